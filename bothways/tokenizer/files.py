@@ -1,0 +1,180 @@
+"""Tokenizer files: vocab.txt, tokenizer.json and tokenizer_config.json, read and written as transformers has them."""
+
+import json
+from collections import Counter
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from bothways.errors import InputError, MissingFile
+from bothways.tokenizer.tokenizer import SPECIALS, Tokenizer
+
+LONGEST_INPUT = 512  # what BERT's position table holds; written for transformers, which cuts there when asked to truncate
+
+
+def load(path: str | PathLike[str]) -> Tokenizer:
+    """A vocab.txt, a tokenizer.json, or a directory that holds one of them."""
+    file = Path(path)
+    if file.is_dir():
+        found = [file / name for name in ("tokenizer.json", "vocab.txt") if (file / name).exists()]
+        if not found:
+            raise MissingFile(f"{file}: no tokenizer.json or vocab.txt there; name a directory or file that has one")
+        file = found[0]
+    if file.suffix == ".json":
+        return _from_json(file)
+    return _from_vocab(file)
+
+
+def read_text(file: Path) -> str:
+    """A file's text as UTF-8. InputError says at which byte it is not."""
+    try:
+        return file.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        raise MissingFile(f"{file}: no such file; check the path") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file}: not UTF-8 at byte {error.start}; convert it to UTF-8 first") from None
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """A JSON object from a file. InputError says where it is not one."""
+    try:
+        value = json.loads(read_text(file))
+    except json.JSONDecodeError as error:
+        raise InputError(f"{file}:{error.lineno}: not valid JSON ({error.msg}); fetch or write the file again") from None
+    if not isinstance(value, dict):
+        raise InputError(f"{file}: expected a JSON object, found {type(value).__name__}; fetch or write the file again")
+    return value
+
+
+def _from_vocab(file: Path) -> Tokenizer:
+    config_file = file.parent / "tokenizer_config.json"
+    config = read_json(config_file) if config_file.exists() else {}
+    # Only line feeds end a line: some vocabularies have entries with other separators in them.
+    lines = read_text(file).replace("\r\n", "\n").split("\n")
+    tokens = lines[:-1] if lines[-1] == "" else lines
+    if not tokens:
+        raise InputError(f"{file}: empty; a vocabulary has one entry a line")
+    if repeated := [token for token, count in Counter(tokens).items() if count > 1]:
+        where = [index + 1 for index, token in enumerate(tokens) if token == repeated[0]]
+        raise InputError(
+            f"{file}:{where[1]}: {repeated[0]!r} stands on line {where[0]} already; every entry must be there once"
+        )
+    _refuse_other_specials(config, config_file)
+    vocab = {token: index for index, token in enumerate(tokens)}
+    return _build(
+        vocab,
+        file,
+        lowercase=config.get("do_lower_case", True),
+        strip_accents=config.get("strip_accents"),
+        chinese=config.get("tokenize_chinese_chars", True),
+    )
+
+
+def _from_json(file: Path) -> Tokenizer:
+    content = read_json(file)
+    model, rules = content.get("model") or {}, content.get("normalizer") or {}
+    kind = model.get("type", "WordPiece" if "continuing_subword_prefix" in model else "none")
+    if kind != "WordPiece":
+        raise InputError(f"{file}: tokenizer model {kind} is not supported; WordPiece is (BERT, DistilBERT, ELECTRA)")
+    for what, found, expected in (
+        ("normalizer", rules.get("type"), "BertNormalizer"),
+        ("normalizer's clean_text", rules.get("clean_text"), True),
+        ("pre_tokenizer", (content.get("pre_tokenizer") or {}).get("type"), "BertPreTokenizer"),
+        ("continuing_subword_prefix", model.get("continuing_subword_prefix", "##"), "##"),
+        ("unk_token", model.get("unk_token", "[UNK]"), "[UNK]"),
+    ):
+        if found != expected:
+            raise InputError(f"{file}: {what} {found!r} is not supported; BERT's is {expected!r}")
+    vocab = dict(model["vocab"])
+    added = content.get("added_tokens") or []
+    vocab |= {token["content"]: token["id"] for token in added}
+    if others := [token["content"] for token in added if token["content"] not in SPECIALS and token["content"] not in model["vocab"]]:
+        raise InputError(f"{file}: added token {others[0]!r} is not supported; only {', '.join(SPECIALS)} are")
+    return _build(
+        vocab,
+        file,
+        lowercase=rules.get("lowercase", True),
+        strip_accents=rules.get("strip_accents"),
+        chinese=rules.get("handle_chinese_chars", True),
+        longest_word=model.get("max_input_chars_per_word", 100),
+    )
+
+
+def _refuse_other_specials(config: dict[str, Any], file: Path) -> None:
+    for token in SPECIALS:
+        name = f"{token[1:-1].lower()}_token"
+        given = config.get(name, token)
+        given = given.get("content", token) if isinstance(given, dict) else given
+        if given not in (token, None):
+            raise InputError(f"{file}: {name} {given!r} is not supported; BERT's is {token!r}")
+
+
+def _build(vocab: dict[str, int], file: Path, **rules: Any) -> Tokenizer:
+    try:
+        return Tokenizer(vocab, **rules)
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from None
+
+
+def save(tokenizer: Tokenizer, path: str | PathLike[str]) -> None:
+    """Write the three files into a directory (made if need be)."""
+    directory = Path(path)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "vocab.txt").write_bytes("".join(f"{token}\n" for token in tokenizer.tokens).encode())
+    for name, content in (("tokenizer.json", _json(tokenizer)), ("tokenizer_config.json", _config(tokenizer))):
+        (directory / name).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+def _config(tokenizer: Tokenizer) -> dict[str, Any]:
+    rules = tokenizer.splitter
+    return {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": rules.lowercase,
+        "strip_accents": rules.strip_accents,
+        "tokenize_chinese_chars": rules.chinese,
+        "model_max_length": LONGEST_INPUT,
+        **{f"{token[1:-1].lower()}_token": token for token in SPECIALS},
+    }
+
+
+def _json(tokenizer: Tokenizer) -> dict[str, Any]:
+    rules = tokenizer.splitter
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    ids = {token: tokenizer.vocab[token] for token in SPECIALS}
+
+    def special(token: str, segment: int) -> dict[str, Any]:
+        return {"SpecialToken": {"id": token, "type_id": segment}}
+
+    single = [special("[CLS]", 0), {"Sequence": {"id": "A", "type_id": 0}}, special("[SEP]", 0)]
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": index, "content": token, **plain} for token, index in sorted(ids.items(), key=lambda entry: entry[1])
+        ],
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": rules.chinese,
+            "strip_accents": rules.strip_accents,
+            "lowercase": rules.lowercase,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": single,
+            "pair": [*single, {"Sequence": {"id": "B", "type_id": 1}}, special("[SEP]", 1)],
+            "special_tokens": {
+                token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in ("[CLS]", "[SEP]")
+            },
+        },
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": tokenizer.wordpiece.longest_word,
+            "vocab": {token: index for index, token in enumerate(tokenizer.tokens)},
+        },
+    }

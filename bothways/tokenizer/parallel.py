@@ -1,0 +1,28 @@
+"""Ids of very many texts by several processes, each with its own copy of the tokenizer."""
+
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bothways.tokenizer.tokenizer import Tokenizer
+
+BLOCK = 2000  # texts a task
+_worker: "Tokenizer"
+
+
+def _start(tokenizer: "Tokenizer") -> None:
+    global _worker  # one tokenizer a process, sent once and not with every block
+    _worker = tokenizer
+
+
+def _encode(texts: Sequence[str]) -> list[list[int]]:
+    return [_worker._ids(text) for text in texts]
+
+
+def ids(tokenizer: "Tokenizer", texts: Sequence[str], processes: int) -> list[list[int]]:
+    """What tokenizer gives for each text, in order. Processes are spawned: forking one that runs torch can hang."""
+    blocks = [texts[start : start + BLOCK] for start in range(0, len(texts), BLOCK)]
+    with ProcessPoolExecutor(processes, get_context("spawn"), _start, (tokenizer,)) as pool:
+        return [row for block in pool.map(_encode, blocks) for row in block]

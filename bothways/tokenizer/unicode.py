@@ -1,0 +1,82 @@
+"""What one character is and becomes, from frozen tables, so that ids never change with the interpreter."""
+
+from bisect import bisect_right
+from functools import cache, partial
+
+from bothways.tokenizer import unicode_tables
+
+HANGUL_FIRST, HANGUL_COUNT = 0xAC00, 11172
+
+
+def _bounds(ranges: str) -> list[int]:
+    """'9-a d' -> [9, 0xb, 0xd, 0xe]: a code point is inside where an odd number of bounds stand at or below it."""
+    bounds = []
+    for word in ranges.split():
+        first, _, last = word.partition("-")
+        bounds += [int(first, 16), int(last or first, 16) + 1]
+    return bounds
+
+
+def _inside(bounds: list[int], char: str) -> bool:
+    return bisect_right(bounds, ord(char)) % 2 == 1
+
+
+# Lone surrogates count as U+FFFD, which is removed.
+is_removed = partial(_inside, sorted(_bounds(unicode_tables.REMOVED) + [0xD800, 0xE000]))
+is_space = partial(_inside, _bounds(unicode_tables.SPACES))
+is_chinese = partial(_inside, _bounds(unicode_tables.CHINESE))
+is_punctuation = partial(_inside, _bounds(unicode_tables.PUNCTUATION))
+is_mark = partial(_inside, _bounds(unicode_tables.MARKS))
+
+
+@cache
+def _lower_by_char() -> dict[str, str]:
+    lower = {"\u0130": "i\u0307"}
+    for word in unicode_tables.LOWER.split():
+        run, _, change = word.partition("/")
+        first, last = (int(point, 16) for point in run.split("-"))
+        step, shift = int(change[0]), int(change[1:])
+        lower |= {chr(point): chr(point + shift) for point in range(first, last + 1, step)}
+    return lower
+
+
+@cache
+def _parts_by_char() -> dict[str, str]:
+    entries = (entry.split("=") for entry in unicode_tables.DECOMPOSED.split())
+    return {chr(int(point, 16)): "".join(chr(int(part, 16)) for part in parts.split(".")) for point, parts in entries}
+
+
+@cache
+def _class_by_char() -> dict[str, int]:
+    classes = {}
+    for entry in unicode_tables.COMBINING.split():
+        value, ranges = entry.split(":")
+        bounds = _bounds(ranges.replace(",", " "))
+        for first, end in zip(bounds[::2], bounds[1::2], strict=True):
+            classes |= dict.fromkeys(map(chr, range(first, end)), int(value))
+    return classes
+
+
+def lower(char: str) -> str:
+    """The lower-case form; two characters for U+0130 alone."""
+    return _lower_by_char().get(char, char)
+
+
+def decompose(char: str) -> str:
+    """The full canonical decomposition (NFD of one character; Unicode 3.12 for Hangul syllables)."""
+    index = ord(char) - HANGUL_FIRST
+    if not 0 <= index < HANGUL_COUNT:
+        return _parts_by_char().get(char, char)
+    lead, vowel, tail = index // 588, index % 588 // 28, index % 28
+    return chr(0x1100 + lead) + chr(0x1161 + vowel) + (chr(0x11A7 + tail) if tail else "")
+
+
+def combining_class(char: str) -> int:
+    """The canonical combining class: 0 for what does not move, else its place behind the character it belongs to."""
+    return _class_by_char().get(char, 0)
+
+
+@cache
+def kept_combining() -> frozenset[str]:
+    """Combining characters that stay when accents are stripped, so that their order matters."""
+    return frozenset(char for char in _class_by_char() if not is_mark(char))

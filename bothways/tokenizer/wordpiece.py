@@ -1,0 +1,66 @@
+"""Words to pieces: the longest piece that fits, again and again (Wu 2016, section 4.1; BERT's WordPiece)."""
+
+from collections.abc import Callable, Mapping
+from itertools import accumulate
+
+CONTINUATION = "##"
+
+
+class WordPiece:
+    """Splits a word greedily into the longest pieces of a vocabulary; all of it is unknown where one is missing."""
+
+    def __init__(self, vocab: Mapping[str, int], *, unknown_id: int, longest_word: int = 100) -> None:
+        self.unknown_id, self.longest_word = unknown_id, longest_word
+        self.starts = dict(vocab)
+        self.continuations = {
+            piece[len(CONTINUATION) :]: index for piece, index in vocab.items() if piece.startswith(CONTINUATION)
+        }
+        self.longest_piece = max(map(len, vocab), default=0)
+        self.size_by_id = {
+            index: len(piece) - len(CONTINUATION) * piece.startswith(CONTINUATION) for piece, index in vocab.items()
+        }
+
+    def __call__(self, word: str) -> tuple[int, ...]:
+        """The ids of a word's pieces; the unknown id alone where the word is too long or does not come out even."""
+        size = len(word)
+        if size > self.longest_word:
+            return (self.unknown_id,)
+        pieces, start, table = [], 0, self.starts
+        while start < size:
+            for end in range(min(size, start + self.longest_piece), start, -1):
+                if (index := table.get(word[start:end])) is not None:
+                    break
+            else:
+                return (self.unknown_id,)
+            pieces.append(index)
+            start, table = end, self.continuations
+        return tuple(pieces)
+
+    def spans(self, word: str) -> list[tuple[int, int]]:
+        """Characters [start, end) of each of a word's pieces; the unknown piece spans it all."""
+        ids = self(word)
+        if ids == (self.unknown_id,):
+            return [(0, len(word))]
+        ends = list(accumulate(self.size_by_id[index] for index in ids))
+        return list(zip([0, *ends], ends, strict=False))
+
+
+class Memory(dict[str, tuple[int, ...]]):
+    """Remembers what a function gave for a string. Bounded: two generations of `limit` strings, long ones left out."""
+
+    LONGEST = 64
+
+    def __init__(self, function: Callable[[str], tuple[int, ...]], *, limit: int = 1 << 18) -> None:
+        super().__init__()
+        self.function, self.limit = function, limit
+        self.previous: dict[str, tuple[int, ...]] = {}
+
+    def __missing__(self, text: str) -> tuple[int, ...]:
+        known = self.previous.get(text)
+        ids = self.function(text) if known is None else known
+        if len(text) <= self.LONGEST:
+            if len(self) >= self.limit:
+                self.previous = dict(self)
+                self.clear()
+            self[text] = ids
+        return ids

@@ -1,0 +1,235 @@
+"""Learning a vocabulary, compared with a slow formula that counts all pairs anew after every merge."""
+
+import os
+import random
+import string
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures import Future
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from bothways.tokenizer import learn
+from bothways.tokenizer.learn import SPECIALS, count_words, learn_pieces, merge_pieces
+from bothways.tokenizer.text import Splitter
+
+
+def slow_merges(word_counts, size, alphabet_limit=1000, min_count=2):
+    """The definition, word by word: no incremental counts, no queue, no arrays."""
+    characters = Counter()
+    for word, count in word_counts.items():
+        for character in word:
+            characters[character] += count
+    alphabet = sorted(characters, key=lambda character: (-characters[character], character))[:alphabet_limit]
+    kept = {word: count for word, count in word_counts.items() if set(word) <= set(alphabet)}
+    spelled = {word: [word[0], *("##" + character for character in word[1:])] for word in kept}
+    singles = {piece for pieces in spelled.values() for piece in pieces}
+    vocabulary = list(SPECIALS) + sorted(p for p in singles if len(p) == 1) + sorted(p for p in singles if len(p) > 1)
+    while len(vocabulary) < size:
+        counts = Counter()
+        for word, pieces in spelled.items():
+            for pair in pairwise(pieces):
+                counts[pair] += kept[word]
+        frequent = [pair for pair in counts if counts[pair] >= min_count]
+        if not frequent:
+            break
+        left, right = min(frequent, key=lambda pair: (-counts[pair], pair))
+        for pieces in spelled.values():
+            place = 0
+            while place + 1 < len(pieces):
+                if (pieces[place], pieces[place + 1]) == (left, right):
+                    pieces[place : place + 2] = [left + right[2:]]
+                place += 1
+        vocabulary.append(left + right[2:])
+    return vocabulary
+
+
+def random_words(seed, letters, num_words=60, max_count=9):
+    """Short words of few letters, with runs: many ties, overlaps, and pieces that can be made in two ways."""
+    draw = random.Random(seed)
+    words = (
+        "".join(draw.choice(letters) * draw.choice((1, 1, 2, 5)) for _ in range(draw.randint(1, 7)))
+        for _ in range(num_words)
+    )
+    return {word: draw.randint(1, max_count) for word in words}
+
+
+@pytest.mark.parametrize("letters", ["a", "ab", "abc", "aé漢😀z", string.ascii_lowercase])
+@pytest.mark.parametrize("max_count", [1, 3, 1000])
+def test_merges_are_those_of_the_definition(letters, max_count):
+    for seed in range(4):
+        word_counts = random_words(seed, letters, max_count=max_count)
+        for size in (61, 83, 2000):
+            assert merge_pieces(word_counts, size) == slow_merges(word_counts, size), (seed, size)
+
+
+@pytest.mark.parametrize("min_count", [1, 2, 7, 40])
+def test_a_pair_must_stand_min_count_times(min_count):
+    word_counts = random_words(5, "abcd")
+    found = merge_pieces(word_counts, 2000, min_count=min_count)
+    assert found == slow_merges(word_counts, 2000, min_count=min_count)
+
+
+@pytest.mark.parametrize("alphabet_limit", [1, 2, 5, 25])
+def test_the_alphabet_is_the_most_frequent_characters(alphabet_limit):
+    word_counts = random_words(3, string.ascii_lowercase, num_words=300) | {"q": 50, "x": 5000, "z": 50}
+    found = merge_pieces(word_counts, 97, alphabet_limit=alphabet_limit)
+    assert found == slow_merges(word_counts, 97, alphabet_limit=alphabet_limit)
+
+
+def test_the_order_of_a_vocabulary():
+    word_counts = {"zaa": 3, "ab": 5, "b": 1}
+    assert merge_pieces(word_counts, 2000) == [*SPECIALS, "a", "b", "z", "##a", "##b", "ab", "##aa", "zaa"]
+
+
+def test_overlapping_pairs_merge_left_to_right():
+    found = merge_pieces({"xaaaaa": 4}, 2000)
+    assert found == [*SPECIALS, "x", "##a", "##aa", "##aaa", "##aaaaa", "xaaaaa"]  # x aa aa a, x aa aaa, x aaaaa
+
+
+def test_no_piece_is_made_twice():
+    """What lets `_Line` give each merge a new symbol and `_Pairs` count only downwards."""
+    for seed in range(150):
+        found = merge_pieces(random_words(seed, "ab" if seed % 2 else "abc", num_words=25), 2000, min_count=1)
+        assert len(set(found)) == len(found)
+
+
+def test_words_that_cannot_be_spelled_are_left_out():
+    word_counts = {"a" * 13: 3}
+    others = {"b" * 14: 9, "##a": 9, "##": 9, "": 9, "cd": 0}
+    found = merge_pieces(word_counts | others, 2000, max_word_length=13)
+    assert found == merge_pieces(word_counts, 2000)
+    assert "a" * 13 in found
+
+
+def test_a_special_token_that_is_also_a_word_is_one_entry():
+    assert merge_pieces({"ab": 3, "b": 2}, 4, ["ab", "b"]) == ["ab", "b", "a", "##b"]
+
+
+def test_the_order_of_words_does_not_matter():
+    word_counts = random_words(11, "abcde", num_words=200)
+    shuffled = list(word_counts.items())
+    random.Random(2).shuffle(shuffled)
+    assert merge_pieces(dict(shuffled), 301) == merge_pieces(word_counts, 301)
+
+
+def random_texts(seed, num_texts=40):
+    draw = random.Random(seed)
+    words = [*random_words(seed, "abcdeé", num_words=97), "don't", "naïve", "漢字", "(so)", "A.B.C."]
+    return [
+        "".join(draw.choice(words) + draw.choice(" \n\t\u3000") for _ in range(draw.randint(0, 73)))
+        for _ in range(num_texts)
+    ]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_words_are_counted_as_if_split_at_once(processes, monkeypatch):
+    monkeypatch.setattr(learn, "BLOCK", 311)
+    monkeypatch.setattr(learn, "MAX_CHUNKS", 53)
+    monkeypatch.setattr(learn, "BATCH", 17)
+    texts = random_texts(7)
+    split = Splitter()
+    expected = Counter(word for text in texts for word in split(text))
+    assert count_words(texts, split, processes) == expected
+    assert count_words(["\n".join(texts)], split, processes) == expected  # one long text, to be cut
+
+
+def test_every_character_between_words_is_read_as_the_splitter_reads_it(monkeypatch):
+    monkeypatch.setattr(learn, "BLOCK", 101)
+    split = Splitter()
+    text = " ".join(f"a{chr(code)}b" for code in [*range(0xD800), *range(0xE000, 0x20000, 1)])
+    assert count_words([text], split) == Counter(split(text))
+
+
+def test_memory_holds_few_chunks_at_a_time(monkeypatch):
+    monkeypatch.setattr(learn, "BLOCK", 500)
+    monkeypatch.setattr(learn, "MAX_CHUNKS", 100)
+    sizes = []
+    move = learn._move
+    monkeypatch.setattr(learn, "_move", lambda chunks, *rest: (sizes.append(len(chunks)), move(chunks, *rest)))
+    count_words((str(number) for number in range(5000)), str.split)
+    assert max(sizes) <= 100 + 500
+    assert len(sizes) > 8
+
+
+def test_a_long_text_is_cut(monkeypatch):
+    monkeypatch.setattr(learn, "BLOCK", 17)
+    parts = [part for block in learn._blocks(["short", "one three " * 41]) for part in block]
+    assert max(map(len, parts)) <= 17 + len(" three")
+    assert "".join(parts) == "short" + "one three " * 41
+
+
+def test_texts_are_read_only_a_little_ahead(monkeypatch):
+    monkeypatch.setattr(learn, "BLOCK", 1)
+    read = []
+    blocks = learn._map(InOrder(), 3, learn._count_chunks, (read.append(number) or ["a b"] for number in range(50)))
+    assert next(blocks) == {"a": 1, "b": 1}
+    assert len(read) == 3 + learn.READ_AHEAD
+
+
+class InOrder:
+    """An executor that runs what it is given at once."""
+
+    def submit(self, function, *arguments):
+        future = Future()
+        future.set_result(function(*arguments))
+        return future
+
+
+def test_the_same_texts_give_the_same_vocabulary():
+    texts = random_texts(13)
+    expected = learn_pieces(texts, Splitter(), 211)
+    assert len(expected) == 211
+    assert learn_pieces(reversed(texts), Splitter(), 211) == expected
+    assert learn_pieces(texts, Splitter(), 211, processes=2) == expected
+
+
+def test_the_hash_seed_does_not_change_a_vocabulary():
+    program = (
+        "import random; from bothways.tokenizer.learn import merge_pieces; draw = random.Random(5);"
+        "words = {''.join(draw.choices('abcde', k=draw.randint(1, 6))) for _ in range(300)};"
+        "print(merge_pieces({word: len(word) for word in words}, 157))"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[2])},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1", "77")
+    }
+    assert len(outputs) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (({"ab": 3}, 6), r"size \(6\) must be at least 7 for 5 special tokens and 2 single characters; raise size"),
+        (({}, 60), "no word to learn from among 0 distinct ones"),
+        (({"a" * 101: 2}, 60), "no word to learn from among 1 distinct ones"),
+    ],
+)
+def test_what_cannot_be_learned_is_said_in_one_line(arguments, line):
+    with pytest.raises(ValueError, match=line) as error:
+        merge_pieces(*arguments)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "line"),
+    [
+        (lambda: merge_pieces({"ab": 3}, 60, alphabet_limit=0), r"alphabet_limit \(0\) must be at least 1"),
+        (lambda: merge_pieces({"ab": 3}, 60, min_count=0), r"min_count \(0\) must be at least 1"),
+        (lambda: count_words(["a"], str.split, 0), r"processes \(0\) must be at least 1"),
+        (lambda: count_words("some text", str.split), r"texts is one string \('some text'...\) .* write \[text\]"),
+        (lambda: learn_pieces([], str.split, 60), "no word to learn from"),
+    ],
+)
+def test_an_argument_out_of_range_is_named(call, line):
+    with pytest.raises(ValueError, match=line):
+        call()
