@@ -17,12 +17,17 @@ def _start(tokenizer: "Tokenizer") -> None:
     _worker = tokenizer
 
 
-def _encode(texts: Sequence[str]) -> list[list[int]]:
-    return [_worker._ids(text) for text in texts]
+def _encode(texts: Sequence[str]) -> tuple[list[list[int]], int]:
+    before = _worker.replaced_surrogates
+    return [_worker._ids(text) for text in texts], _worker.replaced_surrogates - before
 
 
 def ids(tokenizer: "Tokenizer", texts: Sequence[str], processes: int) -> list[list[int]]:
     """What tokenizer gives for each text, in order. Processes are spawned: forking one that runs torch can hang."""
     blocks = [texts[start : start + BLOCK] for start in range(0, len(texts), BLOCK)]
     with ProcessPoolExecutor(processes, get_context("spawn"), _start, (tokenizer,)) as pool:
-        return [row for block in pool.map(_encode, blocks) for row in block]
+        rows: list[list[int]] = []
+        for block_rows, replaced in pool.map(_encode, blocks):
+            rows += block_rows
+            tokenizer.replaced_surrogates += replaced
+        return rows

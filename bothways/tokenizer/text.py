@@ -36,7 +36,7 @@ class CharacterTable(dict[int, str]):
         if self.strip_accents and unicode.is_mark(char):
             return ""
         lowered = unicode.lower(char) if self.lowercase else char
-        return f" {lowered} " if unicode.is_punctuation(lowered) else lowered
+        return f" {lowered} " if unicode.is_punctuation(char) else lowered
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Splitter:
         if text.isascii() and text.isalnum():  # a plain word, as most are
             return [text.lower() if self.lowercase else text]
         spelled = text.translate(self.table)
-        if self._must_reorder(spelled):
+        if self.must_reorder(spelled):
             spelled = self._reorder(text)[0]
         return spelled.split()
 
@@ -70,11 +70,12 @@ class Splitter:
         pieces = [self.table[ord(char)] for char in text]
         spelled = "".join(pieces)
         origins = [index for index, piece in enumerate(pieces) for _ in piece]
-        if self._must_reorder(spelled):
+        if self.must_reorder(spelled):
             spelled, origins = self._reorder(text)
         return [(match[0], origins[match.start() : match.end()]) for match in _WORD.finditer(spelled)]
 
-    def _must_reorder(self, spelled: str) -> bool:
+    def must_reorder(self, spelled: str) -> bool:
+        """Whether what the table gave for a text holds marks whose order the way round has to look at."""
         return (
             self.table.strip_accents and not spelled.isascii() and not unicode.kept_combining().isdisjoint(spelled)
         )

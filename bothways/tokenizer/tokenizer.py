@@ -250,7 +250,9 @@ class Tokenizer:
         words = self.splitter(chunk)
         if words == [chunk]:
             return self.wordpiece(chunk)
-        return tuple(chain.from_iterable(map(self._memory.__getitem__, words)))
+        # The few words whose marks could change places once more, split alone, are not remembered under their own name.
+        reordered = self.splitter.must_reorder("".join(words))
+        return tuple(chain.from_iterable(map(self.wordpiece if reordered else self._memory.__getitem__, words)))
 
     def _places(self, text: str, specials: bool = False) -> list[Place]:
         places: list[Place] = []

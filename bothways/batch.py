@@ -1,0 +1,62 @@
+"""A batch is ragged: N texts of s_1..s_N tokens are one run of T = s_1 + ... + s_N tokens, and nothing is padded.
+
+Letters: N texts, T tokens of all texts together, M of them masked, to be guessed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import chain
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bothways.tokenizer.tokenizer import Encoding
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Texts as the encoder reads them. Integer tensors [T]; lengths [N] stay on the processor.
+
+    Labels, where there are any: masked_places [M] (indices into T) with masked_labels [M]; labels, whatever a task counts.
+    """
+
+    input_ids: Tensor
+    segment_ids: Tensor
+    position_ids: Tensor
+    lengths: Tensor
+    masked_places: Tensor | None = None
+    masked_labels: Tensor | None = None
+    labels: Tensor | None = None
+
+    @staticmethod
+    def of(encodings: Sequence[Encoding]) -> "Batch":
+        """The tokens of these encodings, one text after another, in the given order."""
+        lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
+        ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int64, lengths.sum())
+        segments = np.zeros_like(ids)
+        ends = lengths.cumsum()
+        for end, encoding in zip(ends, encodings, strict=True):
+            if len(encoding.sources) == 2:
+                segments[end - encoding.sources[1][2] + encoding.sources[1][1] - 1 : end] = 1
+        return Batch.of_arrays(ids, segments, lengths)
+
+    @staticmethod
+    def of_arrays(ids: np.ndarray, segments: np.ndarray, lengths: np.ndarray) -> "Batch":
+        """The same from arrays: ids [T], segments [T], lengths [N]. Positions count from 0 in each text."""
+        starts = lengths.cumsum() - lengths
+        positions = np.arange(len(ids)) - np.repeat(starts, lengths)
+        return Batch(*(torch.from_numpy(row.astype(np.int64)) for row in (ids, segments, positions, lengths)))
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.input_ids)
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """The same batch on a device; lengths stay, since they say what to launch."""
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "lengths"}
+        moved = {name: value.to(device, non_blocking=True) for name, value in values.items() if value is not None}
+        return replace(self, **moved)

@@ -1,0 +1,366 @@
+"""A checkpoint: a directory in the Hugging Face layout. Loaded with every parameter checked, saved so that a failed write
+leaves the old one whole."""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from bothways.config import EncoderConfig
+from bothways.errors import InputError, MissingFile
+from bothways.model.model import POOLED_HEADS, Model, initialize, make_head
+from bothways.tokenizer.files import read_json
+from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.variants import VARIANTS, Variant
+
+WEIGHTS, OLD_WEIGHTS, MADE = "model.safetensors", "pytorch_model.bin", "bothways.json"
+# In files, but not parameters of ours: buffers, and copies of the token table and of the vocabulary bias.
+DERIVED = ("position_ids", "token_type_ids", "decoder.weight", "decoder.bias", "vocab_projector.weight", "lm_head.weight")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model with all that is kept beside it.
+
+    labels: names of the classes, in the order of the head's outputs; none for regression. pooling: how a text's vector is made
+    (mean, cls, max), as the directory says. extra: config keys nobody here knows, kept. made: how it came to be (bothways.json).
+    """
+
+    model: Model
+    tokenizer: Tokenizer | None = None
+    model_type: str = "bert"
+    labels: tuple[str, ...] = ()
+    pooling: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    made: Mapping[str, Any] = field(default_factory=dict)
+
+
+def say(line: str) -> None:
+    """A line for the user beside the results."""
+    print(f"bothways: {line}", file=sys.stderr)
+
+
+# --- load ---------------------------------------------------------------------------------------------------------------
+
+
+def find(path: str | PathLike[str]) -> Path:
+    """The checkpoint directory that a path means: itself, or the model of a run."""
+    directory = Path(path)
+    if not directory.exists():
+        raise MissingFile(f"{directory}: no such directory; name a checkpoint or a run")
+    for candidate in (directory, directory / "model"):
+        if (candidate / "config.json").exists():
+            return candidate
+    raise MissingFile(f"{directory}: no config.json there; name a checkpoint directory in the Hugging Face layout")
+
+
+def load(path: str | PathLike[str], *, warn: Callable[[str], None] = say) -> Checkpoint:
+    """Read a checkpoint in float32. InputError names what is missing, misshapen or unsupported; warn hears the rest."""
+    directory = find(path)
+    theirs = read_json(directory / "config.json")
+    variant = variant_of(theirs, directory / "config.json")
+    config, extra = variant.config(theirs, directory / "config.json")
+    if extra:
+        warn(f"{directory / 'config.json'}: unknown keys kept as they are: {', '.join(sorted(extra))}")
+    state = _modern_names(_read_weights(directory))
+    labels = _labels(theirs)
+    model = _build(variant, config, state, labels, theirs, directory)
+    _fill(model, variant, state, directory, warn)
+    tokenizer = None
+    if any((directory / name).exists() for name in ("tokenizer.json", "vocab.txt")):
+        tokenizer = Tokenizer.load(directory)
+        if len(tokenizer) > config.vocab_size:
+            raise InputError(
+                f"{directory}: the tokenizer has {len(tokenizer)} entries, the model {config.vocab_size}; they do not belong together"
+            )
+    made = read_json(directory / MADE) if (directory / MADE).exists() else {}
+    return Checkpoint(
+        model=model.eval(),
+        tokenizer=tokenizer,
+        model_type=variant.model_type,
+        labels=labels if "classes" in model.num_outputs or "tokens" in model.num_outputs else (),
+        pooling=_read_pooling(directory),
+        extra=extra,
+        made=made,
+    )
+
+
+def variant_of(theirs: Mapping[str, Any], source: object) -> Variant:
+    kind = theirs.get("model_type")
+    if kind not in VARIANTS:
+        known = ", ".join(sorted(VARIANTS))
+        raise InputError(f"{source}: model_type {kind!r} is not supported; known are {known}")
+    return VARIANTS[kind]
+
+
+def _read_weights(directory: Path) -> dict[str, Tensor]:
+    file, index = directory / WEIGHTS, directory / f"{WEIGHTS}.index.json"
+    if index.exists() and not file.exists():
+        parts = sorted(set(read_json(index).get("weight_map", {}).values()))
+        return {name: value for part in parts for name, value in _read_safetensors(directory / part).items()}
+    if file.exists():
+        return _read_safetensors(file)
+    if (directory / OLD_WEIGHTS).exists():
+        try:
+            state: dict[str, Tensor] = torch.load(directory / OLD_WEIGHTS, map_location="cpu", weights_only=True)
+        except Exception as error:  # torch raises many kinds for a broken or unsafe pickle
+            raise InputError(f"{directory / OLD_WEIGHTS}: cannot be read safely ({_first_line(error)})") from None
+        return state
+    raise MissingFile(f"{directory}: no {WEIGHTS} or {OLD_WEIGHTS} there; fetch the checkpoint again")
+
+
+def _read_safetensors(file: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(file)
+    except FileNotFoundError:
+        raise MissingFile(f"{file}: no such file, though the index names it; fetch the checkpoint again") from None
+    except SafetensorError as error:
+        raise InputError(f"{file}: broken ({_first_line(error)}); fetch or save the checkpoint again") from None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]
+
+
+def _modern_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Old files call a norm's weight gamma and its bias beta."""
+    ends = {".gamma": ".weight", ".beta": ".bias"}
+    renamed = {}
+    for name, value in state.items():
+        for old, new in ends.items():
+            name = name.removesuffix(old) + new if name.endswith(old) else name
+        renamed[name] = value
+    return renamed
+
+
+def _labels(theirs: Mapping[str, Any]) -> tuple[str, ...]:
+    names = theirs.get("id2label") or {}
+    if not names:
+        return tuple(f"LABEL_{index}" for index in range(theirs.get("num_labels", 2)))
+    return tuple(str(names[key]) for key in sorted(names, key=int))
+
+
+def _build(
+    variant: Variant, config: EncoderConfig, state: Mapping[str, Tensor], labels: tuple[str, ...],
+    theirs: Mapping[str, Any], directory: Path,
+) -> Model:  # fmt: skip
+    """An empty model with the heads whose parameters are in the file."""
+    stored = {name for name in variant.heads if any(key in state for key in _names_of_head(variant, name))}
+    if {"classes", "tokens"} <= stored:  # one name for both in BERT's layout: the architecture tells
+        stored -= {"classes"} if "ForTokenClassification" in str(theirs.get("architectures")) else {"tokens"}
+    sizes = {"masked_words": 0, "next_sentence": 2, "spans": 2, "classes": len(labels), "tokens": len(labels)}
+    pooler = any(name in state or variant.prefix + name in state for name in ("pooler.dense.weight",))
+    if not pooler and stored & set(POOLED_HEADS):
+        raise InputError(f"{directory}: a head for texts is there, but its pooler is missing")
+    with torch.device("meta"):
+        model = Model(config, {name: sizes[name] for name in variant.heads if name in stored}, pooler=pooler)
+    return model.to_empty(device="cpu")
+
+
+def _names_of_head(variant: Variant, head: str) -> list[str]:
+    return [name if ours in ("bias",) else f"{name}.weight" for ours, name in variant.heads[head].items()]
+
+
+def _fill(model: Model, variant: Variant, state: Mapping[str, Tensor], directory: Path, warn: Callable[[str], None]) -> None:
+    """Copy every parameter from the file into the model; name all that are missing, misshapen or left over."""
+    missing, misshapen, used = [], [], set()
+    for ours, target in model.state_dict().items():
+        names = [
+            name if name in state else name.removeprefix(variant.prefix) for name in variant.parameters(ours)
+        ]
+        used.update(names)
+        if absent := [name for name in names if name not in state]:
+            missing += absent
+            continue
+        found = torch.cat([state[name] for name in names]) if len(names) > 1 else state[names[0]]
+        if found.shape != target.shape:
+            misshapen.append(f"{' + '.join(names)} is {list(found.shape)}, config.json asks for {list(target.shape)}")
+            continue
+        target.copy_(found)
+    file = directory / WEIGHTS
+    if missing:
+        raise InputError(f"{file}: missing parameters: {_some(missing)}; fetch the checkpoint again")
+    if misshapen:
+        raise InputError(f"{file}: parameters of another shape: {_some(misshapen)}; config and weights do not belong together")
+    left = [name for name in state if name not in used and not name.endswith(DERIVED)]
+    if left:
+        warn(f"{file}: not read, since nothing here uses them: {_some(left)}")
+    table = model.encoder.embeddings.words.weight
+    for name in ("cls.predictions.decoder.weight", "generator_lm_head.weight", "vocab_projector.weight", "decoder.weight"):
+        if "masked_words" in model.num_outputs and name in state and not torch.equal(state[name].to(table.dtype), table):
+            raise InputError(f"{file}: {name} differs from the token table; untied vocabulary scores are not supported")
+
+
+def _some(names: list[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _read_pooling(directory: Path) -> str | None:
+    """What 1_Pooling says, where modules.json names it (sentence-transformers' layout)."""
+    file = directory / "1_Pooling" / "config.json"
+    if not file.exists():
+        return None
+    modes = read_json(file)
+    if isinstance(modes.get("pooling_mode"), str):
+        return str(modes["pooling_mode"]).replace("mean_tokens", "mean").replace("cls_token", "cls")
+    names = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max"}
+    on = [key for key, value in modes.items() if key.startswith("pooling_mode") and value]
+    if len(on) != 1 or on[0] not in names:
+        raise InputError(f"{file}: pooling {' + '.join(on) or 'none'} is not supported; one of {', '.join(names.values())} is")
+    return names[on[0]]
+
+
+# --- change -------------------------------------------------------------------------------------------------------------
+
+
+def with_head(
+    checkpoint: Checkpoint, head: str, labels: tuple[str, ...], *, seed: int, num_outputs: int | None = None,
+    dropout: float | None = None, warn: Callable[[str], None] = say,
+) -> Checkpoint:  # fmt: skip
+    """The same encoder with one new head, initialised from the seed; what is new is said."""
+    old = checkpoint.model
+    config = old.config
+    if dropout is not None:
+        config = config.changed(
+            hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, classifier_dropout=dropout
+        )
+    model = Model(config, {head: num_outputs or len(labels)}, pooler=old.pooler is not None)
+    generator = torch.Generator().manual_seed(seed)
+    new = [f"head {head!r} ({num_outputs or len(labels)} outputs)"]
+    initialize(model.heads, config.initializer_range, generator)
+    if old.pooler is None and model.pooler is not None:
+        new.append("pooler")
+        initialize(model.pooler, config.initializer_range, generator)
+    kept = {name: value for name, value in old.state_dict().items() if not name.startswith("heads.")}
+    model.load_state_dict(kept, strict=False)
+    warn(f"new, to be trained: {', '.join(new)}")
+    return replace(checkpoint, model=model, labels=labels, made={})
+
+
+# --- save ---------------------------------------------------------------------------------------------------------------
+
+
+def save(checkpoint: Checkpoint, path: str | PathLike[str]) -> None:
+    """Write a directory that transformers (and sentence-transformers, where it pools) load with no help.
+
+    Everything is written beside the target and moved into place, so a failed write leaves what stood there. InputError
+    where the target holds something that is not a checkpoint of ours.
+    """
+    target = Path(path)
+    refuse_strangers(target, holds=MADE)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        beside.chmod(0o755)
+        _write(checkpoint, beside)
+        _put_in_place(beside, target)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def refuse_strangers(target: Path, *, holds: str) -> None:
+    """InputError if a directory is in use for something else, told by a file that ours hold."""
+    if target.is_file():
+        raise InputError(f"{target}: a file stands there; name a directory")
+    if target.is_dir() and any(target.iterdir()) and not (target / holds).exists():
+        first = sorted(entry.name for entry in target.iterdir())[0]
+        raise InputError(f"{target}: holds something else already ({first}); name a new or empty directory")
+
+
+def _write(checkpoint: Checkpoint, directory: Path) -> None:
+    model, variant = checkpoint.model, VARIANTS[checkpoint.model_type]
+    architecture = variant.architectures.get(frozenset(model.num_outputs))
+    if architecture is None:
+        raise InputError(f"{checkpoint.model_type} with heads {sorted(model.num_outputs)} has no layout to be saved in")
+    config = {**checkpoint.extra, "architectures": [architecture], **variant.config_json(model.config)}
+    if checkpoint.labels:
+        config["id2label"] = {str(index): label for index, label in enumerate(checkpoint.labels)}
+        config["label2id"] = {label: index for index, label in enumerate(checkpoint.labels)}
+    if "classes" in model.num_outputs:
+        single = model.num_outputs["classes"] == 1
+        config["problem_type"] = "regression" if single else "single_label_classification"
+        if single:
+            config["id2label"], config["label2id"] = {"0": "LABEL_0"}, {"LABEL_0": 0}
+    prefix = "" if architecture.endswith("Model") else variant.prefix
+    _write_weights(their_state(model, variant, prefix), directory / WEIGHTS)
+    _write_json(directory / "config.json", config)
+    _write_json(directory / MADE, {"format": 1, **checkpoint.made})
+    if checkpoint.tokenizer:
+        checkpoint.tokenizer.save(directory)
+    if checkpoint.pooling:
+        _write_pooling(directory, checkpoint.pooling, model.config)
+    for file in directory.rglob("*"):
+        _sync(file)
+
+
+def their_state(model: Model, variant: Variant, prefix: str) -> dict[str, Tensor]:
+    """Our parameters (or gradients) by their names, stacked ones taken apart."""
+    state = {}
+    for ours, value in model.state_dict().items():
+        names = variant.parameters(ours)
+        for name, part in zip(names, value.chunk(len(names)), strict=True):
+            renamed = prefix + name.removeprefix(variant.prefix) if name.startswith(variant.prefix) else name
+            state[renamed] = part.detach().float().cpu().contiguous().clone()
+    return state
+
+
+def _write_weights(state: dict[str, Tensor], file: Path) -> None:
+    try:
+        save_file(state, file, metadata={"format": "pt"})
+    except (SafetensorError, OSError) as error:
+        raise OSError(f"{file.name} could not be written ({_first_line(error)})") from None
+
+
+def _write_json(file: Path, content: Mapping[str, Any]) -> None:
+    file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _write_pooling(directory: Path, pooling: str, config: EncoderConfig) -> None:
+    (directory / "1_Pooling").mkdir()
+    names = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
+    modes = {f"pooling_mode_{name}": kind == pooling for kind, name in names.items()}
+    _write_json(directory / "1_Pooling" / "config.json", {"word_embedding_dimension": config.hidden_size, **modes})
+    kinds = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
+    (directory / "2_Normalize").mkdir()
+    modules = [
+        {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for index, (path, kind) in enumerate(kinds)
+    ]
+    (directory / "modules.json").write_text(json.dumps(modules, indent=2) + "\n", encoding="utf-8")
+    limits = {"max_seq_length": config.max_position_embeddings, "do_lower_case": False}
+    _write_json(directory / "sentence_bert_config.json", limits)
+
+
+def _sync(file: Path) -> None:
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _put_in_place(beside: Path, target: Path) -> None:
+    if not target.exists() or not any(target.iterdir()):
+        beside.rename(target) if not target.exists() else beside.replace(target)
+        return
+    old = target.with_name(f".{target.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    target.rename(old)
+    try:
+        beside.rename(target)
+    except OSError:
+        old.rename(target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

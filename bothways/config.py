@@ -1,0 +1,85 @@
+"""What an encoder is: its sizes, then the few axes on which published encoders differ. Frozen; knows no torch.
+
+Names are google-research/bert's. The axes' defaults are BERT (Devlin 2018, section 3); a variant sets what its paper changed.
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import Literal, get_args, get_origin, get_type_hints
+
+from bothways.errors import InputError
+
+Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig:
+    """Sizes and axes of one encoder. Values outside their range or list are refused with InputError."""
+
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2  # segments; 0: none (DistilBERT, ModernBERT)
+    hidden_act: Activation = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    classifier_dropout: float | None = None  # None: hidden_dropout_prob
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-12
+    pad_token_id: int = 0
+
+    embedding_size: int | None = None  # narrower than hidden_size: looked up narrow, then widened (ELECTRA)
+    position: Literal["learned", "rotary"] = "learned"
+    norm: Literal["post", "pre"] = "post"  # pre: norm first, and once more at the end (ModernBERT)
+    feed_forward: Literal["plain", "gated"] = "plain"  # gated: act(a) * b (GeGLU, Shazeer 2020)
+    linear_bias: bool = True
+    norm_bias: bool = True
+    window: int = 0  # a token sees this many neighbours on each side; 0: the whole text
+    whole_text_every: int = 1  # every n-th layer from the first sees the whole text in spite of the window
+    rotary_theta: float = 160_000.0  # wavelengths of layers that see the whole text
+    rotary_theta_window: float = 10_000.0  # ... and of those that see a window
+
+    def __post_init__(self) -> None:
+        for field, kind in get_type_hints(type(self)).items():
+            value = getattr(self, field)
+            if get_origin(kind) is Literal and value not in get_args(kind):
+                raise InputError(f"{field} {value!r} is not supported; one of {', '.join(map(repr, get_args(kind)))} is")
+        for field in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
+            if getattr(self, field) < 1:
+                raise InputError(f"{field} ({getattr(self, field)}) must be at least 1")
+        if self.hidden_size % self.num_attention_heads:
+            raise InputError(
+                f"hidden_size ({self.hidden_size}) must be divisible by num_attention_heads ({self.num_attention_heads})"
+            )
+
+    @property
+    def head_size(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    def window_of_layer(self, index: int) -> int:
+        """How far the tokens of a layer see to each side; 0: the whole text."""
+        return 0 if index % self.whole_text_every == 0 else self.window
+
+    def changed(self, **changes: object) -> "EncoderConfig":
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+
+CONFIG_FIELDS = frozenset(field.name for field in fields(EncoderConfig))
+
+
+def _size(layers: int, hidden: int, heads: int) -> EncoderConfig:
+    return EncoderConfig(
+        num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads, intermediate_size=4 * hidden
+    )
+
+
+SIZES = {  # Turc 2019, table 1; Devlin 2018, section 3
+    "tiny": _size(2, 128, 2),
+    "mini": _size(4, 256, 4),
+    "small": _size(4, 512, 8),
+    "medium": _size(8, 512, 8),
+    "base": _size(12, 768, 12),
+    "large": _size(24, 1024, 16),
+}

@@ -1,0 +1,35 @@
+"""Multi-head self-attention: softmax(Q K^T / sqrt(D)) V (Vaswani 2017, eq. 1). Shapes: T tokens, H hidden = N heads x D head size."""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from bothways.config import EncoderConfig
+from bothways.model.layout import Layout
+from bothways.model.positions import Positions
+
+
+@dataclass(frozen=True)
+class Context:
+    """What all layers share of one batch: who may look at whom, and what each position part has prepared."""
+
+    layout: Layout
+    positions: dict[Positions, tuple[Tensor, ...]]
+
+
+class Attention(nn.Module):
+    def __init__(self, config: EncoderConfig, *, window: int, positions: Positions) -> None:
+        super().__init__()
+        self.num_heads, self.window, self.positions = config.num_attention_heads, window, positions
+        self.dropout = config.attention_probs_dropout_prob
+        self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=config.linear_bias)
+        self.output = nn.Linear(config.hidden_size, config.hidden_size, bias=config.linear_bias)
+
+    def forward(self, x_TH: Tensor, context: Context) -> Tensor:
+        """[T, H]: each token's mixture of what the tokens it may look at offer."""
+        q_TND, k_TND, v_TND = self.qkv(x_TH).unflatten(-1, (3, self.num_heads, -1)).unbind(1)
+        q_TND, k_TND = self.positions.rotate(q_TND, k_TND, context.positions[self.positions])
+        dropout = self.dropout if self.training else 0.0
+        mixed_TND = context.layout.attend(q_TND, k_TND, v_TND, window=self.window, dropout=dropout)
+        mixed_TH: Tensor = self.output(mixed_TND.flatten(1))
+        return mixed_TH

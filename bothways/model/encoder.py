@@ -1,0 +1,47 @@
+"""The stack: ids in, a vector a token out. The batch is ragged, [T, H] throughout; only attention asks the layout."""
+
+from torch import Tensor, nn
+
+from bothways.batch import Batch
+from bothways.config import EncoderConfig
+from bothways.model import layout
+from bothways.model.attention import Context
+from bothways.model.embeddings import Embeddings
+from bothways.model.layer import Layer, norm
+from bothways.model.positions import Positions, Rotary
+
+
+class Encoder(nn.Module):
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = Embeddings(config)
+        windows = [config.window_of_layer(index) for index in range(config.num_hidden_layers)]
+        positions = {window: positions_for(config, window) for window in set(windows)}
+        self.layers = nn.ModuleList(Layer(config, index, positions[w]) for index, w in enumerate(windows))
+        self.final_norm = norm(config) if config.norm == "pre" else nn.Identity()
+
+    def forward(self, batch: Batch, context: Context | None = None) -> Tensor:
+        """The last hidden states, [T, H], one row a token of the batch, in its order."""
+        context = context or self.context(batch)
+        x_TH = self.embeddings(batch)
+        for layer in self.layers:
+            x_TH = layer(x_TH, context)
+        last_TH: Tensor = self.final_norm(x_TH)
+        return last_TH
+
+    def context(self, batch: Batch, places: layout.Layout | None = None) -> Context:
+        """What the layers share of this batch. places: a layout other than the best one for this device and dtype."""
+        weight = self.embeddings.words.weight
+        dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
+        parts = {layer.attention.positions for layer in self.layers}
+        return Context(
+            layout=places or layout.choose(batch.lengths, weight.device, weight.dtype, dropout),
+            positions={part: part.prepare(batch.position_ids, weight.dtype) for part in parts},
+        )
+
+
+def positions_for(config: EncoderConfig, window: int) -> Positions:
+    if config.position == "rotary":
+        return Rotary(config.head_size, config.rotary_theta_window if window else config.rotary_theta)
+    return Positions()

@@ -1,0 +1,57 @@
+"""From vectors to scores: vocabulary, pooler, classes for texts and tokens, answer spans (Devlin 2018, sections 3.1 and 4).
+
+Letters: T tokens, N texts, M masked places, H hidden, E embedding size, V vocabulary, C classes.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bothways.config import EncoderConfig
+from bothways.model.kernels import Dropout
+from bothways.model.layer import ACTIVATIONS
+
+
+class MaskedWords(nn.Module):
+    """Which word stands at a masked place. `forward` stops before the table, which the embeddings own: [M, H] -> [M, E]."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        size = config.embedding_size or config.hidden_size
+        self.transform = nn.Linear(config.hidden_size, size)
+        self.activation = ACTIVATIONS[config.hidden_act]
+        self.norm = nn.LayerNorm(size, eps=config.layer_norm_eps)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def forward(self, x_MH: Tensor) -> Tensor:
+        transformed: Tensor = self.norm(self.activation(self.transform(x_MH)))
+        return transformed
+
+    def scores(self, x_MH: Tensor, table_VE: Tensor) -> Tensor:
+        """How well each word fits: the embedding table read backwards (tied weights, Press & Wolf 2017). [M, V]"""
+        return F.linear(self(x_MH), table_VE, self.bias)
+
+
+class Pooler(nn.Module):
+    """A text's vector: tanh of a linear map of its first token's. [N, H] -> [N, H]"""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, first_NH: Tensor) -> Tensor:
+        return torch.tanh(self.dense(first_NH))
+
+
+class Classes(nn.Module):
+    """Scores of C classes for texts (of pooled vectors) or tokens; C = 1 for regression. [*, H] -> [*, C]"""
+
+    def __init__(self, config: EncoderConfig, num_classes: int) -> None:
+        super().__init__()
+        rate = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
+        self.dropout = Dropout(rate)
+        self.output = nn.Linear(config.hidden_size, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.output(self.dropout(x))
+        return scores

@@ -1,0 +1,62 @@
+"""One layer: attention, then a feed-forward network, each with a residual and a norm (Vaswani 2017, section 3.1)."""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bothways.config import EncoderConfig
+from bothways.model.attention import Attention, Context
+from bothways.model.kernels import Dropout
+from bothways.model.positions import Positions
+
+ACTIVATIONS = {
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "relu": F.relu,
+    "silu": F.silu,
+}
+
+
+class FeedForward(nn.Module):
+    """act(x A) B, or gated: (act(x A) * x C) B (Shazeer 2020)."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.activation, self.gated = ACTIVATIONS[config.hidden_act], config.feed_forward == "gated"
+        wide = config.intermediate_size * (2 if self.gated else 1)
+        self.inner = nn.Linear(config.hidden_size, wide, bias=config.linear_bias)
+        self.output = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.linear_bias)
+
+    def forward(self, x_TH: Tensor) -> Tensor:
+        if self.gated:
+            value_TI, gate_TI = self.inner(x_TH).chunk(2, dim=-1)
+            inner_TI = self.activation(value_TI) * gate_TI
+        else:
+            inner_TI = self.activation(self.inner(x_TH))
+        output_TH: Tensor = self.output(inner_TI)
+        return output_TH
+
+
+class Layer(nn.Module):
+    def __init__(self, config: EncoderConfig, index: int, positions: Positions) -> None:
+        super().__init__()
+        self.norm_first = config.norm == "pre"
+        self.attention = Attention(config, window=config.window_of_layer(index), positions=positions)
+        self.attention_norm = norm(config)
+        if self.norm_first and index == 0:  # the embeddings come normed (ModernBERT)
+            self.attention_norm = nn.Identity()
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = norm(config)
+        self.dropout = Dropout(config.hidden_dropout_prob)
+
+    def forward(self, x_TH: Tensor, context: Context) -> Tensor:
+        """[T, H] -> [T, H]"""
+        if self.norm_first:
+            x_TH = x_TH + self.dropout(self.attention(self.attention_norm(x_TH), context))
+            return x_TH + self.dropout(self.feed_forward(self.feed_forward_norm(x_TH)))
+        x_TH = self.attention_norm(x_TH + self.dropout(self.attention(x_TH, context)))
+        x_TH = self.feed_forward_norm(x_TH + self.dropout(self.feed_forward(x_TH)))
+        return x_TH
+
+
+def norm(config: EncoderConfig) -> nn.Module:
+    return nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=config.norm_bias)

@@ -1,0 +1,95 @@
+"""Who may look at whom. Everything but attention treats tokens one by one; a layout, made once a batch, knows the rest.
+
+Letters: T tokens of all texts, N heads, D head size; a rectangle is n texts of S tokens. window: how many neighbours on each
+side a token sees, 0 for the whole text.
+"""
+
+from abc import ABC, abstractmethod
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from bothways.model import kernels
+
+
+class Layout(ABC):
+    """Attention over the texts of one batch. first_tokens: where each text's first token ([CLS]) stands in T."""
+
+    first_tokens: Tensor
+
+    @abstractmethod
+    def attend(self, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, *, window: int, dropout: float) -> Tensor:
+        """softmax(q k^T / sqrt(D)) v within each text -> [T, N, D]."""
+
+
+class Rectangles(Layout):
+    """Runs of texts of equal length are exact [n, S] rectangles: no padding, no masks. Sort by length for few of them."""
+
+    def __init__(self, lengths: Tensor, device: torch.device) -> None:
+        self.first_tokens = (lengths.cumsum(0) - lengths).to(device)
+        sizes, counts = torch.unique_consecutive(lengths, return_counts=True)
+        self.rectangles = list(zip(counts.tolist(), sizes.tolist(), strict=True))
+
+    def attend(self, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, *, window: int, dropout: float) -> Tensor:
+        attended, start = [], 0
+        for n, size in self.rectangles:
+            rows = slice(start, start + n * size)
+            q, k, v = (part[rows].unflatten(0, (n, size)).transpose(1, 2) for part in (q_TND, k_TND, v_TND))
+            mask = near(size, window, q.device) if 0 < window < size - 1 else None
+            attended.append(kernels.attention(q, k, v, mask, dropout).transpose(1, 2).flatten(0, 1))
+            start += n * size
+        return attended[0] if len(attended) == 1 else torch.cat(attended)
+
+
+class Varlen(Layout):
+    """All texts in one call of the ragged kernel, which torch has for CUDA in half precision. It knows no dropout."""
+
+    def __init__(self, lengths: Tensor, device: torch.device) -> None:
+        starts = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
+        self.starts, self.longest = starts.to(device), int(lengths.max())
+        self.first_tokens = self.starts[:-1].long()
+
+    def attend(self, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, *, window: int, dropout: float) -> Tensor:
+        from torch.nn.attention.varlen import varlen_attn
+
+        if dropout:
+            raise ValueError(f"Varlen has no attention dropout (asked for {dropout}); use Rectangles")
+        sides = (window, window) if window else (-1, -1)
+        ends = (self.starts, self.starts, self.longest, self.longest)
+        return varlen_attn(q_TND, k_TND, v_TND, *ends, window_size=sides)  # type: ignore[no-any-return]
+
+
+class Padded(Layout):
+    """One [B, S] rectangle and a mask of its real tokens, for export: T = B * S. Padding may stand on either side."""
+
+    def __init__(self, real_BS: Tensor) -> None:
+        self.real = real_BS.bool()
+        rows = torch.arange(real_BS.shape[0], device=real_BS.device) * real_BS.shape[1]
+        self.first_tokens = rows + self.real.int().argmax(1)
+
+    @property
+    def position_ids(self) -> Tensor:
+        """Positions counted from the first real token, [T]."""
+        return (self.real.long().cumsum(1) - 1).clamp(min=0).flatten()
+
+    def attend(self, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, *, window: int, dropout: float) -> Tensor:
+        q, k, v = (part.unflatten(0, self.real.shape).transpose(1, 2) for part in (q_TND, k_TND, v_TND))
+        # A padding token may look at all, so that no row is empty; nobody reads what it sees.
+        mask = self.real[:, None, None, :] | ~self.real[:, None, :, None]
+        if window:
+            mask = mask & near(self.real.shape[1], window, q.device) | ~self.real[:, None, :, None]
+        return kernels.attention(q, k, v, mask, dropout).transpose(1, 2).flatten(0, 1)
+
+
+@cache
+def near(size: int, window: int, device: torch.device) -> Tensor:
+    """[S, S], True where two tokens are at most `window` apart."""
+    places = torch.arange(size, device=device)
+    return (places[:, None] - places).abs() <= window
+
+
+def choose(lengths: Tensor, device: torch.device, dtype: torch.dtype, dropout: float) -> Layout:
+    """Varlen where torch has it for this device and dtype and no attention dropout is asked for, else Rectangles."""
+    half = dtype in (torch.bfloat16, torch.float16)
+    return (Varlen if device.type == "cuda" and half and not dropout else Rectangles)(lengths, device)

@@ -1,0 +1,76 @@
+"""Encoder + named heads, and how weights begin.
+
+Heads by name: masked_words, next_sentence, classes (texts), tokens (a class a token), spans (start and end of an answer).
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from bothways.batch import Batch
+from bothways.config import EncoderConfig
+from bothways.model.attention import Context
+from bothways.model.encoder import Encoder
+from bothways.model.heads import Classes, MaskedWords, Pooler
+
+POOLED_HEADS = ("next_sentence", "classes")
+OUTPUTS = {"masked_words": 0, "next_sentence": 2, "spans": 2}  # classes and tokens have as many as there are labels
+
+
+class Model(nn.Module):
+    """An encoder with the heads asked for; heads: name -> number of outputs.
+
+    pooler: whether there is one without a head that needs it (published encoders carry it).
+    """
+
+    def __init__(self, config: EncoderConfig, heads: Mapping[str, int] | None = None, *, pooler: bool = False) -> None:
+        super().__init__()
+        self.config, self.num_outputs = config, dict(heads or {})
+        self.encoder = Encoder(config)
+        pooled = pooler or any(name in POOLED_HEADS for name in self.num_outputs)
+        self.pooler = Pooler(config) if pooled else None
+        self.heads = nn.ModuleDict({name: make_head(name, config, size) for name, size in self.num_outputs.items()})
+
+    def forward(self, batch: Batch, context: Context | None = None) -> Tensor:
+        """The last hidden states, [T, H]."""
+        hidden_TH: Tensor = self.encoder(batch, context)
+        return hidden_TH
+
+    def word_scores(self, x_MH: Tensor) -> Tensor:
+        """Vocabulary scores of hidden states at the places one wants to guess, [M, V]."""
+        head = self.heads["masked_words"]
+        assert isinstance(head, MaskedWords)
+        return head.scores(x_MH, self.encoder.embeddings.words.weight)
+
+    def text_scores(self, name: str, first_NH: Tensor) -> Tensor:
+        """Scores of a head for whole texts, from the hidden states of their first tokens, [N, C]."""
+        assert self.pooler is not None
+        scores: Tensor = self.heads[name](self.pooler(first_NH))
+        return scores
+
+    def token_scores(self, name: str, x_TH: Tensor) -> Tensor:
+        """Scores of a head for each token (`tokens`, `spans`), [T, C]."""
+        scores: Tensor = self.heads[name](x_TH)
+        return scores
+
+
+def make_head(name: str, config: EncoderConfig, num_outputs: int) -> nn.Module:
+    if name == "masked_words":
+        return MaskedWords(config)
+    if name in ("classes", "tokens"):
+        return Classes(config, num_outputs)
+    # No dropout before these two (google-research/bert).
+    return Classes(config.changed(classifier_dropout=0.0), OUTPUTS[name])
+
+
+def initialize(module: nn.Module, std: float, generator: torch.Generator) -> None:
+    """Begin with normal weights of the given deviation, biases 0, norms 1 (Devlin 2018's code; BERT uses 0.02).
+
+    BERT's own truncates at two deviations; a generator of the caller's makes the result a function of its seed.
+    """
+    for part in module.modules():
+        if isinstance(part, (nn.Linear, nn.Embedding)):
+            nn.init.trunc_normal_(part.weight, std=std, a=-2 * std, b=2 * std, generator=generator)
+        if isinstance(part, nn.Linear) and part.bias is not None:
+            nn.init.zeros_(part.bias)

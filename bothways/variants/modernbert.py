@@ -1,0 +1,106 @@
+"""ModernBERT (Warner 2024): rotary positions, norm first, gated feed-forward, no biases, every third layer sees all."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bothways.config import EncoderConfig
+from bothways.errors import InputError
+from bothways.variants.variant import Variant
+
+DEFAULT_WINDOW, DEFAULT_EVERY = 128, 3
+THETA, THETA_WINDOW = 160_000.0, 10_000.0
+
+
+def read(theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """The window is given whole, its layers by a list or a period, the wavelengths by a table or two numbers."""
+    rope = theirs.get("rope_parameters") or {}
+    for kind, given in rope.items():
+        if isinstance(given, dict) and given.get("rope_type", "default") != "default":
+            raise InputError(f"rope_type {given['rope_type']!r} of {kind} is not supported ('default' is)")
+    if theirs.get("rope_scaling"):
+        raise InputError(f"rope_scaling {theirs['rope_scaling']!r} is not supported (null is)")
+    wide, narrow = (rope.get(kind) or {} for kind in ("full_attention", "sliding_attention"))
+    every = theirs.get("global_attn_every_n_layers") or DEFAULT_EVERY
+    if kinds := theirs.get("layer_types"):
+        full = [index for index, kind in enumerate(kinds) if kind == "full_attention"]
+        every = full[1] if len(full) > 1 else len(kinds)
+        if full != list(range(0, len(kinds), every)):
+            raise InputError(f"layer_types with full attention at {full} is not supported; every n-th from the first is")
+    biases = {theirs.get("attention_bias", False), theirs.get("mlp_bias", False)}
+    if len(biases) != 1:
+        raise InputError("attention_bias and mlp_bias that differ are not supported; set both or neither")
+    return {
+        "window": (theirs.get("local_attention") or DEFAULT_WINDOW) // 2,
+        "whole_text_every": every,
+        "rotary_theta": wide.get("rope_theta") or theirs.get("global_rope_theta") or THETA,
+        "rotary_theta_window": narrow.get("rope_theta") or theirs.get("local_rope_theta") or THETA_WINDOW,
+        "linear_bias": biases.pop(),
+    }
+
+
+def write(config: EncoderConfig) -> dict[str, Any]:
+    kinds = ["sliding_attention" if config.window_of_layer(i) else "full_attention" for i in range(config.num_hidden_layers)]
+    return {
+        "local_attention": 2 * config.window,
+        "layer_types": kinds,
+        "global_attn_every_n_layers": config.whole_text_every,
+        "rope_parameters": {
+            "full_attention": {"rope_theta": config.rotary_theta, "rope_type": "default"},
+            "sliding_attention": {"rope_theta": config.rotary_theta_window, "rope_type": "default"},
+        },
+        "attention_bias": config.linear_bias,
+        "mlp_bias": config.linear_bias,
+        "embedding_dropout": config.hidden_dropout_prob,
+    }
+
+
+MODERNBERT = Variant(
+    model_type="modernbert",
+    prefix="model.",
+    fields={
+        "vocab_size": "vocab_size",
+        "hidden_size": "hidden_size",
+        "num_hidden_layers": "num_hidden_layers",
+        "num_attention_heads": "num_attention_heads",
+        "intermediate_size": "intermediate_size",
+        "max_position_embeddings": "max_position_embeddings",
+        "hidden_act": "hidden_activation",
+        "hidden_dropout_prob": "mlp_dropout",
+        "attention_probs_dropout_prob": "attention_dropout",
+        "initializer_range": "initializer_range",
+        "layer_norm_eps": "norm_eps",
+        "norm_bias": "norm_bias",
+        "pad_token_id": "pad_token_id",
+    },
+    axes={
+        "type_vocab_size": 0,
+        "position": "rotary",
+        "norm": "pre",
+        "feed_forward": "gated",
+        "linear_bias": False,
+        "norm_bias": False,
+        "layer_norm_eps": 1e-5,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    },
+    harmless=frozenset(
+        "attention_bias mlp_bias local_attention global_attn_every_n_layers layer_types rope_parameters rope_scaling"
+        " global_rope_theta local_rope_theta embedding_dropout classifier_activation classifier_bias classifier_dropout"
+        " classifier_pooling decoder_bias deterministic_flash_attn initializer_cutoff_factor reference_compile"
+        " repad_logits_with_grad sparse_pred_ignore_index sparse_prediction position_embedding_type".split()
+    ),
+    names={
+        "embeddings.words": "embeddings.tok_embeddings",
+        "embeddings.norm": "embeddings.norm",
+        "layers.{}.attention_norm": "layers.{}.attn_norm",
+        "layers.{}.attention.qkv": "layers.{}.attn.Wqkv",
+        "layers.{}.attention.output": "layers.{}.attn.Wo",
+        "layers.{}.feed_forward_norm": "layers.{}.mlp_norm",
+        "layers.{}.feed_forward.inner": "layers.{}.mlp.Wi",
+        "layers.{}.feed_forward.output": "layers.{}.mlp.Wo",
+        "final_norm": "final_norm",
+    },
+    architectures={frozenset(): "ModernBertModel"},
+    read=read,
+    write=write,
+)

@@ -1,0 +1,102 @@
+"""What a published encoder family is to Bothways: config keys and parameter names, read both ways."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bothways.config import EncoderConfig
+from bothways.errors import InputError
+
+# Keys of any Hugging Face config that say nothing about the result: written by tools, or about generation.
+HARMLESS = frozenset(
+    "_name_or_path architectures attn_implementation _attn_implementation bos_token_id chunk_size_feed_forward"
+    " cls_token_id directionality do_sample dtype eos_token_id finetuning_task gradient_checkpointing id2label"
+    " is_encoder_decoder keys_to_ignore_at_inference label2id model_type num_labels output_attentions"
+    " output_hidden_states output_past problem_type return_dict sep_token_id tokenizer_class torch_dtype torchscript"
+    " transformers_version use_bfloat16 use_cache pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers"
+    " pooler_size_per_head pooler_type".split()
+)
+# Keys that change the result, with the only values whose result we compute.
+SUPPORTED: dict[str, tuple[Any, ...]] = {
+    "add_cross_attention": (False, None),
+    "is_decoder": (False, None),
+    "position_embedding_type": ("absolute", None),
+    "pruned_heads": ({}, None),
+    "tie_word_embeddings": (True, None),
+    "quantization_config": (None,),
+}
+ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "silu": "silu"}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One family, as data.
+
+    fields: our config field -> their config key. axes: config fields the family fixes. supported: further keys with the
+    values we compute. harmless: further keys without meaning here. names: our module -> theirs (several are stacked, in
+    order), `{}` for the layer's number. heads: the same for each head. architectures: heads -> transformers' class.
+    read: what of a config needs more than a new name, their config -> our fields; write: the way back.
+    """
+
+    model_type: str
+    prefix: str
+    fields: Mapping[str, str]
+    names: Mapping[str, str | tuple[str, ...]]
+    heads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    architectures: Mapping[frozenset[str], str] = field(default_factory=dict)
+    axes: Mapping[str, Any] = field(default_factory=dict)
+    supported: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    harmless: frozenset[str] = frozenset()
+    read: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda theirs: {}
+    write: Callable[[EncoderConfig], dict[str, Any]] = lambda config: {}
+
+    def config(self, theirs: Mapping[str, Any], source: object) -> tuple[EncoderConfig, dict[str, Any]]:
+        """Our config, and the keys nobody knows (to be kept and written back). InputError names what is unsupported."""
+        for key, values in {**SUPPORTED, **self.supported}.items():
+            if key in theirs and theirs[key] not in values:
+                raise InputError(
+                    f"{source}: {key}={theirs[key]!r} is not supported for {self.model_type} ({values[0]!r} is)"
+                )
+        ours = {name: theirs[key] for name, key in self.fields.items() if theirs.get(key) is not None}
+        if "hidden_act" in ours:
+            if ours["hidden_act"] not in ACTIVATIONS:
+                known = ", ".join(ACTIVATIONS)
+                raise InputError(f"{source}: {self.fields['hidden_act']}={ours['hidden_act']!r} is not supported; {known} are")
+            ours["hidden_act"] = ACTIVATIONS[ours["hidden_act"]]
+        if missing := {"vocab_size", "hidden_size", "num_hidden_layers"} - set(ours):
+            keys = ", ".join(sorted(self.fields[name] for name in missing))
+            raise InputError(f"{source}: lacks {keys}; it is not a whole {self.model_type} config")
+        known = set(self.fields.values()) | HARMLESS | set(SUPPORTED) | set(self.supported) | self.harmless
+        extra = {key: value for key, value in theirs.items() if key not in known}
+        try:
+            config = EncoderConfig(**{**self.axes, **ours, **self.read(theirs)})
+        except InputError as error:
+            raise InputError(f"{source}: {error}") from None
+        return config, extra
+
+    def config_json(self, config: EncoderConfig) -> dict[str, Any]:
+        """Our config by their keys."""
+        theirs = {key: getattr(config, name) for name, key in self.fields.items()}
+        names = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+        theirs[self.fields["hidden_act"]] = names[config.hidden_act]
+        return {"model_type": self.model_type, **theirs, **self.write(config)}
+
+    def parameters(self, ours: str) -> tuple[str, ...]:
+        """Their names for one of our parameters (`encoder.layers.3.attention.qkv.weight`); several are stacked."""
+        head = re.match(r"heads\.(\w+)\.(.+)", ours)
+        if head:
+            table: Mapping[str, str | tuple[str, ...]] = self.heads.get(head[1], {})
+            return _translate(table, head[2], "")
+        return _translate(self.names, ours.removeprefix("encoder."), self.prefix)
+
+
+def _translate(table: Mapping[str, str | tuple[str, ...]], ours: str, prefix: str) -> tuple[str, ...]:
+    number = re.search(r"\.(\d+)\.", ours)
+    shape = ours.replace(f".{number[1]}.", ".{}.", 1) if number else ours
+    module, _, parameter = shape.rpartition(".")
+    theirs, suffix = (table[shape], "") if shape in table else (table.get(module), f".{parameter}")
+    if theirs is None:
+        return ()
+    several = (theirs,) if isinstance(theirs, str) else theirs
+    return tuple(prefix + name.format(number[1] if number else "") + suffix for name in several)
