@@ -87,7 +87,9 @@ def main() -> None:
     print(f"{counts.pop():,.0f} tokens each; MB/s over {options.rounds} rounds, cold start, one core")
     for side, values in speeds.items():
         middle = statistics.median(values)
-        print(f"{side:30} median {middle:5.2f}  (min {min(values):.2f}, max {max(values):.2f})  ours is {ours / middle:.2f}x")
+        print(
+            f"{side:30} median {middle:5.2f}  (min {min(values):.2f}, max {max(values):.2f})  ours is {ours / middle:.2f}x"
+        )
 
 
 if __name__ == "__main__":

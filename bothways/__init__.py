@@ -4,14 +4,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bothways.errors import InputError
+    from bothways.predict import Fill, Prediction, Predictor, load
+    from bothways.tasks.registry import train
     from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 
 __version__ = "0.1.0"
+__all__ = ["Encoding", "Fill", "InputError", "Prediction", "Predictor", "Tokenizer", "load", "train"]
 _HOME = {
     "Encoding": "bothways.tokenizer.tokenizer",
+    "Fill": "bothways.predict",
+    "InputError": "bothways.errors",
+    "Prediction": "bothways.predict",
+    "Predictor": "bothways.predict",
     "Tokenizer": "bothways.tokenizer.tokenizer",
+    "load": "bothways.predict",
+    "train": "bothways.tasks.registry",
 }
-__all__ = ["Encoding", "Tokenizer"]
 
 
 def __getattr__(name: str) -> Any:

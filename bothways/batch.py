@@ -19,6 +19,7 @@ class Batch:
     """Texts as the encoder reads them. Integer tensors [T]; lengths [N] stay on the processor.
 
     Labels, where there are any: masked_places [M] (indices into T) with masked_labels [M]; labels, whatever a task counts.
+    text_of_window [N]: which text each entry is a window of, where long texts stand as several.
     """
 
     input_ids: Tensor
@@ -28,6 +29,7 @@ class Batch:
     masked_places: Tensor | None = None
     masked_labels: Tensor | None = None
     labels: Tensor | None = None
+    text_of_window: Tensor | None = None
 
     @staticmethod
     def of(encodings: Sequence[Encoding]) -> "Batch":
@@ -54,6 +56,11 @@ class Batch:
     @property
     def num_tokens(self) -> int:
         return len(self.input_ids)
+
+    @property
+    def first_tokens(self) -> Tensor:
+        """Where each text's first token, [CLS], stands in T. [N]"""
+        return (self.lengths.cumsum(0) - self.lengths).to(self.input_ids.device)
 
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on a device; lengths stay, since they say what to launch."""

@@ -26,7 +26,14 @@ from bothways.variants import VARIANTS, Variant
 
 WEIGHTS, OLD_WEIGHTS, MADE = "model.safetensors", "pytorch_model.bin", "bothways.json"
 # In files, but not parameters of ours: buffers, and copies of the token table and of the vocabulary bias.
-DERIVED = ("position_ids", "token_type_ids", "decoder.weight", "decoder.bias", "vocab_projector.weight", "lm_head.weight")
+DERIVED = (
+    "position_ids",
+    "token_type_ids",
+    "decoder.weight",
+    "decoder.bias",
+    "vocab_projector.weight",
+    "lm_head.weight",
+)
 
 
 @dataclass(frozen=True)
@@ -172,13 +179,13 @@ def _names_of_head(variant: Variant, head: str) -> list[str]:
     return [name if ours in ("bias",) else f"{name}.weight" for ours, name in variant.heads[head].items()]
 
 
-def _fill(model: Model, variant: Variant, state: Mapping[str, Tensor], directory: Path, warn: Callable[[str], None]) -> None:
+def _fill(
+    model: Model, variant: Variant, state: Mapping[str, Tensor], directory: Path, warn: Callable[[str], None]
+) -> None:
     """Copy every parameter from the file into the model; name all that are missing, misshapen or left over."""
     missing, misshapen, used = [], [], set()
     for ours, target in model.state_dict().items():
-        names = [
-            name if name in state else name.removeprefix(variant.prefix) for name in variant.parameters(ours)
-        ]
+        names = [name if name in state else name.removeprefix(variant.prefix) for name in variant.parameters(ours)]
         used.update(names)
         if absent := [name for name in names if name not in state]:
             missing += absent
@@ -192,13 +199,24 @@ def _fill(model: Model, variant: Variant, state: Mapping[str, Tensor], directory
     if missing:
         raise InputError(f"{file}: missing parameters: {_some(missing)}; fetch the checkpoint again")
     if misshapen:
-        raise InputError(f"{file}: parameters of another shape: {_some(misshapen)}; config and weights do not belong together")
+        raise InputError(
+            f"{file}: parameters of another shape: {_some(misshapen)}; config and weights do not belong together"
+        )
     left = [name for name in state if name not in used and not name.endswith(DERIVED)]
     if left:
         warn(f"{file}: not read, since nothing here uses them: {_some(left)}")
     table = model.encoder.embeddings.words.weight
-    for name in ("cls.predictions.decoder.weight", "generator_lm_head.weight", "vocab_projector.weight", "decoder.weight"):
-        if "masked_words" in model.num_outputs and name in state and not torch.equal(state[name].to(table.dtype), table):
+    for name in (
+        "cls.predictions.decoder.weight",
+        "generator_lm_head.weight",
+        "vocab_projector.weight",
+        "decoder.weight",
+    ):
+        if (
+            "masked_words" in model.num_outputs
+            and name in state
+            and not torch.equal(state[name].to(table.dtype), table)
+        ):
             raise InputError(f"{file}: {name} differs from the token table; untied vocabulary scores are not supported")
 
 
@@ -218,7 +236,9 @@ def _read_pooling(directory: Path) -> str | None:
     names = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max"}
     on = [key for key, value in modes.items() if key.startswith("pooling_mode") and value]
     if len(on) != 1 or on[0] not in names:
-        raise InputError(f"{file}: pooling {' + '.join(on) or 'none'} is not supported; one of {', '.join(names.values())} is")
+        raise InputError(
+            f"{file}: pooling {' + '.join(on) or 'none'} is not supported; one of {', '.join(names.values())} is"
+        )
     return names[on[0]]
 
 

@@ -45,7 +45,9 @@ class EncoderConfig:
         for field, kind in get_type_hints(type(self)).items():
             value = getattr(self, field)
             if get_origin(kind) is Literal and value not in get_args(kind):
-                raise InputError(f"{field} {value!r} is not supported; one of {', '.join(map(repr, get_args(kind)))} is")
+                raise InputError(
+                    f"{field} {value!r} is not supported; one of {', '.join(map(repr, get_args(kind)))} is"
+                )
         for field in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
             if getattr(self, field) < 1:
                 raise InputError(f"{field} ({getattr(self, field)}) must be at least 1")

@@ -32,5 +32,3 @@ class Embeddings(nn.Module):
         x_TE = self.words(batch.input_ids) + self.segments(batch.segment_ids) + self.positions(batch.position_ids)
         widened: Tensor = self.widen(self.dropout(self.norm(x_TE)))
         return widened
-
-

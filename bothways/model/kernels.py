@@ -46,7 +46,12 @@ class _BatchedAttention(torch.autograd.Function):
         if keep is not None:
             dropped, g_weights = weights * keep, g_weights * keep
         g_scores = torch._softmax_backward_data(g_weights, weights, -1, weights.dtype).mul_(ctx.scale)
-        return torch.bmm(g_scores, k), torch.bmm(g_scores.transpose(1, 2), q), torch.bmm(dropped.transpose(1, 2), g), None
+        return (
+            torch.bmm(g_scores, k),
+            torch.bmm(g_scores.transpose(1, 2), q),
+            torch.bmm(dropped.transpose(1, 2), g),
+            None,
+        )
 
 
 def dropout_mask(like: Tensor, rate: float) -> Tensor:

@@ -9,7 +9,9 @@ from typing import Any
 from bothways.errors import InputError, MissingFile
 from bothways.tokenizer.tokenizer import SPECIALS, Tokenizer
 
-LONGEST_INPUT = 512  # what BERT's position table holds; written for transformers, which cuts there when asked to truncate
+LONGEST_INPUT = (
+    512  # what BERT's position table holds; written for transformers, which cuts there when asked to truncate
+)
 
 
 def load(path: str | PathLike[str]) -> Tokenizer:
@@ -40,7 +42,9 @@ def read_json(file: Path) -> dict[str, Any]:
     try:
         value = json.loads(read_text(file))
     except json.JSONDecodeError as error:
-        raise InputError(f"{file}:{error.lineno}: not valid JSON ({error.msg}); fetch or write the file again") from None
+        raise InputError(
+            f"{file}:{error.lineno}: not valid JSON ({error.msg}); fetch or write the file again"
+        ) from None
     if not isinstance(value, dict):
         raise InputError(f"{file}: expected a JSON object, found {type(value).__name__}; fetch or write the file again")
     return value
@@ -72,24 +76,31 @@ def _from_vocab(file: Path) -> Tokenizer:
 
 def _from_json(file: Path) -> Tokenizer:
     content = read_json(file)
-    model, rules = content.get("model") or {}, content.get("normalizer") or {}
+    model, rules, splitter = (_inner(content, name, file) for name in ("model", "normalizer", "pre_tokenizer"))
     kind = model.get("type", "WordPiece" if "continuing_subword_prefix" in model else "none")
     if kind != "WordPiece":
         raise InputError(f"{file}: tokenizer model {kind} is not supported; WordPiece is (BERT, DistilBERT, ELECTRA)")
     for what, found, expected in (
         ("normalizer", rules.get("type"), "BertNormalizer"),
         ("normalizer's clean_text", rules.get("clean_text"), True),
-        ("pre_tokenizer", (content.get("pre_tokenizer") or {}).get("type"), "BertPreTokenizer"),
+        ("pre_tokenizer", splitter.get("type"), "BertPreTokenizer"),
         ("continuing_subword_prefix", model.get("continuing_subword_prefix", "##"), "##"),
         ("unk_token", model.get("unk_token", "[UNK]"), "[UNK]"),
     ):
         if found != expected:
             raise InputError(f"{file}: {what} {found!r} is not supported; BERT's is {expected!r}")
-    vocab = dict(model["vocab"])
-    added = content.get("added_tokens") or []
-    vocab |= {token["content"]: token["id"] for token in added}
-    if others := [token["content"] for token in added if token["content"] not in SPECIALS and token["content"] not in model["vocab"]]:
+    known = _inner(model, "vocab", file)
+    if not known:
+        raise InputError(f"{file}: model has no vocab; fetch or write the file again")
+    try:
+        added = {token["content"]: token["id"] for token in content.get("added_tokens") or []}
+    except (KeyError, TypeError):
+        raise InputError(f"{file}: added_tokens must be objects with content and id; write the file again") from None
+    if others := [token for token in added if token not in SPECIALS and token not in known]:
         raise InputError(f"{file}: added token {others[0]!r} is not supported; only {', '.join(SPECIALS)} are")
+    vocab = known | added
+    if wrong := [token for token, index in vocab.items() if type(index) is not int]:
+        raise InputError(f"{file}: id of {wrong[0]!r} must be a whole number, found {vocab[wrong[0]]!r}; correct it")
     return _build(
         vocab,
         file,
@@ -98,6 +109,14 @@ def _from_json(file: Path) -> Tokenizer:
         chinese=rules.get("handle_chinese_chars", True),
         longest_word=model.get("max_input_chars_per_word", 100),
     )
+
+
+def _inner(content: dict[str, Any], name: str, file: Path) -> dict[str, Any]:
+    """The object of this name inside another; an empty one where there is none."""
+    value = content.get(name) or {}
+    if not isinstance(value, dict):
+        raise InputError(f"{file}: {name} must be a JSON object, found {type(value).__name__}; write the file again")
+    return value
 
 
 def _refuse_other_specials(config: dict[str, Any], file: Path) -> None:

@@ -19,7 +19,7 @@ def _start(tokenizer: "Tokenizer") -> None:
 
 def _encode(texts: Sequence[str]) -> tuple[list[list[int]], int]:
     before = _worker.replaced_surrogates
-    return [_worker._ids(text) for text in texts], _worker.replaced_surrogates - before
+    return [_worker.ids(text) for text in texts], _worker.replaced_surrogates - before
 
 
 def ids(tokenizer: "Tokenizer", texts: Sequence[str], processes: int) -> list[list[int]]:

@@ -76,9 +76,7 @@ class Splitter:
 
     def must_reorder(self, spelled: str) -> bool:
         """Whether what the table gave for a text holds marks whose order the way round has to look at."""
-        return (
-            self.table.strip_accents and not spelled.isascii() and not unicode.kept_combining().isdisjoint(spelled)
-        )
+        return self.table.strip_accents and not spelled.isascii() and not unicode.kept_combining().isdisjoint(spelled)
 
     def _reorder(self, text: str) -> tuple[str, list[int]]:
         """The rare way round: decomposed characters sorted by combining class behind their base (Unicode 3.11, D109).

@@ -36,12 +36,16 @@ class Source:
     """One text (or list of words) as ids; traces every id to its place in the text when first asked."""
 
     def __init__(
-        self, text: str | Sequence[str], tokenizer: "Tokenizer", specials: bool = False, ids: list[int] | None = None
+        self,
+        text: str | Sequence[str],
+        tokenizer: "Tokenizer",
+        specials: Sequence[str] = (),
+        ids: list[int] | None = None,
     ) -> None:
         self.text, self.tokenizer, self.specials = text, tokenizer, specials
         if ids is None:
             words = [text] if isinstance(text, str) else text
-            ids = list(chain.from_iterable(tokenizer._ids(word, specials) for word in words))
+            ids = list(chain.from_iterable(tokenizer.ids(word, specials) for word in words))
         self.ids = ids
 
     @cached_property
@@ -133,7 +137,6 @@ class Tokenizer:
         self.wordpiece = WordPiece(vocab, unknown_id=self.unknown_id, longest_word=longest_word)
         self.replaced_surrogates = 0
         self._memory = Memory(self._chunk_ids)
-        self._special = re.compile("|".join(map(re.escape, SPECIALS)))
 
     # --- made, kept -----------------------------------------------------------------------------------------------
 
@@ -145,9 +148,7 @@ class Tokenizer:
         return files.load(path)
 
     @classmethod
-    def learn(
-        cls, texts: Iterable[str], size: int = 30522, lowercase: bool = True, processes: int = 1
-    ) -> "Tokenizer":
+    def learn(cls, texts: Iterable[str], size: int = 30522, lowercase: bool = True, processes: int = 1) -> "Tokenizer":
         """Learn a WordPiece vocabulary of at most `size` entries. The same texts give the same one, byte for byte."""
         from bothways.tokenizer import learn
 
@@ -169,9 +170,13 @@ class Tokenizer:
 
     # --- text -> ids ----------------------------------------------------------------------------------------------
 
-    def encode(self, text: str, pair: str | None = None, specials: bool = False) -> Encoding:
-        """[CLS] text [SEP], or [CLS] text [SEP] pair [SEP]. specials: read `[MASK]` and the like as special tokens."""
-        return self._whole(Source(text, self, specials), None if pair is None else Source(pair, self, specials))
+    def encode(self, text: str, pair: str | None = None, specials: bool | Sequence[str] = False) -> Encoding:
+        """[CLS] text [SEP], or [CLS] text [SEP] pair [SEP].
+
+        specials: read `[MASK]` and the like as special tokens; all of them, or only those named.
+        """
+        read = tuple(specials) if isinstance(specials, Sequence) else SPECIALS if specials else ()
+        return self._whole(Source(text, self, read), None if pair is None else Source(pair, self, read))
 
     def encode_words(self, words: Sequence[str], pair: Sequence[str] | None = None) -> Encoding:
         """Text that is already split: word ids count the given words, offsets stand within each."""
@@ -187,7 +192,9 @@ class Tokenizer:
             from bothways.tokenizer import parallel
 
             flat = [*texts, *(pairs or [])]
-            sources = [Source(text, self, ids=ids) for text, ids in zip(flat, parallel.ids(self, flat, processes), strict=True)]
+            sources = [
+                Source(text, self, ids=ids) for text, ids in zip(flat, parallel.ids(self, flat, processes), strict=True)
+            ]
             seconds = sources[len(texts) :] or [None] * len(texts)
             return [self._whole(*both) for both in zip(sources, seconds)]
         return [self.encode(*both) for both in zip(texts, pairs or [None] * len(texts), strict=True)]
@@ -227,11 +234,13 @@ class Tokenizer:
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    def _ids(self, text: str, specials: bool = False) -> list[int]:
+    def ids(self, text: str, specials: Sequence[str] = ()) -> list[int]:
         if specials:
-            return list(chain.from_iterable(
-                [self.vocab[part]] if special else self._ids(part) for part, _, special in self._parts(text)
-            ))
+            return list(
+                chain.from_iterable(
+                    [self.vocab[part]] if special else self.ids(part) for part, _, special in _parts(text, specials)
+                )
+            )
         if not text.isascii():
             self._count_surrogates(text)
         for char in _FALSE_SPACES:
@@ -254,9 +263,9 @@ class Tokenizer:
         reordered = self.splitter.must_reorder("".join(words))
         return tuple(chain.from_iterable(map(self.wordpiece if reordered else self._memory.__getitem__, words)))
 
-    def _places(self, text: str, specials: bool = False) -> list[Place]:
+    def _places(self, text: str, specials: Sequence[str] = ()) -> list[Place]:
         places: list[Place] = []
-        for part, shift, special in self._parts(text) if specials else [(text, 0, False)]:
+        for part, shift, special in _parts(text, specials):
             first_word = places[-1].word + 1 if places else 0
             if special:
                 places.append(Place(shift, shift + len(part), first_word))
@@ -265,14 +274,6 @@ class Tokenizer:
                 for start, end in self.wordpiece.spans(word):
                     places.append(Place(shift + origins[start], shift + origins[end - 1] + 1, word_index))
         return places
-
-    def _parts(self, text: str) -> list[tuple[str, int, bool]]:
-        """(part, where it starts, whether it is a special token) for a text in which special tokens are read."""
-        parts, start = [], 0
-        for match in self._special.finditer(text):
-            parts += [(text[start : match.start()], start, False), (match[0], match.start(), True)]
-            start = match.end()
-        return [*parts, (text[start:], start, False)]
 
     def _whole(self, first: Source, second: Source | None) -> Encoding:
         sources = [first] if second is None else [first, second]
@@ -284,6 +285,17 @@ class Tokenizer:
             ids += source.ids[first:last]
             ids.append(self.sep_id)
         return Encoding(ids, tuple(sources))
+
+
+def _parts(text: str, specials: Sequence[str]) -> list[tuple[str, int, bool]]:
+    """(part, where it starts, whether it is a special token) of a text in which some special tokens are read."""
+    if not specials:
+        return [(text, 0, False)]
+    parts, start = [], 0
+    for match in re.finditer("|".join(map(re.escape, specials)), text):
+        parts += [(text[start : match.start()], start, False), (match[0], match.start(), True)]
+        start = match.end()
+    return [*parts, (text[start:], start, False)]
 
 
 def _rebuild(

@@ -9,14 +9,10 @@ REMOVED = (
 )
 
 # Become a space.
-SPACES = (
-    "9-a d 20 a0 1680 2000-200a 2028-2029 202f 205f 3000"
-)
+SPACES = "9-a d 20 a0 1680 2000-200a 2028-2029 202f 205f 3000"
 
 # Ideographs that stand as words of their own.
-CHINESE = (
-    "3400-4dbf 4e00-9fff f900-faff 20000-2a6df 2a700-2b81f 2b920-2ceaf 2f800-2fa1f"
-)
+CHINESE = "3400-4dbf 4e00-9fff f900-faff 20000-2a6df 2a700-2b81f 2b920-2ceaf 2f800-2fa1f"
 
 # Characters that stand as words of their own.
 PUNCTUATION = (

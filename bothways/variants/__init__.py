@@ -6,6 +6,4 @@ from bothways.variants.electra import ELECTRA
 from bothways.variants.modernbert import MODERNBERT
 from bothways.variants.variant import Variant
 
-VARIANTS: dict[str, Variant] = {
-    variant.model_type: variant for variant in (BERT, DISTILBERT, ELECTRA, MODERNBERT)
-}
+VARIANTS: dict[str, Variant] = {variant.model_type: variant for variant in (BERT, DISTILBERT, ELECTRA, MODERNBERT)}

@@ -25,7 +25,9 @@ def read(theirs: Mapping[str, Any]) -> dict[str, Any]:
         full = [index for index, kind in enumerate(kinds) if kind == "full_attention"]
         every = full[1] if len(full) > 1 else len(kinds)
         if full != list(range(0, len(kinds), every)):
-            raise InputError(f"layer_types with full attention at {full} is not supported; every n-th from the first is")
+            raise InputError(
+                f"layer_types with full attention at {full} is not supported; every n-th from the first is"
+            )
     biases = {theirs.get("attention_bias", False), theirs.get("mlp_bias", False)}
     if len(biases) != 1:
         raise InputError("attention_bias and mlp_bias that differ are not supported; set both or neither")
@@ -39,7 +41,9 @@ def read(theirs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write(config: EncoderConfig) -> dict[str, Any]:
-    kinds = ["sliding_attention" if config.window_of_layer(i) else "full_attention" for i in range(config.num_hidden_layers)]
+    kinds = [
+        "sliding_attention" if config.window_of_layer(i) else "full_attention" for i in range(config.num_hidden_layers)
+    ]
     return {
         "local_attention": 2 * config.window,
         "layer_types": kinds,

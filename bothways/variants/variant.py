@@ -26,7 +26,13 @@ SUPPORTED: dict[str, tuple[Any, ...]] = {
     "tie_word_embeddings": (True, None),
     "quantization_config": (None,),
 }
-ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "silu": "silu"}
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+}
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,9 @@ class Variant:
         if "hidden_act" in ours:
             if ours["hidden_act"] not in ACTIVATIONS:
                 known = ", ".join(ACTIVATIONS)
-                raise InputError(f"{source}: {self.fields['hidden_act']}={ours['hidden_act']!r} is not supported; {known} are")
+                raise InputError(
+                    f"{source}: {self.fields['hidden_act']}={ours['hidden_act']!r} is not supported; {known} are"
+                )
             ours["hidden_act"] = ACTIVATIONS[ours["hidden_act"]]
         if missing := {"vocab_size", "hidden_size", "num_hidden_layers"} - set(ours):
             keys = ", ".join(sorted(self.fields[name] for name in missing))

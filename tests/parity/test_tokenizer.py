@@ -18,13 +18,15 @@ from bothways.tokenizer.tokenizer import SPECIALS
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 CODE_POINTS = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]
+MOVING = [point for point in CODE_POINTS if unicodedata.combining(chr(point))]
 LAST_WRITTEN = 0x32000  # behind the last letter of any script
 OPTIONS = list(itertools.product((True, False), (None, True, False), (True, False)))
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 # Marks which move behind their letter, most of them stripped; those which stay; one that is stripped and does not move.
 STRIPPED = "\u0300\u0301\u0316\u0323\u0327\u0345\u05b0\u064b\u302a"
 STAYING = "\u302e\u302f\u1b44\ua953\U0001d165\U0001d166\U0001d16d\U000111c0"
-MARKED_TEXT = st.text(st.sampled_from("aZ. \u034f\u00ad\u00e9\u1ea5\ud55c\u4e2d\U0001d160" + STRIPPED + STAYING), max_size=20)
+LETTERS = "aZ. \u034f\u00ad\u00e9\u1ea5\ud55c\u4e2d\U0001d160"
+MARKED_TEXT = st.text(st.sampled_from(LETTERS + STRIPPED + STAYING), max_size=20)
 # Our name for it, and theirs.
 FACETS = {
     "ids": "ids",
@@ -86,16 +88,17 @@ def in_contexts(points, points_per_text=32):
 def random_texts(seed, count):
     """Strings from one range of characters each, with some letters and spaces, a third of them full of moving marks."""
     draw = random.Random(seed)
-    ends = [(0, 0x7F), (0x20, 0x250), (0, 0x3000), (0x300, 0x370), (0x2E80, 0xD7FF), (0xF900, 0xFFFF), (0x10000, LAST_WRITTEN)]
-    pools = [range(first, last) for first, last in ends] + [CODE_POINTS]
-    moving = [point for point in CODE_POINTS if unicodedata.combining(chr(point))]
-    pools += [moving, list(map(ord, STRIPPED + STAYING + "\u034f")), list(map(ord, STAYING))] * 2
-    texts = []
+    ends = [(0, 0x7F), (0x20, 0x250), (0, 0x3000), (0x300, 0x370), (0x2E80, 0xD7FF), (0xF900, 0xFFFF)]
+    pools = [range(first, last) for first, last in ends] + [range(0x10000, LAST_WRITTEN), CODE_POINTS]
+    pools += [MOVING, list(map(ord, STRIPPED + STAYING + "\u034f")), list(map(ord, STAYING))] * 2
+
+    def draw_character(pool):
+        return chr(draw.choice(pool)) if draw.random() < 0.7 else draw.choice("aB .é\u034f")
+
     for _ in range(count):
         pool = draw.choice(pools)
         size = draw.randint(1, 40)
-        texts.append("".join(chr(draw.choice(pool)) if draw.random() < 0.7 else draw.choice("aB .é\u034f") for _ in range(size)))
-    return texts
+        yield "".join(draw_character(pool) for _ in range(size))
 
 
 @pytest.fixture(scope="module")
@@ -139,8 +142,8 @@ def test_pairs_are_read_as_tokenizers_reads_them(uncased, uncased_peer):
 @pytest.mark.parametrize("which, options", list(enumerate(OPTIONS)), ids=str)
 def test_characters_are_read_as_tokenizers_reads_them_with_every_option(characters, which, options):
     options = dict(zip(("lowercase", "strip_accents", "chinese"), options, strict=True))
-    points = [point for point in CODE_POINTS if point < LAST_WRITTEN][which % 6 :: 6]
-    texts = in_contexts(points) + random_texts(seed=which, count=500)
+    points = [point for point in CODE_POINTS if point < LAST_WRITTEN][which :: len(OPTIONS)]
+    texts = [*in_contexts(points), *random_texts(seed=which, count=500)]
     assert differences(Tokenizer(characters, **options), make_peer(characters, **options), texts) == []
 
 
@@ -170,7 +173,8 @@ def test_a_word_whose_marks_would_move_again_keeps_its_order(characters):
 
 
 def test_words_of_very_many_characters_are_unknown_where_tokenizers_says_so(uncased, uncased_peer):
-    texts = [letter * size for letter in ("a", "é", "\ud55c", "\U0001d160") for size in (20, 33, 34, 50, 99, 100, 101, 250)]
+    letters, sizes = ("a", "é", "\ud55c", "\U0001d160"), (20, 33, 34, 50, 99, 100, 101, 250)
+    texts = [letter * size for letter in letters for size in sizes]
     assert differences(uncased, uncased_peer, texts) == []
 
 
@@ -180,7 +184,8 @@ def special_peer():
     return BertWordPieceTokenizer(str(model_directory() / "vocab.txt"), lowercase=True)
 
 
-SPECIAL_TEXT = st.lists(st.sampled_from([*SPECIALS, "[", "]", " ", "it's", "x\u0301", "\u4e2d", "[mask]", "\x0b"]), max_size=12)
+BETWEEN_SPECIALS = ["[", "]", " ", "it's", "x\u0301", "\u4e2d", "[mask]", "\x0b"]
+SPECIAL_TEXT = st.lists(st.sampled_from([*SPECIALS, *BETWEEN_SPECIALS]), max_size=12)
 
 
 @settings(max_examples=300, deadline=None)
@@ -209,6 +214,17 @@ def test_decoding_gives_the_text_transformers_gives(uncased, hugging_face):
     assert [uncased.decode(row) for row in rows] == theirs
 
 
+def test_decoding_any_ids_gives_the_text_transformers_gives(uncased, hugging_face):
+    draw = random.Random(5)
+    often = ["it", "'", "##s", "##m", "##ve", "##re", "n", "##'", "##t", ".", ",", "?", "!", ";", "-", *SPECIALS]
+    tokens = [token for token in often if token in uncased.vocab] * 500 + uncased.tokens
+    rows = [[uncased.vocab[draw.choice(tokens)] for _ in range(draw.randint(0, 30))] for _ in range(3000)]
+    theirs = hugging_face.batch_decode(rows, skip_special_tokens=True, clean_up_tokenization_spaces=True)
+    assert [uncased.decode(row) for row in rows] == theirs
+    shown = hugging_face.batch_decode(rows, skip_special_tokens=False, clean_up_tokenization_spaces=True)
+    assert [uncased.decode(row, specials=True) for row in rows] == shown
+
+
 def test_reading_what_was_decoded_decodes_to_the_same(uncased):
     known = 0
     for text in fixture_lines():
@@ -218,7 +234,7 @@ def test_reading_what_was_decoded_decodes_to_the_same(uncased):
         if uncased.unknown_id not in (*once, *again):
             known += 1
             assert uncased.decode(again) == decoded
-    assert known > 2000
+    assert known > 1500
 
 
 LONG = " ".join(wikipedia_paragraphs())
@@ -244,7 +260,8 @@ def test_windows_are_those_of_transformers(uncased, hugging_face, size, overlap,
 
 @pytest.mark.parametrize("pair", [None, ["A", "", "secondword\u0301s", "\u4e2d\u6587"]])
 def test_given_words_are_read_as_transformers_reads_them(uncased, hugging_face, pair):
-    words = ["Unbelievable!", "", "don't", " ", "\u4e2d\u6587", "E\u0301cole polytechnique", "\ufffd", "\U0001f600"] + LONG.split(" ")
+    words = ["Unbelievable!", "", "don't", " ", "\u4e2d\u6587", "E\u0301cole polytechnique", "\ufffd", "\U0001f600"]
+    words += LONG.split(" ")
     theirs = hugging_face(words, pair, is_split_into_words=True).encodings[0]
     ours = uncased.encode_words(words, pair)
     for our_name, their_name in FACETS.items():

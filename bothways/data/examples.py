@@ -1,0 +1,66 @@
+"""Labelled examples from a table: texts, their pairs and labels, by column names."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bothways.data.corpus import open_file, rows, text_lines
+from bothways.errors import InputError
+
+
+@dataclass(frozen=True)
+class Table:
+    """Texts with, where the file has them, pairs and labels; `where` says file and line of each."""
+
+    texts: list[str]
+    pairs: list[str] | None
+    labels: list[str] | None
+    where: list[str]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+def read_table(path: Path, *, text: str = "text", pair: str = "pair", label: str = "label", need_labels: bool) -> Table:
+    """Read columns by name; `pair` and, if need_labels is off, `label` may be absent. A .txt holds one text a line.
+
+    InputError names the file, the line and the columns there are.
+    """
+    if path.suffix == ".txt":
+        if need_labels:
+            raise InputError(
+                f"{path}: a .txt has no labels; give .csv, .tsv, .jsonl or .parquet with columns {text!r} and {label!r}"
+            )
+        numbered = list(text_lines(path))
+        return Table([line for _, line in numbered], None, None, [f"{path}:{number}" for number, _ in numbered])
+    open_file(path).close()
+    found = list(rows(path))
+    if not found:
+        raise InputError(f"{path}: empty; a table has a header and at least one row")
+    columns = found[0][1]
+    if missing := [name for name in ([text, label] if need_labels else [text]) if name not in columns]:
+        raise InputError(
+            f"{path}: no column {missing[0]!r} (there are: {', '.join(columns)}); "
+            f"rename one, or name yours with --{'text' if missing[0] == text else 'label'}-column"
+        )
+    for where, row in found:
+        if row.get(text) is None or (need_labels and row.get(label) is None):
+            raise InputError(
+                f"{where}: {text if row.get(text) is None else label!r} is missing; fill it in or drop the row"
+            )
+    return Table(
+        [str(row[text]) for _, row in found],
+        [str(row[pair]) for _, row in found] if pair in columns else None,
+        [str(row[label]) for _, row in found] if label in columns else None,
+        [where for where, _ in found],
+    )
+
+
+def label_numbers(table: Table, names: Sequence[str]) -> list[int]:
+    """Each row's label as its place among `names`. InputError where one is not among them."""
+    place = {name: index for index, name in enumerate(names)}
+    assert table.labels is not None
+    for where, label in zip(table.where, table.labels, strict=True):
+        if label not in place:
+            raise InputError(f"{where}: label {label!r} is unknown; the model knows {', '.join(names)}")
+    return [place[label] for label in table.labels]

@@ -1,0 +1,39 @@
+"""Where to compute and in which number format: `auto` resolved once, by what the hardware is fast at."""
+
+import torch
+
+from bothways.errors import InputError
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+ALIASES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto`: a CUDA GPU where there is one, else the processor."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(
+            f"device {name!r} cannot be used ({str(error).splitlines()[0]}); 'auto' and 'cpu' can"
+        ) from None
+    return device
+
+
+def choose_dtype(name: str, device: torch.device) -> torch.dtype:
+    """`auto`: bf16 where the device multiplies matrices faster in it, else float32, which is exact."""
+    if name == "auto":
+        return torch.bfloat16 if fast_bf16(device) else torch.float32
+    if ALIASES.get(name, name) not in DTYPES:
+        raise InputError(f"dtype {name!r} is not supported; one of auto, {', '.join(DTYPES)} is")
+    return DTYPES[ALIASES.get(name, name)]
+
+
+def fast_bf16(device: torch.device) -> bool:
+    """Whether bf16 products run on units of their own (AVX512-BF16, AMX, Arm's BF16; CUDA from Ampere on)."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= (8, 0)
+    able = torch.cpu.get_capabilities()
+    return device.type == "cpu" and any(able.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))

@@ -1,0 +1,28 @@
+"""Losses as sums with the number of targets they run over, so that micro-batches and processes add up exactly.
+
+Each returns (sum, count). Letters: M masked places, N texts, C classes, E embedding size, V vocabulary.
+"""
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from bothways.model.kernels import linear_cross_entropy
+
+Loss = tuple[Tensor, int]
+
+
+def masked_lm_loss(x_ME: Tensor, table_VE: Tensor, bias_V: Tensor, labels_M: Tensor) -> Loss:
+    """Cross-entropy of the vocabulary scores at masked places (Devlin 2018, section 3.1). Zero where none is masked."""
+    if not len(labels_M):
+        return x_ME.sum() * 0.0, 0
+    return linear_cross_entropy(x_ME, table_VE, bias_V, labels_M), len(labels_M)
+
+
+def class_loss(scores_NC: Tensor, labels_N: Tensor) -> Loss:
+    """Cross-entropy of class scores, in float32. Next sentence is the case C = 2 (0: follows, 1: random)."""
+    return F.cross_entropy(scores_NC.float(), labels_N, reduction="sum"), len(labels_N)
+
+
+def squared_loss(scores_N: Tensor, labels_N: Tensor) -> Loss:
+    """Squared error, for regression."""
+    return F.mse_loss(scores_N.float(), labels_N.float(), reduction="sum"), len(labels_N)

