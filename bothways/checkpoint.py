@@ -96,7 +96,7 @@ def load(path: str | PathLike[str], *, warn: Callable[[str], None] = say) -> Che
         model=model.eval(),
         tokenizer=tokenizer,
         model_type=variant.model_type,
-        labels=labels if "classes" in model.num_outputs or "tokens" in model.num_outputs else (),
+        labels=labels if model.num_outputs.get("classes", 1) > 1 or "tokens" in model.num_outputs else (),
         pooling=_read_pooling(directory),
         extra=extra,
         made=made,
@@ -123,6 +123,8 @@ def _read_weights(directory: Path) -> dict[str, Tensor]:
             state: dict[str, Tensor] = torch.load(directory / OLD_WEIGHTS, map_location="cpu", weights_only=True)
         except Exception as error:  # torch raises many kinds for a broken or unsafe pickle
             raise InputError(f"{directory / OLD_WEIGHTS}: cannot be read safely ({_first_line(error)})") from None
+        if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+            raise InputError(f"{directory / OLD_WEIGHTS}: not a table of tensors by name; fetch the checkpoint again")
         return state
     raise MissingFile(f"{directory}: no {WEIGHTS} or {OLD_WEIGHTS} there; fetch the checkpoint again")
 
@@ -184,17 +186,18 @@ def _fill(
 ) -> None:
     """Copy every parameter from the file into the model; name all that are missing, misshapen or left over."""
     missing, misshapen, used = [], [], set()
+    prefixed = any(name.startswith(variant.prefix) for name in state)  # an encoder alone is stored without
     for ours, target in model.state_dict().items():
-        names = [name if name in state else name.removeprefix(variant.prefix) for name in variant.parameters(ours)]
+        names = [name if prefixed else name.removeprefix(variant.prefix) for name in variant.parameters(ours)]
         used.update(names)
         if absent := [name for name in names if name not in state]:
             missing += absent
             continue
-        found = torch.cat([state[name] for name in names]) if len(names) > 1 else state[names[0]]
-        if found.shape != target.shape:
-            misshapen.append(f"{' + '.join(names)} is {list(found.shape)}, config.json asks for {list(target.shape)}")
-            continue
-        target.copy_(found)
+        for name, part in zip(names, target.chunk(len(names)), strict=True):
+            if state[name].shape != part.shape:
+                misshapen.append(f"{name} is {list(state[name].shape)}, config.json asks for {list(part.shape)}")
+                continue
+            part.copy_(state[name])
     file = directory / WEIGHTS
     if missing:
         raise InputError(f"{file}: missing parameters: {_some(missing)}; fetch the checkpoint again")
@@ -231,10 +234,10 @@ def _read_pooling(directory: Path) -> str | None:
     if not file.exists():
         return None
     modes = read_json(file)
-    if isinstance(modes.get("pooling_mode"), str):
-        return str(modes["pooling_mode"]).replace("mean_tokens", "mean").replace("cls_token", "cls")
     names = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max"}
     on = [key for key, value in modes.items() if key.startswith("pooling_mode") and value]
+    if isinstance(modes.get("pooling_mode"), str):  # as newer versions write it
+        names, on = {"mean": "mean", "cls": "cls", "max": "max"}, [modes["pooling_mode"]]
     if len(on) != 1 or on[0] not in names:
         raise InputError(
             f"{file}: pooling {' + '.join(on) or 'none'} is not supported; one of {', '.join(names.values())} is"
@@ -256,7 +259,7 @@ def with_head(
         config = config.changed(
             hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, classifier_dropout=dropout
         )
-    model = Model(config, {head: num_outputs or len(labels)}, pooler=old.pooler is not None)
+    model = Model(config, {head: num_outputs or len(labels)})  # with a pooler only where the head reads it
     generator = torch.Generator().manual_seed(seed)
     new = [f"head {head!r} ({num_outputs or len(labels)} outputs)"]
     initialize(model.heads, config.initializer_range, generator)
@@ -305,14 +308,12 @@ def _write(checkpoint: Checkpoint, directory: Path) -> None:
     if architecture is None:
         raise InputError(f"{checkpoint.model_type} with heads {sorted(model.num_outputs)} has no layout to be saved in")
     config = {**checkpoint.extra, "architectures": [architecture], **variant.config_json(model.config)}
-    if checkpoint.labels:
-        config["id2label"] = {str(index): label for index, label in enumerate(checkpoint.labels)}
-        config["label2id"] = {label: index for index, label in enumerate(checkpoint.labels)}
+    num_labels = model.num_outputs.get("classes", model.num_outputs.get("tokens", 0))
+    if labels := checkpoint.labels or tuple(f"LABEL_{index}" for index in range(num_labels)):
+        config["id2label"] = {str(index): label for index, label in enumerate(labels)}
+        config["label2id"] = {label: index for index, label in enumerate(labels)}
     if "classes" in model.num_outputs:
-        single = model.num_outputs["classes"] == 1
-        config["problem_type"] = "regression" if single else "single_label_classification"
-        if single:
-            config["id2label"], config["label2id"] = {"0": "LABEL_0"}, {"LABEL_0": 0}
+        config["problem_type"] = "regression" if num_labels == 1 else "single_label_classification"
     prefix = "" if architecture.endswith("Model") else variant.prefix
     _write_weights(their_state(model, variant, prefix), directory / WEIGHTS)
     _write_json(directory / "config.json", config)

@@ -48,9 +48,14 @@ class EncoderConfig:
                 raise InputError(
                     f"{field} {value!r} is not supported; one of {', '.join(map(repr, get_args(kind)))} is"
                 )
+            if get_origin(kind) is not Literal and not _is_a(value, get_args(kind) or (kind,)):
+                raise InputError(f"{field} {value!r} must be a {'whole ' if kind in (int, int | None) else ''}number")
         for field in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
             if getattr(self, field) < 1:
                 raise InputError(f"{field} ({getattr(self, field)}) must be at least 1")
+        for field in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
+            if not 0 <= (getattr(self, field) or 0) < 1:
+                raise InputError(f"{field} ({getattr(self, field)}) must be at least 0 and less than 1")
         if self.hidden_size % self.num_attention_heads:
             raise InputError(
                 f"hidden_size ({self.hidden_size}) must be divisible by num_attention_heads ({self.num_attention_heads})"
@@ -66,6 +71,11 @@ class EncoderConfig:
 
     def changed(self, **changes: object) -> "EncoderConfig":
         return replace(self, **changes)  # type: ignore[arg-type]
+
+
+def _is_a(value: object, kinds: tuple[type, ...]) -> bool:
+    """Whether a value is of one of these kinds; a whole number is also a number, a truth value is not."""
+    return type(value) in kinds or (type(value) is int and float in kinds)
 
 
 CONFIG_FIELDS = frozenset(field.name for field in fields(EncoderConfig))

@@ -33,10 +33,15 @@ def perplexity(mean_loss: float) -> float:
     return math.exp(min(mean_loss, 700.0))
 
 
+def unigram_shares(counts_V: np.ndarray) -> np.ndarray:
+    """How likely each word is by its count, none impossible (add-one smoothing)."""
+    shares_V: np.ndarray = (counts_V + 1) / (counts_V.sum() + len(counts_V))
+    return shares_V
+
+
 def unigram_loss(counts_V: np.ndarray, targets_M: np.ndarray) -> float:
-    """Mean cross-entropy in nats of guessing by how often each word stands in the training text (add-one smoothing)."""
-    shares_V = (counts_V + 1) / (counts_V.sum() + len(counts_V))
-    return float(-np.log(shares_V[targets_M]).mean())
+    """Mean cross-entropy in nats of guessing by how often each word stands in the training text."""
+    return float(-np.log(unigram_shares(counts_V)[targets_M]).mean())
 
 
 def spread(scores: Sequence[float]) -> tuple[float, float]:

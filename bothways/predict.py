@@ -1,6 +1,7 @@
 """Texts in, answers out: sorts by length, fills token budgets, windows long texts and merges them, restores the order."""
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from os import PathLike
 from typing import Literal, TypeVar, get_args
@@ -57,7 +58,9 @@ class Predictor:
         self.device = choose_device(device)
         self.dtype = choose_dtype(dtype, self.device)
         self.checkpoint = loaded
-        self.module: Model = loaded.model.to(self.device, self.dtype).eval()
+        # In another number format it is a copy: what is saved are the weights as they were.
+        model = loaded.model if self.dtype is torch.float32 else deepcopy(loaded.model)
+        self.module: Model = model.to(self.device, self.dtype).eval()
         self.truncated_texts = 0
 
     @property
@@ -120,8 +123,9 @@ class Predictor:
         sizes = torch.tensor([last - first if kind == "mean" else 1 for first, last in bounds])
         text_of_window = torch.repeat_interleave(torch.arange(len(windows)), torch.tensor([*map(len, windows)]).long())
         if kind == "max":
-            shape = (len(windows), self._hidden_size)
-            vectors = torch.full(shape, -torch.inf).index_reduce_(0, text_of_window, pooled, "amax")
+            texts_of_rows = text_of_window[:, None].expand_as(pooled)
+            vectors = torch.full((len(windows), self._hidden_size), -torch.inf)
+            vectors.scatter_reduce_(0, texts_of_rows, pooled, "amax")
         else:
             vectors = torch.zeros(len(windows), self._hidden_size).index_add_(0, text_of_window, pooled)
             vectors /= torch.zeros(len(windows)).index_add_(0, text_of_window, sizes.float())[:, None]
@@ -139,7 +143,7 @@ class Predictor:
         masks = [index for index, token in enumerate(encoding.ids) if token == self.tokenizer.mask_id]
         if not masks:
             raise InputError(f"no {MASK} in {_shortened(text)!r}; write {MASK} where a word is to be guessed")
-        windows = self._fit([encoding], long, window, overlap)[0]
+        windows = self.fit_windows([encoding], long, window, overlap)[0]
         hidden = self._run(windows, lambda hidden_TH, batch: list(hidden_TH.split(batch.lengths.tolist())))
         starts = [part.sources[0][1] for part in windows]
         fills = []
@@ -147,10 +151,12 @@ class Predictor:
             inside = [index for index, part in enumerate(windows) if 0 < mask - starts[index] < len(part) - 1]
             if not inside:
                 raise InputError(f"token {mask} is a {MASK} that truncation cut off; use long='windows'")
-            best = max(inside, key=lambda index: min(mask - starts[index], len(windows[index]) - mask + starts[index]))
+            best = max(
+                inside, key=lambda index: min(mask - starts[index], len(windows[index]) - 1 - mask + starts[index])
+            )
             with torch.inference_mode():
                 scores = self.module.word_scores(hidden[best][mask - starts[best]][None])[0].float().softmax(-1).cpu()
-            values, ids = scores.topk(min(top, len(self.tokenizer)))
+            values, ids = scores[: len(self.tokenizer)].topk(min(top, len(self.tokenizer)))
             span = encoding.offsets[mask]
             tokens = [self.tokenizer.tokens[index] for index in ids.tolist()]
             fills.append([Fill(t, v, _put(text, span, t)) for t, v in zip(tokens, values.tolist(), strict=True)])
@@ -203,15 +209,17 @@ class Predictor:
     ) -> list[list[Encoding]]:
         if isinstance(texts, str):
             raise InputError("texts is one string; give a list of texts: [text]")
-        return self._fit(self.tokenizer.encode_many(texts, pairs), long, window, overlap)
+        return self.fit_windows(self.tokenizer.encode_many(texts, pairs), long, window, overlap)
 
-    def _fit(self, encodings: Sequence[Encoding], long: Long, window: int, overlap: int) -> list[list[Encoding]]:
+    def fit_windows(self, encodings: Sequence[Encoding], long: Long, window: int, overlap: int) -> list[list[Encoding]]:
         """Each encoding as the windows in which the model reads it."""
         if long not in get_args(Long):
             raise InputError(f"long={long!r} is not supported; one of {', '.join(get_args(Long))} is")
         readable = self.module.config.max_position_embeddings
         if window > readable:
             window, overlap = readable, min(overlap, readable // 4)
+        if long != "windows":
+            overlap = 0  # nothing slides
         windows = [self.tokenizer.slide(encoding, size=window, overlap=overlap) for encoding in encodings]
         lengths = [len(encoding) for encoding, parts in zip(encodings, windows, strict=True) if len(parts) > 1]
         if lengths and long == "error":

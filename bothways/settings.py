@@ -66,6 +66,10 @@ class Pretrain:
     """Share of the steps in which the rate rises."""
     weight_decay: float = 0.01
     """On matrices only."""
+    init: float = 0.02
+    """Deviation of the initial weights; small models in short runs learn faster with 0.06."""
+    frequency_bias: bool = True
+    """Begin with each word as likely as it is frequent, instead of learning that first."""
     evaluate_every: int = 100
     """Steps between evaluations."""
     language: str = "en"

@@ -50,7 +50,8 @@ def _of_document(store: TokenStore, document: int, room: int, rng: np.random.Gen
     examples = []
     while sentence < last:
         target = int(rng.integers(2, room + 1)) if rng.random() < SHORTER else room
-        end = min(last, max(sentence + 1, int(np.searchsorted(at, at[sentence] + target))))  # sentences that fill it
+        # Sentences that fill it, two at least, so that there is something to follow.
+        end = min(last, max(sentence + 2, int(np.searchsorted(at, at[sentence] + target))))
         middle = int(rng.integers(sentence + 1, end)) if end - sentence > 1 else end
         first = (int(at[sentence]), int(at[middle]))
         if middle == end or rng.random() < 0.5:

@@ -53,7 +53,7 @@ def run(settings: Pretrain, tell: Tell = lines) -> Result:
     tell(
         f"training text: {store.num_tokens:,} tokens in {store.num_documents:,} documents; held out: {unseen.num_tokens:,}"
     )
-    model = new_model(settings, tokenizer)
+    model = new_model(settings, tokenizer, store)
     rule = MaskRule.of(tokenizer, settings.mask_rate)
     held = HeldOut(unseen, store, tokenizer, settings.length, pairs=settings.pairs == "next")
     device = choose_device("auto")
@@ -98,17 +98,11 @@ def split(settings: Pretrain) -> tuple[list[str], list[str]]:
     found = list(documents(settings.corpus))
     if settings.heldout:
         return found, list(documents(settings.heldout))
-    heldout = found[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY] or found[-1:]
-    training = (
-        [text for index, text in enumerate(found) if (index + 1) % HELD_OUT_EVERY]
-        if len(heldout) > 1 or len(found) >= HELD_OUT_EVERY
-        else found[:-1]
-    )
-    if not training:
-        raise InputError(
-            "the corpus is one document, so none can be held out; put blank lines between documents or give --heldout"
-        )
-    return training, heldout
+    if len(found) == 1:
+        raise InputError("the corpus is one document, so none can be held out; separate documents or give --heldout")
+    every = min(HELD_OUT_EVERY, len(found))
+    training = [text for number, text in enumerate(found, 1) if number % every]
+    return training, found[every - 1 :: every]
 
 
 def learn_or_load(settings: Pretrain, training: Sequence[str], tell: Tell) -> Tokenizer:
@@ -120,10 +114,11 @@ def learn_or_load(settings: Pretrain, training: Sequence[str], tell: Tell) -> To
     return tokenizer
 
 
-def new_model(settings: Pretrain, tokenizer: Tokenizer) -> Model:
+def new_model(settings: Pretrain, tokenizer: Tokenizer, store: TokenStore) -> Model:
     config = SIZES[settings.model].changed(
         vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_id,
         hidden_dropout_prob=settings.dropout, attention_probs_dropout_prob=settings.dropout,
+        initializer_range=settings.init,
     )  # fmt: skip
     if settings.length > config.max_position_embeddings:
         raise InputError(
@@ -132,6 +127,10 @@ def new_model(settings: Pretrain, tokenizer: Tokenizer) -> Model:
     heads = {"masked_words": 0, **({"next_sentence": 2} if settings.pairs == "next" else {})}
     model = Model(config, heads, pooler=True)
     initialize(model, config.initializer_range, torch.Generator().manual_seed(settings.seed))
+    words = model.heads["masked_words"]
+    if settings.frequency_bias and isinstance(words, MaskedWords):
+        shares_V = metrics.unigram_shares(np.bincount(store.ids, minlength=len(tokenizer)))
+        words.bias.data = torch.from_numpy(np.log(shares_V)).float()
     return model
 
 
@@ -205,7 +204,7 @@ class HeldOut:
         """Loss and perplexity (exp of the mean over masked tokens) and next-sentence accuracy with its 95 % interval."""
         sums: dict[str, float] = {}
         totals: dict[str, int] = {}
-        right = trials = 0
+        right = trials = random = 0
         device = model.encoder.embeddings.words.weight.device
         with torch.inference_mode():
             for batch in (batch.to(device) for batch in self.batches):
@@ -216,6 +215,7 @@ class HeldOut:
                     scores = model.text_scores("next_sentence", model(batch)[batch.first_tokens])
                     right += int((scores.argmax(-1) == batch.labels).sum())
                     trials += len(batch)
+                    random += int(batch.labels.sum())
         means = {
             name: value / max(1, totals[name]) for name, value in sums.items() if self.pairs or name == "masked_lm"
         }
@@ -227,13 +227,14 @@ class HeldOut:
         if trials:
             low, high = metrics.interval(right, trials)
             found |= {"next_sentence_accuracy": right / trials, "next_sentence_interval": [low, high], "pairs": trials}
+            found["chance"] = max(random, trials - random) / trials
         return found
 
 
 def next_sentence_verdict(figures: Mapping[str, Any]) -> str:
-    """Accuracy with its interval, called by its name while chance is within."""
+    """Accuracy with its interval, called by its name while that holds 50 % (or the commoner answer's share)."""
     if "next_sentence_accuracy" not in figures:
         return "not measured (no pairs)"
     low, high = figures["next_sentence_interval"]
-    verdict = " - not learned yet" if low <= 0.5 <= high else ""
+    verdict = " - not learned yet" if low <= max(0.5, figures["chance"]) else ""
     return f"{figures['next_sentence_accuracy']:.1%} (95 % interval {low:.1%} to {high:.1%}){verdict}"

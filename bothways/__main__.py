@@ -1,0 +1,5 @@
+"""`python -m bothways`."""
+
+from bothways.cli import main
+
+main()

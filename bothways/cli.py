@@ -1,0 +1,254 @@
+"""`bothways <verb>`: flags come from the dataclasses of settings.py, so they cannot disagree with what a run can be told.
+
+Results go to standard output, everything else to standard error. Exit status 0: done; 1: the job failed, one line why;
+2: usage.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from bothways.errors import InputError
+
+Verb = tuple[str, str, Callable[[Any], None]]  # settings class, one line of help, what runs it
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command. Prints one line and exits 1 where the user's input cannot be used or the disk cannot be written."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] in ("-h", "--help"):
+        print(overview())
+        sys.exit(0 if given else 2)
+    if given[0] == "--version":
+        import bothways
+
+        print(f"bothways {bothways.__version__}")
+        return
+    name, rest = given[0], given[1:]
+    if name == "finetune":
+        name, rest = f"finetune {rest[0] if rest else ''}".strip(), rest[1:]
+    if name in ("finetune", "finetune -h", "finetune --help"):
+        print(overview("finetune"))
+        sys.exit(2 if name == "finetune" else 0)
+    if name not in VERBS:
+        known = ", ".join(VERBS)
+        print(f"bothways: no verb {name!r}; one of {known} is (bothways --help)", file=sys.stderr)
+        sys.exit(2)
+    settings = parse(name, rest)
+    try:
+        VERBS[name][2](settings)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except (InputError, OSError) as error:
+        print(f"bothways {name}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print(f"bothways {name}: stopped", file=sys.stderr)
+        sys.exit(1)
+
+
+def overview(only: str = "") -> str:
+    """The verbs, a line each."""
+    rows = [f"  {name:18} {verb[1]}" for name, verb in VERBS.items() if name.startswith(only)]
+    return "\n".join(["usage: bothways VERB ...", "", *rows, "", "bothways VERB --help tells what a verb can be told."])
+
+
+def parse(name: str, rest: Sequence[str]) -> Any:
+    import tyro
+
+    from bothways import settings
+
+    kind = getattr(settings, VERBS[name][0])
+    return tyro.cli(kind, prog=f"bothways {name}", args=list(rest), description=kind.__doc__)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def put(value: Any) -> None:
+    print(json.dumps(value, ensure_ascii=False), flush=True)
+
+
+# --- what each verb prints ------------------------------------------------------------------------------------------------
+
+
+def vocab(settings: Any) -> None:
+    from bothways.checkpoint import refuse_strangers
+    from bothways.data.corpus import documents
+    from bothways.tokenizer.tokenizer import Tokenizer
+
+    refuse_strangers(settings.out, holds="tokenizer.json")
+    if (settings.out / "tokenizer.json").exists():
+        raise InputError(f"{settings.out}: holds a tokenizer already; name a new directory, or delete that one")
+    tokenizer = Tokenizer.learn(documents(settings.corpus), settings.size, settings.lowercase, settings.processes)
+    tokenizer.save(settings.out)
+    told = {"entries": len(tokenizer), "directory": str(settings.out)}
+    put(told) if settings.json else print(f"{len(tokenizer):,} entries in {settings.out}")
+
+
+def pretrain(settings: Any) -> None:
+    from bothways.tasks import pretrain
+
+    result = pretrain.run(settings)
+    if settings.json:
+        put({"model": str(result.model), "heldout": dict(result.figures)})
+        return
+    figures = result.figures
+    print(
+        f"masked words, held out: perplexity {figures['perplexity']:.1f} (by word frequency alone {figures['unigram_perplexity']:.1f})"
+    )
+    print(f"next sentence, held out: {pretrain.next_sentence_verdict(figures)}")
+    print(f"model in {result.model}, curves in {result.directory / 'curves.png'}")
+
+
+def finetune_classify(settings: Any) -> None:
+    from bothways.tasks import classify
+
+    result = classify.run(settings)
+    n = len(result.scores)
+    if settings.json:
+        put(
+            {
+                "task": "classify", "metric": result.metric, "mean": result.mean, "std": result.std, "n": n,
+                "failed": result.failed, "scores": result.scores, "split": result.split, "model": str(result.model),
+            }
+        )  # fmt: skip
+        return
+    spread = f"{result.mean:.1%} +- {result.std:.1%} over {n} seeds" if n > 1 else f"{result.mean:.1%}, one seed"
+    chosen = " (the set it was chosen on: no measure of new text)" if result.split == "dev" else ""
+    failed = f"; {result.failed} no better than the majority" if result.failed else ""
+    print(f"{result.split} {result.metric} {spread}{failed}{chosen}\nmodel in {result.model}")
+
+
+def evaluate(settings: Any) -> None:
+    from bothways.tasks import evaluate
+
+    found = evaluate.run(settings)
+    if settings.json:
+        put({"metrics": found})
+        return
+    for name, value in found.items():
+        print(f"{name:24} {_short(value)}")
+
+
+def predict(settings: Any) -> None:
+    from bothways.data.order import blocks
+    from bothways.predict import load
+
+    model = load(settings.model, dtype=settings.dtype)
+    for block in blocks(_texts(settings), 4096):
+        texts = [text for text, _ in block]
+        pairs = [pair for _, pair in block] if block[0][1] is not None else None
+        if model.module.num_outputs.get("classes") == 1:
+            for number in model.score(texts, pairs, long=settings.long).tolist():
+                put({"score": number})
+            continue
+        for found in model.classify(texts, pairs, long=settings.long):
+            put({"label": found.label, "score": found.score, "scores": found.scores})
+
+
+def fill(settings: Any) -> None:
+    from bothways.predict import load
+
+    masks = load(settings.model, dtype=settings.dtype).fill(settings.text, top=settings.top)
+    if settings.json:
+        put([[{"token": one.token, "score": one.score, "text": one.text} for one in mask] for mask in masks])
+        return
+    for number, mask in enumerate(masks, 1):
+        if len(masks) > 1:
+            print(f"mask {number}")
+        for one in mask:
+            print(f"{one.score:6.1%}  {one.token:16} {one.text}")
+
+
+def embed(settings: Any) -> None:
+    import numpy as np
+
+    from bothways.predict import load
+
+    if settings.out.suffix != ".npy":
+        raise InputError(f"{settings.out}: vectors are written as .npy; name a file that ends so")
+    if settings.out.exists():
+        raise InputError(f"{settings.out}: exists already; name a new file, or delete that one")
+    texts = [text for text, _ in _texts(settings)]
+    model = load(settings.model, dtype=settings.dtype)
+    vectors = model.embed(texts, pooling=settings.pooling, normalize=settings.normalize, long=settings.long)
+    beside = settings.out.with_name(f".{settings.out.name}.partial")
+    try:
+        with beside.open("wb") as file:
+            np.save(file, vectors)
+        beside.replace(settings.out)
+    finally:
+        beside.unlink(missing_ok=True)
+    told = {"vectors": len(vectors), "size": int(vectors.shape[1]), "file": str(settings.out)}
+    put(told) if settings.json else print(f"{len(vectors):,} vectors of {vectors.shape[1]} in {settings.out}")
+
+
+def info(settings: Any) -> None:
+    from bothways.tasks import info
+
+    facts = info.run(settings.path)
+    if settings.json:
+        put(facts)
+        return
+    for name, value in facts.items():
+        rows = (
+            [f"{key} {_short(inner)}" for key, inner in value.items()] if isinstance(value, dict) else [_short(value)]
+        )
+        for index, row in enumerate(rows):
+            print(f"{name if index == 0 else '':12} {row}")
+
+
+def demo(settings: Any) -> None:
+    from bothways.tasks import demo
+
+    told = demo.run(settings, lambda text: print(text, flush=True))
+    if settings.json:
+        put(told)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4f}".rstrip("0").rstrip(".")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_short, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_short(inner)}" for key, inner in value.items())
+    return str(value)
+
+
+def _texts(settings: Any) -> Iterator[tuple[str, str | None]]:
+    """(text, pair) in input order, of a file or of the lines of standard input."""
+    if settings.file == "-":
+        for number, line in enumerate(sys.stdin.buffer, 1):
+            try:
+                yield line.decode().rstrip("\r\n"), None
+            except UnicodeDecodeError as error:
+                where = f"line {number} of standard input"
+                raise InputError(f"{where}: not UTF-8 at byte {error.start}; convert it first") from None
+        return
+    from bothways.data.examples import read_table
+
+    pair = getattr(settings, "pair_column", "pair")
+    table = read_table(Path(settings.file), text=settings.text_column, pair=pair, need_labels=False)
+    yield from zip(table.texts, table.pairs or [None] * len(table), strict=True)
+
+
+VERBS: dict[str, Verb] = {
+    "demo": ("Demo", "the whole life of a small BERT on the text in the package, in about three minutes", demo),
+    "vocab": ("Vocab", "learn a WordPiece vocabulary", vocab),
+    "pretrain": ("Pretrain", "pre-train a BERT with masked words and next sentences", pretrain),
+    "finetune classify": ("Classify", "fine-tune a model to tell classes of texts apart", finetune_classify),
+    "evaluate": ("Evaluate", "measure a classifier on labelled tables, a pre-trained model on text", evaluate),
+    "predict": ("Predict", "label texts, one JSON object a line", predict),
+    "fill": ("Fill", "guess the words behind each [MASK]", fill),
+    "embed": ("Embed", "a vector a text", embed),
+    "info": ("Info", "what a checkpoint or run is and how it was made", info),
+}

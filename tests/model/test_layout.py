@@ -1,0 +1,115 @@
+"""Who may look at whom, each layout against a slow formula: every text by itself, every pair of tokens asked."""
+
+import pytest
+import torch
+
+from bothways.model import layout
+from bothways.model.layout import Padded, Rectangles, Varlen, choose, near
+
+N, D = 3, 8
+LENGTHS = torch.tensor([5, 5, 1, 29, 7, 7, 7, 5])
+CPU = torch.device("cpu")
+
+
+def rows(seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(int(LENGTHS.sum()), N, D, generator=generator) for _ in "qkv"]
+
+
+def slow(q, k, v, window):
+    """Text by text, head by head, token by token."""
+    mixed = []
+    for q_SND, k_SND, v_SND in zip(*(part.split(LENGTHS.tolist()) for part in (q, k, v)), strict=True):
+        for place in range(len(q_SND)):
+            seen = [other for other in range(len(q_SND)) if not window or abs(other - place) <= window]
+            scores_NK = torch.einsum("nd,knd->nk", q_SND[place], k_SND[seen]) / D**0.5
+            mixed.append(torch.einsum("nk,knd->nd", scores_NK.softmax(-1), v_SND[seen]))
+    return torch.stack(mixed)
+
+
+@pytest.mark.parametrize("window", [0, 1, 3, 4, 6, 28, 100])
+def test_a_token_sees_its_own_text_and_no_further_than_the_window(window):
+    q, k, v = rows()
+    mixed = Rectangles(LENGTHS, CPU).attend(q, k, v, window=window, dropout=0.0)
+    assert float((mixed - slow(q, k, v, window)).abs().max()) < 1e-6
+
+
+@pytest.mark.parametrize("side", ["right", "left", "both"])
+@pytest.mark.parametrize("window", [0, 1, 3, 100])
+def test_nobody_sees_padding(window, side):
+    q, k, v = rows()
+    size = 31
+    real = torch.zeros(len(LENGTHS), size, dtype=torch.long)
+    for row, length in enumerate(LENGTHS.tolist()):
+        start = {"right": 0, "left": size - length, "both": (size - length) // 2}[side]
+        real[row, start : start + length] = 1
+    kept_T = real.bool().flatten()
+    spread = []
+    for part in (q, k, v):
+        wide = torch.full((kept_T.numel(), N, D), 50.0)  # what stands in the padding must not matter
+        wide[kept_T] = part
+        spread.append(wide)
+    places = Padded(real)
+    mixed = places.attend(*spread, window=window, dropout=0.0)
+    assert float((mixed[kept_T] - slow(q, k, v, window)).abs().max()) < 1e-6
+    assert bool(mixed.isfinite().all())
+    assert places.position_ids[kept_T].tolist() == [place for length in LENGTHS.tolist() for place in range(length)]
+    assert places.first_tokens.tolist() == [int(row.nonzero()[0]) + size * i for i, row in enumerate(real)]
+
+
+def test_runs_of_equal_lengths_are_one_rectangle():
+    places = Rectangles(LENGTHS, CPU)
+    assert places.rectangles == [(2, 5), (1, 1), (1, 29), (3, 7), (1, 5)]
+    assert places.first_tokens.tolist() == [0, 5, 10, 11, 40, 47, 54, 61]
+
+
+def test_near_means_at_most_the_window_apart():
+    assert near(4, 1, CPU).int().tolist() == [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]
+    for size, window in ((1, 1), (7, 2), (13, 5), (5, 9)):
+        found = near(size, window, CPU)
+        assert all(bool(found[a, b]) == (abs(a - b) <= window) for a in range(size) for b in range(size))
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "dropout", "kind"),
+    [
+        ("cpu", torch.float32, 0.0, Rectangles),
+        ("cpu", torch.bfloat16, 0.0, Rectangles),
+        ("cuda", torch.float32, 0.0, Rectangles),
+        ("cuda", torch.bfloat16, 0.1, Rectangles),
+        ("cuda", torch.bfloat16, 0.0, Varlen),
+        ("cuda", torch.float16, 0.0, Varlen),
+    ],
+)
+def test_the_ragged_kernel_is_chosen_where_torch_has_it(device, dtype, dropout, kind, monkeypatch):
+    for layout_class in (Rectangles, Varlen):
+        monkeypatch.setattr(layout_class, "__init__", lambda self, lengths, device: None)
+    assert type(choose(LENGTHS, torch.device(device), dtype, dropout)) is kind
+
+
+def test_the_ragged_kernel_refuses_dropout_rather_than_forgetting_it():
+    places = Varlen(LENGTHS, CPU)
+    assert places.starts.tolist() == [0, 5, 10, 11, 40, 47, 54, 61, 66]
+    assert places.first_tokens.tolist() == [0, 5, 10, 11, 40, 47, 54, 61] and places.longest == 29
+    with pytest.raises(ValueError, match="no attention dropout"):
+        places.attend(*rows(), window=0, dropout=0.1)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="the ragged kernel needs CUDA")
+@pytest.mark.parametrize("window", [0, 1, 3, 100])
+def test_the_ragged_kernel_equals_the_slow_formula(window):
+    q, k, v = (part.bfloat16() for part in rows())
+    mixed = Varlen(LENGTHS, torch.device("cuda")).attend(q.cuda(), k.cuda(), v.cuda(), window=window, dropout=0.0)
+    expected = slow(q.float(), k.float(), v.float(), window)
+    assert float((mixed.float().cpu() - expected).abs().max()) < 0.03
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_windows_prepared_while_predicting_serve_training_too(dropout, dtype):
+    layout.near.cache_clear()
+    q, k, v = (part.to(dtype).requires_grad_() for part in rows())
+    with torch.inference_mode():
+        Rectangles(LENGTHS, CPU).attend(q, k, v, window=3, dropout=0.0)
+    Rectangles(LENGTHS, CPU).attend(q, k, v, window=3, dropout=dropout).sum().backward()
+    assert q.grad is not None

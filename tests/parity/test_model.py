@@ -1,0 +1,428 @@
+"""Hidden states, scores, gradients and files of small random models compared with `transformers`, both ways."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+
+from bothways import checkpoint
+from bothways.batch import Batch
+from bothways.checkpoint import Checkpoint, their_state
+from bothways.model import kernels
+from bothways.model.layout import Padded, Rectangles
+from bothways.model.model import Model, initialize
+from bothways.train.losses import class_loss, masked_lm_loss, squared_loss
+from bothways.variants import VARIANTS
+
+V = 97
+LENGTHS = [29, 13, 1, 13, 7, 2, 41]  # unsorted, equal ones apart, one token alone
+ENCODERS = ["BertModel", "DistilBertModel", "ElectraModel", "ModernBertModel"]
+SCORES = {  # their class -> our head, their output
+    "BertForPreTraining": {"masked_words": "prediction_logits", "next_sentence": "seq_relationship_logits"},
+    "BertForMaskedLM": {"masked_words": "logits"},
+    "BertForNextSentencePrediction": {"next_sentence": "logits"},
+    "BertForSequenceClassification": {"classes": "logits"},
+    "BertForTokenClassification": {"tokens": "logits"},
+    "BertForQuestionAnswering": {"spans": ("start_logits", "end_logits")},
+    "DistilBertForMaskedLM": {"masked_words": "logits"},
+    "ElectraForMaskedLM": {"masked_words": "logits"},
+}
+LABELS = {"BertForSequenceClassification": {"num_labels": 5}, "BertForTokenClassification": {"num_labels": 9}}
+ALL = [*ENCODERS, *SCORES]
+
+
+def texts(config, *, seed=1):
+    """(ids, segments) of texts in the lengths above; pairs where the family knows segments."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = []
+    for length in LENGTHS:
+        ids = torch.randint(5, V, (length,), generator=generator)
+        segments = (torch.arange(length) > length // 3).long() if config.type_vocab_size else torch.zeros_like(ids)
+        rows.append((ids, segments))
+    return rows
+
+
+def ragged(rows):
+    ids, segments = (torch.cat(column).numpy() for column in zip(*rows, strict=True))
+    return Batch.of_arrays(ids, segments, np.array([len(ids) for ids, _ in rows]))
+
+
+def padded(rows, side="right"):
+    """Their inputs: one rectangle and its mask."""
+    size = max(LENGTHS)
+    names = ["input_ids", "token_type_ids", "attention_mask"]
+    inputs = {name: torch.zeros(len(rows), size, dtype=torch.long) for name in names}
+    for row, (ids, segments) in enumerate(rows):
+        real = slice(0, len(ids)) if side == "right" else slice(size - len(ids), size)
+        for name, values in zip(names, (ids, segments, torch.ones_like(ids)), strict=True):
+            inputs[name][row, real] = values
+    return inputs
+
+
+def theirs_alone(peer, rows):
+    """Their output for each text by itself: no padding and no company."""
+    segments = peer.config.model_type in ("bert", "electra")
+    with torch.no_grad():
+        return [
+            peer(input_ids=ids[None], **({"token_type_ids": kinds[None]} if segments else {}))
+            for ids, kinds in rows
+        ]
+
+
+def our_scores(model, head, hidden_TH, batch):
+    if head == "masked_words":
+        return model.word_scores(hidden_TH)
+    if head in ("tokens", "spans"):
+        return model.token_scores(head, hidden_TH)
+    return model.text_scores(head, hidden_TH[batch.lengths.cumsum(0) - batch.lengths])
+
+
+def their_scores(output, names):
+    if isinstance(names, tuple):
+        return torch.stack([output[name][0] for name in names], dim=-1)
+    return output[names][0] if output[names].dim() == 3 else output[names]
+
+
+def assert_close(ours, theirs, tolerance=1e-5):
+    assert ours.shape == theirs.shape
+    assert float((ours - theirs).abs().max()) < tolerance
+
+
+# --- numbers ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("architecture", ENCODERS)
+def test_hidden_states_equal_theirs(architecture, make_peer, ours_of):
+    peer = make_peer(architecture)
+    model = ours_of(peer).model
+    rows = texts(model.config)
+    with torch.no_grad():
+        ours = model(ragged(rows))
+    assert_close(ours, torch.cat([output.last_hidden_state[0] for output in theirs_alone(peer, rows)]))
+
+
+@pytest.mark.parametrize("activation", ["gelu_new", "gelu_pytorch_tanh", "relu", "silu"])
+def test_every_activation_equals_theirs(activation, make_peer, ours_of):
+    peer = make_peer("BertModel", hidden_act=activation)
+    model = ours_of(peer).model
+    rows = texts(model.config)
+    with torch.no_grad():
+        ours = model(ragged(rows))
+    assert_close(ours, torch.cat([output.last_hidden_state[0] for output in theirs_alone(peer, rows)]))
+
+
+@pytest.mark.parametrize("local_attention", [2, 6, 128])
+def test_windows_equal_theirs_computed_plainly(local_attention, make_peer, ours_of):
+    options = {"local_attention": local_attention, "attn_implementation": "eager"}
+    peer = make_peer("ModernBertModel", **options, attention_bias=True, mlp_bias=True, norm_bias=True)
+    model = ours_of(peer).model
+    rows = texts(model.config)
+    with torch.no_grad():
+        ours = model(ragged(rows))
+    assert_close(ours, torch.cat([output.last_hidden_state[0] for output in theirs_alone(peer, rows)]))
+
+
+def test_wavelengths_of_both_kinds_of_layers_are_read(make_peer, ours_of):
+    rope = {"full_attention": 700.0, "sliding_attention": 30.0}
+    parameters = {kind: {"rope_theta": theta, "rope_type": "default"} for kind, theta in rope.items()}
+    peer = make_peer("ModernBertModel", rope_parameters=parameters)
+    model = ours_of(peer).model
+    assert (model.config.rotary_theta, model.config.rotary_theta_window) == (700.0, 30.0)
+    rows = texts(model.config)
+    with torch.no_grad():
+        ours = model(ragged(rows))
+    assert_close(ours, torch.cat([output.last_hidden_state[0] for output in theirs_alone(peer, rows)]))
+
+
+@pytest.mark.parametrize("architecture", SCORES)
+def test_scores_of_every_head_equal_theirs(architecture, make_peer, ours_of):
+    peer = make_peer(architecture, **LABELS.get(architecture, {}))
+    model = ours_of(peer).model
+    assert set(model.num_outputs) == set(SCORES[architecture])
+    rows = texts(model.config)
+    batch = ragged(rows)
+    outputs = theirs_alone(peer, rows)
+    with torch.no_grad():
+        hidden_TH = model(batch)
+        for head, names in SCORES[architecture].items():
+            ours = our_scores(model, head, hidden_TH, batch)
+            assert_close(ours, torch.cat([their_scores(output, names) for output in outputs]))
+
+
+def test_a_regression_score_equals_theirs(make_peer, ours_of):
+    peer = make_peer("BertForSequenceClassification", num_labels=1)
+    loaded = ours_of(peer)
+    rows = texts(loaded.model.config)
+    batch = ragged(rows)
+    with torch.no_grad():
+        ours = our_scores(loaded.model, "classes", loaded.model(batch), batch)
+    assert_close(ours, torch.cat([output.logits for output in theirs_alone(peer, rows)]))
+    assert ours.shape == (len(LENGTHS), 1)
+    assert loaded.labels == ()
+
+
+def test_the_pooler_equals_theirs(make_peer, ours_of):
+    peer = make_peer("BertModel")
+    model = ours_of(peer).model
+    rows = texts(model.config)
+    batch = ragged(rows)
+    with torch.no_grad():
+        ours = model.pooler(model(batch)[batch.lengths.cumsum(0) - batch.lengths])
+    assert_close(ours, torch.cat([output.pooler_output for output in theirs_alone(peer, rows)]))
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("architecture", ENCODERS)
+def test_padding_does_not_change_a_text(architecture, side, make_peer, ours_of):
+    model = ours_of(make_peer(architecture)).model
+    rows = texts(model.config)
+    inputs = padded(rows, side)
+    real_T = inputs["attention_mask"].bool().flatten()
+    layout = Padded(inputs["attention_mask"])
+    whole = torch.tensor([max(LENGTHS)] * len(rows))
+    flat = (inputs["input_ids"].flatten(), inputs["token_type_ids"].flatten(), layout.position_ids, whole)
+    batch = ragged(rows)
+    with torch.no_grad():
+        ours = model(batch)
+        rectangle = Batch(*flat)
+        hidden_TH = model(rectangle, model.encoder.context(rectangle, layout))
+    assert_close(hidden_TH[real_T], ours)
+    assert_close(hidden_TH[layout.first_tokens], ours[Rectangles(batch.lengths, ours.device).first_tokens])
+
+
+# --- gradients ----------------------------------------------------------------------------------------------------------
+
+
+def gradient_distance(model, peer):
+    """Relative L2 distance over all parameters, ours by their names; and the largest of one parameter alone."""
+    variant = VARIANTS[peer.config.model_type]
+    ours = {}
+    for name, parameter in model.named_parameters():
+        if parameter.grad is None:
+            continue
+        names = variant.parameters(name)
+        ours.update(zip(names, parameter.grad.chunk(len(names)), strict=True))
+    theirs = {name: value.grad for name, value in peer.named_parameters() if value.grad is not None}
+    if not set(ours) & set(theirs):
+        theirs = {variant.prefix + name: value for name, value in theirs.items()}
+    assert set(ours) == set(theirs)
+    norm = float(torch.cat([value.flatten() for value in theirs.values()]).norm())
+    apart = {name: float((ours[name] - theirs[name]).norm()) for name in theirs}
+    return float(torch.tensor([*apart.values()]).norm()) / norm, max(apart.values()) / norm
+
+
+def test_gradients_of_pre_training_equal_theirs(make_peer, ours_of):
+    peer = make_peer("BertForPreTraining").train()
+    model = ours_of(peer).model.train()
+    rows = texts(model.config)
+    batch, inputs = ragged(rows), padded(rows)
+    places = torch.tensor([0, 3, 11, 29, 42, 43, 70, 105])
+    words, follows = torch.randint(5, V, (len(places),)), torch.randint(0, 2, (len(rows),))
+    labels = torch.full(inputs["input_ids"].shape, -100)
+    flat = torch.full((batch.num_tokens,), -100)
+    flat[places] = words
+    labels[inputs["attention_mask"].bool()] = flat
+    peer(**inputs, labels=labels, next_sentence_label=follows).loss.backward()
+
+    hidden_TH = model(batch)
+    head = model.heads["masked_words"]
+    table = model.encoder.embeddings.words.weight
+    words_sum, num_words = masked_lm_loss(head(hidden_TH[places]), table, head.bias, words)
+    pairs_sum, num_pairs = class_loss(our_scores(model, "next_sentence", hidden_TH, batch), follows)
+    (words_sum / num_words + pairs_sum / num_pairs).backward()
+    total, largest = gradient_distance(model, peer)
+    assert total < 1e-6 and largest < 1e-6
+
+
+@pytest.mark.parametrize("architecture", ["BertForMaskedLM", "DistilBertForMaskedLM", "ElectraForMaskedLM"])
+@pytest.mark.parametrize("newest_torch", [True, False])
+def test_gradients_of_masked_words_equal_theirs(architecture, newest_torch, make_peer, ours_of, monkeypatch):
+    if not newest_torch:
+        monkeypatch.delattr(F, "linear_cross_entropy", raising=False)
+    peer = make_peer(architecture).train()
+    model = ours_of(peer).model.train()
+    rows = texts(model.config)
+    batch, inputs = ragged(rows), padded(rows)
+    if architecture == "DistilBertForMaskedLM":
+        del inputs["token_type_ids"]
+    places = torch.arange(0, batch.num_tokens, 7)
+    flat = torch.full((batch.num_tokens,), -100)
+    flat[places] = torch.randint(5, V, (len(places),))
+    labels = torch.full(inputs["input_ids"].shape, -100)
+    labels[inputs["attention_mask"].bool()] = flat
+    peer(**inputs, labels=labels).loss.backward()
+    head, table = model.heads["masked_words"], model.encoder.embeddings.words.weight
+    total, count = masked_lm_loss(head(model(batch)[places]), table, head.bias, flat[places])
+    (total / count).backward()
+    assert gradient_distance(model, peer)[0] < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("architecture", "num_labels"),
+    [
+        ("BertForNextSentencePrediction", 2),
+        ("BertForSequenceClassification", 5),
+        ("BertForSequenceClassification", 1),
+        ("BertForTokenClassification", 9),
+        ("BertForQuestionAnswering", 2),
+    ],
+)
+def test_gradients_of_fine_tuning_equal_theirs(architecture, num_labels, make_peer, ours_of):
+    peer = make_peer(architecture, num_labels=num_labels).train()
+    model = ours_of(peer).model.train()
+    rows = texts(model.config)
+    batch, inputs = ragged(rows), padded(rows)
+    (head,) = SCORES[architecture]
+    scores = our_scores(model, head, model(batch), batch)
+    generator = torch.Generator().manual_seed(3)
+    if head == "spans":
+        ends = torch.tensor([[int(torch.randint(0, n, (), generator=generator)) for _ in "se"] for n in LENGTHS])
+        peer(**{name: inputs[name] for name in inputs}, start_positions=ends[:, 0], end_positions=ends[:, 1])
+        # Theirs lets the padding compete for the span unless it is masked; so does a text alone, of which there is none.
+        losses = []
+        for (ids, segments), (start, end) in zip(rows, ends, strict=True):
+            alone = {"input_ids": ids[None], "token_type_ids": segments[None]}
+            losses.append(peer(**alone, start_positions=start[None], end_positions=end[None]).loss)
+        torch.stack(losses).mean().backward()
+        ours = [F.cross_entropy(part.T, end) for part, end in zip(scores.split(LENGTHS), ends, strict=True)]
+        torch.stack(ours).mean().backward()
+    elif num_labels == 1:
+        targets = torch.randn(len(rows), generator=generator)
+        peer(**inputs, labels=targets).loss.backward()
+        total, count = squared_loss(scores[:, 0], targets)
+        (total / count).backward()
+    elif head == "tokens":
+        targets = torch.randint(0, num_labels, (batch.num_tokens,), generator=generator)
+        labels = torch.full(inputs["input_ids"].shape, -100)
+        labels[inputs["attention_mask"].bool()] = targets
+        peer(**inputs, labels=labels).loss.backward()
+        total, count = class_loss(scores, targets)
+        (total / count).backward()
+    else:
+        targets = torch.randint(0, num_labels, (len(rows),), generator=generator)
+        peer(**inputs, labels=targets).loss.backward()
+        total, count = class_loss(scores, targets)
+        (total / count).backward()
+    assert gradient_distance(model, peer)[0] < 1e-6
+
+
+@pytest.mark.parametrize("architecture", ENCODERS)
+def test_gradients_of_hidden_states_equal_theirs(architecture, make_peer, ours_of):
+    options = {"add_pooling_layer": False} if architecture == "BertModel" else {}
+    peer = make_peer(architecture, options=options).train()
+    model = ours_of(peer).model.train()
+    rows = texts(model.config)
+    batch, inputs = ragged(rows), padded(rows)
+    if not model.config.type_vocab_size:
+        del inputs["token_type_ids"]
+    real = inputs["attention_mask"].bool()
+    weights_TH = torch.randn(batch.num_tokens, model.config.hidden_size)
+    (peer(**inputs).last_hidden_state[real] * weights_TH).sum().backward()
+    (model(batch) * weights_TH).sum().backward()
+    assert gradient_distance(model, peer)[0] < 1e-5
+
+
+def test_gradients_with_kept_weights_equal_those_of_the_fused_kernel(make_model, monkeypatch):
+    """The batched form that bf16 and dropout take on a processor, here in float32 in place of torch's."""
+    model = make_model("bert").train()
+    rows = texts(model.config)
+    weights_TH = torch.randn(sum(LENGTHS), model.config.hidden_size)
+    (model(ragged(rows)) * weights_TH).sum().backward()
+    plain = {name: parameter.grad.clone() for name, parameter in model.encoder.named_parameters()}
+    model.zero_grad()
+    used = []
+
+    def batched(q, k, v, mask, dropout):
+        used.append(q.shape)
+        flat = (part.reshape(-1, *q.shape[-2:]) for part in (q, k, v))
+        return kernels._BatchedAttention.apply(*flat, 0.0).view(q.shape)
+
+    monkeypatch.setattr(kernels, "attention", batched)
+    (model(ragged(rows)) * weights_TH).sum().backward()
+    assert used
+    fast = dict(model.encoder.named_parameters())
+    apart = torch.cat([(fast[name].grad - value).flatten() for name, value in plain.items()]).norm()
+    assert apart / torch.cat([value.flatten() for value in plain.values()]).norm() < 1e-6
+
+
+# --- files --------------------------------------------------------------------------------------------------------------
+
+
+def load_theirs(architecture, directory, **options):
+    """Their model from a directory, with nothing missing, left over or of another shape."""
+    peer, told = getattr(transformers, architecture).from_pretrained(directory, output_loading_info=True, **options)
+    wrong = {kind: names for kind, names in told.items() if names and not isinstance(names, str)}
+    assert not wrong, wrong
+    return peer.eval()
+
+
+@pytest.mark.parametrize("architecture", ALL)
+def test_what_we_save_transformers_loads(architecture, make_peer, ours_of, tmp_path):
+    peer = make_peer(architecture, **LABELS.get(architecture, {}))
+    checkpoint.save(ours_of(peer), tmp_path / "ours")
+    back = load_theirs(architecture, tmp_path / "ours")
+    before, after = peer.state_dict(), back.state_dict()
+    assert set(before) == set(after)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert back.config.architectures == [architecture]
+    mine, kept = back.config.to_dict(), peer.config.to_dict()
+    same = {"transformers_version", "architectures", "dtype", "_name_or_path", "problem_type", "bos_token_id"}
+    same |= {"eos_token_id", "cls_token_id", "sep_token_id", "embedding_dropout", "global_attn_every_n_layers"}
+    different = {key: (kept[key], mine.get(key)) for key in kept if kept[key] != mine.get(key) and key not in same}
+    assert not different
+
+
+def test_an_encoder_without_a_pooler_stays_without(make_peer, ours_of, tmp_path):
+    peer = make_peer("BertModel", options={"add_pooling_layer": False})
+    loaded = ours_of(peer)
+    assert loaded.model.pooler is None
+    checkpoint.save(loaded, tmp_path / "ours")
+    back = load_theirs("BertModel", tmp_path / "ours", add_pooling_layer=False)
+    assert all(torch.equal(value, back.state_dict()[name]) for name, value in peer.state_dict().items())
+
+
+@pytest.mark.parametrize("architecture", ALL)
+def test_transformers_computes_the_same_from_a_model_of_ours(architecture, make_peer, ours_of, tmp_path):
+    loaded = ours_of(make_peer(architecture, **LABELS.get(architecture, {})))
+    old = loaded.model
+    model = Model(old.config, old.num_outputs, pooler=old.pooler is not None)
+    initialize(model, 0.2, torch.Generator().manual_seed(5))
+    fresh = Checkpoint(model=model.eval(), model_type=loaded.model_type, labels=loaded.labels)
+    checkpoint.save(fresh, tmp_path / "ours")
+    peer = load_theirs(architecture, tmp_path / "ours")
+    rows = texts(model.config)
+    batch, outputs = ragged(rows), theirs_alone(peer, rows)
+    with torch.no_grad():
+        hidden_TH = model(batch)
+        if architecture in ENCODERS:
+            assert_close(hidden_TH, torch.cat([output.last_hidden_state[0] for output in outputs]))
+        for head, names in SCORES.get(architecture, {}).items():
+            ours = our_scores(model, head, hidden_TH, batch)
+            assert_close(ours, torch.cat([their_scores(output, names) for output in outputs]))
+
+
+@pytest.mark.parametrize("head", ["classes", "tokens", "spans", "masked_words"])
+@pytest.mark.parametrize("pooler", [True, False])
+def test_an_encoder_with_a_new_head_is_loaded_with_nothing_left_over(head, pooler, make_peer, ours_of, tmp_path):
+    loaded = ours_of(make_peer("BertModel", options={"add_pooling_layer": pooler}))
+    labels = tuple("abcde") if head in ("classes", "tokens") else ()
+    said = []
+    new = checkpoint.with_head(loaded, head, labels, seed=7, num_outputs=None if labels else 2, warn=said.append)
+    checkpoint.save(new, tmp_path / "ours")
+    architecture = next(name for name, heads in SCORES.items() if set(heads) == {head})
+    load_theirs(architecture, tmp_path / "ours")
+    assert len(said) == 1 and head in said[0]
+    assert ("pooler" in said[0]) == (head == "classes" and not pooler)
+
+
+def test_their_names_cover_every_parameter(make_peer, ours_of):
+    for architecture in ALL:
+        peer = make_peer(architecture)
+        loaded = ours_of(peer)
+        variant = VARIANTS[loaded.model_type]
+        prefix = "" if architecture.endswith("Model") else variant.prefix
+        ours = their_state(loaded.model, variant, prefix)
+        theirs = dict(peer.named_parameters())
+        assert set(ours) == set(theirs)
+        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)

@@ -1,0 +1,452 @@
+"""Checkpoints that are broken are named in one line; a save that fails leaves what stood there."""
+
+import errno
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from bothways import checkpoint
+from bothways.batch import Batch
+from bothways.checkpoint import Checkpoint
+from bothways.errors import InputError, MissingFile
+
+LABELS = ("red", "green", "blue", "black", "white")
+MADE = {"verb": "finetune", "seed": 7}
+
+
+@pytest.fixture
+def held(make_model, tokenizer):
+    """A whole checkpoint of ours, in memory."""
+    model = make_model("bert", {"classes": 5})
+    return Checkpoint(model=model, tokenizer=tokenizer, labels=LABELS, pooling="cls", extra={"note": "x"}, made=MADE)
+
+
+@pytest.fixture
+def directory(held, tmp_path):
+    checkpoint.save(held, tmp_path / "model")
+    return tmp_path / "model"
+
+
+def quietly(path):
+    return checkpoint.load(path, warn=lambda line: None)
+
+
+def contents(directory):
+    return {str(file.relative_to(directory)): file.read_bytes() for file in directory.rglob("*") if file.is_file()}
+
+
+def refused(path, *parts, kind=InputError):
+    """That loading is refused in one line which holds these parts, and that nothing on disk is touched."""
+    before = contents(path)
+    with pytest.raises(kind) as error:
+        quietly(path)
+    line = str(error.value)
+    assert "\n" not in line and str(path) in line
+    assert all(part in line for part in parts), line
+    assert contents(path) == before
+
+
+def change_config(directory, **changes):
+    file = directory / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+def change_weights(directory, change):
+    state = load_file(directory / "model.safetensors")
+    save_file(change(state), directory / "model.safetensors")
+
+
+# --- there and back -------------------------------------------------------------------------------------------------------
+
+
+def test_everything_comes_back(held, directory):
+    back = quietly(directory)
+    before, after = held.model.state_dict(), back.model.state_dict()
+    assert list(before) == list(after)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert back.model.config == held.model.config and back.model.num_outputs == {"classes": 5}
+    assert (back.labels, back.pooling, back.extra, back.model_type) == (LABELS, "cls", {"note": "x"}, "bert")
+    assert {key: back.made[key] for key in MADE} == MADE
+    assert back.tokenizer.vocab == held.tokenizer.vocab
+    assert not back.model.training
+
+
+def test_saving_again_writes_the_same_bytes(directory, tmp_path):
+    checkpoint.save(quietly(directory), tmp_path / "again")
+    assert contents(tmp_path / "again") == contents(directory)
+
+
+def test_a_run_can_be_given_for_its_model(directory, tmp_path):
+    assert checkpoint.find(tmp_path) == directory
+    assert quietly(tmp_path).labels == LABELS
+
+
+def test_labels_keep_the_order_of_their_numbers(make_model, tmp_path):
+    labels = tuple(f"class {index}" for index in range(13))  # as text, 10 stands before 2
+    model = make_model("bert", {"tokens": 13})
+    checkpoint.save(Checkpoint(model=model, labels=labels), tmp_path / "model")
+    assert quietly(tmp_path / "model").labels == labels
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_pooling_comes_back(held, pooling, tmp_path):
+    checkpoint.save(Checkpoint(model=held.model, pooling=pooling), tmp_path / "model")
+    assert quietly(tmp_path / "model").pooling == pooling
+
+
+@pytest.mark.parametrize(
+    ("modes", "found"),
+    [
+        ({"pooling_mode": "mean"}, "mean"),
+        ({"pooling_mode": "cls"}, "cls"),
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
+    ],
+)
+def test_pooling_is_read_in_both_spellings(directory, modes, found):
+    (directory / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 24, **modes}))
+    assert quietly(directory).pooling == found
+
+
+@pytest.mark.parametrize(
+    "modes",
+    [
+        {"pooling_mode": "weightedmean"},
+        {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True},
+        {"pooling_mode_mean_sqrt_len_tokens": True},
+        {},
+    ],
+)
+def test_pooling_of_another_kind_is_refused(directory, modes):
+    (directory / "1_Pooling" / "config.json").write_text(json.dumps(modes))
+    refused(directory, "1_Pooling", "not supported", "mean, cls, max")
+
+
+def test_half_precision_weights_are_read(directory):
+    change_weights(directory, lambda state: {name: value.bfloat16() for name, value in state.items()})
+    model = quietly(directory).model
+    assert {value.dtype for value in model.parameters()} == {torch.float32}
+
+
+def test_weights_in_several_files_are_read(directory):
+    expected = quietly(directory).model.state_dict()
+    state = load_file(directory / "model.safetensors")
+    names = sorted(state)
+    parts = {"model-1.safetensors": names[::2], "model-2.safetensors": names[1::2]}
+    for part, own in parts.items():
+        save_file({name: state[name] for name in own}, directory / part)
+    (directory / "model.safetensors").unlink()
+    index = {"weight_map": {name: part for part, own in parts.items() for name in own}}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+    found = quietly(directory).model.state_dict()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+    (directory / "model-2.safetensors").unlink()
+    refused(directory, "model-2.safetensors", "fetch the checkpoint again", kind=MissingFile)
+
+
+def test_old_weights_are_read_safely(directory):
+    expected = quietly(directory).model.state_dict()
+    torch.save(load_file(directory / "model.safetensors"), directory / "pytorch_model.bin")
+    (directory / "model.safetensors").unlink()
+    found = quietly(directory).model.state_dict()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+def test_old_names_of_norms_are_read(directory):
+    expected = quietly(directory).model.state_dict()
+    new = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+
+    def rename(state):
+        for modern, old in new.items():
+            state = {name.replace(modern, old): value for name, value in state.items()}
+        return state
+
+    change_weights(directory, rename)
+    found = quietly(directory).model.state_dict()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+# --- broken -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kept", [0, 3, 8, 100, 0.5, -1])
+def test_truncated_weights_are_named(directory, kept):
+    file = directory / "model.safetensors"
+    whole = file.read_bytes()
+    file.write_bytes(whole[: int(kept * len(whole)) if isinstance(kept, float) else kept])
+    refused(directory, "model.safetensors", "fetch or save the checkpoint again")
+
+
+@pytest.mark.parametrize("garbage", [b"\xff" * 999, b"<html>404</html>" * 9, b"version https://git-lfs.github.com/spec/v1\n"])
+def test_garbage_weights_are_named(directory, garbage):
+    (directory / "model.safetensors").write_bytes(garbage)
+    refused(directory, "model.safetensors", "fetch or save the checkpoint again")
+
+
+def test_missing_files_are_named(directory, tmp_path):
+    with pytest.raises(MissingFile, match="nowhere: no such directory"):
+        quietly(tmp_path / "nowhere")
+    (directory / "model.safetensors").unlink()
+    refused(directory, "no model.safetensors or pytorch_model.bin there", kind=MissingFile)
+    (directory / "config.json").unlink()
+    refused(directory, "no config.json", kind=MissingFile)
+
+
+def test_a_file_in_place_of_a_directory_is_named(tmp_path):
+    (tmp_path / "model").write_text("not a directory")
+    with pytest.raises(InputError, match="model: "):
+        quietly(tmp_path / "model")
+
+
+@pytest.mark.parametrize(("text", "part"), [("{", "not valid JSON"), ("[1]", "expected a JSON object"), ("", "not valid")])
+def test_a_broken_config_is_named(directory, text, part):
+    (directory / "config.json").write_text(text)
+    refused(directory, "config.json", part)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", None, 3])
+def test_an_unknown_kind_of_model_is_refused_with_those_known(directory, kind):
+    change_config(directory, model_type=kind)
+    refused(directory, f"model_type {kind!r}", "bert, distilbert, electra, modernbert")
+
+
+def test_a_tensor_of_another_shape_is_named_with_both_shapes(directory):
+    name = "bert.encoder.layer.1.output.dense.weight"
+    change_weights(directory, lambda state: {**state, name: state[name].T.contiguous()})
+    refused(directory, f"{name} is [40, 24], config.json asks for [24, 40]", "do not belong together")
+
+
+def test_a_stacked_tensor_of_another_shape_is_named(directory):
+    name = "bert.encoder.layer.2.attention.self.key.weight"
+    change_weights(directory, lambda state: {**state, name: torch.zeros(24, 23)})
+    refused(directory, name)
+
+
+def test_labels_that_do_not_fit_the_head_are_named(directory):
+    change_config(directory, id2label={"0": "a", "1": "b"})
+    refused(directory, "classifier.weight is [5, 24], config.json asks for [2, 24]")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bert.embeddings.LayerNorm.bias",
+        "bert.encoder.layer.0.attention.self.query.weight",
+        "bert.pooler.dense.bias",
+        "classifier.bias",
+    ],
+)
+def test_a_missing_parameter_is_named(directory, name):
+    change_weights(directory, lambda state: {key: value for key, value in state.items() if key != name})
+    refused(directory, f"missing parameters: {name};")
+
+
+def test_a_head_without_its_pooler_is_refused(directory):
+    change_weights(directory, lambda state: {key: value for key, value in state.items() if "pooler" not in key})
+    refused(directory, "pooler is missing")
+
+
+def test_a_parameter_nobody_uses_is_said(directory):
+    change_weights(directory, lambda state: {**state, "bert.adapter.weight": torch.zeros(3, 7)})
+    said = []
+    checkpoint.load(directory, warn=said.append)
+    assert len([line for line in said if "bert.adapter.weight" in line]) == 1
+
+
+def test_untied_vocabulary_scores_are_refused(make_model, tmp_path):
+    checkpoint.save(Checkpoint(model=make_model("bert", {"masked_words": 0})), tmp_path / "model")
+    name = "cls.predictions.decoder.weight"
+    table = "bert.embeddings.word_embeddings.weight"
+    change_weights(tmp_path / "model", lambda state: {**state, name: state[table].clone()})
+    quietly(tmp_path / "model")
+    change_weights(tmp_path / "model", lambda state: {**state, name: state[table] + 1})
+    refused(tmp_path / "model", name, "untied")
+
+
+class Opens:
+    """What a poisoned pickle does: call something while being read."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def test_old_weights_that_carry_code_are_refused_and_not_run(directory, tmp_path):
+    (directory / "model.safetensors").unlink()
+    torch.save({"weight": torch.zeros(3), "more": Opens(tmp_path / "ran")}, directory / "pytorch_model.bin")
+    refused(directory, "pytorch_model.bin", "cannot be read safely")
+    (directory / "pytorch_model.bin").write_bytes(pickle.dumps(Opens(tmp_path / "ran")))
+    refused(directory, "pytorch_model.bin", "cannot be read safely")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("content", [[1, 2], {"a": 3}, torch.zeros(3)])
+def test_old_weights_that_are_no_table_of_tensors_are_refused(directory, content):
+    (directory / "model.safetensors").unlink()
+    torch.save(content, directory / "pytorch_model.bin")
+    refused(directory, "pytorch_model.bin")
+
+
+def test_a_tokenizer_of_another_model_is_refused(directory):
+    for name in ("tokenizer.json",):
+        (directory / name).unlink()
+    with (directory / "vocab.txt").open("a") as file:
+        file.write("and-one-more\n")
+    refused(directory, "the tokenizer has 98 entries, the model 97", "do not belong together")
+
+
+# --- a save that fails ----------------------------------------------------------------------------------------------------
+
+
+def test_a_directory_that_holds_something_else_is_not_touched(held, tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter1.tex").write_text("years of work")
+    with pytest.raises(InputError, match=r"thesis: holds something else already \(chapter1\.tex\)"):
+        checkpoint.save(held, tmp_path / "thesis")
+    (tmp_path / "notes").write_text("more work")
+    with pytest.raises(InputError, match="notes: a file stands there"):
+        checkpoint.save(held, tmp_path / "notes")
+    assert contents(tmp_path) == {"thesis/chapter1.tex": b"years of work", "notes": b"more work"}
+
+
+def test_a_checkpoint_of_somebody_else_is_not_replaced(held, make_peer, tmp_path):
+    make_peer("BertModel").save_pretrained(tmp_path / "theirs")
+    before = contents(tmp_path)
+    with pytest.raises(InputError, match="holds something else already"):
+        checkpoint.save(held, tmp_path / "theirs")
+    assert contents(tmp_path) == before
+
+
+def test_an_empty_directory_and_missing_parents_are_filled(held, tmp_path):
+    (tmp_path / "empty").mkdir()
+    for target in (tmp_path / "empty", tmp_path / "a" / "b" / "c"):
+        checkpoint.save(held, target)
+        assert quietly(target).labels == LABELS
+        assert [entry.name for entry in target.parent.iterdir() if entry.name.startswith(".")] == []
+
+
+def test_saving_over_an_old_checkpoint_replaces_all_of_it(directory, make_model, tmp_path):
+    other = Checkpoint(model=make_model("distilbert", {"masked_words": 0}, seed=3), model_type="distilbert")
+    checkpoint.save(other, directory)
+    back = quietly(directory)
+    assert back.model_type == "distilbert" and back.tokenizer is None and back.pooling is None
+    assert sorted(contents(directory)) == ["bothways.json", "config.json", "model.safetensors"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_model_no_class_of_theirs_fits_is_refused_and_the_old_one_stays(directory, make_model, tmp_path):
+    before = contents(tmp_path)
+    odd = Checkpoint(model=make_model("distilbert", {"classes": 5}), model_type="distilbert", labels=LABELS)
+    with pytest.raises(InputError, match=r"distilbert with heads \['classes'\] has no layout"):
+        checkpoint.save(odd, directory)
+    assert contents(tmp_path) == before
+
+
+STAGES = ["_write_weights", "_write_json", "_write_pooling", "_sync", "_put_in_place"]
+
+
+def full_disk(*given, **options):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("calls_before", [0, 1, 2, 5])
+def test_a_full_disk_at_any_stage_leaves_the_old_checkpoint(stage, calls_before, held, directory, monkeypatch, tmp_path):
+    before = contents(tmp_path)
+    plain, calls = getattr(checkpoint, stage), []
+
+    def fails_later(*given):
+        calls.append(given)
+        return plain(*given) if len(calls) <= calls_before else full_disk()
+
+    monkeypatch.setattr(checkpoint, stage, fails_later)
+    held = Checkpoint(model=held.model, tokenizer=held.tokenizer, labels=tuple("vwxyz"), pooling="max")
+    try:
+        checkpoint.save(held, directory)
+    except OSError as error:
+        assert "No space left" in str(error)
+        assert contents(tmp_path) == before
+        assert quietly(directory).labels == LABELS
+    else:
+        assert len(calls) <= calls_before
+        assert quietly(directory).labels == tuple("vwxyz")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_rename_that_fails_leaves_the_old_checkpoint(failing, held, directory, monkeypatch, tmp_path):
+    before, plain, calls = contents(tmp_path), Path.rename, []
+
+    def rename(self, target):
+        calls.append(target)
+        return full_disk() if len(calls) == failing else plain(self, target)
+
+    monkeypatch.setattr(Path, "rename", rename)
+    with pytest.raises(OSError, match="No space left"):
+        checkpoint.save(held, directory)
+    assert contents(tmp_path) == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
+
+
+SAVE = """
+import resource, signal, sys
+from bothways import checkpoint
+from dataclasses import replace
+held = checkpoint.load(sys.argv[1], warn=lambda line: None)
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+for limit in sys.argv[2:]:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.RLIM_INFINITY))
+    try:
+        checkpoint.save(replace(held, labels=tuple("vwxyz")), sys.argv[1])
+    except OSError as error:
+        assert "\\n" not in str(error)
+        print("refused", file=sys.stderr)
+"""
+
+
+def test_a_disk_that_fills_up_in_the_middle_of_a_file_leaves_the_old_checkpoint(directory, tmp_path):
+    before = contents(tmp_path)
+    sizes = sorted(file.stat().st_size for file in directory.iterdir() if file.is_file())
+    assert sizes[-1] > 30_000
+    command = [sys.executable, "-c", SAVE, directory, "0", "1000", str(sizes[-1] - 1)]
+    root = Path(checkpoint.__file__).parent.parent
+    run = subprocess.run([*map(str, command)], capture_output=True, text=True, cwd=root)
+    assert run.stderr.splitlines() == ["refused"] * 3
+    assert contents(tmp_path) == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
+
+
+def test_what_is_loaded_does_not_hang_on_its_directory(directory):
+    loaded = quietly(directory)
+    shutil.rmtree(directory)
+    batch = Batch.of([loaded.tokenizer.encode("the cat sat")])
+    with torch.no_grad():
+        assert bool(loaded.model(batch).isfinite().all())
+
+
+# --- a new head -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_head_keeps_the_encoder_and_begins_from_its_seed(held):
+    said = []
+    heads = [
+        checkpoint.with_head(held, "tokens", ("O", "B"), seed=seed, dropout=0.25, warn=said.append) for seed in (1, 1, 2)
+    ]
+    first, again, other = (new.model.state_dict() for new in heads)
+    encoder = {name: value for name, value in held.model.state_dict().items() if name.startswith("encoder.")}
+    assert all(torch.equal(first[name], value) for name, value in encoder.items())
+    name = "heads.tokens.output.weight"
+    assert torch.equal(first[name], again[name]) and not torch.equal(first[name], other[name])
+    assert heads[0].labels == ("O", "B") and heads[0].made == {}
+    assert heads[0].model.config.hidden_dropout_prob == 0.25 and held.model.config.hidden_dropout_prob == 0.0
+    assert set(held.model.num_outputs) == {"classes"} and set(heads[0].model.num_outputs) == {"tokens"}
+    assert all("new, to be trained: head 'tokens' (2 outputs)" in line for line in said) and len(said) == 3

@@ -1,0 +1,234 @@
+"""Promise 1: order, batch size, padding and the company of a text do not change its result; nothing is cut in silence.
+
+Padding itself is in parity/test_model.py. Where a text is longer than the model reads, a slow formula says what must come out.
+"""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from bothways import predict
+from bothways.batch import Batch
+from bothways.errors import InputError
+from bothways.predict import own_rows
+
+FAMILIES = ["bert", "electra", "distilbert", "modernbert"]
+SIZE, OVERLAP = 19, 6
+HEADS = {"classes": 5, "masked_words": 0}
+LABELS = ("red", "green", "blue", "black", "white")
+
+
+def sentence(num_words, seed=0):
+    """Words of one to three tokens of the small vocabulary."""
+    draw = random.Random(seed)
+    return " ".join(draw.choice(["the", "cat", "cats", "on", "mat", "xy", "qqz", ".", "dog"]) for _ in range(num_words))
+
+
+TEXTS = [sentence(count, seed=count) for count in (9, 1, 33, 4, 4, 60, 0, 15, 2, 9, 21)]
+READ = {"window": SIZE, "overlap": OVERLAP}
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def predictor(request, make_predictor):
+    return make_predictor(request.param, HEADS, labels=LABELS)
+
+
+def results(predictor, texts):
+    """Everything a Predictor says of texts, a list of arrays a text."""
+    hidden = predictor.encode(texts, **READ)
+    vectors = [predictor.embed(texts, pooling=kind, **READ) for kind in ("mean", "cls", "max")]
+    classes = [list(found.scores.values()) for found in predictor.classify(texts, **READ)]
+    return [[*row] for row in zip(hidden, *vectors, np.array(classes), strict=True)]
+
+
+def assert_same(found, expected):
+    for ours, others in zip(found, expected, strict=True):
+        for one, other in zip(ours, others, strict=True):
+            assert one.shape == other.shape
+            assert np.abs(one - other).max() < 1e-5
+
+
+def test_order_does_not_change_a_result(predictor):
+    order = random.Random(3).sample(range(len(TEXTS)), len(TEXTS))
+    moved = results(predictor, [TEXTS[row] for row in order])
+    expected = results(predictor, TEXTS)
+    assert_same(moved, [expected[row] for row in order])
+
+
+@pytest.mark.parametrize("tokens", [1, 40, 100_000])
+def test_batch_size_does_not_change_a_result(predictor, tokens, monkeypatch):
+    expected = results(predictor, TEXTS)
+    batches = []
+    plain = Batch.of
+    monkeypatch.setattr(Batch, "of", lambda rows: batches.append(len(rows)) or plain(rows))
+    monkeypatch.setattr(predict, "TOKENS", tokens)
+    assert_same(results(predictor, TEXTS), expected)
+    assert (max(batches) == 1) == (tokens == 1)
+
+
+def test_company_does_not_change_a_result(predictor):
+    expected = results(predictor, TEXTS)
+    assert_same([results(predictor, [text])[0] for text in TEXTS], expected)
+    twice = results(predictor, TEXTS + TEXTS)
+    assert_same(twice[: len(TEXTS)], expected)
+    assert_same(twice[len(TEXTS) :], expected)
+
+
+def test_the_company_of_a_pair_does_not_change_it(predictor):
+    pairs = [sentence(count, seed=90 + count) for count in (3, 11, 7, 5)]
+    firsts = [TEXTS[row] for row in (0, 3, 6, 1)]
+    together = [found.scores for found in predictor.classify(firsts, pairs)]
+    for row, (first, second) in enumerate(zip(firsts, pairs, strict=True)):
+        (by_itself,) = predictor.classify([first], [second])
+        assert max(abs(together[row][label] - by_itself.scores[label]) for label in LABELS) < 1e-5
+
+
+def test_other_tokens_do_change_a_result(predictor):
+    """So that the tests above cannot pass on a model that says the same of everything."""
+    one, other = results(predictor, ["the cat sat on mat", "the cat sat on dog"])
+    assert all(np.abs(np.asarray(mine) - np.asarray(yours)).max() > 1e-3 for mine, yours in zip(one, other, strict=True))
+    shifted = predictor.embed(["cat the dog", "dog the cat"])
+    assert np.abs(shifted[0] - shifted[1]).max() > 1e-3
+
+
+def test_no_texts_give_no_results(predictor):
+    assert predictor.encode([]) == []
+    assert predictor.embed([]).shape == (0, 24)
+    assert predictor.embed([], pooling="max").shape == (0, 24)
+    assert predictor.classify([]) == []
+
+
+# --- long texts -----------------------------------------------------------------------------------------------------------
+
+
+def alone(predictor, encoding):
+    """The hidden states of one window by itself, [S, H]."""
+    with torch.no_grad():
+        return predictor.module(Batch.of([encoding])).numpy()
+
+
+def best_rows(predictor, text, size, overlap):
+    """The slow formula: each token from the window where it stands furthest from where the text was cut."""
+    windows = predictor.tokenizer.windows(text, size=size, overlap=overlap)
+    hidden = [alone(predictor, window) for window in windows]
+    total = len(predictor.tokenizer.encode(text)) - 2
+    rows = [hidden[0][0]]
+    for token in range(total):
+        best, chosen = -1.0, None
+        for window, states in zip(windows, hidden, strict=True):
+            _, first, last = window.sources[0]
+            if first <= token < last:
+                left = token - first if first > 0 else np.inf
+                right = last - 1 - token if last < total else np.inf
+                if min(left, right) > best:
+                    best, chosen = min(left, right), states[1 + token - first]
+        rows.append(chosen)
+    return np.stack([*rows, hidden[-1][-1]])
+
+
+@pytest.mark.parametrize(("size", "overlap"), [(19, 6), (19, 0), (20, 5), (17, 11)])
+def test_a_long_text_has_one_row_a_token_from_the_window_furthest_from_a_cut(predictor, size, overlap):
+    text = sentence(53, seed=8)
+    (rows,) = predictor.encode([text], window=size, overlap=overlap)
+    assert len(rows) == len(predictor.tokenizer.encode(text))
+    assert np.abs(rows - best_rows(predictor, text, size, overlap)).max() < 1e-5
+
+
+def test_each_token_of_a_long_text_counts_once_in_its_vector(predictor):
+    text = sentence(53, seed=8)
+    rows = best_rows(predictor, text, SIZE, OVERLAP)
+    mean, largest = (predictor.embed([text], kind, False, **READ)[0] for kind in ("mean", "max"))
+    assert np.abs(mean - rows.mean(0)).max() < 1e-5
+    assert np.abs(largest - rows.max(0)).max() < 1e-5
+    windows = predictor.tokenizer.windows(text, size=SIZE, overlap=OVERLAP)
+    first = np.mean([alone(predictor, window)[0] for window in windows], axis=0)
+    assert np.abs(predictor.embed([text], "cls", False, **READ)[0] - first).max() < 1e-5
+
+
+def test_a_normal_vector_is_of_length_one(predictor):
+    for kind in ("auto", "mean", "cls", "max"):
+        plain, normal = (predictor.embed(TEXTS, kind, normalize, **READ) for normalize in (False, True))
+        assert np.abs(np.linalg.norm(normal, axis=1) - 1).max() < 1e-6
+        assert np.abs(plain / np.linalg.norm(plain, axis=1, keepdims=True) - normal).max() < 1e-6
+
+
+def test_classes_of_a_long_text_are_those_of_its_windows_first_vectors_averaged(predictor):
+    text = sentence(53, seed=8)
+    windows = predictor.tokenizer.windows(text, size=SIZE, overlap=OVERLAP)
+    assert len(windows) > 3
+    first = torch.from_numpy(np.mean([alone(predictor, window)[0] for window in windows], axis=0))
+    head, pooler = predictor.module.heads["classes"].output, predictor.module.pooler.dense
+    with torch.no_grad():
+        expected = torch.softmax(torch.tanh(first @ pooler.weight.T + pooler.bias) @ head.weight.T + head.bias, -1)
+    (found,) = predictor.classify([text], **READ)
+    assert np.abs(np.array([found.scores[label] for label in LABELS]) - expected.numpy()).max() < 1e-6
+    assert found.label == LABELS[int(expected.argmax())] and found.score == max(found.scores.values())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_of_a_long_pair_the_second_text_slides(family, make_predictor):
+    longer = make_predictor(family, HEADS, labels=LABELS, max_position_embeddings=100)
+    first, second = sentence(6, seed=1), sentence(150, seed=2)
+    windows = longer.tokenizer.windows(first, second, size=99, overlap=20)
+    assert len(windows) > 2
+    vectors = torch.from_numpy(np.mean([alone(longer, window)[0] for window in windows], axis=0))
+    with torch.no_grad():
+        expected = longer.module.text_scores("classes", vectors[None]).softmax(-1)[0].numpy()
+    (found,) = longer.classify([first], [second], window=99, overlap=20)
+    assert np.abs(np.array(list(found.scores.values())) - expected).max() < 1e-6
+
+
+def test_a_pair_whose_first_text_leaves_too_little_room_is_refused(predictor):
+    with pytest.raises(InputError, match="leaves"):
+        predictor.classify([sentence(6)], [sentence(150)])
+
+
+@pytest.mark.parametrize("overlap", [0, 1, 6, 7, 11, 16])
+@pytest.mark.parametrize("size", [19, 20])
+def test_windows_own_every_token_exactly_once(size, overlap, tokenizer):
+    for length in range(0, 120):
+        encoding = tokenizer.encode("x " * length)
+        windows = tokenizer.slide(encoding, size=size, overlap=overlap)
+        rows = own_rows(windows)
+        owned = []
+        for window, (first, last) in zip(windows, rows, strict=True):
+            assert 0 <= first < last <= len(window)
+            owned += [window.sources[0][1] + row for row in range(first, last)]
+        assert owned == list(range(len(encoding)))
+
+
+# --- long="error", long="truncate" ----------------------------------------------------------------------------------------
+
+
+def test_a_long_text_is_refused_where_asked(predictor):
+    with pytest.raises(InputError, match=r"2 of 11 texts are longer than 40 tokens \(up to \d+\)"):
+        predictor.encode(TEXTS, long="error", window=40)
+    assert len(predictor.encode(TEXTS[:2], long="error", window=40)) == 2
+
+
+def test_cutting_is_done_when_asked_counted_and_said(predictor, capsys):
+    predictor.truncated_texts = 0
+    found = predictor.encode(TEXTS, long="truncate", window=40)
+    assert predictor.truncated_texts == 2
+    assert capsys.readouterr().err.startswith("bothways: cut 2 of 11 texts to 40 tokens")
+    predictor.classify(TEXTS[5:6], long="truncate", window=40)
+    assert predictor.truncated_texts == 3
+    for text, rows in zip(TEXTS, found, strict=True):
+        kept = predictor.tokenizer.windows(text, size=40, overlap=0)[0]
+        assert np.abs(rows - alone(predictor, kept)).max() < 1e-5
+    predictor.encode(TEXTS[:2], long="truncate", window=40)
+    assert predictor.truncated_texts == 3
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_model_that_reads_less_than_the_window_uses_its_own_length(family, make_predictor):
+    short = make_predictor(family, HEADS, labels=LABELS, max_position_embeddings=24)
+    text = sentence(53, seed=8)
+    (rows,) = short.encode([text])
+    assert np.abs(rows - best_rows(short, text, 24, 6)).max() < 1e-5
+    (same,) = short.encode([text], window=24, overlap=6)
+    assert np.array_equal(rows, same)
+    with pytest.raises(InputError, match="longer than 24 tokens"):
+        short.embed([text], long="error")
