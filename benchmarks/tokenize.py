@@ -3,7 +3,8 @@
     python -m benchmarks.tokenize [--megabytes 100] [--rounds 3] [--vocab FILE]
 
 Each side runs in a process of its own, on one core, reads the paragraphs first and is then timed from loading its
-vocabulary to the last paragraph. `tokenizers` is given whole batches and one thread; `encode_batch_fast` leaves its offsets out.
+vocabulary to the last paragraph. `tokenizers` is given whole batches and one thread; `encode_batch_fast` leaves its
+offsets out.
 """
 
 import argparse
@@ -88,7 +89,8 @@ def main() -> None:
     for side, values in speeds.items():
         middle = statistics.median(values)
         print(
-            f"{side:30} median {middle:5.2f}  (min {min(values):.2f}, max {max(values):.2f})  ours is {ours / middle:.2f}x"
+            f"{side:30} median {middle:5.2f}  (min {min(values):.2f}, max {max(values):.2f})  ours is "
+            f"{ours / middle:.2f}x"
         )
 
 

@@ -18,7 +18,8 @@ from bothways.tokenizer.tokenizer import Encoding
 class Batch:
     """Texts as the encoder reads them. Integer tensors [T]; lengths [N] stay on the processor.
 
-    Labels, where there are any: masked_places [M] (indices into T) with masked_labels [M]; labels, whatever a task counts.
+    Labels, where there are any: masked_places [M] (indices into T) with masked_labels [M]; labels, whatever a task
+    counts.
     text_of_window [N]: which text each entry is a window of, where long texts stand as several.
     """
 

@@ -1,4 +1,5 @@
-"""A checkpoint: a directory in the Hugging Face layout. Loaded with every parameter checked, saved so that a failed write
+"""A checkpoint: a directory in the Hugging Face layout. Loaded with every parameter checked, saved so that a failed
+write
 leaves the old one whole."""
 
 import json
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from bothways.config import EncoderConfig
 from bothways.errors import InputError, MissingFile
-from bothways.model.model import POOLED_HEADS, Model, initialize, make_head
+from bothways.model.model import POOLED_HEADS, Model, initialize
 from bothways.tokenizer.files import read_json
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.variants import VARIANTS, Variant
@@ -40,8 +41,10 @@ DERIVED = (
 class Checkpoint:
     """A model with all that is kept beside it.
 
-    labels: names of the classes, in the order of the head's outputs; none for regression. pooling: how a text's vector is made
-    (mean, cls, max), as the directory says. extra: config keys nobody here knows, kept. made: how it came to be (bothways.json).
+    labels: names of the classes, in the order of the head's outputs; none for regression. pooling: how a text's
+    vector is made
+    (mean, cls, max), as the directory says. extra: config keys nobody here knows, kept. made: how it came to be
+    (bothways.json).
     """
 
     model: Model
@@ -58,12 +61,16 @@ def say(line: str) -> None:
     print(f"bothways: {line}", file=sys.stderr)
 
 
-# --- load ---------------------------------------------------------------------------------------------------------------
+# --- load
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def find(path: str | PathLike[str]) -> Path:
     """The checkpoint directory that a path means: itself, or the model of a run."""
     directory = Path(path)
+    if not directory.exists() and (old := _set_aside(directory)).exists():
+        say(f"{directory}: a save was cut off; using the last good checkpoint, {old}")
+        directory = old
     if not directory.exists():
         raise MissingFile(f"{directory}: no such directory; name a checkpoint or a run")
     for candidate in (directory, directory / "model"):
@@ -89,7 +96,8 @@ def load(path: str | PathLike[str], *, warn: Callable[[str], None] = say) -> Che
         tokenizer = Tokenizer.load(directory)
         if len(tokenizer) > config.vocab_size:
             raise InputError(
-                f"{directory}: the tokenizer has {len(tokenizer)} entries, the model {config.vocab_size}; they do not belong together"
+                f"{directory}: the tokenizer has {len(tokenizer)} entries, the model {config.vocab_size}; they "
+                f"do not belong together"
             )
     made = read_json(directory / MADE) if (directory / MADE).exists() else {}
     return Checkpoint(
@@ -245,7 +253,8 @@ def _read_pooling(directory: Path) -> str | None:
     return names[on[0]]
 
 
-# --- change -------------------------------------------------------------------------------------------------------------
+# --- change
+# -------------------------------------------------------------------------------------------------------------
 
 
 def with_head(
@@ -272,7 +281,8 @@ def with_head(
     return replace(checkpoint, model=model, labels=labels, made={})
 
 
-# --- save ---------------------------------------------------------------------------------------------------------------
+# --- save
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def save(checkpoint: Checkpoint, path: str | PathLike[str]) -> None:
@@ -372,11 +382,16 @@ def _sync(file: Path) -> None:
         os.close(descriptor)
 
 
+def _set_aside(target: Path) -> Path:
+    """Where the old checkpoint stands while a new one takes its place."""
+    return target.with_name(f".{target.name}.old")
+
+
 def _put_in_place(beside: Path, target: Path) -> None:
     if not target.exists() or not any(target.iterdir()):
         beside.rename(target) if not target.exists() else beside.replace(target)
         return
-    old = target.with_name(f".{target.name}.old")
+    old = _set_aside(target)
     shutil.rmtree(old, ignore_errors=True)
     target.rename(old)
     try:

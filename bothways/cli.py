@@ -1,4 +1,5 @@
-"""`bothways <verb>`: flags come from the dataclasses of settings.py, so they cannot disagree with what a run can be told.
+"""`bothways <verb>`: flags come from the dataclasses of settings.py, so they cannot disagree with what a run can be
+told.
 
 Results go to standard output, everything else to standard error. Exit status 0: done; 1: the job failed, one line why;
 2: usage.
@@ -8,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         known = ", ".join(VERBS)
         print(f"bothways: no verb {name!r}; one of {known} is (bothways --help)", file=sys.stderr)
         sys.exit(2)
-    settings = parse(name, rest)
     try:
-        VERBS[name][2](settings)
+        VERBS[name][2](parse(name, rest))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -74,7 +75,8 @@ def put(value: Any) -> None:
     print(json.dumps(value, ensure_ascii=False), flush=True)
 
 
-# --- what each verb prints ------------------------------------------------------------------------------------------------
+# --- what each verb prints
+# ------------------------------------------------------------------------------------------------
 
 
 def vocab(settings: Any) -> None:
@@ -93,6 +95,7 @@ def vocab(settings: Any) -> None:
 
 def pretrain(settings: Any) -> None:
     from bothways.tasks import pretrain
+    from bothways.tasks.heldout import next_sentence_verdict
 
     result = pretrain.run(settings)
     if settings.json:
@@ -100,9 +103,10 @@ def pretrain(settings: Any) -> None:
         return
     figures = result.figures
     print(
-        f"masked words, held out: perplexity {figures['perplexity']:.1f} (by word frequency alone {figures['unigram_perplexity']:.1f})"
+        f"masked words, held out: perplexity {figures['perplexity']:.1f} (by word frequency alone "
+        f"{figures['unigram_perplexity']:.1f})"
     )
-    print(f"next sentence, held out: {pretrain.next_sentence_verdict(figures)}")
+    print(f"next sentence, held out: {next_sentence_verdict(figures)}")
     print(f"model in {result.model}, curves in {result.directory / 'curves.png'}")
 
 
@@ -143,7 +147,7 @@ def predict(settings: Any) -> None:
     model = load(settings.model, dtype=settings.dtype)
     for block in blocks(_texts(settings), 4096):
         texts = [text for text, _ in block]
-        pairs = [pair for _, pair in block] if block[0][1] is not None else None
+        pairs = [pair for _, pair in block if pair is not None] or None
         if model.module.num_outputs.get("classes") == 1:
             for number in model.score(texts, pairs, long=settings.long).tolist():
                 put({"score": number})
@@ -238,7 +242,7 @@ def _texts(settings: Any) -> Iterator[tuple[str, str | None]]:
 
     pair = getattr(settings, "pair_column", "pair")
     table = read_table(Path(settings.file), text=settings.text_column, pair=pair, need_labels=False)
-    yield from zip(table.texts, table.pairs or [None] * len(table), strict=True)
+    yield from zip(table.texts, table.pairs or repeat(None, len(table)), strict=True)
 
 
 VERBS: dict[str, Verb] = {

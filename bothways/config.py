@@ -1,6 +1,7 @@
 """What an encoder is: its sizes, then the few axes on which published encoders differ. Frozen; knows no torch.
 
-Names are google-research/bert's. The axes' defaults are BERT (Devlin 2018, section 3); a variant sets what its paper changed.
+Names are google-research/bert's. The axes' defaults are BERT (Devlin 2018, section 3); a variant sets what its paper
+changed.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -58,7 +59,8 @@ class EncoderConfig:
                 raise InputError(f"{field} ({getattr(self, field)}) must be at least 0 and less than 1")
         if self.hidden_size % self.num_attention_heads:
             raise InputError(
-                f"hidden_size ({self.hidden_size}) must be divisible by num_attention_heads ({self.num_attention_heads})"
+                f"hidden_size ({self.hidden_size}) must be divisible by num_attention_heads "
+                f"({self.num_attention_heads})"
             )
 
     @property

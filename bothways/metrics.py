@@ -18,7 +18,7 @@ def classification(gold: Sequence[str], predicted: Sequence[str]) -> dict[str, f
     }
 
 
-def interval(successes: int, trials: int, z: float = 1.96) -> tuple[float, float]:
+def interval(successes: float, trials: float, z: float = 1.96) -> tuple[float, float]:
     """The 95 % interval of a share (Wilson 1927)."""
     if not trials:
         return 0.0, 1.0

@@ -1,8 +1,10 @@
-"""Texts in, answers out: sorts by length, fills token budgets, windows long texts and merges them, restores the order."""
+"""Texts in, answers out: sorts by length, fills token budgets, windows long texts and merges them, restores the
+order."""
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from itertools import pairwise
 from os import PathLike
 from typing import Literal, TypeVar, get_args
 
@@ -26,6 +28,7 @@ Vectors = NDArray[np.float32]
 Result = TypeVar("Result")
 TOKENS = 4096  # a batch; enough to keep the processor busy, small enough for its caches
 MASK = "[MASK]"
+NUM_SPECIALS = 2  # [CLS] and [SEP] of one text
 
 
 @dataclass(frozen=True)
@@ -49,9 +52,10 @@ class Prediction:
 class Predictor:
     """A model at work. Results do not depend on order, batch or company of the texts.
 
-    Every method that reads texts takes long ("windows": what does not fit is read in overlapping windows; "error": refused;
-    "truncate": cut, counted in `truncated_texts` and said), window (tokens, specials counted) and overlap (text tokens).
-    A model that reads less than the window asked for uses its own length, and at most a quarter of it as overlap.
+    Every method that reads texts takes long ("windows": what does not fit is read in overlapping windows; "error": it
+    is refused; "truncate": cut, counted in `truncated_texts` and said), window (tokens, specials counted) and overlap
+    (text tokens). A window is never longer than what the model reads, and an overlap as long as a window is taken as
+    a quarter of it.
     """
 
     def __init__(self, loaded: Checkpoint, *, dtype: str = "auto", device: str = "auto") -> None:
@@ -134,7 +138,8 @@ class Predictor:
     def fill(
         self, text: str, top: int = 5, long: Long = "windows", window: int = 512, overlap: int = 128
     ) -> list[list[Fill]]:
-        """For each [MASK] of a text, its `top` likeliest words, best first. InputError where there is no mask or no head.
+        """For each [MASK] of a text, its `top` likeliest words, best first. InputError where there is no mask or no
+        head.
 
         In a long text a mask is read in the window in which it stands most central.
         """
@@ -170,7 +175,8 @@ class Predictor:
         window: int = 512,
         overlap: int = 128,
     ) -> list[Prediction]:
-        """The likeliest label of each text (or pair). A long text's windows' [CLS] vectors are averaged, then classified."""
+        """The likeliest label of each text (or pair). A long text's windows' [CLS] vectors are averaged, then
+        classified."""
         self._need_head("classes", "text classes", "fine-tune one: bothways finetune classify")
         if not self.labels:
             raise InputError("the model has one output, for regression; use score")
@@ -207,8 +213,6 @@ class Predictor:
     def _windows(
         self, texts: Sequence[str], pairs: Sequence[str] | None, long: Long, window: int, overlap: int
     ) -> list[list[Encoding]]:
-        if isinstance(texts, str):
-            raise InputError("texts is one string; give a list of texts: [text]")
         return self.fit_windows(self.tokenizer.encode_many(texts, pairs), long, window, overlap)
 
     def fit_windows(self, encodings: Sequence[Encoding], long: Long, window: int, overlap: int) -> list[list[Encoding]]:
@@ -218,6 +222,8 @@ class Predictor:
         readable = self.module.config.max_position_embeddings
         if window > readable:
             window, overlap = readable, min(overlap, readable // 4)
+        if overlap + NUM_SPECIALS >= window:
+            overlap = window // 4
         if long != "windows":
             overlap = 0  # nothing slides
         windows = [self.tokenizer.slide(encoding, size=window, overlap=overlap) for encoding in encodings]
@@ -229,7 +235,8 @@ class Predictor:
         if lengths and long == "truncate":
             self.truncated_texts += len(lengths)
             say(
-                f"cut {len(lengths)} of {len(windows)} texts to {window} tokens, as asked (the longest had {max(lengths)})"
+                f"cut {len(lengths)} of {len(windows)} texts to {window} tokens, as asked (the longest had "
+                f"{max(lengths)})"
             )
             windows = [parts[:1] for parts in windows]
         return windows
@@ -269,11 +276,12 @@ class Predictor:
 def own_rows(windows: Sequence[Encoding]) -> list[tuple[int, int]]:
     """Which rows of each window stand for its text: of what two windows share, the first half from the left one.
 
-    So every token is taken from the window where it stands furthest from a cut; [CLS] from the first, [SEP] from the last.
+    So every token is taken from the window where it stands furthest from a cut; [CLS] from the first, [SEP] from the
+    last.
     """
     spans = [window.sources[-1][1:] for window in windows]
     bounds = [0]
-    for (_, left_end), (right_start, _) in zip(spans, spans[1:], strict=False):
+    for (_, left_end), (right_start, _) in pairwise(spans):
         bounds.append(right_start + (left_end - right_start + 1) // 2)
     bounds.append(spans[-1][1] + 1)  # [SEP]
     owned = []

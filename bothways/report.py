@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-# What a panel shows: title, key in metrics.jsonl, and a level to draw across it (a baseline), by its key in the run's notes.
+# What a panel shows: title, key in metrics.jsonl, and a level to draw across it (a baseline), by its key in the run's
+# notes.
 PANELS = (
     ("Loss (nats)", "loss", None),
     ("Perplexity of masked words, held out", "perplexity", "unigram_perplexity"),
@@ -14,7 +15,8 @@ PANELS = (
 
 
 def curves(rows: Sequence[Mapping[str, Any]], file: Path, *, title: str, levels: Mapping[str, float]) -> None:
-    """Write a PNG with a panel for each quantity there is: training in grey (smoothed over it in blue), held-out in orange."""
+    """Write a PNG with a panel for each quantity there is: training in grey (smoothed over it in blue), held-out in
+    orange."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -31,7 +33,7 @@ def curves(rows: Sequence[Mapping[str, Any]], file: Path, *, title: str, levels:
                 axis.plot(steps, values, color=colour, marker=marker, markersize=3, linewidth=1, label=split)
                 if split == "train":
                     axis.plot(steps, _smoothed(values), color="tab:blue", linewidth=1.5, label="train, smoothed")
-        if level in levels:
+        if level and level in levels:
             axis.axhline(levels[level], color="tab:green", linestyle="--", linewidth=1, label=level.replace("_", " "))
         if key == "perplexity":
             axis.set_yscale("log")

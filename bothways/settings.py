@@ -1,19 +1,49 @@
-"""What each verb can be told, with its defaults: one frozen dataclass a verb. Knows no torch, so that --help is instant."""
+"""What each verb can be told, with its defaults: one frozen dataclass a verb. Knows no torch, so that --help is
+instant."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
+from bothways.errors import InputError
+
 Dtype = Literal["auto", "float32", "bfloat16"]
 Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
 Output = Annotated[Path, arg(aliases=("-o",))]
 Dir = Annotated[Path, arg(metavar="DIR")]
 
+# From where to where a setting makes sense, both included, whichever verb has it.
+BOUNDS: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(("size", "vocab_size", "processes", "steps", "batch_tokens"), (1, math.inf)),
+    **dict.fromkeys(("evaluate_every", "seeds", "top"), (1, math.inf)),
+    **dict.fromkeys(("rate", "weight_decay", "init"), (0, math.inf)),
+    **dict.fromkeys(("minutes", "epochs"), (0.001, math.inf)),
+    "length": (8, 512),
+    "window": (8, math.inf),
+    "mask_rate": (0.01, 1),
+    "dropout": (0, 0.9),
+    "warmup": (0, 1),
+    "layer_decay": (0.01, 1),
+    "seed": (0, 2**63 - 1),
+}
+
+
+class Checked:
+    """Settings that refuse a number outside its bounds when they are made. InputError names it."""
+
+    def __post_init__(self) -> None:
+        for name, (least, most) in BOUNDS.items():
+            value = getattr(self, name, None)
+            if value is not None and not least <= value <= most:
+                wanted = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
+                raise InputError(f"{name} ({value}) must be {wanted}")
+
 
 @dataclass(frozen=True, kw_only=True)
-class Vocab:
+class Vocab(Checked):
     """Learn a WordPiece vocabulary from text. The same text gives the same vocabulary, byte for byte."""
 
     corpus: Positional[tuple[Path, ...]]
@@ -31,7 +61,7 @@ class Vocab:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pretrain:
+class Pretrain(Checked):
     """Pre-train a BERT with masked words and next sentences."""
 
     corpus: Positional[tuple[Path, ...]]
@@ -83,7 +113,7 @@ class Pretrain:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classify:
+class Classify(Checked):
     """Fine-tune a model to tell classes of texts (or pairs of texts) apart."""
 
     model: Dir
@@ -129,7 +159,7 @@ class Classify:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluate:
+class Evaluate(Checked):
     """Measure a model: a classifier on a labelled table, a pre-trained one on text."""
 
     model: Positional[Dir]
@@ -153,7 +183,7 @@ class Evaluate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Predict:
+class Predict(Checked):
     """Label texts: one JSON object a line, in input order."""
 
     model: Positional[Dir]
@@ -173,7 +203,7 @@ class Predict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fill:
+class Fill(Checked):
     """Guess the words behind each [MASK]."""
 
     model: Positional[Dir]
@@ -189,7 +219,7 @@ class Fill:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Embed:
+class Embed(Checked):
     """A vector a text, as a .npy file of float32, [texts, hidden size]."""
 
     model: Positional[Dir]
@@ -213,7 +243,7 @@ class Embed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Info:
+class Info(Checked):
     """What a checkpoint or run is, how it was made, and from which data."""
 
     path: Positional[Path]
@@ -223,7 +253,7 @@ class Info:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Demo:
+class Demo(Checked):
     """The whole life of a small BERT on the novels in the package, in about three minutes on two cores."""
 
     out: Output = Path("bothways-demo")

@@ -48,7 +48,7 @@ def family_of(architecture):
 
 @pytest.fixture(scope="session")
 def make_peer():
-    """A small random model of transformers by its class's name, biases and norms disturbed too; changes: of its config."""
+    """A small random model of transformers by its class's name, biases and norms disturbed; changes: of its config."""
     import torch
     import transformers
 

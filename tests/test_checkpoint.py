@@ -64,7 +64,7 @@ def change_weights(directory, change):
     save_file(change(state), directory / "model.safetensors")
 
 
-# --- there and back -------------------------------------------------------------------------------------------------------
+# --- there and back -------------------------------------------------------------------------------------------------
 
 
 def test_everything_comes_back(held, directory):
@@ -173,7 +173,7 @@ def test_old_names_of_norms_are_read(directory):
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
-# --- broken -----------------------------------------------------------------------------------------------------------------
+# --- broken ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kept", [0, 3, 8, 100, 0.5, -1])
@@ -184,7 +184,9 @@ def test_truncated_weights_are_named(directory, kept):
     refused(directory, "model.safetensors", "fetch or save the checkpoint again")
 
 
-@pytest.mark.parametrize("garbage", [b"\xff" * 999, b"<html>404</html>" * 9, b"version https://git-lfs.github.com/spec/v1\n"])
+@pytest.mark.parametrize(
+    "garbage", [b"\xff" * 999, b"<html>404</html>" * 9, b"version https://git-lfs.github.com/spec/v1\n"]
+)
 def test_garbage_weights_are_named(directory, garbage):
     (directory / "model.safetensors").write_bytes(garbage)
     refused(directory, "model.safetensors", "fetch or save the checkpoint again")
@@ -205,7 +207,9 @@ def test_a_file_in_place_of_a_directory_is_named(tmp_path):
         quietly(tmp_path / "model")
 
 
-@pytest.mark.parametrize(("text", "part"), [("{", "not valid JSON"), ("[1]", "expected a JSON object"), ("", "not valid")])
+@pytest.mark.parametrize(
+    ("text", "part"), [("{", "not valid JSON"), ("[1]", "expected a JSON object"), ("", "not valid")]
+)
 def test_a_broken_config_is_named(directory, text, part):
     (directory / "config.json").write_text(text)
     refused(directory, "config.json", part)
@@ -304,7 +308,7 @@ def test_a_tokenizer_of_another_model_is_refused(directory):
     refused(directory, "the tokenizer has 98 entries, the model 97", "do not belong together")
 
 
-# --- a save that fails ----------------------------------------------------------------------------------------------------
+# --- a save that fails ----------------------------------------------------------------------------------------------
 
 
 def test_a_directory_that_holds_something_else_is_not_touched(held, tmp_path):
@@ -360,7 +364,9 @@ def full_disk(*given, **options):
 
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("calls_before", [0, 1, 2, 5])
-def test_a_full_disk_at_any_stage_leaves_the_old_checkpoint(stage, calls_before, held, directory, monkeypatch, tmp_path):
+def test_a_full_disk_at_any_stage_leaves_the_old_checkpoint(
+    stage, calls_before, held, directory, monkeypatch, tmp_path
+):
     before = contents(tmp_path)
     plain, calls = getattr(checkpoint, stage), []
 
@@ -433,13 +439,14 @@ def test_what_is_loaded_does_not_hang_on_its_directory(directory):
         assert bool(loaded.model(batch).isfinite().all())
 
 
-# --- a new head -----------------------------------------------------------------------------------------------------------
+# --- a new head -----------------------------------------------------------------------------------------------------
 
 
 def test_a_new_head_keeps_the_encoder_and_begins_from_its_seed(held):
     said = []
     heads = [
-        checkpoint.with_head(held, "tokens", ("O", "B"), seed=seed, dropout=0.25, warn=said.append) for seed in (1, 1, 2)
+        checkpoint.with_head(held, "tokens", ("O", "B"), seed=seed, dropout=0.25, warn=said.append)
+        for seed in (1, 1, 2)
     ]
     first, again, other = (new.model.state_dict() for new in heads)
     encoder = {name: value for name, value in held.model.state_dict().items() if name.startswith("encoder.")}

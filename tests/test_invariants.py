@@ -1,6 +1,6 @@
 """Promise 1: order, batch size, padding and the company of a text do not change its result; nothing is cut in silence.
 
-Padding itself is in parity/test_model.py. Where a text is longer than the model reads, a slow formula says what must come out.
+Padding itself is in parity/test_model.py. Of a text longer than the model reads, a slow formula says what must result.
 """
 
 import random
@@ -88,7 +88,8 @@ def test_the_company_of_a_pair_does_not_change_it(predictor):
 def test_other_tokens_do_change_a_result(predictor):
     """So that the tests above cannot pass on a model that says the same of everything."""
     one, other = results(predictor, ["the cat sat on mat", "the cat sat on dog"])
-    assert all(np.abs(np.asarray(mine) - np.asarray(yours)).max() > 1e-3 for mine, yours in zip(one, other, strict=True))
+    for mine, yours in zip(one, other, strict=True):
+        assert np.abs(mine - yours).max() > 1e-3
     shifted = predictor.embed(["cat the dog", "dog the cat"])
     assert np.abs(shifted[0] - shifted[1]).max() > 1e-3
 
@@ -100,7 +101,7 @@ def test_no_texts_give_no_results(predictor):
     assert predictor.classify([]) == []
 
 
-# --- long texts -----------------------------------------------------------------------------------------------------------
+# --- long texts -----------------------------------------------------------------------------------------------------
 
 
 def alone(predictor, encoding):
@@ -199,7 +200,7 @@ def test_windows_own_every_token_exactly_once(size, overlap, tokenizer):
         assert owned == list(range(len(encoding)))
 
 
-# --- long="error", long="truncate" ----------------------------------------------------------------------------------------
+# --- long="error", long="truncate" ----------------------------------------------------------------------------------
 
 
 def test_a_long_text_is_refused_where_asked(predictor):

@@ -95,8 +95,9 @@ def main() -> None:
         if value := combining_class(point, decompose, python):
             classes.setdefault(value, []).append(point)
     parts = [
-        f'"""Frozen character tables, as tokenizers {version("tokenizers")} has them. Made by tools/make_unicode_tables.py;'
-        ' not edited by hand.\n\nHexadecimal code points. Hangul syllables are decomposed by arithmetic in unicode.py."""\n',
+        f'"""Frozen character tables, as tokenizers {version("tokenizers")} has them. '
+        "Made by tools/make_unicode_tables.py; not edited by hand.\n\n"
+        'Hexadecimal code points. Hangul syllables are decomposed by arithmetic in unicode.py."""\n',
         literal("REMOVED", "Control, format and private-use characters, U+0000 and U+FFFD.", spell_ranges(removed)),
         literal("SPACES", "Become a space.", spell_ranges(spaces)),
         literal("CHINESE", "Ideographs that stand as words of their own.", spell_ranges(chinese)),

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 from bothways.errors import InputError, MissingFile
 
 KINDS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
+BYTE_ORDER_MARK = "\ufeff"
 csv.field_size_limit(sys.maxsize)
 
 
@@ -21,10 +22,11 @@ def documents(paths: Sequence[Path]) -> Iterator[str]:
     InputError, with file and line or byte, for what is missing, empty or not UTF-8.
     """
     for path in paths:
-        number = 0
-        for number, text in enumerate(_documents(path), 1):
+        empty = True
+        for text in _documents(path):
+            empty = False
             yield text
-        if not number:
+        if empty:
             raise InputError(f"{path}: empty; a corpus file holds at least one document")
 
 
@@ -68,7 +70,7 @@ def text_lines(path: Path) -> Iterator[tuple[int, str]]:
         offset = 0
         for number, line in enumerate(file, 1):
             try:
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+                yield number, line.decode().removeprefix(BYTE_ORDER_MARK if number == 1 else "").rstrip("\r\n")
             except UnicodeDecodeError as error:
                 where = offset + error.start
                 raise InputError(f"{path}:{number}: not UTF-8 at byte {where} of the file; convert it first") from None
@@ -98,16 +100,28 @@ def _json_row(path: Path, number: int, line: str) -> Mapping[str, Any]:
 
 
 def _separated_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    quoting = csv.QUOTE_MINIMAL if path.suffix == ".csv" else csv.QUOTE_NONE
     lines = (line + "\n" for _, line in text_lines(path))
-    reader = csv.reader(lines, delimiter="," if path.suffix == ".csv" else "\t", quoting=quoting)
-    header = next(reader, [])
-    for row in reader:
+    tabs = path.suffix == ".tsv"
+    reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE) if tabs else csv.reader(lines, strict=True)
+    header: list[str] = []
+    for row in _sound_rows(path, reader):
+        if not header:
+            header = row
+            continue
         if len(row) != len(header):
             raise InputError(
-                f"{path}:{reader.line_num}: {len(row)} columns where the header has {len(header)}; mend the line or its quotes"
+                f"{path}:{reader.line_num}: {len(row)} columns where the header has {len(header)}; mend the "
+                f"line or its quotes"
             )
         yield f"{path}:{reader.line_num}", dict(zip(header, row, strict=True))
+
+
+def _sound_rows(path: Path, reader: Any) -> Iterator[list[str]]:
+    """The rows that hold something. InputError where a quote is never closed or stands inside a word."""
+    try:
+        yield from filter(None, reader)
+    except csv.Error as error:
+        raise InputError(f"{path}:{reader.line_num}: not valid CSV ({error}); mend the line or its quotes") from None
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:

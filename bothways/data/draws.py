@@ -1,6 +1,7 @@
 """Random numbers that depend on where they stand, never on what was drawn before: counter-based (Philox, Salmon 2011).
 
-`at` names the place: an epoch, an example, a purpose. The same seed and place give the same numbers in any order, in any process.
+`at` names the place: an epoch, an example, a purpose. The same seed and place give the same numbers in any order, in
+any process.
 """
 
 from enum import IntEnum

@@ -32,6 +32,8 @@ def read_table(path: Path, *, text: str = "text", pair: str = "pair", label: str
                 f"{path}: a .txt has no labels; give .csv, .tsv, .jsonl or .parquet with columns {text!r} and {label!r}"
             )
         numbered = list(text_lines(path))
+        if not numbered:
+            raise InputError(f"{path}: empty; a file of texts holds one a line")
         return Table([line for _, line in numbered], None, None, [f"{path}:{number}" for number, _ in numbered])
     open_file(path).close()
     found = list(rows(path))
@@ -43,15 +45,15 @@ def read_table(path: Path, *, text: str = "text", pair: str = "pair", label: str
             f"{path}: no column {missing[0]!r} (there are: {', '.join(columns)}); "
             f"rename one, or name yours with --{'text' if missing[0] == text else 'label'}-column"
         )
+    paired = any(pair in row for _, row in found)
+    needed = [text, *([pair] if paired else []), *([label] if need_labels else [])]
     for where, row in found:
-        if row.get(text) is None or (need_labels and row.get(label) is None):
-            raise InputError(
-                f"{where}: {text if row.get(text) is None else label!r} is missing; fill it in or drop the row"
-            )
+        if absent := [name for name in needed if row.get(name) is None]:
+            raise InputError(f"{where}: {absent[0]!r} is missing; fill it in or drop the row")
     return Table(
         [str(row[text]) for _, row in found],
-        [str(row[pair]) for _, row in found] if pair in columns else None,
-        [str(row[label]) for _, row in found] if label in columns else None,
+        [str(row[pair]) for _, row in found] if paired else None,
+        [str(row[label]) for _, row in found] if all(row.get(label) is not None for _, row in found) else None,
         [where for where, _ in found],
     )
 

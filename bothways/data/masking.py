@@ -1,6 +1,7 @@
 """Hide tokens to be guessed (Devlin 2018, section 3.1, task 1).
 
-Each ordinary token is chosen by its own draw; of the chosen, 80 % become [MASK], 10 % a random ordinary entry, 10 % stay.
+Each ordinary token is chosen by its own draw; of the chosen, 80 % become [MASK], 10 % a random ordinary entry, 10 %
+stay.
 """
 
 from dataclasses import dataclass, replace
@@ -15,7 +16,8 @@ from bothways.tokenizer.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class MaskRule:
-    """How often tokens are hidden, and what a vocabulary offers for it. ordinary_ids: every entry but special tokens."""
+    """How often tokens are hidden, and what a vocabulary offers for it. ordinary_ids: every entry but special
+    tokens."""
 
     rate: float
     mask_id: int
@@ -30,7 +32,8 @@ class MaskRule:
 def mask_tokens(batch: Batch, rule: MaskRule, *, seed: int, epoch: int, examples: np.ndarray) -> Batch:
     """The batch with tokens hidden, and masked_places and masked_labels [M] saying which and what they were.
 
-    examples [N]: the texts' numbers; a text's masks are a function of (seed, epoch, its number) alone, not of its company.
+    examples [N]: the texts' numbers; a text's masks are a function of (seed, epoch, its number) alone, not of its
+    company.
     """
     rows = zip(examples.tolist(), batch.lengths.tolist(), strict=True)
     draws_T3 = np.concatenate(

@@ -1,7 +1,8 @@
 """Sentence pairs for next-sentence prediction (Devlin 2018, section 3.1, task 2), or single runs of sentences.
 
 A segment is a run of whole sentences of one document, so it is a range of the token store. The pair is filled to the
-length; half of the second segments follow the first, half are from another document; one pair in ten is meant to be shorter.
+length; half of the second segments follow the first, half are from another document; one pair in ten is meant to be
+shorter.
 """
 
 from typing import NamedTuple
@@ -18,7 +19,8 @@ SHORTER = 0.1  # pairs meant to be shorter than the length, so that the model se
 
 
 class Example(NamedTuple):
-    """Two segments as token ranges of the store, and whether the second follows the first. No second: an empty range."""
+    """Two segments as token ranges of the store, and whether the second follows the first. No second: an empty
+    range."""
 
     first: tuple[int, int]
     second: tuple[int, int]

@@ -1,4 +1,5 @@
-"""Multi-head self-attention: softmax(Q K^T / sqrt(D)) V (Vaswani 2017, eq. 1). Shapes: T tokens, H hidden = N heads x D head size."""
+"""Multi-head self-attention: softmax(Q K^T / sqrt(D)) V (Vaswani 2017, eq. 1). Shapes: T tokens, H hidden = N heads x
+D head size."""
 
 from dataclasses import dataclass
 

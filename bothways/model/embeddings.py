@@ -1,4 +1,5 @@
-"""Ids to vectors: token + segment + position, normed (Devlin 2018, figure 2). Letters: T tokens, E embedding, H hidden size."""
+"""Ids to vectors: token + segment + position, normed (Devlin 2018, figure 2). Letters: T tokens, E embedding, H
+hidden size."""
 
 from torch import Tensor, nn
 

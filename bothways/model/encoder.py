@@ -34,7 +34,7 @@ class Encoder(nn.Module):
         """What the layers share of this batch. places: a layout other than the best one for this device and dtype."""
         weight = self.embeddings.words.weight
         dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
-        parts = {layer.attention.positions for layer in self.layers}
+        parts = {module for module in self.modules() if isinstance(module, Positions)}
         return Context(
             layout=places or layout.choose(batch.lengths, weight.device, weight.dtype, dropout),
             positions={part: part.prepare(batch.position_ids, weight.dtype) for part in parts},

@@ -1,4 +1,5 @@
-"""From vectors to scores: vocabulary, pooler, classes for texts and tokens, answer spans (Devlin 2018, sections 3.1 and 4).
+"""From vectors to scores: vocabulary, pooler, classes for texts and tokens, answer spans (Devlin 2018, sections 3.1
+and 4).
 
 Letters: T tokens, N texts, M masked places, H hidden, E embedding size, V vocabulary, C classes.
 """
@@ -13,7 +14,8 @@ from bothways.model.layer import ACTIVATIONS
 
 
 class MaskedWords(nn.Module):
-    """Which word stands at a masked place. `forward` stops before the table, which the embeddings own: [M, H] -> [M, E]."""
+    """Which word stands at a masked place. `forward` stops before the table, which the embeddings own: [M, H] -> [M,
+    E]."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()

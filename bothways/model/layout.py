@@ -1,11 +1,12 @@
 """Who may look at whom. Everything but attention treats tokens one by one; a layout, made once a batch, knows the rest.
 
-Letters: T tokens of all texts, N heads, D head size; a rectangle is n texts of S tokens. window: how many neighbours on each
+Letters: T tokens of all texts, N heads, D head size; a rectangle is n texts of S tokens. window: how many neighbours
+on each
 side a token sees, 0 for the whole text.
 """
 
 from abc import ABC, abstractmethod
-from functools import cache
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -24,7 +25,8 @@ class Layout(ABC):
 
 
 class Rectangles(Layout):
-    """Runs of texts of equal length are exact [n, S] rectangles: no padding, no masks. Sort by length for few of them."""
+    """Runs of texts of equal length are exact [n, S] rectangles: no padding, no masks. Sort by length for few of
+    them."""
 
     def __init__(self, lengths: Tensor, device: torch.device) -> None:
         self.first_tokens = (lengths.cumsum(0) - lengths).to(device)
@@ -57,7 +59,9 @@ class Varlen(Layout):
             raise ValueError(f"Varlen has no attention dropout (asked for {dropout}); use Rectangles")
         sides = (window, window) if window else (-1, -1)
         ends = (self.starts, self.starts, self.longest, self.longest)
-        return varlen_attn(q_TND, k_TND, v_TND, *ends, window_size=sides)  # type: ignore[no-any-return]
+        attended = varlen_attn(q_TND, k_TND, v_TND, *ends, window_size=sides)
+        assert isinstance(attended, Tensor)  # a pair only where the softmax sums are asked for
+        return attended
 
 
 class Padded(Layout):
@@ -82,7 +86,7 @@ class Padded(Layout):
         return kernels.attention(q, k, v, mask, dropout).transpose(1, 2).flatten(0, 1)
 
 
-@cache
+@lru_cache(maxsize=16)
 def near(size: int, window: int, device: torch.device) -> Tensor:
     """[S, S], True where two tokens are at most `window` apart."""
     places = torch.arange(size, device=device)

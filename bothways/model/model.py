@@ -1,6 +1,7 @@
 """Encoder + named heads, and how weights begin.
 
-Heads by name: masked_words, next_sentence, classes (texts), tokens (a class a token), spans (start and end of an answer).
+Heads by name: masked_words, next_sentence, classes (texts), tokens (a class a token), spans (start and end of an
+answer).
 """
 
 from collections.abc import Mapping

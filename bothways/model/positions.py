@@ -19,7 +19,8 @@ class Positions(nn.Module):
 
 
 class Rotary(Positions):
-    """Pairs (d, d + D/2) of queries and keys turn by position * theta^(-2d/D) (Su 2021, section 3.4.2, as GPT-NeoX pairs them)."""
+    """Pairs (d, d + D/2) of queries and keys turn by position * theta^(-2d/D) (Su 2021, section 3.4.2, as GPT-NeoX
+    pairs them)."""
 
     def __init__(self, head_size: int, theta: float) -> None:
         super().__init__()

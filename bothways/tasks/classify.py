@@ -1,6 +1,7 @@
 """Fine-tuning a text classifier (Devlin 2018, section 4.1): the whole model learns, the class is read at [CLS].
 
-Long texts are several windows; their [CLS] vectors are averaged before pooler and classifier, in training as in prediction.
+Long texts are several windows; their [CLS] vectors are averaged before pooler and classifier, in training as in
+prediction.
 """
 
 import copy
@@ -38,7 +39,8 @@ DEV_EVERY = 10
 
 @dataclass(frozen=True)
 class Result:
-    """Scores over seeds: mean and standard deviation of the metric on `split`, and how many were no better than the majority."""
+    """Scores over seeds: mean and standard deviation of the metric on `split`, and how many were no better than the
+    majority."""
 
     directory: Path
     model: Path
@@ -63,7 +65,8 @@ class Examples:
 
 
 def run(settings: Classify, tell: Tell = lines) -> Result:
-    """Fine-tune as told; keeps the seed that is best on dev, reports on test if there is one, else on dev (and says so)."""
+    """Fine-tune as told; keeps the seed that is best on dev, reports on test if there is one, else on dev (and says
+    so)."""
     start = checkpoint.load(settings.model)
     if frozenset({"classes"}) not in VARIANTS[start.model_type].architectures:
         raise InputError(f"{settings.model}: text classes are not supported for {start.model_type}; bert's are")
@@ -103,7 +106,7 @@ def run(settings: Classify, tell: Tell = lines) -> Result:
         "failed": failed,
         "scores": scores,
     }
-    made = Checkpoint(kept[1], start.tokenizer, labels=names, extra=start.extra, made={**run.made, "result": found})
+    made = Checkpoint(kept[1], start.tokenizer, labels=names, extra=start.extra, made={**run.origin, "result": found})
     checkpoint.save(made, run.directory / "model")
     report.curves(run.metrics(), run.directory / "curves.png", title="Fine-tuning", levels=kept[2]["dev"])
     run.note(status="done", result=found, figures=kept[2])
@@ -111,7 +114,8 @@ def run(settings: Classify, tell: Tell = lines) -> Result:
 
 
 def read_tables(settings: Classify) -> dict[str, Table]:
-    """train and dev, and test if given; without a dev file every tenth training row of each class, by a fixed shuffle."""
+    """train and dev, and test if given; without a dev file every tenth training row of each class, by a fixed
+    shuffle."""
     columns = {"text": settings.text_column, "pair": settings.pair_column, "label": settings.label_column}
     given = {"train": settings.train, "dev": settings.dev, "test": settings.test}
     tables = {split: read_table(path, **columns, need_labels=True) for split, path in given.items() if path}

@@ -1,11 +1,11 @@
-"""The whole life of a small BERT on the novels in the package: vocabulary, pre-training, gaps, a classifier, new text."""
+"""The whole life of a small BERT on the novels in the package: vocabulary, pre-training, gaps, a classifier, new
+text."""
 
 import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
 
 from bothways import metrics
 from bothways.checkpoint import load as load_checkpoint
@@ -15,6 +15,7 @@ from bothways.data.store import sentences
 from bothways.predict import Predictor
 from bothways.settings import Classify, Demo, Pretrain
 from bothways.tasks import classify, pretrain
+from bothways.tasks.heldout import next_sentence_verdict
 from bothways.tasks.progress import Tell
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.train.state import Run
@@ -44,9 +45,10 @@ def run(settings: Demo, tell: Tell) -> dict[str, Any]:
     told = pretrain.run(pretraining(settings, texts), lambda line: tell(f"   {line}"))
     figures = dict(told.figures)
     tell(
-        f"   masked words, books not read: perplexity {figures['perplexity']:.0f}; by word frequency alone {figures['unigram_perplexity']:.0f}"
+        f"   masked words, books not read: perplexity {figures['perplexity']:.0f}; by word frequency alone "
+        f"{figures['unigram_perplexity']:.0f}"
     )
-    tell(f"   next sentence: {pretrain.next_sentence_verdict(figures)}\n")
+    tell(f"   next sentence: {next_sentence_verdict(figures)}\n")
 
     tell("3. Fill gaps in sentences of the unread books")
     filled = fill_gaps(Predictor(load_checkpoint(told.model), dtype=settings.dtype), unread, settings.seed, tell)
@@ -117,7 +119,8 @@ def fine_tuning(settings: Demo, model: Path, texts: dict[str, Path]) -> Classify
 
 
 def fill_gaps(predictor: Predictor, books: Sequence[dict[str, Any]], seed: int, tell: Tell) -> dict[str, float]:
-    """One word masked in each of some sentences; tells how often it was guessed, and shows hits and misses as they come."""
+    """One word masked in each of some sentences; tells how often it was guessed, and shows hits and misses as they
+    come."""
     rng = generator(seed, Purpose.MASK)
     found = [line for book in books for line in sentences(book["text"], "en") if len(line.split()) in GAP_WORDS]
     first = best = 0
@@ -135,8 +138,9 @@ def fill_gaps(predictor: Predictor, books: Sequence[dict[str, Any]], seed: int, 
         guesses = [fill.token for fill in predictor.fill(gapped)[0]]
         first += guesses[0] == words[place]
         best += words[place] in guesses
-        shown = f"   {'hit ' if words[place] in guesses else 'miss'}  {gapped}\n         {words[place]!r}; guessed: {', '.join(guesses)}"
-        (hits if words[place] in guesses else misses).append(shown)
+        hit = words[place] in guesses
+        guessed = f"{words[place]!r}; guessed: {', '.join(guesses)}"
+        (hits if hit else misses).append(f"   {'hit ' if hit else 'miss'}  {gapped}\n         {guessed}")
     number = len(hits) + len(misses)
     tell("\n".join([*hits[:NUM_SHOWN], *misses[: NUM_SHOWN - 1]]))
     tell(f"   of {number} such gaps, {first / number:.0%} guessed at once and {best / number:.0%} within five\n")
@@ -167,5 +171,6 @@ def ask(predictor: Predictor, test: Path, seed: int, tell: Tell) -> None:
     found = predictor.classify([longest["text"]])[0]
     windows = len(predictor.tokenizer.windows(longest["text"]))
     tell(
-        f"   and the longest paragraph, read in {windows} windows: {found.label} ({found.score:.0%}); it was {longest['label']}"
+        f"   and the longest paragraph, read in {windows} windows: {found.label} ({found.score:.0%}); it was "
+        f"{longest['label']}"
     )

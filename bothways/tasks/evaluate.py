@@ -10,7 +10,7 @@ from bothways.data.store import build
 from bothways.errors import InputError
 from bothways.predict import Predictor
 from bothways.settings import Evaluate
-from bothways.tasks.pretrain import HeldOut
+from bothways.tasks.heldout import HeldOut
 
 
 def run(settings: Evaluate) -> dict[str, Any]:

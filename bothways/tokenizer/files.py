@@ -2,19 +2,32 @@
 
 import json
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError, MissingFile
-from bothways.tokenizer.tokenizer import SPECIALS, Tokenizer
+from bothways.tokenizer.text import Splitter
+from bothways.tokenizer.wordpiece import CONTINUATION, SPECIALS
 
-LONGEST_INPUT = (
-    512  # what BERT's position table holds; written for transformers, which cuts there when asked to truncate
-)
+# What BERT's position table holds; written for transformers, which cuts there when asked to truncate.
+LONGEST_INPUT = 512
 
 
-def load(path: str | PathLike[str]) -> Tokenizer:
+@dataclass(frozen=True)
+class Stored:
+    """What tokenizer files hold: the vocabulary, how text is split, the longest word that is looked up; and where it
+    stood."""
+
+    vocab: dict[str, int]
+    splitter: Splitter
+    longest_word: int
+    file: Path
+
+
+def load(path: str | PathLike[str]) -> Stored:
     """A vocab.txt, a tokenizer.json, or a directory that holds one of them."""
     file = Path(path)
     if file.is_dir():
@@ -31,7 +44,7 @@ def read_text(file: Path) -> str:
     """A file's text as UTF-8. InputError says at which byte it is not."""
     try:
         return file.read_bytes().decode("utf-8")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise MissingFile(f"{file}: no such file; check the path") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{file}: not UTF-8 at byte {error.start}; convert it to UTF-8 first") from None
@@ -50,7 +63,7 @@ def read_json(file: Path) -> dict[str, Any]:
     return value
 
 
-def _from_vocab(file: Path) -> Tokenizer:
+def _from_vocab(file: Path) -> Stored:
     config_file = file.parent / "tokenizer_config.json"
     config = read_json(config_file) if config_file.exists() else {}
     # Only line feeds end a line: some vocabularies have entries with other separators in them.
@@ -65,16 +78,10 @@ def _from_vocab(file: Path) -> Tokenizer:
         )
     _refuse_other_specials(config, config_file)
     vocab = {token: index for index, token in enumerate(tokens)}
-    return _build(
-        vocab,
-        file,
-        lowercase=config.get("do_lower_case", True),
-        strip_accents=config.get("strip_accents"),
-        chinese=config.get("tokenize_chinese_chars", True),
-    )
+    return Stored(vocab, _splitter(config, {}), 100, file)
 
 
-def _from_json(file: Path) -> Tokenizer:
+def _from_json(file: Path) -> Stored:
     content = read_json(file)
     model, rules, splitter = (_inner(content, name, file) for name in ("model", "normalizer", "pre_tokenizer"))
     kind = model.get("type", "WordPiece" if "continuing_subword_prefix" in model else "none")
@@ -101,14 +108,18 @@ def _from_json(file: Path) -> Tokenizer:
     vocab = known | added
     if wrong := [token for token, index in vocab.items() if type(index) is not int]:
         raise InputError(f"{file}: id of {wrong[0]!r} must be a whole number, found {vocab[wrong[0]]!r}; correct it")
-    return _build(
-        vocab,
-        file,
-        lowercase=rules.get("lowercase", True),
-        strip_accents=rules.get("strip_accents"),
-        chinese=rules.get("handle_chinese_chars", True),
-        longest_word=model.get("max_input_chars_per_word", 100),
-    )
+    config_file = file.parent / "tokenizer_config.json"
+    config = read_json(config_file) if config_file.exists() else {}
+    return Stored(vocab, _splitter(config, rules), model.get("max_input_chars_per_word", 100), file)
+
+
+def _splitter(config: Mapping[str, Any], rules: Mapping[str, Any]) -> Splitter:
+    """How text is split: by tokenizer_config.json where it says so, as in transformers, else by tokenizer.json's
+    rules."""
+    lowercase = config.get("do_lower_case", rules.get("lowercase", True))
+    strip_accents = config.get("strip_accents", rules.get("strip_accents"))
+    chinese = config.get("tokenize_chinese_chars", rules.get("handle_chinese_chars", True))
+    return Splitter(lowercase=lowercase, strip_accents=strip_accents, chinese=chinese)
 
 
 def _inner(content: dict[str, Any], name: str, file: Path) -> dict[str, Any]:
@@ -128,38 +139,33 @@ def _refuse_other_specials(config: dict[str, Any], file: Path) -> None:
             raise InputError(f"{file}: {name} {given!r} is not supported; BERT's is {token!r}")
 
 
-def _build(vocab: dict[str, int], file: Path, **rules: Any) -> Tokenizer:
-    try:
-        return Tokenizer(vocab, **rules)
-    except InputError as error:
-        raise InputError(f"{file}: {error}") from None
-
-
-def save(tokenizer: Tokenizer, path: str | PathLike[str]) -> None:
-    """Write the three files into a directory (made if need be)."""
+def save(path: str | PathLike[str], tokens: Sequence[str], splitter: Splitter, longest_word: int) -> None:
+    """Write the three files into a directory (made if need be). tokens: the vocabulary in the order of its ids."""
     directory = Path(path)
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "vocab.txt").write_bytes("".join(f"{token}\n" for token in tokenizer.tokens).encode())
-    for name, content in (("tokenizer.json", _json(tokenizer)), ("tokenizer_config.json", _config(tokenizer))):
+    (directory / "vocab.txt").write_bytes("".join(f"{token}\n" for token in tokens).encode())
+    for name, content in (
+        ("tokenizer.json", _json(tokens, splitter, longest_word)),
+        ("tokenizer_config.json", _config(splitter)),
+    ):
         (directory / name).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
-def _config(tokenizer: Tokenizer) -> dict[str, Any]:
-    rules = tokenizer.splitter
+def _config(splitter: Splitter) -> dict[str, Any]:
     return {
         "tokenizer_class": "BertTokenizer",
-        "do_lower_case": rules.lowercase,
-        "strip_accents": rules.strip_accents,
-        "tokenize_chinese_chars": rules.chinese,
+        "do_lower_case": splitter.lowercase,
+        "strip_accents": splitter.strip_accents,
+        "tokenize_chinese_chars": splitter.chinese,
         "model_max_length": LONGEST_INPUT,
         **{f"{token[1:-1].lower()}_token": token for token in SPECIALS},
     }
 
 
-def _json(tokenizer: Tokenizer) -> dict[str, Any]:
-    rules = tokenizer.splitter
+def _json(tokens: Sequence[str], splitter: Splitter, longest_word: int) -> dict[str, Any]:
+    vocab = {token: index for index, token in enumerate(tokens)}
+    ids = {token: vocab[token] for token in SPECIALS}
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    ids = {token: tokenizer.vocab[token] for token in SPECIALS}
 
     def special(token: str, segment: int) -> dict[str, Any]:
         return {"SpecialToken": {"id": token, "type_id": segment}}
@@ -175,9 +181,9 @@ def _json(tokenizer: Tokenizer) -> dict[str, Any]:
         "normalizer": {
             "type": "BertNormalizer",
             "clean_text": True,
-            "handle_chinese_chars": rules.chinese,
-            "strip_accents": rules.strip_accents,
-            "lowercase": rules.lowercase,
+            "handle_chinese_chars": splitter.chinese,
+            "strip_accents": splitter.strip_accents,
+            "lowercase": splitter.lowercase,
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "post_processor": {
@@ -192,8 +198,8 @@ def _json(tokenizer: Tokenizer) -> dict[str, Any]:
         "model": {
             "type": "WordPiece",
             "unk_token": "[UNK]",
-            "continuing_subword_prefix": "##",
-            "max_input_chars_per_word": tokenizer.wordpiece.longest_word,
-            "vocab": {token: index for index, token in enumerate(tokenizer.tokens)},
+            "continuing_subword_prefix": CONTINUATION,
+            "max_input_chars_per_word": longest_word,
+            "vocab": vocab,
         },
     }

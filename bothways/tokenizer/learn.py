@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InputError
+from bothways.tokenizer.wordpiece import CONTINUATION, SPECIALS
 
-SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-CONTINUES = "##"
 DELETED = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"  # BERT deletes these, where str.split() would split
 WHITE_SPACE = re.compile(r"\s")  # where str.split() splits
 MAX_CHUNKS = 2_000_000  # distinct ones held at a time, some 400 MB
@@ -161,7 +160,7 @@ def merge_pieces(
             pairs.add(piece, right, count)
     while len(vocabulary) < size and (pair := pairs.pop()):
         left, right = pair
-        joined = left + right.removeprefix(CONTINUES)
+        joined = left + right.removeprefix(CONTINUATION)
         before, after, num_touching = line.merge(left, right, joined)
         for piece, count in before:
             pairs.subtract(piece, left, count)
@@ -177,7 +176,7 @@ def merge_pieces(
 
 def _spell(word_counts: Mapping[str, int], alphabet_limit: int, max_word_length: int) -> tuple[list[str], Array, Array]:
     """All words on a line, separators around them -> pieces; which stands at each place; how often its word does."""
-    words = [word for word in word_counts if 0 < len(word) <= max_word_length and not word.startswith(CONTINUES)]
+    words = [word for word in word_counts if 0 < len(word) <= max_word_length and not word.startswith(CONTINUATION)]
     codes = np.frombuffer(" ".join(["", *words, ""]).encode("utf-32-le", "surrogatepass"), "<u4").astype(np.int32)
     lengths = np.array([1 + len(word) for word in words] + [1])
     separators = np.cumsum(lengths) - lengths
@@ -202,7 +201,7 @@ def _spell(word_counts: Mapping[str, int], alphabet_limit: int, max_word_length:
         )
     symbol_by_form = np.zeros(2 * NUM_CODE_POINTS, np.int32)
     symbol_by_form[occurring] = np.arange(1, len(occurring) + 1)
-    pieces = [CONTINUES * (form >= NUM_CODE_POINTS) + chr(form % NUM_CODE_POINTS) for form in occurring.tolist()]
+    pieces = [CONTINUATION * (form >= NUM_CODE_POINTS) + chr(form % NUM_CODE_POINTS) for form in occurring.tolist()]
     return ["", *pieces], np.where(weights > 0, symbol_by_form[forms], SEPARATOR), weights
 
 

@@ -90,8 +90,10 @@ class Splitter:
             decomposed = [(parts[0], 1), *((part, 0) for part in parts[1:])]
             chars += [(" ", 0), *decomposed, (" ", 0)] if self.chinese and unicode.is_chinese(char) else decomposed
         placed: list[tuple[str, int]] = []
-        for combining, run in groupby(chars, key=lambda pair: unicode.combining_class(pair[0]) > 0):
-            placed += sorted(run, key=lambda pair: unicode.combining_class(pair[0])) if combining else run
+        for _, run in groupby(chars, key=lambda pair: unicode.combining_class(pair[0]) > 0):
+            placed += sorted(run, key=lambda pair: unicode.combining_class(pair[0]))  # stable: the others stay
         folded = [(self.table.fold(char) if char != " " else " ", uses) for char, uses in placed]
         used = [kept[max(0, count - 1)] for count in accumulate(uses for _, uses in folded)]
-        return "".join(piece for piece, _ in folded), [i for i, (piece, _) in zip(used, folded) for _ in piece]
+        return "".join(piece for piece, _ in folded), [
+            i for i, (piece, _) in zip(used, folded, strict=True) for _ in piece
+        ]

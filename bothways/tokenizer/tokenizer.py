@@ -1,4 +1,5 @@
-"""The tokenizer: special tokens, pairs and windows over long texts -> Encoding; and ids back to text (Devlin 2018, section 3).
+"""The tokenizer: special tokens, pairs and windows over long texts -> Encoding; and ids back to text (Devlin 2018,
+section 3).
 
 Ids come from a memory of whitespace-separated chunks, which is what makes it fast; where each token stands in the text
 is worked out only when asked for.
@@ -8,15 +9,14 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, repeat
 from os import PathLike
 from typing import NamedTuple, TypeVar
 
 from bothways.errors import InputError
 from bothways.tokenizer.text import Splitter
-from bothways.tokenizer.wordpiece import CONTINUATION, Memory, WordPiece
+from bothways.tokenizer.wordpiece import CONTINUATION, SPECIALS, Memory, WordPiece
 
-SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # Control characters at which Python's str.split() splits, but which BERT removes.
 _FALSE_SPACES = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"
 _DROP_FALSE_SPACES = dict.fromkeys(map(ord, _FALSE_SPACES))
@@ -110,7 +110,8 @@ class Tokenizer:
     """BERT's tokenizer. vocab: token -> id, ids 0..V-1, with [PAD] [UNK] [CLS] [SEP] [MASK] among them.
 
     lowercase, strip_accents (None: as lowercase), chinese: see `Splitter`. A `[SEP]` written in a text is text, unless
-    specials=True is asked for. Lone surrogates are read as U+FFFD (which BERT drops); `replaced_surrogates` counts them.
+    specials=True is asked for. Lone surrogates are read as U+FFFD (which BERT drops); `replaced_surrogates` counts
+    them.
     """
 
     def __init__(
@@ -145,7 +146,18 @@ class Tokenizer:
         """Read a vocab.txt, a tokenizer.json, or a checkpoint directory. InputError names what is wrong with it."""
         from bothways.tokenizer import files
 
-        return files.load(path)
+        stored = files.load(path)
+        rules = stored.splitter
+        try:
+            return cls(
+                stored.vocab,
+                lowercase=rules.lowercase,
+                strip_accents=rules.strip_accents,
+                chinese=rules.chinese,
+                longest_word=stored.longest_word,
+            )
+        except InputError as error:
+            raise InputError(f"{stored.file}: {error}") from None
 
     @classmethod
     def learn(cls, texts: Iterable[str], size: int = 30522, lowercase: bool = True, processes: int = 1) -> "Tokenizer":
@@ -159,7 +171,7 @@ class Tokenizer:
         """Write vocab.txt, tokenizer.json and tokenizer_config.json into a directory, as transformers reads them."""
         from bothways.tokenizer import files
 
-        files.save(self, path)
+        files.save(path, self.tokens, self.splitter, self.wordpiece.longest_word)
 
     def __len__(self) -> int:
         return len(self.vocab)
@@ -175,7 +187,10 @@ class Tokenizer:
 
         specials: read `[MASK]` and the like as special tokens; all of them, or only those named.
         """
-        read = tuple(specials) if isinstance(specials, Sequence) else SPECIALS if specials else ()
+        named = (specials,) if isinstance(specials, str) else specials
+        read = SPECIALS if named is True else tuple(named or ())
+        if unknown := set(read) - set(SPECIALS):
+            raise InputError(f"special token {min(unknown)!r} is not one of {', '.join(SPECIALS)}")
         return self._whole(Source(text, self, read), None if pair is None else Source(pair, self, read))
 
     def encode_words(self, words: Sequence[str], pair: Sequence[str] | None = None) -> Encoding:
@@ -186,6 +201,8 @@ class Tokenizer:
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, processes: int = 1
     ) -> list[Encoding]:
         """Encode every text (with its pair); over several processes if asked, which pays for very many texts."""
+        if isinstance(texts, str):
+            raise InputError("texts is one string; give a list of texts: [text]")
         if pairs is not None and len(pairs) != len(texts):
             raise InputError(f"{len(texts)} texts but {len(pairs)} pairs: give one pair a text")
         if processes > 1:
@@ -195,15 +212,16 @@ class Tokenizer:
             sources = [
                 Source(text, self, ids=ids) for text, ids in zip(flat, parallel.ids(self, flat, processes), strict=True)
             ]
-            seconds = sources[len(texts) :] or [None] * len(texts)
-            return [self._whole(*both) for both in zip(sources, seconds)]
-        return [self.encode(*both) for both in zip(texts, pairs or [None] * len(texts), strict=True)]
+            firsts, seconds = sources[: len(texts)], sources[len(texts) :] or repeat(None, len(texts))
+            return [self._whole(*both) for both in zip(firsts, seconds, strict=True)]
+        return [self.encode(*both) for both in zip(texts, pairs or repeat(None, len(texts)), strict=True)]
 
     def windows(self, text: str, pair: str | None = None, size: int = 512, overlap: int = 128) -> list[Encoding]:
         """Encodings of at most `size` tokens, specials counted, that cover the text.
 
         Neighbours share `overlap` text tokens, so each starts size - specials - overlap further on. Of a pair the first
-        text stays whole and the second slides. InputError where no progress is possible or a pair leaves too little room.
+        text stays whole and the second slides. InputError where no progress is possible or a pair leaves too little
+        room.
         """
         return self.slide(self.encode(text, pair), size=size, overlap=overlap)
 

@@ -22,7 +22,7 @@ def _inside(bounds: list[int], char: str) -> bool:
 
 
 # Lone surrogates count as U+FFFD, which is removed.
-is_removed = partial(_inside, sorted(_bounds(unicode_tables.REMOVED) + [0xD800, 0xE000]))
+is_removed = partial(_inside, sorted([*_bounds(unicode_tables.REMOVED), 0xD800, 0xE000]))
 is_space = partial(_inside, _bounds(unicode_tables.SPACES))
 is_chinese = partial(_inside, _bounds(unicode_tables.CHINESE))
 is_punctuation = partial(_inside, _bounds(unicode_tables.PUNCTUATION))
@@ -48,7 +48,7 @@ def _parts_by_char() -> dict[str, str]:
 
 @cache
 def _class_by_char() -> dict[str, int]:
-    classes = {}
+    classes: dict[str, int] = {}
     for entry in unicode_tables.COMBINING.split():
         value, ranges = entry.split(":")
         bounds = _bounds(ranges.replace(",", " "))

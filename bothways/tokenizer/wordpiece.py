@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from itertools import accumulate
 
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION = "##"
 
 

@@ -1,4 +1,5 @@
-"""The loop: micro-batches, clipping, evaluation, a record. It knows a model only as something whose losses a callable computes."""
+"""The loop: micro-batches, clipping, evaluation, a record. It knows a model only as something whose losses a callable
+computes."""
 
 import copy
 import math
@@ -20,6 +21,7 @@ from bothways.train.optim import Optimizer
 Losses = Callable[[Any, Batch], Mapping[str, Loss]]
 Counts = Callable[[Batch], Mapping[str, int]]
 Steps = Callable[[int], Iterator[Sequence[Batch]]]
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Plan:
     clip: float = 1.0
     evaluate_every: int = 100
     seed: int = 0
-    device: torch.device = torch.device("cpu")
+    device: torch.device = CPU
     dtype: torch.dtype = torch.float32
 
 
@@ -50,9 +52,9 @@ def fit(
 ) -> None:
     """Train a float32 module for plan.steps, computing in plan.dtype; it ends in float32, on the processor.
 
-    steps(first) yields each step's micro-batches; losses(module, batch) gives (sum, count) by name; counts tells a batch's
-    targets from its labels alone. record gets a row a step ("train") and one at every evaluation ("heldout"). InputError if
-    the loss stops being finite.
+    steps(first) yields each step's micro-batches; losses(module, batch) gives (sum, count) by name; counts tells a
+    batch's targets from its labels alone. record gets a row a step ("train") and one at every evaluation ("heldout").
+    InputError if the loss stops being finite.
     """
     optimizer = _prepare(module, plan)
     tokens, seconds = 0, 0.0
@@ -94,12 +96,12 @@ def backward(module: nn.Module, losses: Losses, counts: Counts, micro_batches: S
     for batch in micro_batches:
         for name, count in counts(batch).items():
             totals[name] = totals.get(name, 0) + count
-    values = dict.fromkeys(totals, 0.0)
+    values: dict[str, float] = {}
     for batch in micro_batches:
         means = {name: value / max(1, totals[name]) for name, (value, _) in losses(module, batch).items()}
-        torch.stack([mean.float() for mean in means.values()]).sum().backward()  # type: ignore[no-untyped-call]
+        torch.stack([mean.float() for mean in means.values()]).sum().backward()
         for name, mean in means.items():
-            values[name] += mean.item()
+            values[name] = values.get(name, 0.0) + mean.item()
     return values
 
 

@@ -7,15 +7,17 @@ from torch import Tensor, nn
 
 
 class Optimizer:
-    """Steps a module's parameters. Weights in bf16 have float32 masters, which hold what single steps are too small to show.
+    """Steps a module's parameters. Weights in bf16 have float32 masters, which hold what single steps are too small
+    to show.
 
-    layer_decay: eta_l = eta * layer_decay ** (L - l) for layer l of L, embeddings as layer 0 and heads as layer L (Sun 2019).
+    layer_decay: eta_l = eta * layer_decay ** (L - l) for layer l of L, embeddings as layer 0 and heads as layer L
+    (Sun 2019).
     """
 
     def __init__(
         self, module: nn.Module, *, rate: float, weight_decay: float = 0.01, layer_decay: float = 1.0, eps: float = 1e-6
     ) -> None:
-        self.parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self.parameters: list[Tensor] = [parameter for parameter in module.parameters() if parameter.requires_grad]
         self.masters = [parameter.detach().float().clone() for parameter in self.parameters]
         names = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
         depths = list(_depths(names))

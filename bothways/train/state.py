@@ -1,4 +1,5 @@
-"""What a run leaves on disk: `bothways.json` (what it is and how it was made) and `metrics.jsonl` (one object a line)."""
+"""What a run leaves on disk: `bothways.json` (what it is and how it was made) and `metrics.jsonl` (one object a
+line)."""
 
 import json
 import os
@@ -6,7 +7,7 @@ import platform
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,11 @@ class Run:
         """Add facts to bothways.json; a failed write leaves the old file."""
         self.made |= {key: _plain(value) for key, value in facts.items()}
         write_whole(self.directory / MADE, json.dumps(self.made, indent=2, ensure_ascii=False) + "\n")
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """How what the run made came to be: the facts so far but the run's own status, for a checkpoint to keep."""
+        return {key: value for key, value in self.made.items() if key != "status"}
 
     def metric(self, **row: Any) -> None:
         """Append one object to metrics.jsonl."""
@@ -77,7 +83,7 @@ def versions() -> dict[str, str]:
 
 
 def now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _plain(value: Any) -> Any:

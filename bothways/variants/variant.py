@@ -13,7 +13,7 @@ HARMLESS = frozenset(
     "_name_or_path architectures attn_implementation _attn_implementation bos_token_id chunk_size_feed_forward"
     " cls_token_id directionality do_sample dtype eos_token_id finetuning_task gradient_checkpointing id2label"
     " is_encoder_decoder keys_to_ignore_at_inference label2id model_type num_labels output_attentions"
-    " output_hidden_states output_past problem_type return_dict sep_token_id tokenizer_class torch_dtype torchscript"
+    " output_hidden_states output_past return_dict sep_token_id tokenizer_class torch_dtype torchscript"
     " transformers_version use_bfloat16 use_cache pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers"
     " pooler_size_per_head pooler_type".split()
 )
@@ -22,6 +22,7 @@ SUPPORTED: dict[str, tuple[Any, ...]] = {
     "add_cross_attention": (False, None),
     "is_decoder": (False, None),
     "position_embedding_type": ("absolute", None),
+    "problem_type": ("single_label_classification", "regression", None),
     "pruned_heads": ({}, None),
     "tie_word_embeddings": (True, None),
     "quantization_config": (None,),
@@ -75,8 +76,8 @@ class Variant:
         if missing := {"vocab_size", "hidden_size", "num_hidden_layers"} - set(ours):
             keys = ", ".join(sorted(self.fields[name] for name in missing))
             raise InputError(f"{source}: lacks {keys}; it is not a whole {self.model_type} config")
-        known = set(self.fields.values()) | HARMLESS | set(SUPPORTED) | set(self.supported) | self.harmless
-        extra = {key: value for key, value in theirs.items() if key not in known}
+        expected = set(self.fields.values()) | HARMLESS | set(SUPPORTED) | set(self.supported) | self.harmless
+        extra = {key: value for key, value in theirs.items() if key not in expected}
         try:
             config = EncoderConfig(**{**self.axes, **ours, **self.read(theirs)})
         except InputError as error:

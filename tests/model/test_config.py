@@ -55,7 +55,7 @@ def test_every_nth_layer_from_the_first_sees_the_whole_text():
 
 
 def test_named_sizes_are_the_published_ones():
-    """Parameters of the encoders with their poolers (Turc 2019, table 1: 4.4, 11.3, 29.1, 41.7, 110.1; BERT-large 335)."""
+    """Parameters with the poolers, in millions (Turc 2019, table 1: 4.4, 11.3, 29.1, 41.7, 110.1; BERT-large 335)."""
     import torch
 
     from bothways.model.model import Model
@@ -68,7 +68,7 @@ def test_named_sizes_are_the_published_ones():
     assert millions == {"tiny": 4.4, "mini": 11.2, "small": 28.8, "medium": 41.4, "base": 109.5, "large": 335.1}
 
 
-# --- their keys -----------------------------------------------------------------------------------------------------------
+# --- their keys -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Each fast form against the plain form it stands for: values, gradients and, where chance is in it, its rate and its seed."""
+"""Each fast form against the plain form it stands for: values, gradients and, where chance is in it, rate and seed."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def relative(ours, theirs):
     return float((ours - theirs).norm() / theirs.norm())
 
 
-# --- attention ----------------------------------------------------------------------------------------------------------
+# --- attention ------------------------------------------------------------------------------------------------------
 
 
 def test_batched_attention_equals_the_fused_kernel_with_its_gradients():
@@ -109,7 +109,7 @@ def test_a_mask_hides_what_it_says():
     assert torch.allclose(kernels.attention(q, k, v, mask), v, atol=1e-6)
 
 
-# --- dropout ------------------------------------------------------------------------------------------------------------
+# --- dropout --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.25, 0.5, 0.9])
@@ -167,7 +167,7 @@ def test_dropout_does_nothing_outside_training_or_at_rate_0():
     assert Dropout(0.0).train()(x) is x
 
 
-# --- cross-entropy ------------------------------------------------------------------------------------------------------
+# --- cross-entropy --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("newest_torch", [True, False])

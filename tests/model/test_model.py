@@ -11,7 +11,8 @@ from bothways.model.model import Model, initialize
 from bothways.model.positions import Positions, Rotary
 
 CONFIG = EncoderConfig(
-    vocab_size=97, hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=40, max_position_embeddings=64
+    vocab_size=97, hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=40,
+    max_position_embeddings=64,
 )  # fmt: skip
 
 
@@ -26,7 +27,7 @@ def batch_of(lengths, seed=0):
     return Batch.of_arrays(ids, np.zeros_like(ids), np.array(lengths))
 
 
-# --- how weights begin ----------------------------------------------------------------------------------------------------
+# --- how weights begin ----------------------------------------------------------------------------------------------
 
 
 def test_the_same_seed_gives_the_same_weights_whatever_was_drawn_before():
@@ -52,7 +53,7 @@ def test_weights_begin_normal_within_two_deviations_biases_at_0_norms_at_1():
     assert not torch.equal(words[:64], model.encoder.embeddings.positions.weight)
 
 
-# --- heads ----------------------------------------------------------------------------------------------------------------
+# --- heads ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_dropout_before_a_head_is_the_classifiers_own_and_none_for_spans():
     assert Model(config.changed(classifier_dropout=None), {"classes": 5}).heads["classes"].dropout.rate == 0.2
 
 
-# --- dropout in the whole -------------------------------------------------------------------------------------------------
+# --- dropout in the whole -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("place", ["hidden_dropout_prob", "attention_probs_dropout_prob"])
@@ -121,7 +122,7 @@ def test_dropout_is_drawn_anew_in_training_fixed_by_the_seed_and_absent_outside(
     assert torch.equal(run(1), run(2))
 
 
-# --- positions ------------------------------------------------------------------------------------------------------------
+# --- positions ------------------------------------------------------------------------------------------------------
 
 
 def test_rotary_scores_depend_on_the_distance_alone():
@@ -149,7 +150,9 @@ def test_rotary_turns_pairs_by_the_formula():
 
 
 def test_each_kind_of_layer_has_its_own_wavelengths():
-    config = CONFIG.changed(position="rotary", window=4, whole_text_every=2, rotary_theta=700.0, rotary_theta_window=30.0)
+    config = CONFIG.changed(
+        position="rotary", window=4, whole_text_every=2, rotary_theta=700.0, rotary_theta_window=30.0
+    )
     model = Model(config)
     assert [layer.attention.window for layer in model.encoder.layers] == [0, 4, 0]
     assert [layer.attention.positions.theta for layer in model.encoder.layers] == [700.0, 30.0, 700.0]
@@ -167,7 +170,7 @@ def test_without_positions_order_would_not_matter():
         assert (model(batch)[0] - model(swapped)[0]).abs().max() < 1e-6
 
 
-# --- the batch ------------------------------------------------------------------------------------------------------------
+# --- the batch ------------------------------------------------------------------------------------------------------
 
 
 def test_a_batch_counts_positions_and_segments_in_each_text(tokenizer):

@@ -1,4 +1,4 @@
-"""The published all-MiniLM-L6-v2 compared with `transformers` and `sentence-transformers`. soak/ does the same with more texts."""
+"""The published all-MiniLM-L6-v2 compared with `transformers` and `sentence-transformers`. soak/ reads more texts."""
 
 import json
 

@@ -65,8 +65,7 @@ def theirs_alone(peer, rows):
     segments = peer.config.model_type in ("bert", "electra")
     with torch.no_grad():
         return [
-            peer(input_ids=ids[None], **({"token_type_ids": kinds[None]} if segments else {}))
-            for ids, kinds in rows
+            peer(input_ids=ids[None], **({"token_type_ids": kinds[None]} if segments else {})) for ids, kinds in rows
         ]
 
 
@@ -89,7 +88,7 @@ def assert_close(ours, theirs, tolerance=1e-5):
     assert float((ours - theirs).abs().max()) < tolerance
 
 
-# --- numbers ------------------------------------------------------------------------------------------------------------
+# --- numbers --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("architecture", ENCODERS)
@@ -191,7 +190,7 @@ def test_padding_does_not_change_a_text(architecture, side, make_peer, ours_of):
     assert_close(hidden_TH[layout.first_tokens], ours[Rectangles(batch.lengths, ours.device).first_tokens])
 
 
-# --- gradients ----------------------------------------------------------------------------------------------------------
+# --- gradients ------------------------------------------------------------------------------------------------------
 
 
 def gradient_distance(model, peer):
@@ -278,8 +277,7 @@ def test_gradients_of_fine_tuning_equal_theirs(architecture, num_labels, make_pe
     generator = torch.Generator().manual_seed(3)
     if head == "spans":
         ends = torch.tensor([[int(torch.randint(0, n, (), generator=generator)) for _ in "se"] for n in LENGTHS])
-        peer(**{name: inputs[name] for name in inputs}, start_positions=ends[:, 0], end_positions=ends[:, 1])
-        # Theirs lets the padding compete for the span unless it is masked; so does a text alone, of which there is none.
+        # Text by text, since theirs lets padding compete for the span.
         losses = []
         for (ids, segments), (start, end) in zip(rows, ends, strict=True):
             alone = {"input_ids": ids[None], "token_type_ids": segments[None]}
@@ -346,7 +344,7 @@ def test_gradients_with_kept_weights_equal_those_of_the_fused_kernel(make_model,
     assert apart / torch.cat([value.flatten() for value in plain.values()]).norm() < 1e-6
 
 
-# --- files --------------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------------------------
 
 
 def load_theirs(architecture, directory, **options):

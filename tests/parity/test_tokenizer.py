@@ -136,7 +136,7 @@ def test_fixture_texts_are_read_as_tokenizers_reads_them_cased(cased):
 
 def test_pairs_are_read_as_tokenizers_reads_them(uncased, uncased_peer):
     texts = wikipedia_paragraphs()
-    assert differences(uncased, uncased_peer, list(itertools.pairwise(texts)) + [("", texts[0]), (texts[0], "")]) == []
+    assert differences(uncased, uncased_peer, [*itertools.pairwise(texts), ("", texts[0]), (texts[0], "")]) == []
 
 
 @pytest.mark.parametrize("which, options", list(enumerate(OPTIONS)), ids=str)

@@ -1,0 +1,39 @@
+# Everything runs in .venv, made on first use. `make demo` and `make test` are all a newcomer needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+DEMO ?= bothways-demo
+
+.PHONY: install demo test soak check clean
+
+install: $(VENV)/installed
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else f"Bothways needs Python 3.11 or newer, {sys.executable} is {sys.version.split()[0]}: make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) torch==2.13.0
+	$(INSTALL) --editable .
+	@touch $@
+
+$(VENV)/installed-tests: $(VENV)/installed
+	$(INSTALL) --editable '.[test,check]'
+	@touch $@
+
+demo: $(VENV)/installed
+	@test ! -e $(DEMO) || { echo "$(DEMO) is there already: delete it, or make demo DEMO=another-directory"; exit 1; }
+	$(BIN)/bothways demo --out $(DEMO)
+
+test: $(VENV)/installed-tests
+	$(BIN)/python -m pytest
+
+soak: $(VENV)/installed-tests
+	$(BIN)/python -m pytest soak --timeout 3600 -s
+
+check: $(VENV)/installed-tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) build *.egg-info

@@ -1,0 +1,47 @@
+"""What BERT is pre-trained on (Devlin 2018, section 3.1): masked words and next sentences, as batches and as losses."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from bothways.batch import Batch
+from bothways.data.masking import MaskRule, mask_tokens
+from bothways.data.pairs import Example, to_batch
+from bothways.data.store import TokenStore
+from bothways.model.heads import MaskedWords
+from bothways.model.model import Model
+from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.train.losses import Loss, class_loss, masked_lm_loss
+
+
+def masked_batch(
+    store: TokenStore, examples: Sequence[Example], rows: Sequence[int], tokenizer: Tokenizer, rule: MaskRule, seed:
+    int, epoch: int
+) -> Batch:  # fmt: skip
+    batch, random_pair = to_batch(store, [examples[row] for row in rows], tokenizer)
+    masked = mask_tokens(batch, rule, seed=seed, epoch=epoch, examples=np.array(rows))
+    return replace(masked, labels=torch.from_numpy(random_pair))
+
+
+def counts(batch: Batch) -> dict[str, int]:
+    """Targets of each loss, known from the labels."""
+    assert batch.masked_labels is not None
+    return {"masked_lm": len(batch.masked_labels), "next_sentence": len(batch)}
+
+
+def losses(model: Model, batch: Batch) -> dict[str, Loss]:
+    """Masked words and next sentence, added up as in the paper."""
+    assert batch.masked_places is not None and batch.masked_labels is not None and batch.labels is not None
+    hidden_TH = model(batch)
+    words = model.heads["masked_words"]
+    assert isinstance(words, MaskedWords)
+    table_VE = model.encoder.embeddings.words.weight
+    found = {
+        "masked_lm": masked_lm_loss(words(hidden_TH[batch.masked_places]), table_VE, words.bias, batch.masked_labels)
+    }
+    if "next_sentence" in model.heads:
+        first_NH = hidden_TH[batch.first_tokens]
+        found["next_sentence"] = class_loss(model.text_scores("next_sentence", first_NH), batch.labels)
+    return found

@@ -1,0 +1,290 @@
+"""Fine-tuning a classifier on tables made here: it learns, it reports honestly, others load it."""
+
+import csv
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import bothways
+from bothways import checkpoint
+from bothways.checkpoint import Checkpoint
+from bothways.data.examples import Table
+from bothways.errors import InputError
+from bothways.settings import Classify, Evaluate
+from bothways.tasks import classify, evaluate, info
+from bothways.tasks.progress import silence
+
+FILLERS = "the and on a b mat ran".split()
+SIGNS = {"feline": "cat", "canine": "dog", "none": "sat"}  # sorted otherwise than they appear
+
+
+def rows_of(seed, number, *, words=(4, 9), signs=1):
+    """Texts of common words in which one word tells the class, standing in as many places as there are signs."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for index in range(number):
+        label = [*SIGNS][index % 3 if index % 5 else 0]
+        text = rng.choice(FILLERS, int(rng.integers(*words))).tolist()
+        for _ in range(signs):
+            text.insert(int(rng.integers(len(text) + 1)), SIGNS[label])
+        found.append({"text": " ".join(text), "label": label})
+    return found
+
+
+def write(file, rows):
+    with file.open("w", encoding="utf-8", newline="") as opened:
+        writer = csv.DictWriter(opened, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+    return file
+
+
+@pytest.fixture(scope="module")
+def start(make_model, tokenizer, tmp_path_factory):
+    """A random encoder with a head for masked words, as pre-training leaves one."""
+    directory = tmp_path_factory.mktemp("start") / "model"
+    model = make_model("bert", {"masked_words": 0, "next_sentence": 2}, num_hidden_layers=1)
+    checkpoint.save(Checkpoint(model, tokenizer, made={"verb": "pretrain"}), directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def settings(start, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("tables")
+    write(directory / "train.csv", rows_of(0, 240))
+    write(directory / "dev.csv", rows_of(1, 45))
+    write(directory / "test.csv", rows_of(2, 61))
+    return Classify(
+        model=start, train=directory / "train.csv", dev=directory / "dev.csv", test=directory / "test.csv",
+        out=directory / "run", epochs=10.0, batch_tokens=256, rate=5e-3, dropout=0.0, seeds=2, dtype="float32",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def told():
+    return []
+
+
+@pytest.fixture(scope="module")
+def result(settings, told):
+    return classify.run(settings, told.append)
+
+
+@pytest.fixture(scope="module")
+def made(result):
+    return json.loads((result.directory / "bothways.json").read_text(encoding="utf-8"))
+
+
+def test_classes_that_a_word_tells_apart_are_learned(result, made):
+    assert result.split == "test" and result.metric == "accuracy"
+    assert min(result.scores) > 0.9
+    assert result.mean > made["figures"]["test"]["majority"] and result.failed == 0
+
+
+def test_two_seeds_have_a_mean_and_a_spread(result, made):
+    assert len(result.scores) == 2
+    assert result.mean == pytest.approx(sum(result.scores) / 2)
+    assert result.std == pytest.approx(abs(result.scores[0] - result.scores[1]) / 2**0.5)
+    found = made["result"]
+    assert (found["n"], found["failed"], found["selected_on"], found["split"]) == (2, 0, "dev", "test")
+    assert found["scores"]["test"] == result.scores and len(found["scores"]["dev"]) == 2
+
+
+def test_a_run_leaves_its_metrics_by_seed_and_curves(result):
+    rows = [json.loads(line) for line in (result.directory / "metrics.jsonl").read_text().splitlines()]
+    assert {row["seed"] for row in rows} == {0, 1}
+    assert all({"step", "split", "loss", "tokens", "seconds"} <= set(row) for row in rows)
+    first = [row["loss"] for row in rows if row["seed"] == 0 and row["split"] == "train"]
+    other = [row["loss"] for row in rows if row["seed"] == 1 and row["split"] == "train"]
+    assert first != other and np.mean(first[-5:]) < 0.5 * np.mean(first[:5])
+    assert (result.directory / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_class_counts_are_told(told):
+    text = "\n".join(told)
+    assert "test: 61 texts (canine" in text and "0 read in windows" in text
+    assert "seed 0: dev accuracy" in text and "seed 1: dev accuracy" in text
+    assert text.count("new, to be trained: head 'classes' (3 outputs)") == 1
+
+
+@pytest.mark.parametrize("good", [0, 1, 2])
+def test_the_model_kept_is_that_of_the_seed_best_on_dev(good, settings, tmp_path, monkeypatch):
+    train_one = classify.train_one
+
+    def spoiled(settings, model, data, seed, run):
+        if seed == good:
+            return train_one(settings, model, data, seed, run)
+        run.metric(step=1, split="train", loss=1.0, tokens=1, seconds=1.0)
+        torch.nn.init.zeros_(model.heads["classes"].output.weight)
+        return model.eval()
+
+    monkeypatch.setattr(classify, "train_one", spoiled)
+    told = classify.run(replace(settings, seeds=3, epochs=8.0, out=tmp_path / "run"), silence)
+    found = evaluate.run(Evaluate(model=told.directory, file=(settings.test,), dtype="float32"))
+    assert found["accuracy"] == told.scores[good] == max(told.scores) > found["majority"]
+    assert told.failed == 2 and told.mean == pytest.approx(sum(told.scores) / 3)
+    assert told.std == pytest.approx((told.scores[good] - min(told.scores)) / 3**0.5)
+
+
+def test_an_evaluation_gives_the_score_of_the_run_with_its_interval(result, made, settings):
+    found = evaluate.run(Evaluate(model=result.directory, file=(settings.test,), dtype="float32"))
+    assert found["accuracy"] in result.scores
+    assert found["texts"] == 61 and found["accuracy_interval"][0] < found["accuracy"]
+    assert found["majority"] == made["figures"]["test"]["majority"]
+
+
+def test_evaluation_counts_what_prediction_says(result, settings):
+    rows = rows_of(2, 61)
+    predictor = bothways.load(result.directory, dtype="float32")
+    predicted = [found.label for found in predictor.classify([row["text"] for row in rows])]
+    right = sum(label == row["label"] for label, row in zip(predicted, rows, strict=True))
+    found = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
+    assert found["accuracy"] == pytest.approx(right / 61)
+    twice = evaluate.run(Evaluate(model=result.model, file=(settings.test, settings.dev), dtype="float32"))
+    assert twice["texts"] == 106
+
+
+def test_transformers_loads_the_classifier_and_gives_the_same_scores(result):
+    transformers.logging.disable_progress_bar()
+    peer, report = transformers.BertForSequenceClassification.from_pretrained(result.model, output_loading_info=True)
+    assert not any(report.values())
+    theirs = transformers.AutoTokenizer.from_pretrained(result.model)
+    assert [peer.config.id2label[index] for index in range(3)] == ["canine", "feline", "none"]
+    texts = [row["text"] for row in rows_of(5, 9)]
+    with torch.no_grad():
+        logits = peer.eval()(**theirs(texts, padding=True, return_tensors="pt")).logits
+    found = bothways.load(result.model, dtype="float32").classify(texts)
+    for prediction, row in zip(found, logits.softmax(-1), strict=True):
+        assert [*prediction.scores] == ["canine", "feline", "none"]
+        assert [*prediction.scores.values()] == pytest.approx(row.tolist(), abs=1e-5)
+
+
+def test_info_names_the_labels_and_the_result(result):
+    found = info.run(result.directory)
+    assert found["run"] == "finetune classify" and found["labels"] == "canine, feline, none"
+    assert found["result"]["n"] == 2 and found["figures"]["dev"]["accuracy"] > 0.9
+
+
+def test_the_same_seed_gives_the_same_model_with_dropout_on(settings, tmp_path):
+    short = replace(settings, epochs=1.0, seeds=1, dropout=0.1)
+    for name, seed in (("one", 3), ("same", 3), ("other", 4)):
+        torch.manual_seed(len(name))
+        classify.run(replace(short, out=tmp_path / name, seed=seed), silence)
+    weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("one", "same", "other")]
+    assert weights[0] == weights[1] != weights[2]
+
+
+def test_a_score_on_dev_says_so(settings, tmp_path):
+    short = replace(settings, test=None, dev=None, epochs=1.0, seeds=1, out=tmp_path / "run")
+    found = classify.run(short, silence)
+    assert found.split == "dev" and len(found.scores) == 1 and found.std == 0.0
+
+
+def test_a_run_no_better_than_the_majority_is_counted_as_failed(settings, tmp_path):
+    found = classify.run(replace(settings, rate=1e-12, epochs=0.1, out=tmp_path / "run"), silence)
+    assert found.failed == 2
+
+
+# --- tables, classes, long texts, pairs
+# -----------------------------------------------------------------------------------
+
+
+def table_of(labels):
+    numbers = range(len(labels))
+    return Table([f"text {n}" for n in numbers], [f"pair {n}" for n in numbers], labels, [f"f:{n}" for n in numbers])
+
+
+def test_without_a_dev_file_a_tenth_of_each_class_is_held_out():
+    table = table_of(["a"] * 70 + ["b"] * 31 + ["c"] * 9)
+    rest, away = classify.split_off(table, 5)
+    assert sorted(rest.texts + away.texts) == sorted(table.texts)
+    assert {label: away.labels.count(label) for label in "abc"} == {"a": 7, "b": 3, "c": 0}
+    for part in (rest, away):
+        assert [pair[5:] for pair in part.pairs] == [text[5:] for text in part.texts]
+        assert [where[2:] for where in part.where] == [text[5:] for text in part.texts]
+        assert [table.labels[int(text[5:])] for text in part.texts] == part.labels
+    assert classify.split_off(table, 5)[1].texts == away.texts != classify.split_off(table, 6)[1].texts
+
+
+def test_too_few_rows_to_hold_some_out_are_refused():
+    with pytest.raises(InputError, match="18 rows are too few.*--dev"):
+        classify.split_off(table_of(["a"] * 9 + ["b"] * 9), 0)
+
+
+def test_long_texts_are_read_in_windows_and_nothing_of_them_is_lost(start, tokenizer):
+    predictor = bothways.load(start, dtype="float32")
+    texts = [" ".join(["cat"] * 150), "dog"]
+    examples = classify.to_examples(Table(texts, None, ["x", "y"], ["f:1", "f:2"]), ["x", "y"], predictor, 40)
+    assert [len(parts) > 1 for parts in examples.windows] == [True, False]
+    assert max(len(window) for parts in examples.windows for window in parts) == 40
+    covered = {place for window in examples.windows[0] for place in range(*window.sources[0][1:])}
+    assert covered == set(range(150))
+    assert "1 read in windows" in classify.describe({"train": examples}, ["x", "y"])
+
+
+def test_windows_of_a_text_are_averaged_in_training_as_in_prediction(result):
+    predictor = bothways.load(result.model, dtype="float32")
+    texts = [row["text"] for row in rows_of(3, 5, words=(90, 170))] + ["the cat"]
+    examples = classify.to_examples(
+        Table(texts, None, ["none"] * 6, ["f"] * 6), predictor.labels, predictor,
+        predictor.module.config.max_position_embeddings
+    )  # fmt: skip
+    assert sum(len(parts) > 1 for parts in examples.windows) == 5
+    with torch.no_grad():
+        found = classify.scores(predictor.module, classify.to_batch(examples, [4, 5, 0, 2, 1, 3])).softmax(-1)
+    expected = [[*found.scores.values()] for found in predictor.classify(texts)]
+    assert found.numpy() == pytest.approx(np.array(expected)[[4, 5, 0, 2, 1, 3]], abs=1e-5)
+
+
+def test_a_run_on_long_texts_learns(settings, tmp_path):
+    train = write(tmp_path / "train.csv", rows_of(0, 150, words=(30, 60), signs=9))
+    short = replace(settings, train=train, dev=None, test=None, window=32, seeds=1, out=tmp_path / "run")
+    told = []
+    assert classify.run(short, told.append).mean > 0.9
+    assert "read in windows" in told[0] and "0 read in windows" not in told[0]
+
+
+def test_pairs_are_told_apart_by_their_second_text(settings, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = []
+    for _ in range(200):
+        first, second = rng.choice(["cat", "dog"], 2)
+        rows.append({"text": f"the {first}", "pair": f"a {second} sat", "label": second})
+    train = write(tmp_path / "train.csv", rows)
+    found = classify.run(replace(settings, train=train, dev=None, test=None, seeds=1, out=tmp_path / "run"), silence)
+    assert found.mean > 0.9
+    model = bothways.load(found.model, dtype="float32")
+    assert [one.label for one in model.classify(["the dog", "the cat"], ["a cat sat", "a dog sat"])] == ["cat", "dog"]
+
+
+def test_columns_go_by_the_names_given(settings, tmp_path):
+    rows = [{"id": index, "body": row["text"], "kind": row["label"]} for index, row in enumerate(rows_of(0, 60))]
+    train = write(tmp_path / "train.csv", rows)
+    given = replace(settings, train=train, dev=None, test=None, text_column="body", label_column="kind")
+    tables = classify.read_tables(given)
+    assert len(tables["train"]) + len(tables["dev"]) == 60
+    with pytest.raises(InputError, match=r"no column 'text' \(there are: id, body, kind\).*--text-column"):
+        classify.read_tables(replace(given, text_column="text"))
+
+
+def test_a_single_class_and_labels_only_dev_knows_are_refused(settings, tmp_path):
+    one = write(tmp_path / "one.csv", [{"text": "a", "label": "x"}] * 30)
+    with pytest.raises(InputError, match="one class only \\('x'\\)"):
+        classify.run(replace(settings, train=one, out=tmp_path / "run"), silence)
+    dev = write(tmp_path / "dev.csv", [{"text": "a", "label": "none"}, {"text": "b", "label": "bovine"}])
+    with pytest.raises(InputError, match=r"dev.csv:3: label 'bovine' is unknown; the model knows canine, feline, none"):
+        classify.run(replace(settings, dev=dev, out=tmp_path / "run2"), silence)
+
+
+def test_another_family_is_refused_by_name(make_model, tokenizer, settings, tmp_path):
+    checkpoint.save(
+        Checkpoint(make_model("distilbert", {"masked_words": 0}), tokenizer, model_type="distilbert"),
+        tmp_path / "model",
+    )
+    with pytest.raises(InputError, match="not supported for distilbert"):
+        classify.run(replace(settings, model=tmp_path / "model", out=tmp_path / "run"), silence)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,498 @@
+"""A user's mistake is one line on standard error that names it, exit status 1 or 2, and nothing written over."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file, save_file
+
+from bothways import checkpoint, cli
+from bothways.checkpoint import Checkpoint
+
+TEXT = "The cat sat on the mat.\nThe dog ran.\n\nA dog sat.\nThe cat ran, and ran.\n"
+TABLE = "text,label\na cat,x\na dog,y\n"
+LABELS = ("x", "y", "z")
+
+
+@pytest.fixture(scope="module")
+def classifier_directory(make_model, tokenizer, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("classifier") / "model"
+    checkpoint.save(Checkpoint(make_model("bert", {"classes": 3}), tokenizer, labels=LABELS), directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def filler_directory(make_model, tokenizer, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("filler") / "model"
+    checkpoint.save(Checkpoint(make_model("bert", {"masked_words": 0, "next_sentence": 2}), tokenizer), directory)
+    return directory
+
+
+@pytest.fixture
+def classifier(classifier_directory, tmp_path):
+    return copied(classifier_directory, tmp_path / "classifier")
+
+
+@pytest.fixture
+def filler(filler_directory, tmp_path):
+    return copied(filler_directory, tmp_path / "filler")
+
+
+def copied(source, target):
+    target.mkdir()
+    for file in source.iterdir():
+        (target / file.name).write_bytes(file.read_bytes())
+    return target
+
+
+@pytest.fixture
+def refused(capsys):
+    """Runs the command; its one line, after checking that it is one, and that nothing is said where results go."""
+
+    def run(*arguments, status=1):
+        verb = " ".join(arguments[:2]) if arguments[0] == "finetune" else arguments[0]
+        with pytest.raises(SystemExit) as stopped:
+            cli.main([*map(str, arguments)])
+        said = capsys.readouterr()
+        assert stopped.value.code == status, said.err
+        assert said.out == ""
+        errors = [line for line in said.err.splitlines() if "error:" in line]
+        assert errors == said.err.splitlines()[-1:], said.err  # what a run tells before it fails may stand above
+        assert errors[0].startswith(f"bothways {verb}: error: ")
+        assert "Traceback" not in said.err and "Errno" not in said.err
+        return errors[0]
+
+    return run
+
+
+def write(file, content):
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return file
+
+
+def contents(directory):
+    return {str(file.relative_to(directory)): file.read_bytes() for file in directory.rglob("*") if file.is_file()}
+
+
+def short(corpus, out):
+    return ("pretrain", corpus, "-o", out, "--model", "tiny", "--steps", "1", "--vocab-size", "120", "--length", "24")
+
+
+# --- files of text
+# --------------------------------------------------------------------------------------------------------
+
+
+def commands_on(file, filler, classifier, out):
+    """Every verb that reads a file, given this one."""
+    found = [("predict", classifier, file), ("embed", filler, file, "-o", out.with_suffix(".npy"))]
+    if file.suffix in (".txt", ".jsonl"):
+        found += [("vocab", file, "-o", out), short(file, out), ("evaluate", filler, file)]
+    if file.suffix in (".csv", ".jsonl"):
+        tuning = ("finetune", "classify", "--model", filler, "-o", out, "--train")
+        found += [("evaluate", classifier, file), (*tuning, file)]
+        good = write(file.with_name("good.csv"), TABLE * 1)
+        found += [(*tuning, good, "--dev", file), (*tuning, good, "--dev", good, "--test", file)]
+    return found
+
+
+@pytest.mark.parametrize("name", ["none.txt", "none.jsonl", "none.csv", "none.parquet"])
+def test_a_file_that_is_not_there_is_named(name, filler, classifier, refused, tmp_path):
+    for command in commands_on(tmp_path / name, filler, classifier, tmp_path / "out"):
+        assert f"{name}: no such file" in refused(*command)
+        assert not (tmp_path / "out").exists(), command
+
+
+@pytest.mark.parametrize("name", ["empty.txt", "empty.jsonl", "empty.csv", "empty.tsv"])
+def test_an_empty_file_is_named(name, filler, classifier, refused, tmp_path):
+    file = write(tmp_path / name, "")
+    for command in commands_on(file, filler, classifier, tmp_path / "out"):
+        assert f"{name}: empty" in refused(*command)
+        assert not (tmp_path / "out").exists(), command
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("bad.txt", b"line one\nline "),
+        ("bad.jsonl", b'{"text": "a", "label": "x"}\n{"text": "'),
+        ("bad.csv", b"text,label\na,x\n"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_not_utf8_is_named_with_the_byte(name, start, filler, classifier, refused, tmp_path):
+    file = write(tmp_path / name, start + b"\xe9t\xe9\n")
+    line = start.count(b"\n") + 1
+    for command in commands_on(file, filler, classifier, tmp_path / "out"):
+        assert f"{name}:{line}: not UTF-8 at byte {len(start)} of the file" in refused(*command)
+        assert not (tmp_path / "out").exists(), command
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("bad.jsonl", '{"text": "a", "label": "x"}\n{"text": \n', ":2: not valid JSON"),
+        ("list.jsonl", '{"text": "a", "label": "x"}\n["a"]\n', ":2: expected a JSON object, found list"),
+        ("ragged.csv", "text,label\na,x\nb,y,z\n", ":3: 3 columns where the header has 2"),
+        ("short.tsv", "text\tlabel\na\tx\nb\n", ":3: 1 columns where the header has 2"),
+        ("null.jsonl", '{"text": "a", "label": "x"}\n{"text": null, "label": "x"}\n', ":2: 'text' is missing"),
+        ("gap.jsonl", '{"text": "a", "label": "x"}\n{"text": "b"}\n', ":2: 'label' is missing"),
+        ("header.csv", "text,label\n", ": empty; a table has a header and at least one row"),
+        ("words.md", "text", ": files of kind '.md' are not read"),
+        ("none", "text", ": files of kind 'none' are not read"),
+        ("fake.parquet", "text", ": not a sound Parquet file"),
+        ("lines.txt", "text\n", ": a .txt has no labels"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_named_with_the_line(name, content, said, classifier, refused, tmp_path):
+    file = write(tmp_path / name, content)
+    assert f"{file}{said}" in refused("evaluate", classifier, file)
+
+
+def test_a_directory_in_place_of_a_file_is_named(classifier, refused, tmp_path):
+    (tmp_path / "folder.csv").mkdir()
+    assert "folder.csv: a directory; name files" in refused("evaluate", classifier, tmp_path / "folder.csv")
+
+
+@pytest.mark.parametrize("missing", ["text", "label"])
+def test_a_missing_column_is_named_with_those_there_are(missing, filler, classifier, refused, tmp_path):
+    file = write(tmp_path / "table.csv", TABLE.replace(missing, "other"))
+    there = TABLE.replace(missing, "other").splitlines()[0].replace(",", ", ")
+    expected = f"table.csv: no column '{missing}' (there are: {there})"
+    assert expected in refused("evaluate", classifier, file)
+    tuning = ("finetune", "classify", "--model", filler, "--train", file, "-o", tmp_path / "out")
+    error = refused(*tuning)
+    assert expected in error and f"--{missing}-column" in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_column_of_a_corpus_is_named(refused, tmp_path):
+    file = write(tmp_path / "corpus.jsonl", '{"body": "a"}\n')
+    assert "corpus.jsonl:1: no column 'text' (there are: body)" in refused("vocab", file, "-o", tmp_path / "out")
+
+
+def test_a_column_some_rows_lack_is_named(classifier, refused, tmp_path):
+    rows = [{"text": "a", "pair": "b", "label": "x"}, {"text": "a", "label": "x"}]
+    file = write(tmp_path / "pairs.jsonl", "\n".join(map(json.dumps, rows)))
+    assert "pairs.jsonl:2: 'pair' is missing" in refused("evaluate", classifier, file)
+    assert "pairs.jsonl:2: 'pair' is missing" in refused("predict", classifier, file)
+
+
+# --- labels and classes
+# ---------------------------------------------------------------------------------------------------
+
+
+def test_a_label_the_model_does_not_know_is_named_with_those_it_does(classifier, refused, tmp_path):
+    file = write(tmp_path / "table.csv", TABLE + "a bird,w\n")
+    assert "table.csv:4: label 'w' is unknown; the model knows x, y, z" in refused("evaluate", classifier, file)
+
+
+def test_one_class_only_is_refused(filler, refused, tmp_path):
+    file = write(tmp_path / "table.csv", "text,label\n" + "a,x\n" * 30)
+    error = refused("finetune", "classify", "--model", filler, "--train", file, "-o", tmp_path / "out")
+    assert "table.csv: one class only ('x')" in error and not (tmp_path / "out").exists()
+
+
+def test_too_few_rows_are_refused(filler, refused, tmp_path):
+    file = write(tmp_path / "table.csv", TABLE)
+    error = refused("finetune", "classify", "--model", filler, "--train", file, "-o", tmp_path / "out")
+    assert "2 rows are too few" in error and "--dev" in error and not (tmp_path / "out").exists()
+
+
+def test_a_text_without_a_mask_is_refused(filler, refused):
+    assert "no [MASK] in 'The cat.'" in refused("fill", filler, "The cat.")
+
+
+def test_a_model_without_the_head_says_which_it_has(filler, classifier, refused, tmp_path):
+    assert "no head for text classes (heads: masked_words, next_sentence)" in refused(
+        "predict", filler, write(tmp_path / "a.txt", "a\n")
+    )
+    assert "no head for masked words (heads: classes)" in refused("fill", classifier, "a [MASK]")
+
+
+def test_a_corpus_of_one_document_is_refused(refused, tmp_path):
+    file = write(tmp_path / "corpus.txt", "One.\nTwo.\n")
+    assert "one document" in refused(*short(file, tmp_path / "out"))
+
+
+def test_training_text_of_one_document_has_no_pairs(refused, tmp_path):
+    file = write(tmp_path / "corpus.txt", TEXT)
+    assert "at least 2 documents, found 1" in refused(*short(file, tmp_path / "out"))
+
+
+def test_held_out_text_too_short_to_measure_on_is_refused(refused, tmp_path):
+    file, new = write(tmp_path / "corpus.txt", TEXT), write(tmp_path / "new.txt", "cat\n")
+    error = refused(*short(file, tmp_path / "out"), "--heldout", new)
+    assert "too short" in error
+
+
+# --- vocabularies
+# ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda lines: [line for line in lines if line != "[MASK]"], "lacks [MASK]"),
+        (lambda lines: [*lines, lines[7]], "stands on line 8 already"),
+        (lambda lines: [], "empty; a vocabulary has one entry a line"),
+    ],
+)
+def test_a_vocabulary_that_cannot_be_used_is_named(change, said, filler, refused, tmp_path):
+    (filler / "tokenizer.json").unlink()
+    file = filler / "vocab.txt"
+    lines = change(file.read_text(encoding="utf-8").splitlines())
+    file.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    for command in (
+        ("fill", filler, "a [MASK]"),
+        ("info", filler),
+        ("embed", filler, write(tmp_path / "a.txt", "a\n"), "-o", tmp_path / "a.npy"),
+        (*short(write(tmp_path / "corpus.txt", TEXT * 9), tmp_path / "out"), "--tokenizer", file),
+    ):
+        error = refused(*command)
+        assert "vocab.txt" in error and said in error, command
+    assert not (tmp_path / "a.npy").exists()
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_vocabulary_too_small_for_its_alphabet_is_refused(refused, tmp_path):
+    file = write(tmp_path / "corpus.txt", TEXT)
+    refused("vocab", file, "-o", tmp_path / "out", "--size", "3")
+    assert not (tmp_path / "out").exists()
+
+
+# --- checkpoints
+# ----------------------------------------------------------------------------------------------------------
+
+
+def reshape(directory):
+    state = load_file(directory / "model.safetensors")
+    state["bert.embeddings.word_embeddings.weight"] = state["bert.embeddings.word_embeddings.weight"][:96].clone()
+    save_file(state, directory / "model.safetensors", metadata={"format": "pt"})
+
+
+def set_config(directory, **changes):
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps({**config, **changes}))
+
+
+def cut(directory, share):
+    weights = (directory / "model.safetensors").read_bytes()
+    (directory / "model.safetensors").write_bytes(weights[: int(len(weights) * share)])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda directory: cut(directory, 0.5), "model.safetensors: broken"),
+        (lambda directory: cut(directory, 0), "model.safetensors: broken"),
+        (lambda directory: write(directory / "model.safetensors", b"\xff" * 4000), "model.safetensors: broken"),
+        (lambda directory: (directory / "model.safetensors").unlink(), "no model.safetensors or pytorch_model.bin"),
+        (lambda directory: (directory / "config.json").unlink(), "no config.json there"),
+        (lambda directory: write(directory / "config.json", '{"model_type": '), "config.json:1: not valid JSON"),
+        (lambda directory: set_config(directory, model_type="llama"), "model_type 'llama' is not supported"),
+        (lambda directory: set_config(directory, hidden_size="24"), "hidden_size '24' must be a whole number"),
+        (lambda directory: set_config(directory, num_attention_heads=5), "must be divisible"),
+        (reshape, "word_embeddings.weight is [96, 24], config.json asks for [97, 24]"),
+        (lambda directory: set_config(directory, vocab_size=96), "config.json asks for [96, 24]"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["fill", "info", "finetune"])
+def test_a_checkpoint_that_cannot_be_used_is_named(verb, spoil, said, filler, refused, tmp_path):
+    spoil(filler)
+    before = contents(filler)
+    table = write(tmp_path / "table.csv", TABLE * 1)
+    command = {
+        "fill": ("fill", filler, "a [MASK]"),
+        "info": ("info", filler),
+        "finetune": ("finetune", "classify", "--model", filler, "--train", table)
+        + ("--dev", table, "-o", tmp_path / "out"),
+    }[verb]  # fmt: skip
+    assert said in refused(*command)
+    assert contents(filler) == before and not (tmp_path / "out").exists()
+
+
+def test_a_checkpoint_that_is_not_there_is_named(refused, tmp_path):
+    for command in (("info", tmp_path / "no"), ("fill", tmp_path / "no", "[MASK]"), ("predict", tmp_path / "no", "-")):
+        assert f"{tmp_path / 'no'}: no such directory" in refused(*command)
+
+
+def test_a_checkpoint_without_a_tokenizer_says_so(make_model, refused, tmp_path):
+    checkpoint.save(Checkpoint(make_model("bert", {"masked_words": 0})), tmp_path / "model")
+    assert "no tokenizer files" in refused("fill", tmp_path / "model", "a [MASK]")
+
+
+# --- settings
+# -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--steps 0", "--steps -3", "--minutes 0", "--minutes -1", "--length 4", "--length 900", "--seed -1",
+        "--evaluate-every 0", "--rate -1", "--weight-decay -1", "--mask-rate 0", "--mask-rate 1.5", "--warmup -0.5",
+        "--warmup 1.5", "--dropout 1", "--init -1", "--batch-tokens 0", "--vocab-size 0",
+    ],
+)  # fmt: skip
+def test_a_setting_out_of_range_is_named_before_anything_is_written(flags, refused, tmp_path):
+    file = write(tmp_path / "corpus.txt", "\n".join([TEXT] * 9))
+    name, value = flags.split()
+    error = refused("pretrain", file, "-o", tmp_path / "out", "--model", "tiny", name, value)
+    assert name.strip("-").replace("-", "_") in error.replace("-", "_") and value in error
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    ["--seeds 0", "--seed -1", "--epochs 0", "--window 5", "--batch-tokens 0", "--rate -1", "--dropout 1",
+     "--layer-decay 0", "--warmup 2"],
+)  # fmt: skip
+def test_a_setting_of_fine_tuning_out_of_range_is_named(flags, filler, refused, tmp_path):
+    table = write(tmp_path / "table.csv", TABLE)
+    name, value = flags.split()
+    command = ("finetune", "classify", "--model", filler, "--train", table, "--dev", table, "-o", tmp_path / "out")
+    error = refused(*command, name, value)
+    assert name.strip("-").replace("-", "_") in error.replace("-", "_") and value in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_words_a_mask_are_refused(filler, refused):
+    assert "top" in refused("fill", filler, "a [MASK]", "--top", "0")
+
+
+# --- what stands there already
+# --------------------------------------------------------------------------------------------
+
+
+def commands_that_write(out, filler, tmp_path):
+    corpus, table = write(tmp_path / "corpus.txt", TEXT * 9), write(tmp_path / "table.csv", TABLE)
+    return {
+        "vocab": ("vocab", corpus, "-o", out),
+        "pretrain": short(corpus, out),
+        "finetune": ("finetune", "classify", "--model", filler, "--train", table, "--dev", table, "-o", out),
+        "demo": ("demo", "-o", out),
+    }
+
+
+@pytest.mark.parametrize("verb", ["vocab", "pretrain", "finetune", "demo"])
+def test_a_directory_that_holds_something_else_is_left_alone(verb, filler, refused, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    write(out / "thesis.tex", "years of work")
+    error = refused(*commands_that_write(out, filler, tmp_path)[verb])
+    assert "out: holds something else already (thesis.tex)" in error
+    assert contents(out) == {"thesis.tex": b"years of work"}
+
+
+@pytest.mark.parametrize("verb", ["vocab", "pretrain", "finetune", "demo"])
+def test_a_file_in_place_of_a_directory_is_left_alone(verb, filler, refused, tmp_path):
+    out = write(tmp_path / "out", "mine")
+    assert "out: a file stands there" in refused(*commands_that_write(out, filler, tmp_path)[verb])
+    assert out.read_text() == "mine"
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "finetune", "demo"])
+def test_a_run_is_not_written_over(verb, filler, refused, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    write(out / "bothways.json", '{"verb": "pretrain", "status": "done"}')
+    assert "out: holds a run already" in refused(*commands_that_write(out, filler, tmp_path)[verb])
+    assert contents(out) == {"bothways.json": b'{"verb": "pretrain", "status": "done"}'}
+
+
+def test_a_vocabulary_is_not_written_over(filler, refused, tmp_path):
+    before = contents(filler)
+    assert "holds a tokenizer already" in refused("vocab", write(tmp_path / "a.txt", TEXT), "-o", filler)
+    assert contents(filler) == before
+
+
+def test_vectors_are_not_written_over_nor_under_another_name(filler, refused, tmp_path):
+    texts, old = write(tmp_path / "a.txt", "a\n"), write(tmp_path / "old.npy", "old")
+    assert "old.npy: exists already" in refused("embed", filler, texts, "-o", old)
+    assert old.read_text() == "old"
+    assert "vectors.bin: vectors are written as .npy" in refused("embed", filler, texts, "-o", tmp_path / "vectors.bin")
+
+
+def test_vectors_into_a_directory_that_is_not_there_are_refused(filler, refused, tmp_path):
+    error = refused("embed", filler, write(tmp_path / "a.txt", "a\n"), "-o", tmp_path / "no" / "a.npy")
+    assert str(tmp_path / "no") in error
+
+
+# --- a full disk
+# ----------------------------------------------------------------------------------------------------------
+
+LIMITED = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
+from bothways.cli import main
+main(sys.argv[2:])
+"""
+
+
+def with_files_of_at_most(size, *arguments):
+    command = [sys.executable, "-c", LIMITED, str(size), *map(str, arguments)]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=Path(cli.__file__).parent.parent)
+    assert run.returncode == 1, run.stderr
+    assert run.stdout == "" and "Traceback" not in run.stderr
+    *told, error = run.stderr.splitlines()
+    assert not any("error" in line for line in told)
+    return error
+
+
+def test_a_disk_too_full_for_vectors_leaves_no_half_file(filler, tmp_path):
+    texts = write(tmp_path / "a.txt", "a cat\n" * 50)
+    before = contents(tmp_path)
+    error = with_files_of_at_most(2000, "embed", filler, texts, "-o", tmp_path / "a.npy")
+    assert error.startswith("bothways embed: error: ")
+    assert contents(tmp_path) == before
+
+
+def test_a_disk_too_full_for_a_model_is_one_line_and_leaves_what_was_sound(tmp_path):
+    corpus = write(tmp_path / "corpus.txt", "\n".join([TEXT] * 9))
+    error = with_files_of_at_most(200_000, *short(corpus, tmp_path / "out"))
+    assert error.startswith("bothways pretrain: error: model.safetensors could not be written")
+    assert not (tmp_path / "out" / "model").exists()
+    assert json.loads((tmp_path / "out" / "bothways.json").read_text())["steps"] == 1
+    assert not [name for name in contents(tmp_path / "out") if name.startswith(".")]
+
+
+def test_a_disk_too_full_to_save_again_leaves_the_old_checkpoint(classifier, capsys, monkeypatch):
+    held = checkpoint.load(classifier)
+    before = contents(classifier)
+
+    def full(*given, **told):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(OSError, match=r"could not be written"):
+        checkpoint.save(replace(held, labels=("u", "v", "w")), classifier)
+    assert contents(classifier) == before
+
+
+# --- in a process of its own
+# ----------------------------------------------------------------------------------------------
+
+
+def test_the_command_itself_says_one_line_and_exits_with_1(filler, tmp_path):
+    command = [sys.executable, "-m", "bothways", "embed", str(filler), str(tmp_path / "no.txt"), "-o", "a.npy"]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert (run.returncode, run.stdout) == (1, "")
+    assert run.stderr == f"bothways embed: error: {tmp_path / 'no.txt'}: no such file; check the path\n"
+
+
+def test_standard_input_that_is_not_utf8_is_named_with_its_line(classifier):
+    command = [sys.executable, "-m", "bothways", "predict", str(classifier), "-"]
+    run = subprocess.run(command, input=b"a cat\nsome \xff\n", capture_output=True)
+    assert (run.returncode, run.stdout) == (1, b"")
+    said = run.stderr.decode()
+    assert said.startswith("bothways predict: error: line 2 of standard input: not UTF-8 at byte 5")
+    assert said.count("\n") == 1
+
+
+def test_vectors_are_written_whole(filler, tmp_path, capsys):
+    cli.main(["embed", str(filler), str(write(tmp_path / "a.txt", "a\nb\n")), "-o", str(tmp_path / "a.npy")])
+    assert np.load(tmp_path / "a.npy").shape == (2, 24)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.npy", "a.txt", "filler"]
