@@ -39,8 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         known = ", ".join(VERBS)
         print(f"bothways: no verb {name!r}; one of {known} is (bothways --help)", file=sys.stderr)
         sys.exit(2)
+    settings = parse(name, rest)
     try:
-        VERBS[name][2](parse(name, rest))
+        VERBS[name][2](settings)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -179,6 +180,8 @@ def embed(settings: Any) -> None:
         raise InputError(f"{settings.out}: vectors are written as .npy; name a file that ends so")
     if settings.out.exists():
         raise InputError(f"{settings.out}: exists already; name a new file, or delete that one")
+    if not settings.out.parent.is_dir():
+        raise InputError(f"{settings.out.parent}: no such directory; make it, or name a file elsewhere")
     texts = [text for text, _ in _texts(settings)]
     model = load(settings.model, dtype=settings.dtype)
     vectors = model.embed(texts, pooling=settings.pooling, normalize=settings.normalize, long=settings.long)

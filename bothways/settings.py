@@ -32,9 +32,12 @@ BOUNDS: dict[str, tuple[float, float]] = {
 
 
 class Checked:
-    """Settings that refuse a number outside its bounds when they are made. InputError names it."""
+    """Settings that refuse a number outside its bounds, or no files, when they are made. InputError names it."""
 
     def __post_init__(self) -> None:
+        for name in ("corpus", "file"):
+            if getattr(self, name, None) == ():
+                raise InputError(f"{name} is empty; name at least one file")
         for name, (least, most) in BOUNDS.items():
             value = getattr(self, name, None)
             if value is not None and not least <= value <= most:

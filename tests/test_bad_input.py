@@ -12,6 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from bothways import checkpoint, cli
 from bothways.checkpoint import Checkpoint
+from bothways.errors import InputError
+from bothways.settings import Pretrain
 
 TEXT = "The cat sat on the mat.\nThe dog ran.\n\nA dog sat.\nThe cat ran, and ran.\n"
 TABLE = "text,label\na cat,x\na dog,y\n"
@@ -65,6 +67,20 @@ def refused(capsys):
         assert errors[0].startswith(f"bothways {verb}: error: ")
         assert "Traceback" not in said.err and "Errno" not in said.err
         return errors[0]
+
+    return run
+
+
+@pytest.fixture
+def usage(capsys):
+    """Runs a command that is told something impossible; what the flag library says, on standard error."""
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as stopped:
+            cli.main([*map(str, arguments)])
+        said = capsys.readouterr()
+        assert stopped.value.code == 2 and said.out == "" and "Traceback" not in said.err
+        return said.err
 
     return run
 
@@ -218,7 +234,7 @@ def test_a_corpus_of_one_document_is_refused(refused, tmp_path):
 
 
 def test_training_text_of_one_document_has_no_pairs(refused, tmp_path):
-    file = write(tmp_path / "corpus.txt", TEXT)
+    file = write(tmp_path / "corpus.txt", "\n\n".join(["The cat sat on the mat.\n" * 30] * 2))
     assert "at least 2 documents, found 1" in refused(*short(file, tmp_path / "out"))
 
 
@@ -307,9 +323,19 @@ def test_a_checkpoint_that_cannot_be_used_is_named(verb, spoil, said, filler, re
     command = {
         "fill": ("fill", filler, "a [MASK]"),
         "info": ("info", filler),
-        "finetune": ("finetune", "classify", "--model", filler, "--train", table)
-        + ("--dev", table, "-o", tmp_path / "out"),
-    }[verb]  # fmt: skip
+        "finetune": (
+            "finetune",
+            "classify",
+            "--model",
+            filler,
+            "--train",
+            table,
+            "--dev",
+            table,
+            "-o",
+            tmp_path / "out",
+        ),
+    }[verb]
     assert said in refused(*command)
     assert contents(filler) == before and not (tmp_path / "out").exists()
 
@@ -336,11 +362,11 @@ def test_a_checkpoint_without_a_tokenizer_says_so(make_model, refused, tmp_path)
         "--warmup 1.5", "--dropout 1", "--init -1", "--batch-tokens 0", "--vocab-size 0",
     ],
 )  # fmt: skip
-def test_a_setting_out_of_range_is_named_before_anything_is_written(flags, refused, tmp_path):
+def test_a_setting_out_of_range_is_named_before_anything_is_written(flags, usage, tmp_path):
     file = write(tmp_path / "corpus.txt", "\n".join([TEXT] * 9))
     name, value = flags.split()
-    error = refused("pretrain", file, "-o", tmp_path / "out", "--model", "tiny", name, value)
-    assert name.strip("-").replace("-", "_") in error.replace("-", "_") and value in error
+    error = usage("pretrain", file, "-o", tmp_path / "out", "--model", "tiny", name, value)
+    assert f"{name.strip('-').replace('-', '_')} ({float(value):g})" in error.replace(".0)", ")")
     assert not (tmp_path / "out").exists()
 
 
@@ -349,17 +375,29 @@ def test_a_setting_out_of_range_is_named_before_anything_is_written(flags, refus
     ["--seeds 0", "--seed -1", "--epochs 0", "--window 5", "--batch-tokens 0", "--rate -1", "--dropout 1",
      "--layer-decay 0", "--warmup 2"],
 )  # fmt: skip
-def test_a_setting_of_fine_tuning_out_of_range_is_named(flags, filler, refused, tmp_path):
+def test_a_setting_of_fine_tuning_out_of_range_is_named(flags, filler, usage, tmp_path):
     table = write(tmp_path / "table.csv", TABLE)
     name, value = flags.split()
     command = ("finetune", "classify", "--model", filler, "--train", table, "--dev", table, "-o", tmp_path / "out")
-    error = refused(*command, name, value)
-    assert name.strip("-").replace("-", "_") in error.replace("-", "_") and value in error
+    error = usage(*command, name, value)
+    assert f"{name.strip('-').replace('-', '_')} ({float(value):g})" in error.replace(".0)", ")")
     assert not (tmp_path / "out").exists()
 
 
-def test_no_words_a_mask_are_refused(filler, refused):
-    assert "top" in refused("fill", filler, "a [MASK]", "--top", "0")
+def test_no_words_a_mask_are_refused(filler, usage):
+    assert "top (0) must be at least 1" in usage("fill", filler, "a [MASK]", "--top", "0")
+
+
+def test_no_files_are_refused(filler, usage, tmp_path):
+    for command in (("vocab", "-o", tmp_path / "out"), ("pretrain", "-o", tmp_path / "out")):
+        assert "corpus is empty; name at least one file" in usage(*command)
+    assert "file is empty; name at least one file" in usage("evaluate", filler)
+    assert not (tmp_path / "out").exists()
+
+
+def test_settings_out_of_range_are_refused_in_python_too(tmp_path):
+    with pytest.raises(InputError, match=r"mask_rate \(1.5\) must be from 0.01 to 1"):
+        Pretrain(corpus=(tmp_path,), out=tmp_path, mask_rate=1.5)
 
 
 # --- what stands there already
@@ -417,7 +455,7 @@ def test_vectors_are_not_written_over_nor_under_another_name(filler, refused, tm
 
 def test_vectors_into_a_directory_that_is_not_there_are_refused(filler, refused, tmp_path):
     error = refused("embed", filler, write(tmp_path / "a.txt", "a\n"), "-o", tmp_path / "no" / "a.npy")
-    assert str(tmp_path / "no") in error
+    assert f"{tmp_path / 'no'}: no such directory" in error
 
 
 # --- a full disk
@@ -451,7 +489,7 @@ def test_a_disk_too_full_for_vectors_leaves_no_half_file(filler, tmp_path):
 
 
 def test_a_disk_too_full_for_a_model_is_one_line_and_leaves_what_was_sound(tmp_path):
-    corpus = write(tmp_path / "corpus.txt", "\n".join([TEXT] * 9))
+    corpus = write(tmp_path / "corpus.txt", "\n\n".join(["The cat sat on the mat.\n" * 30] * 3))
     error = with_files_of_at_most(200_000, *short(corpus, tmp_path / "out"))
     assert error.startswith("bothways pretrain: error: model.safetensors could not be written")
     assert not (tmp_path / "out" / "model").exists()

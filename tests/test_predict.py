@@ -181,8 +181,17 @@ def test_wrong_choices_are_refused_with_the_right_ones(make_predictor):
         predictor.encode("one text")
     with pytest.raises(InputError, match="2 texts but 1 pairs"):
         predictor.classify(["a", "b"], ["c"])
-    with pytest.raises(InputError, match=r"overlap \(30\) must be at least 0 and less than the 18"):
-        predictor.encode(["cat " * 30], window=20, overlap=30)
+    with pytest.raises(InputError, match=r"overlap \(-3\) must be at least 0 and less than the 18"):
+        predictor.encode(["cat " * 30], window=20, overlap=-3)
+
+
+def test_an_overlap_that_leaves_no_step_is_a_quarter_of_the_window(make_predictor):
+    predictor = make_predictor("bert")
+    texts = ["cat dog mat " * 31]
+    assert torch.equal(
+        torch.tensor(predictor.encode(texts, window=20)[0]),
+        torch.tensor(predictor.encode(texts, window=20, overlap=5)[0]),
+    )
 
 
 def test_the_pooling_of_the_checkpoint_is_taken_unless_another_is_asked_for(make_predictor):

@@ -9,7 +9,7 @@ from typing import Any
 
 from bothways import metrics
 from bothways.checkpoint import load as load_checkpoint
-from bothways.data.corpus import sample
+from bothways.data.corpus import sample, text_lines
 from bothways.data.draws import Purpose, generator
 from bothways.data.store import sentences
 from bothways.predict import Predictor
@@ -102,6 +102,10 @@ def write_texts(books: Sequence[dict[str, Any]], directory: Path) -> dict[str, P
     return files
 
 
+def read_rows(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for _, line in text_lines(file)]
+
+
 def pretraining(settings: Demo, texts: dict[str, Path]) -> Pretrain:
     # Small steps, short texts, a third of the words hidden: what learns most in a minute or two (docs/LOG.md).
     return Pretrain(
@@ -153,7 +157,7 @@ def tf_idf(texts: dict[str, Path]) -> dict[str, float]:
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
 
-    rows = {split: [json.loads(line) for line in texts[split].open(encoding="utf-8")] for split in ("train", "test")}
+    rows = {split: read_rows(texts[split]) for split in ("train", "test")}
     columns = {split: ([row["text"] for row in part], [row["label"] for row in part]) for split, part in rows.items()}
     bag = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), min_df=2)
     model = make_pipeline(bag, LogisticRegression(C=10, max_iter=300)).fit(*columns["train"])
@@ -162,7 +166,7 @@ def tf_idf(texts: dict[str, Path]) -> dict[str, float]:
 
 def ask(predictor: Predictor, test: Path, seed: int, tell: Tell) -> None:
     """A few unread paragraphs, with what the classifier makes of them and who wrote them."""
-    rows = [json.loads(line) for line in test.open(encoding="utf-8")]
+    rows = read_rows(test)
     chosen = [rows[index] for index in generator(seed, Purpose.ORDER).permutation(len(rows))[:NUM_NEW].tolist()]
     for row, found in zip(chosen, predictor.classify([row["text"] for row in chosen]), strict=True):
         start = " ".join(row["text"].split())[:88]

@@ -13,6 +13,7 @@ from bothways.data.masking import MaskRule
 from bothways.data.order import by_length, fill_budget
 from bothways.data.pairs import make_examples
 from bothways.data.store import TokenStore
+from bothways.errors import InputError
 from bothways.model.model import Model
 from bothways.tasks.objective import losses, masked_batch
 from bothways.tokenizer.tokenizer import Tokenizer
@@ -38,10 +39,12 @@ class HeldOut:
             masked_batch(unseen, examples, rows, tokenizer, rule, 0, 0)
             for rows in fill_budget(by_length(chosen, sizes), sizes, TOKENS)
         ]
+        targets = torch.cat([batch.masked_labels for batch in self.batches if batch.masked_labels is not None])
+        if not len(targets):
+            raise InputError(f"held-out text of {unseen.num_tokens} tokens is too short: none was masked; give more")
         self.unigram_perplexity = float("nan")
         if seen is not None:
             frequencies = np.bincount(seen.ids, minlength=len(tokenizer))
-            targets = torch.cat([batch.masked_labels for batch in self.batches if batch.masked_labels is not None])
             self.unigram_perplexity = metrics.perplexity(metrics.unigram_loss(frequencies, targets.numpy()))
 
     def measure(self, model: Model) -> dict[str, Any]:

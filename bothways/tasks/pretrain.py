@@ -46,9 +46,10 @@ class Result:
 
 def run(settings: Pretrain, tell: Tell = lines) -> Result:
     """Pre-train as told; leaves model, metrics, curves and bothways.json in the run's directory."""
-    run = Run(settings.out, "pretrain", settings)
     training, heldout = split(settings)
-    tokenizer = learn_or_load(settings, training, tell)
+    given = Tokenizer.load(settings.tokenizer) if settings.tokenizer else None
+    run = Run(settings.out, "pretrain", settings)  # only now, so that a mistyped file leaves no run behind
+    tokenizer = given or learn(settings, training, tell)
     store, unseen = (build(texts, tokenizer, language=settings.language) for texts in (training, heldout))
     tell(
         f"training text: {store.num_tokens:,} tokens in {store.num_documents:,} documents; held out: "
@@ -106,9 +107,7 @@ def split(settings: Pretrain) -> tuple[list[str], list[str]]:
     return training, found[every - 1 :: every]
 
 
-def learn_or_load(settings: Pretrain, training: Sequence[str], tell: Tell) -> Tokenizer:
-    if settings.tokenizer:
-        return Tokenizer.load(settings.tokenizer)
+def learn(settings: Pretrain, training: Sequence[str], tell: Tell) -> Tokenizer:
     tokenizer = Tokenizer.learn(training, size=settings.vocab_size)
     tokenizer.save(settings.out / "tokenizer")
     tell(f"learned a vocabulary of {len(tokenizer):,} entries")

@@ -275,11 +275,11 @@ class Tokenizer:
 
     def _chunk_ids(self, chunk: str) -> tuple[int, ...]:
         words = self.splitter(chunk)
-        if words == [chunk]:
-            return self.wordpiece(chunk)
+        if len(words) == 1:
+            return self.wordpiece(words[0])
         # The few words whose marks could change places once more, split alone, are not remembered under their own name.
-        reordered = self.splitter.must_reorder("".join(words))
-        return tuple(chain.from_iterable(map(self.wordpiece if reordered else self._memory.__getitem__, words)))
+        alone = not chunk.isascii() and self.splitter.must_reorder("".join(words))
+        return tuple(chain.from_iterable(map(self.wordpiece if alone else self._memory.__getitem__, words)))
 
     def _places(self, text: str, specials: Sequence[str] = ()) -> list[Place]:
         places: list[Place] = []

@@ -13,6 +13,7 @@ class WordPiece:
     def __init__(self, vocab: Mapping[str, int], *, unknown_id: int, longest_word: int = 100) -> None:
         self.unknown_id, self.longest_word = unknown_id, longest_word
         self.starts = dict(vocab)
+        self.whole = {piece: (index,) for piece, index in vocab.items() if len(piece) <= longest_word}
         self.continuations = {
             piece[len(CONTINUATION) :]: index for piece, index in vocab.items() if piece.startswith(CONTINUATION)
         }
@@ -23,6 +24,8 @@ class WordPiece:
 
     def __call__(self, word: str) -> tuple[int, ...]:
         """The ids of a word's pieces; the unknown id alone where the word is too long or does not come out even."""
+        if (whole := self.whole.get(word)) is not None:
+            return whole
         size = len(word)
         if size > self.longest_word:
             return (self.unknown_id,)

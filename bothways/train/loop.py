@@ -22,6 +22,7 @@ Losses = Callable[[Any, Batch], Mapping[str, Loss]]
 Counts = Callable[[Batch], Mapping[str, int]]
 Steps = Callable[[int], Iterator[Sequence[Batch]]]
 CPU = torch.device("cpu")
+TIMED_SECONDS, TIMED_STEPS = 3.0, 8  # at least, before minutes become a number of steps
 
 
 @dataclass(frozen=True)
@@ -105,16 +106,15 @@ def backward(module: nn.Module, losses: Losses, counts: Counts, micro_batches: S
     return values
 
 
-def seconds_a_step(
-    module: nn.Module, losses: Losses, counts: Counts, steps: Steps, plan: Plan, num_timed: int = 7
-) -> float:
-    """How long a step takes: the median of some on a copy of the module."""
+def seconds_a_step(module: nn.Module, losses: Losses, counts: Counts, steps: Steps, plan: Plan) -> float:
+    """How long a step takes on a quiet machine: the quickest quarter of some, on a copy of the module."""
     module = copy.deepcopy(module)
     optimizer = _prepare(module, plan)
-    times, batches = [], steps(0)
-    for _ in range(num_timed + 2):  # the first two warm up
+    times: list[float] = []
+    batches = steps(0)
+    while sum(times) < TIMED_SECONDS or len(times) < TIMED_STEPS:
         began = time.perf_counter()
         backward(module, losses, counts, [batch.to(plan.device) for batch in next(batches)])
         optimizer.step(1.0)
         times.append(time.perf_counter() - began)
-    return sorted(times[2:])[num_timed // 2]
+    return sorted(times)[len(times) // 4]

@@ -90,7 +90,7 @@ def test_pairs_fill_the_length_where_there_is_text():
 
 
 def used_sentences(store, examples):
-    """The sentences of which some token stands in a pair as its own document's text: first segments, seconds that follow."""
+    """The sentences of which some token stands in a pair in its own right: in a first segment, or one that follows."""
     found = set()
     for first, second, follows in examples:
         for start, end in (first, second) if follows else (first,):

@@ -12,9 +12,11 @@ from PIL import Image
 
 import bothways
 from bothways import checkpoint
+from bothways.data.corpus import documents
+from bothways.data.store import build
 from bothways.errors import InputError
 from bothways.settings import Pretrain
-from bothways.tasks import evaluate, info, pretrain
+from bothways.tasks import evaluate, heldout, info, pretrain
 from bothways.tasks.progress import silence
 
 SUBJECTS = "king queen farmer sailor doctor baker".split()
@@ -160,8 +162,8 @@ def padded(batch):
 @pytest.fixture(scope="module")
 def held(result, settings):
     loaded = checkpoint.load(result.model)
-    unseen = pretrain.build(pretrain.documents(settings.heldout), loaded.tokenizer)
-    return pretrain.HeldOut(unseen, None, loaded.tokenizer, settings.length, pairs=True)
+    unseen = build(documents(settings.heldout), loaded.tokenizer)
+    return heldout.HeldOut(unseen, None, loaded.tokenizer, settings.length, pairs=True)
 
 
 def test_transformers_loads_the_model_and_agrees_on_the_held_out_losses(result, held):
@@ -207,7 +209,7 @@ def test_evaluating_on_the_held_out_text_gives_the_figures_of_the_run(result, te
     found = evaluate.run(Evaluate(model=result.directory, file=(texts / "new.txt",), length=48, dtype="float32"))
     for name in ("loss", "masked_lm", "next_sentence", "perplexity", "next_sentence_accuracy", "pairs"):
         assert found[name] == pytest.approx(result.figures[name], rel=1e-6), name
-    store = pretrain.build(pretrain.documents([texts / "new.txt"]), bothways.Tokenizer.load(result.model))
+    store = build(documents([texts / "new.txt"]), bothways.Tokenizer.load(result.model))
     assert found["tokens"] == store.num_tokens
 
 
@@ -250,7 +252,7 @@ def test_without_pairs_only_masked_words_are_learned(result, settings, tmp_path)
     short = replace(settings, steps=3, tokenizer=result.model, pairs="none", out=tmp_path / "run")
     found = pretrain.run(short, silence)
     assert "next_sentence_accuracy" not in found.figures
-    assert pretrain.next_sentence_verdict(found.figures) == "not measured (no pairs)"
+    assert heldout.next_sentence_verdict(found.figures) == "not measured (no pairs)"
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert all(row["loss"] == row["masked_lm"] and "next_sentence" not in row for row in rows)
     transformers.logging.disable_progress_bar()
@@ -299,7 +301,7 @@ def test_held_out_files_are_not_trained_on_and_all_others_are(settings):
 
 def test_guesses_begin_with_the_frequencies_of_the_words(settings, result):
     tokenizer = bothways.Tokenizer.load(result.model)
-    store = pretrain.build(pretrain.split(settings)[0], tokenizer)
+    store = build(pretrain.split(settings)[0], tokenizer)
     model = pretrain.new_model(settings, tokenizer, store)
     counts = np.bincount(store.ids, minlength=len(tokenizer))
     bias = model.heads["masked_words"].bias.detach().exp().numpy()
@@ -311,7 +313,7 @@ def test_guesses_begin_with_the_frequencies_of_the_words(settings, result):
 
 def test_the_baseline_guesses_by_frequency_in_the_training_text(held, settings, result):
     tokenizer = bothways.Tokenizer.load(result.model)
-    seen = pretrain.build(pretrain.split(settings)[0], tokenizer)
+    seen = build(pretrain.split(settings)[0], tokenizer)
     counts = np.bincount(seen.ids, minlength=len(tokenizer))
     shares = (counts + 1) / (len(seen.ids) + len(tokenizer))
     losses = [-math.log(shares[label]) for batch in held.batches for label in batch.masked_labels.tolist()]
@@ -325,7 +327,7 @@ def test_the_baseline_guesses_by_frequency_in_the_training_text(held, settings, 
 )
 def test_next_sentence_is_called_learned_only_above_chance(accuracy, interval, chance, called):
     figures = {"next_sentence_accuracy": accuracy, "next_sentence_interval": interval, "chance": chance}
-    assert ("not learned yet" not in pretrain.next_sentence_verdict(figures)) == called
+    assert ("not learned yet" not in heldout.next_sentence_verdict(figures)) == called
 
 
 def test_train_is_the_function_however_the_package_was_imported(settings, result, tmp_path):

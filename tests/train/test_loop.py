@@ -10,7 +10,7 @@ from torch import nn
 
 from bothways.batch import Batch
 from bothways.errors import InputError
-from bothways.tasks import classify, pretrain
+from bothways.tasks import classify, objective
 from bothways.train.loop import Plan, backward, fit, seconds_a_step
 
 LENGTHS = (3, 5, 5, 7, 11, 13, 17, 19, 23, 29, 31)  # N=11
@@ -69,8 +69,8 @@ def relative_distance(found, expected):
 
 def test_eight_micro_batches_have_the_gradient_of_one_batch_in_pre_training(make_model):
     model = make_model("bert", HEADS)
-    whole, values = gradient(model, pretrain.losses, pretrain.counts, [batch_of(range(11))])
-    cut, values_cut = gradient(model, pretrain.losses, pretrain.counts, [batch_of(rows) for rows in CUT])
+    whole, values = gradient(model, objective.losses, objective.counts, [batch_of(range(11))])
+    cut, values_cut = gradient(model, objective.losses, objective.counts, [batch_of(rows) for rows in CUT])
     assert relative_distance(cut, whole) < 1e-6
     assert values_cut == pytest.approx(values, rel=1e-6)
     assert set(values) == {"masked_lm", "next_sentence"}
@@ -109,7 +109,7 @@ def test_the_losses_and_gradient_of_a_step_are_those_of_transformers(make_model,
     told = {"input_ids": ids, "token_type_ids": segments, "attention_mask": mask}
     loss = peer(**told, labels=labels, next_sentence_label=ours.labels).loss
     loss.backward()
-    grads, values = gradient(model, pretrain.losses, pretrain.counts, [batch_of(rows) for rows in CUT])
+    grads, values = gradient(model, objective.losses, objective.counts, [batch_of(rows) for rows in CUT])
     assert sum(values.values()) == pytest.approx(loss.item(), rel=1e-5)
     theirs = {name: value.grad for name, value in peer.named_parameters()}
     named = dict(model.named_parameters())
@@ -136,7 +136,7 @@ def endless(first):
 def run_of(model, **told):
     rows = []
     plan = Plan(**{"steps": 5, "rate": 1e-2, "evaluate_every": 2, **told})
-    fit(model, pretrain.losses, pretrain.counts, endless, plan, evaluate=lambda: {"loss": 1.0}, record=rows.append)
+    fit(model, objective.losses, objective.counts, endless, plan, evaluate=lambda: {"loss": 1.0}, record=rows.append)
     return rows
 
 
@@ -167,7 +167,7 @@ def test_dropout_is_drawn_anew_at_every_step(make_model):
         while True:
             yield [batch_of([4, 7])]
 
-    fit(model, pretrain.losses, pretrain.counts, same, plan, evaluate=dict, record=rows.append)
+    fit(model, objective.losses, objective.counts, same, plan, evaluate=dict, record=rows.append)
     assert len(set(losses_of(rows))) == 4
 
 
@@ -190,7 +190,7 @@ def test_a_run_learns(make_model):
             yield [batch_of([8, 10])]
 
     rows = []
-    fit(model, pretrain.losses, pretrain.counts, same, Plan(steps=30, rate=1e-2), evaluate=dict, record=rows.append)
+    fit(model, objective.losses, objective.counts, same, Plan(steps=30, rate=1e-2), evaluate=dict, record=rows.append)
     found = losses_of(rows)
     assert found[-1] < 0.2 * found[0]
 
@@ -212,7 +212,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(make_model):
     rows, weights = [], []
 
     def losses(module, batch):
-        found = pretrain.losses(module, batch)
+        found = objective.losses(module, batch)
         if len(rows) == 3:
             weights.append({name: value.clone() for name, value in module.state_dict().items()})
             value, number = found["masked_lm"]
@@ -221,7 +221,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(make_model):
 
     with pytest.raises(InputError, match=r"step 3: loss (inf|nan).*lower --rate"):
         fit(
-            model, losses, pretrain.counts, endless, Plan(steps=9, rate=1e-2),
+            model, losses, objective.counts, endless, Plan(steps=9, rate=1e-2),
             evaluate=dict, record=rows.append,
         )  # fmt: skip
     assert [row["step"] for row in rows] == [1, 2, 3]
@@ -231,7 +231,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(make_model):
 def test_timing_steps_leaves_the_model_as_it_was(make_model):
     model = make_model("bert", HEADS)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    speed = seconds_a_step(model, pretrain.losses, pretrain.counts, endless, Plan(steps=5, rate=1e-2), num_timed=3)
+    speed = seconds_a_step(model, objective.losses, objective.counts, endless, Plan(steps=5, rate=1e-2))
     assert 0 < speed < 10
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 

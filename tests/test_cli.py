@@ -1,0 +1,246 @@
+"""The command: results on standard output and nothing else there, JSON that parses, order kept, exit statuses."""
+
+import io
+import json
+import subprocess
+import sys
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+import bothways
+from bothways import checkpoint, cli, settings
+from bothways.checkpoint import Checkpoint
+from bothways.cli import VERBS
+
+TEXTS = ["the cat sat", "", "a dog ran and ran", "on the mat", "a", "the dog sat on a cat " * 30, "b"]
+
+
+@pytest.fixture(scope="module")
+def classifier(make_model, tokenizer, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("classifier") / "model"
+    checkpoint.save(Checkpoint(make_model("bert", {"classes": 3}), tokenizer, labels=("x", "é", "z")), directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def filler(make_model, tokenizer, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("filler") / "model"
+    checkpoint.save(Checkpoint(make_model("bert", {"masked_words": 0, "next_sentence": 2}), tokenizer), directory)
+    return directory
+
+
+@pytest.fixture
+def texts(tmp_path):
+    (tmp_path / "texts.txt").write_text("".join(text + "\n" for text in TEXTS), encoding="utf-8")
+    return tmp_path / "texts.txt"
+
+
+@pytest.fixture
+def said(capsys):
+    """Runs the command in this process; what it prints on standard output."""
+
+    def run(*arguments):
+        cli.main([*map(str, arguments)])
+        return capsys.readouterr().out
+
+    return run
+
+
+def run(*arguments, text=None):
+    return subprocess.run(
+        [sys.executable, "-m", "bothways", *map(str, arguments)], input=text, capture_output=True, text=True
+    )
+
+
+# --- usage ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["finetune"], ["pretend"], ["finetune", "classy"], ["fill"], ["fill", "m", "t", "--top", "x"],
+                  ["info", "m", "--no-such-flag"], ["pretrain", "t", "-o", "r", "--model", "huge"], ["vocab", "t"]],
+)  # fmt: skip
+def test_wrong_usage_exits_with_2(arguments, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(arguments)
+    assert stopped.value.code == 2
+
+
+def test_a_wrong_verb_is_named_with_those_there_are(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["pretend", "--fast"])
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1
+    assert "no verb 'pretend'" in said.err and all(verb in said.err for verb in VERBS)
+
+
+def test_the_overview_names_every_verb(capsys):
+    for arguments, listed in ((["--help"], [*VERBS]), (["finetune", "--help"], ["finetune classify"])):
+        with pytest.raises(SystemExit) as stopped:
+            cli.main(arguments)
+        assert stopped.value.code == 0
+        shown = capsys.readouterr().out
+        assert [line[2:].split("  ")[0].strip() for line in shown.splitlines()[2:-2]] == listed
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_tells_of_every_setting_with_its_default(verb, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main([*verb.split(), "--help"])
+    assert stopped.value.code == 0
+    shown = capsys.readouterr().out
+    kind = getattr(settings, VERBS[verb][0])
+    flags = [field.name for field in fields(kind) if "Positional" not in str(field.type)]
+    words = shown.replace("│", " ").split()
+    for name in flags:
+        positional = name in ("corpus", "path", "text", "file") or (
+            name == "model" and verb not in ("pretrain", "finetune classify")
+        )
+        if not positional:
+            assert any(word.strip(",|") in (f"--{name.replace('_', '-')}", "-o") for word in words), name
+    assert "--json" in shown
+
+
+def test_the_version_is_the_packages(said):
+    assert said("--version") == f"bothways {bothways.__version__}\n"
+
+
+# --- verbs ------------------------------------------------------------------------------------------------------------
+
+
+def test_predictions_are_an_object_a_line_in_input_order(classifier, texts, said):
+    rows = [json.loads(line) for line in said("predict", classifier, texts, "--dtype", "float32").splitlines()]
+    expected = bothways.load(classifier, dtype="float32").classify(TEXTS)
+    assert [row["label"] for row in rows] == [found.label for found in expected]
+    for row, found in zip(rows, expected, strict=True):
+        assert row["scores"] == pytest.approx(found.scores, abs=1e-6) and row["score"] == max(row["scores"].values())
+
+
+def test_predictions_keep_input_order_over_blocks(classifier, tmp_path, said):
+    numbers = np.random.default_rng(0).integers(0, 5, 9000).tolist()
+    (tmp_path / "many.txt").write_text("".join(TEXTS[(0, 2, 3, 4, 6)[number]] + "\n" for number in numbers))
+    rows = [json.loads(line)["scores"]["x"] for line in said("predict", classifier, tmp_path / "many.txt").splitlines()]
+    assert len(rows) == 9000
+    means = [np.mean([score for score, number in zip(rows, numbers, strict=True) if number == one]) for one in range(5)]
+    assert len({round(mean, 4) for mean in means}) == 5
+    assert all(score == pytest.approx(means[number], abs=2e-3) for score, number in zip(rows, numbers, strict=True))
+
+
+def test_standard_input_is_read_a_text_a_line(classifier, texts, said):
+    from_file = said("predict", classifier, texts, "--dtype", "float32")
+    from_pipe = run("predict", classifier, "-", "--dtype", "float32", text=texts.read_text())
+    assert (from_pipe.returncode, from_pipe.stderr) == (0, "")
+    assert from_pipe.stdout == from_file and len(from_file.splitlines()) == len(TEXTS)
+
+
+def test_no_lines_on_standard_input_are_no_predictions(classifier, said, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    assert said("predict", classifier) == ""
+
+
+def test_labels_are_printed_as_they_are(classifier, texts, said):
+    assert '"é"' in said("predict", classifier, texts)
+
+
+def test_pairs_of_a_table_are_read_together(classifier, tmp_path, said):
+    (tmp_path / "pairs.jsonl").write_text('{"text": "the cat", "pair": "a dog"}\n{"text": "a", "pair": "b"}\n')
+    rows = [
+        json.loads(line)
+        for line in said("predict", classifier, tmp_path / "pairs.jsonl", "--dtype", "float32").splitlines()
+    ]
+    expected = bothways.load(classifier, dtype="float32").classify(["the cat", "a"], ["a dog", "b"])
+    assert [row["scores"] for row in rows] == [pytest.approx(found.scores, abs=1e-6) for found in expected]
+
+
+def test_a_regression_model_prints_scores(make_model, tokenizer, texts, tmp_path, said):
+    checkpoint.save(Checkpoint(make_model("bert", {"classes": 1}), tokenizer), tmp_path / "model")
+    rows = [json.loads(line) for line in said("predict", tmp_path / "model", texts, "--dtype", "float32").splitlines()]
+    expected = bothways.load(tmp_path / "model", dtype="float32").score(TEXTS)
+    assert [row["score"] for row in rows] == pytest.approx(expected.tolist(), abs=1e-6)
+
+
+def test_long_texts_are_refused_where_asked(classifier, texts, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["predict", str(classifier), str(texts), "--long", "error"])
+    assert stopped.value.code == 1 and "1 of 7 texts are longer than 64 tokens" in capsys.readouterr().err
+
+
+def test_fills_are_a_table_or_json(filler, said):
+    text = "the [MASK] sat on the [MASK]"
+    found = json.loads(said("fill", filler, text, "--json", "--top", "3", "--dtype", "float32"))
+    expected = bothways.load(filler, dtype="float32").fill(text, top=3)
+    assert [[fill["token"] for fill in mask] for mask in found] == [[fill.token for fill in mask] for mask in expected]
+    assert found[0][0]["text"] == expected[0][0].text and len(found) == 2
+    lines = said("fill", filler, text, "--top", "3", "--dtype", "float32").splitlines()
+    assert [line for line in lines if line.startswith("mask")] == ["mask 1", "mask 2"]
+    assert len(lines) == 8 and lines[1].split()[1] == expected[0][0].token
+    assert len(said("fill", filler, "the [MASK]").splitlines()) == 5
+
+
+def test_vectors_are_written_in_input_order(filler, texts, tmp_path, said):
+    out = tmp_path / "vectors.npy"
+    told = json.loads(said("embed", filler, texts, "-o", out, "--json", "--dtype", "float32", "--pooling", "cls"))
+    assert told == {"vectors": 7, "size": 24, "file": str(out)}
+    vectors = np.load(out)
+    assert vectors.dtype == np.float32
+    expected = bothways.load(filler, dtype="float32").embed(TEXTS, pooling="cls")
+    assert np.abs(vectors - expected).max() < 1e-6
+    said("embed", filler, texts, "-o", tmp_path / "raw.npy", "--no-normalize", "--dtype", "float32")
+    raw = bothways.load(filler, dtype="float32").embed(TEXTS, normalize=False)
+    assert np.abs(np.load(tmp_path / "raw.npy") - raw).max() < 1e-5
+
+
+def test_evaluation_prints_metrics(classifier, filler, tmp_path, said):
+    (tmp_path / "t.csv").write_text("text,label\nthe cat,x\na dog,é\nb,z\n", encoding="utf-8")
+    found = json.loads(said("evaluate", classifier, tmp_path / "t.csv", "--json"))["metrics"]
+    assert set(found) == {"accuracy", "accuracy_interval", "f1_macro", "majority", "texts"} and found["texts"] == 3
+    table = said("evaluate", classifier, tmp_path / "t.csv").splitlines()
+    assert [line.split()[0] for line in table] == [*found]
+    (tmp_path / "t.txt").write_text("The cat sat on the mat. The dog ran and ran.\n\n" * 5)
+    words = json.loads(said("evaluate", filler, tmp_path / "t.txt", "--json", "--length", "32"))["metrics"]
+    assert words["perplexity"] == pytest.approx(np.exp(words["masked_lm"]))
+
+
+def test_info_is_a_table_or_json(classifier, said):
+    found = json.loads(said("info", classifier, "--json"))
+    assert found["labels"] == "x, é, z" and found["heads"] == "classes"
+    assert [line.split()[0] for line in said("info", classifier).splitlines()] == [*found]
+
+
+def test_a_vocabulary_is_learned_and_its_size_told(tmp_path, said):
+    (tmp_path / "t.txt").write_text("the cat sat on the mat and the cat ran\n" * 5)
+    told = json.loads(said("vocab", tmp_path / "t.txt", "-o", tmp_path / "v", "--size", "40", "--json"))
+    learned = bothways.Tokenizer.load(tmp_path / "v")
+    assert told == {"entries": len(learned), "directory": str(tmp_path / "v")} and len(learned) <= 40
+    assert "entries in" in said("vocab", tmp_path / "t.txt", "-o", tmp_path / "w", "--size", "40")
+
+
+def test_the_whole_way_by_commands(tmp_path, said):
+    words = ["the cat sat", "a dog ran", "the mat", "on and on"]
+    text = "\n\n".join("\n".join(f"{words[(i + j) % 4]} {words[(i * j) % 4]}." for j in range(9)) for i in range(30))
+    (tmp_path / "text.txt").write_text(text)
+    table = "text,label\n" + "".join(f"{words[i % 2]},{'xy'[i % 2]}\n" for i in range(60))
+    (tmp_path / "t.csv").write_text(table)
+    small = ("--model", "tiny", "--steps", "4", "--vocab-size", "90", "--length", "32", "--batch-tokens", "256")
+    made = run("pretrain", tmp_path / "text.txt", "-o", tmp_path / "run", *small, "--json")
+    assert made.returncode == 0, made.stderr
+    told = json.loads(made.stdout)
+    assert told["model"] == str(tmp_path / "run" / "model") and told["heldout"]["perplexity"] > 1
+    assert "learned a vocabulary" in made.stderr and "\x1b" not in made.stderr
+    tuning = ("finetune", "classify", "--model", tmp_path / "run", "--train", tmp_path / "t.csv", "-o", tmp_path / "c")
+    result = json.loads(said(*tuning, "--json"))
+    assert list(result) == ["task", "metric", "mean", "std", "n", "failed", "scores", "split", "model"]
+    assert result["n"] == 1 and result["scores"] == [result["mean"]] and result["split"] == "dev"
+    (tmp_path / "new.txt").write_text("a dog ran\n")
+    assert json.loads(said("predict", tmp_path / "c", tmp_path / "new.txt"))["label"] in "xy"
+
+
+def test_prose_says_what_a_score_was_chosen_on(make_model, tokenizer, tmp_path, said):
+    checkpoint.save(Checkpoint(make_model("bert", {"masked_words": 0}), tokenizer), tmp_path / "m")
+    (tmp_path / "t.csv").write_text("text,label\n" + "a cat,x\nthe dog,y\n" * 10)
+    tuning = ("finetune", "classify", "--model", tmp_path / "m", "--train", tmp_path / "t.csv", "--epochs", "0.1")
+    prose = said(*tuning, "-o", tmp_path / "a")
+    assert prose.startswith("dev accuracy") and "one seed" in prose and "no measure of new text" in prose
+    prose = said(*tuning, "-o", tmp_path / "b", "--test", tmp_path / "t.csv", "--seeds", "2")
+    assert prose.startswith("test accuracy") and "over 2 seeds" in prose and "no measure" not in prose

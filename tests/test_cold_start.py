@@ -1,0 +1,66 @@
+"""Help comes at once: no verb's help loads torch, and importing the package costs nothing."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from bothways.cli import VERBS
+
+HEAVY = ("torch", "transformers", "sklearn", "matplotlib", "pyarrow", "numpy")
+TELL = """
+import sys
+sys.argv = ["bothways", *sys.argv[1:]]
+try:
+    from bothways.cli import main
+    main()
+finally:
+    print("LOADED", *(name for name in {heavy} if name in sys.modules), file=sys.stderr)
+"""
+
+
+def run(*arguments):
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
+
+
+def fastest(*arguments, times=3):
+    """The least wall time of a few runs: on a busy machine, what the command itself costs."""
+    found = []
+    for _ in range(times):
+        began = time.perf_counter()
+        assert run(*arguments).returncode == 0
+        found.append(time.perf_counter() - began)
+    return min(found)
+
+
+def test_importing_takes_less_than_50_ms_and_loads_nothing_heavy():
+    code = (
+        "import sys, time; began = time.perf_counter(); import bothways; print(time.perf_counter() - began);"
+        f"print([name for name in {HEAVY} if name in sys.modules])"
+    )
+    times = []
+    for _ in range(3):
+        seconds, loaded = run("-c", code).stdout.splitlines()
+        assert loaded == "[]"
+        times.append(float(seconds))
+    assert min(times) < 0.05
+
+
+@pytest.mark.parametrize("verb", ["", *VERBS])
+def test_help_is_printed_without_loading_anything_heavy(verb):
+    shown = run("-c", TELL.format(heavy=HEAVY), *verb.split(), "--help")
+    assert shown.returncode == 0
+    assert shown.stderr == "LOADED\n"
+    assert shown.stdout.startswith(f"usage: bothways {verb or 'VERB'} ")
+
+
+@pytest.mark.parametrize("verb", ["", *VERBS])
+def test_help_takes_less_than_300_ms(verb):
+    if fastest("-m", "bothways", *verb.split(), "--help") > 0.3:  # once more, for a machine that was busy
+        assert fastest("-m", "bothways", *verb.split(), "--help", times=7) < 0.3
+
+
+def test_the_tokenizer_needs_no_torch():
+    code = "import sys, bothways; bothways.Tokenizer; print('torch' in sys.modules)"
+    assert run("-c", code).stdout == "False\n"
