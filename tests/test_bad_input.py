@@ -110,7 +110,7 @@ def commands_on(file, filler, classifier, out):
     if file.suffix in (".csv", ".jsonl"):
         tuning = ("finetune", "classify", "--model", filler, "-o", out, "--train")
         found += [("evaluate", classifier, file), (*tuning, file)]
-        good = write(file.with_name("good.csv"), TABLE * 1)
+        good = write(file.with_name("good.csv"), TABLE)
         found += [(*tuning, good, "--dev", file), (*tuning, good, "--dev", good, "--test", file)]
     return found
 
@@ -319,7 +319,7 @@ def cut(directory, share):
 def test_a_checkpoint_that_cannot_be_used_is_named(verb, spoil, said, filler, refused, tmp_path):
     spoil(filler)
     before = contents(filler)
-    table = write(tmp_path / "table.csv", TABLE * 1)
+    table = write(tmp_path / "table.csv", TABLE)
     command = {
         "fill": ("fill", filler, "a [MASK]"),
         "info": ("info", filler),

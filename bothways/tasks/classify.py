@@ -4,7 +4,6 @@ Long texts are several windows; their [CLS] vectors are averaged before pooler a
 prediction.
 """
 
-import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -191,14 +190,8 @@ def train_one(settings: Classify, model: Model, data: Mapping[str, Examples], se
     plan = Plan(
         steps=num_steps, rate=settings.rate, warmup=settings.warmup, weight_decay=settings.weight_decay,
         layer_decay=settings.layer_decay, evaluate_every=max(1, len(groups)), seed=seed, device=device, dtype=dtype,
+        best_by="accuracy",
     )  # fmt: skip
-    best: list[tuple[float, dict[str, Tensor]]] = []
-
-    def evaluate() -> dict[str, float]:
-        figures = measure(model, data["dev"])
-        if not best or figures["accuracy"] > best[0][0]:
-            best[:] = [(figures["accuracy"], copy.deepcopy(model.state_dict()))]
-        return figures
 
     with Bar(f"fine-tuning, seed {seed}", plan.steps) as bar:
 
@@ -206,8 +199,15 @@ def train_one(settings: Classify, model: Model, data: Mapping[str, Examples], se
             run.metric(**row, seed=seed)
             bar.show(row)
 
-        fit(model, losses, lambda batch: {"classes": len(batch.labels)}, steps, plan, evaluate=evaluate, record=record)  # type: ignore[arg-type]
-    model.load_state_dict(best[0][1])
+        fit(
+            model,
+            losses,
+            counts,
+            steps,
+            plan,
+            evaluate=lambda: measure(model, data["dev"]),
+            record=record,
+        )
     return model
 
 
@@ -229,6 +229,11 @@ def scores(model: Model, batch: Batch) -> Tensor:
     sums_NH = first_WH.new_zeros(len(batch.labels), first_WH.shape[1]).index_add(0, batch.text_of_window, first_WH)
     windows_N = torch.bincount(batch.text_of_window, minlength=len(batch.labels))
     return model.text_scores("classes", sums_NH / windows_N[:, None].to(sums_NH.dtype))
+
+
+def counts(batch: Batch) -> dict[str, int]:
+    assert batch.labels is not None
+    return {"classes": len(batch.labels)}
 
 
 def losses(model: Model, batch: Batch) -> dict[str, Loss]:

@@ -117,7 +117,7 @@ def pretraining(settings: Demo, texts: dict[str, Path]) -> Pretrain:
 
 def fine_tuning(settings: Demo, model: Path, texts: dict[str, Path]) -> Classify:
     return Classify(
-        model=model, train=texts["train"], test=texts["test"], out=settings.out / "authors", epochs=1.0, rate=3e-4,
+        model=model, train=texts["train"], test=texts["test"], out=settings.out / "authors", epochs=2.0, rate=5e-4,
         seed=settings.seed, dtype=settings.dtype,
     )  # fmt: skip
 
@@ -128,8 +128,9 @@ def fill_gaps(predictor: Predictor, books: Sequence[dict[str, Any]], seed: int, 
     rng = generator(seed, Purpose.MASK)
     found = [line for book in books for line in sentences(book["text"], "en") if len(line.split()) in GAP_WORDS]
     first = best = 0
-    hits: list[str] = []
-    misses: list[str] = []
+    hits: dict[str, str] = {}  # by the word that was hidden, so that different ones are shown
+    misses: dict[str, str] = {}
+    number = 0
     for index in rng.permutation(len(found))[:NUM_GAPS].tolist():
         words = found[index].split()
         places = [
@@ -144,9 +145,9 @@ def fill_gaps(predictor: Predictor, books: Sequence[dict[str, Any]], seed: int, 
         best += words[place] in guesses
         hit = words[place] in guesses
         guessed = f"{words[place]!r}; guessed: {', '.join(guesses)}"
-        (hits if hit else misses).append(f"   {'hit ' if hit else 'miss'}  {gapped}\n         {guessed}")
-    number = len(hits) + len(misses)
-    tell("\n".join([*hits[:NUM_SHOWN], *misses[: NUM_SHOWN - 1]]))
+        (hits if hit else misses)[words[place]] = f"   {'hit ' if hit else 'miss'}  {gapped}\n         {guessed}"
+        number += 1
+    tell("\n".join([*list(hits.values())[:NUM_SHOWN], *list(misses.values())[: NUM_SHOWN - 1]]))
     tell(f"   of {number} such gaps, {first / number:.0%} guessed at once and {best / number:.0%} within five\n")
     return {"gaps": number, "first": first / number, "within_five": best / number}
 

@@ -27,7 +27,11 @@ TIMED_SECONDS, TIMED_STEPS = 3.0, 8  # at least, before minutes become a number 
 
 @dataclass(frozen=True)
 class Plan:
-    """How long and how fast. rate: the peak learning rate; warmup: the fraction of the steps that rise to it."""
+    """How long and how fast.
+
+    rate: the peak learning rate. warmup: the fraction of the steps that rise to it. best_by: the held-out figure whose
+    highest value marks the weights to be kept; without it the last ones are.
+    """
 
     steps: int
     rate: float
@@ -36,6 +40,7 @@ class Plan:
     layer_decay: float = 1.0
     clip: float = 1.0
     evaluate_every: int = 100
+    best_by: str | None = None
     seed: int = 0
     device: torch.device = CPU
     dtype: torch.dtype = torch.float32
@@ -58,7 +63,7 @@ def fit(
     InputError if the loss stops being finite.
     """
     optimizer = _prepare(module, plan)
-    tokens, seconds = 0, 0.0
+    tokens, seconds, best = 0, 0.0, -math.inf
     batches = steps(0)
     for step in range(plan.steps):
         began = time.perf_counter()
@@ -70,12 +75,16 @@ def fit(
         seconds += time.perf_counter() - began
         loss = sum(values.values())
         if not math.isfinite(loss) or not math.isfinite(norm):
-            raise InputError(f"step {step}: loss {loss}, gradient norm {norm}; lower --rate or use --dtype float32")
+            raise InputError(f"step {step + 1}: loss {loss}, gradient norm {norm}; lower --rate or use --dtype float32")
         at = {"step": step + 1, "tokens": tokens, "seconds": seconds}
         record({**at, "split": "train", "loss": loss, **values, "norm": norm})
         if (step + 1) % plan.evaluate_every == 0 or step + 1 == plan.steps:
             module.eval()
-            record({**at, "split": "heldout", **evaluate()})
+            figures = evaluate()
+            record({**at, "split": "heldout", **figures})
+            if plan.best_by and figures[plan.best_by] > best:
+                best = figures[plan.best_by]
+                optimizer.mark_best()
     optimizer.write_masters(module)
     module.to("cpu").eval()
 

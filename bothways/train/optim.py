@@ -19,6 +19,7 @@ class Optimizer:
     ) -> None:
         self.parameters: list[Tensor] = [parameter for parameter in module.parameters() if parameter.requires_grad]
         self.masters = [parameter.detach().float().clone() for parameter in self.parameters]
+        self.best: list[Tensor] = []
         names = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
         depths = list(_depths(names))
         groups: dict[tuple[float, float], list[Tensor]] = {}
@@ -49,11 +50,15 @@ class Optimizer:
             master.grad = None
         return norm
 
+    def mark_best(self) -> None:
+        """Remember the masters as they are now."""
+        self.best = [master.clone() for master in self.masters]
+
     def write_masters(self, module: nn.Module) -> None:
-        """Make the module float32 again, with the masters as its weights."""
+        """Make the module float32 again, with the masters as its weights: those marked best, else the last."""
         module.float()
         with torch.no_grad():
-            torch._foreach_copy_(self.parameters, self.masters)
+            torch._foreach_copy_(self.parameters, self.best or self.masters)
 
 
 def _depths(names: list[str]) -> Iterator[int]:

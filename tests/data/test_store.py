@@ -50,6 +50,8 @@ def test_a_fingerprint_names_the_text_as_the_tokenizer_reads_it(store, tokenizer
     ]
     found = [build(texts, tokenizer).fingerprint for texts in others]
     assert [fingerprint == store.fingerprint for fingerprint in found] == [False, False, True, False, False]
+    early, late = (build([text], tokenizer).fingerprint for text in ("cat\nsat ran", "cat sat\nran"))
+    assert early != late  # the same tokens, as many sentences
     moved = Tokenizer({token: (index + 1) % 97 for token, index in tokenizer.vocab.items()})
     assert build(DOCUMENTS, moved).fingerprint != store.fingerprint
 

@@ -11,6 +11,7 @@ from torch import nn
 from bothways.batch import Batch
 from bothways.errors import InputError
 from bothways.tasks import classify, objective
+from bothways.train import loop
 from bothways.train.loop import Plan, backward, fit, seconds_a_step
 
 LENGTHS = (3, 5, 5, 7, 11, 13, 17, 19, 23, 29, 31)  # N=11
@@ -219,7 +220,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(make_model):
             found["masked_lm"] = value * float("inf"), number
         return found
 
-    with pytest.raises(InputError, match=r"step 3: loss (inf|nan).*lower --rate"):
+    with pytest.raises(InputError, match=r"step 4: loss (inf|nan).*lower --rate"):
         fit(
             model, losses, objective.counts, endless, Plan(steps=9, rate=1e-2),
             evaluate=dict, record=rows.append,
@@ -228,7 +229,8 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(make_model):
     assert all(torch.equal(value, weights[0][name]) for name, value in model.state_dict().items())
 
 
-def test_timing_steps_leaves_the_model_as_it_was(make_model):
+def test_timing_steps_leaves_the_model_as_it_was(make_model, monkeypatch):
+    monkeypatch.setattr(loop, "TIMED_SECONDS", 0.1)
     model = make_model("bert", HEADS)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     speed = seconds_a_step(model, objective.losses, objective.counts, endless, Plan(steps=5, rate=1e-2))
