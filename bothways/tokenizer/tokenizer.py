@@ -6,6 +6,7 @@ is worked out only when asked for.
 """
 
 import re
+import string
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,7 @@ from bothways.tokenizer.wordpiece import CONTINUATION, SPECIALS, Memory, WordPie
 
 # Control characters at which Python's str.split() splits, but which BERT removes.
 _FALSE_SPACES = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"
+_MARKS = frozenset(string.punctuation)  # of ASCII, all of which is punctuation to BERT
 _DROP_FALSE_SPACES = dict.fromkeys(map(ord, _FALSE_SPACES))
 Value = TypeVar("Value")
 SHORTEST_ROOM = 64  # tokens that must remain for the sliding text of a pair
@@ -261,6 +263,8 @@ class Tokenizer:
             )
         if not text.isascii():
             self._count_surrogates(text)
+        elif self.splitter.lowercase:
+            text = text.lower()  # fewer chunks to remember
         for char in _FALSE_SPACES:
             if char in text:
                 text = text.translate(_DROP_FALSE_SPACES)
@@ -274,6 +278,12 @@ class Tokenizer:
             self.replaced_surrogates += sum(0xD800 <= ord(char) < 0xE000 for char in text)
 
     def _chunk_ids(self, chunk: str) -> tuple[int, ...]:
+        # A mark at either end is a word of its own, whatever the rest is; the rest has often been met.
+        if 1 < len(chunk) <= Memory.LONGEST:
+            if chunk[-1] in _MARKS:
+                return self._memory[chunk[:-1]] + self.wordpiece(chunk[-1])
+            if chunk[0] in _MARKS:
+                return self.wordpiece(chunk[0]) + self._memory[chunk[1:]]
         words = self.splitter(chunk)
         if len(words) == 1:
             return self.wordpiece(words[0])
