@@ -329,7 +329,7 @@ def _write(checkpoint: Checkpoint, directory: Path) -> None:
     _write_json(directory / "config.json", config)
     _write_json(directory / MADE, {"format": 1, **checkpoint.made})
     if checkpoint.tokenizer:
-        checkpoint.tokenizer.save(directory)
+        checkpoint.tokenizer.save(directory, longest_input=model.config.max_position_embeddings)
     if checkpoint.pooling:
         _write_pooling(directory, checkpoint.pooling, model.config)
     for file in directory.rglob("*"):

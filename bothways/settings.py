@@ -86,7 +86,7 @@ class Pretrain(Checked):
     batch_tokens: int = 4096
     """Tokens a step."""
     length: int = 128
-    """Tokens of a pair at most, specials counted."""
+    """Tokens of a pair at most, specials counted. The model reads as many; longer texts become windows."""
     pairs: Literal["next", "none"] = "next"
     """next: next-sentence pairs, half of them random; none: single runs of text."""
     mask_rate: float = 0.15
@@ -261,7 +261,7 @@ class Demo(Checked):
 
     out: Output = Path("bothways-demo")
     """Directory of the run."""
-    minutes: float = 1.5
+    minutes: float = 1.3
     """Pre-training time; the rest takes about as long again."""
     seed: int = 0
     """Every random choice follows from it."""

@@ -117,7 +117,7 @@ def pretraining(settings: Demo, texts: dict[str, Path]) -> Pretrain:
 
 def fine_tuning(settings: Demo, model: Path, texts: dict[str, Path]) -> Classify:
     return Classify(
-        model=model, train=texts["train"], test=texts["test"], out=settings.out / "authors", epochs=2.0, rate=5e-4,
+        model=model, train=texts["train"], test=texts["test"], out=settings.out / "authors", epochs=1.0, rate=5e-4,
         seed=settings.seed, dtype=settings.dtype,
     )  # fmt: skip
 

@@ -124,6 +124,7 @@ def new_model(settings: Pretrain, tokenizer: Tokenizer, store: TokenStore) -> Mo
         raise InputError(
             f"length ({settings.length}) is more than the {config.max_position_embeddings} positions of BERT"
         )
+    config = config.changed(max_position_embeddings=settings.length)  # what it never saw, it cannot read
     heads = {"masked_words": 0, **({"next_sentence": 2} if settings.pairs == "next" else {})}
     model = Model(config, heads, pooler=True)
     initialize(model, config.initializer_range, torch.Generator().manual_seed(settings.seed))

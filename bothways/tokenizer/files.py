@@ -12,9 +12,6 @@ from bothways.errors import InputError, MissingFile
 from bothways.tokenizer.text import Splitter
 from bothways.tokenizer.wordpiece import CONTINUATION, SPECIALS
 
-# What BERT's position table holds; written for transformers, which cuts there when asked to truncate.
-LONGEST_INPUT = 512
-
 
 @dataclass(frozen=True)
 class Stored:
@@ -139,25 +136,30 @@ def _refuse_other_specials(config: dict[str, Any], file: Path) -> None:
             raise InputError(f"{file}: {name} {given!r} is not supported; BERT's is {token!r}")
 
 
-def save(path: str | PathLike[str], tokens: Sequence[str], splitter: Splitter, longest_word: int) -> None:
-    """Write the three files into a directory (made if need be). tokens: the vocabulary in the order of its ids."""
+def save(
+    path: str | PathLike[str], tokens: Sequence[str], splitter: Splitter, longest_word: int, longest_input: int
+) -> None:
+    """Write the three files into a directory (made if need be). tokens: the vocabulary in the order of its ids.
+
+    longest_input: tokens the model reads, for transformers, which cuts there when asked to truncate.
+    """
     directory = Path(path)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "vocab.txt").write_bytes("".join(f"{token}\n" for token in tokens).encode())
     for name, content in (
         ("tokenizer.json", _json(tokens, splitter, longest_word)),
-        ("tokenizer_config.json", _config(splitter)),
+        ("tokenizer_config.json", _config(splitter, longest_input)),
     ):
         (directory / name).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
-def _config(splitter: Splitter) -> dict[str, Any]:
+def _config(splitter: Splitter, longest_input: int) -> dict[str, Any]:
     return {
         "tokenizer_class": "BertTokenizer",
         "do_lower_case": splitter.lowercase,
         "strip_accents": splitter.strip_accents,
         "tokenize_chinese_chars": splitter.chinese,
-        "model_max_length": LONGEST_INPUT,
+        "model_max_length": longest_input,
         **{f"{token[1:-1].lower()}_token": token for token in SPECIALS},
     }
 

@@ -45,10 +45,9 @@ class Source:
         ids: list[int] | None = None,
     ) -> None:
         self.text, self.tokenizer, self.specials = text, tokenizer, specials
-        if ids is None:
-            words = [text] if isinstance(text, str) else text
-            ids = list(chain.from_iterable(tokenizer.ids(word, specials) for word in words))
-        self.ids = ids
+        if ids is None and isinstance(text, str):
+            ids = tokenizer.ids(text, specials)
+        self.ids = list(chain.from_iterable(map(tokenizer.ids, text))) if ids is None else ids
 
     @cached_property
     def places(self) -> list[Place]:
@@ -61,7 +60,7 @@ class Source:
         ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that would cost as much as encoding a short text
 class Encoding:
     """A text, a pair or a window of one, ready for a model. All lists are one entry a token, specials included.
 
@@ -169,11 +168,14 @@ class Tokenizer:
         pieces = learn.learn_pieces(texts, Splitter(lowercase=lowercase), size, processes=processes)
         return cls({piece: index for index, piece in enumerate(pieces)}, lowercase=lowercase)
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write vocab.txt, tokenizer.json and tokenizer_config.json into a directory, as transformers reads them."""
+    def save(self, path: str | PathLike[str], longest_input: int = 512) -> None:
+        """Write vocab.txt, tokenizer.json and tokenizer_config.json into a directory, as transformers reads them.
+
+        longest_input: how many tokens the model beside it reads.
+        """
         from bothways.tokenizer import files
 
-        files.save(path, self.tokens, self.splitter, self.wordpiece.longest_word)
+        files.save(path, self.tokens, self.splitter, self.wordpiece.longest_word, longest_input)
 
     def __len__(self) -> int:
         return len(self.vocab)
@@ -310,7 +312,7 @@ class Tokenizer:
     def _framed(self, sources: Sequence[tuple[Source, int, int]]) -> Encoding:
         ids = [self.cls_id]
         for source, first, last in sources:
-            ids += source.ids[first:last]
+            ids += source.ids if last - first == len(source.ids) else source.ids[first:last]
             ids.append(self.sep_id)
         return Encoding(ids, tuple(sources))
 
