@@ -221,7 +221,7 @@ def test_info_tells_of_the_run_of_its_model_and_of_a_model_without_a_tokenizer(r
     assert of_run["files"] == sorted(entry.name for entry in result.directory.iterdir())
     assert of_run["parameters"] == of_model["parameters"]
     assert of_model["made by"] == "bothways pretrain" and of_model["heads"] == "masked_words, next_sentence"
-    assert of_model["model"] == "bert, 2 layers x 128, 2 heads, reads 512 tokens"
+    assert of_model["model"] == "bert, 2 layers x 128, 2 heads, reads 48 tokens"
     bare = tmp_path / "bare"
     checkpoint.save(replace(checkpoint.load(result.model), tokenizer=None), bare)
     assert info.run(bare)["vocabulary"] == of_model["vocabulary"]
