@@ -15,7 +15,7 @@ from bothways.data.pairs import make_examples
 from bothways.data.store import TokenStore
 from bothways.errors import InputError
 from bothways.model.model import Model
-from bothways.tasks.objective import losses, masked_batch
+from bothways.tasks.objective import losses_of, masked_batch
 from bothways.tokenizer.tokenizer import Tokenizer
 
 HELD_OUT_EXAMPLES = 256
@@ -56,11 +56,12 @@ class HeldOut:
         device = model.encoder.embeddings.words.weight.device
         with torch.inference_mode():
             for batch in (batch.to(device) for batch in self.batches):
-                for name, (value, number) in losses(model, batch).items():
+                hidden_TH = model(batch)
+                for name, (value, number) in losses_of(model, batch, hidden_TH).items():
                     sums[name] = sums.get(name, 0.0) + float(value)
                     totals[name] = totals.get(name, 0) + number
                 if "next_sentence" in model.heads and self.pairs and batch.labels is not None:
-                    scores = model.text_scores("next_sentence", model(batch)[batch.first_tokens])
+                    scores = model.text_scores("next_sentence", hidden_TH[batch.first_tokens])
                     right += int((scores.argmax(-1) == batch.labels).sum())
                     trials += len(batch)
                     random += int(batch.labels.sum())

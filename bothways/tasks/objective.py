@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from bothways.batch import Batch
 from bothways.data.masking import MaskRule, mask_tokens
@@ -33,8 +34,12 @@ def counts(batch: Batch) -> dict[str, int]:
 
 def losses(model: Model, batch: Batch) -> dict[str, Loss]:
     """Masked words and next sentence, added up as in the paper."""
+    return losses_of(model, batch, model(batch))
+
+
+def losses_of(model: Model, batch: Batch, hidden_TH: Tensor) -> dict[str, Loss]:
+    """The same from the batch's hidden states."""
     assert batch.masked_places is not None and batch.masked_labels is not None and batch.labels is not None
-    hidden_TH = model(batch)
     words = model.heads["masked_words"]
     assert isinstance(words, MaskedWords)
     table_VE = model.encoder.embeddings.words.weight
