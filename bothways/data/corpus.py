@@ -1,146 +1,200 @@
-"""Readers of running text: documents, one string each, streamed from .txt, .jsonl, .csv, .tsv and .parquet files."""
+"""A corpus: documents, one string each, streamed from files, folders, globs and Hugging Face datasets."""
 
-import csv
+import hashlib
 import json
 import lzma
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
+from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, Literal, get_args
 
-from bothways.errors import InputError, MissingFile
+from bothways.data.files import (
+    BYTE_ORDER_MARK,
+    KINDS,
+    checked_lines,
+    find,
+    is_packed,
+    kind_of,
+    open_file,
+    text_lines,
+)
+from bothways.data.hub import PREFIX, HubDataset, saved_files
+from bothways.data.tables import Broken, Row, no_column, rows
+from bothways.errors import InputError
 
-KINDS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
-BYTE_ORDER_MARK = "\ufeff"
-csv.field_size_limit(sys.maxsize)
+__all__ = [
+    "BYTE_ORDER_MARK", "KINDS", "Corpus", "documents", "held_out", "open_file", "rows", "sample", "skipped_line",
+    "text_lines",
+]  # fmt: skip
+
+Unit = Literal["blank", "line", "file"]
+OnError = Literal["stop", "skip"]
+READING = 1  # in every fingerprint; to be raised when the same files become other documents than before
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Where documents come from and how they are read. A path is a file, folder, glob or `hf:NAME[:CONFIG][@SPLIT]`.
+
+    unit: where a document of a .txt ends: at a blank line, at each line's end, at the file's end.
+    column: the one of a table that holds the text; each row is a document.
+    on_error: what cannot be read stops the reading, or is skipped and counted.
+    """
+
+    paths: tuple[Path | str, ...]
+    unit: Unit = "blank"
+    column: str = "text"
+    on_error: OnError = "stop"
+
+    def __post_init__(self) -> None:
+        if not self.paths:
+            raise InputError("corpus is empty; name at least one file")
+        for name, choices in (("unit", get_args(Unit)), ("on_error", get_args(OnError))):
+            if getattr(self, name) not in choices:
+                raise InputError(f"{name} ({getattr(self, name)}) must be one of {', '.join(choices)}")
+
+    def files(self) -> list[Path]:
+        """The files in the order they are read, each once. InputError where a path stands for none."""
+        return [source for source in self._sources() if isinstance(source, Path)]
+
+    def documents(self, skipped: Counter[str] | None = None) -> Iterator[str]:
+        """The documents in order. What holds nothing but white space is none.
+
+        skipped: receives how many rows were skipped, by file; in a .txt a row is a document.
+        InputError, with file and line, for a row that cannot be read, unless it is skipped; for a file that cannot be
+        read; for one without documents, unless told to skip; for a corpus without documents.
+        """
+        skipped = Counter() if skipped is None else skipped
+        num_documents = 0
+        for source in self._sources():
+            num_before = num_documents
+            for text in self._texts(source, partial(self._set_aside, skipped, str(source))):
+                if text and not text.isspace():
+                    num_documents += 1
+                    yield text
+            if num_documents == num_before and self.on_error == "stop":
+                raise InputError(f"{source}: empty; a corpus file holds at least one document")
+        if not num_documents:
+            raise InputError(f"{', '.join(map(str, self.paths))}: no document left ({skipped_line(skipped)})")
+
+    def fingerprint(self) -> str:
+        """Names the documents: a hash of the settings and of all files' kinds and bytes in order, not of their names.
+
+        Of a dataset on the hub, its name and commit are hashed.
+        """
+        parts = [(READING, self.unit, self.column, self.on_error), *map(_contents, self._sources())]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+    def _sources(self) -> list[Path | HubDataset]:
+        found: dict[Path | HubDataset, Path | HubDataset] = {}
+        for path in self.paths:
+            for source in _named(path):
+                found.setdefault(source.resolve() if isinstance(source, Path) else source, source)
+        return list(found.values())
+
+    def _texts(self, source: Path | HubDataset, broken: Broken) -> Iterator[str]:
+        if isinstance(source, HubDataset):
+            yield from _column(source.rows(self.column), self.column, broken)
+        elif kind_of(source) == ".txt":
+            yield from _plain(source, self.unit, broken)
+        else:
+            yield from _column(rows(source, column=self.column, broken=broken), self.column, broken)
+
+    def _set_aside(self, skipped: Counter[str], name: str, wrong: InputError) -> None:
+        if self.on_error == "stop":
+            raise InputError(f"{wrong}, or set such rows aside with --on-error skip") from None
+        skipped[name] += 1
 
 
 def documents(paths: Sequence[Path]) -> Iterator[str]:
-    """The documents of these files in order. A .txt has blank lines between them, the others one a row (column `text`).
+    """The documents of a Corpus of these paths. A .txt has blank lines between them, the others one a row."""
+    return Corpus(tuple(paths)).documents()
 
-    InputError, with file and line or byte, for what is missing, empty or not UTF-8.
+
+def skipped_line(skipped: Counter[str]) -> str:
+    """'skipped 3 rows: corpus.jsonl 2, more.txt 1'; of many files the five that had most."""
+    if not skipped:
+        return "skipped no rows"
+    told = [f"{name} {number:,}" for name, number in skipped.most_common(5)]
+    if len(skipped) > len(told):
+        told.append(f"{len(skipped) - len(told)} other files")
+    return f"skipped {skipped.total():,} row{'s' if skipped.total() > 1 else ''}: {', '.join(told)}"
+
+
+def held_out(documents: Iterable[str], every: int = 20) -> Iterator[tuple[str, bool]]:
+    """(document, whether it is held out), streamed: every 20th is; of fewer, the last. InputError where there is one.
+
+    every: at least 2; so many documents are held back before the first is given.
     """
-    for path in paths:
-        empty = True
-        for text in _documents(path):
-            empty = False
-            yield text
-        if empty:
-            raise InputError(f"{path}: empty; a corpus file holds at least one document")
-
-
-def _documents(path: Path) -> Iterator[str]:
-    if path.suffix != ".txt":
-        for where, row in rows(path):
-            if not isinstance(row.get("text"), str):
-                raise InputError(
-                    f"{where}: no column 'text' (there are: {', '.join(map(str, row)) or 'none'}); rename yours"
-                )
-            yield row["text"]
-        return
-    lines: list[str] = []
-    for _, line in text_lines(path):
-        if line.strip():
-            lines.append(line)
-        elif lines:
-            yield "\n".join(lines)
-            lines = []
-    if lines:
-        yield "\n".join(lines)
-
-
-def rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """('file:line', columns by name) of a table. CSV is quoted as spreadsheets do; in TSV a quote is a character."""
-    if path.suffix == ".parquet":
-        yield from _parquet_rows(path)
-    elif path.suffix == ".jsonl":
-        for number, line in text_lines(path):
-            if line.strip():
-                yield f"{path}:{number}", _json_row(path, number, line)
-    elif path.suffix in (".csv", ".tsv"):
-        yield from _separated_rows(path)
-    else:
-        raise InputError(f"{path}: files of kind {path.suffix or 'none'!r} are not read; {', '.join(KINDS)} are")
-
-
-def text_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(number from 1, line without its end) of a UTF-8 file; InputError names the byte that is not UTF-8."""
-    with open_file(path) as file:
-        offset = 0
-        for number, line in enumerate(file, 1):
-            try:
-                yield number, line.decode().removeprefix(BYTE_ORDER_MARK if number == 1 else "").rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                where = offset + error.start
-                raise InputError(f"{path}:{number}: not UTF-8 at byte {where} of the file; convert it first") from None
-            offset += len(line)
-
-
-def open_file(path: Path) -> BinaryIO:
-    if not path.exists():
-        raise MissingFile(f"{path}: no such file; check the path")
-    if path.is_dir():
-        raise InputError(f"{path}: a directory; name files ({', '.join(KINDS)})")
-    return path.open("rb")
-
-
-def _json_row(path: Path, number: int, line: str) -> Mapping[str, Any]:
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"{path}:{number}: not valid JSON ({error.msg} at column {error.colno}); mend the line"
-        ) from None
-    if not isinstance(row, dict):
-        raise InputError(
-            f"{path}:{number}: expected a JSON object, found {type(row).__name__}; write one object a line"
-        )
-    return row
-
-
-def _separated_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    lines = (line + "\n" for _, line in text_lines(path))
-    tabs = path.suffix == ".tsv"
-    reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE) if tabs else csv.reader(lines, strict=True)
-    header: list[str] = []
-    for row in _sound_rows(path, reader):
-        if not header:
-            header = row
-            continue
-        if len(row) != len(header):
-            raise InputError(
-                f"{path}:{reader.line_num}: {len(row)} columns where the header has {len(header)}; mend the "
-                f"line or its quotes"
-            )
-        yield f"{path}:{reader.line_num}", dict(zip(header, row, strict=True))
-
-
-def _sound_rows(path: Path, reader: Any) -> Iterator[list[str]]:
-    """The rows that hold something. InputError where a quote is never closed or stands inside a word."""
-    try:
-        yield from filter(None, reader)
-    except csv.Error as error:
-        raise InputError(f"{path}:{reader.line_num}: not valid CSV ({error}); mend the line or its quotes") from None
-
-
-def _parquet_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    import pyarrow
-    import pyarrow.parquet
-
-    open_file(path).close()
-    try:
-        file = pyarrow.parquet.ParquetFile(path)
-        number = 0
-        for batch in file.iter_batches(batch_size=256):
-            for row in batch.to_pylist():
-                number += 1
-                yield f"{path}: row {number}", row
-    except pyarrow.ArrowInvalid as error:
-        raise InputError(f"{path}: not a sound Parquet file ({str(error).splitlines()[0]}); write it again") from None
+    documents = iter(documents)
+    first = list(islice(documents, every))
+    if len(first) == 1:
+        raise InputError("the corpus is one document, so none can be held out; separate documents or give --heldout")
+    for number, text in enumerate(first, 1):
+        yield text, number == len(first)
+    for number, text in enumerate(documents, 1):
+        yield text, number % every == 0
 
 
 def sample() -> list[dict[str, Any]]:
     """The novels in the package: author, title, year, split ("train" or "test", by book) and text."""
     packed = files("bothways").joinpath("sample", "novels.jsonl.xz").read_bytes()
     return [json.loads(line) for line in lzma.decompress(packed).decode().splitlines()]
+
+
+# --- sources and their texts ------------------------------------------------------------------------------------------
+
+
+def _named(path: Path | str) -> Sequence[Path | HubDataset]:
+    """What a path stands for."""
+    name = path.as_posix() if isinstance(path, Path) else path
+    if name.startswith(PREFIX):
+        return [HubDataset.parse(name)]
+    return saved_files(Path(path)) or find(Path(path))
+
+
+def _contents(source: Path | HubDataset) -> tuple[str | None, ...]:
+    if isinstance(source, HubDataset):
+        return PREFIX, source.name, source.config, source.split, source.revision
+    with source.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return kind_of(source), source.suffix.lower() if is_packed(source) else "", digest
+
+
+def _plain(path: Path, unit: Unit, broken: Broken) -> Iterator[str]:
+    for lines, wrong in _groups(path, unit):
+        if wrong:
+            broken(wrong)
+        else:
+            yield "\n".join(lines)
+
+
+def _groups(path: Path, unit: Unit) -> Iterator[tuple[list[str], InputError | None]]:
+    """(lines of a document, the first thing wrong in them) of a .txt; blank lines between documents are in none."""
+    lines: list[str] = []
+    wrong: InputError | None = None
+    for line in checked_lines(path):
+        wrong = wrong or line.wrong
+        is_blank = not line.text or line.text.isspace()
+        if unit == "file" or not is_blank:
+            lines.append(line.text)
+        if unit == "line" or (unit == "blank" and is_blank):
+            yield lines, wrong
+            lines, wrong = [], None
+    yield lines, wrong
+
+
+def _column(found: Iterable[tuple[str, Row]], column: str, broken: Broken) -> Iterator[str]:
+    for where, row in found:
+        text = row.get(column)
+        if isinstance(text, str):
+            yield text
+        elif column in row:
+            held = "nothing" if text is None else type(text).__name__
+            broken(InputError(f"{where}: {column!r} holds {held}, not text; mend the row"))
+        else:
+            broken(no_column(where, column, row))

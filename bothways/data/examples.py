@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bothways.data.corpus import open_file, rows, text_lines
+from bothways.data.files import kind_of, open_file, text_lines
+from bothways.data.tables import rows
 from bothways.errors import InputError
 
 
@@ -26,7 +27,7 @@ def read_table(path: Path, *, text: str = "text", pair: str = "pair", label: str
 
     InputError names the file, the line and the columns there are.
     """
-    if path.suffix == ".txt":
+    if kind_of(path) == ".txt":
         if need_labels:
             raise InputError(
                 f"{path}: a .txt has no labels; give .csv, .tsv, .jsonl or .parquet with columns {text!r} and {label!r}"

@@ -1,0 +1,94 @@
+"""Datasets of Hugging Face: by name, streamed from the hub (extra `hub`), or a directory `save_to_disk` has written."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from re import fullmatch
+
+from bothways.data.files import ARROW
+from bothways.data.tables import Row, no_column
+from bothways.errors import InputError
+
+PREFIX = "hf:"
+
+
+@dataclass(frozen=True)
+class HubDataset:
+    """`hf:NAME[:CONFIG][@SPLIT]`: one split of a dataset on the hub, at the commit that is newest when first asked."""
+
+    name: str  # owner/name
+    config: str | None = None
+    split: str = "train"
+
+    @classmethod
+    def parse(cls, text: str) -> "HubDataset":
+        parts = fullmatch(r"hf:(?P<name>[\w.-]+(/[\w.-]+)?)(:(?P<config>[^@:]+))?(@(?P<split>[\w.-]+))?", text)
+        if not parts:
+            raise InputError(f"{text}: expected hf:NAME[:CONFIG][@SPLIT], such as hf:owner/name:en@train")
+        return cls(parts["name"], parts["config"], parts["split"] or "train")
+
+    def __str__(self) -> str:
+        return f"{PREFIX}{self.name}{':' + self.config if self.config else ''}@{self.split}"
+
+    @property
+    def revision(self) -> str:
+        """The commit, in hexadecimal digits, the same for as long as this process runs."""
+        return _revision(self.name)
+
+    def rows(self, column: str) -> Iterator[tuple[str, Row]]:
+        """('hf:NAME@SPLIT: row 1', columns by name), streamed; of a dataset that says what it has only `column`."""
+        if Path(self.name).exists():
+            raise InputError(f"{self}: {self.name} is a path here too; run elsewhere, or name it without {PREFIX}")
+        with _in_one_line(str(self)):
+            import datasets
+
+            found = datasets.load_dataset(
+                self.name, self.config, split=self.split, revision=self.revision, streaming=True
+            )
+            if found.features is not None and column not in found.features:
+                raise no_column(str(self), column, found.features)
+            if found.features is not None:
+                found = found.select_columns([column])
+            for number, row in enumerate(found, 1):
+                yield f"{self}: row {number}", row
+
+
+@cache
+def _revision(name: str) -> str:
+    with _in_one_line(f"{PREFIX}{name}"):
+        from huggingface_hub import HfApi
+
+        return str(HfApi().dataset_info(name).sha)
+
+
+@contextmanager
+def _in_one_line(name: str) -> Iterator[None]:
+    """Whatever goes wrong on the way to the hub, as an InputError."""
+    try:
+        yield
+    except InputError:
+        raise
+    except ImportError as error:
+        raise InputError(f"{name}: needs the package {error.name or 'datasets'}; pip install 'bothways[hub]'") from None
+    except Exception as error:  # of several packages, with no base class in common
+        what = str(error).strip().split("\n")[0] or type(error).__name__
+        raise InputError(f"{name}: not read from the hub ({what}); check its name and the network") from error
+
+
+def saved_files(folder: Path) -> list[Path] | None:
+    """The .arrow files of a saved Dataset, or of split `train` of a saved DatasetDict, in order; None for others."""
+    if (folder / "dataset_dict.json").is_file():
+        if not (folder / "train" / "state.json").is_file():
+            splits = sorted(path.parent.name for path in folder.glob("*/state.json"))
+            raise InputError(f"{folder}: no split 'train'; name one of its directories: {', '.join(splits) or 'none'}")
+        folder = folder / "train"
+    state = folder / "state.json"
+    if not state.is_file() or not (folder / "dataset_info.json").is_file():
+        return None
+    try:
+        return [folder / part["filename"] for part in json.loads(state.read_bytes())["_data_files"]]
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"{state}: does not list the dataset's {ARROW} files; save the dataset again") from None
