@@ -1,0 +1,134 @@
+"""Named arrays in a directory: written beside and renamed, so that they are there whole or not at all; memory-mapped,
+and compared with their checksums when they are opened."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from bothways.errors import InputError
+
+FACTS = "store.json"
+PART = 1 << 26  # bytes under one checksum
+Contents: TypeAlias = tuple[dict[str, np.ndarray], dict[str, Any]]
+
+
+class Damaged(Exception):
+    """The files are not what was written."""
+
+
+@contextmanager
+def locked(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
+    """One process at a time. The system takes the lock from a process that ends, however it ends."""
+    import fcntl  # not on Windows, where stores in memory work
+
+    with _writing(folder.parent):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = folder.with_name(f".{folder.name}.lock").open("w")
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            tell(f"{folder}: another process is building this token store; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def replaced(folder: Path) -> Iterator[Path]:
+    """An empty directory that takes the folder's place if the body ends well. Only for who holds the lock."""
+    beside = folder.with_name(f".{folder.name}.unfinished")
+    try:
+        with _writing(beside):
+            shutil.rmtree(beside, ignore_errors=True)  # left by a process that died, since this one holds the lock
+            beside.mkdir()
+        yield beside
+        with _writing(folder):
+            for path in (*beside.iterdir(), beside):
+                _sync(path)
+            shutil.rmtree(folder, ignore_errors=True)  # a damaged one
+            beside.rename(folder)
+            _sync(folder.parent)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def append(file: Path, array: np.ndarray) -> None:
+    with _writing(file), file.open("ab") as opened:
+        opened.write(array.tobytes())
+
+
+def seal(folder: Path, dtypes: Mapping[str, np.dtype], facts: Mapping[str, Any]) -> Contents:
+    """What `read` will find in a directory in which all arrays have been written: adds their checksums to the facts."""
+    arrays = {name: _map(folder / name, dtype) for name, dtype in dtypes.items()}
+    kept = {
+        **facts,
+        "counts": {name: len(array) for name, array in arrays.items()},
+        "dtypes": {name: dtype.str for name, dtype in dtypes.items()},
+        "checksums": {name: checksums(array) for name, array in arrays.items()},
+    }
+    with _writing(folder):
+        (folder / FACTS).write_text(json.dumps({**kept, "checksum": digest(kept)}, indent=1))
+    return arrays, kept
+
+
+def read(folder: Path) -> Contents:
+    """The arrays by name, and the facts. Damaged says what differs from what was written."""
+    try:
+        facts = json.loads((folder / FACTS).read_text())
+        written = facts.pop("checksum")
+    except (OSError, ValueError, LookupError, AttributeError, TypeError):
+        facts = written = None
+    if facts is None or written != digest(facts):
+        raise Damaged(f"{FACTS} is not as it was written")
+    arrays = {}
+    for name, dtype in facts["dtypes"].items():
+        try:
+            arrays[name] = _map(folder / name, np.dtype(dtype))
+        except (OSError, ValueError):
+            raise Damaged(f"{name} is missing or cut short") from None
+        if checksums(arrays[name]) != facts["checksums"][name]:
+            raise Damaged(f"{name} differs from its checksums")
+    return arrays, facts
+
+
+def checksums(array: np.ndarray) -> list[str]:
+    """Of each PART of an array's bytes, by all cores."""
+    data = np.ascontiguousarray(array).view(np.uint8).data
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(lambda start: sha256(data[start : start + PART]).hexdigest(), range(0, len(data), PART)))
+
+
+def digest(value: Any) -> str:
+    """Names a value that JSON can hold."""
+    return sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _map(file: Path, dtype: np.dtype) -> np.ndarray:
+    """A file as an array, read where it is touched."""
+    return np.asarray(np.memmap(file, dtype, mode="r"))  # a plain array: faster to index
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"{path}: the token store cannot be written ({error.strerror}); free space or name another directory"
+        ) from error
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
