@@ -1,113 +1,167 @@
-"""Sentence pairs for next-sentence prediction (Devlin 2018, section 3.1, task 2), or single runs of sentences.
+"""Examples of one or two segments: next sentence (Devlin 2018, section 3.1), sentence order (Lan 2020, section 3.1), or
+whole sentences of one document (Liu 2019, section 4.2, DOC-SENTENCES: where nothing pads, nothing needs filling up).
 
-A segment is a run of whole sentences of one document, so it is a range of the token store. The pair is filled to the
-length; half of the second segments follow the first, half are from another document; one pair in ten is meant to be
-shorter.
+A segment is a range of the token store. Every sentence is asked, all at once, how many sentences a chunk beginning with
+it would use; walking by the answers gives the chunks. Letters: D documents, S their sentences, C chunks and the
+examples they become, N of them in a batch; 2 is for the first and the second segment.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from bothways.batch import Batch
-from bothways.data.draws import Purpose, generator
+from bothways.data.draws import Purpose, keys, uniforms
+from bothways.data.segments import elsewhere, ranges, trimmed, walk, whole
 from bothways.data.store import TokenStore
 from bothways.errors import InputError
 from bothways.tokenizer.tokenizer import Tokenizer
 
+Pairs = Literal["next", "order", "none"]
 SHORTER = 0.1  # pairs meant to be shorter than the length, so that the model sees short texts too
 
 
-class Example(NamedTuple):
-    """Two segments as token ranges of the store, and whether the second follows the first. No second: an empty
-    range."""
+@dataclass(frozen=True)
+class Examples:
+    """ranges [C, 4]: start and end of the first segment and of the second in the store's ids; no second: empty.
 
-    first: tuple[int, int]
-    second: tuple[int, int]
-    follows: bool
+    labels [C]: of next, 0 follows and 1 random; of order, 0 as written and 1 swapped. sizes [C]: tokens with specials.
+    """
 
-    @property
-    def num_tokens(self) -> int:
-        """With [CLS] and a [SEP] after each segment."""
-        sizes = [end - start for start, end in (self.first, self.second)]
-        return 1 + sum(size + 1 for size in sizes if size)
+    ranges: np.ndarray
+    labels: np.ndarray
+    sizes: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.labels)
 
 
-def make_examples(store: TokenStore, *, length: int, pairs: bool, seed: int, epoch: int) -> list[Example]:
-    """One pass over the corpus: examples of at most `length` tokens, in the order of the documents."""
-    if pairs and store.num_documents < 2:
+class Sentences(NamedTuple):
+    """Their numbers in the store, at which numbers their document begins and ends, and the keys of their draws. [S]
+
+    Draws: 0 target, 1 split, 2 coin, 3 elsewhere, 4 and 5 trimming, 6 direction (of a document's first sentence).
+    """
+
+    number: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+    keys: np.ndarray
+
+
+def make_examples(
+    store: TokenStore, documents: np.ndarray, *, others: np.ndarray, length: int, pairs: Pairs, seed: int, epoch: int
+) -> Examples:
+    """One pass over these documents: examples of at most `length` tokens, in the order of the documents given.
+
+    others: what random seconds are taken from, sorted, `documents` among them. A document's examples follow from (seed,
+    epoch, its place in the store, others) alone. InputError where there is no other document to take from.
+    """
+    if pairs == "next" and len(others) < 2:
         raise InputError(
-            "next-sentence pairs need at least 2 documents, found 1; put blank lines between, or use --pairs none"
+            f"next-sentence pairs need at least 2 documents, found {len(others)}; put blank lines between, or use "
+            "--pairs none"
         )
-    examples: list[Example] = []
-    for document in range(store.num_documents):
-        rng = generator(seed, Purpose.PAIRS, epoch, document)
-        examples += _of_document(store, document, length - 3, rng) if pairs else _runs(store, document, length - 2)
-    return examples
+    first_D, last_D = store.documents[documents], store.documents[documents + 1]
+    number_S = ranges(first_D, last_D)
+    first_S, last_S = (np.repeat(bound_D, last_D - first_D) for bound_D in (first_D, last_D))
+    text = Sentences(number_S, first_S, last_S, keys(seed, Purpose.PAIRS, epoch, number_S))
+    if pairs == "none":
+        return _runs(store, text, length - 2)
+    if pairs == "next":
+        return _next_sentence(store, text, others, length - 3)
+    backward_D = uniforms(keys(seed, Purpose.PAIRS, epoch, first_D), 7)[6] < 0.5
+    return _sentence_order(store, text, np.repeat(backward_D, last_D - first_D), length - 3)
 
 
-def _of_document(store: TokenStore, document: int, room: int, rng: np.random.Generator) -> list[Example]:
-    at = store.sentences
-    sentence, last = store.documents[document : document + 2].tolist()
-    examples = []
-    while sentence < last:
-        target = int(rng.integers(2, room + 1)) if rng.random() < SHORTER else room
-        # Sentences that fill it, two at least, so that there is something to follow.
-        end = min(last, max(sentence + 2, int(np.searchsorted(at, at[sentence] + target))))
-        middle = int(rng.integers(sentence + 1, end)) if end - sentence > 1 else end
-        first = (int(at[sentence]), int(at[middle]))
-        if middle == end or rng.random() < 0.5:
-            second = _elsewhere(store, document, target - (first[1] - first[0]), rng)
-            examples.append(Example(*_trim(first, second, target, rng), follows=False))
-            sentence = middle  # what was not used comes next
-        else:
-            examples.append(Example(*_trim(first, (int(at[middle]), int(at[end])), target, rng), follows=True))
-            sentence = end
-    return examples
+def _next_sentence(store: TokenStore, text: Sentences, others: np.ndarray, room: int) -> Examples:
+    """Sentences that reach the target, split at one of their bounds; half of the second parts come from elsewhere.
+
+    From anywhere else, with equal chance for every sentence, and of the size of what would have followed: neither sizes
+    nor a second part by itself tell which it is.
+    """
+    target_S, cut_S, coin_S = _plan(text, room)
+    end_S = np.searchsorted(store.sentences, store.sentences[text.number] + target_S)
+    end_S = np.minimum(np.maximum(end_S, text.number + 2), text.last)  # two at least, where there are two
+    middle_S = text.number + 1 + whole(cut_S, end_S - text.number - 1)
+    random_S = (middle_S == end_S) | (coin_S < 0.5)  # a sentence alone has nothing that follows
+    chunks_C = walk(np.where(random_S, middle_S, end_S) - text.number)  # what a random pair does not use comes next
+    target_C, random_C = target_S[chunks_C], random_S[chunks_C]
+    bounds_3C = store.sentences[np.stack([text.number, middle_S, end_S])[:, chunks_C]]
+    one_C, two_C = np.diff(bounds_3C, axis=0)
+    two_C = np.where(two_C, two_C, np.maximum(target_C - one_C, target_C // 2))
+    starts_2C, ends_2C = bounds_3C[:2].copy(), bounds_3C[1:].copy()
+    chunks_R = chunks_C[random_C]
+    starts_2C[1, random_C], ends_2C[1, random_C] = elsewhere(
+        store, others, text.first[chunks_R], two_C[random_C], uniforms(text.keys[chunks_R], 4)[3]
+    )
+    return _examples(starts_2C, ends_2C, random_C, target_C, text.keys[chunks_C])
 
 
-def _elsewhere(store: TokenStore, document: int, size: int, rng: np.random.Generator) -> tuple[int, int]:
-    """Sentences of another document, from a random one on, until `size` tokens are there."""
-    other = int(rng.integers(store.num_documents - 1))
-    other += other >= document
-    first, last = store.documents[other : other + 2].tolist()
-    start = int(rng.integers(first, last))
-    end = int(np.searchsorted(store.sentences, store.sentences[start] + max(size, 1)))
-    return int(store.sentences[start]), int(store.sentences[min(last, max(end, start + 1))])
+def _sentence_order(store: TokenStore, text: Sentences, backward_S: np.ndarray, room: int) -> Examples:
+    """Sentences within the target, split at one of their bounds; half of them with their parts swapped.
+
+    Sizes must not tell which. What did not fit a chunk begins the next one, so first sentences are longer than others:
+    half of the documents are walked from their end. And pairs are swapped before they are trimmed.
+    """
+    target_S, cut_S, coin_S = _plan(text, room)
+    at, number_S = store.sentences, np.where(backward_S, text.first + text.last - 1 - text.number, text.number)
+    # Two sentences at least, where there are two.
+    start_S = np.minimum(np.searchsorted(at, at[number_S + 1] - target_S), number_S - 1)
+    end_S = np.maximum(np.searchsorted(at, at[number_S] + target_S, "right") - 1, number_S + 2)
+    start_S = np.where(backward_S, np.maximum(start_S, text.first), number_S)
+    end_S = np.where(backward_S, number_S + 1, np.minimum(end_S, text.last))
+    middle_S = start_S + 1 + whole(cut_S, end_S - start_S - 1)
+    chunks_C = walk(end_S - start_S)
+    start_C, middle_C, end_C = at[np.stack([start_S, middle_S, end_S])[:, chunks_C]]
+    # Of a sentence alone the tokens are split; a token alone has no order and is left out.
+    inside_C = start_C + 1 + whole(cut_S[chunks_C], end_C - start_C - 1)
+    middle_C = np.where(middle_C == end_C, inside_C, middle_C)
+    has_two_C = end_C - start_C > 1
+    chunks_C, bounds_3C = chunks_C[has_two_C], np.stack([start_C, middle_C, end_C])[:, has_two_C]
+    swapped_C = coin_S[chunks_C] < 0.5
+    starts_2C, ends_2C = (np.where(swapped_C, side[::-1], side) for side in (bounds_3C[:2], bounds_3C[1:]))
+    return _examples(starts_2C, ends_2C, swapped_C, target_S[chunks_C], text.keys[chunks_C])
 
 
-def _trim(
-    first: tuple[int, int], second: tuple[int, int], room: int, rng: np.random.Generator
-) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Both within `room` tokens: the longer gives way first, and loses tokens at either end by the toss of a coin."""
-    sizes = (first[1] - first[0], second[1] - second[0])
-    kept = (min(sizes[0], max(room - sizes[1], (room + 1) // 2)), min(sizes[1], max(room - sizes[0], room // 2)))
-
-    def cut(segment: tuple[int, int], size: int) -> tuple[int, int]:
-        front = int(rng.binomial(segment[1] - segment[0] - size, 0.5))
-        return segment[0] + front, segment[0] + front + size
-
-    return cut(first, kept[0]), cut(second, kept[1])
-
-
-def _runs(store: TokenStore, document: int, room: int) -> list[Example]:
-    """Runs of tokens of one document, each as long as it may be."""
-    start, end = (int(store.sentences[bound]) for bound in store.documents[document : document + 2])
-    return [Example((at, min(at + room, end)), (0, 0), follows=False) for at in range(start, end, room)]
+def _runs(store: TokenStore, text: Sentences, room: int) -> Examples:
+    """As many whole sentences as there is room for; one that is longer becomes equal parts."""
+    end_S = np.searchsorted(store.sentences, store.sentences[text.number] + room, "right") - 1
+    end_S = np.minimum(np.maximum(end_S, text.number + 1), text.last)
+    chunks_C = walk(end_S - text.number)
+    starts_C, ends_C = store.sentences[np.stack([text.number, end_S])[:, chunks_C]]
+    sizes_C = ends_C - starts_C
+    parts_C = -(-sizes_C // room)
+    part_P = ranges(np.zeros_like(parts_C), parts_C)
+    start_P, size_P, parts_P = (np.repeat(values_C, parts_C) for values_C in (starts_C, sizes_C, parts_C))
+    starts_P, ends_P = start_P + size_P * part_P // parts_P, start_P + size_P * (part_P + 1) // parts_P
+    none_P = np.zeros_like(starts_P)
+    return Examples(np.stack([starts_P, ends_P, none_P, none_P], axis=1), none_P, 2 + ends_P - starts_P)
 
 
-def to_batch(store: TokenStore, examples: list[Example], tokenizer: Tokenizer) -> tuple[Batch, np.ndarray]:
-    """The examples as a batch, and which of their pairs follow [N] (0: follows, 1: random, as in BERT)."""
-    cls, sep = (np.array([index], np.int32) for index in (tokenizer.cls_id, tokenizer.sep_id))
-    ids, segments = [], []
-    for first, second, _ in examples:
-        parts = [cls, store.ids[slice(*first)], sep]
-        sizes = [first[1] - first[0] + 2]
-        if second[1] > second[0]:
-            parts += [store.ids[slice(*second)], sep]
-            sizes.append(second[1] - second[0] + 1)
-        ids += parts
-        segments.append(np.repeat(np.arange(len(sizes)), sizes))
-    lengths = np.array([example.num_tokens for example in examples])
-    batch = Batch.of_arrays(np.concatenate(ids), np.concatenate(segments), lengths)
-    return batch, np.array([not example.follows for example in examples], np.int64)
+def _plan(text: Sentences, room: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """How many tokens a chunk that begins here is meant to have, where to split it, and the toss of a coin."""
+    short_S, cut_S, coin_S = uniforms(text.keys, 3)
+    return np.where(short_S < SHORTER, 2 + whole(short_S / SHORTER, room - 1), room), cut_S, coin_S
+
+
+def _examples(
+    starts_2C: np.ndarray, ends_2C: np.ndarray, labels_C: np.ndarray, room_C: np.ndarray, keys_C: np.ndarray
+) -> Examples:
+    starts_2C, ends_2C = trimmed(starts_2C, ends_2C, room_C, uniforms(keys_C, 6)[4:])
+    ranges_C22 = np.stack([starts_2C, ends_2C]).transpose(2, 1, 0)
+    return Examples(ranges_C22.reshape(-1, 4), labels_C.astype(np.int64), 3 + (ends_2C - starts_2C).sum(0))
+
+
+def to_batch(store: TokenStore, examples: Examples, rows: np.ndarray, tokenizer: Tokenizer) -> tuple[Batch, np.ndarray]:
+    """These examples as [CLS] first [SEP] second [SEP], and their labels [N]."""
+    ranges_N22, lengths_N = examples.ranges[rows].reshape(-1, 2, 2), examples.sizes[rows]
+    sizes_N2 = ranges_N22[..., 1] - ranges_N22[..., 0]
+    first_N = lengths_N.cumsum() - lengths_N
+    places_N2 = first_N[:, None] + np.stack([np.ones_like(first_N), 2 + sizes_N2[:, 0]], axis=1)
+    ids_T = np.full(lengths_N.sum(), tokenizer.sep_id)
+    ids_T[first_N] = tokenizer.cls_id
+    ids_T[ranges(places_N2.ravel(), (places_N2 + sizes_N2).ravel())] = store.ids[ranges(*ranges_N22.reshape(-1, 2).T)]
+    segments_T = np.zeros_like(ids_T)
+    segments_T[ranges(places_N2[:, 1], first_N + lengths_N)] = 1
+    return Batch.of_arrays(ids_T, segments_T, lengths_N), examples.labels[rows]

@@ -1,5 +1,5 @@
-"""Held-out figures of pre-training: perplexity of masked words beside word frequencies, next sentence with its
-interval."""
+"""Held-out figures of pre-training: perplexity of masked words beside word frequencies, next sentence (or sentence
+order) with its interval."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,8 +10,8 @@ import torch
 from bothways import metrics
 from bothways.data.draws import Purpose, generator
 from bothways.data.masking import MaskRule
-from bothways.data.order import by_length, fill_budget
-from bothways.data.pairs import make_examples
+from bothways.data.order import SECTION_TOKENS, StepRows, by_length, fill_budget
+from bothways.data.pairs import Pairs, make_examples
 from bothways.data.store import TokenStore
 from bothways.errors import InputError
 from bothways.model.model import Model
@@ -20,39 +20,45 @@ from bothways.tokenizer.tokenizer import Tokenizer
 
 HELD_OUT_EXAMPLES = 256
 TOKENS = 4096  # a batch
+NAMES = {"next": "next_sentence", "order": "sentence_order"}
 
 
 class HeldOut:
     """Fixed examples with fixed masks, and what guessing by word frequency scores on the same masks."""
 
     def __init__(
-        self, unseen: TokenStore, seen: TokenStore | None, tokenizer: Tokenizer, length: int, *, pairs: bool,
-        most: int = HELD_OUT_EXAMPLES,
+        self, store: TokenStore, documents: np.ndarray, tokenizer: Tokenizer, length: int, *, pairs: Pairs,
+        frequencies: np.ndarray | None = None, most: int = HELD_OUT_EXAMPLES,
     ) -> None:  # fmt: skip
-        pairs = pairs and unseen.num_documents > 1
-        examples = make_examples(unseen, length=length, pairs=pairs, seed=0, epoch=0)
-        chosen = generator(0, Purpose.HELD_OUT).permutation(len(examples))[:most].tolist()
-        sizes = [example.num_tokens for example in examples]
+        """documents: the held-out ones of the store. frequencies [V]: of each entry in the training text.
+
+        Tokens are masked one by one at 15 %, however a run masks, so that runs can be compared.
+        """
+        self.pairs: Pairs = "none" if pairs == "next" and len(documents) < 2 else pairs
+        documents = _sample(store, documents)
+        examples = make_examples(store, documents, others=documents, length=length, pairs=self.pairs, seed=0, epoch=0)
+        rows = generator(0, Purpose.HELD_OUT).permutation(len(examples))[:most].tolist()
+        sizes = examples.sizes.tolist()
         rule = MaskRule.of(tokenizer)
-        self.pairs = pairs
         self.batches = [
-            masked_batch(unseen, examples, rows, tokenizer, rule, 0, 0)
-            for rows in fill_budget(by_length(chosen, sizes), sizes, TOKENS)
+            masked_batch(store, StepRows(0, 0, group, examples), group, tokenizer, rule, seed=0)
+            for group in fill_budget(by_length(rows, sizes), sizes, TOKENS)
         ]
-        targets = torch.cat([batch.masked_labels for batch in self.batches if batch.masked_labels is not None])
-        if not len(targets):
-            raise InputError(f"held-out text of {unseen.num_tokens} tokens is too short: none was masked; give more")
+        targets = [batch.masked_labels.numpy() for batch in self.batches if batch.masked_labels is not None]
+        if not sum(map(len, targets)):
+            tokens = np.diff(store.sentences[store.documents])[documents].sum()
+            raise InputError(f"held-out text of {tokens} tokens is too short: none was masked; give more")
         self.unigram_perplexity = float("nan")
-        if seen is not None:
-            frequencies = np.bincount(seen.ids, minlength=len(tokenizer))
-            self.unigram_perplexity = metrics.perplexity(metrics.unigram_loss(frequencies, targets.numpy()))
+        if frequencies is not None:
+            loss = metrics.unigram_loss(frequencies, np.concatenate(targets))
+            self.unigram_perplexity = metrics.perplexity(loss)
 
     def measure(self, model: Model) -> dict[str, Any]:
-        """Loss and perplexity (exp of the mean over masked tokens) and next-sentence accuracy with its 95 %
-        interval."""
+        """Loss, perplexity (exp of the mean over masked tokens), and the accuracy on pairs, called by what is asked of
+        them, with its 95 % interval."""
         sums: dict[str, float] = {}
         totals: dict[str, int] = {}
-        right = trials = random = 0
+        right = trials = ones = 0
         device = model.encoder.embeddings.words.weight.device
         with torch.inference_mode():
             for batch in (batch.to(device) for batch in self.batches):
@@ -60,13 +66,15 @@ class HeldOut:
                 for name, (value, number) in losses_of(model, batch, hidden_TH).items():
                     sums[name] = sums.get(name, 0.0) + float(value)
                     totals[name] = totals.get(name, 0) + number
-                if "next_sentence" in model.heads and self.pairs and batch.labels is not None:
+                if "next_sentence" in model.heads and self.pairs != "none" and batch.labels is not None:
                     scores = model.text_scores("next_sentence", hidden_TH[batch.first_tokens])
                     right += int((scores.argmax(-1) == batch.labels).sum())
                     trials += len(batch)
-                    random += int(batch.labels.sum())
+                    ones += int(batch.labels.sum())
         means = {
-            name: value / max(1, totals[name]) for name, value in sums.items() if self.pairs or name == "masked_lm"
+            name: value / max(1, totals[name])
+            for name, value in sums.items()
+            if self.pairs != "none" or name == "masked_lm"
         }
         found: dict[str, Any] = {
             "loss": sum(means.values()),
@@ -75,15 +83,26 @@ class HeldOut:
         }
         if trials:
             low, high = metrics.interval(right, trials)
-            found |= {"next_sentence_accuracy": right / trials, "next_sentence_interval": [low, high], "pairs": trials}
-            found["chance"] = max(random, trials - random) / trials
+            name = NAMES[self.pairs]
+            found |= {f"{name}_accuracy": right / trials, f"{name}_interval": [low, high], "pairs": trials}
+            found["chance"] = max(ones, trials - ones) / trials
         return found
 
 
+def _sample(store: TokenStore, documents: np.ndarray) -> np.ndarray:
+    """Random ones of the documents, sorted: as many as a section holds, which mostly is all, but two for pairs."""
+    order = documents[generator(0, Purpose.HELD_OUT, 1).permutation(len(documents))]
+    sizes = np.diff(store.sentences[store.documents])[order]
+    number = int((sizes.cumsum() - sizes < SECTION_TOKENS).sum())
+    return np.sort(order[: max(2, number)])
+
+
 def next_sentence_verdict(figures: Mapping[str, Any]) -> str:
-    """Accuracy with its interval, called by its name while that holds 50 % (or the commoner answer's share)."""
-    if "next_sentence_accuracy" not in figures:
-        return "not measured (no pairs)"
-    low, high = figures["next_sentence_interval"]
-    verdict = " - not learned yet" if low <= max(0.5, figures["chance"]) else ""
-    return f"{figures['next_sentence_accuracy']:.1%} (95 % interval {low:.1%} to {high:.1%}){verdict}"
+    """Accuracy on pairs with its interval, called by its name while that holds 50 % (or the commoner answer's
+    share)."""
+    for name in NAMES.values():
+        if f"{name}_accuracy" in figures:
+            low, high = figures[f"{name}_interval"]
+            verdict = " - not learned yet" if low <= max(0.5, figures["chance"]) else ""
+            return f"{figures[f'{name}_accuracy']:.1%} (95 % interval {low:.1%} to {high:.1%}){verdict}"
+    return "not measured (no pairs)"

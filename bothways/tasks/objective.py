@@ -1,4 +1,5 @@
-"""What BERT is pre-trained on (Devlin 2018, section 3.1): masked words and next sentences, as batches and as losses."""
+"""What BERT is pre-trained on (Devlin 2018, section 3.1): masked words, and next sentences or their order, as batches
+and as losses."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,7 +10,8 @@ from torch import Tensor
 
 from bothways.batch import Batch
 from bothways.data.masking import MaskRule, mask_tokens
-from bothways.data.pairs import Example, to_batch
+from bothways.data.order import StepRows
+from bothways.data.pairs import to_batch
 from bothways.data.store import TokenStore
 from bothways.model.heads import MaskedWords
 from bothways.model.model import Model
@@ -18,12 +20,15 @@ from bothways.train.losses import Loss, class_loss, masked_lm_loss
 
 
 def masked_batch(
-    store: TokenStore, examples: Sequence[Example], rows: Sequence[int], tokenizer: Tokenizer, rule: MaskRule, seed:
-    int, epoch: int
+    store: TokenStore, step: StepRows, rows: Sequence[int], tokenizer: Tokenizer, rule: MaskRule, *, seed: int,
+    rate: float | None = None,
 ) -> Batch:  # fmt: skip
-    batch, random_pair = to_batch(store, [examples[row] for row in rows], tokenizer)
-    masked = mask_tokens(batch, rule, seed=seed, epoch=epoch, examples=np.array(rows))
-    return replace(masked, labels=torch.from_numpy(random_pair))
+    """Some rows of a step, with tokens hidden by the rule (or at another rate) and the labels of their pairs."""
+    rows_N = np.array(rows, np.int64)
+    batch, labels_N = to_batch(store, step.examples, rows_N, tokenizer)
+    places_N3 = np.stack(np.broadcast_arrays(step.epoch, step.section, rows_N), axis=1)
+    masked = mask_tokens(batch, rule, seed=seed, places=places_N3, rate=rate)
+    return replace(masked, labels=torch.from_numpy(labels_N))
 
 
 def counts(batch: Batch) -> dict[str, int]:
@@ -33,7 +38,7 @@ def counts(batch: Batch) -> dict[str, int]:
 
 
 def losses(model: Model, batch: Batch) -> dict[str, Loss]:
-    """Masked words and next sentence, added up as in the paper."""
+    """Masked words and next sentence (or sentence order, which the same head learns), added up as in the paper."""
     return losses_of(model, batch, model(batch))
 
 
