@@ -1,5 +1,9 @@
 """Where to compute and in which number format: `auto` resolved once, by what the hardware is fast at."""
 
+import ctypes
+import sys
+import time
+
 import torch
 
 from bothways.errors import InputError
@@ -37,3 +41,31 @@ def fast_bf16(device: torch.device) -> bool:
         return torch.cuda.get_device_capability(device) >= (8, 0)
     able = torch.cpu.get_capabilities()
     return device.type == "cpu" and any(able.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+
+
+def matrix_peak(device: torch.device, dtype: torch.dtype, seconds: float = 0.3) -> float:
+    """Floating-point operations a second of big matrix products here, measured: the best of as many as fit the time."""
+    size = 8192 if device.type == "cuda" else 1024
+    left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    best, end = float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < end or best == float("inf"):
+        began = time.perf_counter()
+        torch.mm(left, right)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        best = min(best, time.perf_counter() - began)
+    return 2 * size**3 / best
+
+
+def keep_memory() -> None:
+    """Have this process keep the memory it frees, for its next step.
+
+    Linux's C library gives big blocks back at once, so that every step asks for the same pages anew: on a processor a
+    tenth of our step, 40 % of a step with padded batches and scores of the whole vocabulary (docs/LOG.md).
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt:  # glibc's; its numbers for "no blocks apart from the heap" and "never shrink the heap"
+        mallopt(-4, 0)
+        mallopt(-1, 2**31 - 1)

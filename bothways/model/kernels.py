@@ -1,5 +1,10 @@
-"""Fast forms of what the core says plainly: the same result, and tests hold them to the plain form."""
+"""Fast forms of what the core says plainly: the same result, and tests hold them to the plain form.
 
+Letters: T tokens of all texts, N heads, D head size; a rectangle is n texts of S tokens; M masked places, E embedding
+size, V vocabulary.
+"""
+
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,61 +15,97 @@ from torch import Tensor, nn
 # In bf16 on a processor, attention as batched products is faster than the fused kernel up to about this length;
 # where gradients are needed, at every length BERT reads (docs/LOG.md).
 LONGEST_BATCHED = 256
+MOST_PLACES = 2048  # whose vocabulary scores are in memory at once
+SMALLEST = torch.finfo(torch.float).tiny
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, dropout: float = 0.0) -> Tensor:
-    """softmax(q k^T / sqrt(D)) v for [n, N, S, D]; mask [S, S] or [n, 1, 1, S] says who may be looked at."""
-    on_processor = q.device.type == "cpu"
+def batched_is_faster(q: Tensor, longest: int, dropout: float) -> bool:
+    """Whether `batched_attention` beats the fused kernel for texts of up to `longest` tokens."""
+    if q.device.type != "cpu":
+        return False
     gradients = torch.is_grad_enabled() and q.requires_grad
-    short = q.dtype is torch.bfloat16 and (gradients or q.shape[-2] <= LONGEST_BATCHED)
-    if on_processor and mask is None and (short or dropout > 0):
-        n, heads, size, _ = q.shape
-        flat = (part.reshape(n * heads, size, -1) for part in (q, k, v))
-        return _BatchedAttention.apply(*flat, dropout).view(q.shape)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+    return dropout > 0 or gradients or (q.dtype is torch.bfloat16 and longest <= LONGEST_BATCHED)
+
+
+def batched_attention(
+    q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, rectangles: Sequence[tuple[int, int]], dropout: float = 0.0
+) -> Tensor:
+    """softmax(q k^T / sqrt(D)) v within each text, for texts in rectangles (n, S) -> [T, N, D]."""
+    attended: Tensor = _BatchedAttention.apply(q_TND, k_TND, v_TND, rectangles, dropout)
+    return attended
 
 
 class _BatchedAttention(torch.autograd.Function):
-    """Attention for [B, S, D] as three batched products, keeping the weights for the way back."""
+    """Three batched products a rectangle, written straight into place; the weights are kept for the way back."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
-        scale = q.shape[-1] ** -0.5
-        weights = torch.baddbmm(q.new_empty(1), q, k.transpose(1, 2), beta=0, alpha=scale).softmax(-1)
-        keep = dropout_mask(weights, dropout) if dropout else None
-        dropped = weights if keep is None else weights * keep
-        ctx.save_for_backward(q, k, v, weights, keep)
-        ctx.scale = scale
-        return torch.bmm(dropped, v)
+    def forward(
+        ctx: Any, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, rectangles: Sequence[tuple[int, int]], dropout: float
+    ) -> Tensor:
+        attended_TND = torch.empty(q_TND.shape, dtype=q_TND.dtype)
+        ctx.rectangles, ctx.scale = rectangles, q_TND.shape[-1] ** -0.5
+        kept: list[Tensor | None] = []
+        for place in _places(rectangles):
+            q, k, v = (_take(part, place) for part in (q_TND, k_TND, v_TND))
+            weights = torch.baddbmm(q.new_empty(1), q, k.transpose(1, 2), beta=0, alpha=ctx.scale).softmax(-1)
+            keep = dropout_mask(weights, dropout) if dropout else None
+            _put(torch.bmm(weights if keep is None else weights * keep, v), attended_TND, place)
+            kept += [q, k, v, weights, keep]
+        ctx.save_for_backward(*kept)
+        return attended_TND
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (g,) = gradients
-        q, k, v, weights, keep = ctx.saved_tensors
-        g_weights = torch.bmm(g, v.transpose(1, 2))
-        dropped = weights
-        if keep is not None:
-            dropped, g_weights = weights * keep, g_weights * keep
-        g_scores = torch._softmax_backward_data(g_weights, weights, -1, weights.dtype).mul_(ctx.scale)
-        return (
-            torch.bmm(g_scores, k),
-            torch.bmm(g_scores.transpose(1, 2), q),
-            torch.bmm(dropped.transpose(1, 2), g),
-            None,
-        )
+        (g_TND,) = gradients
+        g_T3ND = torch.empty((len(g_TND), 3, *g_TND.shape[1:]), dtype=g_TND.dtype)
+        for number, place in enumerate(_places(ctx.rectangles)):
+            q, k, v, weights, keep = ctx.saved_tensors[5 * number : 5 * number + 5]
+            g = _take(g_TND, place)
+            g_weights, dropped = torch.bmm(g, v.transpose(1, 2)), weights
+            if keep is not None:
+                g_weights, dropped = g_weights * keep, weights * keep
+            g_scores = torch._softmax_backward_data(g_weights, weights, -1, weights.dtype).mul_(ctx.scale)
+            _put(torch.bmm(g_scores, k), g_T3ND[:, 0], place)
+            _put(torch.bmm(g_scores.transpose(1, 2), q), g_T3ND[:, 1], place)
+            _put(torch.bmm(dropped.transpose(1, 2), g), g_T3ND[:, 2], place)
+        return *g_T3ND.unbind(1), None, None
+
+
+def _places(rectangles: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
+    """(start in T, n, S) of each rectangle."""
+    starts = np.cumsum([0, *(n * size for n, size in rectangles)]).tolist()
+    return [(start, n, size) for start, (n, size) in zip(starts, rectangles, strict=False)]
+
+
+def _rectangle(x_TND: Tensor, place: tuple[int, int, int]) -> Tensor:
+    start, n, size = place
+    return x_TND[start : start + n * size].unflatten(0, (n, size)).transpose(1, 2)
+
+
+def _take(x_TND: Tensor, place: tuple[int, int, int]) -> Tensor:
+    """A rectangle as [n * N, S, D]."""
+    return _rectangle(x_TND, place).flatten(0, 1)
+
+
+def _put(x: Tensor, target_TND: Tensor, place: tuple[int, int, int]) -> None:
+    """The other way round."""
+    rectangle = _rectangle(target_TND, place)
+    rectangle.copy_(x.view(rectangle.shape))
 
 
 def dropout_mask(like: Tensor, rate: float) -> Tensor:
     """1 / (1 - rate) where a value stays and 0 where it is dropped, from counter-based random bits (Philox, Salmon
-    2011).
+    2011), 16 a value.
 
-    The key is one draw from torch's own generator, so seeding torch fixes every mask; four to five times as fast as
-    F.dropout on a processor.
+    The key is one draw from torch's own generator, so seeding torch fixes every mask; five times as fast as F.dropout
+    on a processor.
     """
     key = int(torch.randint(1 << 62, ()))
     raw = np.random.Philox(key=key).random_raw(-(-like.numel() // 4)).view(np.int16)[: like.numel()]
-    kept = torch.from_numpy(raw >= round(rate * 65536) - 32768).view(like.shape)
-    return kept.to(like.dtype).mul_(1 / (1 - rate))
+    # Multiplying the bits of the number by true or false is many times as fast as converting a mask.
+    bits = torch.tensor(1 / (1 - rate), dtype=like.dtype).view(torch.int16 if like.itemsize == 2 else torch.int32)
+    masked = np.multiply(raw >= round(rate * 65536) - 32768, bits.numpy())
+    return torch.from_numpy(masked).view(like.dtype).view(like.shape)
 
 
 class Dropout(nn.Module):
@@ -80,8 +121,37 @@ class Dropout(nn.Module):
         return x * dropout_mask(x, self.rate) if x.device.type == "cpu" else F.dropout(x, self.rate)
 
 
-def linear_cross_entropy(x_MH: Tensor, weight_VH: Tensor, bias_V: Tensor, labels_M: Tensor) -> Tensor:
-    """Sum of cross-entropies of x W^T + b, without keeping [M, V] scores where torch can (2.13 and newer)."""
-    if hasattr(F, "linear_cross_entropy"):
-        return F.linear_cross_entropy(x_MH, weight_VH, labels_M, linear_bias=bias_V, reduction="sum")
-    return F.cross_entropy(F.linear(x_MH, weight_VH, bias_V).float(), labels_M, reduction="sum")
+def linear_cross_entropy(x_ME: Tensor, weight_VE: Tensor, bias_V: Tensor, labels_M: Tensor) -> Tensor:
+    """Sum of cross-entropies of x W^T + b, a float32 scalar, with the scores of at most MOST_PLACES in memory."""
+    if torch.is_grad_enabled():
+        loss: Tensor = _LinearCrossEntropy.apply(x_ME, weight_VE, bias_V, labels_M)
+        return loss
+    parts = zip(x_ME.split(MOST_PLACES), labels_M.split(MOST_PLACES), strict=True)
+    scores = (F.cross_entropy(F.linear(x, weight_VE, bias_V).float(), y, reduction="sum") for x, y in parts)
+    return torch.stack(list(scores)).sum()
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """Works the gradients out on the way forward, where the probabilities are at hand: three products, not four."""
+
+    @staticmethod
+    def forward(ctx: Any, x_ME: Tensor, weight_VE: Tensor, bias_V: Tensor, labels_M: Tensor) -> Tensor:
+        g_x, g_weight, g_bias = (torch.zeros_like(value) for value in (x_ME, weight_VE, bias_V))
+        loss = torch.zeros((), device=x_ME.device)
+        for start in range(0, len(x_ME), MOST_PLACES):
+            rows = slice(start, start + MOST_PLACES)
+            shares_MV = torch.mm(x_ME[rows], weight_VE.t()).add_(bias_V).softmax(-1)
+            right = torch.arange(len(shares_MV), device=x_ME.device), labels_M[rows]
+            loss -= shares_MV[right].float().clamp_min(SMALLEST).log().sum()
+            shares_MV[right] -= 1  # the gradient of the scores
+            torch.mm(shares_MV, weight_VE, out=g_x[rows])
+            g_weight.addmm_(shares_MV.t(), x_ME[rows])
+            g_bias += shares_MV.sum(0)
+            del shares_MV  # before the next part's are made
+        ctx.save_for_backward(g_x, g_weight, g_bias)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (g,) = gradients
+        return *(value.mul_(g) for value in ctx.saved_tensors), None

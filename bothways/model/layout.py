@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from functools import lru_cache
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from bothways.model import kernels
@@ -32,14 +33,19 @@ class Rectangles(Layout):
         self.first_tokens = (lengths.cumsum(0) - lengths).to(device)
         sizes, counts = torch.unique_consecutive(lengths, return_counts=True)
         self.rectangles = list(zip(counts.tolist(), sizes.tolist(), strict=True))
+        self.longest = int(sizes.max())
 
     def attend(self, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, *, window: int, dropout: float) -> Tensor:
+        whole = not 0 < window < self.longest - 1
+        if whole and kernels.batched_is_faster(q_TND, self.longest, dropout):
+            return kernels.batched_attention(q_TND, k_TND, v_TND, self.rectangles, dropout)
         attended, start = [], 0
         for n, size in self.rectangles:
             rows = slice(start, start + n * size)
             q, k, v = (part[rows].unflatten(0, (n, size)).transpose(1, 2) for part in (q_TND, k_TND, v_TND))
             mask = near(size, window, q.device) if 0 < window < size - 1 else None
-            attended.append(kernels.attention(q, k, v, mask, dropout).transpose(1, 2).flatten(0, 1))
+            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+            attended.append(mixed.transpose(1, 2).flatten(0, 1))
             start += n * size
         return attended[0] if len(attended) == 1 else torch.cat(attended)
 
@@ -83,7 +89,8 @@ class Padded(Layout):
         mask = self.real[:, None, None, :] | ~self.real[:, None, :, None]
         if window:
             mask = mask & near(self.real.shape[1], window, q.device) | ~self.real[:, None, :, None]
-        return kernels.attention(q, k, v, mask, dropout).transpose(1, 2).flatten(0, 1)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+        return mixed.transpose(1, 2).flatten(0, 1)
 
 
 @lru_cache(maxsize=16)

@@ -1,0 +1,232 @@
+"""A pre-training step: ours against transformers' BertForPreTraining at its best setting, same examples, same run.
+
+    python -m benchmarks.pretrain [--sizes mini small base] [--dropout 0 0.1] [--rounds 3]
+    python -m benchmarks.pretrain --device cuda --sizes base --lengths 128 512 --batch-tokens 65536
+
+Next-sentence pairs of Wikipedia, 15 % of the tokens masked; a step is forward, backward, clipping to norm 1 and AdamW;
+the batches are ready before. Speed is counted in real tokens. transformers: batches padded to their longest, SDPA,
+fused AdamW, bf16 autocast (or float32); on a GPU also compiled. `memory kept` is the peer in a process that keeps freed
+memory as ours does (bothways.device.keep_memory), which none of its users have. Each timing is a process of its own;
+the sides take turns. The matrix peak is the highest measured in any of them.
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+DATA = Path(os.environ.get("BOTHWAYS_DATA", Path(__file__).parent.parent.parent / "shared" / "data"))
+OURS, COMPILED = "bothways", "bothways, compiled"
+PEER, PEER_KEPT, PEER_EXACT = "transformers bf16", "transformers bf16, memory kept", "transformers float32"
+PEER_COMPILED = "transformers bf16, compiled"
+SECONDS, STEPS, READY = 12.0, 4, 8  # a timing takes so long, or so many steps if that is longer; batches made before
+ARTICLES = 400
+
+
+def make_batches(file: Path, *, length: int, batch_tokens: int) -> None:
+    """Write READY batches of masked pairs, as both sides get them."""
+    import numpy as np
+    import torch
+
+    from bothways import Tokenizer
+    from bothways.data.corpus import documents
+    from bothways.data.masking import MaskRule
+    from bothways.data.order import Order, by_length
+    from bothways.data.store import build
+    from bothways.tasks.objective import masked_batch
+
+    tokenizer = Tokenizer.load(DATA / "vocab" / "bert-base-uncased")
+    first = sorted((DATA / "wikipedia-2015-en").glob("train-*.parquet"))[:1]
+    store = build(islice(documents(first), ARTICLES), tokenizer)
+    order = Order(store, np.arange(store.num_documents), length=length, pairs="next", batch_tokens=batch_tokens, seed=0)
+    rule = MaskRule.of(tokenizer, 0.15)
+    steps = islice(order.steps(), READY)
+    torch.save(
+        [
+            masked_batch(store, step, by_length(step.rows, step.examples.sizes), tokenizer, rule, seed=0)
+            for step in steps
+        ],
+        file,
+    )
+
+
+def ours(options: argparse.Namespace, batches: list[Any]) -> tuple[Callable[[int], None], Any]:
+    import torch
+
+    from bothways.config import SIZES
+    from bothways.model.compiled import compile_layers
+    from bothways.model.model import Model, initialize
+    from bothways.tasks.objective import counts, losses
+    from bothways.train.loop import Progress, one_step
+    from bothways.train.plan import Plan
+    from bothways.train.trainer import Trainer
+
+    config = SIZES[options.size].changed(
+        vocab_size=30522, hidden_dropout_prob=options.rate, attention_probs_dropout_prob=options.rate
+    )
+    model = Model(config, {"masked_words": 0, "next_sentence": 2}, pooler=True)
+    initialize(model, 0.02, torch.Generator().manual_seed(0))
+    device = torch.device(options.device)
+    plan = Plan(steps=10_000, rate=1e-4, device=device, dtype=torch.bfloat16)
+    trainer = Trainer(model, losses, counts, plan)
+    if options.side == COMPILED:
+        compile_layers(model)
+    progress = Progress()
+
+    def step(number: int) -> None:
+        nonlocal progress
+        progress, _, _ = one_step(trainer, progress, [batches[number % READY]])
+
+    return step, config
+
+
+def theirs(options: argparse.Namespace, batches: list[Any]) -> Callable[[int], None]:
+    import torch
+    import transformers
+    from torch.nn.utils.rnn import pad_sequence
+
+    from bothways.config import SIZES
+
+    size = SIZES[options.size]
+    config = transformers.BertConfig(
+        vocab_size=30522, hidden_size=size.hidden_size, num_hidden_layers=size.num_hidden_layers,
+        num_attention_heads=size.num_attention_heads, intermediate_size=size.intermediate_size,
+        hidden_dropout_prob=options.rate, attention_probs_dropout_prob=options.rate, attn_implementation="sdpa",
+    )  # fmt: skip
+    device = torch.device(options.device)
+    model = transformers.BertForPreTraining(config).to(device).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    forward = torch.compile(model) if options.side == PEER_COMPILED else model
+
+    def padded(batch: Any) -> dict[str, Any]:
+        lengths = batch.lengths.tolist()
+        labels = torch.full_like(batch.input_ids, -100)
+        labels[batch.masked_places] = batch.masked_labels
+        columns = {
+            "input_ids": (batch.input_ids, 0), "token_type_ids": (batch.segment_ids, 0),
+            "attention_mask": (torch.ones_like(batch.input_ids), 0), "labels": (labels, -100),
+        }  # fmt: skip
+        rows = {
+            name: pad_sequence(list(values.split(lengths)), batch_first=True, padding_value=fill).to(device)
+            for name, (values, fill) in columns.items()
+        }
+        return {**rows, "next_sentence_label": batch.labels.to(device)}
+
+    ready = [padded(batch) for batch in batches]
+
+    def step(number: int) -> None:
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=options.side != PEER_EXACT):
+            loss = forward(**ready[number % READY]).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def run_side(options: argparse.Namespace) -> None:
+    """One timing, in this process: prints tokens a second, the matrix peak, operations a token, peak memory."""
+    import torch
+
+    from bothways.device import keep_memory, matrix_peak
+    from bothways.model.work import training_work
+
+    if options.side in (OURS, COMPILED, PEER_KEPT):
+        keep_memory()
+    device = torch.device(options.device)
+    batches = torch.load(options.batches, weights_only=False)
+    found: dict[str, float] = {"peak": matrix_peak(device, torch.bfloat16, 1.0)}
+    if options.side in (OURS, COMPILED):
+        step, config = ours(options, batches)
+        found["work"] = sum(training_work(config, batch) for batch in batches) / sum(b.num_tokens for b in batches)
+    else:
+        step = theirs(options, batches)
+    warm = READY if "compiled" in options.side else 2
+    for number in range(warm):
+        step(number)
+    speeds: list[float] = []
+    end = time.perf_counter() + SECONDS
+    while time.perf_counter() < end or len(speeds) < STEPS:
+        number = len(speeds)
+        began = time.perf_counter()
+        step(number)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        speeds.append(batches[number % READY].num_tokens / (time.perf_counter() - began))
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    if device.type == "cuda":
+        memory = torch.cuda.max_memory_allocated() / 1e9
+    print(json.dumps({**found, "speed": statistics.median(speeds), "memory": memory}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", nargs="+", default=["mini", "small", "base"])
+    parser.add_argument("--dropout", nargs="+", type=float, default=[0.0, 0.1])
+    parser.add_argument("--lengths", nargs="+", type=int, default=[128])
+    parser.add_argument("--batch-tokens", type=int, default=None, help="[4096; base 2048]")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--sides", nargs="+", default=None)
+    for name in ("side", "size", "batches"):
+        parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
+    parser.add_argument("--rate", type=float, default=0.0, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.side:
+        return run_side(options)
+    sides = options.sides or [OURS, COMPILED, PEER, PEER_KEPT, PEER_EXACT]
+    if options.device != "cpu" and not options.sides:
+        sides = [OURS, COMPILED, PEER, PEER_COMPILED]
+    for length in options.lengths:
+        for size in options.sizes:
+            tokens = options.batch_tokens or (2048 if size == "base" else 4096)
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder) / "batches.pt"
+                make_batches(file, length=length, batch_tokens=tokens)
+                for rate in options.dropout:
+                    compare(options, sides, size=size, rate=rate, file=file, title=f"{tokens} x {length}")
+
+
+def compare(
+    options: argparse.Namespace, sides: list[str], *, size: str, rate: float, file: Path, title: str
+) -> None:  # fmt: skip
+    found: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
+    for _ in range(options.rounds):
+        for side in sides:
+            command = [sys.executable, "-m", "benchmarks.pretrain", "--side", side, "--size", size]
+            command += ["--rate", str(rate), "--batches", str(file), "--device", options.device]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                sys.exit(f"{side}: {done.stderr.strip().splitlines()[-1]}")
+            found[side].append(json.loads(done.stdout.splitlines()[-1]))
+    # The highest seen: a lower one is other work on the machine, and would make shares look better.
+    peak = max(row["peak"] for rows in found.values() for row in rows)
+    work = found[OURS][0]["work"]
+    first = statistics.median(row["speed"] for row in found[OURS])
+    print(
+        f"\n{size}, {title} tokens, dropout {rate:g}; matrix peak {peak / 1e9:,.0f} GFLOP/s in bf16, "
+        f"{work / 1e6:.1f} MFLOP a token: {peak / work:,.0f} tokens/s at the peak"
+    )
+    print(f"{'':32}{'tokens/s':>10}{'lowest to highest':>24}{'of the peak':>13}{'memory GB':>11}  ours is")
+    for side, rows in found.items():
+        speeds = [row["speed"] for row in rows]
+        middle = statistics.median(speeds)
+        print(
+            f"{side:32}{middle:10,.0f}{f'{min(speeds):,.0f} to {max(speeds):,.0f}':>24}{middle * work / peak:13.1%}"
+            f"{max(row['memory'] for row in rows):11.2f}  {first / middle:.2f} x",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
