@@ -1,129 +1,120 @@
-"""The loop: micro-batches, clipping, evaluation, a record. It knows a model only as something whose losses a callable
-computes."""
+"""The loop: micro-batches, clipping, evaluation, checkpoints, a record. It knows a model only as something whose losses
+a callable computes, and other processes only by what they add."""
 
-import copy
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bothways.batch import Batch
 from bothways.data.draws import Purpose, seed_of
 from bothways.errors import InputError
-from bothways.train import schedule
-from bothways.train.losses import Loss
-from bothways.train.optim import Optimizer
+from bothways.train.checkpoints import NOWHERE, Checkpoints, Progress, Saved
+from bothways.train.losses import Counts, Losses
+from bothways.train.parallel import ALONE, Processes, added, exchanging
+from bothways.train.plan import Plan
+from bothways.train.schedule import share_of_peak
+from bothways.train.signals import Stopped, requests_to_stop
+from bothways.train.trainer import Trainer
 
-Losses = Callable[[Any, Batch], Mapping[str, Loss]]
-Counts = Callable[[Batch], Mapping[str, int]]
 Steps = Callable[[int], Iterator[Sequence[Batch]]]
-CPU = torch.device("cpu")
-TIMED_SECONDS, TIMED_STEPS = 3.0, 8  # at least, before minutes become a number of steps
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How long and how fast.
-
-    rate: the peak learning rate. warmup: the fraction of the steps that rise to it. best_by: the held-out figure whose
-    highest value marks the weights to be kept; without it the last ones are.
-    """
-
-    steps: int
-    rate: float
-    warmup: float = 0.1
-    weight_decay: float = 0.01
-    layer_decay: float = 1.0
-    clip: float = 1.0
-    evaluate_every: int = 100
-    best_by: str | None = None
-    seed: int = 0
-    device: torch.device = CPU
-    dtype: torch.dtype = torch.float32
 
 
 def fit(
-    module: nn.Module,
-    losses: Losses,
-    counts: Counts,
-    steps: Steps,
-    plan: Plan,
-    *,
-    evaluate: Callable[[], Mapping[str, float]],
-    record: Callable[[dict[str, Any]], None],
-) -> None:
+    module: nn.Module, losses: Losses, counts: Counts, steps: Steps, plan: Plan, *,
+    evaluate: Callable[[], Mapping[str, float]], record: Callable[[dict[str, Any]], None],
+    checkpoints: Checkpoints = NOWHERE, start: Saved | None = None, processes: Processes = ALONE,
+    fingerprint: Callable[[Batch], str] = lambda batch: f"of {batch.num_tokens} tokens",
+) -> None:  # fmt: skip
     """Train a float32 module for plan.steps, computing in plan.dtype; it ends in float32, on the processor.
 
-    steps(first) yields each step's micro-batches; losses(module, batch) gives (sum, count) by name; counts tells a
-    batch's targets from its labels alone. record gets a row a step ("train") and one at every evaluation ("heldout").
-    InputError if the loss stops being finite.
+    steps(first) yields this process's micro-batches of each step; losses(module, batch) gives (sum, count) by name;
+    counts tells a batch's targets from its labels alone. record gets a row a step ("train") and one at every
+    evaluation ("heldout"); it and evaluate are called in the first process only. start: where to go on from.
+
+    InputError if the loss stops being finite; it names the batch by its fingerprint. With checkpoints, SIGTERM and
+    Ctrl-C end the run as Stopped, after the step, saved.
     """
-    optimizer = _prepare(module, plan)
-    tokens, seconds, best = 0, 0.0, -math.inf
-    batches = steps(0)
-    for step in range(plan.steps):
-        began = time.perf_counter()
-        torch.manual_seed(seed_of(plan.seed, Purpose.DROPOUT, step))
-        micro_batches = [batch.to(plan.device) for batch in next(batches)]
-        values = backward(module, losses, counts, micro_batches)
-        norm = optimizer.step(schedule.linear(step, steps=plan.steps, warmup=plan.warmup), plan.clip)
-        tokens += sum(batch.num_tokens for batch in micro_batches)
-        seconds += time.perf_counter() - began
-        loss = sum(values.values())
-        if not math.isfinite(loss) or not math.isfinite(norm):
-            raise InputError(f"step {step + 1}: loss {loss}, gradient norm {norm}; lower --rate or use --dtype float32")
-        at = {"step": step + 1, "tokens": tokens, "seconds": seconds}
-        record({**at, "split": "train", "loss": loss, **values, "norm": norm})
-        if (step + 1) % plan.evaluate_every == 0 or step + 1 == plan.steps:
-            module.eval()
-            figures = evaluate()
-            record({**at, "split": "heldout", **figures})
-            if plan.best_by and figures[plan.best_by] > best:
-                best = figures[plan.best_by]
-                optimizer.mark_best()
-    optimizer.write_masters(module)
+    trainer = Trainer(module, losses, counts, plan, processes)
+    progress = trainer.load(start)
+    write = record if processes.leads else lambda row: None
+    batches = steps(progress.step)
+    with requests_to_stop(when=checkpoints.folder is not None) as asked_to_stop:
+        while progress.step < plan.steps:
+            began = time.perf_counter()
+            micro_batches = next(batches)
+            progress, row, stop = one_step(trainer, progress, micro_batches, asked_to_stop)
+            if not (math.isfinite(row["loss"]) and (math.isfinite(row["norm"]) or row.get("skipped"))):
+                names = ", ".join(chain(*processes.gather([fingerprint(batch) for batch in micro_batches])))
+                raise InputError(
+                    f"step {progress.step}: loss {row['loss']}, gradient norm {row['norm']}, batch {names}; last good "
+                    f"checkpoint: {checkpoints.last or 'none'}; start anew with a lower --rate or with --dtype float32"
+                )
+            progress = replace(progress, seconds=progress.seconds + time.perf_counter() - began)
+            write({**progress.row, "split": "train", **row})
+            last, save_due = progress.step == plan.steps, _due(progress.step, plan.checkpoint_every)
+            figures: Mapping[str, float] = {}
+            if last or save_due or _due(progress.step, plan.evaluate_every):
+                figures = trainer.evaluate(evaluate)
+                progress = trainer.mark_best(progress, figures)
+                write({**progress.row, "split": "heldout", **figures})
+            if last or save_due or stop:
+                checkpoints.save(progress, trainer.optimizer.state(), figures.get("loss"), plan.dtype)
+            if stop and not last:
+                raise Stopped(f"stopped at step {progress.step:,}; go on with --resume")
+    trainer.optimizer.write_masters(module)
     module.to("cpu").eval()
 
 
-def _prepare(module: nn.Module, plan: Plan) -> Optimizer:
-    module.to(plan.device)
-    optimizer = Optimizer(module, rate=plan.rate, weight_decay=plan.weight_decay, layer_decay=plan.layer_decay)
-    module.to(plan.dtype)  # the optimizer keeps the float32 weights
-    return optimizer
+def _due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0
 
 
-def backward(module: nn.Module, losses: Losses, counts: Counts, micro_batches: Sequence[Batch]) -> dict[str, float]:
-    """Gradients of the mean losses over all micro-batches together; each loss by name.
+def one_step(
+    trainer: Trainer, progress: Progress, micro_batches: Sequence[Batch],
+    asked_to_stop: Callable[[], bool] = lambda: False,
+) -> tuple[Progress, dict[str, Any], bool]:  # fmt: skip
+    """How far the run has come after one more step, what there is to record, and whether any process is asked to
+    stop."""
+    plan, scale = trainer.plan, progress.scale
+    share = share_of_peak(plan.schedule, progress.step, steps=plan.steps, warmup=plan.warmup, decay=plan.decay)
+    values = backward(
+        trainer.replica, trainer.counts, [batch.to(plan.device) for batch in micro_batches],
+        seed=plan.seed, step=progress.step, scale=scale.value, processes=trainer.processes,
+    )  # fmt: skip
+    norm = trainer.optimizer.step(share, plan.clip, scale.value)
+    tokens = sum(batch.num_tokens for batch in micro_batches)
+    parts = trainer.processes.gather((values, tokens, asked_to_stop()))
+    values, tokens = added(part for part, _, _ in parts), sum(number for _, number, _ in parts)
+    row = {"loss": sum(values.values()), **values, "norm": norm, "rate": plan.rate * share, **scale.row(norm)}
+    further = replace(progress, step=progress.step + 1, tokens=progress.tokens + tokens, scale=scale.after(norm))
+    return further, row, any(asked for _, _, asked in parts)
 
-    Every sum is divided by its count over the whole step, so that how a step is cut into micro-batches changes nothing.
+
+def backward(
+    replica: nn.Module, counts: Counts, micro_batches: Sequence[Batch], *, seed: int = 0, step: int = 0,
+    scale: float = 1.0, processes: Processes = ALONE,
+) -> dict[str, float]:  # fmt: skip
+    """Gradients, times scale, of the mean losses over all micro-batches of all processes; this process's part of each
+    loss by name.
+
+    Every sum is divided by its count over the whole step, so how a step is cut changes nothing. The micro-batches of
+    all processes are numbered in turns, and each number has its own dropout.
     """
-    module.train()
-    totals: dict[str, int] = {}
-    for batch in micro_batches:
-        for name, count in counts(batch).items():
-            totals[name] = totals.get(name, 0) + count
-    values: dict[str, float] = {}
-    for batch in micro_batches:
-        means = {name: value / max(1, totals[name]) for name, (value, _) in losses(module, batch).items()}
-        torch.stack([mean.float() for mean in means.values()]).sum().backward()
-        for name, mean in means.items():
-            values[name] = values.get(name, 0.0) + mean.item()
-    return values
-
-
-def seconds_a_step(module: nn.Module, losses: Losses, counts: Counts, steps: Steps, plan: Plan) -> float:
-    """How long a step takes on a quiet machine: the quickest quarter of some, on a copy of the module."""
-    module = copy.deepcopy(module)
-    optimizer = _prepare(module, plan)
-    times: list[float] = []
-    batches = steps(0)
-    while sum(times) < TIMED_SECONDS or len(times) < TIMED_STEPS:
-        began = time.perf_counter()
-        backward(module, losses, counts, [batch.to(plan.device) for batch in next(batches)])
-        optimizer.step(1.0)
-        times.append(time.perf_counter() - began)
-    return sorted(times)[len(times) // 4]
+    replica.train()
+    parts = processes.gather((added(counts(batch) for batch in micro_batches), len(micro_batches)))
+    totals, most = added(part for part, _ in parts), max(number for _, number in parts)
+    found: list[dict[str, Tensor]] = []
+    for index in range(most):
+        torch.manual_seed(seed_of(seed, Purpose.DROPOUT, step, processes.rank + index * processes.world))
+        with exchanging(replica, index + 1 == most):
+            batch = micro_batches[index] if index < len(micro_batches) else None
+            total, means = replica(batch, totals)
+            (total * (scale * processes.world)).backward()  # exchanged gradients are averaged
+        found.append(means)
+    return added({name: mean.item() for name, mean in means.items()} for means in found)

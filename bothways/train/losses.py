@@ -3,12 +3,18 @@
 Each returns (sum, count). Letters: M masked places, N texts, C classes, E embedding size, V vocabulary.
 """
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import torch.nn.functional as F
 from torch import Tensor
 
+from bothways.batch import Batch
 from bothways.model.kernels import linear_cross_entropy
 
 Loss = tuple[Tensor, int]
+Losses = Callable[[Any, Batch], Mapping[str, Loss]]  # (module, batch) -> each loss by name
+Counts = Callable[[Batch], Mapping[str, int]]  # how many targets each of them runs over
 
 
 def masked_lm_loss(x_ME: Tensor, table_VE: Tensor, bias_V: Tensor, labels_M: Tensor) -> Loss:

@@ -4,8 +4,10 @@ line)."""
 import json
 import os
 import platform
+import shutil
+import socket
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,45 +19,153 @@ import torch
 import bothways
 from bothways.checkpoint import MADE, refuse_strangers
 from bothways.errors import InputError
+from bothways.tokenizer.files import read_json
+from bothways.train.checkpoints import differences
+from bothways.train.signals import Stopped
 
 METRICS = "metrics.jsonl"
+FREE = ("out", "resume", "json", "device", "processes")  # settings that may differ when a run goes on
+Tell = Callable[[str], None]
+
+
+def silent(line: str) -> None:
+    """Tell nobody."""
 
 
 class Run:
-    """A run's directory. Made new: InputError where something stands there already."""
+    """A run's directory. Made new: InputError where something stands there already.
 
-    def __init__(self, directory: Path, verb: str, settings: Any) -> None:
-        refuse_strangers(directory, holds=MADE)
-        if (directory / MADE).exists():
-            raise InputError(f"{directory}: holds a run already; name a new directory, or delete that one")
-        directory.mkdir(parents=True, exist_ok=True)
-        self.directory = directory
+    resume: go on with the run that is there, if one is. Its settings must be the same but for FREE ones and a larger
+    number of steps (told); InputError shows the difference, and refuses a run that is still at work. leads: whether
+    this process is the one of several that writes.
+
+    As a context it notes how the run ended: done, stopped, or failed and why.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        verb: str,
+        settings: Any,
+        *,
+        resume: bool = False,
+        leads: bool = True,
+        tell: Tell = silent,
+    ) -> None:
+        self.directory, self.leads = directory, leads
         given = {key: _plain(value) for key, value in asdict(settings).items()}
         self.made: dict[str, Any] = {"verb": verb, "settings": given, "versions": versions(), "started": now()}
-        self.note(status="running")
+        if not leads:
+            return
+        for leftover in directory.glob(f".{MADE}.*"):  # of a write that was killed
+            leftover.unlink()
+        refuse_strangers(directory, holds=MADE)
+        self.is_new = not (directory / MADE).exists()
+        if not self.is_new:
+            if not resume:
+                raise InputError(f"{directory}: holds a run already; name a new directory, or delete that one")
+            self.made = _resumed(directory, read_json(directory / MADE), self.made, tell)
+        directory.mkdir(parents=True, exist_ok=True)
+        self.note(status="running", process=this_process())
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self.note(status="done")
+        elif isinstance(error, (Stopped, KeyboardInterrupt)):
+            self.note(status="stopped")
+        elif self.is_new and self.leads and not (self.directory / METRICS).exists():
+            shutil.rmtree(self.directory, ignore_errors=True)  # no step was made: leave nothing in a second try's way
+        else:
+            self.note(status="failed", reason=str(error).split("\n")[0] or type(error).__name__)
 
     def note(self, **facts: Any) -> None:
         """Add facts to bothways.json; a failed write leaves the old file."""
         self.made |= {key: _plain(value) for key, value in facts.items()}
-        write_whole(self.directory / MADE, json.dumps(self.made, indent=2, ensure_ascii=False) + "\n")
+        if self.leads:
+            write_whole(self.directory / MADE, json.dumps(self.made, indent=2, ensure_ascii=False) + "\n")
 
     @property
     def origin(self) -> dict[str, Any]:
         """How what the run made came to be: the facts so far but the run's own status, for a checkpoint to keep."""
-        return {key: value for key, value in self.made.items() if key != "status"}
+        return {key: value for key, value in self.made.items() if key not in ("status", "process", "reason")}
 
     def metric(self, **row: Any) -> None:
         """Append one object to metrics.jsonl."""
-        with (self.directory / METRICS).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        if self.leads:
+            with (self.directory / METRICS).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
         return read_metrics(self.directory)
 
+    def cut_back(self, step: int) -> None:
+        """Forget the metrics after a step, from which the run goes on."""
+        if self.leads and (self.directory / METRICS).exists():
+            rows = [json.dumps(row) + "\n" for row in self.metrics() if row["step"] <= step]
+            write_whole(self.directory / METRICS, "".join(rows))
+
 
 def read_metrics(directory: Path) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl, without a last one that a killed process left half written."""
     file = directory / METRICS
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+    lines = file.read_text(encoding="utf-8").split("\n")[:-1] if file.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+def status_of(made: Mapping[str, Any]) -> str:
+    """What bothways.json says of a run, but "killed" where it says "running" and its process is gone."""
+    process = made.get("process")
+    if made["status"] != "running" or process is None:
+        return str(made["status"])
+    if process["host"] != socket.gethostname():
+        return f"running or killed, on {process['host']}"
+    return "running" if process == _process(process["id"]) else "killed"
+
+
+def this_process() -> dict[str, Any]:
+    """This process, so that no later one can be taken for it."""
+    found = _process(os.getpid())
+    assert found is not None
+    return found
+
+
+def _process(number: int) -> dict[str, Any] | None:
+    """A living process of this machine. began: in clock ticks since the machine started, where the system tells."""
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        pass  # it lives, and is somebody else's
+    file = Path(f"/proc/{number}/stat")
+    began = file.read_text().rpartition(")")[2].split()[19] if file.exists() else None  # field 22: man 5 proc
+    return {"host": socket.gethostname(), "id": number, "began": began}
+
+
+def _resumed(directory: Path, old: dict[str, Any], new: dict[str, Any], tell: Tell) -> dict[str, Any]:
+    """The facts of a run that goes on."""
+    if status_of(old) == "running" and old["process"] != this_process():
+        raise InputError(
+            f"{directory}: its run is still at work, as process {old['process']['id']}; stop that one first"
+        )
+    if old["verb"] != new["verb"]:
+        raise InputError(f"{directory}: holds a run of {old['verb']}, not of {new['verb']}; name another directory")
+    was, now_given = ({key: value for key, value in made["settings"].items() if key not in FREE} for made in (old, new))
+    longer = now_given.get("steps") or 0
+    if "steps" in old and longer > old["steps"]:
+        tell(f"steps: {old['steps']:,} -> {longer:,}; from here on the rate is that of the longer run")
+        now_given |= {key: was[key] for key in ("steps", "minutes") if key in was}
+    if changed := differences({key: was.get(key, value) for key, value in now_given.items()}, now_given):
+        raise InputError(f"{directory}: begun with other settings ({changed}); give the same, or name a new directory")
+    return {
+        **old,
+        "settings": new["settings"],
+        "versions": new["versions"],
+        "resumed": [*old.get("resumed", []), now()],
+    }
 
 
 def write_whole(file: Path, text: str) -> None:

@@ -1,6 +1,8 @@
 """The loop: micro-batches add up, the same seed gives the same losses, what is not finite stops a run."""
 
+import signal
 from dataclasses import replace
+from itertools import repeat
 
 import numpy as np
 import pytest
@@ -11,12 +13,18 @@ from torch import nn
 from bothways.batch import Batch
 from bothways.errors import InputError
 from bothways.tasks import classify, objective
-from bothways.train import loop
-from bothways.train.loop import Plan, backward, fit, seconds_a_step
+from bothways.train import timing
+from bothways.train.checkpoints import Checkpoints
+from bothways.train.loop import backward, fit
+from bothways.train.parallel import Replica
+from bothways.train.plan import Plan
+from bothways.train.signals import Stopped
+from bothways.train.timing import seconds_a_step
 
 LENGTHS = (3, 5, 5, 7, 11, 13, 17, 19, 23, 29, 31)  # N=11
 HEADS = {"masked_words": 0, "next_sentence": 2}
 CUT = ([0], [1, 2, 3], [4], [5, 6], [7], [8], [9], [10])  # 8 micro-batches of unequal size
+CUTS = {1: [range(11)], 2: [range(3), range(3, 11)], 4: [[0], range(1, 5), range(5, 10), [10]], 8: CUT}
 
 
 def text_of(index):
@@ -59,7 +67,7 @@ def class_batch_of(indices):
 
 def gradient(model, losses, counts, micro_batches):
     model.zero_grad()
-    values = backward(model, losses, counts, micro_batches)
+    values = backward(Replica(model, losses), counts, micro_batches)
     parts = [parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None]
     return torch.cat(parts), values
 
@@ -68,10 +76,11 @@ def relative_distance(found, expected):
     return float((found.double() - expected.double()).norm() / expected.double().norm())
 
 
-def test_eight_micro_batches_have_the_gradient_of_one_batch_in_pre_training(make_model):
+@pytest.mark.parametrize("number", [2, 4, 8])
+def test_micro_batches_have_the_gradient_of_one_batch_in_pre_training(number, make_model):
     model = make_model("bert", HEADS)
     whole, values = gradient(model, objective.losses, objective.counts, [batch_of(range(11))])
-    cut, values_cut = gradient(model, objective.losses, objective.counts, [batch_of(rows) for rows in CUT])
+    cut, values_cut = gradient(model, objective.losses, objective.counts, [batch_of(rows) for rows in CUTS[number]])
     assert relative_distance(cut, whole) < 1e-6
     assert values_cut == pytest.approx(values, rel=1e-6)
     assert set(values) == {"masked_lm", "next_sentence"}
@@ -132,6 +141,20 @@ def test_the_losses_and_gradient_of_a_step_are_those_of_transformers(make_model,
 def endless(first):
     for step in range(first, 1_000_000):
         yield [batch_of([(3 * step) % 11, (3 * step + 4) % 11])]
+
+
+def test_micro_batches_have_the_losses_of_one_batch_for_20_steps(make_model):
+    found = []
+    for cuts in CUTS.values():
+        rows = []
+        batches = repeat([batch_of(part) for part in cuts])
+        fit(
+            make_model("bert", HEADS), objective.losses, objective.counts, lambda first, batches=batches: batches,
+            Plan(steps=20, rate=1e-2), evaluate=dict, record=rows.append,
+        )  # fmt: skip
+        found.append(losses_of(rows))
+    assert len(found[0]) == 20
+    assert np.abs(np.array(found[1:]) - found[0]).max() < 1e-5
 
 
 def run_of(model, **told):
@@ -229,8 +252,91 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(make_model):
     assert all(torch.equal(value, weights[0][name]) for name, value in model.state_dict().items())
 
 
+def test_what_is_not_finite_is_told_with_the_batch_and_the_last_good_checkpoint(make_model, tmp_path):
+    rows = []
+
+    def losses(module, batch):
+        value = float("nan") if len(rows) == 6 else 1.0
+        return {name: (loss * value, number) for name, (loss, number) in objective.losses(module, batch).items()}
+
+    saving = Checkpoints(tmp_path)
+    with pytest.raises(InputError, match=r"step 6: loss nan, .*batch 16-\d+; last good checkpoint: .*/step-00000004;"):
+        fit(
+            make_model("bert", HEADS), losses, objective.counts, endless,
+            Plan(steps=9, rate=1e-2, checkpoint_every=4), evaluate=lambda: {"loss": 1.0}, record=rows.append,
+            checkpoints=saving, fingerprint=lambda batch: f"16-{batch.num_tokens}",
+        )  # fmt: skip
+
+
+def test_an_overflow_in_float16_skips_a_step_halves_the_scale_and_recovers(make_model):
+    model = make_model("bert", HEADS)
+    rows, weights = [], []
+
+    def losses(module, batch):
+        weights.append(module.state_dict()["encoder.layers.1.attention.qkv.weight"].clone())
+        return objective.losses(module, batch)
+
+    plan = Plan(steps=14, rate=1e-3, dtype=torch.float16)
+    fit(model, losses, objective.counts, endless, plan, evaluate=dict, record=rows.append)
+    rows = [row for row in rows if row["split"] == "train"]
+    skipped = [row["skipped"] for row in rows]
+    assert skipped[0] and 1 < sum(skipped) < 9 and not any(skipped[-3:])  # 65536 is too much at first
+    assert [row["scale"] for row in rows] == [65536 / 2 ** sum(skipped[:index]) for index in range(14)]
+    for index, was_skipped in enumerate(skipped[:-1]):
+        assert torch.equal(weights[index], weights[index + 1]) == was_skipped
+    assert all(np.isfinite(row["loss"]) for row in rows)
+    assert next(model.parameters()).dtype is torch.float32
+
+
+def test_a_run_ends_with_the_weights_that_were_best(make_model):
+    model = make_model("bert", HEADS)
+    figures, seen = iter([1.0, 3.0, 3.0, 2.0]), []
+
+    def evaluate():
+        seen.append({name: value.clone() for name, value in model.state_dict().items()})
+        return {"accuracy": next(figures)}
+
+    plan = Plan(steps=8, rate=1e-2, evaluate_every=2, best_by="accuracy")
+    fit(model, objective.losses, objective.counts, endless, plan, evaluate=evaluate, record=lambda row: None)
+    assert all(torch.equal(value, seen[1][name]) for name, value in model.state_dict().items())
+    assert not torch.equal(seen[2]["heads.masked_words.bias"], seen[1]["heads.masked_words.bias"])
+
+
+def test_the_rate_follows_the_plan_and_is_recorded(make_model):
+    rows = run_of(make_model("bert", HEADS), steps=5, warmup=0.4, schedule="warm-up-stable-decay", decay=0.4)
+    rates = [row["rate"] for row in rows if row["split"] == "train"]
+    assert rates == pytest.approx([1e-2 / 3, 2e-2 / 3, 1e-2, 1e-2, 0.5e-2])
+
+
+def test_a_run_evaluates_where_it_saves_and_saves_where_it_is_stopped(make_model, tmp_path):
+    rows = []
+
+    def record(row):
+        rows.append(row)
+        if row["step"] == 5 and row["split"] == "train":
+            signal.raise_signal(signal.SIGTERM)
+
+    def go(record, start):
+        fit(
+            make_model("bert", HEADS), objective.losses, objective.counts, endless,
+            Plan(steps=9, rate=1e-2, evaluate_every=4, checkpoint_every=3), evaluate=lambda: {"loss": 1.0},
+            record=record, checkpoints=Checkpoints(tmp_path, keep=9), start=start,
+        )  # fmt: skip
+
+    with pytest.raises(Stopped, match="stopped at step 6; go on with --resume"):
+        go(record, None)
+    assert [row["step"] for row in rows if row["split"] == "heldout"] == [3, 4, 6]
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000003", "step-00000006"]
+    go(rows.append, Checkpoints(tmp_path).newest_sound(lambda line: None))
+    assert [row["step"] for row in rows if row["split"] == "train"] == list(range(1, 10))
+    whole = run_of(make_model("bert", HEADS), steps=9)
+    assert losses_of(rows) == losses_of(whole)
+    tokens = [[row["tokens"] for row in found if row["split"] == "train"] for found in (rows, whole)]
+    assert tokens[0] == tokens[1]
+
+
 def test_timing_steps_leaves_the_model_as_it_was(make_model, monkeypatch):
-    monkeypatch.setattr(loop, "TIMED_SECONDS", 0.1)
+    monkeypatch.setattr(timing, "TIMED_SECONDS", 0.1)
     model = make_model("bert", HEADS)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     speed = seconds_a_step(model, objective.losses, objective.counts, endless, Plan(steps=5, rate=1e-2))

@@ -4,13 +4,16 @@ import errno
 import json
 import os
 import stat
+import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from bothways.errors import InputError
 from bothways.settings import Classify
-from bothways.train.state import Run, read_metrics, write_whole
+from bothways.train.signals import Stopped
+from bothways.train.state import Run, read_metrics, status_of, this_process, write_whole
 
 SETTINGS = Classify(model=Path("m"), train=Path("t.csv"), out=Path("o"))
 
@@ -96,3 +99,142 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(failing, run, 
 def test_a_written_file_can_be_read_by_others(tmp_path):
     write_whole(tmp_path / "file", "text")
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o644
+
+
+# --- going on
+# -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Told:
+    """Settings of a run that can go on."""
+
+    rate: float = 0.1
+    steps: int | None = 5
+    minutes: float | None = None
+    json: bool = False
+    files: tuple[Path, ...] = (Path("a"), Path("b"))
+
+
+def begun(tmp_path, told, **notes):
+    run = Run(tmp_path / "run", "pretrain", told)
+    run.note(**notes)
+    return run
+
+
+def test_a_run_goes_on_with_the_same_settings_and_keeps_its_facts(tmp_path):
+    begun(tmp_path, Told(), steps=5, data="x")
+    again = Run(tmp_path / "run", "pretrain", Told(json=True), resume=True)
+    assert again.made["steps"] == 5 and again.made["data"] == "x" and len(again.made["resumed"]) == 1
+    assert read(again)["settings"]["json"] is True
+
+
+def test_other_settings_are_refused_with_the_difference(tmp_path):
+    before = read(begun(tmp_path, Told(), steps=5))
+    with pytest.raises(InputError, match=r"begun with other settings \(files: .* -> \['a'\], rate: 0.1 -> 0.2\)"):
+        Run(tmp_path / "run", "pretrain", Told(rate=0.2, files=(Path("a"),)), resume=True)
+    with pytest.raises(InputError, match="steps: 5 -> 4"):
+        Run(tmp_path / "run", "pretrain", Told(steps=4), resume=True)
+    with pytest.raises(InputError, match="holds a run of pretrain, not of distil"):
+        Run(tmp_path / "run", "distil", Told(), resume=True)
+    assert json.loads((tmp_path / "run" / "bothways.json").read_text()) == before
+
+
+@pytest.mark.parametrize("first", [Told(steps=5), Told(steps=None, minutes=2.0)])
+def test_more_steps_are_allowed_and_said(first, tmp_path):
+    begun(tmp_path, first, steps=5)
+    lines = []
+    again = Run(tmp_path / "run", "pretrain", Told(steps=8), resume=True, tell=lines.append)
+    assert lines == ["steps: 5 -> 8; from here on the rate is that of the longer run"]
+    assert again.made["steps"] == 5  # as long as nobody notes another number
+    assert read(again)["settings"]["steps"] == 8
+
+
+def test_the_steps_that_minutes_became_are_there_when_a_run_goes_on(tmp_path):
+    begun(tmp_path, Told(steps=None, minutes=2.0), steps=731)
+    assert Run(tmp_path / "run", "pretrain", Told(steps=None, minutes=2.0), resume=True).made["steps"] == 731
+
+
+def test_resuming_where_nothing_is_begins(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".bothways.json.k1ll3d").write_text("{")
+    run = Run(tmp_path / "run", "pretrain", Told(), resume=True)
+    assert [entry.name for entry in run.directory.iterdir()] == ["bothways.json"]
+
+
+def test_a_run_at_work_elsewhere_is_not_resumed_and_a_dead_one_is(tmp_path):
+    run = begun(tmp_path, Told(), steps=5)
+    assert status_of(read(run)) == "running"
+    with subprocess.Popen(["sleep", "60"]) as other:
+        file = Path(f"/proc/{other.pid}/stat")
+        began = file.read_text().rpartition(")")[2].split()[19] if file.exists() else None
+        run.note(process={**this_process(), "id": other.pid, "began": began})
+        with pytest.raises(InputError, match=f"still at work, as process {other.pid}"):
+            Run(run.directory, "pretrain", Told(), resume=True)
+        other.kill()
+    assert status_of(read(run)) == "killed"
+    assert Run(run.directory, "pretrain", Told(), resume=True).made["status"] == "running"
+
+
+def test_a_number_that_another_process_has_now_is_not_the_runs(tmp_path):
+    run = begun(tmp_path, Told())
+    run.note(process={**this_process(), "began": "12345678901"})
+    assert status_of(read(run)) == "killed"
+    run.note(process={**this_process(), "host": "elsewhere"})
+    assert status_of(read(run)) == "running or killed, on elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (None, "done"),
+        (Stopped("at 3"), "stopped"),
+        (KeyboardInterrupt(), "stopped"),
+        (InputError("loss nan"), "failed"),
+    ],
+)
+def test_a_run_notes_how_it_ended(error, status, run):
+    run.metric(step=1, split="train", loss=1.0)
+    try:
+        with run:
+            if error:
+                raise error
+    except (Stopped, KeyboardInterrupt, InputError):
+        pass
+    assert read(run)["status"] == status == status_of(read(run))
+    assert read(run).get("reason") == ("loss nan" if status == "failed" else None)
+
+
+def test_a_run_that_fails_before_its_first_step_leaves_nothing_in_a_second_trys_way(run):
+    (run.directory / "tokenizer").mkdir()
+    with pytest.raises(InputError), run:
+        raise InputError("no such file")
+    assert not run.directory.exists()
+
+
+def test_a_resumed_run_that_fails_loses_nothing(run):
+    resumed = Run(run.directory, run.made["verb"], SETTINGS, resume=True)
+    with pytest.raises(InputError), resumed:
+        raise InputError("no such file")
+    assert read(run)["status"] == "failed"
+
+
+def test_metrics_are_cut_back_and_a_half_written_row_does_not_matter(run):
+    for step in range(1, 6):
+        run.metric(step=step, split="train", loss=1 / step)
+    with (run.directory / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 6, "spl')
+    assert [row["step"] for row in run.metrics()] == [1, 2, 3, 4, 5]
+    run.cut_back(3)
+    run.metric(step=4, split="train", loss=0.125)
+    assert [(row["step"], row["loss"]) for row in run.metrics()] == [(1, 1.0), (2, 0.5), (3, 1 / 3), (4, 0.125)]
+
+
+def test_a_process_that_does_not_lead_writes_nothing(run):
+    before = {path.name: path.read_bytes() for path in run.directory.iterdir()}
+    other = Run(run.directory, "finetune classify", SETTINGS, leads=False)
+    with other:
+        other.note(steps=4)
+        other.metric(step=1, loss=2.0)
+        other.cut_back(0)
+    assert {path.name: path.read_bytes() for path in run.directory.iterdir()} == before

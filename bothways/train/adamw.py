@@ -1,0 +1,122 @@
+"""AdamW (Loshchilov 2017) in one pass over memory, which is what bounds it: torch's own kernel, fed piece by piece.
+
+Parameters are taken in pieces that stay in a processor's cache while a piece's gradient becomes float32, moves its
+master, and the master is rounded into the weight. Memory for float32 gradients is one piece's: fresh memory for all of
+them would cost more than everything else here.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+PIECE = {"cpu": 1 << 18, "cuda": 1 << 24}  # elements
+BETA_1, BETA_2 = 0.9, 0.999
+
+
+class Part(NamedTuple):
+    """Elements of a tensor, flat: of which, from where to where."""
+
+    name: str
+    start: int
+    stop: int
+
+    def of(self, flat: Mapping[str, Tensor]) -> Tensor:
+        whole = flat[self.name]
+        return whole if len(whole) == self.stop - self.start else whole[self.start : self.stop]
+
+
+def norm_of(gradients: Mapping[str, Tensor]) -> float:
+    """The norm of all gradients together, computed in float32."""
+    norms: list[Tensor] = []
+    flat, room = _flat(gradients), _room(gradients)
+    for piece in _pieces(flat, flat):
+        norms += torch._foreach_norm(_as_float32([part.of(flat) for part in piece], room))
+    return float(torch.stack(norms).double().norm()) if norms else 0.0
+
+
+class AdamW:
+    """Steps float32 masters by name. peaks, decays: each one's rate at a share of 1, and its weight decay."""
+
+    def __init__(
+        self, masters: Mapping[str, Tensor], peaks: Mapping[str, float], decays: Mapping[str, float], eps: float
+    ) -> None:
+        self.eps = eps
+        self.first = {name: torch.zeros_like(master) for name, master in masters.items()}
+        self.second = {name: torch.zeros_like(master) for name, master in masters.items()}
+        self.steps = {name: torch.zeros((), device=master.device) for name, master in masters.items()}
+        groups: dict[tuple[float, float], list[str]] = {}
+        for name in masters:
+            groups.setdefault((peaks[name], decays[name]), []).append(name)
+        self.groups = {rates: list(_pieces(_flat(masters), names)) for rates, names in groups.items()}
+        flat = [_flat(values) for values in (masters, self.first, self.second)]
+        self.own = {
+            part: [part.of(values) for values in flat]
+            for pieces in self.groups.values()
+            for piece in pieces
+            for part in piece
+        }
+
+    def step(
+        self, weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor], share: float, divisor: float
+    ) -> None:
+        """One step at `share` of each peak, for those that have a gradient, which is divided first; rounds the masters
+        into the weights."""
+        torch._foreach_add_([steps for name, steps in self.steps.items() if name in gradients], 1)
+        flat_weights, flat_gradients, room = _flat(weights), _flat(gradients), _room(gradients)
+        scale = None if divisor == 1 else torch.tensor(divisor, device=room.device)
+        for (peak, decay), pieces in self.groups.items():
+            for piece in pieces:
+                there = [part for part in piece if part.name in gradients]
+                if not there:
+                    continue
+                masters, first, second = map(list, zip(*(self.own[part] for part in there), strict=True))
+                torch._fused_adamw_(
+                    masters, _as_float32([part.of(flat_gradients) for part in there], room), first, second, [],
+                    [self.steps[part.name] for part in there], lr=peak * share, beta1=BETA_1, beta2=BETA_2,
+                    weight_decay=decay, eps=self.eps, amsgrad=False, maximize=False, grad_scale=scale,
+                )  # fmt: skip
+                if weights[there[0].name].dtype is not torch.float32:
+                    torch._foreach_copy_([part.of(flat_weights) for part in there], masters)
+
+    def state(self) -> dict[str, Mapping[str, Tensor]]:
+        """What later steps depend on beside the masters, by kind and name."""
+        return {"first": self.first, "second": self.second, "steps": self.steps}
+
+
+def _flat(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.reshape(-1) for name, value in tensors.items()}
+
+
+def _room(tensors: Mapping[str, Tensor]) -> Tensor:
+    """Memory for one piece."""
+    device = next(iter(tensors.values())).device if tensors else torch.device("cpu")
+    return torch.empty(PIECE[device.type], device=device)
+
+
+def _as_float32(parts: list[Tensor], room: Tensor) -> list[Tensor]:
+    """The same values, in `room` where they are not float32 already."""
+    if parts[0].dtype is torch.float32:
+        return parts
+    sizes = [part.numel() for part in parts]
+    copies = list(room[: sum(sizes)].split_with_sizes(sizes))
+    torch._foreach_copy_(copies, parts)
+    return copies
+
+
+def _pieces(flat: Mapping[str, Tensor], names: Iterable[str]) -> Iterator[list[Part]]:
+    """All elements of the named tensors in runs of at most PIECE, one large tensor in several, small ones together."""
+    piece: list[Part] = []
+    room = 0
+    for name in names:
+        size, most = len(flat[name]), PIECE[flat[name].device.type]
+        for start in range(0, size, most):
+            stop = min(start + most, size)
+            if piece and room < stop - start:
+                yield piece
+                piece = []
+            room = (room if piece else most) - (stop - start)
+            piece.append(Part(name, start, stop))
+    if piece:
+        yield piece

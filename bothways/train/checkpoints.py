@@ -1,0 +1,202 @@
+"""Where a run can go on from: RUN/checkpoints/step-00000123/ with `state.safetensors` (masters, moments, ...) and
+`state.json` (how far the run had come). Not a model to be used: that is bothways/checkpoint.py.
+
+A checkpoint is written beside its place, synced and renamed, and carries a checksum, so it is whole or it is refused.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from bothways.errors import InputError
+from bothways.train.parallel import ALONE, Processes
+from bothways.train.scaling import LossScale
+
+FOLDER, STATE, TENSORS = "checkpoints", "state.json", "state.safetensors"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run has come. seconds: of training; best: the highest figure so far that Plan.best_by names."""
+
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    best: float | None = None
+    scale: LossScale = field(default_factory=LossScale)
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """How every row of the metrics begins."""
+        return {"step": self.step, "tokens": self.tokens, "seconds": self.seconds}
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint that is whole: where it is and what its state.json says."""
+
+    path: Path
+    facts: Mapping[str, Any]
+
+    @property
+    def progress(self) -> Progress:
+        told = {name: self.facts[name] for name in ("step", "tokens", "seconds", "best")}
+        return Progress(**told, scale=LossScale(**self.facts["scale"]))
+
+    def tensors(self) -> dict[str, Tensor]:
+        return load_file(self.path / TENSORS)
+
+
+class Checkpoints:
+    """The checkpoints of a run. The newest `keep` stay, and the best by held-out loss, which the newest one's
+    state.json names (`best_checkpoint`). order: facts that decide which batch comes when, compared on resume.
+
+    Every process calls every function; the first one writes and tells."""
+
+    def __init__(
+        self, run: Path | None, *, keep: int = 2, order: Mapping[str, Any] | None = None, processes: Processes = ALONE
+    ) -> None:
+        self.folder = run / FOLDER if run else None
+        self.keep, self.processes = max(1, keep), processes
+        self.order: dict[str, Any] = json.loads(json.dumps(dict(order or {}), default=str))
+        self.best: dict[str, Any] | None = None
+        self.last: Path | None = None
+
+    def save(
+        self, progress: Progress, tensors: Mapping[str, Tensor], heldout: float | None, dtype: torch.dtype
+    ) -> None:
+        """Write where the run is now; heldout: its held-out loss, if it was measured here."""
+        if self.folder is None:
+            return
+        place = self.folder / f"step-{progress.step:08}"
+        if heldout is not None and (self.best is None or heldout < self.best["loss"]):
+            self.best = {"path": place.name, "loss": heldout}
+        if self.processes.leads:
+            facts = {**asdict(progress), "heldout": heldout, "best_checkpoint": self.best, "order": self.order}
+            facts |= {"torch": torch.__version__, "dtype": str(dtype).removeprefix("torch.")}
+            self._write(place, facts, tensors)
+            self._remove_old(place)
+        self.last = place
+        self.processes.wait()
+
+    def newest_sound(self, tell: Callable[[str], None]) -> Saved | None:
+        """The newest checkpoint that is whole, from which the run is to go on; tells which, and names broken ones.
+
+        None where there is none. InputError where the data's order has changed since.
+        """
+        saved: Saved | None = self.processes.share(self._newest_sound(tell) if self.processes.leads else None)
+        if saved is not None:
+            if saved.facts["order"] != self.order:
+                raise InputError(f"{saved.path}: {differences(saved.facts['order'], self.order)}; start a new run")
+            self.last, best = saved.path, saved.facts["best_checkpoint"]
+            self.best = best if best and (saved.path.parent / best["path"]).exists() else None
+        return saved
+
+    def _newest_sound(self, tell: Callable[[str], None]) -> Saved | None:
+        if self.folder is None:
+            return None
+        _remove_unfinished(self.folder)
+        for place in sorted(self.folder.glob("step-*"), reverse=True):
+            try:
+                saved = read(place)
+            except InputError as error:
+                tell(f"{error}; trying the one before")
+                continue
+            tell(f"going on from {place}, step {saved.facts['step']:,}")
+            if saved.facts["torch"] != torch.__version__:
+                tell(
+                    f"torch was {saved.facts['torch']} then and is {torch.__version__} now: losses may differ a little"
+                )
+            return saved
+        tell(f"{self.folder}: no sound checkpoint there; starting at step 0")
+        return None
+
+    def _write(self, place: Path, facts: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        assert self.folder is not None
+        self.folder.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(prefix=".", suffix=f".{place.name}", dir=self.folder))
+        beside.chmod(0o755)
+        try:
+            _save_tensors(tensors, beside / TENSORS)
+            text = json.dumps({"format": FORMAT, **facts, "checksum": checksum(beside / TENSORS)}, indent=2)
+            (beside / STATE).write_text(text + "\n", encoding="utf-8")
+            for path in (beside / TENSORS, beside / STATE, beside):
+                _sync(path)
+            shutil.rmtree(place, ignore_errors=True)  # a broken one, or one that was newer than where the run goes on
+            beside.rename(place)
+            _sync(self.folder)
+        except BaseException:
+            shutil.rmtree(beside, ignore_errors=True)
+            raise
+
+    def _remove_old(self, newest: Path) -> None:
+        """Keep the newest ones up to this one and the best; what is newer is of a run that went on from before."""
+        assert self.folder is not None
+        places = sorted(place for place in self.folder.glob("step-*") if place.name <= newest.name)
+        kept = {place.name for place in places[-self.keep :]} | ({self.best["path"]} if self.best else set())
+        for place in self.folder.glob("step-*"):
+            if place.name not in kept:
+                shutil.rmtree(place, ignore_errors=True)
+
+
+def _save_tensors(tensors: Mapping[str, Tensor], file: Path) -> None:
+    try:
+        save_file({name: value.contiguous() for name, value in tensors.items()}, file)
+    except SafetensorError as error:
+        raise OSError(f"{file.name} could not be written ({error})") from None
+
+
+NOWHERE = Checkpoints(None)
+
+
+def read(place: Path) -> Saved:
+    """A checkpoint, its checksum compared. InputError if it is not whole."""
+    try:
+        facts = json.loads((place / STATE).read_text(encoding="utf-8"))
+        if facts["format"] != FORMAT:
+            raise InputError(f"{place}: format {facts['format']}, this version reads {FORMAT}")
+        found = checksum(place / TENSORS)
+        if found != facts["checksum"]:
+            raise InputError(f"{place / TENSORS}: broken (checksum {found[:12]}, not {facts['checksum'][:12]})")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{place}: broken ({type(error).__name__}: {error})") from None
+    return Saved(place, facts)
+
+
+def checksum(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """What differs, as "name: old -> new"."""
+    names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+    return ", ".join(f"{name}: {old.get(name)!r} -> {new.get(name)!r}" for name in names)
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """What killed writes left behind."""
+    for place in folder.glob(".*.step-*"):
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,57 @@
+"""Muon (Jordan 2024): momentum made orthogonal, for the layers' matrices; everything else stays with AdamW.
+
+Steps are scaled to the size of AdamW's (Liu 2025), so that rates and decay of the one suit the other.
+"""
+
+import re
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+
+def is_hidden_matrix(name: str, value: Tensor) -> bool:
+    """Whether a parameter is a matrix of a layer: no embedding, no head, no norm, no bias."""
+    return value.ndim == 2 and re.search(r"(^|\.)layers\.\d+\.", name) is not None
+
+
+class Muon:
+    """Steps float32 matrices by name. peaks, decays: each one's rate at a share of 1, and its weight decay."""
+
+    def __init__(self, masters: Mapping[str, Tensor], peaks: Mapping[str, float], decays: Mapping[str, float]) -> None:
+        self.masters = masters
+        self.momentum = {name: torch.zeros_like(master) for name, master in masters.items()}
+        self.blocks = {name: _blocks(name, master) for name, master in masters.items()}
+        self.inner = torch.optim.Muon(
+            [{"params": self.blocks[name], "weight_decay": decays[name], "peak": peaks[name]} for name in masters],
+            adjust_lr_fn="match_rms_adamw",
+        )
+        for name, blocks in self.blocks.items():
+            for block, momentum in zip(blocks, _blocks(name, self.momentum[name]), strict=True):
+                self.inner.state[block]["momentum_buffer"] = momentum
+
+    def step(
+        self, weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor], share: float, divisor: float
+    ) -> None:
+        """One step at `share` of each peak, for those that have a gradient, which is divided first; rounds the masters
+        into the weights."""
+        for name, blocks in self.blocks.items():
+            if name in gradients:
+                gradient = gradients[name].float() / divisor
+                for block, part in zip(blocks, _blocks(name, gradient), strict=True):
+                    block.grad = part
+        for group in self.inner.param_groups:
+            group["lr"] = group["peak"] * share
+        self.inner.step()
+        self.inner.zero_grad()
+        for name, master in self.masters.items():
+            weights[name].copy_(master)
+
+    def state(self) -> dict[str, Mapping[str, Tensor]]:
+        """What later steps depend on beside the masters, by kind and name."""
+        return {"momentum": self.momentum}
+
+
+def _blocks(name: str, value: Tensor) -> list[Tensor]:
+    """Queries, keys and values stand in one matrix, and are three to Muon."""
+    return list(value.chunk(3)) if ".qkv." in name else [value]

@@ -1,0 +1,37 @@
+"""What a training run is told: how long, how fast, in which numbers, where."""
+
+from dataclasses import dataclass
+
+import torch
+
+from bothways.train.schedule import Schedule
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long and how fast.
+
+    rate: the peak learning rate. warmup: the fraction of the steps that rise to it. decay: the fraction that falls, in
+    warm-up-stable-decay. muon_rate: the peak rate of the layers' matrices, if Muon steps them. checkpoint_every: steps;
+    0 is never but at the end. best_by: the held-out figure whose highest value marks the weights to be kept; without it
+    the last ones are. shard: share weights and moments out over the processes.
+    """
+
+    steps: int
+    rate: float
+    schedule: Schedule = "linear"
+    warmup: float = 0.1
+    decay: float = 0.1
+    weight_decay: float = 0.01
+    layer_decay: float = 1.0
+    muon_rate: float | None = None
+    clip: float = 1.0
+    evaluate_every: int = 100
+    checkpoint_every: int = 0
+    best_by: str | None = None
+    seed: int = 0
+    device: torch.device = CPU
+    dtype: torch.dtype = torch.float32
+    shard: bool = False

@@ -1,0 +1,65 @@
+"""A module in training, and all that surrounds it: number format, optimizer, the other processes."""
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from torch import nn
+
+from bothways.errors import InputError
+from bothways.train.checkpoints import Progress, Saved
+from bothways.train.losses import Counts, Losses
+from bothways.train.optim import Optimizer
+from bothways.train.parallel import ALONE, Processes, Replica, replicate, shard
+from bothways.train.plan import Plan
+from bothways.train.scaling import LossScale
+
+
+class Trainer:
+    """A module in training: where it stands, its optimizer, and the processes that share the work."""
+
+    def __init__(
+        self, module: nn.Module, losses: Losses, counts: Counts, plan: Plan, processes: Processes = ALONE
+    ) -> None:
+        self.module, self.counts, self.plan, self.processes = module, counts, plan, processes
+        self.sharded = plan.shard and processes.world > 1
+        # Shared-out parameters are no plain tensors any more; the module stays one that can be measured and saved.
+        trained = (copy.deepcopy(module) if self.sharded else module).to(plan.device)
+        processes.equalize(trained)
+        replica = Replica(trained, losses, sharded=self.sharded)
+        if self.sharded:
+            if plan.muon_rate:
+                raise InputError(
+                    "Muon steps whole matrices, which processes do not have that share them out; leave one out"
+                )
+            shard(replica, plan.dtype)
+        self.optimizer = Optimizer(
+            trained, rate=plan.rate, weight_decay=plan.weight_decay, layer_decay=plan.layer_decay,
+            muon_rate=plan.muon_rate, shards=processes if self.sharded else ALONE,
+        )  # fmt: skip
+        # The optimizer keeps the float32 weights.
+        self.replica = replica if self.sharded else replicate(replica.to(plan.dtype), processes)
+
+    def load(self, start: Saved | None) -> Progress:
+        """Take up what was saved; how far that was."""
+        if start is None:
+            return Progress(scale=LossScale.of(self.plan.dtype))
+        self.optimizer.load(start.tensors())
+        return start.progress
+
+    def evaluate(self, measure: Callable[[], Mapping[str, float]]) -> Mapping[str, float]:
+        """What the first process measures, told to all."""
+        if self.sharded:
+            self.optimizer.write_masters(self.module, best=False)
+        figures = None
+        if self.processes.leads:
+            self.module.to(self.plan.device, self.plan.dtype).eval()
+            figures = dict(measure())
+        return self.processes.share(figures)
+
+    def mark_best(self, progress: Progress, figures: Mapping[str, float]) -> Progress:
+        """Keep the weights if they are the best so far."""
+        if not self.plan.best_by or (progress.best is not None and figures[self.plan.best_by] <= progress.best):
+            return progress
+        self.optimizer.mark_best()
+        return replace(progress, best=figures[self.plan.best_by])
