@@ -8,12 +8,14 @@ Results go to standard output, everything else to standard error. Exit status 0:
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError
+from bothways.train.signals import Stopped
 
 Verb = tuple[str, str, Callable[[Any], None]]  # settings class, one line of help, what runs it
 
@@ -40,10 +42,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"bothways: no verb {name!r}; one of {known} is (bothways --help)", file=sys.stderr)
         sys.exit(2)
     settings = parse(name, rest)
+    # Before torch is loaded: threads that wait asleep, not spinning, bear other work on the same cores (docs/LOG.md).
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         VERBS[name][2](settings)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Stopped as stopped:
+        if not int(os.environ.get("RANK", "0")):  # of several processes the first one tells
+            print(f"bothways {name}: {stopped}", file=sys.stderr)
         sys.exit(1)
     except (InputError, OSError) as error:
         print(f"bothways {name}: error: {' '.join(str(error).split())}", file=sys.stderr)
@@ -82,13 +90,18 @@ def put(value: Any) -> None:
 
 def vocab(settings: Any) -> None:
     from bothways.checkpoint import refuse_strangers
-    from bothways.data.corpus import documents
+    from bothways.data.corpus import Corpus, skipped_line
     from bothways.tokenizer.tokenizer import Tokenizer
 
     refuse_strangers(settings.out, holds="tokenizer.json")
     if (settings.out / "tokenizer.json").exists():
         raise InputError(f"{settings.out}: holds a tokenizer already; name a new directory, or delete that one")
-    tokenizer = Tokenizer.learn(documents(settings.corpus), settings.size, settings.lowercase, settings.processes)
+    corpus = Corpus(settings.corpus, settings.documents, settings.text_column, settings.on_error)
+    skipped: Counter[str] = Counter()
+    texts = corpus.documents(skipped)
+    tokenizer = Tokenizer.learn(texts, settings.size, settings.lowercase, settings.processes)
+    if skipped:
+        say(skipped_line(skipped))
     tokenizer.save(settings.out)
     told = {"entries": len(tokenizer), "directory": str(settings.out)}
     put(told) if settings.json else print(f"{len(tokenizer):,} entries in {settings.out}")
@@ -99,6 +112,8 @@ def pretrain(settings: Any) -> None:
     from bothways.tasks.heldout import next_sentence_verdict
 
     result = pretrain.run(settings)
+    if int(os.environ.get("RANK", "0")):  # of several processes the first one tells
+        return
     if settings.json:
         put({"model": str(result.model), "heldout": dict(result.figures)})
         return
@@ -107,7 +122,8 @@ def pretrain(settings: Any) -> None:
         f"masked words, held out: perplexity {figures['perplexity']:.1f} (by word frequency alone "
         f"{figures['unigram_perplexity']:.1f})"
     )
-    print(f"next sentence, held out: {next_sentence_verdict(figures)}")
+    asked = "sentence order" if settings.pairs == "order" else "next sentence"
+    print(f"{asked}, held out: {next_sentence_verdict(figures)}")
     print(f"model in {result.model}, curves in {result.directory / 'curves.png'}")
 
 

@@ -3,8 +3,11 @@
 Sizes are odd and distinct, so that swapped axes cannot pass: H=24, N=3, V=97, I=40.
 """
 
+import atexit
 import os
+import shutil
 import string
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +15,8 @@ import pytest
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: no test may reach out
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ["BOTHWAYS_CACHE"] = tempfile.mkdtemp(prefix="bothways-tests-")  # token stores, away from the user's own
+atexit.register(shutil.rmtree, os.environ["BOTHWAYS_CACHE"], ignore_errors=True)
 # Models as small as these run fastest on one thread; with more, a busy machine makes them ten times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

@@ -491,7 +491,7 @@ def test_a_disk_too_full_for_vectors_leaves_no_half_file(filler, tmp_path):
 def test_a_disk_too_full_for_a_model_is_one_line_and_leaves_what_was_sound(tmp_path):
     corpus = write(tmp_path / "corpus.txt", "\n\n".join(["The cat sat on the mat.\n" * 30] * 3))
     error = with_files_of_at_most(200_000, *short(corpus, tmp_path / "out"))
-    assert error.startswith("bothways pretrain: error: model.safetensors could not be written")
+    assert error.startswith("bothways pretrain: error: state.safetensors could not be written")
     assert not (tmp_path / "out" / "model").exists()
     assert json.loads((tmp_path / "out" / "bothways.json").read_text())["steps"] == 1
     assert not [name for name in contents(tmp_path / "out") if name.startswith(".")]

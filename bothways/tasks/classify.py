@@ -28,8 +28,9 @@ from bothways.predict import Predictor
 from bothways.settings import Classify
 from bothways.tasks.progress import Bar, Tell, lines
 from bothways.tokenizer.tokenizer import Encoding
-from bothways.train.loop import Plan, fit
+from bothways.train.loop import fit
 from bothways.train.losses import Loss, class_loss
+from bothways.train.plan import Plan
 from bothways.train.state import Run
 from bothways.variants import VARIANTS
 

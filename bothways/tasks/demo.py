@@ -110,6 +110,7 @@ def pretraining(settings: Demo, texts: dict[str, Path]) -> Pretrain:
     # Small steps, short texts, a third of the words hidden: what learns most in a minute or two (docs/LOG.md).
     return Pretrain(
         corpus=(texts["train_books"],), heldout=(texts["test_books"],), out=settings.out / "pretrain", model="tiny",
+        store=settings.out / "pretrain" / "store",
         tokenizer=settings.out / "tokenizer", minutes=settings.minutes, batch_tokens=1024, length=64, mask_rate=0.3,
         dropout=0.0, rate=2e-3, init=0.06, evaluate_every=250, seed=settings.seed, dtype=settings.dtype,
     )  # fmt: skip

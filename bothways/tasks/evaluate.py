@@ -3,9 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bothways import checkpoint, metrics
-from bothways.data.corpus import documents
+from bothways.data.corpus import Corpus
 from bothways.data.examples import label_numbers, read_table
+from bothways.data.pairs import Pairs
 from bothways.data.store import build
 from bothways.errors import InputError
 from bothways.predict import Predictor
@@ -40,8 +43,10 @@ def classes(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
 
 
 def masked_words(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
-    store = build(documents(settings.file), predictor.tokenizer, language=settings.language)
+    corpus = Corpus(settings.file, settings.documents, settings.text_column, settings.on_error)
+    store = build(corpus.documents(), predictor.tokenizer, language=settings.language)
+    learned: Pairs = predictor.checkpoint.made.get("settings", {}).get("pairs", "next")
     length = min(settings.length, predictor.module.config.max_position_embeddings)
-    pairs = "next_sentence" in predictor.module.num_outputs
-    held = HeldOut(store, None, predictor.tokenizer, length, pairs=pairs, most=4096)
+    pairs = learned if "next_sentence" in predictor.module.num_outputs else "none"
+    held = HeldOut(store, np.arange(store.num_documents), predictor.tokenizer, length, pairs=pairs, most=4096)
     return {**held.measure(predictor.module), "tokens": store.num_tokens}

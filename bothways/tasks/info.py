@@ -5,9 +5,10 @@ from typing import Any
 
 from bothways import checkpoint
 from bothways.checkpoint import MADE
-from bothways.errors import MissingFile
+from bothways.errors import InputError, MissingFile
 from bothways.tokenizer.files import read_json
-from bothways.train.state import METRICS, read_metrics
+from bothways.train.checkpoints import FOLDER, read
+from bothways.train.state import METRICS, read_metrics, status_of
 
 
 def run(path: Path) -> dict[str, Any]:
@@ -25,19 +26,38 @@ def run(path: Path) -> dict[str, Any]:
 def of_run(path: Path, made: dict[str, Any]) -> dict[str, Any]:
     facts = {
         "run": made["verb"],
-        "status": made["status"],
+        "status": status_of(made),
         "started": made.get("started"),
         "made by": made.get("versions"),
     }
-    facts |= {key: made[key] for key in ("data", "steps", "heldout", "result", "figures", "parts") if key in made}
-    rows = read_metrics(path)
-    if rows:
-        last = rows[-1]
-        facts["trained"] = f"{last['step']:,} steps, {last['tokens']:,} tokens, {last['seconds']:.0f} s"
+    told = ("reason", "resumed", "data", "steps", "heldout", "result", "figures", "parts")
+    facts |= {key: made[key] for key in told if key in made}
+    if rows := read_metrics(path):
+        facts["trained"] = trained(rows[-1], made)
+    if places := sorted((path / FOLDER).glob("step-*")):
+        facts["checkpoints"] = ", ".join(place.name for place in places) + best_of(places[-1])
     given = made.get("settings", {})
     facts["settings"] = {key: value for key, value in given.items() if value not in (None, [], "")}
     facts["files"] = sorted(entry.name for entry in path.iterdir() if not entry.name.startswith("."))
     return facts
+
+
+def trained(last: dict[str, Any], made: dict[str, Any]) -> str:
+    """How far a run came, and how fast."""
+    told = f"{last['step']:,} steps, {last['tokens']:,} tokens, {last['seconds']:.0f} s"
+    if last["seconds"] and made.get("matrix_peak"):
+        speed = last["tokens"] / last["seconds"]
+        share = speed * made["work_of_token"] / made["matrix_peak"]
+        told += f", {speed:,.0f} tokens/s, {share:.0%} of the matrix peak"
+    return told
+
+
+def best_of(newest: Path) -> str:
+    try:
+        best = read(newest).facts["best_checkpoint"]
+    except InputError as error:
+        return f" ({error})"
+    return f" (best: {best['path']}, held-out loss {best['loss']:.4f})" if best else ""
 
 
 def of_checkpoint(path: Path) -> dict[str, Any]:

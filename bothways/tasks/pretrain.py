@@ -3,36 +3,25 @@ step."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
-from bothways import checkpoint, metrics, report
+from bothways import checkpoint
 from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint
-from bothways.config import SIZES
-from bothways.data.corpus import documents
-from bothways.data.masking import MaskRule
-from bothways.data.order import by_length, fill_budget, shuffled
-from bothways.data.pairs import make_examples
-from bothways.data.store import TokenStore, build
-from bothways.device import choose_device, choose_dtype
-from bothways.errors import InputError
-from bothways.model.heads import MaskedWords
-from bothways.model.model import Model, initialize
+from bothways.data.masking import MaskRule, rate_at
+from bothways.data.order import Order, divide, fingerprint
+from bothways.model.compiled import compile_layers
 from bothways.settings import Pretrain
-from bothways.tasks.heldout import HeldOut
+from bothways.tasks.ends import STEPS, finish, goes_on, going_on, held_out_of, new_model, num_steps_of, plan_of
 from bothways.tasks.objective import counts, losses, masked_batch
-from bothways.tasks.progress import Bar, Tell, lines
+from bothways.tasks.progress import Tell, lines, silence, watched
+from bothways.tasks.text import Text, corpora, read, tokenizer_of
 from bothways.tokenizer.tokenizer import Tokenizer
-from bothways.train.loop import Plan, fit, seconds_a_step
+from bothways.train.loop import fit
+from bothways.train.parallel import Processes, joined
 from bothways.train.state import Run
-
-HELD_OUT_EVERY = 20  # documents
-STEPS = 1000
+from bothways.train.timing import seconds_a_step
 
 
 @dataclass(frozen=True)
@@ -45,104 +34,52 @@ class Result:
 
 
 def run(settings: Pretrain, tell: Tell = lines) -> Result:
-    """Pre-train as told; leaves model, metrics, curves and bothways.json in the run's directory."""
-    training, heldout = split(settings)
-    given = Tokenizer.load(settings.tokenizer) if settings.tokenizer else None
-    run = Run(settings.out, "pretrain", settings)  # only now, so that a mistyped file leaves no run behind
-    tokenizer = given or learn(settings, training, tell)
-    store, unseen = (build(texts, tokenizer, language=settings.language) for texts in (training, heldout))
-    tell(
-        f"training text: {store.num_tokens:,} tokens in {store.num_documents:,} documents; held out: "
-        f"{unseen.num_tokens:,}"
-    )
-    model = new_model(settings, tokenizer, store)
-    rule = MaskRule.of(tokenizer, settings.mask_rate)
-    held = HeldOut(unseen, store, tokenizer, settings.length, pairs=settings.pairs == "next")
-    device = choose_device("auto")
-    plan = Plan(
-        steps=settings.steps or STEPS, rate=settings.rate, warmup=settings.warmup, weight_decay=settings.weight_decay,
-        evaluate_every=settings.evaluate_every, seed=settings.seed, device=device,
-        dtype=choose_dtype(settings.dtype, device),
+    """Pre-train as told; leaves model, checkpoints, metrics, curves and bothways.json in the run's directory."""
+    corpora(settings)  # so that a mistyped file leaves no run behind
+    start = checkpoint.load(settings.start) if settings.start else None
+    given = Tokenizer.load(settings.tokenizer) if settings.tokenizer else start.tokenizer if start else None
+    with joined() as processes:
+        tell = tell if processes.leads else silence
+        with Run(settings.out, "pretrain", settings, resume=settings.resume, leads=processes.leads, tell=tell) as run:
+            text = read(settings, tokenizer_of(settings, run.directory, processes, given, tell), tell)
+            begun = goes_on(settings, start, text, tell) if start else new_model(settings, text)
+            return train(settings, text, begun, run, processes, tell)
+
+
+def train(settings: Pretrain, text: Text, begun: Checkpoint, run: Run, processes: Processes, tell: Tell) -> Result:
+    model = begun.model
+    order = Order(
+        text.store, text.training, length=settings.length, pairs=settings.pairs, batch_tokens=settings.batch_tokens,
+        seed=settings.seed,
     )  # fmt: skip
+    rule = MaskRule.of(text.tokenizer, settings.mask_rate, settings.masks)
+    last_rate = settings.mask_rate if settings.mask_rate_end is None else settings.mask_rate_end
+    plan = plan_of(settings, processes)
 
     def steps(first: int) -> Iterator[Sequence[Batch]]:
-        for epoch in count():
-            examples = make_examples(
-                store, length=settings.length, pairs=settings.pairs == "next", seed=settings.seed, epoch=epoch
-            )
-            sizes = [example.num_tokens for example in examples]
-            order = shuffled(len(examples), seed=settings.seed, epoch=epoch).tolist()
-            for rows in fill_budget(order, sizes, settings.batch_tokens):
-                yield [masked_batch(store, examples, by_length(rows, sizes), tokenizer, rule, settings.seed, epoch)]
+        for number, step in enumerate(order.steps(first), first):
+            rate = rate_at(number, steps=plan.steps, start=rule.rate, end=last_rate)
+            parts = divide(step.rows, step.examples.sizes, processes.world * settings.micro_batches)
+            yield [
+                masked_batch(text.store, step, rows, text.tokenizer, rule, seed=settings.seed, rate=rate)
+                for rows in parts[processes.rank :: processes.world] if rows
+            ]  # fmt: skip
 
-    if settings.minutes is not None and settings.steps is None:
-        speed = seconds_a_step(model, losses, counts, steps, plan)
-        plan = replace(plan, steps=max(1, int(settings.minutes * 60 / speed)))
-        tell(f"{settings.minutes:g} minutes are {plan.steps} steps of {speed * 1000:.0f} ms")
-    run.note(steps=plan.steps, parameters=sum(value.numel() for value in model.parameters()), **describe(store, unseen))
-    with Bar("pre-training", plan.steps) as bar:
-
-        def record(row: dict[str, Any]) -> None:
-            run.metric(**row)
-            bar.show(row)
-
-        fit(model, losses, counts, steps, plan, evaluate=lambda: held.measure(model), record=record)
-    figures = {**held.measure(model), "unigram_perplexity": held.unigram_perplexity}
-    checkpoint.save(Checkpoint(model, tokenizer, made={**run.origin, "heldout": figures}), run.directory / "model")
-    levels = {"unigram_perplexity": held.unigram_perplexity, "chance": 0.5}
-    report.curves(run.metrics(), run.directory / "curves.png", title=f"Pre-training, {settings.model}", levels=levels)
-    run.note(status="done", heldout=figures)
-    return Result(run.directory, run.directory / "model", figures)
-
-
-def split(settings: Pretrain) -> tuple[list[str], list[str]]:
-    """Training and held-out documents: the files given for it, else every 20th document (of few, the last)."""
-    found = list(documents(settings.corpus))
-    if settings.heldout:
-        return found, list(documents(settings.heldout))
-    if len(found) == 1:
-        raise InputError("the corpus is one document, so none can be held out; separate documents or give --heldout")
-    every = min(HELD_OUT_EVERY, len(found))
-    training = [text for number, text in enumerate(found, 1) if number % every]
-    return training, found[every - 1 :: every]
-
-
-def learn(settings: Pretrain, training: Sequence[str], tell: Tell) -> Tokenizer:
-    tokenizer = Tokenizer.learn(training, size=settings.vocab_size)
-    tokenizer.save(settings.out / "tokenizer")
-    tell(f"learned a vocabulary of {len(tokenizer):,} entries")
-    return tokenizer
-
-
-def new_model(settings: Pretrain, tokenizer: Tokenizer, store: TokenStore) -> Model:
-    config = SIZES[settings.model].changed(
-        vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_id,
-        hidden_dropout_prob=settings.dropout, attention_probs_dropout_prob=settings.dropout,
-        initializer_range=settings.init,
-    )  # fmt: skip
-    if settings.length > config.max_position_embeddings:
-        raise InputError(
-            f"length ({settings.length}) is more than the {config.max_position_embeddings} positions of BERT"
-        )
-    config = config.changed(max_position_embeddings=settings.length)  # what it never saw, it cannot read
-    heads = {"masked_words": 0, **({"next_sentence": 2} if settings.pairs == "next" else {})}
-    model = Model(config, heads, pooler=True)
-    initialize(model, config.initializer_range, torch.Generator().manual_seed(settings.seed))
-    words = model.heads["masked_words"]
-    if settings.frequency_bias and isinstance(words, MaskedWords):
-        shares_V = metrics.unigram_shares(np.bincount(store.ids, minlength=len(tokenizer)))
-        words.bias.data = torch.from_numpy(np.log(shares_V)).float()
-    return model
-
-
-def describe(store: TokenStore, unseen: TokenStore) -> dict[str, Any]:
-    return {
-        "data": {
-            "train": {"documents": store.num_documents, "tokens": store.num_tokens, "fingerprint": store.fingerprint},
-            "heldout": {
-                "documents": unseen.num_documents,
-                "tokens": unseen.num_tokens,
-                "fingerprint": unseen.fingerprint,
-            },
-        }
-    }
+    if settings.compile:
+        compile_layers(model)
+    num_steps = num_steps_of(settings, run, processes)
+    if not num_steps and settings.minutes:
+        speed = seconds_a_step(model, losses, counts, steps, plan, processes)
+        num_steps = max(1, int(settings.minutes * 60 / speed))
+        tell(f"{settings.minutes:g} minutes are {num_steps} steps of {speed * 1000:.0f} ms")
+    plan = replace(plan, steps=num_steps or STEPS)
+    held = held_out_of(settings, text)
+    run.note(steps=plan.steps, parameters=sum(value.numel() for value in model.parameters()), **text.facts)
+    checkpoints, start = going_on(settings, text, run, processes, tell)
+    with watched("pre-training", run, plan, model.config, next(steps(0)), tell, settings.tensorboard, start) as record:
+        fit(
+            model, losses, counts, steps, plan, evaluate=lambda: held.measure(model), record=record,
+            checkpoints=checkpoints, start=start, processes=processes, fingerprint=fingerprint,
+        )  # fmt: skip
+    figures = finish(settings, replace(begun, model=model), held, run)
+    return Result(run.directory, run.directory / "model", processes.share(figures))

@@ -1,10 +1,25 @@
-"""How a run tells a person how it is doing: lines, and a bar on a terminal. Nothing of it in a pipe but the lines."""
+"""How a run tells a person how it is doing: a bar on a terminal, now and then a line elsewhere, TensorBoard files."""
 
 import sys
-from collections.abc import Callable
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
+from bothways.batch import Batch
+from bothways.config import EncoderConfig
+from bothways.device import matrix_peak
+from bothways.errors import InputError
+from bothways.model.work import training_work
+from bothways.train.checkpoints import Saved
+from bothways.train.plan import Plan
+from bothways.train.state import Run
+
 Tell = Callable[[str], None]
+LINE_EVERY = 60.0  # seconds, at least, between lines where there is no terminal
+RECENT = 20  # steps whose speed is shown
 
 
 def lines(text: str) -> None:
@@ -17,16 +32,24 @@ def silence(text: str) -> None:
 
 
 class Bar:
-    """A progress bar over training steps with loss, tokens/s and time left; drawn only on a terminal."""
+    """Over training steps: loss, tokens/s, share of the hardware's matrix peak, time left. A bar on a terminal; without
+    one a line to `tell` at evaluations.
 
-    def __init__(self, title: str, steps: int) -> None:
+    work: operations of a token's matrix products; peak: those the hardware does in a second; 0 where it is not known.
+    """
+
+    def __init__(self, title: str, steps: int, *, work: float = 0, peak: float = 0, tell: Tell = silence) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         console = Console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self.progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self.title, self.task = title, self.progress.add_task(title, total=steps)
+        self.title, self.steps, self.task = title, steps, self.progress.add_task(title, total=steps)
+        self.share_of_token = work / peak if peak else 0.0
+        self.tell: Tell = silence if console.is_terminal else tell
+        self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
+        self.told = time.monotonic()
 
     def __enter__(self) -> "Bar":
         self.progress.start()
@@ -38,6 +61,88 @@ class Bar:
     def show(self, row: dict[str, Any]) -> None:
         """Move on by one row of the loop's record."""
         if row["split"] == "train":
-            speed = row["tokens"] / max(row["seconds"], 1e-9)
-            text = f"{self.title}  loss {row['loss']:.3f}  {speed:,.0f} tokens/s"
+            self.recent.append(row)
+            text = f"{self.title}  loss {row['loss']:.3f}  {self.speed()}"
             self.progress.update(self.task, completed=row["step"], description=text)
+        elif time.monotonic() - self.told > LINE_EVERY:
+            self.told = time.monotonic()
+            left = self.seconds_left()
+            self.tell(
+                f"step {row['step']:,} of {self.steps:,}: held-out loss {row['loss']:.4f}, {self.speed()}, "
+                f"{int(left // 3600)}:{int(left % 3600 // 60):02} hours left"
+            )
+
+    def speed(self) -> str:
+        """'3,456 tokens/s, 56 % of the matrix peak' of the last steps."""
+        rate = self._a_second("tokens")
+        share = f", {rate * self.share_of_token:.0%} of the matrix peak" if self.share_of_token else ""
+        return f"{rate:,.0f} tokens/s{share}"
+
+    def seconds_left(self) -> float:
+        done = self.recent[-1]["step"] if self.recent else 0
+        return (self.steps - done) / max(self._a_second("step"), 1e-9)
+
+    def _a_second(self, name: str) -> float:
+        """How much of a figure of the rows the last steps added a second."""
+        if not self.recent:
+            return 0.0
+        first = self.recent[0] if len(self.recent) > 1 else {name: 0, "seconds": 0.0}
+        last = self.recent[-1]
+        return float((last[name] - first[name]) / max(last["seconds"] - first["seconds"], 1e-9))
+
+
+class Board:
+    """TensorBoard's files of a run, a curve for each number. first: what was written after this step is void."""
+
+    def __init__(self, directory: Path, first: int = 0) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise InputError(
+                f"tensorboard: needs the package {error.name}; pip install 'bothways[tensorboard]'"
+            ) from None
+        self.writer = SummaryWriter(directory, purge_step=first + 1)
+
+    def __enter__(self) -> "Board":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.writer.close()
+
+    def show(self, row: dict[str, Any]) -> None:
+        for name, value in row.items():
+            if isinstance(value, (int, float)) and name not in ("step", "split"):
+                self.writer.add_scalar(f"{name}/{row['split']}", value, row["step"])
+
+
+@contextmanager
+def watched(
+    title: str,
+    run: Run,
+    plan: Plan,
+    config: EncoderConfig,
+    batches: Sequence[Batch],
+    tell: Tell,
+    board: bool,
+    start: Saved | None,
+) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """What is to be called with each row of the record.
+
+    batches: some of the run's, to know their work by. board: whether to write TensorBoard files. start: what the run
+    goes on from.
+    """
+    work = sum(training_work(config, batch) for batch in batches) / sum(batch.num_tokens for batch in batches)
+    peak = matrix_peak(plan.device, plan.dtype)
+    run.note(work_of_token=work, matrix_peak=peak)
+    with ExitStack() as stack:
+        shown: list[Bar | Board] = [stack.enter_context(Bar(title, plan.steps, work=work, peak=peak, tell=tell))]
+        if board and run.leads:
+            first = start.progress.step if start else 0
+            shown.append(stack.enter_context(Board(run.directory / "tensorboard", first)))
+
+        def record(row: dict[str, Any]) -> None:
+            run.metric(**row)
+            for one in shown:
+                one.show(row)
+
+        yield record

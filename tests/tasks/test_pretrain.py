@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -16,8 +17,10 @@ from bothways.data.corpus import documents
 from bothways.data.store import build
 from bothways.errors import InputError
 from bothways.settings import Pretrain
-from bothways.tasks import evaluate, heldout, info, pretrain
+from bothways.tasks import ends, evaluate, heldout, info, pretrain, text
 from bothways.tasks.progress import silence
+from bothways.train.parallel import ALONE
+from bothways.train.state import read_metrics
 
 SUBJECTS = "king queen farmer sailor doctor baker".split()
 PLACES = "castle palace field harbour clinic bakery".split()
@@ -77,7 +80,7 @@ def made(result):
 
 def test_a_run_leaves_a_model_its_metrics_its_curves_and_how_it_was_made(result):
     names = {entry.name for entry in result.directory.iterdir()}
-    assert names == {"bothways.json", "curves.png", "metrics.jsonl", "model", "tokenizer"}
+    assert names == {"bothways.json", "checkpoints", "curves.png", "metrics.jsonl", "model", "tokenizer"}
     assert {entry.name for entry in result.model.iterdir()} == {
         "bothways.json", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt",
     }  # fmt: skip
@@ -163,7 +166,7 @@ def padded(batch):
 def held(result, settings):
     loaded = checkpoint.load(result.model)
     unseen = build(documents(settings.heldout), loaded.tokenizer)
-    return heldout.HeldOut(unseen, None, loaded.tokenizer, settings.length, pairs=True)
+    return heldout.HeldOut(unseen, np.arange(12), loaded.tokenizer, settings.length, pairs="next")
 
 
 def test_transformers_loads_the_model_and_agrees_on_the_held_out_losses(result, held):
@@ -190,8 +193,8 @@ def test_transformers_loads_the_model_and_agrees_on_the_held_out_losses(result, 
 def test_transformers_reads_the_text_as_the_model_did(result):
     theirs = transformers.AutoTokenizer.from_pretrained(result.model)
     ours = bothways.Tokenizer.load(result.model)
-    text, pair = "The sailor of the harbour, unbelievably!", "was very brave."
-    assert theirs(text, pair)["input_ids"] == ours.encode(text, pair).ids
+    one, pair = "The sailor of the harbour, unbelievably!", "was very brave."
+    assert theirs(one, pair)["input_ids"] == ours.encode(one, pair).ids
     assert theirs.mask_token_id == ours.mask_id
 
 
@@ -282,38 +285,77 @@ def test_a_run_in_half_precision_saves_float32(result, settings, tmp_path):
     assert math.isfinite(found.figures["loss"])
 
 
-def test_every_twentieth_document_is_held_out_and_of_few_the_last(settings, tmp_path):
+def read(settings, tokenizer):
+    return text.read(settings, tokenizer, silence)
+
+
+def test_every_twentieth_document_is_held_out_and_of_few_the_last(settings, result, tmp_path):
+    tokenizer = bothways.Tokenizer.load(result.model)
     for number, held_out in ((45, [19, 39]), (20, [19]), (7, [6]), (2, [1])):
-        names = [f"document {index}" for index in range(number)]
-        (tmp_path / "text.txt").write_text("\n\n".join(names), encoding="utf-8")
-        training, heldout = pretrain.split(replace(settings, corpus=(tmp_path / "text.txt",), heldout=()))
-        assert heldout == [names[index] for index in held_out]
-        assert training == [name for index, name in enumerate(names) if index not in held_out]
-
-
-def test_held_out_files_are_not_trained_on_and_all_others_are(settings):
-    training, heldout = pretrain.split(settings)
-    assert len(training) == 60 and len(heldout) == 12
+        file = tmp_path / f"{number}.txt"
+        file.write_text("\n\n".join("abcdefghijklmnopqrst"[: index + 1] for index in range(number)), encoding="utf-8")
+        found = read(replace(settings, corpus=(file,), heldout=()), tokenizer)
+        assert found.heldout.tolist() == held_out and found.unseen is found.store
+        assert found.training.tolist() == [index for index in range(number) if index not in held_out]
+    (tmp_path / "one.txt").write_text("one line\nanother\n")
     with pytest.raises(InputError, match="one document, so none can be held out"):
-        settings.heldout[0].parent.joinpath("one.txt").write_text("one line\nanother\n")
-        pretrain.split(replace(settings, corpus=(settings.heldout[0].parent / "one.txt",), heldout=()))
+        read(replace(settings, corpus=(tmp_path / "one.txt",), heldout=()), tokenizer)
+
+
+def test_held_out_files_are_not_trained_on_and_all_others_are(settings, result):
+    found = read(settings, bothways.Tokenizer.load(result.model))
+    assert len(found.training) == found.store.num_documents == 60
+    assert len(found.heldout) == found.unseen.num_documents == 12
+
+
+def test_a_vocabulary_is_learned_from_what_is_not_held_out(settings, tmp_path):
+    file = tmp_path / "text.txt"
+    file.write_text("cat cat\n\n" * 19 + "zebra zebra\n\n" + "dog dog\n\n", encoding="utf-8")
+    given = replace(settings, corpus=(file,), heldout=(), tokenizer=None)
+    learned = text.tokenizer_of(given, tmp_path, ALONE, None, silence)
+    assert "cat" in learned.vocab and "dog" in learned.vocab and "z" not in learned.vocab
+
+
+def test_text_is_read_once_and_again_when_something_changed(settings, result, tmp_path):
+    tokenizer = bothways.Tokenizer.load(result.model)
+    (tmp_path / "a.txt").write_text("the king\n\nthe queen\n\nthe king\n", encoding="utf-8")
+    given = replace(settings, corpus=(tmp_path / "a.txt",), heldout=(), store=tmp_path / "store")
+    first, again = read(given, tokenizer), read(given, tokenizer)
+    assert len(list((tmp_path / "store").glob("[!.]*"))) == 1
+    assert first.store.fingerprint == again.store.fingerprint and first.store.num_documents == 3
+    assert read(replace(given, drop_duplicates=True), tokenizer).store.num_documents == 2
+    (tmp_path / "a.txt").write_text("the king\n\nthe baker\n", encoding="utf-8")
+    assert read(given, tokenizer).store.fingerprint != first.store.fingerprint
+    assert len(list((tmp_path / "store").glob("[!.]*"))) == 3
+
+
+def test_rows_that_cannot_be_read_are_skipped_and_counted(settings, result, tmp_path):
+    rows = [json.dumps({"text": f"the {name}"}) for name in SUBJECTS]
+    (tmp_path / "rows.jsonl").write_text("\n".join([*rows[:3], '{"text": 5}', "{", *rows[3:]]), encoding="utf-8")
+    given = replace(settings, corpus=(tmp_path / "rows.jsonl",), heldout=(), store=tmp_path / "store")
+    tokenizer = bothways.Tokenizer.load(result.model)
+    with pytest.raises(InputError, match="rows.jsonl:4: .*--on-error skip"):
+        read(given, tokenizer)
+    told = []
+    found = text.read(replace(given, on_error="skip"), tokenizer, told.append)
+    assert found.store.num_documents == 6 and found.facts["data"]["train"]["skipped"] == 2
+    assert any(line.startswith("skipped 2 rows") for line in told)
 
 
 def test_guesses_begin_with_the_frequencies_of_the_words(settings, result):
-    tokenizer = bothways.Tokenizer.load(result.model)
-    store = build(pretrain.split(settings)[0], tokenizer)
-    model = pretrain.new_model(settings, tokenizer, store)
-    counts = np.bincount(store.ids, minlength=len(tokenizer))
+    found = read(settings, bothways.Tokenizer.load(result.model))
+    model = ends.new_model(settings, found).model
+    counts = np.bincount(found.store.ids, minlength=len(found.tokenizer))
     bias = model.heads["masked_words"].bias.detach().exp().numpy()
     assert bias.sum() == pytest.approx(1, rel=1e-4)
     assert bias == pytest.approx((counts + 1) / (counts + 1).sum(), rel=1e-4)
-    plain = pretrain.new_model(replace(settings, frequency_bias=False), tokenizer, store)
+    plain = ends.new_model(replace(settings, frequency_bias=False), found).model
     assert not plain.heads["masked_words"].bias.any()
 
 
 def test_the_baseline_guesses_by_frequency_in_the_training_text(held, settings, result):
     tokenizer = bothways.Tokenizer.load(result.model)
-    seen = build(pretrain.split(settings)[0], tokenizer)
+    seen = read(settings, tokenizer).store
     counts = np.bincount(seen.ids, minlength=len(tokenizer))
     shares = (counts + 1) / (len(seen.ids) + len(tokenizer))
     losses = [-math.log(shares[label]) for batch in held.batches for label in batch.masked_labels.tolist()]
@@ -336,3 +378,105 @@ def test_train_is_the_function_however_the_package_was_imported(settings, result
     assert bothways.train(short).model == tmp_path / "run" / "model"
     with pytest.raises(InputError, match="dict is no training"):
         bothways.train({})
+
+
+# --- going on -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pairs", "masks", "dtype"),
+    [("next", "tokens", "float32"), ("order", "words", "bfloat16"), ("none", "spans", "bfloat16")],
+)
+def test_a_run_resumed_has_the_losses_of_one_undisturbed(result, settings, tmp_path, pairs, masks, dtype):
+    whole = replace(
+        settings, steps=14, tokenizer=result.model, dropout=0.1, checkpoint_every=4, evaluate_every=5, keep=9,
+        pairs=pairs, masks=masks, dtype=dtype, mask_rate=0.3, mask_rate_end=0.1, schedule="one-cycle",
+    )  # fmt: skip
+    expected = pretrain.run(replace(whole, out=tmp_path / "whole"), silence)
+    undisturbed = read_metrics(tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole", tmp_path / "cut")
+    shutil.rmtree(tmp_path / "cut" / "model")
+    shutil.rmtree(tmp_path / "cut" / "checkpoints" / "step-00000014")
+    newest = tmp_path / "cut" / "checkpoints" / "step-00000012" / "state.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-7])
+    told = []
+    found = pretrain.run(replace(whole, out=tmp_path / "cut", resume=True), told.append)
+    assert any("step-00000012" in line and "broken" in line for line in told)
+    assert any("going on from" in line and "step 8" in line for line in told)
+    resumed = read_metrics(tmp_path / "cut")
+    same = ("step", "split", "loss", "masked_lm", "tokens", "norm", "rate", "perplexity")
+    assert [[row.get(key) for key in same] for row in resumed] == [
+        [row.get(key) for key in same] for row in undisturbed
+    ]
+    weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "cut")]
+    assert weights[0] == weights[1] and found.figures == expected.figures
+
+
+def test_a_run_that_is_to_be_resumed_from_nothing_begins_and_says_so(result, settings, tmp_path):
+    told = []
+    pretrain.run(replace(settings, steps=2, tokenizer=result.model, out=tmp_path / "run", resume=True), told.append)
+    assert any("starting at step 0" in line for line in told)
+    assert len(losses_of(tmp_path / "run")) == 2
+
+
+def test_a_finished_run_can_go_on_for_more_steps(result, settings, tmp_path):
+    short = replace(settings, steps=2, tokenizer=result.model, out=tmp_path / "run", schedule="constant")
+    pretrain.run(short, silence)
+    pretrain.run(replace(short, steps=5, resume=True), silence)
+    assert len(losses_of(tmp_path / "run")) == 5
+    with pytest.raises(InputError, match=r"rate: 0.003 -> 0.004"):
+        pretrain.run(replace(short, steps=5, resume=True, rate=4e-3), silence)
+
+
+def test_micro_batches_change_no_loss(result, settings, tmp_path):
+    short = replace(settings, steps=5, tokenizer=result.model)
+    for parts in (1, 3):
+        pretrain.run(replace(short, out=tmp_path / str(parts), micro_batches=parts), silence)
+    assert losses_of(tmp_path / "1") == pytest.approx(losses_of(tmp_path / "3"), rel=1e-5)
+
+
+def test_a_model_goes_on_with_new_text_and_a_longer_vocabulary(result, texts, settings, tmp_path):
+    new = "\n\n".join(f"Every day the keeper of the island was very {word}." for word in FEELINGS * 4)
+    (tmp_path / "new.txt").write_text(new, encoding="utf-8")
+    further = replace(
+        settings, corpus=(tmp_path / "new.txt",), start=result.model, tokenizer=None, extend_vocab=2,
+        steps=3, rate=1e-4,
+    )  # fmt: skip
+    told = []
+    found = pretrain.run(replace(further, out=tmp_path / "longer"), told.append)
+    before, after = checkpoint.load(result.model), checkpoint.load(found.model)
+    assert after.tokenizer.tokens[: len(before.tokenizer)] == before.tokenizer.tokens
+    assert set(after.tokenizer.tokens[len(before.tokenizer) :]) == {"keeper", "island"}
+    assert after.model.config.vocab_size == before.model.config.vocab_size + 2
+    begun = ends.goes_on(further, before, read(replace(further, store=tmp_path), after.tokenizer), silence).model
+    table = before.model.encoder.embeddings.words.weight
+    pieces = before.tokenizer.ids("keeper")
+    new_row = begun.encoder.embeddings.words.weight[after.tokenizer.vocab["keeper"]]
+    assert len(pieces) > 1 and torch.allclose(new_row, table[pieces].mean(0))
+    kept = pretrain.run(replace(further, extend_vocab=0, out=tmp_path / "kept"), silence)
+    assert checkpoint.load(kept.model).tokenizer.tokens == before.tokenizer.tokens
+    assert kept.figures["loss"] < 1.5 * result.figures["loss"]  # it goes on, and does not begin anew
+
+
+def test_a_vector_model_gets_the_heads_it_lacks(minilm_directory, settings, tmp_path):
+    told = []
+    start = checkpoint.load(minilm_directory)
+    found = ends.goes_on(
+        replace(settings, start=minilm_directory, tokenizer=None), start, read(settings, start.tokenizer), told.append
+    )
+    assert set(found.model.num_outputs) == {"masked_words", "next_sentence"}
+    assert told == ["new, to be trained: heads.masked_words, heads.next_sentence"]
+    assert torch.equal(
+        found.model.encoder.layers[5].attention.qkv.weight, start.model.encoder.layers[5].attention.qkv.weight
+    )
+
+
+def test_tensorboard_files_hold_the_losses(result, settings, tmp_path):
+    pytest.importorskip("tensorboard", reason="the extra `tensorboard` is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    pretrain.run(replace(settings, steps=3, tokenizer=result.model, out=tmp_path / "run", tensorboard=True), silence)
+    board = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    assert [event.value for event in board.Scalars("loss/train")] == pytest.approx(
+        losses_of(tmp_path / "run"), rel=1e-6
+    )

@@ -1,0 +1,151 @@
+"""transformers' way of pre-training the same model on the same text for as many minutes, drawn beside a run of ours.
+
+    python -m benchmarks.transformers_pretrain RUN -o DIR [--minutes 30] [--rate 5e-4]
+
+RUN is a finished `bothways pretrain` run: its vocabulary, token store, held-out text, model size and length are used.
+The peer: Trainer, BertForMaskedLM (it has no data tools for next sentences any more), texts joined and cut to length
+as in its own examples, DataCollatorForLanguageModeling, bf16 autocast, SDPA, fused AdamW, linear schedule, no dropout
+if RUN had none. Held-out figures are ours for both: the peer's weights are loaded into our model at intervals, with its
+clock stopped. Writes DIR/metrics.jsonl and DIR/beside.png.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast, DataCollatorForLanguageModeling, Trainer
+
+from bothways import checkpoint
+from bothways.settings import Pretrain
+from bothways.tasks.heldout import HeldOut
+from bothways.tasks.text import Text, read
+from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.train.state import read_metrics
+
+TIMED_STEPS, FIGURES = 6, 20  # steps to learn the speed from; held-out figures over the run
+
+
+class Blocks(torch.utils.data.Dataset[dict[str, Any]]):
+    """All training documents joined, in pieces of the length, [CLS] before and [SEP] after each."""
+
+    def __init__(self, text: Text, length: int) -> None:
+        bounds = text.store.sentences[text.store.documents]
+        parts = [text.store.ids[bounds[number] : bounds[number + 1]] for number in text.training]
+        self.ids, self.room, self.tokenizer = np.concatenate(parts), length - 2, text.tokenizer
+
+    def __len__(self) -> int:
+        return len(self.ids) // self.room
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        ids = self.ids[index * self.room : (index + 1) * self.room].astype(np.int64)
+        return {"input_ids": [self.tokenizer.cls_id, *ids.tolist(), self.tokenizer.sep_id]}
+
+
+class Clock(transformers.TrainerCallback):
+    """Stops for held-out figures, so that only training counts."""
+
+    def __init__(self, held: HeldOut, directory: Path, length: int, rows: int, every: int) -> None:
+        self.held, self.directory, self.every = held, directory, every
+        self.tokens, self.seconds, self.began = rows * length, 0.0, time.perf_counter()
+
+    def on_step_begin(self, *given: Any, **more: Any) -> None:
+        self.began = time.perf_counter()
+
+    def on_step_end(self, arguments: Any, state: Any, control: Any, model: Any = None, **more: Any) -> None:
+        self.seconds += time.perf_counter() - self.began
+        if self.every and (state.global_step % self.every == 0 or state.global_step == state.max_steps):
+            model.save_pretrained(self.directory / "model")
+            figures = self.held.measure(checkpoint.load(self.directory / "model", warn=lambda line: None).model)
+            row = {"step": state.global_step, "tokens": state.global_step * self.tokens, "seconds": self.seconds}
+            with (self.directory / "metrics.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps({**row, "split": "heldout", **figures}) + "\n")
+            print(
+                f"{self.seconds / 60:5.1f} min, step {row['step']}: perplexity {figures['perplexity']:.1f}", flush=True
+            )
+
+
+def trained(
+    settings: Pretrain, text: Text, held: HeldOut, out: Path, *, steps: int, rate: float, figures: int
+) -> tuple[Clock, Any]:
+    config = checkpoint.load(settings.out).model.config
+    torch.manual_seed(0)
+    model = BertForMaskedLM(
+        BertConfig(
+            vocab_size=config.vocab_size, hidden_size=config.hidden_size, attn_implementation="sdpa",
+            num_hidden_layers=config.num_hidden_layers, num_attention_heads=config.num_attention_heads,
+            intermediate_size=config.intermediate_size, max_position_embeddings=config.max_position_embeddings,
+            hidden_dropout_prob=settings.dropout, attention_probs_dropout_prob=settings.dropout,
+        )
+    )  # fmt: skip
+    rows = settings.batch_tokens // settings.length
+    clock = Clock(held, out, settings.length, rows, max(1, steps // figures) if figures else 0)
+    tokenizer = BertTokenizerFast(str(settings.out / "model" / "vocab.txt"))
+    arguments = transformers.TrainingArguments(
+        output_dir=str(out / "trainer"), max_steps=steps, per_device_train_batch_size=rows, learning_rate=rate,
+        lr_scheduler_type="linear", warmup_steps=steps // 10, weight_decay=0.01, bf16=True, optim="adamw_torch_fused",
+        use_cpu=not torch.cuda.is_available(), save_strategy="no", report_to=[], disable_tqdm=True, logging_steps=10**9,
+    )  # fmt: skip
+    collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=settings.mask_rate)
+    Trainer(
+        model, arguments, train_dataset=Blocks(text, settings.length), data_collator=collator, callbacks=[clock]
+    ).train()
+    return clock, model
+
+
+def draw(sides: dict[str, list[dict[str, Any]]], file: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(10.5, 4))
+    for axis, unit, divisor in ((axes[0], "seconds", 60), (axes[1], "tokens", 1e6)):
+        for side, rows in sides.items():
+            axis.plot(
+                [row[unit] / divisor for row in rows], [row["perplexity"] for row in rows], marker="o", markersize=3,
+                label=side,
+            )  # fmt: skip
+        axis.set_xlabel("minutes of training" if unit == "seconds" else "million tokens")
+        axis.set_yscale("log")
+        axis.grid(alpha=0.3, which="both")
+        axis.legend()
+    axes[0].set_ylabel("perplexity of masked words, held out")
+    figure.tight_layout()
+    figure.savefig(file, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("-o", "--out", type=Path, required=True)
+    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--rate", type=float, default=5e-4)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True)
+    told = json.loads((options.run / "bothways.json").read_text(encoding="utf-8"))["settings"]
+    paths = {name: tuple(map(Path, told[name])) for name in ("corpus", "heldout")}
+    settings = Pretrain(
+        **{**told, **paths, "out": options.run, "tokenizer": None, "start": None, "store": told["store"]}
+    )
+    text = read(settings, Tokenizer.load(options.run / "model"), print)
+    held = HeldOut(
+        text.unseen, text.heldout, text.tokenizer, settings.length, pairs=settings.pairs, most=settings.heldout_examples
+    )
+    timed, _ = trained(settings, text, held, options.out, steps=TIMED_STEPS, rate=options.rate, figures=0)
+    steps = int(options.minutes * 60 / (timed.seconds / TIMED_STEPS))
+    print(f"{options.minutes:g} minutes are {steps} steps of {timed.seconds / TIMED_STEPS * 1000:.0f} ms", flush=True)
+    trained(settings, text, held, options.out, steps=steps, rate=options.rate, figures=FIGURES)
+    sides = {"bothways": read_metrics(options.run), "transformers": read_metrics(options.out)}
+    draw(
+        {side: [row for row in rows if row["split"] == "heldout"] for side, rows in sides.items()},
+        options.out / "beside.png",
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""What a pre-training run reads: a tokenizer given, remembered or learned, and its corpus as a token store."""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bothways.data.corpus import Corpus, held_out, skipped_line
+from bothways.data.encode import num_cores
+from bothways.data.store import TokenStore, open_or_build
+from bothways.errors import InputError
+from bothways.settings import Pretrain
+from bothways.tasks.progress import Tell
+from bothways.tokenizer.learn import count_words
+from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.train.parallel import Processes
+
+HELD_OUT_EVERY = 20  # documents
+LEAST = 3  # times a word must stand in the text to become an entry
+
+
+@dataclass(frozen=True)
+class Text:
+    """Stores with the numbers of the documents to train on and to measure on; facts: about them, for bothways.json."""
+
+    tokenizer: Tokenizer
+    store: TokenStore
+    training: np.ndarray
+    unseen: TokenStore
+    heldout: np.ndarray
+    facts: dict[str, Any]
+
+    @property
+    def frequencies(self) -> np.ndarray:
+        """How often each entry of the vocabulary stands in the training text."""
+        counts_V = _counted(self.store.ids, len(self.tokenizer))
+        if self.unseen is self.store:
+            bounds = self.store.sentences[self.store.documents]
+            for number in self.heldout.tolist():
+                counts_V -= _counted(self.store.ids[bounds[number] : bounds[number + 1]], len(self.tokenizer))
+        return counts_V
+
+
+def _counted(ids: np.ndarray, vocab_size: int) -> np.ndarray:
+    counts_V = np.zeros(vocab_size, np.int64)
+    for start in range(0, len(ids), 1 << 24):  # in parts, since a store may not fit in memory
+        counts_V += np.bincount(ids[start : start + (1 << 24)], minlength=vocab_size)
+    return counts_V
+
+
+def corpora(settings: Pretrain) -> tuple[Corpus, Corpus | None]:
+    """The text to train on and, if it is given, that to measure on. InputError where files are missing."""
+    found = tuple(
+        Corpus(paths, unit=settings.documents, column=settings.text_column, on_error=settings.on_error)
+        if paths else None for paths in (settings.corpus, settings.heldout)
+    )  # fmt: skip
+    for corpus in found:
+        if corpus:
+            corpus.files()
+    assert found[0] is not None
+    return found[0], found[1]
+
+
+def read(settings: Pretrain, tokenizer: Tokenizer, tell: Tell) -> Text:
+    """The corpus as tokens, from where it was read before if nothing has changed."""
+    corpus, other = corpora(settings)
+    store, facts = _stored(settings, corpus, tokenizer, tell)
+    unseen, unseen_facts = (store, facts) if other is None else _stored(settings, other, tokenizer, tell)
+    numbers = np.arange(store.num_documents)
+    if other is None:
+        heldout = numbers[_are_held_out(len(numbers))]
+        training = numbers[~_are_held_out(len(numbers))]
+    else:
+        training, heldout = numbers, np.arange(unseen.num_documents)
+    tell(
+        f"training text: {_tokens(store, training):,} tokens in {len(training):,} documents; held out: "
+        f"{_tokens(unseen, heldout):,} in {len(heldout):,}"
+    )
+    data = {
+        "train": {**facts, "documents": len(training), "tokens": _tokens(store, training)},
+        "heldout": {**unseen_facts, "documents": len(heldout), "tokens": _tokens(unseen, heldout)},
+    }
+    return Text(tokenizer, store, training, unseen, heldout, {"data": data})
+
+
+def _tokens(store: TokenStore, documents: np.ndarray) -> int:
+    return int(np.diff(store.sentences[store.documents])[documents].sum())
+
+
+def _are_held_out(number: int) -> np.ndarray:
+    """Every 20th document; of fewer, the last, as `held_out` says while it streams."""
+    if number == 1:
+        raise InputError("the corpus is one document, so none can be held out; separate documents or give --heldout")
+    every = min(HELD_OUT_EVERY, number)
+    are: np.ndarray = (np.arange(number) + 1) % every == 0
+    return are
+
+
+def _stored(settings: Pretrain, corpus: Corpus, tokenizer: Tokenizer, tell: Tell) -> tuple[TokenStore, dict[str, Any]]:
+    skipped: Counter[str] = Counter()
+    built = open_or_build(
+        settings.store or cache() / "stores", corpus.fingerprint(), lambda: corpus.documents(skipped), tokenizer,
+        language=settings.language, processes=settings.processes, drop_duplicates=settings.drop_duplicates, tell=tell,
+    )  # fmt: skip
+    if skipped:
+        tell(skipped_line(skipped))
+    facts = {"fingerprint": built.store.fingerprint, "skipped": skipped.total(), "duplicates": built.duplicates}
+    return built.store, facts
+
+
+def cache() -> Path:
+    """Where what can be made again is kept: `bothways` in $XDG_CACHE_HOME or ~/.cache, or $BOTHWAYS_CACHE itself."""
+    if given := os.environ.get("BOTHWAYS_CACHE"):
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bothways"
+
+
+def tokenizer_of(
+    settings: Pretrain, directory: Path, processes: Processes, given: Tokenizer | None, tell: Tell
+) -> Tokenizer:
+    """The one given, or, where it is to be extended or there is none, one made from the training text into the run."""
+    if settings.start and not given:
+        raise InputError(f"{settings.start}: has no tokenizer files; put its tokenizer.json or vocab.txt beside it")
+    if given and not settings.extend_vocab:
+        return given
+    own = directory / "tokenizer"
+    if processes.leads and not (own / "tokenizer_config.json").exists():
+        texts, workers = _training_texts(settings), settings.processes or num_cores()
+        if given:
+            tokenizer = extended(given, texts, settings.extend_vocab, workers)
+            told = f"{len(tokenizer) - len(given):,} entries more: {', '.join(tokenizer.tokens[len(given) :][:5])}, ..."
+        else:
+            tokenizer = Tokenizer.learn(texts, size=settings.vocab_size, processes=workers)
+            told = f"learned a vocabulary of {len(tokenizer):,} entries"
+        tokenizer.save(own)
+        tell(told)
+    processes.wait()
+    return Tokenizer.load(own)
+
+
+def extended(tokenizer: Tokenizer, texts: Iterable[str], number: int, processes: int = 1) -> Tokenizer:
+    """The tokenizer with at most `number` more entries: the text's most frequent words that it reads in pieces."""
+    rules = tokenizer.splitter
+    broken = [
+        (-count, word) for word, count in count_words(texts, rules, processes).items()
+        if count >= LEAST and word not in tokenizer.vocab and tokenizer.unknown_id not in tokenizer.ids(word)
+    ]  # fmt: skip
+    more = [word for _, word in sorted(broken)[:number]]
+    return Tokenizer(
+        {**tokenizer.vocab, **{word: index for index, word in enumerate(more, len(tokenizer))}},
+        lowercase=rules.lowercase, strip_accents=rules.strip_accents, chinese=rules.chinese,
+        longest_word=tokenizer.wordpiece.longest_word,
+    )  # fmt: skip
+
+
+def _training_texts(settings: Pretrain) -> Iterator[str]:
+    corpus, other = corpora(settings)
+    texts = corpus.documents()
+    return texts if other else (text for text, is_held_out in held_out(texts, HELD_OUT_EVERY) if not is_held_out)

@@ -1,0 +1,67 @@
+"""A run killed 20 times at random moments, and gone on each time, has the losses of one left in peace, bit for bit."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from bothways.data.corpus import sample
+
+KILLS = 20
+STEPS = 400
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("corpus")
+    for book in sample():
+        (directory / f"{book['title']}.txt").write_text(book["text"], encoding="utf-8")
+    return directory
+
+
+def command(corpus, out, *more):
+    flags = (
+        f"--model tiny --vocab-size 3000 --steps {STEPS} --batch-tokens 1024 --length 64 --dropout 0.1 --documents file"
+    )
+    flags += " --checkpoint-every 9 --evaluate-every 5 --heldout-examples 512"
+    given = [sys.executable, "-m", "bothways", "pretrain", str(corpus), "-o", str(out)]
+    return [*given, "--store", str(corpus.parent / "store"), *flags.split(), *more]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "masks", "dtype"),
+    [("next", "tokens", "bfloat16"), ("order", "words", "bfloat16"), ("none", "spans", "float32")],
+)
+def test_twenty_kills_change_no_loss(corpus, tmp_path, pairs, masks, dtype):
+    more = ["--pairs", pairs, "--masks", masks, "--dtype", dtype]
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    began = time.monotonic()
+    subprocess.run(command(corpus, whole, *more), check=True, capture_output=True)
+    took = time.monotonic() - began
+    chance = random.Random(0)
+    kills = 0
+    told = ""
+    while kills < KILLS:
+        run = subprocess.Popen(command(corpus, cut, *more, "--resume"), stderr=subprocess.PIPE, text=True)
+        try:
+            _, said = run.communicate(timeout=4 + chance.random() * took / 20)  # torch alone takes two seconds to start
+        except subprocess.TimeoutExpired:
+            os.kill(run.pid, signal.SIGKILL)
+            _, said = run.communicate()
+            kills += 1
+        else:
+            assert run.returncode == 0, said
+            break
+        told += said
+    print(f"{pairs}, {masks}, {dtype}: {kills} kills")
+    subprocess.run(command(corpus, cut, *more, "--resume"), check=True, capture_output=True)
+    assert kills == KILLS and "going on from" in told
+    rows = [[json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()] for run in (whole, cut)]
+    for one, other in zip(*rows, strict=True):
+        assert {**one, "seconds": 0} == {**other, "seconds": 0}
+    assert len({(run / "model" / "model.safetensors").read_bytes() for run in (whole, cut)}) == 1
