@@ -2,8 +2,10 @@
 
 import io
 import json
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import fields
 
 import numpy as np
@@ -244,3 +246,54 @@ def test_prose_says_what_a_score_was_chosen_on(make_model, tokenizer, tmp_path, 
     assert prose.startswith("dev accuracy") and "one seed" in prose and "no measure of new text" in prose
     prose = said(*tuning, "-o", tmp_path / "b", "--test", tmp_path / "t.csv", "--seeds", "2")
     assert prose.startswith("test accuracy") and "over 2 seeds" in prose and "no measure" not in prose
+
+
+# --- a run stopped, and several processes -----------------------------------------------------------------------------
+
+
+def pretraining(directory, *more):
+    text = "\n\n".join(f"The cat sat on the mat {number} times. Then it ran away.\nSo it goes." for number in range(60))
+    (directory / "text.txt").write_text(text, encoding="utf-8")
+    given = ["pretrain", str(directory / "text.txt"), "--model", "tiny", "--vocab-size", "90", "--length", "32"]
+    return [*given, "--batch-tokens", "256", "--store", str(directory / "store"), *more]
+
+
+def rows_of(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_run_told_to_stop_saves_says_so_and_goes_on(tmp_path):
+    command = [sys.executable, "-m", "bothways", *pretraining(tmp_path, "-o", str(tmp_path / "run"))]
+    run = subprocess.Popen([*command, "--steps", "100000"], stderr=subprocess.PIPE, text=True)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    end = time.monotonic() + 40
+    while time.monotonic() < end and not (metrics.exists() and len(metrics.read_bytes()) > 2000):
+        time.sleep(0.1)
+    run.send_signal(signal.SIGTERM)
+    told = run.communicate(timeout=20)[1]
+    assert run.returncode == 1 and "Traceback" not in told
+    step = rows_of(tmp_path / "run")[-1]["step"]
+    assert told.splitlines()[-1] == f"bothways pretrain: stopped at step {step:,}; go on with --resume"
+    assert json.loads((tmp_path / "run" / "bothways.json").read_text())["status"] == "stopped"
+
+
+def test_torchrun_starts_a_run_in_two_processes_that_has_the_losses_of_one(tmp_path):
+    flags = ["--steps", "4", "--dropout", "0", "--dtype", "float32"]
+    alone = pretraining(tmp_path, "-o", str(tmp_path / "alone"), *flags)
+    subprocess.run([sys.executable, "-m", "bothways", *alone], check=True, capture_output=True)
+    together = pretraining(tmp_path, "-o", str(tmp_path / "together"), *flags)
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "bothways",
+    ]
+    told = subprocess.run([*launcher, *together], check=True, capture_output=True, text=True, timeout=50)
+    assert told.stdout.count("masked words, held out") == 1  # one of the two tells
+    runs = [rows_of(tmp_path / name) for name in ("alone", "together")]
+    for one, two in zip(*runs, strict=True):
+        assert one["loss"] == pytest.approx(two["loss"], abs=1e-5) and one["tokens"] == two["tokens"]

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import count, islice
+from queue import Queue
+from threading import Event, Thread
 from typing import TypeVar
 
 import numpy as np
@@ -54,6 +56,36 @@ def blocks(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
     remaining = iter(rows)
     while block := list(islice(remaining, size)):
         yield block
+
+
+def ahead(items: Iterator[Row], number: int = 2) -> Iterator[Row]:
+    """The same items, made by a thread of its own up to `number` ahead of their use, so that a GPU need not wait."""
+    made: Queue[tuple[Row | None, BaseException | None]] = Queue(number)
+    unwanted = Event()
+
+    def make() -> None:
+        try:
+            for item in items:
+                if unwanted.is_set():
+                    return
+                made.put((item, None))
+            made.put((None, StopIteration()))
+        except BaseException as error:
+            made.put((None, error))
+
+    Thread(target=make, daemon=True).start()
+    try:
+        while True:
+            item, error = made.get()
+            if isinstance(error, StopIteration):
+                return
+            if error:
+                raise error
+            yield item  # type: ignore[misc]
+    finally:
+        unwanted.set()
+        while not made.empty():  # the maker may be waiting for room
+            made.get()
 
 
 def divide(rows: Sequence[int], lengths: Lengths, parts: int) -> list[list[int]]:

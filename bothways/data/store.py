@@ -20,7 +20,7 @@ from bothways.tokenizer.tokenizer import Tokenizer
 
 __all__ = ["Built", "TokenStore", "build", "open_or_build", "sentences"]
 
-FORMAT = 1  # of the files
+FORMAT = 2  # of the files
 BOUNDS = np.dtype(np.int64)
 TELL_EVERY = 30.0  # seconds
 NO_TEXT = "the corpus holds no text; give files with words in them"
@@ -55,13 +55,15 @@ class TokenStore:
 @dataclass(frozen=True)
 class Built:
     """A store on disk, and how it came to be: whether it was there already, how many documents were dropped because
-    the same text stood before them, the size of the text in MB (10^6 bytes of UTF-8), and how long this start took."""
+    the same text stood before them, the size of the text in MB (10^6 bytes of UTF-8), how long this start took, and
+    what its reader had to say of the text."""
 
     store: TokenStore
     reused: bool
     duplicates: int
     megabytes: float
     seconds: float
+    notes: Mapping[str, Any]
 
 
 def build(documents: Iterable[str], tokenizer: Tokenizer, *, language: str = "en") -> TokenStore:
@@ -83,13 +85,15 @@ def open_or_build(
     processes: int | None,
     drop_duplicates: bool,
     tell: Callable[[str], None],
+    notes: Callable[[], Mapping[str, Any]] = dict,
 ) -> Built:
     """The store of this text below `directory`: the one that is there, if it is sound, else made and left there.
 
     key: a fingerprint of the raw text, which `documents` is only called to read if it must be. processes: None or 0 for
     one a core; their number does not change the store. Of several processes that ask for one store at the same time,
-    one builds and the others wait for it. InputError: no words in the text, a directory that cannot be written, a
-    process that died, or what `documents` raises; none leaves a store behind.
+    one builds and the others wait for it. notes: what the reader has to say once the text is read, kept with the store.
+    InputError: no words in the text, a directory that cannot be written, a process that died, or what `documents`
+    raises; none leaves a store behind.
     """
     start = time.perf_counter()
     origin = _origin(key, tokenizer, language=language, drop_duplicates=drop_duplicates)
@@ -99,10 +103,12 @@ def open_or_build(
             if (found := _open(folder, _say_nothing)) is None:  # nobody built it while this one waited
                 intake = Intake(documents(), drop_duplicates, tell)
                 with closing(encode(intake, tokenizer, language=language, processes=processes)) as blocks:
-                    store = _build(folder, blocks, intake, id_dtype(len(tokenizer)), origin)
-                return Built(store, False, intake.duplicates, intake.megabytes, time.perf_counter() - start)
+                    store = _build(folder, blocks, intake, id_dtype(len(tokenizer)), origin, notes)
+                took = time.perf_counter() - start
+                return Built(store, False, intake.duplicates, intake.megabytes, took, notes())
     store, facts = found
-    return Built(store, True, facts["duplicates"], facts["megabytes"], time.perf_counter() - start)
+    took = time.perf_counter() - start
+    return Built(store, True, facts["duplicates"], facts["megabytes"], took, facts["notes"])
 
 
 def _origin(key: str, tokenizer: Tokenizer, *, language: str, drop_duplicates: bool) -> dict[str, Any]:
@@ -169,8 +175,9 @@ class Intake:
 
 
 def _build(
-    folder: Path, blocks: Iterable[Block], intake: Intake, dtype: np.dtype, origin: Mapping[str, Any]
-) -> TokenStore:
+    folder: Path, blocks: Iterable[Block], intake: Intake, dtype: np.dtype, origin: Mapping[str, Any],
+    notes: Callable[[], Mapping[str, Any]],
+) -> TokenStore:  # fmt: skip
     with arrays.replaced(folder) as beside:
         num_tokens = num_sentences = 0
         for name in ("sentences", "documents"):
@@ -184,7 +191,7 @@ def _build(
         if not num_tokens:
             raise InputError(NO_TEXT)
         dtypes = {"ids": dtype, "sentences": BOUNDS, "documents": BOUNDS}
-        facts = {"origin": origin, "duplicates": intake.duplicates, "megabytes": intake.megabytes}
+        facts = {"origin": origin, "duplicates": intake.duplicates, "megabytes": intake.megabytes, "notes": notes()}
         sealed = arrays.seal(beside, dtypes, facts)
     return _stored(*sealed)
 

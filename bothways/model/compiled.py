@@ -17,7 +17,7 @@ def compile_layers(model: Model) -> None:
     for owner, name in (
         (layout.Rectangles, "attend"),
         (layout.Varlen, "attend"),
-        (kernels, "dropout_mask"),
+        (kernels, "dropped"),
     ):
         plain = getattr(owner, name)
         if not getattr(plain, "_torchdynamo_disable", False):

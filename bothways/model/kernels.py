@@ -4,7 +4,7 @@ Letters: T tokens of all texts, N heads, D head size; a rectangle is n texts of 
 size, V vocabulary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 # In bf16 on a processor, attention as batched products is faster than the fused kernel up to about this length;
 # where gradients are needed, at every length BERT reads (docs/LOG.md).
 LONGEST_BATCHED = 256
+MOST_WEIGHTS = 1 << 22  # of attention, worked on at once: they stay in the cache
 MOST_PLACES = 2048  # whose vocabulary scores are in memory at once
 SMALLEST = torch.finfo(torch.float).tiny
 
@@ -43,27 +44,32 @@ class _BatchedAttention(torch.autograd.Function):
         ctx: Any, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, rectangles: Sequence[tuple[int, int]], dropout: float
     ) -> Tensor:
         attended_TND = torch.empty(q_TND.shape, dtype=q_TND.dtype)
-        ctx.rectangles, ctx.scale = rectangles, q_TND.shape[-1] ** -0.5
-        kept: list[Tensor | None] = []
-        for place in _places(rectangles):
+        ctx.rectangles, ctx.scale, ctx.dropout, ctx.kept = rectangles, q_TND.shape[-1] ** -0.5, dropout, []
+        saved = [q_TND, k_TND, v_TND]
+        for place in _pieces(rectangles, heads=q_TND.shape[1]):
             q, k, v = (_take(part, place) for part in (q_TND, k_TND, v_TND))
             weights = torch.baddbmm(q.new_empty(1), q, k.transpose(1, 2), beta=0, alpha=ctx.scale).softmax(-1)
-            keep = dropout_mask(weights, dropout) if dropout else None
-            _put(torch.bmm(weights if keep is None else weights * keep, v), attended_TND, place)
-            kept += [q, k, v, weights, keep]
-        ctx.save_for_backward(*kept)
+            saved.append(weights)
+            if dropout:
+                kept = draw_kept(weights.numel(), dropout)
+                ctx.kept.append(np.packbits(kept))
+                weights = weights * factors(kept, weights, dropout)
+            _put(torch.bmm(weights, v), attended_TND, place)
+        ctx.save_for_backward(*saved)
         return attended_TND
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (g_TND,) = gradients
+        q_TND, k_TND, v_TND, *saved = ctx.saved_tensors
         g_T3ND = torch.empty((len(g_TND), 3, *g_TND.shape[1:]), dtype=g_TND.dtype)
-        for number, place in enumerate(_places(ctx.rectangles)):
-            q, k, v, weights, keep = ctx.saved_tensors[5 * number : 5 * number + 5]
-            g = _take(g_TND, place)
+        pieces = _pieces(ctx.rectangles, heads=g_TND.shape[1])
+        for number, (place, weights) in enumerate(zip(pieces, saved, strict=True)):
+            q, k, v, g = (_take(part, place) for part in (q_TND, k_TND, v_TND, g_TND))
             g_weights, dropped = torch.bmm(g, v.transpose(1, 2)), weights
-            if keep is not None:
-                g_weights, dropped = g_weights * keep, weights * keep
+            if ctx.dropout:
+                factor = factors(_unpacked(ctx.kept[number], weights), weights, ctx.dropout)
+                g_weights, dropped = g_weights * factor, weights * factor
             g_scores = torch._softmax_backward_data(g_weights, weights, -1, weights.dtype).mul_(ctx.scale)
             _put(torch.bmm(g_scores, k), g_T3ND[:, 0], place)
             _put(torch.bmm(g_scores.transpose(1, 2), q), g_T3ND[:, 1], place)
@@ -71,10 +77,14 @@ class _BatchedAttention(torch.autograd.Function):
         return *g_T3ND.unbind(1), None, None
 
 
-def _places(rectangles: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """(start in T, n, S) of each rectangle."""
-    starts = np.cumsum([0, *(n * size for n, size in rectangles)]).tolist()
-    return [(start, n, size) for start, (n, size) in zip(starts, rectangles, strict=False)]
+def _pieces(rectangles: Sequence[tuple[int, int]], *, heads: int) -> Iterator[tuple[int, int, int]]:
+    """(start in T, n, S) of rectangles with at most MOST_WEIGHTS attention weights, or of one text."""
+    start = 0
+    for n, size in rectangles:
+        most = max(1, MOST_WEIGHTS // (heads * size * size))
+        for first in range(0, n, most):
+            yield start + first * size, min(most, n - first), size
+        start += n * size
 
 
 def _rectangle(x_TND: Tensor, place: tuple[int, int, int]) -> Tensor:
@@ -93,23 +103,50 @@ def _put(x: Tensor, target_TND: Tensor, place: tuple[int, int, int]) -> None:
     rectangle.copy_(x.view(rectangle.shape))
 
 
-def dropout_mask(like: Tensor, rate: float) -> Tensor:
-    """1 / (1 - rate) where a value stays and 0 where it is dropped, from counter-based random bits (Philox, Salmon
-    2011), 16 a value.
+def draw_kept(number: int, rate: float) -> np.ndarray:
+    """Which of so many values stay, from counter-based random bits (Philox, Salmon 2011), 16 a value.
 
     The key is one draw from torch's own generator, so seeding torch fixes every mask; five times as fast as F.dropout
     on a processor.
     """
     key = int(torch.randint(1 << 62, ()))
-    raw = np.random.Philox(key=key).random_raw(-(-like.numel() // 4)).view(np.int16)[: like.numel()]
+    raw = np.random.Philox(key=key).random_raw(-(-number // 4)).view(np.int16)[:number]
+    kept: np.ndarray = raw >= round(rate * 65536) - 32768
+    return kept
+
+
+def factors(kept: np.ndarray, like: Tensor, rate: float) -> Tensor:
+    """1 / (1 - rate) where a value stays and 0 where it is dropped."""
     # Multiplying the bits of the number by true or false is many times as fast as converting a mask.
     bits = torch.tensor(1 / (1 - rate), dtype=like.dtype).view(torch.int16 if like.itemsize == 2 else torch.int32)
-    masked = np.multiply(raw >= round(rate * 65536) - 32768, bits.numpy())
-    return torch.from_numpy(masked).view(like.dtype).view(like.shape)
+    return torch.from_numpy(np.multiply(kept, bits.numpy())).view(like.dtype).view(like.shape)
+
+
+def _unpacked(bits: np.ndarray, like: Tensor) -> np.ndarray:
+    return np.unpackbits(bits, count=like.numel())
+
+
+def dropped(x: Tensor, rate: float) -> Tensor:
+    """Dropout on a processor, keeping one bit a value for the way back."""
+    found: Tensor = _Dropped.apply(x, rate)
+    return found
+
+
+class _Dropped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rate: float) -> Tensor:
+        kept = draw_kept(x.numel(), rate)
+        ctx.kept, ctx.rate = np.packbits(kept), rate
+        return x * factors(kept, x, rate)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (g,) = gradients
+        return g * factors(_unpacked(ctx.kept, g), g, ctx.rate), None
 
 
 class Dropout(nn.Module):
-    """Dropout (Srivastava 2014) by `dropout_mask` on a processor and by torch elsewhere."""
+    """Dropout (Srivastava 2014) by `dropped` on a processor and by torch elsewhere."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
@@ -118,7 +155,7 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.rate == 0:
             return x
-        return x * dropout_mask(x, self.rate) if x.device.type == "cpu" else F.dropout(x, self.rate)
+        return dropped(x, self.rate) if x.device.type == "cpu" else F.dropout(x, self.rate)
 
 
 def linear_cross_entropy(x_ME: Tensor, weight_VE: Tensor, bias_V: Tensor, labels_M: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from bothways.checkpoint import Checkpoint
 from bothways.data.draws import Purpose, generator
 from bothways.data.examples import Table, label_numbers, read_table
 from bothways.data.order import by_length, fill_budget, shuffled
-from bothways.device import choose_device, choose_dtype
+from bothways.device import choose_device, choose_dtype, keep_memory
 from bothways.errors import InputError
 from bothways.model.model import Model
 from bothways.predict import Predictor
@@ -180,6 +180,8 @@ def train_one(settings: Classify, model: Model, data: Mapping[str, Examples], se
     groups = list(fill_budget(range(len(sizes)), sizes, settings.batch_tokens))
     num_steps = max(1, math.ceil(settings.epochs * len(groups)))
     device = choose_device("auto")
+    if device.type == "cpu":
+        keep_memory()
     dtype = choose_dtype(settings.dtype, device)
 
     def steps(first: int) -> Iterator[Sequence[Batch]]:

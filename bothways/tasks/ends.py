@@ -1,6 +1,7 @@
 """How a pre-training run begins and ends: its plan and model, new or going on with new text (Gururangan 2020); its
 figures, picture and checkpoint."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,8 @@ import torch
 from bothways import checkpoint, metrics, report
 from bothways.checkpoint import Checkpoint
 from bothways.config import SIZES
+from bothways.data.masking import rate_at
+from bothways.data.order import ahead
 from bothways.device import choose_device, choose_dtype, keep_memory
 from bothways.errors import InputError
 from bothways.model.heads import MaskedWords
@@ -20,6 +23,7 @@ from bothways.tasks.progress import Tell
 from bothways.tasks.text import Text
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.train.checkpoints import Checkpoints, Saved
+from bothways.train.loop import Steps
 from bothways.train.parallel import Processes
 from bothways.train.plan import Plan
 from bothways.train.state import Run
@@ -111,13 +115,32 @@ def plan_of(settings: Pretrain, processes: Processes) -> Plan:
         decay=settings.decay, weight_decay=settings.weight_decay, muon_rate=settings.muon_rate, clip=settings.clip,
         evaluate_every=settings.evaluate_every, checkpoint_every=settings.checkpoint_every, seed=settings.seed,
         device=device, dtype=choose_dtype(settings.dtype, device), shard=settings.shard,
+        rehearse=settings.compile,
     )  # fmt: skip
 
 
-def num_steps_of(settings: Pretrain, run: Run, processes: Processes) -> int:
-    """The steps asked for, or those the run was begun with if that is more; 0 where neither is known."""
+def waiting_for_none(steps: Steps, plan: Plan) -> Steps:
+    """The same steps, made ahead where a GPU computes; a processor has no core to spare for it."""
+    return steps if plan.device.type == "cpu" else lambda first: ahead(steps(first))
+
+
+def num_steps(settings: Pretrain, run: Run, processes: Processes, timed: Callable[[], float], tell: Tell) -> int:
+    """The steps asked for, or those the run was begun with if that is more; else as many as fill the minutes, by the
+    seconds that one takes."""
     begun_with: int = processes.share(run.made.get("steps", 0))
-    return max(settings.steps or 0, begun_with)
+    known = max(settings.steps or 0, begun_with)
+    if known or not settings.minutes:
+        return known or STEPS
+    speed = timed()
+    number = max(1, int(settings.minutes * 60 / speed))
+    tell(f"{settings.minutes:g} minutes are {number} steps of {speed * 1000:.0f} ms")
+    return number
+
+
+def mask_rate_at(step: int, settings: Pretrain, plan: Plan) -> float:
+    """The share of tokens to hide at a step."""
+    end = settings.mask_rate if settings.mask_rate_end is None else settings.mask_rate_end
+    return rate_at(step, steps=plan.steps, start=settings.mask_rate, end=end)
 
 
 def going_on(

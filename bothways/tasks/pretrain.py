@@ -3,17 +3,18 @@ step."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bothways import checkpoint
 from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint
-from bothways.data.masking import MaskRule, rate_at
+from bothways.data.masking import MaskRule
 from bothways.data.order import Order, divide, fingerprint
 from bothways.model.compiled import compile_layers
 from bothways.settings import Pretrain
-from bothways.tasks.ends import STEPS, finish, goes_on, going_on, held_out_of, new_model, num_steps_of, plan_of
+from bothways.tasks import ends
 from bothways.tasks.objective import counts, losses, masked_batch
 from bothways.tasks.progress import Tell, lines, silence, watched
 from bothways.tasks.text import Text, corpora, read, tokenizer_of
@@ -42,7 +43,7 @@ def run(settings: Pretrain, tell: Tell = lines) -> Result:
         tell = tell if processes.leads else silence
         with Run(settings.out, "pretrain", settings, resume=settings.resume, leads=processes.leads, tell=tell) as run:
             text = read(settings, tokenizer_of(settings, run.directory, processes, given, tell), tell)
-            begun = goes_on(settings, start, text, tell) if start else new_model(settings, text)
+            begun = ends.goes_on(settings, start, text, tell) if start else ends.new_model(settings, text)
             return train(settings, text, begun, run, processes, tell)
 
 
@@ -53,12 +54,11 @@ def train(settings: Pretrain, text: Text, begun: Checkpoint, run: Run, processes
         seed=settings.seed,
     )  # fmt: skip
     rule = MaskRule.of(text.tokenizer, settings.mask_rate, settings.masks)
-    last_rate = settings.mask_rate if settings.mask_rate_end is None else settings.mask_rate_end
-    plan = plan_of(settings, processes)
+    plan = ends.plan_of(settings, processes)
 
     def steps(first: int) -> Iterator[Sequence[Batch]]:
         for number, step in enumerate(order.steps(first), first):
-            rate = rate_at(number, steps=plan.steps, start=rule.rate, end=last_rate)
+            rate = ends.mask_rate_at(number, settings, plan)
             parts = divide(step.rows, step.examples.sizes, processes.world * settings.micro_batches)
             yield [
                 masked_batch(text.store, step, rows, text.tokenizer, rule, seed=settings.seed, rate=rate)
@@ -67,19 +67,15 @@ def train(settings: Pretrain, text: Text, begun: Checkpoint, run: Run, processes
 
     if settings.compile:
         compile_layers(model)
-    num_steps = num_steps_of(settings, run, processes)
-    if not num_steps and settings.minutes:
-        speed = seconds_a_step(model, losses, counts, steps, plan, processes)
-        num_steps = max(1, int(settings.minutes * 60 / speed))
-        tell(f"{settings.minutes:g} minutes are {num_steps} steps of {speed * 1000:.0f} ms")
-    plan = replace(plan, steps=num_steps or STEPS)
-    held = held_out_of(settings, text)
+    timed = partial(seconds_a_step, model, losses, counts, steps, plan, processes)
+    plan = replace(plan, steps=ends.num_steps(settings, run, processes, timed, tell))
+    held = ends.held_out_of(settings, text)
     run.note(steps=plan.steps, parameters=sum(value.numel() for value in model.parameters()), **text.facts)
-    checkpoints, start = going_on(settings, text, run, processes, tell)
+    checkpoints, start = ends.going_on(settings, text, run, processes, tell)
     with watched("pre-training", run, plan, model.config, next(steps(0)), tell, settings.tensorboard, start) as record:
         fit(
-            model, losses, counts, steps, plan, evaluate=lambda: held.measure(model), record=record,
-            checkpoints=checkpoints, start=start, processes=processes, fingerprint=fingerprint,
+            model, losses, counts, ends.waiting_for_none(steps, plan), plan, evaluate=lambda: held.measure(model),
+            record=record, checkpoints=checkpoints, start=start, processes=processes, fingerprint=fingerprint,
         )  # fmt: skip
-    figures = finish(settings, replace(begun, model=model), held, run)
+    figures = ends.finish(settings, replace(begun, model=model), held, run)
     return Result(run.directory, run.directory / "model", processes.share(figures))

@@ -105,10 +105,14 @@ def _stored(settings: Pretrain, corpus: Corpus, tokenizer: Tokenizer, tell: Tell
     built = open_or_build(
         settings.store or cache() / "stores", corpus.fingerprint(), lambda: corpus.documents(skipped), tokenizer,
         language=settings.language, processes=settings.processes, drop_duplicates=settings.drop_duplicates, tell=tell,
+        notes=lambda: {"skipped": dict(skipped)},
     )  # fmt: skip
-    if skipped:
-        tell(skipped_line(skipped))
-    facts = {"fingerprint": built.store.fingerprint, "skipped": skipped.total(), "duplicates": built.duplicates}
+    left_out = Counter(built.notes["skipped"])
+    if left_out:
+        tell(skipped_line(left_out))
+    if built.duplicates:
+        tell(f"left out {built.duplicates:,} documents that stood there before")
+    facts = {"fingerprint": built.store.fingerprint, "skipped": left_out.total(), "duplicates": built.duplicates}
     return built.store, facts
 
 

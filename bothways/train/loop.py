@@ -42,6 +42,8 @@ def fit(
     """
     trainer = Trainer(module, losses, counts, plan, processes)
     progress = trainer.load(start)
+    if plan.rehearse:
+        trainer.rehearse(next(steps(0)))
     write = record if processes.leads else lambda row: None
     batches = steps(progress.step)
     with requests_to_stop(when=checkpoints.folder is not None) as asked_to_stop:

@@ -16,7 +16,8 @@ class Plan:
     rate: the peak learning rate. warmup: the fraction of the steps that rise to it. decay: the fraction that falls, in
     warm-up-stable-decay. muon_rate: the peak rate of the layers' matrices, if Muon steps them. checkpoint_every: steps;
     0 is never but at the end. best_by: the held-out figure whose highest value marks the weights to be kept; without it
-    the last ones are. shard: share weights and moments out over the processes.
+    the last ones are. shard: share weights and moments out over the processes. rehearse: show a compiler the first step
+    before any other, so that what it makes does not depend on where a run goes on.
     """
 
     steps: int
@@ -35,3 +36,4 @@ class Plan:
     device: torch.device = CPU
     dtype: torch.dtype = torch.float32
     shard: bool = False
+    rehearse: bool = False

@@ -1,11 +1,12 @@
 """A module in training, and all that surrounds it: number format, optimizer, the other processes."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from torch import nn
 
+from bothways.batch import Batch
 from bothways.errors import InputError
 from bothways.train.checkpoints import Progress, Saved
 from bothways.train.losses import Counts, Losses
@@ -46,6 +47,13 @@ class Trainer:
             return Progress(scale=LossScale.of(self.plan.dtype))
         self.optimizer.load(start.tensors())
         return start.progress
+
+    def rehearse(self, micro_batches: Sequence[Batch]) -> None:
+        """One pass forward and back that changes nothing."""
+        for batch in micro_batches:
+            self.replica(batch.to(self.plan.device), self.counts(batch))[0].backward()
+        for parameter in self.replica.parameters():
+            parameter.grad = None
 
     def evaluate(self, measure: Callable[[], Mapping[str, float]]) -> Mapping[str, float]:
         """What the first process measures, told to all."""

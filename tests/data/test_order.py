@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 from itertools import islice
+from threading import Event
 
 import numpy as np
 import pytest
 import torch
 
 from bothways.batch import Batch
-from bothways.data.order import Order, blocks, by_length, divide, fill_budget, fingerprint, shuffled
+from bothways.data.order import Order, ahead, blocks, by_length, divide, fill_budget, fingerprint, shuffled
 from bothways.data.store import TokenStore
 from bothways.errors import InputError
 
@@ -224,3 +225,44 @@ def test_a_fingerprint_names_ids_masks_and_labels():
     found = [fingerprint(replace(batch, **change)) for change in changes]
     assert len(set(found)) == len(changes) and all(len(name) == 16 and int(name, 16) >= 0 for name in found)
     assert fingerprint(replace(batch)) == found[0]
+
+
+def test_what_is_made_ahead_is_the_same_and_no_more_than_so_far_ahead():
+    begun = []
+
+    def items():
+        for number in range(9):
+            begun.append(number)
+            yield number
+
+    coming = ahead(items(), 2)
+    assert [next(coming) for _ in range(3)] == [0, 1, 2]
+    assert len(begun) <= 3 + 2 + 1 + 1  # two wait, one is in the maker's hands, and one was just taken
+    assert list(coming) == [3, 4, 5, 6, 7, 8]
+
+
+def test_what_goes_wrong_ahead_is_raised_where_it_would_have_been():
+    def items():
+        yield 1
+        raise InputError("the second is broken")
+
+    coming = ahead(items())
+    assert next(coming) == 1
+    with pytest.raises(InputError, match="the second is broken"):
+        next(coming)
+
+
+def test_a_maker_ends_when_nobody_wants_more():
+    ended = Event()
+
+    def items():
+        try:
+            yield from range(1_000_000)
+        finally:
+            ended.set()
+
+    coming = ahead(items())
+    next(coming)
+    coming.close()
+    del coming
+    assert ended.wait(5)

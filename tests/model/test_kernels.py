@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bothways.model import kernels
-from bothways.model.kernels import Dropout, dropout_mask, linear_cross_entropy
+from bothways.model.kernels import Dropout, draw_kept, factors, linear_cross_entropy
 
 B, N, S, D = 5, 3, 29, 8
 
@@ -24,6 +24,10 @@ def gradients(output, inputs, seed=1):
 def relative(ours, theirs):
     ours, theirs = ours.detach().double(), theirs.detach().double()
     return float((ours - theirs).norm() / theirs.norm())
+
+
+def dropout_mask(like, rate):
+    return factors(draw_kept(like.numel(), rate), like, rate)
 
 
 # --- attention ------------------------------------------------------------------------------------------------------
@@ -60,6 +64,18 @@ def test_batched_attention_reads_slices_of_one_projection_as_it_reads_copies():
     theirs = plain(*(part.contiguous() for part in whole.unbind(1)))
     assert relative(ours, theirs) < 1e-6
     assert relative(gradients(ours, whole)[0], gradients(theirs, whole)[0]) < 1e-6
+
+
+@pytest.mark.parametrize("most", [1, N * 7 * 7 * 2, 1 << 22])
+def test_attention_in_pieces_equals_attention_at_once(most, monkeypatch):
+    monkeypatch.setattr(kernels, "MOST_WEIGHTS", most)
+    pieces = list(kernels._pieces(RECTANGLES, heads=N))
+    assert sum(n * size for _, n, size in pieces) == T and (len(pieces) > 4) == (most < 1 << 22)
+    qkv = queries(T, N, D)
+    ours, theirs = kernels.batched_attention(*qkv, RECTANGLES), plain(*qkv)
+    assert relative(ours, theirs) < 1e-6
+    for one, other in zip(gradients(ours, qkv), gradients(theirs, qkv), strict=True):
+        assert relative(one, other) < 1e-6
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.5])

@@ -104,6 +104,19 @@ def test_the_ragged_kernel_equals_the_slow_formula(window):
     assert float((mixed.float().cpu() - expected).abs().max()) < 0.03
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="the ragged kernel needs CUDA")
+def test_the_ragged_kernel_has_the_gradients_of_rectangles():
+    device, found = torch.device("cuda"), []
+    weights = torch.randn(int(LENGTHS.sum()), N, D, generator=torch.Generator().manual_seed(1)).cuda()
+    for kind in (Varlen, Rectangles):
+        parts = [part.bfloat16().cuda().requires_grad_() for part in rows()]
+        mixed = kind(LENGTHS, device).attend(*parts, window=0, dropout=0.0)
+        found.append([mixed, *torch.autograd.grad((mixed * weights).sum(), parts)])
+    for ragged, rectangles in zip(*found, strict=True):
+        apart = (ragged.float() - rectangles.float()).norm() / rectangles.float().norm()
+        assert float(apart) < 0.02
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_windows_prepared_while_predicting_serve_training_too(dropout, dtype):
