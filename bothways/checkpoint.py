@@ -3,7 +3,6 @@ write
 leaves the old one whole."""
 
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bothways.config import EncoderConfig
+from bothways.disk import sync
 from bothways.errors import InputError, MissingFile
 from bothways.model.model import POOLED_HEADS, Model, initialize
 from bothways.tokenizer.files import read_json
@@ -333,7 +333,7 @@ def _write(checkpoint: Checkpoint, directory: Path) -> None:
     if checkpoint.pooling:
         _write_pooling(directory, checkpoint.pooling, model.config)
     for file in directory.rglob("*"):
-        _sync(file)
+        sync(file)
 
 
 def their_state(model: Model, variant: Variant, prefix: str) -> dict[str, Tensor]:
@@ -372,14 +372,6 @@ def _write_pooling(directory: Path, pooling: str, config: EncoderConfig) -> None
     (directory / "modules.json").write_text(json.dumps(modules, indent=2) + "\n", encoding="utf-8")
     limits = {"max_seq_length": config.max_position_embeddings, "do_lower_case": False}
     _write_json(directory / "sentence_bert_config.json", limits)
-
-
-def _sync(file: Path) -> None:
-    descriptor = os.open(file, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _set_aside(target: Path) -> Path:

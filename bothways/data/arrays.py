@@ -2,7 +2,6 @@
 and compared with their checksums when they are opened."""
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from bothways.disk import sync
 from bothways.errors import InputError
 
 FACTS = "store.json"
@@ -52,10 +52,10 @@ def replaced(folder: Path) -> Iterator[Path]:
         yield beside
         with _writing(folder):
             for path in (*beside.iterdir(), beside):
-                _sync(path)
+                sync(path)
             shutil.rmtree(folder, ignore_errors=True)  # a damaged one
             beside.rename(folder)
-            _sync(folder.parent)
+            sync(folder.parent)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 
@@ -124,11 +124,3 @@ def _writing(path: Path) -> Iterator[None]:
         raise InputError(
             f"{path}: the token store cannot be written ({error.strerror}); free space or name another directory"
         ) from error
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

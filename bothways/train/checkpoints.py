@@ -6,7 +6,6 @@ A checkpoint is written beside its place, synced and renamed, and carries a chec
 
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from bothways.disk import sync
 from bothways.errors import InputError
 from bothways.train.parallel import ALONE, Processes
 from bothways.train.scaling import LossScale
@@ -133,10 +133,10 @@ class Checkpoints:
             text = json.dumps({"format": FORMAT, **facts, "checksum": checksum(beside / TENSORS)}, indent=2)
             (beside / STATE).write_text(text + "\n", encoding="utf-8")
             for path in (beside / TENSORS, beside / STATE, beside):
-                _sync(path)
+                sync(path)
             shutil.rmtree(place, ignore_errors=True)  # a broken one, or one that was newer than where the run goes on
             beside.rename(place)
-            _sync(self.folder)
+            sync(self.folder)
         except BaseException:
             shutil.rmtree(beside, ignore_errors=True)
             raise
@@ -192,11 +192,3 @@ def _remove_unfinished(folder: Path) -> None:
     """What killed writes left behind."""
     for place in folder.glob(".*.step-*"):
         shutil.rmtree(place, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -6,7 +6,6 @@ import os
 import platform
 import shutil
 import socket
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ import torch
 
 import bothways
 from bothways.checkpoint import MADE, refuse_strangers
+from bothways.disk import write_whole
 from bothways.errors import InputError
 from bothways.tokenizer.files import read_json
 from bothways.train.checkpoints import differences
@@ -166,21 +166,6 @@ def _resumed(directory: Path, old: dict[str, Any], new: dict[str, Any], tell: Te
         "versions": new["versions"],
         "resumed": [*old.get("resumed", []), now()],
     }
-
-
-def write_whole(file: Path, text: str) -> None:
-    """Write beside, sync, rename: the file is the old one or the new one, never half of it."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as beside:
-            beside.write(text)
-            beside.flush()
-            os.fsync(descriptor)
-        os.chmod(name, 0o644)
-        os.replace(name, file)
-    except BaseException:
-        os.unlink(name)
-        raise
 
 
 def versions() -> dict[str, str]:

@@ -107,7 +107,7 @@ def test_none_is_said_and_leftovers_of_killed_writes_go(tmp_path):
     assert names(tmp_path) == []
 
 
-@pytest.mark.parametrize("failing", ["save_file", "_sync", "checksum"])
+@pytest.mark.parametrize("failing", ["save_file", "sync", "checksum"])
 def test_a_failed_write_leaves_what_was_there(failing, tmp_path, monkeypatch):
     saving = Checkpoints(tmp_path)
     save(saving, 7)

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from bothways.disk import write_whole
 from bothways.errors import InputError
 from bothways.settings import Classify
 from bothways.train.signals import Stopped
-from bothways.train.state import Run, read_metrics, status_of, this_process, write_whole
+from bothways.train.state import Run, read_metrics, status_of, this_process
 
 SETTINGS = Classify(model=Path("m"), train=Path("t.csv"), out=Path("o"))
 

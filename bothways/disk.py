@@ -1,0 +1,29 @@
+"""Writing so that a failure leaves the old file or the new one, never half of it."""
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def sync(path: Path) -> None:
+    """Have the system put a file, or a directory's names, on the disk now."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Write beside, sync, rename."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as beside:
+            beside.write(text)
+            beside.flush()
+            os.fsync(descriptor)
+        os.chmod(name, 0o644)
+        os.replace(name, file)
+    except BaseException:
+        os.unlink(name)
+        raise
