@@ -18,7 +18,7 @@ from bothways.train.plan import Plan
 from bothways.train.state import Run
 
 Tell = Callable[[str], None]
-LINE_EVERY = 60.0  # seconds, at least, between lines where there is no terminal
+LINE_EVERY = 120.0  # seconds, at least, between lines where there is no terminal
 RECENT = 20  # steps whose speed is shown
 
 
@@ -66,10 +66,9 @@ class Bar:
             self.progress.update(self.task, completed=row["step"], description=text)
         elif time.monotonic() - self.told > LINE_EVERY:
             self.told = time.monotonic()
-            left = self.seconds_left()
             self.tell(
                 f"step {row['step']:,} of {self.steps:,}: held-out loss {row['loss']:.4f}, {self.speed()}, "
-                f"{int(left // 3600)}:{int(left % 3600 // 60):02} hours left"
+                f"{in_words(self.seconds_left())} left"
             )
 
     def speed(self) -> str:
@@ -89,6 +88,13 @@ class Bar:
         first = self.recent[0] if len(self.recent) > 1 else {name: 0, "seconds": 0.0}
         last = self.recent[-1]
         return float((last[name] - first[name]) / max(last["seconds"] - first["seconds"], 1e-9))
+
+
+def in_words(seconds: float) -> str:
+    """'40 s', '12 min', '3.4 h'"""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 class Board:

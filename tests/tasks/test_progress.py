@@ -1,0 +1,45 @@
+"""What a person sees of a run: speed of the last steps, share of the peak, time left; a line where there is no bar."""
+
+import pytest
+
+from bothways.tasks import progress
+from bothways.tasks.progress import Bar, in_words
+
+
+def rows(number):
+    """Steps of 100 tokens and 2 s each, after a slow first one."""
+    return [
+        {"split": "train", "step": step, "loss": 1.0, "tokens": 100 * step, "seconds": 50 + 2.0 * step}
+        for step in range(1, number + 1)
+    ]
+
+
+def test_speed_is_that_of_the_last_steps_and_gives_the_time_left():
+    with Bar("training", 40, work=3e6, peak=1e9) as bar:
+        for row in rows(30):
+            bar.show(row)
+        assert bar.speed() == "50 tokens/s, 15% of the matrix peak"
+        assert bar.seconds_left() == pytest.approx(20)
+
+
+def test_a_first_step_has_a_speed_too_and_none_has_none():
+    with Bar("training", 40) as bar:
+        assert bar.speed() == "0 tokens/s"
+        bar.show(rows(1)[0])
+        assert bar.speed() == "2 tokens/s"
+
+
+def test_without_a_terminal_a_line_is_told_now_and_then_at_an_evaluation(monkeypatch):
+    now, told = [0.0], []
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with Bar("training", 40, tell=told.append) as bar:
+        for row in rows(10):
+            bar.show(row)
+        for now[0] in (10.0, 130.0, 140.0):
+            bar.show({"split": "heldout", "step": 10, "loss": 2.5})
+    assert told == ["step 10 of 40: held-out loss 2.5000, 50 tokens/s, 60 s left"]
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(0, "0 s"), (89, "89 s"), (600, "10 min"), (12240, "3.4 h")])
+def test_time_is_said_in_the_unit_that_fits(seconds, said):
+    assert in_words(seconds) == said
