@@ -33,7 +33,7 @@ def curves(rows: Sequence[Mapping[str, Any]], file: Path, *, title: str, levels:
                 steps, values = zip(*points, strict=True)
                 marker = "o" if split == "heldout" else None
                 axis.plot(steps, values, color=colour, marker=marker, markersize=3, linewidth=1, label=split)
-                if split == "train":
+                if split == "train" and key == "loss":
                     axis.plot(steps, _smoothed(values), color="tab:blue", linewidth=1.5, label="train, smoothed")
         if level and level in levels:
             axis.axhline(levels[level], color="tab:green", linestyle="--", linewidth=1, label=level.replace("_", " "))

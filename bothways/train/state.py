@@ -24,7 +24,8 @@ from bothways.train.checkpoints import differences
 from bothways.train.signals import Stopped
 
 METRICS = "metrics.jsonl"
-FREE = ("out", "resume", "json", "device", "processes")  # settings that may differ when a run goes on
+# Settings that may differ when a run goes on: they change no number.
+FREE = ("out", "resume", "json", "device", "processes", "store", "keep", "tensorboard")
 Tell = Callable[[str], None]
 
 
