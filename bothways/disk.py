@@ -25,5 +25,5 @@ def write_whole(file: Path, text: str) -> None:
         os.chmod(name, 0o644)
         os.replace(name, file)
     except BaseException:
-        os.unlink(name)
+        Path(name).unlink(missing_ok=True)
         raise

@@ -20,8 +20,8 @@ Dir = Annotated[Path, arg(metavar="DIR")]
 BOUNDS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("size", "vocab_size", "processes", "steps", "batch_tokens", "micro_batches"), (1, math.inf)),
     **dict.fromkeys(("evaluate_every", "seeds", "top", "keep", "heldout_examples"), (1, math.inf)),
-    **dict.fromkeys(("rate", "muon_rate", "weight_decay", "init", "checkpoint_every", "extend_vocab"), (0, math.inf)),
-    "clip": (1e-6, math.inf),
+    **dict.fromkeys(("rate", "muon_rate", "weight_decay", "checkpoint_every", "extend_vocab"), (0, math.inf)),
+    **dict.fromkeys(("clip", "init"), (1e-6, math.inf)),
     **dict.fromkeys(("minutes", "epochs"), (0.001, math.inf)),
     "length": (8, 512),
     "window": (8, math.inf),

@@ -59,8 +59,8 @@ def make_examples(
     """
     if pairs == "next" and len(others) < 2:
         raise InputError(
-            f"next-sentence pairs need at least 2 documents, found {len(others)}; put blank lines between, or use "
-            "--pairs none"
+            f"next-sentence pairs need at least 2 documents, found {len(others)} to use; put blank lines between, or "
+            "use --pairs none"
         )
     first_D, last_D = store.documents[documents], store.documents[documents + 1]
     number_S = ranges(first_D, last_D)

@@ -177,9 +177,14 @@ class _LinearCrossEntropy(torch.autograd.Function):
         loss = torch.zeros((), device=x_ME.device)
         for start in range(0, len(x_ME), MOST_PLACES):
             rows = slice(start, start + MOST_PLACES)
-            shares_MV = torch.mm(x_ME[rows], weight_VE.t()).add_(bias_V).softmax(-1)
+            scores_MV = torch.mm(x_ME[rows], weight_VE.t()).add_(bias_V)
+            shares_MV = scores_MV.softmax(-1)
             right = torch.arange(len(shares_MV), device=x_ME.device), labels_M[rows]
-            loss -= shares_MV[right].float().clamp_min(SMALLEST).log().sum()
+            if scores_MV.dtype is torch.float16:  # which knows no share below 6e-8
+                loss += F.cross_entropy(scores_MV.float(), labels_M[rows], reduction="sum")
+            else:
+                loss -= shares_MV[right].float().clamp_min(SMALLEST).log().sum()
+            del scores_MV
             shares_MV[right] -= 1  # the gradient of the scores
             torch.mm(shares_MV, weight_VE, out=g_x[rows])
             g_weight.addmm_(shares_MV.t(), x_ME[rows])

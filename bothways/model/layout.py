@@ -102,5 +102,6 @@ def near(size: int, window: int, device: torch.device) -> Tensor:
 
 def choose(lengths: Tensor, device: torch.device, dtype: torch.dtype, dropout: float) -> Layout:
     """Varlen where torch has it for this device and dtype and no attention dropout is asked for, else Rectangles."""
+    able = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)  # from Ampere on
     half = dtype in (torch.bfloat16, torch.float16)
-    return (Varlen if device.type == "cuda" and half and not dropout else Rectangles)(lengths, device)
+    return (Varlen if able and half and not dropout else Rectangles)(lengths, device)

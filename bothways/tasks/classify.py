@@ -72,7 +72,14 @@ def run(settings: Classify, tell: Tell = lines) -> Result:
         raise InputError(f"{settings.model}: text classes are not supported for {start.model_type}; bert's are")
     tables = read_tables(settings)
     names = class_names(tables["train"], settings.train)
-    run = Run(settings.out, "finetune classify", settings)
+    with Run(settings.out, "finetune classify", settings) as run:
+        return over_seeds(settings, start, tables, names, run, tell)
+
+
+def over_seeds(
+    settings: Classify, start: Checkpoint, tables: Mapping[str, Table], names: tuple[str, ...], run: Run, tell: Tell
+) -> Result:
+    """One training a seed; the best model by dev is kept."""
     predictor = Predictor(start, dtype="float32", device="cpu")
     data = {split: to_examples(table, names, predictor, settings.window) for split, table in tables.items()}
     tell(describe(data, names))
@@ -109,7 +116,7 @@ def run(settings: Classify, tell: Tell = lines) -> Result:
     made = Checkpoint(kept[1], start.tokenizer, labels=names, extra=start.extra, made={**run.origin, "result": found})
     checkpoint.save(made, run.directory / "model")
     report.curves(run.metrics(), run.directory / "curves.png", title="Fine-tuning", levels=kept[2]["dev"])
-    run.note(status="done", result=found, figures=kept[2])
+    run.note(result=found, figures=kept[2])
     return Result(run.directory, run.directory / "model", "accuracy", split, mean, std, failed, scores[split])
 
 

@@ -12,7 +12,7 @@ from bothways import checkpoint, metrics, report
 from bothways.checkpoint import Checkpoint
 from bothways.config import SIZES
 from bothways.data.masking import rate_at
-from bothways.data.order import ahead
+from bothways.data.order import Order, ahead
 from bothways.device import choose_device, choose_dtype, keep_memory
 from bothways.errors import InputError
 from bothways.model.heads import MaskedWords
@@ -60,7 +60,8 @@ def begin_at_frequencies(model: Model, frequencies: np.ndarray) -> None:
     """Each word as likely as it is frequent, instead of learning that first."""
     words = model.heads["masked_words"]
     assert isinstance(words, MaskedWords)
-    words.bias.data = torch.from_numpy(np.log(metrics.unigram_shares(frequencies))).float()
+    rest = len(words.bias) - len(frequencies)  # rows of a padded vocabulary, which no text holds
+    words.bias.data = torch.from_numpy(np.log(metrics.unigram_shares(np.pad(frequencies, (0, rest))))).float()
 
 
 def goes_on(settings: Pretrain, found: Checkpoint, text: Text, tell: Tell) -> Checkpoint:
@@ -87,7 +88,7 @@ def goes_on(settings: Pretrain, found: Checkpoint, text: Text, tell: Tell) -> Ch
         state[name][: len(kept[name])] = kept[name]  # all of it, but of a longer vocabulary the old entries
     if new := sorted({".".join(name.split(".")[:2]) for name in state.keys() - kept.keys()}):
         tell(f"new, to be trained: {', '.join(new)}")
-    if "masked_words" not in old.heads:
+    if settings.frequency_bias and "masked_words" not in old.heads:
         begin_at_frequencies(model, text.frequencies)
     _fill_new_rows(model, found.tokenizer or tokenizer, tokenizer)
     return replace(found, model=model, tokenizer=tokenizer, labels=(), pooling=None, made={})
@@ -144,12 +145,14 @@ def mask_rate_at(step: int, settings: Pretrain, plan: Plan) -> float:
 
 
 def going_on(
-    settings: Pretrain, text: Text, run: Run, processes: Processes, tell: Tell
+    settings: Pretrain, text: Text, order: Order, run: Run, processes: Processes, tell: Tell
 ) -> tuple[Checkpoints, Saved | None]:
     """The run's checkpoints, and the one to go on from, to whose step the metrics are cut back."""
-    order = {"text": text.store.fingerprint}
-    checkpoints = Checkpoints(run.directory, keep=settings.keep, order=order, processes=processes)
+    read = {"text": text.store.fingerprint, "heldout": text.unseen.fingerprint}
+    checkpoints = Checkpoints(run.directory, keep=settings.keep, order=read, processes=processes, memo=order.counts)
     start = checkpoints.newest_sound(tell) if settings.resume else None
+    if start:
+        order.counts[:] = start.facts["memo"]
     run.cut_back(start.progress.step if start else 0)
     return checkpoints, start
 

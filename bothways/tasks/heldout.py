@@ -104,5 +104,7 @@ def next_sentence_verdict(figures: Mapping[str, Any]) -> str:
         if f"{name}_accuracy" in figures:
             low, high = figures[f"{name}_interval"]
             verdict = " - not learned yet" if low <= max(0.5, figures["chance"]) else ""
+            if figures["chance"] == 1:
+                verdict = " - all pairs are alike, so there was nothing to learn; use --pairs none"
             return f"{figures[f'{name}_accuracy']:.1%} (95 % interval {low:.1%} to {high:.1%}){verdict}"
     return "not measured (no pairs)"

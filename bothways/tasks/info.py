@@ -5,9 +5,9 @@ from typing import Any
 
 from bothways import checkpoint
 from bothways.checkpoint import MADE
-from bothways.errors import InputError, MissingFile
+from bothways.errors import MissingFile
 from bothways.tokenizer.files import read_json
-from bothways.train.checkpoints import FOLDER, read
+from bothways.train.checkpoints import FOLDER, STATE
 from bothways.train.state import METRICS, read_metrics, status_of
 
 
@@ -53,10 +53,7 @@ def trained(last: dict[str, Any], made: dict[str, Any]) -> str:
 
 
 def best_of(newest: Path) -> str:
-    try:
-        best = read(newest).facts["best_checkpoint"]
-    except InputError as error:
-        return f" ({error})"
+    best = read_json(newest / STATE).get("best_checkpoint")
     return f" (best: {best['path']}, held-out loss {best['loss']:.4f})" if best else ""
 
 

@@ -70,9 +70,10 @@ def train(settings: Pretrain, text: Text, begun: Checkpoint, run: Run, processes
     timed = partial(seconds_a_step, model, losses, counts, steps, plan, processes)
     plan = replace(plan, steps=ends.num_steps(settings, run, processes, timed, tell))
     held = ends.held_out_of(settings, text)
+    checkpoints, start = ends.going_on(settings, text, order, run, processes, tell)
     run.note(steps=plan.steps, parameters=sum(value.numel() for value in model.parameters()), **text.facts)
-    checkpoints, start = ends.going_on(settings, text, run, processes, tell)
-    with watched("pre-training", run, plan, model.config, next(steps(0)), tell, settings.tensorboard, start) as record:
+    seen, board = next(steps(0)), settings.tensorboard
+    with watched("pre-training", run, plan, model.config, seen, tell, board, start, processes) as record:
         fit(
             model, losses, counts, ends.waiting_for_none(steps, plan), plan, evaluate=lambda: held.measure(model),
             record=record, checkpoints=checkpoints, start=start, processes=processes, fingerprint=fingerprint,

@@ -14,6 +14,7 @@ from bothways.device import matrix_peak
 from bothways.errors import InputError
 from bothways.model.work import training_work
 from bothways.train.checkpoints import Saved
+from bothways.train.parallel import Processes
 from bothways.train.plan import Plan
 from bothways.train.state import Run
 
@@ -131,14 +132,16 @@ def watched(
     tell: Tell,
     board: bool,
     start: Saved | None,
+    processes: Processes,
 ) -> Iterator[Callable[[dict[str, Any]], None]]:
     """What is to be called with each row of the record.
 
     batches: some of the run's, to know their work by. board: whether to write TensorBoard files. start: what the run
     goes on from.
     """
-    work = sum(training_work(config, batch) for batch in batches) / sum(batch.num_tokens for batch in batches)
-    peak = matrix_peak(plan.device, plan.dtype)
+    tokens = sum(batch.num_tokens for batch in batches)
+    work = sum(training_work(config, batch) for batch in batches) / max(1, tokens)
+    peak = sum(processes.gather(matrix_peak(plan.device, plan.dtype)))
     run.note(work_of_token=work, matrix_peak=peak)
     with ExitStack() as stack:
         shown: list[Bar | Board] = [stack.enter_context(Bar(title, plan.steps, work=work, peak=peak, tell=tell))]

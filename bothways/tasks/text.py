@@ -1,6 +1,7 @@
 """What a pre-training run reads: a tokenizer given, remembered or learned, and its corpus as a token store."""
 
 import os
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import numpy as np
 from bothways.data.corpus import Corpus, held_out, skipped_line
 from bothways.data.encode import num_cores
 from bothways.data.store import TokenStore, open_or_build
+from bothways.disk import sync
 from bothways.errors import InputError
 from bothways.settings import Pretrain
 from bothways.tasks.progress import Tell
@@ -136,11 +138,17 @@ def tokenizer_of(
         texts, workers = _training_texts(settings), settings.processes or num_cores()
         if given:
             tokenizer = extended(given, texts, settings.extend_vocab, workers)
-            told = f"{len(tokenizer) - len(given):,} entries more: {', '.join(tokenizer.tokens[len(given) :][:5])}, ..."
+            new = tokenizer.tokens[len(given) :]
+            told = f"{len(new):,} entries more: {', '.join(new[:5])}, ..." if new else "no word to add was found"
         else:
             tokenizer = Tokenizer.learn(texts, size=settings.vocab_size, processes=workers)
             told = f"learned a vocabulary of {len(tokenizer):,} entries"
-        tokenizer.save(own)
+        beside = directory / ".tokenizer.unfinished"
+        shutil.rmtree(beside, ignore_errors=True)  # of a write that was killed
+        tokenizer.save(beside)
+        for path in (*beside.iterdir(), beside):
+            sync(path)
+        beside.rename(own)
         tell(told)
     processes.wait()
     return Tokenizer.load(own)

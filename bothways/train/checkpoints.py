@@ -8,7 +8,7 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,15 +61,22 @@ class Saved:
 
 class Checkpoints:
     """The checkpoints of a run. The newest `keep` stay, and the best by held-out loss, which the newest one's
-    state.json names (`best_checkpoint`). order: facts that decide which batch comes when, compared on resume.
+    state.json names (`best_checkpoint`). order: facts that decide which batch comes when, compared on resume. memo:
+    numbers that save the caller work on resume, kept as they are when a checkpoint is written.
 
     Every process calls every function; the first one writes and tells."""
 
     def __init__(
-        self, run: Path | None, *, keep: int = 2, order: Mapping[str, Any] | None = None, processes: Processes = ALONE
+        self,
+        run: Path | None,
+        *,
+        keep: int = 2,
+        order: Mapping[str, Any] | None = None,
+        processes: Processes = ALONE,
+        memo: Sequence[int] = (),
     ) -> None:
         self.folder = run / FOLDER if run else None
-        self.keep, self.processes = max(1, keep), processes
+        self.keep, self.processes, self.memo = max(1, keep), processes, memo
         self.order: dict[str, Any] = json.loads(json.dumps(dict(order or {}), default=str))
         self.best: dict[str, Any] | None = None
         self.last: Path | None = None
@@ -84,7 +91,13 @@ class Checkpoints:
         if heldout is not None and (self.best is None or heldout < self.best["loss"]):
             self.best = {"path": place.name, "loss": heldout}
         if self.processes.leads:
-            facts = {**asdict(progress), "heldout": heldout, "best_checkpoint": self.best, "order": self.order}
+            facts = {
+                **asdict(progress),
+                "heldout": heldout,
+                "best_checkpoint": self.best,
+                "order": self.order,
+                "memo": list(self.memo),
+            }
             facts |= {"torch": torch.__version__, "dtype": str(dtype).removeprefix("torch.")}
             self._write(place, facts, tensors)
             self._remove_old(place)
@@ -98,8 +111,6 @@ class Checkpoints:
         """
         saved: Saved | None = self.processes.share(self._newest_sound(tell) if self.processes.leads else None)
         if saved is not None:
-            if saved.facts["order"] != self.order:
-                raise InputError(f"{saved.path}: {differences(saved.facts['order'], self.order)}; start a new run")
             self.last, best = saved.path, saved.facts["best_checkpoint"]
             self.best = best if best and (saved.path.parent / best["path"]).exists() else None
         return saved
@@ -114,6 +125,8 @@ class Checkpoints:
             except InputError as error:
                 tell(f"{error}; trying the one before")
                 continue
+            if saved.facts["order"] != self.order:
+                raise InputError(f"{place}: {differences(saved.facts['order'], self.order)}; start a new run")
             tell(f"going on from {place}, step {saved.facts['step']:,}")
             if saved.facts["torch"] != torch.__version__:
                 tell(

@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -56,16 +56,20 @@ class Run:
         self.directory, self.leads = directory, leads
         given = {key: _plain(value) for key, value in asdict(settings).items()}
         self.made: dict[str, Any] = {"verb": verb, "settings": given, "versions": versions(), "started": now()}
+        self.before: dict[str, Any] | None = None  # the facts of a run that goes on, as they were
+        self.has_stepped = False
         if not leads:
             return
-        for leftover in directory.glob(f".{MADE}.*"):  # of a write that was killed
-            leftover.unlink()
+        if not (directory / MADE).exists():
+            _remove(directory.glob(f".{MADE}.*"))  # of a first write that was killed
         refuse_strangers(directory, holds=MADE)
-        self.is_new = not (directory / MADE).exists()
-        if not self.is_new:
+        if (directory / MADE).exists():
             if not resume:
                 raise InputError(f"{directory}: holds a run already; name a new directory, or delete that one")
-            self.made = _resumed(directory, read_json(directory / MADE), self.made, tell)
+            self.before = read_json(directory / MADE)
+            self.made = _resumed(directory, self.before, self.made, tell)
+            # Of killed writes; `.model.old` is whole, the one that was to be replaced.
+            _remove([*directory.glob(f".{MADE}.*"), *set(directory.glob(".model.*")) - {directory / ".model.old"}])
         directory.mkdir(parents=True, exist_ok=True)
         self.note(status="running", process=this_process())
 
@@ -75,10 +79,15 @@ class Run:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if error is None:
             self.note(status="done")
-        elif isinstance(error, (Stopped, KeyboardInterrupt)):
+        elif isinstance(error, Stopped):
             self.note(status="stopped")
-        elif self.is_new and self.leads and not (self.directory / METRICS).exists():
-            shutil.rmtree(self.directory, ignore_errors=True)  # no step was made: leave nothing in a second try's way
+        elif not self.has_stepped and self.before is not None:
+            self.made = self.before  # refused: what was there is as it was
+            self.note()
+        elif not self.has_stepped and self.leads:
+            shutil.rmtree(self.directory, ignore_errors=True)  # leave nothing in a second try's way
+        elif isinstance(error, KeyboardInterrupt):
+            self.note(status="stopped")
         else:
             self.note(status="failed", reason=str(error).split("\n")[0] or type(error).__name__)
 
@@ -95,6 +104,7 @@ class Run:
 
     def metric(self, **row: Any) -> None:
         """Append one object to metrics.jsonl."""
+        self.has_stepped = True
         if self.leads:
             with (self.directory / METRICS).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
@@ -107,6 +117,11 @@ class Run:
         if self.leads and (self.directory / METRICS).exists():
             rows = [json.dumps(row) + "\n" for row in self.metrics() if row["step"] <= step]
             write_whole(self.directory / METRICS, "".join(rows))
+
+
+def _remove(leftovers: Iterable[Path]) -> None:
+    for path in leftovers:
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def read_metrics(directory: Path) -> list[dict[str, Any]]:
@@ -162,7 +177,7 @@ def _resumed(directory: Path, old: dict[str, Any], new: dict[str, Any], tell: Te
     if changed := differences({key: was.get(key, value) for key, value in now_given.items()}, now_given):
         raise InputError(f"{directory}: begun with other settings ({changed}); give the same, or name a new directory")
     return {
-        **old,
+        **{key: value for key, value in old.items() if key != "reason"},
         "settings": new["settings"],
         "versions": new["versions"],
         "resumed": [*old.get("resumed", []), now()],

@@ -11,7 +11,7 @@ from bothways.errors import InputError
 from bothways.train.checkpoints import Progress, Saved
 from bothways.train.losses import Counts, Losses
 from bothways.train.optim import Optimizer
-from bothways.train.parallel import ALONE, Processes, Replica, replicate, shard
+from bothways.train.parallel import ALONE, Processes, Replica, exchanging, replicate, shard
 from bothways.train.plan import Plan
 from bothways.train.scaling import LossScale
 
@@ -50,8 +50,9 @@ class Trainer:
 
     def rehearse(self, micro_batches: Sequence[Batch]) -> None:
         """One pass forward and back that changes nothing."""
-        for batch in micro_batches:
-            self.replica(batch.to(self.plan.device), self.counts(batch))[0].backward()
+        for batch in micro_batches[:1]:
+            with exchanging(self.replica, False):
+                self.replica(batch.to(self.plan.device), self.counts(batch))[0].backward()
         for parameter in self.replica.parameters():
             parameter.grad = None
 

@@ -231,6 +231,13 @@ def test_cross_entropy_in_half_precision_is_near_the_exact_one_and_never_infinit
     assert bool(impossible.isfinite())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_the_loss_of_an_unlikely_word_is_what_it_is_in_every_number_format(dtype):
+    x, weight = torch.tensor([[1.0]], dtype=dtype), torch.tensor([[20.0], [0.0]], dtype=dtype)
+    parts = [part.requires_grad_() for part in (x, weight, torch.zeros(2, dtype=dtype))]
+    assert linear_cross_entropy(*parts, torch.tensor([1])).item() == pytest.approx(20, rel=1e-3)
+
+
 def test_the_scores_of_all_places_are_never_in_memory_at_once():
     places, entries = 3 * kernels.MOST_PLACES, 4099
     x, weight = torch.randn(places, 8).bfloat16().requires_grad_(), torch.randn(entries, 8).bfloat16().requires_grad_()

@@ -71,17 +71,19 @@ def test_near_means_at_most_the_window_apart():
 
 
 @pytest.mark.parametrize(
-    ("device", "dtype", "dropout", "kind"),
+    ("device", "capability", "dtype", "dropout", "kind"),
     [
-        ("cpu", torch.float32, 0.0, Rectangles),
-        ("cpu", torch.bfloat16, 0.0, Rectangles),
-        ("cuda", torch.float32, 0.0, Rectangles),
-        ("cuda", torch.bfloat16, 0.1, Rectangles),
-        ("cuda", torch.bfloat16, 0.0, Varlen),
-        ("cuda", torch.float16, 0.0, Varlen),
+        ("cpu", None, torch.float32, 0.0, Rectangles),
+        ("cpu", None, torch.bfloat16, 0.0, Rectangles),
+        ("cuda", (9, 0), torch.float32, 0.0, Rectangles),
+        ("cuda", (9, 0), torch.bfloat16, 0.1, Rectangles),
+        ("cuda", (9, 0), torch.bfloat16, 0.0, Varlen),
+        ("cuda", (8, 0), torch.float16, 0.0, Varlen),
+        ("cuda", (7, 5), torch.float16, 0.0, Rectangles),
     ],
 )
-def test_the_ragged_kernel_is_chosen_where_torch_has_it(device, dtype, dropout, kind, monkeypatch):
+def test_the_ragged_kernel_is_chosen_where_torch_has_it(device, capability, dtype, dropout, kind, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     for layout_class in (Rectangles, Varlen):
         monkeypatch.setattr(layout_class, "__init__", lambda self, lengths, device: None)
     assert type(choose(LENGTHS, torch.device(device), dtype, dropout)) is kind

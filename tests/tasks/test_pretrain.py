@@ -13,6 +13,7 @@ from PIL import Image
 
 import bothways
 from bothways import checkpoint
+from bothways.checkpoint import Checkpoint
 from bothways.data.corpus import documents
 from bothways.data.store import build
 from bothways.errors import InputError
@@ -469,6 +470,37 @@ def test_a_vector_model_gets_the_heads_it_lacks(minilm_directory, settings, tmp_
     assert torch.equal(
         found.model.encoder.layers[5].attention.qkv.weight, start.model.encoder.layers[5].attention.qkv.weight
     )
+
+
+def test_rows_of_a_padded_vocabulary_are_kept(make_model, tokenizer, settings):
+    start = Checkpoint(make_model("bert", {"classes": 3}, vocab_size=128), tokenizer)
+    found = ends.goes_on(replace(settings, tokenizer=None), start, read(settings, tokenizer), silence).model
+    assert len(found.heads["masked_words"].bias) == 128
+    assert float(found.heads["masked_words"].bias.detach().exp().sum()) == pytest.approx(1, rel=1e-4)
+
+
+def test_a_run_is_not_resumed_on_other_text_and_stays_as_it_is(result, settings, tmp_path):
+    (tmp_path / "held.txt").write_text(settings.heldout[0].read_text(encoding="utf-8"), encoding="utf-8")
+    short = replace(settings, steps=2, tokenizer=result.model, out=tmp_path / "run", heldout=(tmp_path / "held.txt",))
+    pretrain.run(short, silence)
+    before = (tmp_path / "run" / "bothways.json").read_bytes()
+    (tmp_path / "held.txt").write_text("The king.\n\nThe queen of the castle was proud.\n", encoding="utf-8")
+    with pytest.raises(InputError, match="heldout: '.*' -> '.*'; start a new run"):
+        pretrain.run(replace(short, steps=4, resume=True), silence)
+    assert (tmp_path / "run" / "bothways.json").read_bytes() == before
+
+
+def test_a_vocabulary_half_written_by_a_killed_run_is_written_again(settings, tmp_path):
+    (tmp_path / ".tokenizer.unfinished").mkdir()
+    (tmp_path / ".tokenizer.unfinished" / "vocab.txt").write_text("[PAD]")
+    learned = text.tokenizer_of(replace(settings, tokenizer=None), tmp_path, ALONE, None, silence)
+    assert {path.name for path in tmp_path.iterdir()} == {"tokenizer"} and len(learned) > 50
+
+
+def test_a_checkpoint_knows_the_steps_of_the_sections_so_far(result):
+    newest = sorted((result.directory / "checkpoints").glob("step-*"))[-1]
+    memo = json.loads((newest / "state.json").read_text())["memo"]
+    assert memo and sum(memo) >= 85 > sum(memo[:-1])
 
 
 def test_tensorboard_files_hold_the_losses(result, settings, tmp_path):

@@ -213,11 +213,29 @@ def test_a_run_that_fails_before_its_first_step_leaves_nothing_in_a_second_trys_
     assert not run.directory.exists()
 
 
-def test_a_resumed_run_that_fails_loses_nothing(run):
-    resumed = Run(run.directory, run.made["verb"], SETTINGS, resume=True)
-    with pytest.raises(InputError), resumed:
+def test_a_resume_that_fails_before_its_first_step_changes_nothing(run):
+    run.metric(step=1, split="train", loss=1.0)
+    run.note(status="done", steps=1)
+    before = read(run)
+    with pytest.raises(InputError), Run(run.directory, run.made["verb"], SETTINGS, resume=True) as resumed:
+        resumed.note(steps=5)
+        raise InputError("the text has changed")
+    assert read(run) == before
+
+
+def test_a_resumed_run_forgets_why_it_failed_before(run):
+    run.metric(step=1, split="train", loss=1.0)
+    with pytest.raises(InputError), run:
+        raise InputError("loss nan")
+    with Run(run.directory, run.made["verb"], SETTINGS, resume=True) as resumed:
+        resumed.metric(step=2, split="train", loss=1.0)
+    assert read(run)["status"] == "done" and "reason" not in read(run)
+
+
+def test_a_process_that_does_not_lead_fails_as_the_others_do(tmp_path):
+    with pytest.raises(InputError, match="no such file"), Run(tmp_path / "run", "pretrain", SETTINGS, leads=False):
         raise InputError("no such file")
-    assert read(run)["status"] == "failed"
+    assert not (tmp_path / "run").exists()
 
 
 def test_metrics_are_cut_back_and_a_half_written_row_does_not_matter(run):
