@@ -91,9 +91,11 @@ def trained(
         use_cpu=not torch.cuda.is_available(), save_strategy="no", report_to=[], disable_tqdm=True, logging_steps=10**9,
     )  # fmt: skip
     collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=settings.mask_rate)
-    Trainer(
+    trainer = Trainer(
         model, arguments, train_dataset=Blocks(text, settings.length), data_collator=collator, callbacks=[clock]
-    ).train()
+    )
+    trainer.remove_callback(transformers.PrinterCallback)
+    trainer.train()
     return clock, model
 
 
@@ -127,6 +129,8 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=5e-4)
     options = parser.parse_args()
     options.out.mkdir(parents=True)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
     told = json.loads((options.run / "bothways.json").read_text(encoding="utf-8"))["settings"]
     paths = {name: tuple(map(Path, told[name])) for name in ("corpus", "heldout")}
     settings = Pretrain(
