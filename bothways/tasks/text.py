@@ -5,6 +5,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ class Text:
     heldout: np.ndarray
     facts: dict[str, Any]
 
-    @property
+    @cached_property  # the whole store is read for it, by the model's bias and by the baseline
     def frequencies(self) -> np.ndarray:
         """How often each entry of the vocabulary stands in the training text."""
         counts_V = _counted(self.store.ids, len(self.tokenizer))
@@ -56,15 +57,13 @@ def _counted(ids: np.ndarray, vocab_size: int) -> np.ndarray:
 
 def corpora(settings: Pretrain) -> tuple[Corpus, Corpus | None]:
     """The text to train on and, if it is given, that to measure on. InputError where files are missing."""
-    found = tuple(
-        Corpus(paths, unit=settings.documents, column=settings.text_column, on_error=settings.on_error)
-        if paths else None for paths in (settings.corpus, settings.heldout)
-    )  # fmt: skip
-    for corpus in found:
-        if corpus:
-            corpus.files()
-    assert found[0] is not None
-    return found[0], found[1]
+
+    def corpus(paths: tuple[Path, ...]) -> Corpus:
+        found = Corpus(paths, settings.documents, settings.text_column, settings.on_error)
+        found.files()
+        return found
+
+    return corpus(settings.corpus), corpus(settings.heldout) if settings.heldout else None
 
 
 def read(settings: Pretrain, tokenizer: Tokenizer, tell: Tell) -> Text:

@@ -22,6 +22,7 @@ from bothways.tasks import ends, evaluate, heldout, info, pretrain, text
 from bothways.tasks.progress import silence
 from bothways.train.parallel import ALONE
 from bothways.train.state import read_metrics
+from bothways.train.trainer import Trainer
 
 SUBJECTS = "king queen farmer sailor doctor baker".split()
 PLACES = "castle palace field harbour clinic bakery".split()
@@ -495,6 +496,17 @@ def test_a_vocabulary_half_written_by_a_killed_run_is_written_again(settings, tm
     (tmp_path / ".tokenizer.unfinished" / "vocab.txt").write_text("[PAD]")
     learned = text.tokenizer_of(replace(settings, tokenizer=None), tmp_path, ALONE, None, silence)
     assert {path.name for path in tmp_path.iterdir()} == {"tokenizer"} and len(learned) > 50
+
+
+def test_rehearsing_a_step_for_the_compiler_changes_no_loss(result, settings, tmp_path, monkeypatch):
+    short = replace(settings, steps=3, tokenizer=result.model, dropout=0.1)
+    pretrain.run(replace(short, out=tmp_path / "plain"), silence)
+    plan_of, rehearsed = ends.plan_of, []
+    monkeypatch.setattr(ends, "plan_of", lambda *given: replace(plan_of(*given), rehearse=True))
+    rehearse = Trainer.rehearse
+    monkeypatch.setattr(Trainer, "rehearse", lambda *given: rehearsed.append(rehearse(*given)))
+    pretrain.run(replace(short, out=tmp_path / "rehearsed"), silence)
+    assert len(rehearsed) == 1 and losses_of(tmp_path / "plain") == losses_of(tmp_path / "rehearsed")
 
 
 def test_a_checkpoint_knows_the_steps_of_the_sections_so_far(result):
