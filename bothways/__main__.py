@@ -1,5 +1,5 @@
 """`python -m bothways`."""
 
-from bothways.cli import main
+from bothways.cli import entry
 
-main()
+entry()

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -277,6 +278,15 @@ def test_a_run_told_to_stop_saves_says_so_and_goes_on(tmp_path):
     assert json.loads((tmp_path / "run" / "bothways.json").read_text())["status"] == "stopped"
 
 
+@pytest.mark.parametrize("world", [1, 2])
+def test_one_of_several_processes_leaves_before_python_is_taken_down(world):
+    code = "import atexit, bothways.cli as cli; atexit.register(print, 'taken down'); cli.entry()"
+    command = [sys.executable, "-c", code, "no-such-verb"]
+    ended = subprocess.run(command, env={**os.environ, "WORLD_SIZE": str(world)}, capture_output=True, text=True)
+    assert ended.returncode == 2 and "no verb 'no-such-verb'" in ended.stderr
+    assert ("taken down" in ended.stdout) == (world == 1)
+
+
 def test_torchrun_starts_a_run_in_two_processes_that_has_the_losses_of_one(tmp_path):
     flags = ["--steps", "4", "--dropout", "0", "--dtype", "float32"]
     alone = pretraining(tmp_path, "-o", str(tmp_path / "alone"), *flags)
@@ -292,7 +302,8 @@ def test_torchrun_starts_a_run_in_two_processes_that_has_the_losses_of_one(tmp_p
         "-m",
         "bothways",
     ]
-    told = subprocess.run([*launcher, *together], check=True, capture_output=True, text=True, timeout=50)
+    told = subprocess.run([*launcher, *together], capture_output=True, text=True, timeout=50)
+    assert told.returncode == 0, told.stderr
     assert told.stdout.count("masked words, held out") == 1  # one of the two tells
     runs = [rows_of(tmp_path / name) for name in ("alone", "together")]
     for one, two in zip(*runs, strict=True):
