@@ -1,0 +1,70 @@
+"""Entities found: precision, recall and F1 of spans that are right in label, first and last word.
+
+Counted as conlleval (CoNLL-2000, CoNLL-2003) and seqeval count. Shares are in 0..1; a share of nothing is 0.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+from bothways.data.tags import Scheme, spans_of
+from bothways.errors import InputError
+
+Located = tuple[Hashable, str, int, int]  # (document, label, start, end), in words or in characters
+
+
+def entity_scores(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], scheme: Scheme, *, strict: bool = False
+) -> dict[str, Any]:
+    """What `span_scores` gives, and `accuracy`, the share of words whose tag is right. One sequence of tags a text.
+
+    Gold and predicted tags may be of IOB1, IOB2 and BIOES in any mixture, which are read alike (`spans_of`); accuracy
+    compares them as written. InputError where a prediction has other words than the gold sequence.
+    """
+    if len(gold) != len(predicted):
+        raise InputError(f"{len(gold)} gold sequences of tags, {len(predicted)} predicted; give one for each")
+    for number, (right, found) in enumerate(zip(gold, predicted, strict=True), 1):
+        if len(right) != len(found):
+            raise InputError(f"sequence {number}: {len(right)} gold tags, {len(found)} predicted; give one a word")
+    correct = sum(
+        a == b for right, found in zip(gold, predicted, strict=True) for a, b in zip(right, found, strict=True)
+    )
+    scores = span_scores(_located(gold, scheme, strict), _located(predicted, scheme, strict))
+    return {**scores, "accuracy": _share(correct, sum(map(len, gold)))}
+
+
+def _located(sequences: Sequence[Sequence[str]], scheme: Scheme, strict: bool) -> list[Located]:
+    return [
+        (text, span.label, span.first, span.last)
+        for text, tags in enumerate(sequences)
+        for span in spans_of(tags, scheme, strict=strict)
+    ]
+
+
+def span_scores(gold: Iterable[Located], predicted: Iterable[Located]) -> dict[str, Any]:
+    """precision, recall, f1 over all spans, f1_macro (the mean of the labels' f1), and by_type: {label: {precision,
+    recall, f1, support}}, labels in order, support the number of gold spans. A span given twice counts once."""
+    gold, predicted = set(gold), set(predicted)
+    labels = sorted({label for _, label, _, _ in gold | predicted})
+    by_type = {label: _counted(_of(gold, label), _of(predicted, label)) for label in labels}
+    overall = _counted(gold, predicted)
+    del overall["support"]
+    f1_macro = _share(sum(scores["f1"] for scores in by_type.values()), len(by_type))
+    return {**overall, "f1_macro": f1_macro, "by_type": by_type}
+
+
+def _of(spans: set[Located], label: str) -> set[Located]:
+    return {span for span in spans if span[1] == label}
+
+
+def _counted(gold: set[Located], predicted: set[Located]) -> dict[str, float]:
+    right = len(gold & predicted)
+    return {
+        "precision": _share(right, len(predicted)),
+        "recall": _share(right, len(gold)),
+        "f1": _share(2 * right, len(gold) + len(predicted)),
+        "support": len(gold),
+    }
+
+
+def _share(part: float, whole: int) -> float:
+    return part / whole if whole else 0.0

@@ -1,0 +1,55 @@
+"""Search results against judgements: nDCG@k (Järvelin 2002), MRR@k and recall@k, means over queries, in 0..1.
+
+A grade above 0 is relevant; the gain is the grade itself, its discount log2(1 + rank), ranks from 1 (trec_eval's nDCG).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from bothways.errors import InputError
+
+Grades = Mapping[str, float]  # {document: grade}; what is not judged has grade 0
+
+
+def ranking_scores(
+    gold: Mapping[str, Grades], ranking: Mapping[str, Sequence[str]], *, k: int = 10
+) -> dict[str, float]:
+    """{"ndcg@k", "mrr@k", "recall@k", "queries"} of {query: documents, best first}; the names have k as a number.
+
+    A query without a ranking scores 0. A query without a relevant document cannot be scored: it is left out, and
+    `queries` counts the others. InputError for a document ranked twice, and where no query can be scored.
+    """
+    queries = [query for query, grades in gold.items() if any(grade > 0 for grade in grades.values())]
+    if not queries:
+        raise InputError(f"none of {len(gold)} queries has a relevant document (grade above 0); check the judgements")
+    ndcgs, ranks, recalls = 0.0, 0.0, 0.0
+    for query in queries:
+        documents = ranking.get(query, ())
+        if len(set(documents)) < len(documents):
+            raise InputError(f"query {query!r}: a document is ranked twice; rank each once")
+        ndcgs += ndcg(gold[query], documents, k)
+        ranks += reciprocal_rank(gold[query], documents, k)
+        recalls += recall(gold[query], documents, k)
+    number = len(queries)
+    return {f"ndcg@{k}": ndcgs / number, f"mrr@{k}": ranks / number, f"recall@{k}": recalls / number, "queries": number}
+
+
+def ndcg(grades: Grades, documents: Sequence[str], k: int) -> float:
+    """The discounted gain of the first k documents as a share of the best there could be."""
+    found = _discounted([grades.get(document, 0) for document in documents[:k]])
+    return found / _discounted(sorted(grades.values(), reverse=True)[:k])
+
+
+def _discounted(grades: Sequence[float]) -> float:
+    return sum(max(grade, 0) / math.log2(1 + rank) for rank, grade in enumerate(grades, 1))
+
+
+def reciprocal_rank(grades: Grades, documents: Sequence[str], k: int) -> float:
+    """1 / the rank of the first relevant document; 0 where none is among the first k."""
+    return next((1 / rank for rank, document in enumerate(documents[:k], 1) if grades.get(document, 0) > 0), 0.0)
+
+
+def recall(grades: Grades, documents: Sequence[str], k: int) -> float:
+    """The share of the relevant documents that are among the first k."""
+    relevant = {document for document, grade in grades.items() if grade > 0}
+    return len(relevant.intersection(documents[:k])) / len(relevant)

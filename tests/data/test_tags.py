@@ -1,0 +1,170 @@
+"""Tag schemes are read as seqeval reads them, written as they are defined, and what is not legal is named."""
+
+import random
+import warnings
+
+import pytest
+from seqeval.metrics.sequence_labeling import get_entities
+from seqeval.scheme import IOB1, IOB2, IOBES, Entities
+
+from bothways.data.tags import Illegal, Span, detect, first_illegal, spans_of, tags_of
+from bothways.errors import InputError
+
+LABELS = ("PER", "LOC", "a-b")
+SPAN_SCHEMES = ("iob1", "iob2", "bioes")
+PREFIXES = {"iob1": "IB", "iob2": "IB", "bioes": "BIES"}
+# Two spans of PER that touch, one of LOC of a word that touches them, and an ORG of three words.
+SPANS = [Span("PER", 1, 3), Span("PER", 3, 4), Span("LOC", 4, 5), Span("ORG", 6, 9)]
+WRITTEN = {
+    "iob1": "O I-PER I-PER B-PER I-LOC O I-ORG I-ORG I-ORG O",
+    "iob2": "O B-PER I-PER B-PER B-LOC O B-ORG I-ORG I-ORG O",
+    "bioes": "O B-PER E-PER S-PER S-LOC O B-ORG I-ORG E-ORG O",
+    "plain": "O PER PER PER LOC O ORG ORG ORG O",
+}
+
+
+def random_tags(chance, prefixes):
+    """A sequence of 0 to 12 tags, most of them illegal."""
+    words = range(chance.randrange(13))
+    return ["O" if chance.random() < 0.25 else f"{chance.choice(prefixes)}-{chance.choice(LABELS[:2])}" for _ in words]
+
+
+def random_spans(chance, length):
+    """Spans in any arrangement, many of them touching."""
+    spans, place = [], 0
+    while place < length:
+        last = min(length, place + chance.randint(1, 3))
+        if chance.random() < 0.7:
+            spans.append(Span(chance.choice(LABELS), place, last))
+        place = last
+    return spans
+
+
+def theirs(tags, scheme=None):
+    """seqeval's spans: in its default mode, or in its strict mode for a scheme."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if scheme is None:
+            return [Span(label, first, last + 1) for label, first, last in get_entities(tags)]
+        return [Span(found.tag, found.start, found.end) for found in Entities([tags], scheme).entities[0]]
+
+
+@pytest.mark.parametrize("scheme", WRITTEN)
+def test_spans_are_written_as_the_scheme_is_defined(scheme):
+    assert " ".join(tags_of(SPANS, 10, scheme)) == WRITTEN[scheme]
+    assert " ".join(tags_of(SPANS[::-1], 10, scheme)) == WRITTEN[scheme]  # whatever their order
+
+
+@pytest.mark.parametrize("scheme", SPAN_SCHEMES)
+def test_what_is_written_is_legal_and_read_back(scheme):
+    chance = random.Random(3)
+    for _ in range(500):
+        length = chance.randrange(14)
+        spans = random_spans(chance, length)
+        tags = tags_of(spans, length, scheme)
+        assert first_illegal(tags, scheme) is None
+        assert spans_of(tags, scheme) == spans_of(tags, scheme, strict=True) == spans
+        theirs_strict = theirs(tags, {"iob1": IOB1, "iob2": IOB2, "bioes": IOBES}[scheme])
+        assert theirs(tags) == theirs_strict == spans
+
+
+@pytest.mark.parametrize("scheme", SPAN_SCHEMES)
+def test_any_sequence_is_read_as_seqeval_reads_it(scheme):
+    chance = random.Random(5)
+    for _ in range(1000):
+        tags = random_tags(chance, "BIES")
+        assert spans_of(tags, scheme) == theirs(tags)
+
+
+@pytest.mark.parametrize(("scheme", "their_scheme"), [("iob2", IOB2), ("bioes", IOBES)])
+def test_the_strict_reading_of_any_sequence_is_seqevals(scheme, their_scheme):
+    chance = random.Random(7)
+    some = 0
+    for _ in range(1000):
+        tags = random_tags(chance, PREFIXES[scheme])
+        found = spans_of(tags, scheme, strict=True)
+        assert found == theirs(tags, their_scheme)
+        some += bool(found)
+    assert some > 100
+
+
+@pytest.mark.parametrize(
+    ("scheme", "tags", "place", "why"),
+    [
+        ("iob2", "O I-PER O", 1, "I-PER between O and O is not IOB2; expected B-PER"),
+        ("iob2", "I-PER", 0, "I-PER between the start and the end is not IOB2; expected B-PER"),
+        ("iob2", "B-PER I-LOC", 1, "I-LOC between B-PER and the end is not IOB2; expected B-LOC"),
+        ("iob2", "B-PER E-PER", 1, "E-PER between B-PER and the end is not IOB2; expected I-PER"),
+        ("iob1", "O B-PER O", 1, "B-PER between O and O is not IOB1; expected I-PER"),
+        ("iob1", "I-LOC B-PER", 1, "B-PER between I-LOC and the end is not IOB1; expected I-PER"),
+        ("bioes", "O B-PER O", 1, "B-PER between O and O is not BIOES; expected S-PER"),
+        ("bioes", "B-PER I-PER B-LOC E-LOC", 1, "I-PER between B-PER and B-LOC is not BIOES; expected E-PER"),
+        ("bioes", "S-PER E-PER", 1, "E-PER between S-PER and the end is not BIOES; expected S-PER"),
+        ("iob2", "O I-PER PER", 2, "tag 'PER' is neither O nor a label after B-, I-, E- or S-"),
+        ("iob2", "B-", 0, "tag 'B-' is neither"),
+        ("iob1", "O ", 1, "tag '' is neither"),
+    ],
+)
+def test_the_first_illegal_tag_is_named_with_what_was_expected(scheme, tags, place, why):
+    found = first_illegal(tags.split(" "), scheme)
+    assert isinstance(found, Illegal) and found.place == place
+    assert found.why.startswith(why)
+
+
+def test_a_sequence_is_legal_where_every_tag_may_follow_the_one_before_it():
+    """Beside the rules of the schemes, said tag by tag."""
+
+    def may_follow(scheme, before, tag):
+        (prefix, _, label), (earlier, _, earlier_label) = tag.partition("-"), before.partition("-")
+        goes_on = label == earlier_label
+        if scheme == "iob1":
+            return prefix != "B" or goes_on
+        if scheme == "iob2":
+            return prefix != "I" or goes_on
+        return (prefix in "IE" and goes_on) if earlier in ("B", "I") else prefix in "OBS"
+
+    chance = random.Random(13)
+    for scheme in SPAN_SCHEMES:
+        counts = [0, 0]
+        for _ in range(1500):
+            tags = random_tags(chance, PREFIXES[scheme])[:4]
+            legal = all(may_follow(scheme, *pair) for pair in zip(["O", *tags], [*tags, "O"], strict=True))
+            assert (first_illegal(tags, scheme) is None) == legal, (scheme, tags)
+            counts[legal] += 1
+        assert min(counts) > 100
+
+
+def test_plain_tags_are_a_span_a_word_and_always_legal():
+    assert spans_of(["NN", "NN", "O", "B-x"], "plain") == [Span("NN", 0, 1), Span("NN", 1, 2), Span("B-x", 3, 4)]
+    assert spans_of(["NN", "NN"], "plain", strict=True) == [Span("NN", 0, 1), Span("NN", 1, 2)]
+    assert first_illegal(["NN", "I-x", ""], "plain") is None
+
+
+@pytest.mark.parametrize("scheme", WRITTEN)
+def test_a_corpus_tells_its_scheme(scheme):
+    sequence = WRITTEN[scheme].split()
+    assert detect([["O"], sequence, []]) == scheme
+    # One careless sequence does not hide what the others are; first_illegal is to name it.
+    odd = {"iob1": "O B-PER", "iob2": "O I-PER", "bioes": "O I-PER", "plain": "O"}[scheme].split()
+    assert detect([odd, sequence, sequence]) == scheme
+
+
+def test_where_nothing_tells_the_scheme_is_iob2():
+    assert detect([]) == detect([["O", "O"]]) == "iob2"
+    assert detect([["O", "B-PER"]]) == "iob2"
+    assert detect([["O", "I-PER"]]) == "iob1"
+    assert detect([["B-PER", "I-PER"], ["PER", "O"]]) == "iob2"  # PER is for first_illegal to name
+
+
+def test_a_tag_without_a_known_prefix_cannot_be_read_as_a_span():
+    with pytest.raises(InputError, match="tag 'X-PER' is neither O nor a label after B-, I-, E- or S-; mend it"):
+        spans_of(["O", "X-PER"], "iob2")
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [[Span("A", 0, 2), Span("B", 1, 3)], [Span("A", 2, 2)], [Span("A", 4, 6)], [Span("A", -1, 2)]],
+)
+def test_spans_that_overlap_or_are_not_of_these_words_are_refused(spans):
+    with pytest.raises(InputError, match="in 5 words; a span has a word or more, and overlaps no other"):
+        tags_of(spans, 5)

@@ -1,0 +1,105 @@
+"""Answers score as SQuAD's scorers score them, 1.1 and 2.0. All four published predictions: soak/test_scorers.py."""
+
+import random
+
+import pytest
+
+from bothways.errors import InputError
+from bothways.metrics import answer_scores, best_threshold
+from bothways.metrics.answers import exact_match, f1, normalize
+
+GOLD = {
+    "article": ["the Eiffel Tower", "Eiffel Tower, Paris"],
+    "punctuation": ["1,000 km."],
+    "unicode": ["Étretat’s cliffs"],
+    "repeated": ["ho ho ho"],
+    "unanswered": ["Rome"],
+    "wrong": ["Vienna", "Wien"],
+}
+PREDICTIONS = {
+    "article": "An Eiffel tower in Paris!",  # eiffel tower in paris: 2/3 with the first answer, 6/7 with the second
+    "punctuation": "1000 KM",
+    "unicode": "ÉTRETAT’S",  # ’ is no ASCII punctuation
+    "repeated": "ho ho",  # 2 of 3 words, 2 of 2
+    "wrong": "Graz",
+    "nobody's": "Rome",
+}
+
+
+@pytest.mark.parametrize(
+    ("answer", "normalized"),
+    [
+        ("The  Cat,\tand a\nhat!", "cat and hat"),
+        ("a.b c-d", "ab cd"),  # punctuation goes before articles: a.b is no article
+        ("theatre another Ana", "theatre another ana"),
+        ("“The” Äpfel", "“ ” äpfel"),  # an article between marks that stay
+        ("THE", ""),
+        ("l'an neuf", "lan neuf"),
+    ],
+)
+def test_normal_form(answer, normalized):
+    assert normalize(answer) == normalized
+
+
+def test_scores_by_hand_the_best_of_several_answers_counts_and_a_missing_one_scores_0():
+    found = answer_scores(GOLD, PREDICTIONS)
+    assert found["exact_match"] == pytest.approx(100 * 1 / 6)
+    assert found["f1"] == pytest.approx(100 * (6 / 7 + 1 + 2 / 3 + 4 / 5 + 0 + 0) / 6)
+    assert (found["n"], found["missing"]) == (6, 1)
+    assert "HasAns_f1" not in found
+
+
+def test_an_empty_normal_form_matches_itself_and_has_an_f1_in_2_0_only():
+    assert exact_match("The", "a") == 1
+    assert f1("The", "a", "1.1") == 0
+    assert f1("The", "a", "2.0") == 1
+    assert f1("The", "cat", "2.0") == f1("cat", "", "2.0") == f1("cat", "", "1.1") == 0
+
+
+def test_no_answer_is_right_where_there_is_none():
+    gold = {"1": ["cat"], "2": [], "3": [], "4": ["the", "an old cat"], "5": []}
+    found = answer_scores(gold, {"1": "", "2": "", "3": "dog", "4": "old dog", "5": "The"})
+    assert (found["exact_match"], found["f1"]) == pytest.approx((100 * 2 / 5, 100 * 2.5 / 5))
+    assert (found["HasAns_exact"], found["HasAns_f1"], found["HasAns_total"]) == pytest.approx((0, 100 * 0.5 / 2, 2))
+    assert (found["NoAns_exact"], found["NoAns_f1"], found["NoAns_total"]) == pytest.approx((200 / 3, 200 / 3, 3))
+    # An answer of which nothing is left is none, where there is another.
+    assert answer_scores({"1": ["the", "cat"]}, {"1": "The"}, "2.0")["exact_match"] == 0
+    assert answer_scores({"1": ["the", "cat"]}, {"1": "The"}, "1.1")["exact_match"] == 100
+
+
+def test_the_version_follows_from_the_questions_and_can_be_given():
+    gold = {"1": ["The"]}
+    assert answer_scores(gold, {"1": "a"})["f1"] == 0
+    assert answer_scores(gold, {"1": "a"}, "2.0")["f1"] == 100
+    assert answer_scores({}, {})["f1"] == 0
+
+
+def silenced(predictions, scores, threshold):
+    return {key: "" if scores[key] > threshold else answer for key, answer in predictions.items()}
+
+
+@pytest.mark.parametrize("metric", ["f1", "exact_match"])
+def test_the_best_threshold_is_the_best_of_all(metric):
+    """Ties between scores, thresholds that answer nothing and those that answer all among them."""
+    chance = random.Random(29)
+    found = set()
+    for _ in range(60):
+        words = ["red", "red cat", "old red cat", "the"]
+        gold = {str(k): [chance.choice(words)] if chance.random() < 0.5 else [] for k in range(9)}
+        predictions = {key: chance.choice(words) for key in gold}
+        scores = {key: chance.choice([-2.5, -1.0, 0.0, 0.5, 3.0, 7.0]) for key in gold} | {"4": -2.5}
+        value, best = best_threshold(gold, predictions, scores, metric)
+        tried = {
+            threshold: answer_scores(gold, silenced(predictions, scores, threshold), "2.0")[metric]
+            for threshold in (-3, -2.5, -1.0, 0.0, 0.5, 3.0, 7.0)
+        }
+        assert best == pytest.approx(max(tried.values()))
+        assert answer_scores(gold, silenced(predictions, scores, value), "2.0")[metric] == pytest.approx(best)
+        assert min(t for t, score in tried.items() if score > best - 1e-6) == (value if value >= -2.5 else -3)
+        found.add(value)
+    assert len(found) > 3
+
+
+def test_a_threshold_needs_every_question():
+    with pytest.raises(InputError, match="question 2: a threshold needs an answer and a no-answer score"):
+        best_threshold({"1": [], "2": []}, {"1": "x", "2": "y"}, {"1": 0.5})

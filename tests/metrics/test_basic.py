@@ -1,0 +1,135 @@
+"""Scores, intervals and spreads, by hand and beside scikit-learn and scipy."""
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.stats
+import sklearn.metrics
+
+from bothways import metrics
+
+
+def test_accuracy_macro_f1_and_the_majority_by_hand():
+    gold, predicted = list("aaabbc"), list("aababa")
+    found = metrics.classification(gold, predicted)
+    f1_a, f1_b, f1_c = 2 * 2 / (2 * 2 + 2 + 1), 2 * 1 / (2 * 1 + 1 + 1), 0.0
+    assert found["accuracy"] == pytest.approx(3 / 6)
+    assert found["f1_macro"] == pytest.approx((f1_a + f1_b + f1_c) / 3)
+    assert found["majority"] == pytest.approx(3 / 6)
+
+
+def test_the_interval_is_wilsons():
+    # Wilson 1927, as in textbooks: 81 of 263 at 95 %.
+    assert metrics.interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-4)
+    for successes, trials in ((0, 10), (10, 10), (3, 7)):
+        low, high = metrics.interval(successes, trials)
+        assert -1e-9 <= low <= successes / trials <= high <= 1 + 1e-9 and low < high
+        # Its ends are where the score test is just significant.
+        for end in (low, high):
+            if 1e-6 < end < 1 - 1e-6:
+                assert abs(successes / trials - end) / math.sqrt(end * (1 - end) / trials) == pytest.approx(1.96)
+    assert metrics.interval(0, 0) == (0.0, 1.0)
+
+
+def test_perplexity_is_exp_and_does_not_overflow():
+    assert metrics.perplexity(0.0) == 1.0
+    assert metrics.perplexity(math.log(30522)) == pytest.approx(30522)
+    assert math.isfinite(metrics.perplexity(1e6))
+
+
+def test_word_frequencies_leave_no_word_impossible():
+    counts = np.array([0, 3, 0, 7])
+    assert metrics.unigram_shares(counts) == pytest.approx(np.array([1, 4, 1, 8]) / 14)
+    assert metrics.unigram_loss(counts, np.array([1, 3, 3, 0])) == pytest.approx(
+        -(math.log(4 / 14) + 2 * math.log(8 / 14) + math.log(1 / 14)) / 4
+    )
+
+
+def test_guessing_by_frequency_among_equal_words_is_as_perplexing_as_there_are_words():
+    loss = metrics.unigram_loss(np.full(97, 5), np.arange(97))
+    assert metrics.perplexity(loss) == pytest.approx(97)
+
+
+def test_the_spread_is_the_sample_deviation_and_one_score_has_none():
+    assert metrics.spread([0.8, 0.9, 0.7]) == pytest.approx((0.8, 0.1))
+    assert metrics.spread([0.8]) == (0.8, 0.0)
+
+
+def test_micro_f1_is_accuracy_and_f1_is_that_of_the_last_of_two_classes_or_of_the_one_named():
+    gold, predicted = [0, 1, 1, 0, 1, 0, 0], [0, 1, 0, 1, 1, 0, 0]
+    found = metrics.classification(gold, predicted)
+    assert found["f1_micro"] == found["accuracy"] == pytest.approx(5 / 7)
+    assert found["f1"] == pytest.approx(2 * 2 / (2 * 2 + 1 + 1))
+    assert metrics.classification(gold, predicted, positive=0)["f1"] == pytest.approx(2 * 3 / (2 * 3 + 1 + 1))
+    assert found["matthews"] == pytest.approx((2 * 3 - 1 * 1) / math.sqrt(3 * 3 * 4 * 4))
+    assert "f1" not in metrics.classification(list("abc"), list("abb"))
+    assert metrics.classification(list("abc"), list("abb"), positive="b")["f1"] == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize(("gold", "predicted"), [("aaaaa", "aaaaa"), ("aabab", "aaaaa"), ("aaaaa", "aabab")])
+def test_predictions_that_are_all_alike_have_no_correlation_and_give_no_warning(gold, predicted):
+    assert metrics.classification(list(gold), list(predicted))["matthews"] == 0.0
+
+
+def test_sets_of_labels_score_as_scikit_learn_scores_them():
+    generator = np.random.default_rng(11)
+    names = tuple("vwxyz")
+    gold_NC, predicted_NC = generator.random((37, 5)) < 0.3, generator.random((37, 5)) < 0.3
+    gold_NC[:, 4] = predicted_NC[:, 4] = False  # a label nobody has
+    sets = [[[names[place] for place in np.flatnonzero(row)] for row in rows] for rows in (gold_NC, predicted_NC)]
+    found = metrics.multi_label(*sets, names)
+
+    def theirs(average, nothing):
+        return sklearn.metrics.f1_score(gold_NC, predicted_NC, average=average, zero_division=nothing)
+
+    assert found["accuracy"] == pytest.approx(sklearn.metrics.accuracy_score(gold_NC, predicted_NC))
+    assert found["f1_micro"] == pytest.approx(theirs("micro", 0))
+    assert found["f1_macro"] == pytest.approx(theirs("macro", np.nan))
+    assert found["f1_samples"] == pytest.approx(theirs("samples", 1))
+
+
+def test_sets_of_labels_by_hand():
+    gold, predicted = [{"x", "y"}, set(), {"x"}, {"y"}], [{"x"}, set(), {"x", "z"}, {"y"}]
+    found = metrics.multi_label(gold, predicted, ("x", "y", "z"))
+    f1_x, f1_y, f1_z = 1.0, 2 / 3, 0.0
+    assert found["accuracy"] == 2 / 4
+    assert found["f1_micro"] == pytest.approx(2 * 3 / (4 + 4))
+    assert found["f1_macro"] == pytest.approx((f1_x + f1_y + f1_z) / 3)
+    assert found["f1_samples"] == pytest.approx((2 / 3 + 1 + 2 / 3 + 1) / 4)
+    assert found["majority"] == 1 / 4
+    assert metrics.multi_label([[], []], [[], []], ("x",))["f1_macro"] == 1.0
+
+
+def test_numbers_score_as_scipy_and_scikit_learn_score_them_ties_included():
+    generator = np.random.default_rng(5)
+    gold = generator.integers(0, 6, 41) / 2
+    predicted = np.round(gold + generator.normal(size=41), 1)
+    found = metrics.regression(gold, predicted)
+    assert found["pearson"] == pytest.approx(scipy.stats.pearsonr(gold, predicted).statistic)
+    assert found["spearman"] == pytest.approx(scipy.stats.spearmanr(gold, predicted).statistic)
+    assert found["mean_squared_error"] == pytest.approx(sklearn.metrics.mean_squared_error(gold, predicted))
+    assert found["mean_absolute_error"] == pytest.approx(sklearn.metrics.mean_absolute_error(gold, predicted))
+    assert found["variance"] == pytest.approx(metrics.regression(gold, [gold.mean()] * 41)["mean_squared_error"])
+
+
+@pytest.mark.parametrize("constant", [0.1, 2, -1e-9])
+def test_a_constant_has_no_correlation_and_gives_no_warning(constant):
+    for pair in (([1, 2, 4, 4, 0.5], [constant] * 5), ([constant] * 5, [1, 2, 4, 4, 0.5])):
+        found = metrics.regression(*pair)
+        assert found["pearson"] == found["spearman"] == 0.0
+
+
+def test_reliability_by_hand():
+    found = metrics.reliability([0.0, 0.05, 0.5, 0.41, 0.9, 0.95, 1.0], [0, 1, 1, 0, 1, 1, 0], bins=10)
+    assert [part.count for part in found.bins] == [2, 2, 1, 2]  # a bin has its upper end; empty ones are left out
+    assert [part.accuracy for part in found.bins] == [0.5, 0.5, 1, 0.5]
+    assert [part.confidence for part in found.bins] == pytest.approx([0.025, 0.455, 0.9, 0.975])
+    assert found.error == pytest.approx((2 * 0.475 + 2 * 0.045 + 1 * 0.1 + 2 * 0.475) / 7)
+
+
+def test_the_metrics_load_neither_torch_nor_scikit_learn_before_they_are_used():
+    code = "import sys, bothways.metrics as m; m.regression([1], [2]); print({'torch', 'sklearn'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
