@@ -1,69 +1,154 @@
-"""Labelled examples from a table: texts, their pairs and labels, by column names."""
+"""Labelled examples, in whatever people keep them: texts with labels and numbers, and words with tags."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+import math
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from bothways.data.files import kind_of, open_file, text_lines
-from bothways.data.tables import rows
+from bothways.data.columns import Table, Use, find_column, no_usual_column, table_of
+from bothways.data.conll import Sentence, read_conll
+from bothways.data.files import kind_of, text_lines
+from bothways.data.glue import glue_table
+from bothways.data.labelled import has_named_columns, is_dataset, labelled_rows
+from bothways.data.tables import Row
 from bothways.errors import InputError
 
+__all__ = ["Sentence", "Table", "label_numbers", "label_sets", "numbers", "read_table", "read_tagged"]
 
-@dataclass(frozen=True)
-class Table:
-    """Texts with, where the file has them, pairs and labels; `where` says file and line of each."""
-
-    texts: list[str]
-    pairs: list[str] | None
-    labels: list[str] | None
-    where: list[str]
-
-    def __len__(self) -> int:
-        return len(self.texts)
+SEPARATORS = "|;,"  # between several labels of one text, in this order
+TAGS = ("ner_tags", "ner", "labels")  # usual names of columns, beside our own
 
 
-def read_table(path: Path, *, text: str = "text", pair: str = "pair", label: str = "label", need_labels: bool) -> Table:
-    """Read columns by name; `pair` and, if need_labels is off, `label` may be absent. A .txt holds one text a line.
+def read_table(
+    path: Path, *, text: str | None = None, pair: str | None = None, label: str | None = None, need_labels: bool
+) -> Table:
+    """The texts of a table, a dataset (data/labelled.py) or a file of GLUE (data/glue.py); a .txt holds one a line.
 
-    InputError names the file, the line and the columns there are.
+    text, pair, label: names of columns, which must be there; None: found by their usual names (data/columns.py). Pairs,
+    and labels unless they are needed, may be absent. InputError names the file, the line and the columns there are.
     """
-    if kind_of(path) == ".txt":
-        if need_labels:
-            raise InputError(
-                f"{path}: a .txt has no labels; give .csv, .tsv, .jsonl or .parquet with columns {text!r} and {label!r}"
-            )
-        numbered = list(text_lines(path))
-        if not numbered:
-            raise InputError(f"{path}: empty; a file of texts holds one a line")
-        return Table([line for _, line in numbered], None, None, [f"{path}:{number}" for number, _ in numbered])
-    open_file(path).close()
-    found = list(rows(path))
-    if not found:
-        raise InputError(f"{path}: empty; a table has a header and at least one row")
-    columns = found[0][1]
-    if missing := [name for name in ([text, label] if need_labels else [text]) if name not in columns]:
+    table = glue_table(path, text=text, pair=pair, label=label, need_labels=need_labels)
+    if table is not None:
+        return table
+    if kind_of(path) != ".txt" or is_dataset(path):
+        found = labelled_rows(path)
+        return table_of(path, found, text=text, pair=pair, label=label, need_labels=need_labels)
+    if need_labels:
         raise InputError(
-            f"{path}: no column {missing[0]!r} (there are: {', '.join(columns)}); "
-            f"rename one, or name yours with --{'text' if missing[0] == text else 'label'}-column"
+            f"{path}: a .txt has no labels; give .csv, .tsv, .jsonl or .parquet with columns "
+            f"{text or 'text'!r} and {label or 'label'!r}"
         )
-    paired = any(pair in row for _, row in found)
-    needed = [text, *([pair] if paired else []), *([label] if need_labels else [])]
-    for where, row in found:
-        if absent := [name for name in needed if row.get(name) is None]:
-            raise InputError(f"{where}: {absent[0]!r} is missing; fill it in or drop the row")
-    return Table(
-        [str(row[text]) for _, row in found],
-        [str(row[pair]) for _, row in found] if paired else None,
-        [str(row[label]) for _, row in found] if all(row.get(label) is not None for _, row in found) else None,
-        [where for where, _ in found],
-    )
+    numbered = list(text_lines(path))
+    if not numbered:
+        raise InputError(f"{path}: empty; a file of texts holds one a line")
+    return Table([line for _, line in numbered], None, None, [f"{path}:{number}" for number, _ in numbered])
+
+
+# --- labels -----------------------------------------------------------------------------------------------------------
 
 
 def label_numbers(table: Table, names: Sequence[str]) -> list[int]:
-    """Each row's label as its place among `names`. InputError where one is not among them."""
+    """Each row's label as its place among `names`. InputError where one is not among them, and where it is blank."""
     place = {name: index for index, name in enumerate(names)}
-    assert table.labels is not None
-    for where, label in zip(table.where, table.labels, strict=True):
+    for where, label in _labels(table):
+        if not label.strip():
+            raise InputError(f"{where}: the label is empty; fill it in or drop the row")
         if label not in place:
-            raise InputError(f"{where}: label {label!r} is unknown; the model knows {', '.join(names)}")
-    return [place[label] for label in table.labels]
+            raise _unknown(where, label, names)
+    return [place[label] for _, label in _labels(table)]
+
+
+def label_sets(table: Table, names: Sequence[str] | None = None) -> list[frozenset[str]]:
+    """Each row's labels: those of a JSON list, else what stands between separators; none where the label is empty.
+
+    The separator of a table is the first of | ; , that is in any of its labels. names: the labels there are; one of
+    them is not divided. InputError where a label is not among them.
+    """
+    separator = next((sign for sign in SEPARATORS if any(sign in label for _, label in _labels(table))), SEPARATORS[0])
+    found = [_label_set(where, label, separator, names or ()) for where, label in _labels(table)]
+    if names is not None:
+        for where, labels in zip(table.where, found, strict=True):
+            if strange := sorted(labels.difference(names)):
+                raise _unknown(where, strange[0], names)
+    return found
+
+
+def numbers(table: Table) -> list[float]:
+    """Each row's label as a finite number. InputError where it is none."""
+    return [_number(where, label) for where, label in _labels(table)]
+
+
+def _labels(table: Table) -> Iterable[tuple[str, str]]:
+    assert table.labels is not None
+    return zip(table.where, table.labels, strict=True)
+
+
+def _unknown(where: str, label: str, names: Sequence[str]) -> InputError:
+    return InputError(
+        f"{where}: label {label!r} is unknown; the model knows {', '.join(names)}; "
+        "mend the label, or train with rows that have it"
+    )
+
+
+def _label_set(where: str, label: str, separator: str, names: Collection[str]) -> frozenset[str]:
+    if label in names:
+        return frozenset([label])
+    if not label.startswith("["):
+        return frozenset(name.strip() for name in label.split(separator) if name.strip())
+    try:
+        return frozenset(map(str, json.loads(label)))
+    except (ValueError, RecursionError):
+        raise InputError(f'{where}: label {label!r} is not a JSON list such as ["a", "b"]; mend it') from None
+
+
+def _number(where: str, label: str) -> float:
+    try:
+        number = float(label.replace("_", "?"))  # Python takes 1_000 for a number
+    except ValueError:
+        raise InputError(f"{where}: label {label!r} is not a number such as 3.5; mend it or drop the row") from None
+    if not math.isfinite(number):
+        raise InputError(f"{where}: label {label!r} is not a finite number; mend it or drop the row")
+    return number
+
+
+# --- words with tags --------------------------------------------------------------------------------------------------
+
+
+def read_tagged(path: Path, *, words: str | None = None, tags: str | None = None) -> list[Sentence]:
+    """Sentences of a CoNLL file (data/conll.py), or of a table or dataset with a list of words and one of tags a row.
+
+    words, tags: names of columns, in a CoNLL file their numbers from 0 (-1 is the last one). None: the usual names; the
+    first and the last column. What is no .jsonl, .parquet, .arrow or dataset is taken for a CoNLL file.
+    InputError names the file and the line.
+    """
+    if not has_named_columns(path):
+        return read_conll(path, words=_column_number(words, "words", 0), tags=_column_number(tags, "tags", -1))
+    found = labelled_rows(path)
+    if not found:
+        raise InputError(f"{path}: empty; a table of sentences holds one a row")
+    columns = list(found[0][1])
+    words = find_column(path, columns, "words", words, ["words"], ["tokens"])
+    tags = find_column(path, columns, "tags", tags, ["tags"], TAGS)
+    if words is None or tags is None:
+        raise no_usual_column(path, columns, "words" if words is None else "tags")
+    return [_sentence(where, row, words, tags) for where, row in found]
+
+
+def _column_number(given: str | None, use: Use, usual: int) -> int:
+    try:
+        return usual if given is None else int(given)
+    except ValueError:
+        raise InputError(
+            f"--{use}-column ({given}): a CoNLL file's columns have no names; give a number from 0, -1 for the last one"
+        ) from None
+
+
+def _sentence(where: str, row: Row, words: str, tags: str) -> Sentence:
+    for name in (words, tags):
+        value = row.get(name)
+        if not isinstance(value, list) or not value or None in value:
+            held = "an empty list" if value == [] else "a list with gaps" if isinstance(value, list) else repr(value)
+            raise InputError(f"{where}: {name!r} holds {held}, not a list of {name}; mend the row or drop it")
+    if len(row[words]) != len(row[tags]):
+        raise InputError(f"{where}: {len(row[words])} words but {len(row[tags])} tags; mend the row or drop it")
+    return Sentence(tuple(map(str, row[words])), tuple(map(str, row[tags])), where)

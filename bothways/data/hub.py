@@ -1,12 +1,13 @@
 """Datasets of Hugging Face: by name, streamed from the hub (extra `hub`), or a directory `save_to_disk` has written."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from re import fullmatch
+from typing import Any, cast
 
 from bothways.data.files import ARROW
 from bothways.data.tables import Row, no_column
@@ -38,22 +39,29 @@ class HubDataset:
         """The commit, in hexadecimal digits, the same for as long as this process runs."""
         return _revision(self.name)
 
-    def rows(self, column: str) -> Iterator[tuple[str, Row]]:
-        """('hf:NAME@SPLIT: row 1', columns by name), streamed; of a dataset that says what it has only `column`."""
-        if Path(self.name).exists():
-            raise InputError(f"{self}: {self.name} is a path here too; run elsewhere, or name it without {PREFIX}")
+    def rows(self, column: str | None = None) -> Iterator[tuple[str, Row]]:
+        """('hf:NAME@SPLIT: row 1', columns by name), streamed; only `column` of a dataset that says what it has."""
         with _in_one_line(str(self)):
-            import datasets
-
-            found = datasets.load_dataset(
-                self.name, self.config, split=self.split, revision=self.revision, streaming=True
-            )
-            if found.features is not None and column not in found.features:
-                raise no_column(str(self), column, found.features)
-            if found.features is not None:
+            found = self._load()
+            if column is not None and found.features is not None:
+                if column not in found.features:
+                    raise no_column(str(self), column, found.features)
                 found = found.select_columns([column])
             for number, row in enumerate(found, 1):
                 yield f"{self}: row {number}", row
+
+    def features(self) -> Mapping[str, Any]:
+        """What the columns hold, by name, as `datasets` writes it into files; empty where it is not said."""
+        with _in_one_line(str(self)):
+            features = self._load().features
+            return {} if features is None else cast(Mapping[str, Any], features.to_dict())
+
+    def _load(self) -> Any:
+        if Path(self.name).exists():
+            raise InputError(f"{self}: {self.name} is a path here too; run elsewhere, or name it without {PREFIX}")
+        import datasets
+
+        return datasets.load_dataset(self.name, self.config, split=self.split, revision=self.revision, streaming=True)
 
 
 @cache

@@ -168,6 +168,18 @@ def _parquet_rows(path: Path, column: str | None, broken: Broken) -> Iterator[tu
             ) from None
 
 
+def schema(path: Path) -> Any:
+    """The schema of a Parquet or Arrow file that has been read before, a pyarrow.Schema."""
+    import pyarrow.ipc
+    import pyarrow.parquet
+
+    if kind_of(path) == ARROW:
+        with open_file(path) as file, pyarrow.ipc.open_stream(file) as batches:
+            return batches.schema
+    with _seekable(path) as source:
+        return pyarrow.parquet.read_schema(source)
+
+
 @contextmanager
 def _seekable(path: Path) -> Iterator[Path | BinaryIO]:
     """The file, or a temporary one with what is packed in it: Parquet is read from its end."""

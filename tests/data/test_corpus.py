@@ -626,7 +626,7 @@ def test_labels_that_are_numbers_are_their_digits(file):
         ('{"text": "a", "label": "x", "pair": "p"}\n{"text": "b", "label": "x"}\n', "t.jsonl:2: 'pair' is missing"),
         ('{"text": "b", "label": "x"}\n{"text": "a", "label": "x", "pair": "p"}\n', "t.jsonl:1: 'pair' is missing"),
         ('{"words": "a", "label": "x"}\n', "no column 'text' .there are: words, label.*--text-column"),
-        ('{"text": "a", "class": "x"}\n', "no column 'label' .there are: text, class.*--label-column"),
+        ('{"text": "a", "kind": "x"}\n', "no column 'label' .there are: text, kind.*--label-column"),
         ("\n\n", "t.jsonl: empty"),
     ],
 )

@@ -1,0 +1,125 @@
+"""Words with tags in columns, as CoNLL's shared tasks give them: a word a line, a blank line between sentences."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from re import fullmatch
+
+from bothways.data.files import Line, checked_lines
+from bothways.errors import InputError
+
+DOCUMENT = "-DOCSTART-"  # stands between documents, or before each
+BLANKS = " \t"  # what divides columns; other white space can be part of a word
+CONLL_U_COLUMNS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """Words, a tag for each, and where the first one stands.
+
+    document: the number, from 0, of the one it is part of; None in a file that does not divide documents.
+    """
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    where: str
+    document: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What all lines with a word have in common: columns between tabs or between spaces, and how many."""
+
+    number: int  # of the line that tells
+    tabs: bool
+    num_columns: int
+
+
+def read_conll(path: Path, *, words: int = 0, tags: int = -1) -> list[Sentence]:
+    """The sentences of a file, packed or not. words, tags: their columns, counted from 0; -1 is the last one.
+
+    The first line with a word that does not begin with # says how all are laid out: between tabs if it has one, else
+    between spaces. `-DOCSTART-` divides documents. Before a sentence, a line that begins with # and has another number
+    of columns is a comment. In CoNLL-U (ten columns; words=1, tags=3) the rows 3-4 and 3.1 are no words.
+    InputError names file and line.
+    """
+    lines = list(checked_lines(path))
+    layout = _layout(path, lines)
+    _check_columns(path, layout, words, tags)
+    is_divided = any(line.text.startswith(DOCUMENT) for line in lines)
+    found = []
+    for document, group in _groups(path, lines, layout):
+        for number, values in group:
+            if not (values[words] and values[tags]):
+                raise InputError(f"{path}:{number}: an empty column where the word or its tag should stand; fill it in")
+        texts, labels = zip(*((values[words], values[tags]) for _, values in group), strict=True)
+        found.append(Sentence(texts, labels, f"{path}:{group[0][0]}", document if is_divided else None))
+    if all(sentence.words == tuple(map(str, range(1, len(sentence) + 1))) for sentence in found):
+        raise InputError(f"{path}: column {words} numbers the words; say where they stand, such as --words-column 1")
+    return found
+
+
+def _layout(path: Path, lines: Sequence[Line]) -> Layout:
+    for line in lines:
+        if line.wrong:
+            raise line.wrong
+        if line.text.strip(BLANKS) and not line.text.startswith(("#", DOCUMENT)):
+            tabs = "\t" in line.text
+            return Layout(line.number, tabs, len(_split(line.text, tabs)))
+    raise InputError(f"{path}: no sentence; a CoNLL file holds a word and its tag a line")
+
+
+def _split(text: str, tabs: bool) -> list[str]:
+    return text.split("\t") if tabs else [value for value in text.split(" ") if value]
+
+
+def _check_columns(path: Path, layout: Layout, words: int, tags: int) -> None:
+    for name, column in (("words", words), ("tags", tags)):
+        if column not in range(-layout.num_columns, layout.num_columns):
+            raise InputError(
+                f"{path}:{layout.number}: no column {column} (there are {layout.num_columns}, counted from 0); "
+                f"name another with --{name}-column"
+            )
+    if (words - tags) % layout.num_columns == 0:
+        raise InputError(
+            f"{path}:{layout.number}: words and tags in one column, of {layout.num_columns}; "
+            "divide them by a tab or a space, or name others with --words-column and --tags-column"
+        )
+
+
+def _groups(path: Path, lines: Sequence[Line], layout: Layout) -> Iterator[tuple[int, list[tuple[int, list[str]]]]]:
+    """(number of the document, (line number, columns) of each word) of every sentence."""
+    document, found_any = 0, False  # a sentence, since the last document began
+    group: list[tuple[int, list[str]]] = []
+    for line in lines:
+        if line.wrong:
+            raise line.wrong
+        divides = line.text.startswith(DOCUMENT)
+        if not divides and line.text.strip(BLANKS):
+            values = _split(line.text, layout.tabs)
+            if _is_word(f"{path}:{line.number}", values, layout, is_first=not group):
+                group.append((line.number, values))
+            continue
+        if group:
+            yield document, group
+            group, found_any = [], True
+        if divides and found_any:
+            document, found_any = document + 1, False
+    if group:
+        yield document, group
+
+
+def _is_word(where: str, values: list[str], layout: Layout, *, is_first: bool) -> bool:
+    """Whether a line holds a word, not a comment nor one of CoNLL-U's other rows. InputError where it is broken."""
+    if len(values) == layout.num_columns:
+        # 3-4: two words written as one, which follow; 3.1: a word that is not written at all
+        return len(values) != CONLL_U_COLUMNS or not fullmatch(r"\d+[-.]\d+", values[0])
+    if is_first and values[0].startswith("#"):
+        return False
+    raise InputError(
+        f"{where}: {len(values)} columns where line {layout.number} has {layout.num_columns}; mend the line, "
+        f"or divide the columns of all by {'tabs' if layout.tabs else 'spaces'}"
+    )

@@ -1,0 +1,176 @@
+"""The files of GLUE (Wang 2018) as they are published, some of which only their look tells from others.
+
+They are separated by tabs, whatever their names end in, and a quote is a character. CoLA, STS-B and QQP may have no
+header, STS-B's rows seven columns or nine, and MRPC (with a byte-order mark) and SICK stand in a .txt. SICK (Marelli
+2014) is no task of GLUE; it can stand in for MNLI.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from bothways.data.columns import Table, table_of
+from bothways.data.files import checked_lines, kind_of
+from bothways.data.tables import Row, rows
+from bothways.errors import InputError
+
+Split = Literal["train", "dev", "dev_mismatched", "test"]
+Values = Sequence[str]  # of a line
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is learned, the score that GLUE reports (F1 is of class "1"), and the files by split; of several names one.
+
+    label: the column of the labels, by the header or by the look.
+    """
+
+    kind: Literal["classify", "regress"]
+    metric: Literal["accuracy", "f1", "matthews", "spearman"]
+    label: str
+    train: Sequence[str] = ("train.tsv",)
+    dev: Sequence[str] = ("dev.tsv",)
+    dev_mismatched: Sequence[str] = ()
+    test: Sequence[str] = ("test.tsv",)
+
+    @property
+    def files(self) -> dict[Split, Sequence[str]]:
+        return {"train": self.train, "dev": self.dev, "dev_mismatched": self.dev_mismatched, "test": self.test}
+
+
+TASKS: Mapping[str, Task] = {
+    "CoLA": Task("classify", "matthews", "label"),
+    "SST-2": Task("classify", "accuracy", "label"),
+    "MRPC": Task(
+        "classify", "f1", "Quality", ("train.tsv", "msr_paraphrase_train.txt"),
+        dev=("dev.tsv", "msr_paraphrase_test.txt"),  # as published there is no dev set, and the test set has labels
+    ),
+    "STS-B": Task(
+        "regress", "spearman", "score", ("train.tsv", "sts-train.csv"), ("dev.tsv", "sts-dev.csv"),
+        test=("test.tsv", "sts-test.csv"),
+    ),
+    "QQP": Task("classify", "f1", "is_duplicate"),
+    "MNLI": Task(
+        "classify", "accuracy", "gold_label", dev=("dev_matched.tsv",), dev_mismatched=("dev_mismatched.tsv",),
+        test=("test_matched.tsv",),
+    ),
+    "QNLI": Task("classify", "accuracy", "label"),
+    "RTE": Task("classify", "accuracy", "label"),
+    "WNLI": Task("classify", "accuracy", "label"),
+    "SICK": Task(
+        "classify", "accuracy", "entailment_judgment", ("SICK_train.txt",), ("SICK_trial.txt",),
+        test=("SICK_test_annotated.txt",),
+    ),
+}  # fmt: skip
+
+
+def read_glue(directory: Path, task: str) -> dict[Split, Table]:
+    """The splits of a task that are there, in the order train, dev, test; a test set may be without labels.
+
+    directory: the task's own, or the one in which it stands under the task's name.
+    """
+    if task not in TASKS:
+        raise InputError(f"task {task!r} is unknown; expected one of {', '.join(TASKS)}")
+    folder = directory / task if (directory / task).is_dir() else directory
+    found: dict[Split, Table] = {}
+    for split, names in TASKS[task].files.items():
+        if files := [folder / name for name in names if (folder / name).is_file()]:
+            found[split] = _read(files[0], TASKS[task].label, need_labels=split != "test")
+    if not found:
+        names = [name for names in TASKS[task].files.values() for name in names]
+        raise InputError(f"{folder}: holds no file of {task} ({', '.join(names)}); name the directory where they are")
+    return found
+
+
+def _read(path: Path, label: str, *, need_labels: bool) -> Table:
+    table = glue_table(path, need_labels=need_labels)
+    if table is not None:
+        return table
+    found = list(rows(path))
+    labelled = need_labels or any(label in row for _, row in found[:1])
+    return table_of(path, found, label=label if labelled else None, need_labels=need_labels)
+
+
+# --- files known by their look ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Look:
+    """A file's columns, of which the last ones may be absent, and whether a first line is such a file's."""
+
+    task: str
+    columns: Values
+    fits: Callable[[Values], bool]
+    text: str
+    pair: str | None
+    fewest: int  # columns of a row
+
+
+def _cola(values: Values) -> bool:
+    return len(values) == 4 and values[1] in ("0", "1")
+
+
+def _stsb(values: Values) -> bool:
+    return len(values) in (7, 9) and values[4].replace(".", "", 1).isdecimal() and float(values[4]) <= 5
+
+
+def _qqp(values: Values) -> bool:
+    return len(values) == 6 and all(value.isdecimal() for value in values[:3]) and values[5] in ("0", "1")
+
+
+_STSB = ("genre", "file", "year", "number", "score", "sentence1", "sentence2", "source1", "source2")
+_MRPC = ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
+_SICK = ("pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment")
+LOOKS = (
+    Look("CoLA", ("source", "label", "mark", "sentence"), _cola, "sentence", None, 4),
+    Look("STS-B", _STSB, _stsb, "sentence1", "sentence2", 7),
+    Look("QQP", ("id", "qid1", "qid2", "question1", "question2", "is_duplicate"), _qqp, "question1", "question2", 6),
+    Look("MRPC", _MRPC, lambda values: tuple(values) == _MRPC, "#1 String", "#2 String", 5),
+    Look("SICK", _SICK, lambda values: tuple(values) == _SICK, "sentence_A", "sentence_B", 5),
+)
+
+
+def glue_table(
+    path: Path,
+    *,
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
+    need_labels: bool = True,
+) -> Table | None:
+    """The table in a file that looks like one of GLUE's odd ones, None for another. The columns may be named too:
+    SICK's relatedness_score in place of its entailment_judgment, say; where there is no header by GLUE's own names.
+    """
+    look = look_of(path)
+    if look is None:
+        return None
+    if text is None:
+        text, pair = look.text, pair or look.pair
+    label = label or TASKS[look.task].label
+    return table_of(path, list(_rows(path, look)), text=text, pair=pair, label=label, need_labels=need_labels)
+
+
+def look_of(path: Path) -> Look | None:
+    """How the file looks by its first line, if that is one of LOOKS."""
+    if kind_of(path) not in (".tsv", ".csv", ".txt") or not path.is_file():
+        return None
+    for line in checked_lines(path):
+        values = line.text.split("\t")
+        return next((look for look in LOOKS if look.fits(values)), None)
+    return None
+
+
+def _rows(path: Path, look: Look) -> Iterator[tuple[str, Row]]:
+    for line in checked_lines(path):
+        if line.wrong:
+            raise line.wrong
+        values = line.text.split("\t")
+        if not line.text or tuple(values) == look.columns:  # the header, where there is one
+            continue
+        if len(values) not in (look.fewest, len(look.columns)):
+            expected = " or ".join(map(str, sorted({look.fewest, len(look.columns)})))
+            raise InputError(
+                f"{path}:{line.number}: {len(values)} columns where {look.task} has {expected}; mend the line"
+            )
+        yield f"{path}:{line.number}", dict(zip(look.columns, values, strict=False))

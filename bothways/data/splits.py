@@ -1,0 +1,103 @@
+"""Dividing labelled rows into train, dev and test, and counting what such splits have in common."""
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from itertools import combinations
+
+import numpy as np
+
+from bothways.data.draws import Purpose, keys
+from bothways.errors import InputError
+
+Parts = Mapping[str, int]  # how many parts of the rows each split is to have; one of the splits is "train"
+
+
+def parts_for(given: Collection[str]) -> Parts:
+    """What to divide the training rows into where these splits have a file of their own. With a dev set it is nothing,
+    for a test set is not needed to choose by."""
+    if "dev" in given:
+        return {"train": 1}
+    return {"train": 9, "dev": 1} if "test" in given else {"train": 8, "dev": 1, "test": 1}
+
+
+def split(
+    num_rows: int, labels: Sequence[Hashable] | None = None, *, seed: int, parts: Parts, source: object
+) -> dict[str, list[int]]:
+    """The numbers of each split's rows, in order: a function of labels, parts and seed alone.
+
+    labels: each row's class; every class is divided as the whole is, by largest remainders. None: one class.
+    source: what the rows are of, for the message. InputError where a split, or a class in train, would have no row.
+    """
+    if labels is None:
+        labels = [""] * num_rows
+    classes: dict[Hashable, list[int]] = {label: [] for label in labels}
+    for row in np.argsort(keys(seed, Purpose.HELD_OUT, np.arange(num_rows)), kind="stable").tolist():
+        classes[labels[row]].append(row)
+    found: dict[str, list[int]] = {name: [] for name in parts}
+    for label, rows in classes.items():
+        begin = 0
+        for name, size in _sizes(len(rows), parts, found).items():
+            if name == "train" and not size:
+                raise InputError(f"{source}: with {len(rows)} rows {label!r} has none to train on; add rows of it")
+            found[name] += rows[begin : begin + size]
+            begin += size
+    if empty := [name for name, rows in found.items() if not rows]:
+        among = f" of {len(classes)} classes" if len(classes) > 1 else ""
+        raise InputError(
+            f"{source}: {num_rows} rows{among} are too few to take some of each for {empty[0]}; add rows, or give --dev"
+        )
+    return {name: sorted(rows) for name, rows in found.items()}
+
+
+def _sizes(num_rows: int, parts: Parts, found: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """Rows of one class for each split. Of equal remainders that of the split furthest behind its share comes first,
+    else many small classes would leave one split empty."""
+    whole, done = sum(parts.values()), sum(map(len, found.values()))
+    sizes = {name: num_rows * part // whole for name, part in parts.items()}
+
+    def remainder_and_debt(name: str) -> tuple[int, int]:
+        return num_rows * parts[name] % whole, done * parts[name] - whole * len(found[name])
+
+    left = num_rows - sum(sizes.values())
+    for name in sorted(parts, key=remainder_and_debt, reverse=True)[:left]:
+        sizes[name] += 1
+    return sizes
+
+
+def split_groups(groups: Sequence[Hashable], *, seed: int, parts: Parts, source: object) -> dict[str, list[int]]:
+    """The same for rows of which those of one group stay together: the questions about one passage, the sentences of
+    one document. The groups are divided, so rows only about so."""
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+    found = split(len(numbers), seed=seed, parts=parts, source=source)
+    name_by_number = {number: name for name, chosen in found.items() for number in chosen}
+    rows: dict[str, list[int]] = {name: [] for name in parts}
+    for row, group in enumerate(groups):
+        rows[name_by_number[numbers[group]]].append(row)
+    return rows
+
+
+def rarest_labels(label_sets: Sequence[Collection[str]]) -> list[str]:
+    """The rarest of each row's labels, "" where it has none: a class to divide rows of several labels by."""
+    counts = Counter(label for labels in label_sets for label in labels)
+    return [min(labels, key=lambda label: (counts[label], label), default="") for labels in label_sets]
+
+
+# --- what splits share ------------------------------------------------------------------------------------------------
+
+
+def overlaps(splits: Mapping[str, Sequence[Hashable]]) -> dict[tuple[str, str], int]:
+    """{(earlier, later): how many examples of the later split stand, exactly so, in the earlier one}, of all pairs."""
+    seen = {name: set(examples) for name, examples in splits.items()}
+    return {
+        (earlier, later): sum(example in seen[earlier] for example in splits[later])
+        for earlier, later in combinations(splits, 2)
+    }
+
+
+def overlap_line(splits: Mapping[str, Sequence[Hashable]]) -> str:
+    """'3 of 872 examples of dev stand in train too', of all pairs of splits that share some; '' where none do."""
+    return "; ".join(
+        f"{number:,} of {len(splits[later]):,} examples of {later} stand in {earlier} too"
+        for (earlier, later), number in overlaps(splits).items()
+        if number
+    )

@@ -1,0 +1,172 @@
+"""Columns of words and tags: sentences, documents, comments, and what is wrong with a line."""
+
+import gzip
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bothways.data.conll import read_conll
+from bothways.errors import InputError
+
+CONLL_2003 = """-DOCSTART- -X- O O
+
+EU NNP I-NP I-ORG
+rejects VBZ I-VP O
+
+Peter NNP I-NP I-PER
+
+-DOCSTART- -X- O O
+
+# NN O O
+1 CD O O
+"""
+CONLL_U = """# newdoc id = one
+# text = They buy and sell books all day long .
+1\tThey\tthey\tPRON\tPRP\t_\t2\tnsubj\t_\t_
+2-3\tbuydon't\t_\t_\t_\t_\t_\t_\t_\t_
+2\tbuy\tbuy\tVERB\tVBP\t_\t0\troot\t_\t_
+3\tin New York\tin\tADV\tRB\t_\t2\tadvmod\t_\t_
+3.1\tbuy\tbuy\tVERB\tVBP\t_\t_\t_\t0:exroot\t_
+
+# text = No
+1\tNo\tno\tINTJ\tUH\t_\t0\troot\t_\t_
+"""
+
+
+@pytest.fixture
+def read(tmp_path):
+    def call(content, **columns):
+        (tmp_path / "t.txt").write_bytes(content.encode())
+        return read_conll(tmp_path / "t.txt", **columns)
+
+    return call
+
+
+@pytest.fixture
+def refused(read):
+    """The message, behind the file's name."""
+
+    def call(content, **columns):
+        with pytest.raises(InputError) as raised:
+            read(content, **columns)
+        return str(raised.value).rpartition("t.txt")[2]
+
+    return call
+
+
+def texts(sentences):
+    return [" ".join(f"{word}/{tag}" for word, tag in zip(one.words, one.tags, strict=True)) for one in sentences]
+
+
+def test_sentences_stand_between_blank_lines_and_documents_are_numbered(read):
+    found = read(CONLL_2003)
+    assert texts(found) == ["EU/I-ORG rejects/O", "Peter/I-PER", "#/O 1/O"]
+    assert [one.document for one in found] == [0, 0, 1]
+    assert [one.where.rpartition(":")[2] for one in found] == ["3", "6", "10"]
+    assert [len(one) for one in found] == [2, 1, 2]
+
+
+def test_what_stands_before_the_first_line_between_documents_is_a_document(read):
+    assert [one.document for one in read("a O\n\nb O\n\n-DOCSTART-\n-DOCSTART-\n\nc O\n-DOCSTART- -X-\nd O\n")] == [
+        *(0, 0, 1, 2)
+    ]
+    assert [one.document for one in read("a O\n\nb O\n")] == [None, None]
+
+
+def test_columns_go_by_their_numbers(read):
+    assert texts(read(CONLL_2003, tags=1)) == ["EU/NNP rejects/VBZ", "Peter/NNP", "#/NN 1/CD"]
+    assert texts(read("1\tA\tO\tx\n2\tcat\tB-X\ty\n", words=1, tags=-2)) == ["A/O cat/B-X"]
+
+
+@pytest.mark.parametrize("between", [" ", "\t", "   "])
+def test_ends_of_lines_and_spaces_do_not_matter(between, read):
+    content = f"\ufeff\n\na{between}O\r\n{between.strip(' ')}\r\n \n\nb{between}B-X"
+    assert texts(read(content)) == ["a/O", "b/B-X"]
+
+
+def test_other_white_space_is_part_of_a_word(read):
+    assert [one.words for one in read("a\u00a0b O\n\nc\u3000 O\n")] == [("a\u00a0b",), ("c\u3000",)]
+    assert [one.words for one in read("New York\tB-X\n\u2028\tO\n")] == [("New York", "\u2028")]
+
+
+def test_a_packed_file_is_read_alike(read, tmp_path):
+    (tmp_path / "t.conll.gz").write_bytes(gzip.compress(CONLL_2003.encode()))
+    assert texts(read_conll(tmp_path / "t.conll.gz")) == texts(read(CONLL_2003))
+
+
+def test_conll_u_is_read_without_its_comments_and_rows_that_are_no_words(read):
+    assert texts(read(CONLL_U, words=1, tags=3)) == ["They/PRON buy/VERB in New York/ADV", "No/INTJ"]
+
+
+def test_other_comments_ahead_of_a_sentence_are_left_out(read):
+    assert texts(read("#\thttp://site [2005]\n1\tA\tO\tO\n\n#\n1\tB\tO\tO\n", words=1)) == ["A/O", "B/O"]
+    assert texts(read("# id 5-9\tdomain=en\na _ _ O\n\n# id 6\nb _ _ B-X\n")) == ["a/O", "b/B-X"]
+
+
+def test_a_hash_with_as_many_columns_is_a_word(read):
+    assert texts(read("a O\n\n# O\n# B-X\n#P O\n")) == ["a/O", "#/O #/B-X #P/O"]
+
+
+def test_numbers_in_place_of_words_are_noticed(refused, read):
+    assert refused(CONLL_U) == ": column 0 numbers the words; say where they stand, such as --words-column 1"
+    assert texts(read("1 CD\n2 CD\n\n7 CD\n")) == ["1/CD 2/CD", "7/CD"]
+
+
+MEND = "; mend the line, or divide the columns of all by "
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("a X O\nb O\n", ":2: 2 columns where line 1 has 3" + MEND + "spaces"),
+        ("\na\tO\nb O\n", ":3: 1 columns where line 2 has 2" + MEND + "tabs"),
+        ("a O\n# no comment here\n", ":2: 4 columns where line 1 has 2" + MEND + "spaces"),
+        ("a b O\nNew York city O\n", ":2: 4 columns where line 1 has 3" + MEND + "spaces"),
+        ("a O\n\u00a0\nb O\n", ":2: 1 columns where line 1 has 2" + MEND + "spaces"),
+        ("a\tO\nb\t\n", ":2: an empty column where the word or its tag should stand; fill it in"),
+        ("a\tO\n\tO\n", ":2: an empty column where the word or its tag should stand; fill it in"),
+        ("a\nb\n", ":1: words and tags in one column, of 1; divide them by a tab or a space, "
+                   "or name others with --words-column and --tags-column"),
+        ("", ": no sentence; a CoNLL file holds a word and its tag a line"),
+        ("\n# a\n-DOCSTART- O\n\n", ": no sentence; a CoNLL file holds a word and its tag a line"),
+    ],
+)  # fmt: skip
+def test_a_broken_line_is_named(content, said, refused):
+    assert refused(content) == said
+
+
+def test_columns_that_are_not_there_are_named(refused):
+    said = ":1: no column {} (there are 3, counted from 0); name another with --{}-column"
+    assert refused("a X O\n", words=3) == said.format(3, "words")
+    assert refused("a X O\n", tags=-4) == said.format(-4, "tags")
+    assert refused("a X O\n", words=1, tags=-2).startswith(":1: words and tags in one column, of 3; divide them")
+
+
+def test_a_line_that_is_not_text_is_named(tmp_path):
+    for content, number in ((b"a O\nb\xff O\n", 2), (b"\n\xff O\n", 2)):
+        (tmp_path / "t.txt").write_bytes(content)
+        with pytest.raises(InputError, match=rf"t\.txt:{number}: not UTF-8 at byte"):
+            read_conll(tmp_path / "t.txt")
+
+
+WORD = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=" \t\r\n\ufeff"), min_size=1).filter(
+    lambda word: not word.startswith("-DOCSTART-")
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    documents=st.lists(st.lists(st.lists(st.tuples(WORD, WORD), min_size=1), min_size=1), min_size=1),
+    between=st.sampled_from(["\t", " "]),
+)
+def test_what_is_written_comes_back(documents, between, tmp_path_factory):
+    path = tmp_path_factory.mktemp("written") / "t.conll"
+    lines = ["first" + between + "O\n"]  # says how all are laid out
+    for sentences in documents:
+        lines.append("-DOCSTART-\n\n")
+        lines += ["".join(f"{word}{between}{tag}\n" for word, tag in one) + "\n" for one in sentences]
+    path.write_bytes("".join(lines).encode())
+    found = read_conll(path)[1:]
+    expected = [(number, tuple(one)) for number, sentences in enumerate(documents, 1) for one in sentences]
+    assert [(one.document, tuple(zip(one.words, one.tags, strict=True))) for one in found] == expected

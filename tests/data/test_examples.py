@@ -1,0 +1,395 @@
+"""Labelled tables, datasets and tagged words in the shapes people have: columns by usual names, labels of all kinds."""
+
+import gzip
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import datasets
+import pyarrow
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bothways.data import hub
+from bothways.data.columns import LABELS, PAIRED, TEXTS
+from bothways.data.examples import Table, label_numbers, label_sets, numbers, read_table, read_tagged
+from bothways.errors import InputError, MissingFile
+
+
+@pytest.fixture(autouse=True)
+def without_bars():
+    datasets.disable_progress_bars()
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(name, content):
+        (tmp_path / name).write_text(content, encoding="utf-8")
+        return tmp_path / name
+
+    return write
+
+
+def lines(*rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def labelled(*labels):
+    return Table(["a"] * len(labels), None, [*labels], [f"t.csv:{line}" for line in range(2, len(labels) + 2)])
+
+
+# --- columns by their usual names -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["text", *TEXTS, "Text", "SENTENCE"])
+def test_a_text_is_found_by_its_usual_name(name, file):
+    table = read_table(file("t.csv", f"id,{name},label\n7,a cat,x\n"), need_labels=True)
+    assert (table.texts, table.pairs, table.labels) == (["a cat"], None, ["x"])
+
+
+@pytest.mark.parametrize(("first", "second"), [("text", "pair"), ("text", "text_pair"), *PAIRED, ("sentence", "Pair")])
+def test_a_pair_is_found_by_its_usual_names_in_either_order(first, second, file):
+    for columns in ((first, second), (second, first)):
+        content = "\t".join([*columns, "label"]) + "\n" + "\t".join([*columns, "x"]) + "\n"
+        table = read_table(file("t.tsv", content), need_labels=True)
+        assert (table.texts, table.pairs) == ([first], [second])
+
+
+@pytest.mark.parametrize("name", ["label", *LABELS, "Label", "Class"])
+def test_a_label_is_found_by_its_usual_name(name, file):
+    assert read_table(file("t.csv", f"text,{name}\na,x\n"), need_labels=True).labels == ["x"]
+
+
+def test_our_own_names_come_before_others(file):
+    path = file("t.csv", "sentence,review,text,score,label,class,sentence1,sentence2\n1,2,a,3,x,4,5,6\n")
+    table = read_table(path, need_labels=True)
+    assert (table.texts, table.pairs, table.labels) == (["a"], None, ["x"])
+
+
+def test_a_column_that_is_named_comes_before_all_others_and_makes_no_pair_by_itself(file):
+    path = file("t.csv", "text,sentence1,sentence2,label,score\na,b,c,x,2\n")
+    table = read_table(path, text="sentence1", label="score", need_labels=True)
+    assert (table.texts, table.pairs, table.labels) == (["b"], None, ["2"])
+    table = read_table(path, text="sentence2", pair="sentence1", need_labels=False)
+    assert (table.texts, table.pairs, table.labels) == (["c"], ["b"], ["x"])
+
+
+def test_a_text_beside_a_named_pair_is_found(file):
+    path = file("t.csv", "premise,claim,label\na,b,x\n")
+    assert read_table(path, pair="claim", need_labels=True).texts == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("header", "given", "said"),
+    [
+        ("sentence,review,label", {}, "the text could be 'sentence' or 'review'; say which with --text-column"),
+        ("Text,text,label", {}, "the text could be 'Text' or 'text'; say which with --text-column"),
+        (
+            "question,passage,answer,label", {},
+            "the text could be 'question' with 'answer' or 'question' with 'passage'; say which with --text-column",
+        ),
+        (
+            "review,sentence1,sentence2,label", {},
+            "the text could be 'sentence1' with 'sentence2' or 'review'; say which with --text-column",
+        ),
+        ("text,pair,text_pair,label", {}, "the pair could be 'pair' or 'text_pair'; say which with --pair-column"),
+        ("text,score,class", {}, "the label could be 'score' or 'class'; say which with --label-column"),
+        (
+            "text,label", {"pair": "other"},
+            "no column 'other' (there are: text, label); rename one, or name yours with --pair-column",
+        ),
+        (
+            "sentence,label", {"text": "text"},
+            "no column 'text' (there are: sentence, label); rename one, or name yours with --text-column",
+        ),
+        (
+            "a,label", {},
+            "no column 'text' (there are: a, label), nor one with another usual name; "
+            "rename one, or name yours with --text-column",
+        ),
+        (
+            "text,a", {},
+            "no column 'label' (there are: text, a), nor one with another usual name; "
+            "rename one, or name yours with --label-column",
+        ),
+    ],
+)  # fmt: skip
+def test_nothing_is_guessed_between_two_columns_nor_where_there_is_none(header, given, said, file):
+    path = file("t.csv", f"{header}\n{header}\n")
+    with pytest.raises(InputError) as raised:
+        read_table(path, **given, need_labels=True)
+    assert str(raised.value) == f"{path}: {said}"
+
+
+def test_two_labels_are_no_hindrance_where_none_is_needed(file):
+    assert read_table(file("t.csv", "text,score,class\na,1,x\n"), need_labels=False).labels is None
+
+
+def test_the_name_pair_means_where_there_is_one(file):
+    assert read_table(file("t.csv", "text,label\na,x\n"), pair="pair", need_labels=True).pairs is None
+    assert read_table(file("u.csv", "text,pair\na,b\n"), pair="pair", need_labels=False).pairs == ["b"]
+
+
+def test_a_value_that_is_no_text_is_named(file):
+    path = file("t.jsonl", lines({"text": "a", "label": "x"}, {"text": ["a", "b"], "label": "x"}))
+    with pytest.raises(InputError, match=r"t\.jsonl:2: 'text' holds list, not text; name the column with --text"):
+        read_table(path, need_labels=True)
+    path = file("u.jsonl", lines({"text": "a", "label": {"x": 1}}))
+    with pytest.raises(InputError, match=r"u\.jsonl:1: 'label' holds dict, not a label; name the column with --label"):
+        read_table(path, need_labels=True)
+
+
+def test_a_missing_file_and_a_directory_are_named(tmp_path):
+    for name in ("t.csv", "t.tsv", "t.txt", "t.jsonl", "t.parquet"):
+        with pytest.raises(MissingFile, match="no such file; check the path"):
+            read_table(tmp_path / name, need_labels=False)
+    with pytest.raises(InputError, match="a directory; name files"):
+        read_table(tmp_path, need_labels=True)
+
+
+# --- what labels mean -------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_label_is_named():
+    with pytest.raises(InputError, match=r"^t\.csv:3: the label is empty; fill it in or drop the row$"):
+        label_numbers(labelled("x", " "), ["", " ", "x"])
+
+
+def test_a_label_that_only_dev_has_is_named_with_its_line():
+    with pytest.raises(InputError) as raised:
+        label_numbers(labelled("x", "y", "z"), ["x", "y"])
+    assert str(raised.value) == (
+        "t.csv:4: label 'z' is unknown; the model knows x, y; mend the label, or train with rows that have it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["a|b", "c", ""], [{"a", "b"}, {"c"}, set()]),
+        (["a; b ;", "c"], [{"a", "b"}, {"c"}]),
+        (["a,b", "b"], [{"a", "b"}, {"b"}]),
+        (["a, b|c", "d;e"], [{"a, b", "c"}, {"d;e"}]),
+        (['["a|b", "c"]', "[]", "d|e"], [{"a|b", "c"}, set(), {"d", "e"}]),
+        (["a b", "a b"], [{"a b"}, {"a b"}]),
+    ],
+)
+def test_several_labels_are_a_list_or_stand_between_separators(labels, expected):
+    assert label_sets(labelled(*labels)) == [frozenset(one) for one in expected]
+
+
+def test_a_label_that_is_known_is_not_divided():
+    names = ["a, b", "c"]
+    assert label_sets(labelled("a, b", "c"), names) == [{"a, b"}, {"c"}]
+    with pytest.raises(InputError, match=r"^t\.csv:3: label 'd' is unknown; the model knows a, b, c; mend"):
+        label_sets(labelled("c", "c|d"), names)
+
+
+def test_lists_of_labels_are_read_from_json_and_parquet(file, tmp_path):
+    rows = [{"text": "a", "labels": ["x|y", "z"]}, {"text": "b", "labels": []}, {"text": "c", "labels": ["é"]}]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "t.parquet")
+    for path in (file("t.jsonl", lines(*rows)), tmp_path / "t.parquet"):
+        assert label_sets(read_table(path, need_labels=True)) == [{"x|y", "z"}, set(), {"é"}]
+
+
+@pytest.mark.parametrize("label", ["['a', 'b']", "[1", "[" * 20_000])
+def test_what_is_nearly_a_list_is_named(label):
+    with pytest.raises(InputError, match=r'^t\.csv:2: label .* is not a JSON list such as \["a", "b"\]; mend it$'):
+        label_sets(labelled(label))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.frozensets(st.text("abc |;,[\"'", min_size=1), max_size=4), min_size=1))
+def test_any_sets_of_labels_come_back_from_lists(sets):
+    table = labelled(*(json.dumps(sorted(labels)) for labels in sets))
+    assert label_sets(table) == sets
+    assert label_sets(table, sorted(set().union(*sets))) == sets
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
+def test_any_finite_numbers_come_back(values):
+    assert numbers(labelled(*map(repr, values))) == values
+
+
+@pytest.mark.parametrize("label", ["nan", "NaN", "inf", "-Infinity", "1e999"])
+def test_a_number_that_is_not_finite_is_named(label):
+    with pytest.raises(InputError) as raised:
+        numbers(labelled("1", label))
+    assert str(raised.value) == f"t.csv:3: label {label!r} is not a finite number; mend it or drop the row"
+
+
+@pytest.mark.parametrize("label", ["", "high", "1,5", "1_000", "0x1", "[1]"])
+def test_what_is_no_number_is_named(label):
+    with pytest.raises(InputError) as raised:
+        numbers(labelled("1", label))
+    assert str(raised.value) == f"t.csv:3: label {label!r} is not a number such as 3.5; mend it or drop the row"
+
+
+def test_numbers_that_are_nan_in_their_file_are_named(file, tmp_path):
+    pyarrow.parquet.write_table(pyarrow.table({"text": ["a"], "score": [float("nan")]}), tmp_path / "t.parquet")
+    for path in (file("t.jsonl", '{"text": "a", "score": NaN}\n'), tmp_path / "t.parquet"):
+        with pytest.raises(InputError, match="label 'nan' is not a finite number"):
+            numbers(read_table(path, need_labels=True))
+
+
+# --- datasets of Hugging Face -----------------------------------------------------------------------------------------
+
+FEATURES = datasets.Features(
+    {
+        "sentence": datasets.Value("string"),
+        "label": datasets.ClassLabel(names=["no", "yes"]),
+        "topics": datasets.List(datasets.ClassLabel(names=["a", "b", "c"])),
+        "tokens": datasets.List(datasets.Value("string")),
+        "ner_tags": datasets.List(datasets.ClassLabel(names=["O", "B-X", "I-X"])),
+    }
+)
+COLUMNS = {
+    "sentence": ["one", "two"],
+    "label": [1, 0],
+    "topics": [[2, 0], []],
+    "tokens": [["the", "big", "cat"], ["dog"]],
+    "ner_tags": [[0, 1, 2], [0]],
+}
+
+
+def dataset(**changes):
+    return datasets.Dataset.from_dict({**COLUMNS, **changes}, features=FEATURES)
+
+
+@pytest.fixture(params=["saved", "split", "parquet", "packed"])
+def source(request, tmp_path):
+    """One dataset in every form in which it can lie on a disk."""
+    if request.param == "saved":
+        dataset().save_to_disk(tmp_path / "saved", num_shards=2)
+        return tmp_path / "saved"
+    if request.param == "split":
+        parts = {"train": dataset(sentence=["no", "no"]), "validation": dataset()}
+        datasets.DatasetDict(parts).save_to_disk(tmp_path / "parts")
+        return tmp_path / "parts" / "validation"
+    dataset().to_parquet(tmp_path / "t.parquet")
+    if request.param == "packed":
+        (tmp_path / "t.parquet.gz").write_bytes(gzip.compress((tmp_path / "t.parquet").read_bytes()))
+        return tmp_path / "t.parquet.gz"
+    return tmp_path / "t.parquet"
+
+
+def test_classes_of_a_dataset_have_their_names(source, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)  # no package is needed to read what it has written
+    table = read_table(source, need_labels=True)
+    assert (table.texts, table.labels) == (["one", "two"], ["yes", "no"])
+    assert label_sets(read_table(source, label="topics", need_labels=True)) == [{"a", "c"}, frozenset()]
+    first, second = read_tagged(source)
+    assert (first.words, first.tags, first.document) == (("the", "big", "cat"), ("O", "B-X", "I-X"), None)
+    assert (second.words, second.tags) == (("dog",), ("O",))
+    assert table.where == [first.where, second.where] and ": row 1" in first.where
+
+
+def test_a_class_of_minus_one_is_none_and_a_number_without_a_name_is_named(tmp_path):
+    dataset(label=[-1, -1]).save_to_disk(tmp_path / "test")
+    assert read_table(tmp_path / "test", need_labels=False).labels is None
+    with pytest.raises(InputError, match=r"\.arrow: row 1: 'label' is missing; fill it in or drop the row"):
+        read_table(tmp_path / "test", need_labels=True)
+    table = pyarrow.table({"text": ["a", "b"], "label": [1, 7]})
+    written = {"info": {"features": {"label": {"names": ["no", "yes"], "_type": "ClassLabel"}}}}
+    table = table.replace_schema_metadata({"huggingface": json.dumps(written)})
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(InputError, match="row 2: 'label' is 7, but the dataset has 2 classes; mend the row"):
+        read_table(tmp_path / "t.parquet", need_labels=True)
+
+
+@pytest.mark.parametrize("written", ["?", "{}", '{"info": {"features": 3}}', '{"info": {"features": {"label": 3}}}'])
+def test_strange_notes_beside_a_table_are_no_hindrance(written, tmp_path):
+    table = pyarrow.table({"text": ["a"], "label": [1]}).replace_schema_metadata({"huggingface": written})
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    assert read_table(tmp_path / "t.parquet", need_labels=True).labels == ["1"]
+
+
+@pytest.fixture
+def on_the_hub(monkeypatch):
+    """A hub of one dataset, and which splits were asked for."""
+    asked = []
+
+    def load_dataset(name, config, *, split, revision, streaming):
+        asked.append(split)
+        return dataset().to_iterable_dataset()
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", lambda self, name: SimpleNamespace(sha="a" * 40))
+    hub._revision.cache_clear()
+    yield asked
+    hub._revision.cache_clear()
+
+
+def test_a_dataset_is_read_by_its_name(on_the_hub):
+    table = read_table(Path("hf:owner/name@validation"), need_labels=True)
+    assert (table.texts, table.labels) == (["one", "two"], ["yes", "no"])
+    assert table.where == ["hf:owner/name@validation: row 1", "hf:owner/name@validation: row 2"]
+    assert set(on_the_hub) == {"validation"}
+    assert read_table(Path("hf:owner/name.txt"), need_labels=False).texts == ["one", "two"]
+    assert [one.tags for one in read_tagged(Path("hf:owner/name.txt"))] == [("O", "B-X", "I-X"), ("O",)]
+    assert on_the_hub[-1] == "train"
+
+
+# --- words with tags --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", ["words", "tokens", "Tokens"])
+@pytest.mark.parametrize("tags", ["tags", "ner_tags", "ner", "labels"])
+def test_words_and_tags_are_found_by_their_usual_names(words, tags, file):
+    (sentence,) = read_tagged(file("t.jsonl", lines({"id": 1, words: ["a", "cat"], tags: ["O", "B-X"]})))
+    assert (sentence.words, sentence.tags) == (("a", "cat"), ("O", "B-X")) and sentence.where.endswith("t.jsonl:1")
+
+
+def test_words_and_tags_go_by_the_names_given(file):
+    row = {"tokens": ["a"], "parts": ["b"], "ner_tags": ["O"], "labels": ["N"], "chunks": [3]}
+    path = file("t.jsonl", lines(row))
+    (sentence,) = read_tagged(path, words="parts", tags="chunks")
+    assert (sentence.words, sentence.tags) == (("b",), ("3",))
+    with pytest.raises(InputError, match="the tags could be 'ner_tags' or 'labels'; say which with --tags-column"):
+        read_tagged(path)
+    with pytest.raises(InputError, match="no column 'kinds' .there are: tokens, .*--tags-column"):
+        read_tagged(path, tags="kinds")
+
+
+def test_a_conll_file_goes_by_the_numbers_of_its_columns(file):
+    path = file("eng.train", "the DT O\ncat NN B-X\n")
+    assert [one.tags for one in read_tagged(path)] == [("O", "B-X")]
+    assert [one.tags for one in read_tagged(path, words="0", tags="1")] == [("DT", "NN")]
+    with pytest.raises(InputError) as raised:
+        read_tagged(path, tags="ner")
+    assert str(raised.value) == (
+        "--tags-column (ner): a CoNLL file's columns have no names; give a number from 0, -1 for the last one"
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"words": ["a", "b"], "tags": ["O"]}, "2 words but 1 tags; mend the row or drop it"),
+        ({"words": [], "tags": []}, "'words' holds an empty list, not a list of words; mend the row or drop it"),
+        ({"words": ["a"]}, "'tags' holds None, not a list of tags; mend the row or drop it"),
+        ({"words": "a b", "tags": ["O"]}, "'words' holds 'a b', not a list of words; mend the row or drop it"),
+        (
+            {"words": ["a"], "tags": [None]},
+            "'tags' holds a list with gaps, not a list of tags; mend the row or drop it",
+        ),
+    ],
+)
+def test_a_broken_row_of_tags_is_named(row, said, file):
+    path = file("t.jsonl", lines({"words": ["a"], "tags": ["O"]}, row))
+    with pytest.raises(InputError) as raised:
+        read_tagged(path)
+    assert str(raised.value) == f"{path}:2: {said}"
+
+
+def test_a_table_without_words_or_without_rows_is_named(file):
+    with pytest.raises(InputError, match="no column 'words' .there are: text, tags., nor one .*--words-column"):
+        read_tagged(file("t.jsonl", lines({"text": "a", "tags": ["O"]})))
+    with pytest.raises(InputError, match="no column 'tags' .there are: tokens., nor one .*--tags-column"):
+        read_tagged(file("t.jsonl", lines({"tokens": ["a"]})))
+    with pytest.raises(InputError, match="empty; a table of sentences holds one a row"):
+        read_tagged(file("t.jsonl", "\n"))

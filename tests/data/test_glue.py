@@ -1,0 +1,184 @@
+"""GLUE's files as they are: no header, nine columns, a byte-order mark, quotes that are text."""
+
+import gzip
+
+import pytest
+
+from bothways.data.examples import numbers, read_table
+from bothways.data.glue import LOOKS, TASKS, glue_table, look_of, read_glue
+from bothways.errors import InputError
+
+COLA = 'gj04\t1\t\tThe "cat" sat.\ngj04\t0\t*\tCat the sat.\n'
+STSB = (
+    "main-captions\tMSRvid\t2012test\t0001\t5.000\tA plane.\tAn air plane.\n"
+    'main-news\theadlines\t2015\t0002\t0.2\tHe said "no.\tHe ran.\tsource, one\tsource two\n'
+)
+MRPC = '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\tHe said "yes.\tYes, he said.\n0\t9\t10\ta\tb\n'
+SICK = (
+    "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\r\n"
+    "1\tA dog runs\tA cat runs\t3.3\tNEUTRAL\r\n2\tNo dog\tA dog\t3.6\tCONTRADICTION\r\n"
+)
+QQP = "360472\t364011\t490273\tWhat is it?\tWhat's it?\t1\n1\t2\t3\tWho?\tWhere?\t0\n"
+ODD = {  # file: what is in it, texts, pairs, labels, the first line with a row
+    "CoLA/train.tsv": (COLA, ['The "cat" sat.', "Cat the sat."], None, ["1", "0"], 1),
+    "STS-B/sts-dev.csv": (STSB, ["A plane.", 'He said "no.'], ["An air plane.", "He ran."], ["5.000", "0.2"], 1),
+    "MRPC/msr_paraphrase_train.txt": (MRPC, ['He said "yes.', "a"], ["Yes, he said.", "b"], ["1", "0"], 2),
+    "SICK/SICK_trial.txt": (
+        SICK, ["A dog runs", "No dog"], ["A cat runs", "A dog"], ["NEUTRAL", "CONTRADICTION"], 2,
+    ),
+    "QQP/part.tsv": (QQP, ["What is it?", "Who?"], ["What's it?", "Where?"], ["1", "0"], 1),
+}  # fmt: skip
+
+
+def written(folder, **files):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / f"{name}.tsv").write_text(content, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_odd_file_is_known_by_its_look_wherever_it_lies(name, packed, tmp_path):
+    content, texts, pairs, labels, line = ODD[name]
+    path = tmp_path / ("elsewhere" + name[-4:] + ".gz" * packed)
+    path.write_bytes(gzip.compress(content.encode()) if packed else content.encode())
+    table = read_table(path, need_labels=True)
+    assert (table.texts, table.pairs, table.labels) == (texts, pairs, labels)
+    assert table.where == [f"{path}:{line}", f"{path}:{line + 1}"]
+    assert read_table(path, need_labels=False) == table
+
+
+def test_every_look_is_told_from_the_others():
+    first = {name: content.lstrip("\ufeff").splitlines()[0].split("\t") for name, (content, *_) in ODD.items()}
+    for look in LOOKS:
+        assert [name.split("/")[0] for name, values in first.items() if look.fits(values)] == [look.task]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.tsv", "sentence\tlabel\na\t1\n"),
+        ("t.tsv", "id\tlabel\tmark\tsentence\n7\t1\t\ta\n"),
+        ("t.tsv", "a\tb\tc\td\t6.5\tf\tg\n"),
+        ("t.tsv", "a\tb\tc\td\t²\tf\tg\n"),
+        ("t.tsv", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\ta\tb\t0\n"),
+        ("t.csv", "gj04,1,,The cat sat.\n"),
+        ("t.jsonl", COLA),
+        ("t.tsv", ""),
+    ],
+)
+def test_other_files_are_not_taken_for_one(name, content, tmp_path):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    assert look_of(tmp_path / name) is None and glue_table(tmp_path / name) is None
+
+
+def test_an_odd_files_columns_can_be_named(tmp_path):
+    (tmp_path / "t.txt").write_text(SICK)
+    table = read_table(tmp_path / "t.txt", label="relatedness_score", need_labels=True)
+    assert numbers(table) == [3.3, 3.6] and table.pairs == ["A cat runs", "A dog"]
+    table = read_table(tmp_path / "t.txt", text="sentence_B", need_labels=False)
+    assert (table.texts, table.pairs) == (["A cat runs", "A dog"], None)
+    with pytest.raises(InputError, match=r"no column 'score' .there are: pair_ID, .*--label-column"):
+        read_table(tmp_path / "t.txt", label="score", need_labels=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (COLA + "gj04\t1\tThe mat.\n", ":3: 3 columns where CoLA has 4; mend the line"),
+        (STSB + "a\tb\tc\td\t1.0\te\tf\tg\n", ":3: 8 columns where STS-B has 7 or 9; mend the line"),
+        (MRPC + "1\n", ":4: 1 columns where MRPC has 5; mend the line"),
+    ],
+)
+def test_a_row_with_other_columns_is_named(content, said, tmp_path):
+    path = tmp_path / "t.txt"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(InputError) as raised:
+        read_table(path, need_labels=True)
+    assert str(raised.value) == f"{path}{said}"
+
+
+def test_a_row_that_is_not_text_and_a_file_without_rows_are_named(tmp_path):
+    (tmp_path / "t.tsv").write_bytes(COLA.encode() + b"gj04\t1\t\t\xff\n")
+    with pytest.raises(InputError, match=r"t\.tsv:3: not UTF-8 at byte 53 of the file"):
+        read_table(tmp_path / "t.tsv", need_labels=True)
+    (tmp_path / "t.txt").write_text(MRPC.splitlines()[0] + "\n\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"t\.txt: empty; a table has a header and at least one row"):
+        read_table(tmp_path / "t.txt", need_labels=True)
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_splits_of_a_task_are_read_from_its_directory_or_the_one_above(tmp_path):
+    written(tmp_path / "CoLA", train=COLA, dev=COLA.splitlines()[0], test="index\tsentence\n0\tA cat.\n")
+    splits = read_glue(tmp_path, "CoLA")
+    assert {name: len(table) for name, table in splits.items()} == {"train": 2, "dev": 1, "test": 1}
+    assert splits["train"].labels == ["1", "0"] and splits["test"].labels is None
+    assert splits == read_glue(tmp_path / "CoLA", "CoLA")
+
+
+@pytest.mark.parametrize(
+    ("task", "header", "row", "read"),
+    [
+        ("SST-2", "sentence\tlabel", "a cat \t1", ("a cat ", None, "1")),
+        ("QNLI", "index\tquestion\tsentence\tlabel", "0\tq\ts\tentailment", ("q", "s", "entailment")),
+        ("RTE", "index\tsentence1\tsentence2\tlabel", '0\t"a\tb\tnot_entailment', ('"a', "b", "not_entailment")),
+        ("WNLI", "index\tsentence1\tsentence2\tlabel", "0\ta\tb\t0", ("a", "b", "0")),
+        ("QQP", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", "1\t2\t3\ta\tb\t0", ("a", "b", "0")),
+        ("STS-B", "index\tgenre\tsentence1\tsentence2\tscore", "1\tnews\ta\tb\t2.5", ("a", "b", "2.5")),
+        ("MRPC", "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", "1\t2\t3\ta\tb", ("a", "b", "1")),
+    ],
+)
+def test_the_benchmarks_own_division_has_headers(task, header, row, read, tmp_path):
+    written(tmp_path, train=f"{header}\n{row}\n", dev=f"{header}\n{row}\n")
+    splits = read_glue(tmp_path, task)
+    assert list(splits) == ["train", "dev"]
+    for table in splits.values():
+        text, pair, label = read
+        assert (table.texts, table.pairs, table.labels) == ([text], None if pair is None else [pair], [label])
+
+
+def test_mnli_has_two_dev_sets_and_labels_of_five_people(tmp_path):
+    header = "index\tsentence1\tsentence2\tlabel1\tlabel2\tgold_label\n"
+    written(tmp_path, dev_matched=header + "0\ta\tb\tneutral\tentailment\tentailment\n")
+    written(tmp_path, dev_mismatched=header + "0\tc\td\tneutral\tentailment\tneutral\n")
+    splits = read_glue(tmp_path, "MNLI")
+    assert {name: table.labels for name, table in splits.items()} == {
+        "dev": ["entailment"],
+        "dev_mismatched": ["neutral"],
+    }
+
+
+def test_sets_as_they_were_published_before_the_benchmark_are_read(tmp_path):
+    for folder, name, content in [("MRPC", "msr_paraphrase_test.txt", MRPC), ("STS-B", "sts-test.csv", STSB)]:
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_text(content, encoding="utf-8")
+    assert read_glue(tmp_path, "MRPC")["dev"].labels == ["1", "0"]
+    assert numbers(read_glue(tmp_path, "STS-B")["test"]) == [5, 0.2]
+
+
+def test_an_unknown_task_and_a_directory_without_it_are_named(tmp_path):
+    with pytest.raises(InputError, match=r"^task 'cola' is unknown; expected one of CoLA, SST-2, MRPC, STS-B, QQP, "):
+        read_glue(tmp_path, "cola")
+    with pytest.raises(InputError) as raised:
+        read_glue(tmp_path, "MRPC")
+    assert str(raised.value) == (
+        f"{tmp_path}: holds no file of MRPC (train.tsv, msr_paraphrase_train.txt, dev.tsv, msr_paraphrase_test.txt, "
+        "test.tsv); name the directory where they are"
+    )
+
+
+def test_a_dev_set_without_labels_is_refused(tmp_path):
+    written(tmp_path, dev="index\tsentence\n0\ta\n")
+    with pytest.raises(InputError, match="dev.tsv: no column 'label'"):
+        read_glue(tmp_path, "CoLA")
+
+
+def test_each_task_is_scored_as_the_benchmark_does():
+    scores = {task: (one.kind, one.metric) for task, one in TASKS.items()}
+    assert scores.pop("CoLA") == ("classify", "matthews")
+    assert scores.pop("STS-B") == ("regress", "spearman")
+    assert scores.pop("MRPC") == scores.pop("QQP") == ("classify", "f1")
+    assert scores == dict.fromkeys(["SST-2", "MNLI", "QNLI", "RTE", "WNLI", "SICK"], ("classify", "accuracy"))

@@ -1,0 +1,130 @@
+"""Train, dev and test from one table: every row once, every class in its share, the seed alone deciding; overlaps."""
+
+from collections import Counter
+from itertools import chain
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bothways.data.splits import overlap_line, overlaps, parts_for, rarest_labels, split, split_groups
+from bothways.errors import InputError
+
+PARTS = parts_for(())
+NAMES = ["train", "dev", "test"]
+WAY = "; add rows, or give --dev"
+
+
+def test_what_is_cut_off_depends_on_the_files_that_are_given():
+    assert parts_for(["train"]) == {"train": 8, "dev": 1, "test": 1}
+    assert parts_for(["train", "test"]) == {"train": 9, "dev": 1}
+    assert parts_for(["train", "dev"]) == parts_for(["dev", "test"]) == {"train": 1}
+    assert split(7, seed=3, parts={"train": 1}, source="t.csv") == {"train": [*range(7)]}
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.sampled_from("aaaaab"), min_size=60, max_size=140), st.integers(0, 2**31))
+def test_every_row_is_in_one_split_and_every_class_in_its_shares(labels, seed):
+    found = split(len(labels), labels, seed=seed, parts=PARTS, source="t.csv")
+    assert list(found) == NAMES and sorted(chain(*found.values())) == [*range(len(labels))]
+    for rows in found.values():
+        assert rows == sorted(rows)
+    for label, number in Counter(labels).items():
+        for name, part in PARTS.items():
+            assert abs(sum(labels[row] == label for row in found[name]) - number * part / 10) < 1
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "sizes"),
+    [
+        (8, (6, 1, 1)),
+        (10, (8, 1, 1)),
+        (11, (9, 1, 1)),
+        (13, (11, 1, 1)),
+        (14, (11, 2, 1)),
+        (15, (12, 2, 1)),
+        (20, (16, 2, 2)),
+    ],
+)
+def test_sizes_are_those_of_largest_remainders(num_rows, sizes):
+    found = split(num_rows, seed=0, parts=PARTS, source="t.csv")
+    assert tuple(len(found[name]) for name in NAMES) == sizes
+
+
+def test_of_equal_remainders_the_split_that_is_behind_is_served():
+    labels = [name for name in "abcdefgh" for _ in range(5)]  # of each class 4, 0.5 and 0.5
+    found = split(40, labels, seed=1, parts=PARTS, source="t.csv")
+    assert [len(found[name]) for name in NAMES] == [32, 4, 4]
+
+
+def test_the_seed_alone_decides():
+    first = split(1000, seed=5, parts=PARTS, source="t.csv")
+    assert first == split(1000, seed=5, parts=PARTS, source="other.csv")
+    second = split(1000, seed=6, parts=PARTS, source="t.csv")
+    assert first["dev"] != second["dev"] and len(set(first["dev"]) & set(second["dev"])) < 40
+    again = split(20, seed=5, parts=PARTS, source="t.csv")
+    assert (again["dev"], again["test"]) == ([6, 10], [9, 12])  # with every version of numpy
+
+
+@pytest.mark.parametrize(
+    ("labels", "parts", "said"),
+    [
+        (["a"], PARTS, "1 rows are too few to take some of each for dev" + WAY),
+        (["a"] * 5, PARTS, "5 rows are too few to take some of each for test" + WAY),
+        (["a"] * 4, parts_for(["test"]), "4 rows are too few to take some of each for dev" + WAY),
+        ([*"abcabcabc"], PARTS, "9 rows of 3 classes are too few to take some of each for dev" + WAY),
+        ([*"aaaaaaab"], {"dev": 9, "train": 4}, "with 1 rows 'b' has none to train on; add rows of it"),
+    ],
+)  # fmt: skip
+def test_too_few_rows_are_refused(labels, parts, said):
+    with pytest.raises(InputError) as raised:
+        split(len(labels), labels, seed=0, parts=parts, source="t.csv")
+    assert str(raised.value) == f"t.csv: {said}"
+
+
+def test_a_class_of_one_row_is_for_training():
+    labels = ["common"] * 30 + ["rare"]
+    for seed in range(7):
+        assert 30 in split(31, labels, seed=seed, parts=PARTS, source="t.csv")["train"]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 40), min_size=1), st.integers(0, 9))
+def test_rows_of_one_group_stay_together(groups, seed):
+    groups = [*range(41), *groups]
+    found = split_groups(groups, seed=seed, parts=PARTS, source="t.csv")
+    assert sorted(chain(*found.values())) == [*range(len(groups))]
+    held = [{groups[row] for row in rows} for rows in found.values()]
+    assert [len(one) for one in held] == [33, 4, 4] and len(set.union(*held)) == 41
+    assert all(rows == sorted(rows) for rows in found.values())
+
+
+def test_several_labels_are_divided_by_the_rarest():
+    assert rarest_labels([{"a", "b"}, {"a"}, set(), {"a", "c"}, {"b", "c"}]) == ["b", "a", "", "c", "b"]
+    sets = [{"all", "even"} if row % 2 == 0 else {"all"} for row in range(40)] + [{"all", "once"}]
+    train = split(41, rarest_labels(sets), seed=2, parts=PARTS, source="t.csv")["train"]
+    assert 40 in train and sum(row % 2 for row in train) == 16
+
+
+# --- what splits share ------------------------------------------------------------------------------------------------
+
+
+def test_examples_that_stand_in_two_splits_are_counted():
+    splits = {"train": ["a", "b", "b", "c"], "dev": ["b", "x", "b", "A"], "test": ["c", "x", "y"]}
+    assert overlaps(splits) == {("train", "dev"): 2, ("train", "test"): 1, ("dev", "test"): 1}
+    assert overlap_line(splits) == (
+        "2 of 4 examples of dev stand in train too; 1 of 3 examples of test stand in train too; "
+        "1 of 3 examples of test stand in dev too"
+    )
+    assert overlap_line({"train": ["a"], "dev": ["b"]}) == "" == overlap_line({"train": ["a"]})
+
+
+def test_a_pair_is_shared_only_as_a_whole():
+    assert overlaps({"train": [("a", "b")], "dev": [("a", "c"), ("b", "a"), ("a", "b")]}) == {("train", "dev"): 1}
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.text("ab", max_size=2)), st.lists(st.text("ab", max_size=2)))
+def test_overlaps_are_those_of_two_loops(first, second):
+    expected = sum(any(one == other for other in first) for one in second)
+    assert overlaps({"train": first, "dev": second}) == {("train", "dev"): expected}

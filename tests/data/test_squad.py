@@ -1,0 +1,237 @@
+"""SQuAD's JSON and Hugging Face's rows: the same questions from both, answers at their offsets, faults with ids."""
+
+import gzip
+import json
+import lzma
+from collections import Counter
+
+import datasets
+import pyarrow
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bothways.data.squad import read_squad
+from bothways.errors import InputError, MissingFile
+
+PASSAGE = "Das Café, \U0001f408 and the cat: the cat sat."
+OTHER = "A dog ran."
+SKIP = ", or leave such questions out with --on-error skip"
+
+
+def question(name, *answers, **more):
+    given_answers = [{"text": text, "answer_start": start} for text, start in answers]
+    return {"id": name, "question": f"What is {name}?", "answers": given_answers, **more}
+
+
+QUESTIONS = [
+    (PASSAGE, question("q0", ("Café", 4), ("the cat", 16))),
+    (PASSAGE, question("q1", ("\U0001f408", 10), is_impossible=False)),
+    (PASSAGE, question("q2", is_impossible=True)),
+    (OTHER, question("q3", ("A dog ran.", 0))),
+]
+
+
+def squad(questions):
+    """SQuAD's JSON: an article a passage."""
+    passages = {passage: [node for other, node in questions if other == passage] for passage, _ in questions}
+    paragraphs = [{"context": passage, "qas": nodes} for passage, nodes in passages.items()]
+    return {"version": "v2.0", "data": [{"title": "t", "paragraphs": [one]} for one in paragraphs]}
+
+
+def flat(questions):
+    """Hugging Face's rows: no is_impossible, lists within answers."""
+    return [
+        {"id": node["id"], "title": "t", "context": passage, "question": node["question"], "answers": {
+            "text": [one["text"] for one in node["answers"]],
+            "answer_start": [one["answer_start"] for one in node["answers"]],
+        }}
+        for passage, node in questions
+    ]  # fmt: skip
+
+
+def lines(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def write(path, kind, questions=QUESTIONS):
+    rows, content = flat(questions), json.dumps(squad(questions)).encode()
+    if kind == "saved":
+        datasets.disable_progress_bars()
+        datasets.Dataset.from_list(rows).save_to_disk(path / "saved")
+        return path / "saved"
+    file = path / f"t.{kind}"
+    if kind == "parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), file)
+        return file
+    written = {
+        "json": content,
+        "json.gz": gzip.compress(content),
+        "json.xz": lzma.compress(content),
+        "jsonl": lines(rows),
+        "jsonl.gz": gzip.compress(lines(rows)),
+    }
+    file.write_bytes(written[kind])
+    return file
+
+
+@pytest.mark.parametrize("kind", ["json", "json.gz", "json.xz", "jsonl", "jsonl.gz", "parquet", "saved"])
+def test_questions_are_the_same_from_every_kind_of_file(kind, tmp_path):
+    path = write(tmp_path, kind)
+    found = read_squad(path)
+    assert [one.id for one in found] == ["q0", "q1", "q2", "q3"]
+    assert found[0].question == "What is q0?" and found[0].context == PASSAGE
+    answers = [(("Café", 4), ("the cat", 16)), (("\U0001f408", 10),), (), (("A dog ran.", 0),)]
+    assert [one.answers for one in found] == answers
+    assert [one.impossible for one in found] == [False, False, True, False]
+    for one in found:
+        assert all(one.context[start : start + len(text)] == text for text, start in one.answers)
+        assert one.where.startswith(str(path)) and one.where.endswith(f", id {one.id}")
+
+
+@pytest.mark.parametrize("kind", ["json", "jsonl", "parquet"])
+def test_questions_about_one_passage_share_one_string(kind, tmp_path):
+    found = read_squad(write(tmp_path, kind))
+    assert found[0].context is found[1].context is found[2].context is not found[3].context
+
+
+def test_the_place_of_a_question_is_said(tmp_path):
+    assert read_squad(write(tmp_path, "json"))[3].where == f"{tmp_path}/t.json: data[1].paragraphs[0].qas[0], id q3"
+    assert read_squad(write(tmp_path, "jsonl"))[3].where == f"{tmp_path}/t.jsonl:4, id q3"
+
+
+def test_ids_that_are_numbers_are_their_digits_and_a_list_of_answers_may_stand_in_a_row(tmp_path):
+    (tmp_path / "t.jsonl").write_bytes(lines([{**question("a", ("A", 0)), "id": 7, "context": OTHER}]))
+    (found,) = read_squad(tmp_path / "t.jsonl")
+    assert (found.id, found.answers) == ("7", (("A", 0),))
+
+
+FAULTS = [
+    (
+        question("bad", ("cat", 3)),
+        "answer 'cat' is not at character 3 of its context, where ' Ca' is; the answer stands at 20; mend answer_start",
+    ),
+    (
+        question("bad", ("dog", 3)),
+        "answer 'dog' is not at character 3 of its context, where ' Ca' is; "
+        "the answer is nowhere in the context; mend answer_start",
+    ),
+    (
+        question("bad", ("Das", -4)),
+        "answer 'Das' is not at character -4 of its context, where 'Das' is; the answer stands at 0; mend answer_start",
+    ),
+    (
+        question("bad", ("sat.", 99)),
+        "answer 'sat.' is not at character 99 of its context, where '' is; the answer stands at 33; mend answer_start",
+    ),
+    (question("bad", ("", 3)), "an answer is empty; give its text, or no answer where there is none"),
+    (question("bad", is_impossible=False), "has no answer, but is_impossible is false; mend one of them"),
+    (question("bad", ("Das", 0), is_impossible=True), "has an answer, but is_impossible is true; mend one of them"),
+    (question("bad", is_impossible="no"), "'is_impossible' holds str, not true or false; mend it"),
+    (question("bad", ("Das", "0")), "answers[0]: 'answer_start' holds str, not a number; mend it"),
+    (question("bad", ("Das", True)), "answers[0]: 'answer_start' holds bool, not a number; mend it"),
+    (question("bad", (None, 0)), "answers[0]: 'text' holds NoneType, not text; mend it"),
+    (
+        {**question("bad"), "answers": {"text": ["Das"], "answer_start": []}},
+        "answers has 1 text but 0 answer_start; mend them",
+    ),
+    ({**question("bad"), "answers": {"text": ["Das"]}}, "answers: no key 'answer_start' (there are: text); add it"),
+    ({**question("bad"), "answers": "Das"}, "'answers' holds str, not a list or an object; mend it"),
+    ({**question("bad"), "answers": ["Das"]}, "answers[0]: expected an object with 'text', found str; mend it"),
+    ({"id": "bad", "answers": []}, "no key 'question' (there are: id, answers); add it"),
+]
+
+
+@pytest.mark.parametrize(("node", "said"), FAULTS)
+def test_what_is_wrong_with_a_question_is_named_with_file_and_id_or_counted(node, said, tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps(squad([*QUESTIONS[:3], (PASSAGE, node), QUESTIONS[3]])))
+    with pytest.raises(InputError) as raised:
+        read_squad(path)
+    where = f"{path}: data[0].paragraphs[0].qas[3], id bad"
+    assert str(raised.value) in (f"{where}: {said}{SKIP}", f"{where}, {said}{SKIP}")
+    skipped = Counter()
+    assert [one.id for one in read_squad(path, on_error="skip", skipped=skipped)] == ["q0", "q1", "q2", "q3"]
+    assert skipped == {str(path): 1}
+    assert len(read_squad(path, on_error="skip")) == 4
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (
+            {"id": "a", "question": "?", "answers": []},
+            ":2, id a: no key 'context' (there are: id, question, answers); add it",
+        ),
+        ({"id": None, "question": "?"}, ":2: 'id' holds NoneType, not text or a number; mend it"),
+        (flat(QUESTIONS)[0], ":2, id q0: stands at {path}:1, id q0 too; give each its own id"),
+    ],
+)
+def test_a_broken_row_is_named_with_its_line(row, said, tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(lines([flat(QUESTIONS)[0], row]))
+    with pytest.raises(InputError) as raised:
+        read_squad(path)
+    assert str(raised.value) == f"{path}{said.format(path=path)}{SKIP}"
+    assert len(read_squad(path, on_error="skip")) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ([], ": expected an object with 'data', found list; mend it"),
+        ({"date": []}, ": no key 'data' (there are: date); add it"),
+        ({"data": {}}, ": 'data' holds dict, not a list; mend it"),
+        ({"data": [{"title": "t"}]}, ": data[0]: no key 'paragraphs' (there are: title); add it"),
+        ({"data": [{"paragraphs": [{}]}]}, ": data[0].paragraphs[0]: no key 'qas' (there are: none); add it"),
+        ({"data": []}, ": no question that can be read; give SQuAD's JSON, or a table with a question a row"),
+    ],
+)
+def test_what_is_wrong_above_the_questions_stops_always(content, said, tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps(content))
+    for on_error in ("stop", "skip"):
+        with pytest.raises(InputError) as raised:
+            read_squad(path, on_error=on_error)
+        assert str(raised.value) == f"{path}{said}"
+
+
+def test_a_file_of_which_no_question_is_left_is_named(tmp_path):
+    path = write(tmp_path, "json", [(OTHER, question("a", ("cat", 0)))])
+    with pytest.raises(InputError, match="no question that can be read"):
+        read_squad(path, on_error="skip")
+
+
+def test_what_is_no_json_broken_or_missing_is_named(tmp_path):
+    for content in (b'{"data": [', b"id,question\n", b"", b"\xff\xfe\xff", b"[" * 200_000):
+        (tmp_path / "t.json").write_bytes(content)
+        with pytest.raises(InputError, match=r"t\.json: not JSON that can be read \(.*\); give SQuAD's \.json, or a "):
+            read_squad(tmp_path / "t.json")
+    path = write(tmp_path, "json.gz")
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(InputError, match=r"t\.json\.gz: the file is broken or cut off"):
+        read_squad(path)
+    with pytest.raises(MissingFile, match="no such file"):
+        read_squad(tmp_path / "none.json")
+
+
+def test_a_byte_order_mark_is_left_out(tmp_path):
+    (tmp_path / "t.json").write_text(json.dumps(squad(QUESTIONS)), encoding="utf-8-sig")
+    assert len(read_squad(tmp_path / "t.json")) == 4
+
+
+@settings(max_examples=40, deadline=None)
+@given(passage=st.text(st.characters(exclude_categories=["Cs"]), min_size=1), data=st.data())
+def test_any_slice_is_an_answer_and_moved_by_one_only_if_it_stands_there_too(passage, data, tmp_path_factory):
+    start = data.draw(st.integers(0, len(passage) - 1))
+    answer = passage[start : data.draw(st.integers(start + 1, len(passage)))]
+    path = tmp_path_factory.mktemp("a") / "t.json"
+    path.write_text(json.dumps(squad([(passage, question("a", (answer, start)))])))
+    assert read_squad(path)[0].answers == ((answer, start),)
+    path.write_text(json.dumps(squad([(passage, question("a", (answer, start + 1)))])))
+    if passage[start + 1 : start + 1 + len(answer)] == answer:
+        assert read_squad(path)[0].answers == ((answer, start + 1),)
+    else:
+        with pytest.raises(InputError, match="is not at character"):
+            read_squad(path)
