@@ -4,15 +4,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bothways.answering import Answer
     from bothways.errors import InputError
     from bothways.predict import Fill, Prediction, Predictor, load
+    from bothways.tagging import Entity
     from bothways.tasks.registry import train
     from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 
 __version__ = "0.1.0"
-__all__ = ["Encoding", "Fill", "InputError", "Prediction", "Predictor", "Tokenizer", "load", "train"]
+__all__ = [
+    "Answer",
+    "Encoding",
+    "Entity",
+    "Fill",
+    "InputError",
+    "Prediction",
+    "Predictor",
+    "Tokenizer",
+    "load",
+    "train",
+]
 _HOME = {
+    "Answer": "bothways.answering",
     "Encoding": "bothways.tokenizer.tokenizer",
+    "Entity": "bothways.tagging",
     "Fill": "bothways.predict",
     "InputError": "bothways.errors",
     "Prediction": "bothways.predict",

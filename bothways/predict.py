@@ -1,34 +1,35 @@
 """Texts in, answers out: sorts by length, fills token budgets, windows long texts and merges them, restores the
-order."""
+order. What is made of vectors and scores: pooling.py, tagging.py, answering.py."""
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
 from os import PathLike
-from typing import Literal, TypeVar, get_args
+from typing import TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways import checkpoint
+from bothways import answering, checkpoint, tagging
+from bothways.answering import Answer, Reading
 from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint, say
 from bothways.data.order import by_length, fill_budget
 from bothways.device import choose_device, choose_dtype
 from bothways.errors import InputError
 from bothways.model.model import Model
+from bothways.pooling import Pooling, pool_rows, pool_windows, pooling_name
+from bothways.tagging import Entity, Tagset
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
+from bothways.windows import Long, fit, lengths_of_long, merge_rows, own_rows
 
-Long = Literal["windows", "error", "truncate"]
-Pooling = Literal["auto", "mean", "cls", "max"]
 Vectors = NDArray[np.float32]
 Result = TypeVar("Result")
 TOKENS = 4096  # a batch; enough to keep the processor busy, small enough for its caches
 MASK = "[MASK]"
-NUM_SPECIALS = 2  # [CLS] and [SEP] of one text
 
 
 @dataclass(frozen=True)
@@ -42,11 +43,15 @@ class Fill:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The likeliest label of a text, its probability, and every label's."""
+    """The likeliest label of a text, its probability, and every label's.
+
+    labels: that label; of a model that gives a text several or none, those more probable than not.
+    """
 
     label: str
     score: float
     scores: dict[str, float]
+    labels: tuple[str, ...] = ()
 
 
 class Predictor:
@@ -94,15 +99,7 @@ class Predictor:
         A token of a long text is taken from the window where it stands furthest from where the text was cut.
         """
         windows = self._windows(texts, None, long, window, overlap)
-        flat = [part for parts in windows for part in parts]
-        rows = iter(
-            self._run(flat, lambda hidden_TH, batch: list(hidden_TH.float().cpu().split(batch.lengths.tolist())))
-        )
-        found = []
-        for parts in windows:
-            kept = [next(rows)[first:last] for first, last in own_rows(parts)]
-            found.append(torch.cat(kept).numpy())
-        return found
+        return [merge_rows(parts, rows) for parts, rows in self._rows(windows, lambda hidden_TH: hidden_TH)]
 
     def embed(
         self,
@@ -117,22 +114,12 @@ class Predictor:
 
         mean and max go over the text's tokens, each once however many windows hold it; cls is the mean of the windows'.
         """
-        kind = (self.checkpoint.pooling or "mean") if pooling == "auto" else pooling
-        if kind not in get_args(Pooling):
-            raise InputError(f"pooling {kind!r} is not supported; one of {', '.join(get_args(Pooling))} is")
+        kind = pooling_name(pooling, self.checkpoint.pooling)
         windows = self._windows(texts, None, long, window, overlap)
         flat = [part for parts in windows for part in parts]
         bounds = [bound for parts in windows for bound in own_rows(parts)]
-        pooled = torch.stack(self._run(flat, _pool_rows(kind), bounds)) if flat else torch.zeros(0, self._hidden_size)
-        sizes = torch.tensor([last - first if kind == "mean" else 1 for first, last in bounds])
-        text_of_window = torch.repeat_interleave(torch.arange(len(windows)), torch.tensor([*map(len, windows)]).long())
-        if kind == "max":
-            texts_of_rows = text_of_window[:, None].expand_as(pooled)
-            vectors = torch.full((len(windows), self._hidden_size), -torch.inf)
-            vectors.scatter_reduce_(0, texts_of_rows, pooled, "amax")
-        else:
-            vectors = torch.zeros(len(windows), self._hidden_size).index_add_(0, text_of_window, pooled)
-            vectors /= torch.zeros(len(windows)).index_add_(0, text_of_window, sizes.float())[:, None]
+        pooled = torch.stack(self._run(flat, pool_rows(kind), bounds)) if flat else torch.zeros(0, self._hidden_size)
+        vectors = pool_windows(kind, pooled, bounds, [*map(len, windows)])
         return (torch.nn.functional.normalize(vectors) if normalize else vectors).numpy()
 
     def fill(
@@ -180,9 +167,15 @@ class Predictor:
         self._need_head("classes", "text classes", "fine-tune one: bothways finetune classify")
         if not self.labels:
             raise InputError("the model has one output, for regression; use score")
-        probabilities = self._text_scores(texts, pairs, long, window, overlap).softmax(-1).tolist()
-        named = [dict(zip(self.labels, row, strict=True)) for row in probabilities]
-        return [Prediction(max(row, key=row.__getitem__), max(row.values()), row) for row in named]
+        scores_NC = self._text_scores(texts, pairs, long, window, overlap)
+        several = self.checkpoint.several
+        found = []
+        for row in (scores_NC.sigmoid() if several else scores_NC.softmax(-1)).tolist():
+            scores = dict(zip(self.labels, row, strict=True))
+            label = max(scores, key=scores.__getitem__)
+            labels = tuple(name for name, score in scores.items() if score > 0.5) if several else (label,)
+            found.append(Prediction(label, scores[label], scores, labels))
+        return found
 
     def score(
         self,
@@ -199,7 +192,81 @@ class Predictor:
         scores: Vectors = self._text_scores(texts, pairs, long, window, overlap)[:, 0].numpy()
         return scores
 
+    def tag(
+        self, texts: Sequence[str], long: Long = "windows", window: int = 512, overlap: int = 128
+    ) -> list[list[Entity]]:
+        """The entities of each text, in order: text == source[start:end], always.
+
+        A model with one label a word (parts of speech) gives one for each word, split at punctuation as BERT reads it.
+        """
+        scored = self._tag_scores(texts, long, window, overlap)
+        return [tagging.entities(parts, scores_SC, self._tagset) for parts, scores_SC in scored]
+
+    def tag_words(
+        self, words: Sequence[Sequence[str]], long: Long = "windows", window: int = 512, overlap: int = 128
+    ) -> list[list[str]]:
+        """One tag for each given word of each text, as IOB2 or plain: for text that is already split."""
+        if any(isinstance(text, str) for text in words):
+            raise InputError("words is one list of words; give a list of such lists: [words]")
+        scored = self._tag_scores([tagging.joined(text) for text in words], long, window, overlap)
+        return [
+            tagging.word_tags(parts, scores_SC, text, self._tagset)
+            for text, (parts, scores_SC) in zip(words, scored, strict=True)
+        ]
+
+    def answer(
+        self,
+        question: str,
+        passage: str,
+        top: int = 1,
+        long: Long = "windows",
+        window: int = 512,
+        overlap: int = 128,
+        longest: int = answering.LONGEST,
+    ) -> list[Answer]:
+        """The `top` best answers to a question, best first, of at most `longest` tokens: text == passage[start:end].
+
+        "" (start = end = 0) where there is none: the passage is empty, or the model has learned when to say so.
+        """
+        return self.answers([question], [passage], top, long, window, overlap, longest)[0]
+
+    def answers(
+        self,
+        questions: Sequence[str],
+        passages: Sequence[str],
+        top: int = 1,
+        long: Long = "windows",
+        window: int = 512,
+        overlap: int = 128,
+        longest: int = answering.LONGEST,
+    ) -> list[list[Answer]]:
+        """`answer` for many questions, each about the passage at its place, in one go."""
+        most = max(top, answering.NUM_BEST)
+        readings = self.read_answers(questions, passages, most, long, window, overlap, longest)
+        threshold = self.checkpoint.made.get("no_answer_threshold")
+        return [reading.answers(top, threshold) for reading in readings]
+
+    def read_answers(
+        self,
+        questions: Sequence[str],
+        passages: Sequence[str],
+        most: int = answering.NUM_BEST,
+        long: Long = "windows",
+        window: int = 512,
+        overlap: int = 128,
+        longest: int = answering.LONGEST,
+    ) -> list[Reading]:
+        """The `most` best spans for each question, and how good "no answer" is: before a threshold decides."""
+        self._need_head("spans", "answers", "fine-tune one: bothways finetune answer")
+        windows = self.fit_windows(answering.encode_pairs(self.tokenizer, questions, passages), long, window, overlap)
+        scored = self._rows(windows, partial(self.module.token_scores, "spans"))
+        return [answering.read(parts, rows, longest=longest, most=most) for parts, rows in scored]
+
     # --- how ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def _tagset(self) -> Tagset:
+        return Tagset.of(self.labels, self.checkpoint.made.get("scheme"))
 
     @property
     def _hidden_size(self) -> int:
@@ -217,25 +284,13 @@ class Predictor:
 
     def fit_windows(self, encodings: Sequence[Encoding], long: Long, window: int, overlap: int) -> list[list[Encoding]]:
         """Each encoding as the windows in which the model reads it."""
-        if long not in get_args(Long):
-            raise InputError(f"long={long!r} is not supported; one of {', '.join(get_args(Long))} is")
         readable = self.module.config.max_position_embeddings
-        if window > readable:
-            window, overlap = readable, min(overlap, readable // 4)
-        if overlap + NUM_SPECIALS >= window:
-            overlap = window // 4
-        if long != "windows":
-            overlap = 0  # nothing slides
-        windows = [self.tokenizer.slide(encoding, size=window, overlap=overlap) for encoding in encodings]
-        lengths = [len(encoding) for encoding, parts in zip(encodings, windows, strict=True) if len(parts) > 1]
-        if lengths and long == "error":
-            raise InputError(
-                f"{len(lengths)} of {len(windows)} texts are longer than {window} tokens (up to {max(lengths)})"
-            )
-        if lengths and long == "truncate":
+        windows = fit(self.tokenizer, encodings, readable=readable, long=long, window=window, overlap=overlap)
+        if long == "truncate" and (lengths := lengths_of_long(encodings, windows)):
             self.truncated_texts += len(lengths)
+            longest_read = max(len(parts[0]) for parts in windows)
             say(
-                f"cut {len(lengths)} of {len(windows)} texts to {window} tokens, as asked (the longest had "
+                f"cut {len(lengths)} of {len(windows)} texts to {longest_read} tokens, as asked (the longest had "
                 f"{max(lengths)})"
             )
             windows = [parts[:1] for parts in windows]
@@ -252,6 +307,26 @@ class Predictor:
         pooled = torch.stack([torch.stack([next(first) for _ in parts]).float().mean(0) for parts in windows])
         with torch.inference_mode():
             return self.module.text_scores("classes", pooled.to(self.dtype)).float().cpu()
+
+    def _tag_scores(
+        self, texts: Sequence[str], long: Long, window: int, overlap: int
+    ) -> list[tuple[list[Encoding], Vectors]]:
+        """Each text's windows and its scores, one row a token, [S, C]."""
+        self._need_head("tokens", "tags", "fine-tune one: bothways finetune tag")
+        windows = self._windows(texts, None, long, window, overlap)
+        scored = self._rows(windows, partial(self.module.token_scores, "tokens"))
+        return [(parts, merge_rows(parts, rows)) for parts, rows in scored]
+
+    def _rows(
+        self, windows: list[list[Encoding]], scores: Callable[[Tensor], Tensor]
+    ) -> list[tuple[list[Encoding], list[Vectors]]]:
+        """Each text's windows with what `scores` makes of their hidden states, float32, one row a token."""
+
+        def split(hidden_TH: Tensor, batch: Batch) -> list[Tensor]:
+            return list(scores(hidden_TH).float().cpu().split(batch.lengths.tolist()))
+
+        rows = iter(self._run([part for parts in windows for part in parts], split))
+        return [(parts, [next(rows).numpy() for _ in parts]) for parts in windows]
 
     def _run(
         self,
@@ -271,45 +346,6 @@ class Predictor:
                 own = [[values[row] for row in rows] for values in given]
                 results += zip(rows, reduce(self.module(batch), batch, *own), strict=True)
         return [result for _, result in sorted(results, key=lambda pair: pair[0])]
-
-
-def own_rows(windows: Sequence[Encoding]) -> list[tuple[int, int]]:
-    """Which rows of each window stand for its text: of what two windows share, the first half from the left one.
-
-    So every token is taken from the window where it stands furthest from a cut; [CLS] from the first, [SEP] from the
-    last.
-    """
-    spans = [window.sources[-1][1:] for window in windows]
-    bounds = [0]
-    for (_, left_end), (right_start, _) in pairwise(spans):
-        bounds.append(right_start + (left_end - right_start + 1) // 2)
-    bounds.append(spans[-1][1] + 1)  # [SEP]
-    owned = []
-    for index, (first, _) in enumerate(spans):
-        start = bounds[index] - first + 1 if index else 0
-        owned.append((start, bounds[index + 1] - first + 1))
-    return owned
-
-
-def _pool_rows(kind: str) -> Callable[[Tensor, Batch, list[tuple[int, int]]], list[Tensor]]:
-    """Sum (mean), maximum or first of the rows [first, last) of each text of a batch, in float32."""
-
-    def pool(hidden_TH: Tensor, batch: Batch, bounds: list[tuple[int, int]]) -> list[Tensor]:
-        starts = (batch.lengths.cumsum(0) - batch.lengths).tolist()
-        if kind == "cls":
-            return list(hidden_TH[starts].float().cpu())
-        if kind == "max":
-            rows = zip(starts, bounds, strict=True)
-            return [hidden_TH[start + first : start + last].float().amax(0).cpu() for start, (first, last) in rows]
-        text_T = torch.repeat_interleave(torch.arange(len(batch)), batch.lengths).to(hidden_TH.device)
-        first_N, last_N = torch.tensor(bounds, device=hidden_TH.device).T
-        own_T = (batch.position_ids >= first_N[text_T]) & (batch.position_ids < last_N[text_T])
-        sums = torch.zeros(len(batch), hidden_TH.shape[1], device=hidden_TH.device)
-        if not bool(own_T.all()):
-            hidden_TH, text_T = hidden_TH[own_T], text_T[own_T]
-        return list(sums.index_add_(0, text_T, hidden_TH.float()).cpu())
-
-    return pool
 
 
 def _put(text: str, span: tuple[int, int], token: str) -> str:

@@ -1,5 +1,9 @@
 """What a Predictor says, against slow formulas and `transformers`. That nothing else matters: test_invariants.py."""
 
+import random
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +18,8 @@ from bothways.errors import InputError
 from bothways.predict import Predictor
 
 LABELS = ("red", "green", "blue", "black", "white")
+TAGS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+STEP = 46  # tokens from one window to the next where windows of 64 share 16
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +146,23 @@ def test_classes_of_texts_and_pairs_are_those_of_transformers(make_predictor, tm
             assert sum(prediction.scores.values()) == pytest.approx(1, abs=1e-6)
 
 
+def test_several_labels_are_told_each_for_itself(make_predictor):
+    one = make_predictor("bert", {"classes": 5}, labels=LABELS)
+    several = Predictor(replace(one.checkpoint, several=True), dtype="float32", device="cpu")
+    texts = ["the cat sat", "a dog", "on the mat and ran"]
+    numbers = set()
+    for found, alone in zip(several.classify(texts), one.classify(texts), strict=True):
+        odds = {label: found.scores[label] / (1 - found.scores[label]) for label in LABELS}  # e^score
+        total = sum(odds.values())
+        for label in LABELS:
+            assert odds[label] / total == pytest.approx(alone.scores[label], abs=1e-6)
+        assert found.labels == tuple(label for label in LABELS if odds[label] > 1)
+        assert (found.label, found.score) == (alone.label, found.scores[alone.label])
+        assert alone.labels == (alone.label,)
+        numbers.add(len(found.labels))
+    assert numbers & {0, 2, 3, 4}
+
+
 def test_a_regression_score_is_that_of_transformers(make_predictor, tmp_path):
     ours = make_predictor("bert", {"classes": 1})
     peer = peer_of(ours, "BertForSequenceClassification", tmp_path / "model")
@@ -166,6 +189,186 @@ def test_what_a_model_cannot_do_is_said_with_what_it_can(make_predictor):
         classes.fill("the [MASK]")
     with pytest.raises(InputError, match="5 classes apart; use classify"):
         classes.score(["a"])
+
+
+# --- tag and answer -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tagger(make_predictor):
+    return make_predictor("bert", {"tokens": 5}, labels=TAGS)
+
+
+@pytest.fixture(scope="module")
+def reader(make_predictor):
+    return make_predictor("bert", {"spans": 2}, max_position_embeddings=96)
+
+
+def words_of(number, seed=0):
+    draw = random.Random(seed)
+    return [draw.choice(["the", "cat", "cats", "on", "mat", "xyz", "dog", "U.S."]) for _ in range(number)]
+
+
+def without_context(predictor):
+    """The same model, in which a token's vector depends on the token alone."""
+    with torch.no_grad():
+        for name, parameter in predictor.module.named_parameters():
+            if "attention.output" in name or "positions" in name or "segments" in name:
+                parameter.zero_()
+    return predictor
+
+
+def places_of(entities):
+    return [(entity.label, entity.start, entity.end) for entity in entities]
+
+
+def test_where_context_does_not_matter_windows_do_not_either(make_predictor):
+    """Entities and answers across the borders of windows come out once and whole."""
+    given = {"max_position_embeddings": 1500}
+    tagger = without_context(make_predictor("bert", {"tokens": 5}, labels=TAGS, seed=4, **given))
+    reader = without_context(make_predictor("bert", {"spans": 2}, **given))
+    text = " ".join(words_of(400))
+    (whole,) = tagger.tag([text], window=1500)
+    for window, overlap in ((64, 16), (37, 0), (50, 31)):
+        (found,) = tagger.tag([text], window=window, overlap=overlap)
+        assert places_of(found) == places_of(whole)
+        assert [entity.score for entity in found] == pytest.approx([entity.score for entity in whole], abs=1e-5)
+    assert max(len(entity.text.split()) for entity in whole) > 7
+    expected = all_spans(reader, text, window=1500)
+    for window, overlap in ((96, 29), (80, 59)):  # no span is longer than 30 tokens
+        found = all_spans(reader, text, window=window, overlap=overlap)
+        assert found.keys() == expected.keys()
+        assert max(abs(found[span] - expected[span]) for span in found) < 1e-4
+
+
+def all_spans(reader, text, **given):
+    """The score of every span by its characters."""
+    (reading,) = reader.read_answers(["the cat"], [text], most=10**6, **given)
+    return {(span.start, span.end): span.score for span in reading.spans}
+
+
+def test_ten_thousand_words_are_tagged_and_answered_and_far_text_moves_no_entity(tagger, reader):
+    words = words_of(10_000)
+    text = " ".join(words)
+    (found,) = tagger.tag([text])
+    assert all(entity.text == text[entity.start : entity.end] for entity in found) and len(found) > 1000
+    for answer in reader.answer("the dog", text, top=5):
+        assert answer.text and answer.text == text[answer.start : answer.end]
+
+    before, after = len(" ".join(words[:6000])), len(" ".join(words[:6100]))
+    (longer,) = tagger.tag([" ".join([*words[:6100], *words_of(77, seed=1), *words[6100:]])])
+    near = [place for place in places_of(found) if place[2] <= before]
+    assert [place for place in places_of(longer) if place[2] <= before] == near and len(near) > 500
+
+    inserted = ["the"] * (10 * STEP)  # whole steps, so that the windows hold the same tokens
+    shift = len(" ".join(inserted)) + 1
+    (longer,) = tagger.tag([" ".join([*inserted, *words])])
+    far = [(label, start + shift, end + shift) for label, start, end in places_of(found) if start >= after]
+    assert [place for place in places_of(longer) if place[1] >= after + shift] == far and len(far) > 500
+
+
+def test_given_words_have_the_tags_of_their_entities(tagger):
+    sentences = [words_of(number, seed=number) for number in (5, 80, 0, 1, 23)]
+    found = tagger.tag_words(sentences)
+    assert [len(tags) for tags in found] == [5, 80, 0, 1, 23]
+    for words, tags, entities in zip(
+        sentences, found, tagger.tag([" ".join(words) for words in sentences]), strict=True
+    ):
+        starts = np.cumsum([0, *(len(word) + 1 for word in words)])
+        for start, tag in zip(starts, tags, strict=False):
+            holding = [entity for entity in entities if entity.start <= start < entity.end]
+            expected = [("B-" if entity.start == start else "I-") + entity.label for entity in holding] or ["O"]
+            begins_inside_a_word = holding and holding[0].start not in starts
+            assert begins_inside_a_word or [tag] == expected
+    assert tagger.tag_words([]) == [] and tagger.tag([]) == []
+    with pytest.raises(InputError, match=r"a list of such lists: \[words\]"):
+        tagger.tag_words(["the", "cat"])
+
+
+def test_many_questions_in_one_go_are_answered_as_one_by_one(reader):
+    questions = ["the cat?", "", "dogs", "xyz", "the cat?"]
+    passages = [" ".join(words_of(number, seed=number)) for number in (9, 200, 0, 31, 9)]
+    together = reader.answers(questions, passages, top=3)
+    for question, passage, found in zip(questions, passages, together, strict=True):
+        alone = reader.answer(question, passage, top=3)
+        assert [answer.text for answer in found] == [answer.text for answer in alone]
+        assert [answer.score for answer in found] == pytest.approx([answer.score for answer in alone], abs=1e-5)
+    assert [len(found) for found in together] == [3, 3, 1, 3, 3]
+    assert reader.answers([], []) == []
+
+
+def test_what_has_no_words_has_no_entities_and_no_answers(tagger, reader):
+    assert tagger.tag(["", " \u3000\n", "\u200b"]) == [[], [], []]
+    assert tagger.tag_words([[], ["", "\u200b"]]) == [[], ["O", "O"]]
+    for passage in ("", "  ", "\u200b"):
+        (answer,) = reader.answer("the cat", passage)
+        assert (answer.text, answer.start, answer.end, answer.score) == ("", 0, 0, 1.0)
+
+
+def test_a_longest_answer_is_kept_to(reader):
+    passage = " ".join(["the", "cat", "on", "mat"] * 30)
+    for longest in (1, 4):
+        found = reader.answer("dog", passage, top=20, longest=longest)
+        assert max(len(answer.text.split()) for answer in found) == longest
+
+
+def test_no_answer_is_said_by_a_model_that_has_learned_when(reader):
+    question, passage = "the dog", " ".join(words_of(30))
+    (reading,) = reader.read_answers([question], [passage])
+    assert reader.answer(question, passage)[0].text
+    for threshold in (reading.margin - 0.01, reading.margin + 0.01):
+        made = {"no_answer_threshold": threshold}
+        taught = Predictor(replace(reader.checkpoint, made=made), dtype="float32", device="cpu")
+        assert (taught.answer(question, passage)[0].text == "") == (threshold < reading.margin)
+
+
+def test_the_scheme_a_model_was_trained_on_is_read_from_beside_it(tagger):
+    plain = Predictor(replace(tagger.checkpoint, made={"scheme": "plain"}), dtype="float32", device="cpu")
+    words = words_of(300)
+    (tags,), (read_as_plain,) = tagger.tag_words([words]), plain.tag_words([words])
+    assert any(tag.startswith("I-") and before == "O" for before, tag in pairwise(read_as_plain))
+    legal = Predictor(replace(tagger.checkpoint, made={"scheme": "iob2"}), dtype="float32", device="cpu")
+    assert legal.tag_words([words])[0] != tags
+
+
+def test_long_texts_are_refused_or_cut_where_asked_when_tagging_and_answering(tagger, reader, capsys):
+    words = words_of(90)
+    passage = " ".join(words)
+    with pytest.raises(InputError, match=r"1 of 2 texts are longer than 64 tokens \(up to \d+\)"):
+        tagger.tag(["the cat", passage], long="error")
+    with pytest.raises(InputError, match=r"1 of 1 texts are longer than 96 tokens"):
+        reader.answer("the cat", passage, long="error")
+    tagger.truncated_texts = reader.truncated_texts = 0
+    (found,) = tagger.tag([passage], long="truncate")
+    (tags,) = tagger.tag_words([words], long="truncate")
+    kept = tagger.tokenizer.windows(passage, size=64, overlap=0)[0].offsets[-2][1]
+    assert found and max(entity.end for entity in found) <= kept + 2  # to the end of the word that was cut
+    assert len(tags) == 90 and set(tags[62:]) == {"O"} and set(tags[:30]) != {"O"}
+    reader.answer("the cat", passage, long="truncate")
+    assert (tagger.truncated_texts, reader.truncated_texts) == (2, 1)
+    assert capsys.readouterr().err.count("bothways: cut 1 of 1 texts to") == 3
+
+
+def test_a_long_question_leaves_its_passage_a_shorter_overlap(make_predictor):
+    reader = make_predictor("bert", {"spans": 2}, max_position_embeddings=300)
+    question, passage = " ".join(["the"] * 200), " ".join(words_of(200))
+    for answer in reader.answer(question, passage, top=4, window=290, overlap=128):  # room for 87
+        assert answer.text == passage[answer.start : answer.end] != ""
+    with pytest.raises(InputError, match="leaves 63 for the second, fewer than 64"):
+        reader.answer(" ".join(["the"] * 234), passage)
+
+
+def test_tags_and_answers_need_their_heads(tagger, reader):
+    with pytest.raises(InputError, match=r"no head for tags \(heads: spans\); fine-tune one: bothways finetune tag"):
+        reader.tag(["the cat"])
+    with pytest.raises(InputError, match=r"no head for tags"):
+        reader.tag_words([["the", "cat"]])
+    with pytest.raises(
+        InputError, match=r"no head for answers \(heads: tokens\); fine-tune one: bothways finetune answer"
+    ):
+        tagger.answer("the cat", "the dog")
+    with pytest.raises(InputError, match=r"give a list of texts: \[text\]"):
+        tagger.tag("the cat")
 
 
 # --- what is given --------------------------------------------------------------------------------------------------
