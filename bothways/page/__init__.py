@@ -1,0 +1,39 @@
+"""The report page of a run: what is to be said, as plain data, and `write`, which makes one HTML file of it."""
+
+from bothways.page.answers import AnswerMistake, AnswerMistakes
+from bothways.page.certainty import Bin, Reliability, Scatter
+from bothways.page.classes import Confusion, Labels, LabelScore
+from bothways.page.entities import TagMistake, TagMistakes
+from bothways.page.marks import Span
+from bothways.page.mistakes import Miss, Misses, Mistake, Mistakes
+from bothways.page.page import Page, Part, render, write
+from bothways.page.scores import Score, Seed, Seeds
+from bothways.page.training import Curves, Lengths, Rates
+
+__all__ = [
+    "AnswerMistake",
+    "AnswerMistakes",
+    "Bin",
+    "Confusion",
+    "Curves",
+    "LabelScore",
+    "Labels",
+    "Lengths",
+    "Miss",
+    "Misses",
+    "Mistake",
+    "Mistakes",
+    "Page",
+    "Part",
+    "Rates",
+    "Reliability",
+    "Scatter",
+    "Score",
+    "Seed",
+    "Seeds",
+    "Span",
+    "TagMistake",
+    "TagMistakes",
+    "render",
+    "write",
+]

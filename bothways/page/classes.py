@@ -1,0 +1,113 @@
+"""Which labels a classifier confuses, and how it does on each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from bothways.page.markup import Html, element, figure, isolated, join, scrolling, table
+
+MOST_LABELS = 20  # of a matrix that can be read
+MOST_PAIRS = 10
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """counts[gold][predicted], in the order of the labels."""
+
+    labels: Sequence[str]
+    counts: Sequence[Sequence[int]]
+    heading: ClassVar[str] = "Confusion matrix"
+
+    @property
+    def wide(self) -> bool:
+        return len(self.labels) > 4
+
+    def body(self) -> Html:
+        matrix = self._matrix() if len(self.labels) <= MOST_LABELS else Html()
+        return join((matrix, self._pairs() if len(self.labels) > 2 else Html()))
+
+    def _matrix(self) -> Html:
+        caption = (
+            "Rows: gold label. Columns: predicted label. Percentages are shares of the row; right answers are framed."
+        )
+        columns = [element("th", isolated(name), attributes={"scope": "col"}) for name in self.labels]
+        corner = element("th", "gold", element("span.spread", "predicted →"), attributes={"scope": "col"})
+        head = element("thead", element("tr", corner, *columns))
+        body = element("tbody", *map(self._row, range(len(self.labels))))
+        return scrolling(caption, element("table.matrix", head, body))
+
+    def _row(self, gold: int) -> Html:
+        counts = self.counts[gold]
+        total = sum(counts)
+        head = element(
+            "th.words", isolated(self.labels[gold]), element("span.spread", f"{total:,}"), attributes={"scope": "row"}
+        )
+        return element("tr", head, *(_cell(count, total, right=place == gold) for place, count in enumerate(counts)))
+
+    def _pairs(self) -> Html:
+        """The commonest confusions."""
+        pairs = [
+            (count, gold, predicted)
+            for gold, counts in enumerate(self.counts)
+            for predicted, count in enumerate(counts)
+            if count and gold != predicted
+        ]
+        worst = sorted(pairs, key=lambda pair: -pair[0])[:MOST_PAIRS]
+        if not worst:
+            return element("p", "No label was taken for another.")
+        rows = [
+            (
+                isolated(self.labels[gold]),
+                isolated(self.labels[predicted]),
+                f"{count:,}",
+                f"{count / sum(self.counts[gold]):.1%}",
+            )
+            for count, gold, predicted in worst
+        ]
+        head = ["Gold", "Taken for", "Texts", "Of this label"]
+        return table(f"The {len(worst)} commonest of {len(pairs)} kinds of confusion.", head, rows, words=2)
+
+
+def _cell(count: int, total: int, *, right: bool) -> Html:
+    share = count / total if total else 0.0
+    return element(
+        "td.right" if right else "td.wrong",
+        f"{count:,}",
+        element("span.spread", f"{share:.1%}"),
+        attributes={"style": f"--share: {share:.3f}"},
+    )
+
+
+@dataclass(frozen=True)
+class LabelScore:
+    label: str
+    precision: float
+    recall: float
+    f1: float
+    support: int
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Every label by itself; support is how often it is gold."""
+
+    scores: Sequence[LabelScore]
+    heading: ClassVar[str] = "Labels"
+    wide: ClassVar[bool] = False
+
+    def body(self) -> Html:
+        rows = [
+            (
+                isolated(one.label),
+                *(figure(value, "share") for value in (one.precision, one.recall)),
+                _gauge(one.f1),
+                f"{one.support:,}",
+            )
+            for one in self.scores
+        ]
+        caption = "Precision: how many of those it names are right. Recall: how many of those there are it finds."
+        return table(caption, ["Label", "Precision", "Recall", "F1", "Support"], rows)
+
+
+def _gauge(share: float) -> Html:
+    return element("span.gauge", figure(share, "share"), attributes={"style": f"--share: {max(0.0, share):.3f}"})

@@ -1,0 +1,115 @@
+"""How good the models are: mean and spread over seeds, and each seed by itself."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from bothways.page.markup import Html, Unit, element, figure, isolated, join, table, written
+
+
+@dataclass(frozen=True)
+class Score:
+    """A metric on a split: mean and sample standard deviation over n seeds. `selected`: something was chosen on it."""
+
+    metric: str
+    split: str
+    mean: float
+    spread: float
+    n: int
+    selected: bool = False
+    unit: Unit = "share"
+
+
+def spread(score: Score) -> str:
+    """One seed has no spread, and says so. That of a share is in percentage points, like the mean beside it."""
+    if score.n == 1:
+        return "one seed"
+    return f"± {written(score.spread, score.unit).rstrip('%')}, {score.n} seeds"
+
+
+def chosen(score: Score) -> Html:
+    return element("span.badge", "selected on this") if score.selected else Html()
+
+
+def headline(scores: Sequence[Score]) -> Html:
+    """The first metric, large, on every split that has it."""
+    tiles = [
+        element(
+            "div.tile",
+            element("dt", score.metric, ", ", isolated(score.split)),
+            element(
+                "dd",
+                element("strong", figure(score.mean, score.unit)),
+                element("span.spread", spread(score)),
+                chosen(score),
+            ),
+        )
+        for score in scores
+        if score.metric == scores[0].metric
+    ]
+    return element("dl.tiles", *tiles)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Every metric on every split; in the order of their first mention."""
+
+    scores: Sequence[Score]
+    heading: ClassVar[str] = "Scores"
+    wide: ClassVar[bool] = False
+
+    def body(self) -> Html:
+        by_place = {(score.metric, score.split): score for score in self.scores}
+        splits = list(dict.fromkeys(score.split for score in self.scores))
+        metrics = list(dict.fromkeys(score.metric for score in self.scores))
+        rows = [[metric, *(_cell(by_place.get((metric, split))) for split in splits)] for metric in metrics]
+        caption = "Mean and sample standard deviation over seeds."
+        if any(score.selected for score in self.scores):
+            caption += " A score on the split that the checkpoint was selected on flatters it."
+        return table(caption, ["Metric", *map(isolated, splits)], rows)
+
+
+def _cell(score: Score | None) -> Html:
+    if score is None:
+        return element("span.spread", "none")
+    return join((figure(score.mean, score.unit), element("span.spread", spread(score)), chosen(score)))
+
+
+@dataclass(frozen=True)
+class Seed:
+    """One training: its number, its scores by split, whether it failed (was no better than a constant answer), whether
+    its model was kept."""
+
+    number: int
+    scores: Mapping[str, float]
+    failed: bool = False
+    kept: bool = False
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """The metric of every training."""
+
+    metric: str
+    seeds: Sequence[Seed]
+    unit: Unit = "share"
+    heading: ClassVar[str] = "Seeds"
+    wide: ClassVar[bool] = False
+
+    def body(self) -> Html:
+        splits = list(dict.fromkeys(split for seed in self.seeds for split in seed.scores))
+        rows = [
+            [str(seed.number), _remark(seed), *(self._score(seed, split) for split in splits)] for seed in self.seeds
+        ]
+        failed = sum(seed.failed for seed in self.seeds)
+        caption = f"{self.metric} of each training. {failed or 'None'} of {len(self.seeds)} failed"
+        caption += " (no better than one constant answer)."
+        return table(caption, ["Seed", "", *map(isolated, splits)], rows, words=2)
+
+    def _score(self, seed: Seed, split: str) -> Html:
+        return figure(seed.scores[split], self.unit) if split in seed.scores else Html("none")
+
+
+def _remark(seed: Seed) -> Html:
+    badges = [("kept", seed.kept), ("failed", seed.failed)]
+    return join(element(f"span.badge.{name}", name) for name, holds in badges if holds)
