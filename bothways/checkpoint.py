@@ -27,6 +27,7 @@ from bothways.variants import VARIANTS, Variant
 
 WEIGHTS, OLD_WEIGHTS, MADE = "model.safetensors", "pytorch_model.bin", "bothways.json"
 # In files, but not parameters of ours: buffers, and copies of the token table and of the vocabulary bias.
+SEVERAL = "multi_label_classification"
 DERIVED = (
     "position_ids",
     "token_type_ids",
@@ -41,16 +42,16 @@ DERIVED = (
 class Checkpoint:
     """A model with all that is kept beside it.
 
-    labels: names of the classes, in the order of the head's outputs; none for regression. pooling: how a text's
-    vector is made
-    (mean, cls, max), as the directory says. extra: config keys nobody here knows, kept. made: how it came to be
-    (bothways.json).
+    labels: names of the classes, in the order of the head's outputs; none for regression. several: whether a text may
+    have several of them, or none. pooling: how a text's vector is made (mean, cls, max), as the directory says. extra:
+    config keys nobody here knows, kept. made: how it came to be (bothways.json).
     """
 
     model: Model
     tokenizer: Tokenizer | None = None
     model_type: str = "bert"
     labels: tuple[str, ...] = ()
+    several: bool = False
     pooling: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
     made: Mapping[str, Any] = field(default_factory=dict)
@@ -105,6 +106,7 @@ def load(path: str | PathLike[str], *, warn: Callable[[str], None] = say) -> Che
         tokenizer=tokenizer,
         model_type=variant.model_type,
         labels=labels if model.num_outputs.get("classes", 1) > 1 or "tokens" in model.num_outputs else (),
+        several=theirs.get("problem_type") == SEVERAL,
         pooling=_read_pooling(directory),
         extra=extra,
         made=made,
@@ -259,7 +261,7 @@ def _read_pooling(directory: Path) -> str | None:
 
 def with_head(
     checkpoint: Checkpoint, head: str, labels: tuple[str, ...], *, seed: int, num_outputs: int | None = None,
-    dropout: float | None = None, warn: Callable[[str], None] = say,
+    several: bool = False, dropout: float | None = None, warn: Callable[[str], None] = say,
 ) -> Checkpoint:  # fmt: skip
     """The same encoder with one new head, initialised from the seed; what is new is said."""
     old = checkpoint.model
@@ -278,7 +280,7 @@ def with_head(
     kept = {name: value for name, value in old.state_dict().items() if not name.startswith("heads.")}
     model.load_state_dict(kept, strict=False)
     warn(f"new, to be trained: {', '.join(new)}")
-    return replace(checkpoint, model=model, labels=labels, made={})
+    return replace(checkpoint, model=model, labels=labels, several=several, made={})
 
 
 # --- save
@@ -323,7 +325,8 @@ def _write(checkpoint: Checkpoint, directory: Path) -> None:
         config["id2label"] = {str(index): label for index, label in enumerate(labels)}
         config["label2id"] = {label: index for index, label in enumerate(labels)}
     if "classes" in model.num_outputs:
-        config["problem_type"] = "regression" if num_labels == 1 else "single_label_classification"
+        kind = SEVERAL if checkpoint.several else "single_label_classification" if checkpoint.labels else "regression"
+        config["problem_type"] = kind
     prefix = "" if architecture.endswith("Model") else variant.prefix
     _write_weights(their_state(model, variant, prefix), directory / WEIGHTS)
     _write_json(directory / "config.json", config)

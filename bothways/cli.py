@@ -10,9 +10,7 @@ import os
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bothways.errors import InputError
@@ -148,22 +146,22 @@ def pretrain(settings: Any) -> None:
     print(f"model in {result.model}, curves in {result.directory / 'curves.png'}")
 
 
-def finetune_classify(settings: Any) -> None:
-    from bothways.tasks import classify
+def finetune(settings: Any) -> None:
+    from bothways.tasks import registry
 
-    result = classify.run(settings)
+    result = registry.train(settings)
     n = len(result.scores)
     if settings.json:
         put(
             {
-                "task": "classify", "metric": result.metric, "mean": result.mean, "std": result.std, "n": n,
+                "task": result.task, "metric": result.metric, "mean": result.mean, "std": result.std, "n": n,
                 "failed": result.failed, "scores": result.scores, "split": result.split, "model": str(result.model),
             }
         )  # fmt: skip
         return
-    spread = f"{result.mean:.1%} +- {result.std:.1%} over {n} seeds" if n > 1 else f"{result.mean:.1%}, one seed"
+    spread = f"{result.mean:.2%} +- {result.std:.2%} over {n} seeds" if n > 1 else f"{result.mean:.2%}, one seed"
     chosen = " (the set it was chosen on: no measure of new text)" if result.split == "dev" else ""
-    failed = f"; {result.failed} no better than the majority" if result.failed else ""
+    failed = f"; {result.failed} no better than a model that learned nothing" if result.failed else ""
     print(f"{result.split} {result.metric} {spread}{failed}{chosen}\nmodel in {result.model}")
 
 
@@ -179,19 +177,28 @@ def evaluate(settings: Any) -> None:
 
 
 def predict(settings: Any) -> None:
-    from bothways.data.order import blocks
-    from bothways.predict import load
+    from bothways.tasks import predicting
 
-    model = load(settings.model, dtype=settings.dtype)
-    for block in blocks(_texts(settings), 4096):
-        texts = [text for text, _ in block]
-        pairs = [pair for _, pair in block if pair is not None] or None
-        if model.module.num_outputs.get("classes") == 1:
-            for number in model.score(texts, pairs, long=settings.long).tolist():
-                put({"score": number})
-            continue
-        for found in model.classify(texts, pairs, long=settings.long):
-            put({"label": found.label, "score": found.score, "scores": found.scores})
+    for row in predicting.rows(settings):
+        put(row)
+
+
+def glue(settings: Any) -> None:
+    from bothways.tasks import glue
+
+    table = glue.run(settings)
+    if settings.json:
+        scores = {
+            name: {"metric": one.metric, "mean": one.mean, "std": one.std, "n": len(one.scores), "failed": one.failed}
+            for name, one in table.rows
+        }
+        put({"tasks": scores, "average": table.average})
+        return
+    for name, one in table.rows:
+        spread = f"+- {one.std:6.2%}" if len(one.scores) > 1 else "one seed "
+        failed = f"  {one.failed} failed" if one.failed else ""
+        print(f"{name:8} {one.metric:10} {one.mean:7.2%} {spread}{failed}")
+    print(f"{'average':19} {table.average:7.2%}  (of dev, which the weights were chosen on)")
 
 
 def fill(settings: Any) -> None:
@@ -212,6 +219,7 @@ def embed(settings: Any) -> None:
     import numpy as np
 
     from bothways.predict import load
+    from bothways.tasks import predicting
 
     if settings.out.suffix != ".npy":
         raise InputError(f"{settings.out}: vectors are written as .npy; name a file that ends so")
@@ -219,7 +227,7 @@ def embed(settings: Any) -> None:
         raise InputError(f"{settings.out}: exists already; name a new file, or delete that one")
     if not settings.out.parent.is_dir():
         raise InputError(f"{settings.out.parent}: no such directory; make it, or name a file elsewhere")
-    texts = [text for text, _ in _texts(settings)]
+    texts = [text for text, _ in predicting.texts_of(settings)]
     model = load(settings.model, dtype=settings.dtype)
     vectors = model.embed(texts, pooling=settings.pooling, normalize=settings.normalize, long=settings.long)
     beside = settings.out.with_name(f".{settings.out.name}.partial")
@@ -268,30 +276,18 @@ def _short(value: Any) -> str:
     return str(value)
 
 
-def _texts(settings: Any) -> Iterator[tuple[str, str | None]]:
-    """(text, pair) in input order, of a file or of the lines of standard input."""
-    if settings.file == "-":
-        for number, line in enumerate(sys.stdin.buffer, 1):
-            try:
-                yield line.decode().rstrip("\r\n"), None
-            except UnicodeDecodeError as error:
-                where = f"line {number} of standard input"
-                raise InputError(f"{where}: not UTF-8 at byte {error.start}; convert it first") from None
-        return
-    from bothways.data.examples import read_table
-
-    pair = getattr(settings, "pair_column", "pair")
-    table = read_table(Path(settings.file), text=settings.text_column, pair=pair, need_labels=False)
-    yield from zip(table.texts, table.pairs or repeat(None, len(table)), strict=True)
-
-
 VERBS: dict[str, Verb] = {
     "demo": ("Demo", "the whole life of a small BERT on the text in the package, in about three minutes", demo),
     "vocab": ("Vocab", "learn a WordPiece vocabulary", vocab),
     "pretrain": ("Pretrain", "pre-train a BERT with masked words and next sentences", pretrain),
-    "finetune classify": ("Classify", "fine-tune a model to tell classes of texts apart", finetune_classify),
-    "evaluate": ("Evaluate", "measure a classifier on labelled tables, a pre-trained model on text", evaluate),
-    "predict": ("Predict", "label texts, one JSON object a line", predict),
+    "finetune classify": ("Classify", "fine-tune a model to tell classes of texts apart", finetune),
+    "finetune regress": ("Regress", "fine-tune a model to give texts a number", finetune),
+    "finetune tag": ("Tag", "fine-tune a model to find entities, or to label words", finetune),
+    "finetune answer": ("Answer", "fine-tune a model to find answers in passages", finetune),
+    "finetune embed": ("TrainEmbed", "fine-tune a model to give texts vectors", finetune),
+    "glue": ("Glue", "fine-tune on every task of GLUE in a directory, as a table", glue),
+    "evaluate": ("Evaluate", "measure a model on labelled data or text, or somebody's predictions", evaluate),
+    "predict": ("Predict", "labels, numbers, entities or answers, one JSON object a line", predict),
     "fill": ("Fill", "guess the words behind each [MASK]", fill),
     "embed": ("Embed", "a vector a text", embed),
     "info": ("Info", "what a checkpoint or run is and how it was made", info),

@@ -12,6 +12,7 @@ from bothways.errors import InputError
 
 Dtype = Literal["auto", "float32", "bfloat16"]
 TrainingDtype = Literal["auto", "float32", "bfloat16", "float16"]
+ScheduleName = Literal["linear", "cosine", "one-cycle", "warm-up-stable-decay", "constant"]
 Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
 Output = Annotated[Path, arg(aliases=("-o",))]
 Dir = Annotated[Path, arg(metavar="DIR")]
@@ -20,10 +21,13 @@ Dir = Annotated[Path, arg(metavar="DIR")]
 BOUNDS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("size", "vocab_size", "processes", "steps", "batch_tokens", "micro_batches"), (1, math.inf)),
     **dict.fromkeys(("evaluate_every", "seeds", "top", "keep", "heldout_examples"), (1, math.inf)),
-    **dict.fromkeys(("rate", "muon_rate", "weight_decay", "checkpoint_every", "extend_vocab"), (0, math.inf)),
+    **dict.fromkeys(("batch_size", "patience", "longest"), (1, math.inf)),
+    "overlap": (0, math.inf),
+    **dict.fromkeys(("rate", "muon_rate", "weight_decay", "checkpoint_every", "extend_vocab", "freeze"), (0, math.inf)),
     **dict.fromkeys(("clip", "init"), (1e-6, math.inf)),
-    **dict.fromkeys(("minutes", "epochs"), (0.001, math.inf)),
+    **dict.fromkeys(("minutes", "epochs", "evaluations"), (0.001, math.inf)),
     "length": (8, 512),
+    "temperature": (0.001, 10),
     "window": (8, math.inf),
     "mask_rate": (0.01, 1),
     "mask_rate_end": (0.01, 1),
@@ -127,7 +131,7 @@ class Pretrain(Checked):
     """Its value at the end of the run, if it is to change in a line."""
     dropout: float = 0.1
     """Dropout everywhere; 0 learns faster in short runs."""
-    schedule: Literal["linear", "cosine", "one-cycle", "warm-up-stable-decay", "constant"] = "linear"
+    schedule: ScheduleName = "linear"
     """How the learning rate goes on after its rise."""
     rate: float = 1e-3
     """Peak learning rate."""
@@ -181,41 +185,43 @@ class Pretrain(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classify(Checked):
-    """Fine-tune a model to tell classes of texts (or pairs of texts) apart."""
+class Recipe(Checked):
+    """How to fine-tune."""
 
-    model: Dir
-    """Checkpoint or run to start from."""
-    train: Path
-    """Labelled table: .csv, .tsv, .jsonl or .parquet with columns `text`, `label` and perhaps `pair`."""
-    out: Output
-    """Directory of the run."""
-    dev: Path | None = None
-    """Table to choose by; without it every tenth row of the training table, stratified."""
-    test: Path | None = None
-    """Table to report on; never used to choose."""
-    text_column: str = "text"
-    """Name of the column with the texts."""
-    pair_column: str = "pair"
-    """Name of the column with second texts, if there is one."""
-    label_column: str = "label"
-    """Name of the column with the labels."""
     seeds: int = 1
-    """How many runs, seeds 0, 1, ...; the score is their mean, and the best one by dev is kept."""
+    """How many runs, seeds 0, 1, ...; the score is their mean, with its spread."""
+    kept: Literal["best", "median"] = "best"
+    """Which seed's model is kept, by its score on dev."""
     epochs: float = 3.0
-    """Passes over the training table."""
+    """Passes over the training data."""
     batch_tokens: int = 2048
-    """Tokens a step at most."""
+    """Tokens a step at most; a longer example is a step of its own."""
+    batch_size: int | None = None
+    """Examples a step, instead of so many tokens."""
+    micro_batches: int = 1
+    """Parts that a step is computed in, to save memory; changes no result."""
     window: int = 256
     """Tokens of a training window, specials counted; longer texts become several."""
+    long: Literal["windows", "error", "truncate"] = "windows"
+    """What to do with texts longer than a window."""
     rate: float = 5e-5
     """Peak learning rate."""
+    schedule: ScheduleName = "linear"
+    """How the learning rate goes on after its rise."""
     warmup: float = 0.1
     """Share of the steps in which the rate rises."""
     layer_decay: float = 1.0
-    """Each layer's rate is this times the next one's (eta_l = eta * layer_decay^(L-l))."""
+    """Each layer's rate is this times the next one's (eta_l = eta * layer_decay^(L-l)); printed as a table."""
+    freeze: int = 0
+    """Leave so many parts from below as they are: 1: the embeddings, 2: the first layer too, ..."""
+    evaluations: float = 1.0
+    """Evaluations on dev an epoch; the weights of the best are kept."""
+    patience: int | None = None
+    """End after so many evaluations in a row without a new best."""
     weight_decay: float = 0.01
     """On matrices only."""
+    clip: float = 1.0
+    """Gradients of a greater norm are scaled down to it."""
     dropout: float = 0.1
     """Dropout everywhere."""
     seed: int = 0
@@ -227,23 +233,144 @@ class Classify(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluate(Checked):
-    """Measure a model: a classifier on a labelled table, a pre-trained one on text."""
+class FineTune(Recipe):
+    """What all fine-tuning can be told."""
+
+    model: Dir
+    """Checkpoint or run to start from."""
+    train: Path
+    """Labelled data; what has no file of its own is taken from it."""
+    out: Output
+    """Directory of the run."""
+    dev: Path | None = None
+    """Data to choose by; without it a tenth of the training data, stratified."""
+    test: Path | None = None
+    """Data to report on, never used to choose; without it and --dev another tenth of the training data."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextColumns:
+    """Where a table's texts and labels stand."""
+
+    text_column: str | None = None
+    """Name of the column with the texts. [text, sentence, sentence1, question, ...]"""
+    pair_column: str | None = None
+    """Name of the column with second texts. [pair, sentence2, ... where there is one]"""
+    label_column: str | None = None
+    """Name of the column with the labels. [label, class, score, ...]"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classify(TextColumns, FineTune):
+    """Fine-tune a model to tell classes of texts (or pairs of texts) apart."""
+
+    multi_label: bool = False
+    """A text may have several labels, or none."""
+    class_weights: Literal["none", "balanced"] = "none"
+    """balanced: a rare class counts as much as a common one."""
+    metric: Literal["accuracy", "f1", "f1_macro", "f1_micro", "matthews"] | None = None
+    """What is reported, and chosen by. [accuracy; f1_micro for several labels]"""
+    positive: str | None = None
+    """The label that f1 looks for, of two. [the last in the alphabet]"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regress(TextColumns, FineTune):
+    """Fine-tune a model to give each text (or pair of texts) a number."""
+
+    metric: Literal["spearman", "pearson"] = "spearman"
+    """What is reported, and chosen by."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tag(FineTune):
+    """Fine-tune a model to find entities in texts, or to label every word."""
+
+    scheme: Literal["auto", "iob1", "iob2", "bioes", "plain"] = "auto"
+    """How the tags mark entities, found out by looking; plain: one label a word, as parts of speech."""
+    words_column: str | None = None
+    """Name of a table's column with lists of words. [tokens, words]"""
+    tags_column: str | None = None
+    """Name of a table's column with lists of tags. [tags, ner_tags, labels]"""
+    context: bool = True
+    """Read the sentences around each one in its document too, as many as fit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer(FineTune):
+    """Fine-tune a model to find the answer to a question in a passage, or that there is none (SQuAD 1.1 and 2.0)."""
+
+    window: int = 384
+    """Tokens of a window, question and specials counted; longer passages become several."""
+    overlap: int = 128
+    """Tokens of the passage that neighbouring windows share."""
+    longest: int = 30
+    """Tokens of an answer at most."""
+    on_error: Literal["stop", "skip"] = "stop"
+    """What to do with answers that do not stand where they say: stop with file and id, or skip and count them."""
+    metric: Literal["f1", "exact_match"] = "f1"
+    """What is reported, and chosen by."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainEmbed(TextColumns, FineTune):
+    """Fine-tune a model to give texts vectors: of pairs that belong together, or of pairs with a score."""
+
+    objective: Literal["auto", "pairs", "scores"] = "auto"
+    """pairs: each text's own pair against all others of the step; scores: the cosine is to be the score. [scores where
+    there are any; pairs with --negative-column]"""
+    micro_batches: int = 1
+    """Parts that a step is computed in. Pairs compete only within a part: leave it at 1, memory is bounded anyway."""
+    negative_column: str | None = None
+    """Name of a column with texts that do not belong, if there is one. [negative]"""
+    temperature: float = 0.05
+    """Cosines are divided by it before they compete."""
+    sizes: tuple[int, ...] = ()
+    """Matryoshka: so many of a vector's first numbers are to do as vectors too, such as 64 128 256."""
+    pooling: Literal["auto", "mean", "cls", "max"] = "auto"
+    """auto: what the checkpoint says, else the mean."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Glue(Recipe):
+    """Fine-tune a model on each task of GLUE in a directory, and print the table with its average."""
 
     model: Positional[Dir]
-    """Checkpoint or run."""
-    file: Positional[tuple[Path, ...]]
-    """Labelled tables for a classifier; text for masked-word perplexity."""
-    text_column: str = "text"
-    """Name of the column with the texts."""
-    pair_column: str = "pair"
-    """Name of the column with second texts, if there is one."""
-    label_column: str = "label"
-    """Name of the column with the labels."""
+    """Checkpoint or run to start from."""
+    directory: Positional[Dir]
+    """Directory with a folder a task, as published: CoLA, SST-2, MRPC, STS-B, RTE, ..."""
+    out: Output
+    """Directory of the runs, one a task."""
+    tasks: tuple[str, ...] = ()
+    """Only these. [all that have training data]"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate(TextColumns, Checked):
+    """Measure a model on labelled data, a pre-trained one on text; or somebody else's predictions: evaluate
+    --predictions FILE GOLD."""
+
+    model: Positional[Dir]
+    """Checkpoint or run; with --predictions the file with the right answers."""
+    file: Positional[tuple[Path, ...]] = ()
+    """Labelled data of the model's kind; text for masked-word perplexity."""
+    predictions: Path | None = None
+    """Predictions to be scored: a label a line, a table, CoNLL columns, SQuAD's {id: answer}."""
+    words_column: str | None = None
+    """Name (in CoNLL columns: number, from 0) of the column with words. [tokens, words; 0]"""
+    tags_column: str | None = None
+    """Name (in CoNLL columns: number, -1 the last) of the column with tags. [tags, ner_tags, labels; -1]"""
+    scheme: Literal["auto", "iob1", "iob2", "bioes", "plain"] = "auto"
+    """How tags mark entities, found out by looking; plain: one label a word."""
+    multi_label: bool = False
+    """With --predictions: a text may have several labels."""
+    positive: str | None = None
+    """The label that f1 looks for, of two. [the last in the alphabet]"""
     documents: Literal["blank", "line", "file"] = "blank"
     """Where a document of a .txt ends, when measuring masked words: at a blank line, a line's end, the file's end."""
     on_error: Literal["stop", "skip"] = "stop"
-    """What to do with rows that cannot be read, when measuring masked words: stop with file and line, or skip them."""
+    """What to do with rows that cannot be read, or answers that do not stand where they say: stop with file and line,
+    or skip and count them."""
     length: int = 128
     """Tokens of a pair at most, when measuring masked words."""
     language: str = "en"
@@ -253,6 +380,12 @@ class Evaluate(Checked):
     json: bool = False
     """Print one JSON object instead of a table."""
 
+    def __post_init__(self) -> None:
+        if self.predictions and self.file:
+            raise InputError(f"predictions are scored against one file, {self.model}; leave {self.file[0]} out")
+        if self.predictions is None:
+            super().__post_init__()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Predict(Checked):
@@ -261,11 +394,12 @@ class Predict(Checked):
     model: Positional[Dir]
     """Checkpoint or run."""
     file: Positional[str] = "-"
-    """.txt (one text a line), .jsonl, .csv, .tsv, .parquet, or - for lines of standard input."""
-    text_column: str = "text"
-    """Name of the column with the texts."""
-    pair_column: str = "pair"
-    """Name of the column with second texts, if there is one."""
+    """.txt (one text a line), .jsonl, .csv, .tsv, .parquet, or - for lines of standard input; for questions SQuAD's
+    JSON or a table with columns question and context."""
+    text_column: str | None = None
+    """Name of the column with the texts. [text, sentence, sentence1, question, ...]"""
+    pair_column: str | None = None
+    """Name of the column with second texts. [pair, sentence2, ... where there is one]"""
     long: Literal["windows", "error", "truncate"] = "windows"
     """What to do with texts longer than the model reads."""
     dtype: Dtype = "auto"
@@ -300,8 +434,8 @@ class Embed(Checked):
     """.txt (one text a line), .jsonl, .csv, .tsv, .parquet, or - for lines of standard input."""
     out: Output
     """The .npy file to write."""
-    text_column: str = "text"
-    """Name of the column with the texts."""
+    text_column: str | None = None
+    """Name of the column with the texts. [text, sentence, ...]"""
     pooling: Literal["auto", "mean", "cls", "max"] = "auto"
     """auto: what the checkpoint says, else the mean."""
     normalize: bool = True

@@ -214,7 +214,7 @@ def test_one_class_only_is_refused(filler, refused, tmp_path):
 def test_too_few_rows_are_refused(filler, refused, tmp_path):
     file = write(tmp_path / "table.csv", TABLE)
     error = refused("finetune", "classify", "--model", filler, "--train", file, "-o", tmp_path / "out")
-    assert "2 rows are too few" in error and "--dev" in error and not (tmp_path / "out").exists()
+    assert "2 rows of 2 classes are too few" in error and "--dev" in error and not (tmp_path / "out").exists()
 
 
 def test_a_text_without_a_mask_is_refused(filler, refused):

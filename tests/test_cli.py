@@ -79,7 +79,9 @@ def test_a_wrong_verb_is_named_with_those_there_are(capsys):
 
 
 def test_the_overview_names_every_verb(capsys):
-    for arguments, listed in ((["--help"], [*VERBS]), (["finetune", "--help"], ["finetune classify"])):
+    tuning = [verb for verb in VERBS if verb.startswith("finetune")]
+    assert tuning == [f"finetune {task}" for task in ("classify", "regress", "tag", "answer", "embed")]
+    for arguments, listed in ((["--help"], [*VERBS]), (["finetune", "--help"], tuning)):
         with pytest.raises(SystemExit) as stopped:
             cli.main(arguments)
         assert stopped.value.code == 0
@@ -197,7 +199,8 @@ def test_vectors_are_written_in_input_order(filler, texts, tmp_path, said):
 def test_evaluation_prints_metrics(classifier, filler, tmp_path, said):
     (tmp_path / "t.csv").write_text("text,label\nthe cat,x\na dog,é\nb,z\n", encoding="utf-8")
     found = json.loads(said("evaluate", classifier, tmp_path / "t.csv", "--json"))["metrics"]
-    assert set(found) == {"accuracy", "accuracy_interval", "f1_macro", "majority", "texts"} and found["texts"] == 3
+    scores = {"accuracy", "accuracy_interval", "f1_macro", "f1_micro", "matthews", "majority", "texts"}
+    assert set(found) == scores and found["texts"] == 3
     table = said("evaluate", classifier, tmp_path / "t.csv").splitlines()
     assert [line.split()[0] for line in table] == [*found]
     (tmp_path / "t.txt").write_text("The cat sat on the mat. The dog ran and ran.\n\n" * 5)
@@ -234,7 +237,7 @@ def test_the_whole_way_by_commands(tmp_path, said):
     tuning = ("finetune", "classify", "--model", tmp_path / "run", "--train", tmp_path / "t.csv", "-o", tmp_path / "c")
     result = json.loads(said(*tuning, "--json"))
     assert list(result) == ["task", "metric", "mean", "std", "n", "failed", "scores", "split", "model"]
-    assert result["n"] == 1 and result["scores"] == [result["mean"]] and result["split"] == "dev"
+    assert result["n"] == 1 and result["scores"] == [result["mean"]] and result["split"] == "test"
     (tmp_path / "new.txt").write_text("a dog ran\n")
     assert json.loads(said("predict", tmp_path / "c", tmp_path / "new.txt"))["label"] in "xy"
 
@@ -243,7 +246,7 @@ def test_prose_says_what_a_score_was_chosen_on(make_model, tokenizer, tmp_path, 
     checkpoint.save(Checkpoint(make_model("bert", {"masked_words": 0}), tokenizer), tmp_path / "m")
     (tmp_path / "t.csv").write_text("text,label\n" + "a cat,x\nthe dog,y\n" * 10)
     tuning = ("finetune", "classify", "--model", tmp_path / "m", "--train", tmp_path / "t.csv", "--epochs", "0.1")
-    prose = said(*tuning, "-o", tmp_path / "a")
+    prose = said(*tuning, "-o", tmp_path / "a", "--dev", tmp_path / "t.csv")
     assert prose.startswith("dev accuracy") and "one seed" in prose and "no measure of new text" in prose
     prose = said(*tuning, "-o", tmp_path / "b", "--test", tmp_path / "t.csv", "--seeds", "2")
     assert prose.startswith("test accuracy") and "over 2 seeds" in prose and "no measure" not in prose
@@ -302,7 +305,7 @@ def test_torchrun_starts_a_run_in_two_processes_that_has_the_losses_of_one(tmp_p
         "-m",
         "bothways",
     ]
-    told = subprocess.run([*launcher, *together], capture_output=True, text=True, timeout=50)
+    told = subprocess.run([*launcher, *together], capture_output=True, text=True, timeout=55)
     assert told.returncode == 0, told.stderr
     assert told.stdout.count("masked words, held out") == 1  # one of the two tells
     runs = [rows_of(tmp_path / name) for name in ("alone", "together")]

@@ -1,5 +1,8 @@
-"""Measure a model: a classifier on labelled tables, a pre-trained one on text it has not read."""
+"""Measure a model at what it has learned: classes, numbers, tags or answers, masked words."""
 
+from collections import Counter
+from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -7,46 +10,99 @@ import numpy as np
 
 from bothways import checkpoint, metrics
 from bothways.data.corpus import Corpus
-from bothways.data.examples import label_numbers, read_table
+from bothways.data.examples import Table, label_numbers, label_sets, numbers, read_table, read_tagged
 from bothways.data.pairs import Pairs
+from bothways.data.squad import read_squad
 from bothways.data.store import build
+from bothways.data.tags import detect, spans_of, tags_of
 from bothways.errors import InputError
 from bothways.predict import Predictor
 from bothways.settings import Evaluate
 from bothways.tasks.heldout import HeldOut
+from bothways.tasks.scoring import score
 
 
 def run(settings: Evaluate) -> dict[str, Any]:
-    """The metrics by name: accuracy and the like for classes; perplexity of masked words for text."""
+    """The metrics by name, of the model's head; or of somebody else's predictions."""
+    if settings.predictions:
+        return score(
+            settings.predictions, settings.model, text_column=settings.text_column, pair_column=settings.pair_column,
+            label_column=settings.label_column, words_column=settings.words_column, tags_column=settings.tags_column,
+            scheme=None if settings.scheme == "auto" else settings.scheme, multi_label=settings.multi_label,
+            positive=settings.positive,
+        )  # fmt: skip
     predictor = Predictor(checkpoint.load(settings.model), dtype=settings.dtype)
-    if "classes" in predictor.module.num_outputs:
-        return classes(predictor, settings)
-    if "masked_words" in predictor.module.num_outputs:
-        return masked_words(predictor, settings)
-    raise InputError(
-        f"{settings.model}: no head to be measured (no classes, no masked words); fine-tune or pre-train one"
-    )
+    for head, measure in HEADS.items():
+        if head in predictor.module.num_outputs:
+            return measure(predictor, settings)
+    raise InputError(f"{settings.model}: no head to be measured ({', '.join(HEADS)}); fine-tune or pre-train one")
 
 
-def classes(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
-    gold: list[str] = []
-    predicted: list[str] = []
-    for file in settings.file:
-        columns = {"text": settings.text_column, "pair": settings.pair_column, "label": settings.label_column}
-        table = read_table(Path(file), **columns, need_labels=True)
+def texts(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
+    """Of a model with one output or several at [CLS]."""
+    columns = {"text": settings.text_column, "pair": settings.pair_column, "label": settings.label_column}
+    tables = [read_table(Path(file), **columns, need_labels=True) for file in settings.file]
+    if not predictor.labels:
+        gold = [number for table in tables for number in numbers(table)]
+        given = [float(one) for table in tables for one in predictor.score(table.texts, table.pairs)]
+        return {**metrics.regression(gold, given), "texts": len(gold)}
+    if predictor.checkpoint.several:
+        return several(predictor, tables)
+    for table in tables:
         label_numbers(table, predictor.labels)  # unknown labels are named before any work
-        gold += table.labels or []
-        predicted += [found.label for found in predictor.classify(table.texts, table.pairs)]
-    found = metrics.classification(gold, predicted)
-    low, high = metrics.interval(sum(map(str.__eq__, gold, predicted)), len(gold))
-    return {**found, "accuracy_interval": [low, high], "texts": len(gold)}
+    right = [label for table in tables for label in table.labels or []]
+    predicted = [found.label for table in tables for found in predictor.classify(table.texts, table.pairs)]
+    positive = (settings.positive or predictor.labels[-1]) if len(predictor.labels) == 2 else None
+    low, high = metrics.interval(sum(map(str.__eq__, right, predicted)), len(right))
+    found = metrics.classification(right, predicted, positive=positive)
+    return {**found, "accuracy_interval": [low, high], "texts": len(right)}
+
+
+def several(predictor: Predictor, tables: list[Table]) -> dict[str, Any]:
+    """Of a model that gives a text several labels, or none."""
+    gold = [labels for table in tables for labels in label_sets(table, predictor.labels)]
+    predicted = [found.labels for table in tables for found in predictor.classify(table.texts, table.pairs)]
+    return {**metrics.multi_label(gold, predicted, predictor.labels), "texts": len(gold)}
+
+
+def tags(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
+    """Of a tagger: exact entities, or with one label a word the share that is right."""
+    columns = {"words": settings.words_column, "tags": settings.tags_column}
+    sentences = [one for file in settings.file for one in read_tagged(Path(file), **columns)]
+    found = predictor.tag_words([one.words for one in sentences])
+    scheme = detect([one.tags for one in sentences]) if settings.scheme == "auto" else settings.scheme
+    if predictor.checkpoint.made.get("scheme") == "plain" or scheme == "plain":
+        right = [*chain.from_iterable(one.tags for one in sentences)]
+        same = sum(map(str.__eq__, right, chain.from_iterable(found)))
+        return {"accuracy": same / len(right), "words": len(right)}
+    gold = [tags_of(spans_of(one.tags, scheme), len(one.words), "iob2") for one in sentences]
+    return {**metrics.entity_scores(gold, found, "iob2"), "sentences": len(gold)}
+
+
+def answers(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
+    """Of a model that finds answers: SQuAD's scores, in percent."""
+    skipped: Counter[str] = Counter()
+    asked = [one for file in settings.file for one in read_squad(file, on_error=settings.on_error, skipped=skipped)]
+    found = predictor.answers([one.question for one in asked], [one.context for one in asked])
+    given = {one.id: best[0].text for one, best in zip(asked, found, strict=True)}
+    scores = metrics.answer_scores({one.id: [text for text, _ in one.answers] for one in asked}, given)
+    return {**scores, **({"skipped": skipped.total()} if skipped else {})}
 
 
 def masked_words(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
-    corpus = Corpus(settings.file, settings.documents, settings.text_column, settings.on_error)
+    """Of a pre-trained model, on text it has not read."""
+    corpus = Corpus(settings.file, settings.documents, settings.text_column or "text", settings.on_error)
     store = build(corpus.documents(), predictor.tokenizer, language=settings.language)
     learned: Pairs = predictor.checkpoint.made.get("settings", {}).get("pairs", "next")
     length = min(settings.length, predictor.module.config.max_position_embeddings)
     pairs = learned if "next_sentence" in predictor.module.num_outputs else "none"
     held = HeldOut(store, np.arange(store.num_documents), predictor.tokenizer, length, pairs=pairs, most=4096)
     return {**held.measure(predictor.module), "tokens": store.num_tokens}
+
+
+HEADS: dict[str, Callable[[Predictor, Evaluate], dict[str, Any]]] = {
+    "classes": texts,
+    "tokens": tags,
+    "spans": answers,
+    "masked_words": masked_words,
+}

@@ -29,13 +29,15 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run has come. seconds: of training; best: the highest figure so far that Plan.best_by names."""
+    """How far a run has come. seconds: of training; best: the highest figure so far that Plan.best_by names;
+    stale: evaluations since."""
 
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
     best: float | None = None
     scale: LossScale = field(default_factory=LossScale)
+    stale: int = 0
 
     @property
     def row(self) -> dict[str, Any]:
@@ -53,7 +55,8 @@ class Saved:
     @property
     def progress(self) -> Progress:
         told = {name: self.facts[name] for name in ("step", "tokens", "seconds", "best")}
-        return Progress(**told, scale=LossScale(**self.facts["scale"]))
+        scale = LossScale(**self.facts["scale"])
+        return Progress(**told, stale=self.facts.get("stale", 0), scale=scale)
 
     def tensors(self) -> dict[str, Tensor]:
         return load_file(self.path / TENSORS)

@@ -47,7 +47,7 @@ def fit(
     write = record if processes.leads else lambda row: None
     batches = steps(progress.step)
     with requests_to_stop(when=checkpoints.folder is not None) as asked_to_stop:
-        while progress.step < plan.steps:
+        while trainer.has_more(progress):
             began = time.perf_counter()
             micro_batches = next(batches)
             progress, row, stop = one_step(trainer, progress, micro_batches, asked_to_stop)

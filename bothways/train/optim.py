@@ -30,7 +30,7 @@ class Optimizer:
         self.masters = {name: local(value.detach()).float() for name, value in self.parameters.items()}
         self.shards = shards
         self.best: dict[str, Tensor] = {}
-        depths = dict(_depths(list(self.masters)))
+        depths = depths_of(list(self.masters))
         slower = {name: layer_decay ** (max(depths.values()) - depth) for name, depth in depths.items()}
         decays = {name: weight_decay if value.ndim > 1 else 0.0 for name, value in self.masters.items()}
         matrices = {name: value for name, value in self.masters.items() if muon_rate and is_hidden_matrix(name, value)}
@@ -98,9 +98,8 @@ class Optimizer:
                 yield f"{kind}.{name}", value, self.parameters[name]
 
 
-def _depths(names: list[str]) -> Iterator[tuple[str, int]]:
+def depths_of(names: list[str]) -> dict[str, int]:
     """How deep each parameter sits: embeddings 0, layer l at l + 1, all behind them one more."""
-    layers = [int(name.split("layers.")[1].split(".")[0]) + 1 if "layers." in name else None for name in names]
-    last = max((layer for layer in layers if layer), default=0) + 1
-    for name, layer in zip(names, layers, strict=True):
-        yield name, layer if layer is not None else 0 if "embeddings." in name else last
+    layers = {name: int(name.split("layers.")[1].split(".")[0]) + 1 for name in names if "layers." in name}
+    last = max(layers.values(), default=0) + 1
+    return {name: layers.get(name, 0 if "embeddings." in name else last) for name in names}

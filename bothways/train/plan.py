@@ -16,8 +16,9 @@ class Plan:
     rate: the peak learning rate. warmup: the fraction of the steps that rise to it. decay: the fraction that falls, in
     warm-up-stable-decay. muon_rate: the peak rate of the layers' matrices, if Muon steps them. checkpoint_every: steps;
     0 is never but at the end. best_by: the held-out figure whose highest value marks the weights to be kept; without it
-    the last ones are. shard: share weights and moments out over the processes. rehearse: show a compiler the first step
-    before any other, so that what it makes does not depend on where a run goes on.
+    the last ones are. patience: end after so many evaluations in a row without a new best. shard: share weights and
+    moments out over the processes. rehearse: show a compiler the first step before any other, so that what it makes
+    does not depend on where a run goes on.
     """
 
     steps: int
@@ -32,6 +33,7 @@ class Plan:
     evaluate_every: int = 100
     checkpoint_every: int = 0
     best_by: str | None = None
+    patience: int | None = None
     seed: int = 0
     device: torch.device = CPU
     dtype: torch.dtype = torch.float32

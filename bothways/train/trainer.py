@@ -68,7 +68,14 @@ class Trainer:
 
     def mark_best(self, progress: Progress, figures: Mapping[str, float]) -> Progress:
         """Keep the weights if they are the best so far."""
-        if not self.plan.best_by or (progress.best is not None and figures[self.plan.best_by] <= progress.best):
+        if not self.plan.best_by:
             return progress
+        if progress.best is not None and figures[self.plan.best_by] <= progress.best:
+            return replace(progress, stale=progress.stale + 1)
         self.optimizer.mark_best()
-        return replace(progress, best=figures[self.plan.best_by])
+        return replace(progress, best=figures[self.plan.best_by], stale=0)
+
+    def has_more(self, progress: Progress) -> bool:
+        """Whether there is a further step: the plan's end is not reached, and patience has not run out."""
+        patience = self.plan.patience
+        return progress.step < self.plan.steps and (patience is None or progress.stale < patience)

@@ -22,7 +22,7 @@ SUPPORTED: dict[str, tuple[Any, ...]] = {
     "add_cross_attention": (False, None),
     "is_decoder": (False, None),
     "position_embedding_type": ("absolute", None),
-    "problem_type": ("single_label_classification", "regression", None),
+    "problem_type": ("single_label_classification", "multi_label_classification", "regression", None),
     "pruned_heads": ({}, None),
     "tie_word_embeddings": (True, None),
     "quantization_config": (None,),

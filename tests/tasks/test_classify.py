@@ -15,7 +15,7 @@ from bothways.checkpoint import Checkpoint
 from bothways.data.examples import Table
 from bothways.errors import InputError
 from bothways.settings import Classify, Evaluate
-from bothways.tasks import classify, evaluate, info
+from bothways.tasks import classify, evaluate, finetune, info, tables, texts
 from bothways.tasks.progress import silence
 
 FILLERS = "the and on a b mat ran".split()
@@ -106,23 +106,23 @@ def test_a_run_leaves_its_metrics_by_seed_and_curves(result):
 
 def test_class_counts_are_told(told):
     text = "\n".join(told)
-    assert "test: 61 texts (canine" in text and "0 read in windows" in text
+    assert "test: 61 texts, tokens: median" in text and "0 read in windows\n  canine " in text
     assert "seed 0: dev accuracy" in text and "seed 1: dev accuracy" in text
     assert text.count("new, to be trained: head 'classes' (3 outputs)") == 1
 
 
 @pytest.mark.parametrize("good", [0, 1, 2])
 def test_the_model_kept_is_that_of_the_seed_best_on_dev(good, settings, tmp_path, monkeypatch):
-    train_one = classify.train_one
+    train_one = finetune.train_one
 
-    def spoiled(settings, model, data, seed, run):
+    def spoiled(settings, task, model, seed, run):
         if seed == good:
-            return train_one(settings, model, data, seed, run)
+            return train_one(settings, task, model, seed, run)
         run.metric(step=1, split="train", loss=1.0, tokens=1, seconds=1.0)
         torch.nn.init.zeros_(model.heads["classes"].output.weight)
-        return model.eval()
+        return {split: task.measure(model.eval(), split) for split in ("dev", "test")}
 
-    monkeypatch.setattr(classify, "train_one", spoiled)
+    monkeypatch.setattr(finetune, "train_one", spoiled)
     told = classify.run(replace(settings, seeds=3, epochs=8.0, out=tmp_path / "run"), silence)
     found = evaluate.run(Evaluate(model=told.directory, file=(settings.test,), dtype="float32"))
     assert found["accuracy"] == told.scores[good] == max(told.scores) > found["majority"]
@@ -179,7 +179,7 @@ def test_the_same_seed_gives_the_same_model_with_dropout_on(settings, tmp_path):
 
 
 def test_a_score_on_dev_says_so(settings, tmp_path):
-    short = replace(settings, test=None, dev=None, epochs=1.0, seeds=1, out=tmp_path / "run")
+    short = replace(settings, test=None, epochs=1.0, seeds=1, out=tmp_path / "run")
     found = classify.run(short, silence)
     assert found.split == "dev" and len(found.scores) == 1 and found.std == 0.0
 
@@ -198,45 +198,66 @@ def table_of(labels):
     return Table([f"text {n}" for n in numbers], [f"pair {n}" for n in numbers], labels, [f"f:{n}" for n in numbers])
 
 
-def test_without_a_dev_file_a_tenth_of_each_class_is_held_out():
-    table = table_of(["a"] * 70 + ["b"] * 31 + ["c"] * 9)
-    rest, away = classify.split_off(table, 5)
-    assert sorted(rest.texts + away.texts) == sorted(table.texts)
-    assert {label: away.labels.count(label) for label in "abc"} == {"a": 7, "b": 3, "c": 0}
-    for part in (rest, away):
-        assert [pair[5:] for pair in part.pairs] == [text[5:] for text in part.texts]
-        assert [where[2:] for where in part.where] == [text[5:] for text in part.texts]
-        assert [table.labels[int(text[5:])] for text in part.texts] == part.labels
-    assert classify.split_off(table, 5)[1].texts == away.texts != classify.split_off(table, 6)[1].texts
+def test_without_files_of_their_own_dev_and_test_are_a_tenth_of_each_class(settings):
+    alone = tables.read_tables(replace(settings, dev=None, test=None))
+    assert {name: len(table) for name, table in alone.items()} == {"train": 192, "dev": 24, "test": 24}
+    whole = tables.read_tables(settings)
+    assert sorted(text for table in alone.values() for text in table.texts) == sorted(whole["train"].texts)
+    beside_test = tables.read_tables(replace(settings, dev=None))
+    assert len(beside_test["dev"]) in (23, 24, 25) and beside_test["test"] == whole["test"]
+    for table in (alone["dev"], beside_test["dev"]):
+        shares = [table.labels.count(label) - whole["train"].labels.count(label) / 10 for label in SIGNS]
+        assert max(map(abs, shares)) < 1
+    assert tables.read_tables(replace(settings, dev=None, test=None, seed=1))["dev"].texts != alone["dev"].texts
 
 
-def test_too_few_rows_to_hold_some_out_are_refused():
-    with pytest.raises(InputError, match="18 rows are too few.*--dev"):
-        classify.split_off(table_of(["a"] * 9 + ["b"] * 9), 0)
+def test_texts_that_splits_share_are_counted():
+    told = tables.overlap_lines({"train": table_of(["a"] * 5), "dev": table_of(["b"] * 3), "test": table_of(["a"])})
+    assert told == [
+        "3 of 3 examples of dev stand in train too; 1 of 1 examples of test stand in train too; "
+        "1 of 1 examples of test stand in dev too"
+    ]
+    other = Table(["text 0"], ["another"], ["a"], ["f:0"])
+    assert tables.overlap_lines({"train": table_of(["a"] * 5), "dev": other}) == []
 
 
-def test_long_texts_are_read_in_windows_and_nothing_of_them_is_lost(start, tokenizer):
+def test_pairs_in_one_split_alone_are_refused():
+    with pytest.raises(InputError, match="train has pairs of texts, dev has single ones.*--pair-column"):
+        tables.check_pairs({"train": table_of(["a"]), "dev": Table(["a"], None, ["a"], ["f:1"])})
+
+
+def texts_of(words, labels, predictor, settings):
+    return texts.Texts.of(Table(words, None, None, ["f"] * len(words)), np.array(labels), predictor, settings)
+
+
+def test_long_texts_are_read_in_windows_and_nothing_of_them_is_lost(start, settings):
     predictor = bothways.load(start, dtype="float32")
-    texts = [" ".join(["cat"] * 150), "dog"]
-    examples = classify.to_examples(Table(texts, None, ["x", "y"], ["f:1", "f:2"]), ["x", "y"], predictor, 40)
-    assert [len(parts) > 1 for parts in examples.windows] == [True, False]
-    assert max(len(window) for parts in examples.windows for window in parts) == 40
-    covered = {place for window in examples.windows[0] for place in range(*window.sources[0][1:])}
+    found = texts_of([" ".join(["cat"] * 150), "dog"], [0, 1], predictor, replace(settings, window=40))
+    assert [len(parts) > 1 for parts in found.windows] == [True, False]
+    assert max(len(window) for parts in found.windows for window in parts) == 40
+    covered = {place for window in found.windows[0] for place in range(*window.sources[0][1:])}
     assert covered == set(range(150))
-    assert "1 read in windows" in classify.describe({"train": examples}, ["x", "y"])
+    assert found.describe().endswith("1 read in windows")
 
 
-def test_windows_of_a_text_are_averaged_in_training_as_in_prediction(result):
+def test_a_text_longer_than_a_window_is_refused_or_cut_where_that_is_asked_for(start, settings, capsys):
+    predictor = bothways.load(start, dtype="float32")
+    long = [" ".join(["cat"] * 150), "dog"]
+    with pytest.raises(InputError, match="1 of 2 texts .*longer than 40 tokens"):
+        texts_of(long, [0, 1], predictor, replace(settings, window=40, long="error"))
+    cut = texts_of(long, [0, 1], predictor, replace(settings, window=40, long="truncate"))
+    assert cut.sizes == [40, 3] and "cut 1 of 2 texts to 40 tokens" in capsys.readouterr().err
+
+
+def test_windows_of_a_text_are_averaged_in_training_as_in_prediction(result, settings):
     predictor = bothways.load(result.model, dtype="float32")
-    texts = [row["text"] for row in rows_of(3, 5, words=(90, 170))] + ["the cat"]
-    examples = classify.to_examples(
-        Table(texts, None, ["none"] * 6, ["f"] * 6), predictor.labels, predictor,
-        predictor.module.config.max_position_embeddings
-    )  # fmt: skip
+    words = [row["text"] for row in rows_of(3, 5, words=(90, 170))] + ["the cat"]
+    window = predictor.module.config.max_position_embeddings
+    examples = texts_of(words, [0] * 6, predictor, replace(settings, window=window))
     assert sum(len(parts) > 1 for parts in examples.windows) == 5
     with torch.no_grad():
-        found = classify.scores(predictor.module, classify.to_batch(examples, [4, 5, 0, 2, 1, 3])).softmax(-1)
-    expected = [[*found.scores.values()] for found in predictor.classify(texts)]
+        found = texts.text_scores(predictor.module, examples.batch([4, 5, 0, 2, 1, 3])).softmax(-1)
+    expected = [[*found.scores.values()] for found in predictor.classify(words, window=window, overlap=window // 4)]
     assert found.numpy() == pytest.approx(np.array(expected)[[4, 5, 0, 2, 1, 3]], abs=1e-5)
 
 
@@ -245,7 +266,7 @@ def test_a_run_on_long_texts_learns(settings, tmp_path):
     short = replace(settings, train=train, dev=None, test=None, window=32, seeds=1, out=tmp_path / "run")
     told = []
     assert classify.run(short, told.append).mean > 0.9
-    assert "read in windows" in told[0] and "0 read in windows" not in told[0]
+    assert "120 read in windows" in told[0]
 
 
 def test_pairs_are_told_apart_by_their_second_text(settings, tmp_path):
@@ -265,10 +286,9 @@ def test_columns_go_by_the_names_given(settings, tmp_path):
     rows = [{"id": index, "body": row["text"], "kind": row["label"]} for index, row in enumerate(rows_of(0, 60))]
     train = write(tmp_path / "train.csv", rows)
     given = replace(settings, train=train, dev=None, test=None, text_column="body", label_column="kind")
-    tables = classify.read_tables(given)
-    assert len(tables["train"]) + len(tables["dev"]) == 60
+    assert sum(map(len, tables.read_tables(given).values())) == 60
     with pytest.raises(InputError, match=r"no column 'text' \(there are: id, body, kind\).*--text-column"):
-        classify.read_tables(replace(given, text_column="text"))
+        tables.read_tables(replace(given, text_column="text"))
 
 
 def test_a_single_class_and_labels_only_dev_knows_are_refused(settings, tmp_path):
@@ -288,3 +308,59 @@ def test_another_family_is_refused_by_name(make_model, tokenizer, settings, tmp_
     with pytest.raises(InputError, match="not supported for distilbert"):
         classify.run(replace(settings, model=tmp_path / "model", out=tmp_path / "run"), silence)
     assert not (tmp_path / "run").exists()
+
+
+# --- several labels, classes that weigh, other metrics
+# -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def several(settings, tmp_path_factory):
+    """Texts with a label for each of two words that may stand in them."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for _ in range(260):
+        words, labels = rng.choice(FILLERS, int(rng.integers(4, 9))).tolist(), []
+        for label in ("feline", "canine"):
+            if rng.random() < 0.4:
+                words.insert(int(rng.integers(len(words) + 1)), SIGNS[label])
+                labels.append(label)
+        rows.append({"text": " ".join(words), "label": "|".join(labels)})
+    directory = tmp_path_factory.mktemp("several")
+    train = write(directory / "train.csv", rows)
+    told = replace(settings, train=train, dev=None, test=None, multi_label=True, seeds=1, out=directory / "run")
+    return classify.run(told, silence)
+
+
+def test_several_labels_at_once_are_learned(several):
+    assert several.metric == "f1_micro" and several.mean > 0.9 and several.failed == 0
+    config = json.loads((several.model / "config.json").read_text())
+    assert config["problem_type"] == "multi_label_classification"
+
+
+def test_prediction_gives_each_label_a_probability_of_its_own(several):
+    both, none = bothways.load(several.model, dtype="float32").classify(["the cat ran on a dog", "the mat ran"])
+    assert both.labels == ("canine", "feline") and min(both.scores.values()) > 0.5
+    assert none.labels == () and max(none.scores.values()) < 0.5 and none.label in none.scores
+
+
+def test_a_rare_class_that_is_weighed_is_found_more_often(settings, tmp_path):
+    rows = [row for row in rows_of(0, 400) if row["label"] != "none"]
+    rare = [row for row in rows if row["label"] == "canine"][:12]
+    train = write(tmp_path / "train.csv", [row for row in rows if row["label"] == "feline"] + rare)
+    given = replace(settings, train=train, dev=None, test=None, class_weights="balanced")
+    task = classify.Classification.of(given, checkpoint.load(given.model), tables.read_tables(given))
+    counts = np.bincount(task.data["train"].targets)
+    weights = task.weights.numpy()
+    assert weights[0] / weights[1] == pytest.approx(counts[1] / counts[0])
+    assert weights @ counts == pytest.approx(counts.sum())
+
+
+def test_f1_is_of_two_classes_and_of_the_one_named(settings, tmp_path):
+    with pytest.raises(InputError, match=r"metric \(f1\) is of two classes, here are 3; use f1_macro"):
+        classify.run(replace(settings, metric="f1", out=tmp_path / "run"), silence)
+    two = write(tmp_path / "two.csv", [row for row in rows_of(0, 240) if row["label"] != "none"])
+    given = replace(settings, train=two, dev=None, test=None, metric="f1", seeds=1)
+    assert classify.run(replace(given, positive="canine", out=tmp_path / "one"), silence).mean > 0.9
+    with pytest.raises(InputError, match=r"positive \('cat'\) is no label of .*two.csv: canine, feline"):
+        classify.run(replace(given, positive="cat", out=tmp_path / "run"), silence)

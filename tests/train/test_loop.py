@@ -12,13 +12,18 @@ from torch import nn
 
 from bothways.batch import Batch
 from bothways.errors import InputError
-from bothways.tasks import classify, objective
+from bothways.tasks import objective
+from bothways.tasks.answer import Answering
+from bothways.tasks.tag import Tagging
+from bothways.tasks.texts import text_scores
 from bothways.train import timing
 from bothways.train.checkpoints import Checkpoints
 from bothways.train.loop import backward, fit
+from bothways.train.losses import squared_loss
 from bothways.train.parallel import Replica
 from bothways.train.plan import Plan
 from bothways.train.signals import Stopped
+from bothways.train.task_losses import label_loss, weighted_class_loss
 from bothways.train.timing import seconds_a_step
 
 LENGTHS = (3, 5, 5, 7, 11, 13, 17, 19, 23, 29, 31)  # N=11
@@ -86,12 +91,60 @@ def test_micro_batches_have_the_gradient_of_one_batch_in_pre_training(number, ma
     assert set(values) == {"masked_lm", "next_sentence"}
 
 
-def test_eight_micro_batches_have_the_gradient_of_one_batch_in_classification(make_model):
-    model = make_model("bert", {"classes": 3})
-    counts = lambda batch: {"classes": len(batch.labels)}  # noqa: E731
+def class_losses(model, batch):
+    return {"classes": weighted_class_loss(text_scores(model, batch), batch.labels, torch.tensor([0.5, 1.5, 1.0]))}
+
+
+def label_losses(model, batch):
+    labels_N3 = torch.stack([batch.labels == 0, batch.labels > 0, batch.labels > 1], 1).long()
+    return {"classes": label_loss(text_scores(model, batch), labels_N3, torch.tensor([2.0, 1.0, 3.0]))}
+
+
+def number_losses(model, batch):
+    return {"numbers": squared_loss(text_scores(model, batch)[:, 0], batch.labels.float())}
+
+
+def tag_losses(model, batch):
+    return Tagging.losses(None, model, batch)
+
+
+def span_losses(model, batch):
+    return Answering.losses(None, model, batch)
+
+
+def tagged_batch_of(indices):
+    """Every other text has no label, the rest one at each third token."""
+    batch = batch_of(indices)
+    labels = [
+        [place % 3 if index % 2 and place % 3 == 0 else -100 for place in range(length)]
+        for index, length in zip(indices, batch.lengths.tolist(), strict=True)
+    ]
+    return replace(batch, labels=torch.tensor([label for text in labels for label in text]))
+
+
+def answered_batch_of(indices):
+    batch = batch_of(indices)
+    lengths = batch.lengths.tolist()
+    ends = [(n % 3, min(n % 4 + n % 3, length - 1)) for n, length in zip(indices, lengths, strict=True)]
+    return replace(batch, labels=torch.tensor(ends))
+
+
+EVERY_HEAD = {  # head, outputs, losses, counts, batch of texts
+    "classes": ("classes", 3, class_losses, lambda batch: {"classes": len(batch.labels)}, class_batch_of),
+    "labels": ("classes", 3, label_losses, lambda batch: {"classes": 3 * len(batch.labels)}, class_batch_of),
+    "numbers": ("classes", 1, number_losses, lambda batch: {"numbers": len(batch.labels)}, class_batch_of),
+    "tags": ("tokens", 3, tag_losses, lambda batch: Tagging.counts(None, batch), tagged_batch_of),
+    "answers": ("spans", 2, span_losses, lambda batch: Answering.counts(None, batch), answered_batch_of),
+}
+
+
+@pytest.mark.parametrize("kind", EVERY_HEAD)
+def test_eight_micro_batches_have_the_gradient_of_one_batch_whatever_the_head(kind, make_model):
+    head, outputs, losses, counts, make = EVERY_HEAD[kind]
+    model = make_model("bert", {head: outputs})
     rows = ([0], [1, 2], [3], [4], [5, 6], [7], [8], [9, 10])
-    whole, values = gradient(model, classify.losses, counts, [class_batch_of(range(11))])
-    cut, values_cut = gradient(model, classify.losses, counts, [class_batch_of(part) for part in rows])
+    whole, values = gradient(model, losses, counts, [make(range(11))])
+    cut, values_cut = gradient(model, losses, counts, [make(part) for part in rows])
     assert relative_distance(cut, whole) < 1e-6
     assert values_cut == pytest.approx(values, rel=1e-6)
 

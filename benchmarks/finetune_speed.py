@@ -1,0 +1,171 @@
+"""Fine-tuning beside transformers' Trainer: same checkpoint, examples, settings and run; scores and seconds.
+
+    python -m benchmarks.finetune_speed [--only CoNLL SST-2 SQuAD] [--seeds 3] [--epochs 1]
+
+MiniLM-L6 on CoNLL-2003 (three seeds), 5,000 rows of SST-2 and 2,000 questions of SQuAD (one seed each): 32 examples a
+step, AdamW at 5e-5, linear, 10 % warm-up, dropout 0.1. The peer gets our encodings (the same windows and targets) and
+pads each step to its longest, in float32 (its default) and in bf16 autocast. Seconds are of training steps alone;
+scores are of dev, measured by us for both. Data: $BOTHWAYS_DATA (unset: ../shared/data).
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import Trainer
+
+from benchmarks.finetune_scores import minilm
+from bothways import checkpoint, metrics
+from bothways.settings import Answer, Classify, FineTune, Tag
+from bothways.tasks import answer, classify, tag
+from bothways.tasks.finetune import over_seeds
+from bothways.tasks.progress import silence
+from bothways.tasks.tables import read_tables, rows_of
+from bothways.tasks.task import Task, at_work
+from bothways.train.state import Run, read_metrics
+
+DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
+ROWS = {"SST-2": 5000, "SQuAD": 2000}
+SETS: dict[str, tuple[type, dict[str, Any]]] = {
+    "CoNLL": (Tag, {"train": "conll2003/eng.train", "dev": "conll2003/eng.testa", "window": 128}),
+    "SST-2": (Classify, {"train": "glue/SST-2/train.tsv", "dev": "glue/SST-2/dev.tsv"}),
+    "SQuAD": (Answer, {"train": "squad/train-v1.1.json", "dev": "squad/dev-v1.1.json", "on_error": "skip"}),
+}
+PEERS = {"CoNLL": "Token", "SST-2": "Sequence", "SQuAD": "Question"}
+
+
+def settings_of(name: str, out: Path, epochs: float) -> FineTune:
+    kind, told = SETS[name]
+    files = {key: DATA / value if key in ("train", "dev") else value for key, value in told.items()}
+    made: FineTune = kind(model=minilm(), out=out, epochs=epochs, batch_size=32, evaluations=1 / epochs, **files)
+    return made
+
+
+def task_of(settings: FineTune) -> Task:
+    start = checkpoint.load(settings.model)
+    if isinstance(settings, Tag):
+        return tag.Tagging.of(settings, start, tag.read_splits(settings))
+    if isinstance(settings, Classify):
+        tables = read_tables(settings)
+        tables["train"] = rows_of(tables["train"], range(ROWS["SST-2"]))
+        return classify.Classification.of(settings, start, tables)
+    assert isinstance(settings, Answer)
+    made = answer.Answering.of(settings, start)
+    number = sum(map(len, made.windows["train"][: ROWS["SQuAD"]]))
+    short = answer.Windows(made.data["train"].windows[:number], made.data["train"].rows[:number])
+    return dataclasses.replace(made, data={**made.data, "train": short})
+
+
+def ours(settings: FineTune, task: Task, seed: int) -> tuple[float, float]:
+    """(score on dev, seconds of training)."""
+    settings = dataclasses.replace(settings, seed=seed, out=settings.out / f"ours-{seed}")
+    with Run(settings.out, "finetune", settings) as run:
+        result = over_seeds(settings, task, run, silence)
+    seconds = max(row["seconds"] for row in read_metrics(settings.out) if row["split"] == "train")
+    return result.mean, seconds
+
+
+class Clock(transformers.TrainerCallback):
+    def __init__(self) -> None:
+        self.seconds, self.began = 0.0, 0.0
+
+    def on_step_begin(self, *given: Any, **more: Any) -> None:
+        self.began = time.perf_counter()
+
+    def on_step_end(self, *given: Any, **more: Any) -> None:
+        self.seconds += time.perf_counter() - self.began
+
+
+def rows_for_peer(name: str, task: Task) -> list[dict[str, Any]]:
+    """Our training examples as its collators read them."""
+    examples: Any = task.data["train"]
+    rows = []
+    for row in range(len(examples.sizes)):
+        batch = examples.batch([row])
+        one: dict[str, Any] = {"input_ids": batch.input_ids.tolist(), "token_type_ids": batch.segment_ids.tolist()}
+        if name == "SQuAD":
+            one["start_positions"], one["end_positions"] = batch.labels[0].tolist()
+        else:
+            one["labels"] = batch.labels.tolist() if name == "CoNLL" else int(batch.labels[0])
+        rows.append(one)
+    return rows
+
+
+def padded(rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    longest = max(len(row["input_ids"]) for row in rows)
+    filled = {"input_ids": 0, "token_type_ids": 0, "labels": -100}
+    found: dict[str, list[Any]] = {"attention_mask": []}
+    for row in rows:
+        missing = longest - len(row["input_ids"])
+        found["attention_mask"].append([1] * len(row["input_ids"]) + [0] * missing)
+        for key, value in row.items():
+            found.setdefault(key, []).append([*value, *[filled[key]] * missing] if isinstance(value, list) else value)
+    return {key: torch.tensor(value) for key, value in found.items()}
+
+
+def theirs(name: str, settings: FineTune, task: Task, seed: int, *, bf16: bool) -> tuple[float, float]:
+    begun = task.begin(seed, silence)
+    place = settings.out / f"peer-{seed}-{bf16}"
+    checkpoint.save(begun, place / "start")
+    model = getattr(transformers, f"BertFor{PEERS[name]}{'Answering' if name == 'SQuAD' else 'Classification'}")
+    arguments = transformers.TrainingArguments(
+        output_dir=str(place / "trainer"), num_train_epochs=settings.epochs, per_device_train_batch_size=32,
+        learning_rate=settings.rate, lr_scheduler_type="linear", warmup_steps=0.1, weight_decay=settings.weight_decay,
+        bf16=bf16, seed=seed, use_cpu=not torch.cuda.is_available(), save_strategy="no", report_to=[],
+        disable_tqdm=True, logging_steps=10**9, remove_unused_columns=False,
+    )  # fmt: skip
+    clock = Clock()
+    trainer = Trainer(
+        model.from_pretrained(place / "start"), arguments, train_dataset=rows_for_peer(name, task),
+        data_collator=padded, callbacks=[clock],
+    )  # fmt: skip
+    trainer.remove_callback(transformers.PrinterCallback)
+    trainer.train()
+    trainer.model.save_pretrained(place / "model")
+    trained = checkpoint.load(place / "model", warn=silence).model
+    return task.measure(at_work(trained, settings), "dev")[task.metric], clock.seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=list(SETS), choices=list(SETS))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=float, default=1.0)
+    options = parser.parse_args()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    print(f"{'set':6} {'side':18} {'metric':9} {'mean':>7} {'std':>6}  n  seconds  ours is faster by")
+    for name in options.only:
+        with tempfile.TemporaryDirectory() as scratch:
+            settings = settings_of(name, Path(scratch), options.epochs)
+            task = task_of(settings)
+            sides: dict[str, Callable[[int], tuple[float, float]]] = {
+                "ours": partial(ours, settings, task),
+                "Trainer, bf16": partial(theirs, name, settings, task, bf16=True),
+                "Trainer, float32": partial(theirs, name, settings, task, bf16=False),
+            }
+            own = 0.0
+            for side, run in sides.items():
+                found = [run(seed) for seed in range(options.seeds if name == "CoNLL" else 1)]
+                (mean, std), seconds = metrics.spread([score for score, _ in found]), [time for _, time in found]
+                average = sum(seconds) / len(seconds)
+                own = own or average
+                times = json.dumps([round(one, 1) for one in seconds])
+                print(
+                    f"{name:6} {side:18} {task.metric:9} {mean:7.2%} {std:6.2%}  {len(found)} {average:8.1f}  "
+                    f"{average / own:.2f}x  {times}",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()

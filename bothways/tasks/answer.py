@@ -1,0 +1,213 @@
+"""Fine-tuning a model that finds answers in passages (Devlin 2018, sections 4.2 and 4.3): where one starts and where it
+ends; [CLS] where a window does not hold it. Of SQuAD 2.0, the threshold for "no answer" is tuned on dev."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from bothways import answering, checkpoint, page
+from bothways.batch import Batch
+from bothways.checkpoint import Checkpoint
+from bothways.data.splits import overlap_line, parts_for, split_groups
+from bothways.data.squad import Question, read_squad
+from bothways.errors import InputError
+from bothways.metrics.answers import answer_scores, best_threshold
+from bothways.model.model import Model
+from bothways.predict import Predictor
+from bothways.settings import Answer
+from bothways.tasks.finetune import Result, over_seeds
+from bothways.tasks.progress import Tell, lines
+from bothways.tasks.task import Figures, Task, outputs
+from bothways.tokenizer.tokenizer import Encoding
+from bothways.train.losses import Loss, class_loss
+from bothways.train.state import Run
+
+SCORES = ("exact_match", "f1", "HasAns_f1", "NoAns_f1")
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of questions and passages, each an example of its own, with the rows of the answer [2] in each."""
+
+    windows: list[Encoding]
+    rows: list[tuple[int, int]]
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        return [*map(len, self.windows)]
+
+    def batch(self, rows: Sequence[int]) -> Batch:
+        """labels [N, 2]: the rows of first and last token, counted within each window."""
+        return replace(
+            Batch.of([self.windows[row] for row in rows]), labels=torch.tensor([self.rows[row] for row in rows])
+        )
+
+
+@dataclass(frozen=True)
+class Answering(Task):
+    """Questions about passages, and the slices that answer them."""
+
+    name: ClassVar[str] = "answer"
+    settings: Answer
+    start: Checkpoint
+    questions: Mapping[str, list[Question]]
+    windows: Mapping[str, list[list[Encoding]]]  # of each question
+    data: Mapping[str, Windows]
+    skipped: Counter[str]
+    # Of the model measured last on dev, for what is measured of it next.
+    threshold: dict[str, float] = field(default_factory=dict)
+
+    @staticmethod
+    def of(settings: Answer, start: Checkpoint) -> "Answering":
+        skipped: Counter[str] = Counter()
+        questions = read_splits(settings, skipped)
+        predictor = Predictor(start, dtype="float32", device="cpu")
+        windows, data = {}, {}
+        for split, asked in questions.items():
+            pairs = answering.encode_pairs(
+                predictor.tokenizer, [one.question for one in asked], [one.context for one in asked]
+            )
+            windows[split] = predictor.fit_windows(pairs, settings.long, settings.window, settings.overlap)
+            rows = [targets(own, one) for own, one in zip(windows[split], asked, strict=True)]
+            data[split] = Windows([*chain.from_iterable(windows[split])], [*chain.from_iterable(rows)])
+        return Answering(settings, start, questions, windows, data, skipped)
+
+    @property
+    def metric(self) -> str:
+        return self.settings.metric
+
+    @property
+    def has_impossible(self) -> bool:
+        """Whether the model learns when there is no answer."""
+        return any(one.impossible for one in self.questions["train"])
+
+    def begin(self, seed: int, warn: Callable[[str], None]) -> Checkpoint:
+        return checkpoint.with_head(
+            self.start, "spans", (), seed=seed, num_outputs=2, dropout=self.settings.dropout, warn=warn
+        )
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"spans": len(batch)}
+
+    def losses(self, model: Model, batch: Batch) -> dict[str, Loss]:
+        """Where an answer starts and where it ends, each against all rows of its window, averaged."""
+        assert batch.labels is not None
+        scores_T2 = model.token_scores("spans", model(batch))
+        return {"spans": span_loss(scores_T2, batch.labels, batch.lengths.tolist())}
+
+    def measure(self, model: Model, split: str) -> Figures:
+        """Mean loss; exact match and F1 in 0..1, at the threshold that does best on dev."""
+        found = outputs(model, self.data[split], span_scores)
+        lengths, labels = self.data[split].sizes, torch.tensor(self.data[split].rows)
+        total, number = span_loss(torch.cat(found), labels, lengths)
+        readings = self.read(split, found)
+        gold = {one.id: [text for text, _ in one.answers] for one in self.questions[split]}
+        if split == "dev" and self.has_impossible:
+            spans = {id: reading.answers()[0].text for id, reading in readings.items()}
+            margins = {id: reading.margin for id, reading in readings.items()}
+            self.threshold["no_answer"] = best_threshold(gold, spans, margins, self.settings.metric).value
+        threshold = self.threshold.get("no_answer")
+        given = {id: reading.answers(threshold=threshold)[0].text for id, reading in readings.items()}
+        scores = answer_scores(gold, given)
+        told = {name: scores[name] / 100 for name in SCORES if name in scores}
+        silent = sum(one.impossible for one in self.questions[split]) / len(gold)
+        extra = {} if threshold is None else {"no_answer_threshold": threshold}
+        return {"loss": float(total) / number, **told, **extra, "baseline": silent}
+
+    def read(self, split: str, scores: Sequence[Tensor]) -> dict[str, answering.Reading]:
+        """What is found for each question, from the scores of its windows."""
+        rows = iter(scores)
+        return {
+            one.id: answering.read(windows, [next(rows).numpy() for _ in windows], longest=self.settings.longest)
+            for one, windows in zip(self.questions[split], self.windows[split], strict=True)
+        }
+
+    def parts(self, model: Model, split: str, figures: Mapping[str, Figures]) -> list[page.Part]:
+        readings = self.read(split, outputs(model, self.data[split], span_scores))
+        mistakes = []
+        for one in self.questions[split]:
+            best = readings[one.id].answers(threshold=figures["dev"].get("no_answer_threshold"))[0]
+            own = {one.id: [text for text, _ in one.answers]}
+            scores = answer_scores(own, {one.id: best.text}, "2.0" if self.has_impossible else "1.1")
+            if scores["exact_match"] < 100:
+                gold = [page.Span(start, start + len(text)) for text, start in one.answers]
+                given = page.Span(best.start, best.end) if best.text else None
+                mistakes.append(page.AnswerMistake(one.question, one.context, gold, given, scores["f1"] / 100))
+        return [page.AnswerMistakes(mistakes, len(readings))]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was left out, and passages that splits share."""
+        left_out = ", ".join(f"{number:,} {why}" for why, number in self.skipped.items())
+        pairs = {split: [(one.question, one.context) for one in asked] for split, asked in self.questions.items()}
+        shared = overlap_line(pairs)
+        return [*([f"left out: {left_out}"] if left_out else []), *([shared] if shared else [])]
+
+    def facts(self, figures: Mapping[str, Figures]) -> dict[str, float]:
+        name = "no_answer_threshold"
+        return {name: figures["dev"][name]} if name in figures["dev"] else {}
+
+    def describe(self) -> str:
+        found = []
+        for split, asked in self.questions.items():
+            impossible = sum(one.impossible for one in asked)
+            passages = len({one.context for one in asked})
+            windowed = sum(len(windows) > 1 for windows in self.windows[split])
+            found.append(
+                f"{split}: {len(asked):,} questions about {passages:,} passages, {impossible:,} without an answer; "
+                f"{windowed:,} read in windows"
+            )
+        return "\n".join([*found, *self.warnings])
+
+
+def run(settings: Answer, tell: Tell = lines) -> Result:
+    """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
+    so)."""
+    start = checkpoint.load(settings.model)
+    task = Answering.of(settings, start)
+    with Run(settings.out, "finetune answer", settings) as run:
+        return over_seeds(settings, task, run, tell)
+
+
+def read_splits(settings: Answer, skipped: Counter[str]) -> dict[str, list[Question]]:
+    """Questions by split. What is split off a file is whole passages, so that none is in two splits."""
+    given = {"train": settings.train, "dev": settings.dev, "test": settings.test}
+    found = {
+        split: read_squad(path, on_error=settings.on_error, skipped=skipped) for split, path in given.items() if path
+    }
+    if "dev" in found:
+        return found
+    whole = found["train"]
+    groups = [one.context for one in whole]
+    rows = split_groups(groups, seed=settings.seed, parts=parts_for(found), source=settings.train)
+    return {**found, **{split: [whole[row] for row in own] for split, own in rows.items()}}
+
+
+def targets(windows: Sequence[Encoding], question: Question) -> list[tuple[int, int]]:
+    """The rows of the first answer in each window."""
+    if not question.answers:
+        return answering.answer_rows(windows, None)
+    text, start = question.answers[0]
+    try:
+        return answering.answer_rows(windows, (start, start + len(text)))
+    except InputError as error:
+        raise InputError(f"{question.where}: {error}") from None
+
+
+def span_loss(scores_T2: Tensor, rows_N2: Tensor, lengths: Sequence[int]) -> Loss:
+    """Cross-entropy of the first and of the last token over the rows of each window, averaged."""
+    total = scores_T2.new_zeros((), dtype=torch.float32)
+    for scores_S2, rows_2 in zip(scores_T2.split(list(lengths)), rows_N2, strict=True):
+        total = total + class_loss(scores_S2.T, rows_2)[0] / 2
+    return total, len(rows_N2)
+
+
+def span_scores(model: Model, batch: Batch) -> Sequence[Tensor]:
+    """Start and end scores of every row of each window, [S, 2]."""
+    return model.token_scores("spans", model(batch)).split(batch.lengths.tolist())

@@ -1,0 +1,201 @@
+"""Fine-tuning a model that gives each text a vector (Reimers 2019): of pairs that belong together, or of scored pairs;
+no head, the whole encoder learns.
+
+Letters: N pairs of R texts each (the text, its own pair, and perhaps one that does not belong), H numbers a vector; Q
+different texts, D different pairs.
+"""
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bothways import checkpoint, metrics
+from bothways.batch import Batch
+from bothways.checkpoint import Checkpoint
+from bothways.data.order import blocks
+from bothways.data.splits import overlap_line
+from bothways.device import choose_device, choose_dtype
+from bothways.errors import InputError
+from bothways.model.model import Model
+from bothways.pooling import pooling_name
+from bothways.predict import Predictor
+from bothways.settings import TrainEmbed
+from bothways.tasks.finetune import Result, over_seeds
+from bothways.tasks.pair_tables import Pairs, read_pairs
+from bothways.tasks.pair_texts import PairBatch, PairTexts, text_vectors
+from bothways.tasks.progress import Tell, lines
+from bothways.tasks.task import Figures, Task, outputs
+from bothways.train.losses import Loss
+from bothways.train.pair_losses import at_sizes, cosine_loss, ranking_loss
+from bothways.train.state import Run
+
+FOUND = 10  # places of a ranking in which a text's own pair is looked for
+COMPARED = 256  # pairs among which each text's own is to be found where only the loss is measured
+
+
+def run(settings: TrainEmbed, tell: Tell = lines) -> Result:
+    """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
+    so).
+
+    Pairs compete within a micro-batch; a step needs no micro-batches to bound its memory (tasks/pair_texts.py).
+    """
+    start = checkpoint.load(settings.model)
+    task = Embedding.of(settings, start, read_pairs(settings))
+    with Run(settings.out, "finetune embed", settings) as run:
+        return over_seeds(settings, task, run, tell)
+
+
+@dataclass(frozen=True)
+class Embedding(Task):
+    """Pairs of texts, with scores or without. sizes: how many of a vector's first numbers are to do as vectors, rising;
+    the last is all of them. low, high: the scores whose cosines are to be 0 and 1."""
+
+    name: ClassVar[str] = "embed"
+    settings: TrainEmbed
+    start: Checkpoint
+    pairs: Mapping[str, Pairs]
+    data: Mapping[str, PairTexts]
+    pooling: str
+    sizes: tuple[int, ...]
+    low: float
+    high: float
+
+    @staticmethod
+    def of(settings: TrainEmbed, start: Checkpoint, pairs: Mapping[str, Pairs]) -> "Embedding":
+        sizes = checked_sizes(settings.sizes, start.model.config.hidden_size)
+        low, high = cosine_range(settings, pairs["train"].scores)
+        predictor = Predictor(start, dtype="float32", device="cpu")
+        data = {}
+        for split, found in pairs.items():
+            scores = None if found.scores is None else ((found.scores - low) / (high - low)).astype(np.float32)
+            data[split] = PairTexts.of(found.texts, scores, predictor, settings)
+        return Embedding(settings, start, pairs, data, pooling_name(settings.pooling, start.pooling), sizes, low, high)
+
+    @property
+    def scored(self) -> bool:
+        return self.data["train"].scores is not None
+
+    @property
+    def metric(self) -> str:
+        return "spearman" if self.scored else f"mrr@{FOUND}"
+
+    def begin(self, seed: int, warn: Callable[[str], None]) -> Checkpoint:
+        """The encoder as it is, for every seed; what differs is the order of the examples, and dropout."""
+        rate = self.settings.dropout
+        config = self.start.model.config.changed(hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)
+        model = Model(config)
+        model.encoder.load_state_dict(self.start.model.encoder.state_dict())
+        return replace(self.start, model=model, labels=(), pooling=self.pooling, made={})
+
+    def finished(self, model: Model) -> None:
+        """Published encoders carry a pooler, which no vector goes through: it stays as it was."""
+        model.pooler = deepcopy(self.start.model.pooler)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        assert batch.labels is not None
+        return {"scores" if self.scored else "pairs": batch.labels.shape[-1]}
+
+    def losses(self, model: Model, batch: Batch) -> dict[str, Loss]:
+        assert isinstance(batch, PairBatch) and batch.labels is not None
+        vectors_RNH = text_vectors(model, batch, self.pooling)
+        return {"scores" if self.scored else "pairs": self.loss(vectors_RNH, batch.labels)}
+
+    def loss(self, vectors_RNH: Tensor, labels: Tensor) -> Loss:
+        """labels: scores [N] or ids [R, N]."""
+        if self.scored:
+            return at_sizes(partial(cosine_loss, scores_N=labels), vectors_RNH, self.sizes)
+        ranked = partial(ranking_loss, ids_RN=labels, temperature=self.settings.temperature)
+        return at_sizes(ranked, vectors_RNH, self.sizes)
+
+    def measure(self, model: Model, split: str) -> Figures:
+        """Mean loss, correlations of cosine and score or how well texts find their pairs, the metric by size; the
+        baseline is the metric before training."""
+        return {**self.figures(model, split), "baseline": self.untrained[split][self.metric]}
+
+    @cached_property
+    def untrained(self) -> dict[str, Figures]:
+        """The figures of the model that training starts from."""
+        device = choose_device("auto")
+        model = deepcopy(self.start.model).to(device, choose_dtype(self.settings.dtype, device))
+        return {split: self.figures(model, split) for split in self.data if split != "train"}
+
+    def figures(self, model: Model, split: str) -> Figures:
+        texts = self.data[split]
+        vectors_RNH = torch.stack(outputs(model, texts, self.read)).transpose(0, 1)
+        labels = torch.from_numpy(texts.labels)
+        num_pairs = vectors_RNH.shape[1]
+        sums = [self.loss(vectors_RNH[:, rows], labels[..., rows])[0] for rows in blocks(range(num_pairs), COMPARED)]
+        found = {size: self.quality(vectors_RNH[..., :size], texts) for size in self.sizes}
+        by_size = {f"{self.metric}_{size}": found[size][self.metric] for size in self.sizes[:-1]}
+        return {"loss": float(torch.stack(sums).sum()) / num_pairs, **found[self.sizes[-1]], **by_size}
+
+    def read(self, model: Model, batch: Batch) -> list[Tensor]:
+        """The vectors of each pair, [R, H]."""
+        assert isinstance(batch, PairBatch)
+        return list(text_vectors(model, batch, self.pooling).transpose(0, 1))
+
+    def quality(self, vectors_RNH: Tensor, texts: PairTexts) -> Figures:
+        if texts.scores is None:
+            return found_pairs(vectors_RNH, texts.ids)
+        cosines_N = F.cosine_similarity(vectors_RNH[0], vectors_RNH[1], dim=-1)
+        return metrics.regression(texts.scores.tolist(), cosines_N.tolist())
+
+    def describe(self) -> str:
+        found = [f"{split}: {texts.describe()}" for split, texts in self.data.items()]
+        if self.scored:
+            found.append(f"scores: {self.low:g} is to be cosine 0, {self.high:g} cosine 1")
+        else:
+            negatives = " and the negatives given" if len(self.data["train"].windows) > 2 else ""
+            found.append(f"pairs: each text's own against all others of its step{negatives}")
+        shared = overlap_line({split: [*zip(*part.texts[:2], strict=True)] for split, part in self.pairs.items()})
+        before = [f"{split} {self.metric} {figures[self.metric]:.4f}" for split, figures in self.untrained.items()]
+        return "\n".join([*found, *([shared] if shared else []), f"before training: {', '.join(before)}"])
+
+
+def checked_sizes(sizes: tuple[int, ...], hidden_size: int) -> tuple[int, ...]:
+    """Rising, each once, the whole vector's last. InputError for one that a vector does not have."""
+    if wrong := [size for size in sizes if not 1 <= size <= hidden_size]:
+        raise InputError(f"sizes ({wrong[0]}) must be from 1 to the model's hidden_size ({hidden_size})")
+    return tuple(sorted({*sizes, hidden_size}))
+
+
+def cosine_range(settings: TrainEmbed, scores: np.ndarray | None) -> tuple[float, float]:
+    """The scores whose cosines are to be 0 and 1: 0 and 1 where all are from -1 to 1, so that they can be cosines
+    themselves; else the least and the greatest (0 and 5 of STS-B)."""
+    if scores is None:
+        return 0.0, 1.0
+    low, high = float(scores.min()), float(scores.max())
+    if low == high:
+        raise InputError(f"{settings.train}: every score is {low:g}; there is nothing to learn")
+    return (0.0, 1.0) if low >= -1 and high <= 1 else (low, high)
+
+
+def found_pairs(vectors_RNH: Tensor, ids_RN: np.ndarray) -> Figures:
+    """How well each text finds its own pairs among all pairs by cosine: nDCG, mean reciprocal rank, recall at 10.
+
+    A text that stands among the pairs does not find itself, unless it is its own pair.
+    """
+    (texts_Q, first_Q), (pairs_D, first_D) = (np.unique(ids_N, return_index=True) for ids_N in ids_RN[:2])
+    texts_QH, pairs_DH = (
+        F.normalize(vectors_NH[first], dim=-1)
+        for vectors_NH, first in zip(vectors_RNH[:2], (first_Q, first_D), strict=True)
+    )
+    own_pairs = ids_RN[0][ids_RN[0] == ids_RN[1]]
+    gold: dict[str, dict[str, float]] = {str(text): {} for text in texts_Q}
+    for text, pair in ids_RN[:2].T.tolist():
+        gold[str(text)][str(pair)] = 1.0
+    ranking: dict[str, list[str]] = {}
+    for rows in blocks(range(len(texts_Q)), COMPARED):
+        scores_BD = texts_QH[rows] @ pairs_DH.T
+        itself_BD = (texts_Q[rows, None] == pairs_D) & ~np.isin(pairs_D, own_pairs)
+        scores_BD[torch.from_numpy(itself_BD)] = -torch.inf
+        best = scores_BD.topk(min(FOUND, len(pairs_D))).indices.numpy()
+        ranking |= {str(texts_Q[row]): [*map(str, pairs_D[found])] for row, found in zip(rows, best, strict=True)}
+    return metrics.ranking_scores(gold, ranking, k=FOUND)

@@ -1,0 +1,143 @@
+"""What all fine-tuning shares (Devlin 2018, section 4): one training a seed, the weights kept that were best on dev,
+every seed measured alike, their mean and spread (Dodge 2020; Mosbach 2021 on how few examples need more steps)."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from bothways import checkpoint, metrics
+from bothways.batch import Batch
+from bothways.data.order import blocks, divide, fill_budget, shuffled
+from bothways.device import choose_device, choose_dtype, keep_memory
+from bothways.errors import InputError
+from bothways.model.model import Model
+from bothways.settings import FineTune
+from bothways.tasks.progress import Bar, Tell, silence
+from bothways.tasks.reporting import draw, rate_lines, rates
+from bothways.tasks.task import Figures, Task, at_work
+from bothways.train.loop import fit
+from bothways.train.optim import depths_of
+from bothways.train.plan import Plan
+from bothways.train.state import Run
+
+
+@dataclass(frozen=True)
+class Result:
+    """Scores over seeds: mean and standard deviation of the metric on `split`, and how many were no better than a model
+    that learned nothing."""
+
+    directory: Path
+    model: Path
+    task: str
+    metric: str
+    split: str
+    mean: float
+    std: float
+    failed: int
+    scores: list[float]
+
+
+def over_seeds(settings: FineTune, task: Task, run: Run, tell: Tell) -> Result:
+    """One training a seed; the best or the median model by dev is kept. Scores are of test if there is one, else of
+    dev, and say so."""
+    if len(task.data["train"].sizes) < 2:
+        raise InputError(f"{settings.train}: one training example; at least two are needed to learn from")
+    tell(task.describe())
+    seeds = range(settings.seed, settings.seed + settings.seeds)
+    figures: dict[int, dict[str, Figures]] = {}
+    for seed in seeds:
+        begun = task.begin(seed, tell if seed == settings.seed else silence)
+        if seed == settings.seed and settings.layer_decay < 1:
+            tell(rate_lines(rates(begun.model, settings)))
+        figures[seed] = train_one(settings, task, begun.model, seed, run)
+        save_file(begun.model.state_dict(), _weights(run, seed))
+        found = ", ".join(f"{split} {task.metric} {score[task.metric]:.4f}" for split, score in figures[seed].items())
+        tell(f"seed {seed}: {found}")
+    kept = choose({seed: figures[seed]["dev"][task.metric] for seed in seeds}, settings.kept)
+    begun.model.load_state_dict(load_file(_weights(run, kept)))
+    for seed in seeds:
+        _weights(run, seed).unlink()
+    split = "test" if "test" in task.data else "dev"
+    scores = [figures[seed][split][task.metric] for seed in seeds]
+    mean, std = metrics.spread(scores)
+    failed = [seed for seed in seeds if figures[seed][split][task.metric] <= figures[seed][split]["baseline"]]
+    by_split = {name: [figures[seed][name][task.metric] for seed in seeds] for name in figures[kept]}
+    result = {
+        "metric": task.metric, "split": split, "selected_on": "dev", "mean": mean, "std": std, "n": settings.seeds,
+        "failed": len(failed), "scores": by_split, "kept": kept,
+    }  # fmt: skip
+    run.note(result=result, figures=figures[kept])
+    draw(settings, task, run, begun.model, figures, kept=kept, failed=failed)
+    task.finished(begun.model)
+    facts = task.facts(figures[kept])
+    checkpoint.save(replace(begun, made={**run.origin, "result": result, **facts}), run.directory / "model")
+    model = run.directory / "model"
+    return Result(run.directory, model, task.name, task.metric, split, mean, std, len(failed), scores)
+
+
+def train_one(settings: FineTune, task: Task, model: Model, seed: int, run: Run) -> dict[str, Figures]:
+    """One training from one seed, which leaves the model as it was when best on dev; its figures by split."""
+    sizes = task.data["train"].sizes
+    device = choose_device("auto")
+    if device.type == "cpu":
+        keep_memory()
+    an_epoch = len(list(step_rows(settings, sizes, seed, epoch=0)))
+
+    def steps(first: int) -> Iterator[Sequence[Batch]]:
+        for epoch in count():
+            for rows in step_rows(settings, sizes, seed, epoch=epoch):
+                yield [task.data["train"].batch(part) for part in divide(rows, sizes, settings.micro_batches) if part]
+
+    plan = Plan(
+        steps=max(1, math.ceil(settings.epochs * an_epoch)), rate=settings.rate, schedule=settings.schedule,
+        warmup=settings.warmup, weight_decay=settings.weight_decay, layer_decay=settings.layer_decay,
+        clip=settings.clip, evaluate_every=max(1, round(an_epoch / settings.evaluations)), best_by=task.metric,
+        patience=settings.patience, seed=seed, device=device, dtype=choose_dtype(settings.dtype, device),
+    )  # fmt: skip
+    frozen = freeze(model, settings.freeze)
+    with Bar(f"fine-tuning, seed {seed}", plan.steps) as bar:
+
+        def record(row: dict[str, Any]) -> None:
+            run.metric(**row, seed=seed)
+            bar.show(row)
+
+        evaluate = lambda: task.measure(model, "dev")  # noqa: E731
+        fit(model, task.losses, task.counts, steps, plan, evaluate=evaluate, record=record)
+    model.load_state_dict(frozen, strict=False)  # as they were, not as bf16 has them
+    copy = at_work(model, settings)
+    return {split: task.measure(copy, split) for split in task.data if split != "train"}
+
+
+def step_rows(settings: FineTune, sizes: Sequence[int], seed: int, *, epoch: int) -> Iterator[list[int]]:
+    """The examples of each step of one pass."""
+    order = shuffled(len(sizes), seed=seed, epoch=epoch).tolist()
+    if settings.batch_size:
+        return blocks(order, settings.batch_size)
+    return fill_budget(order, sizes, settings.batch_tokens)
+
+
+def freeze(model: Model, parts: int) -> dict[str, Tensor]:
+    """Leave so many parts, counted from the embeddings, out of training; their parameters, to be put back exactly."""
+    depths = depths_of([name for name, _ in model.named_parameters()])
+    if parts >= (most := max(depths.values())):
+        raise InputError(f"freeze ({parts}) leaves only the head to train; at most {most - 1} parts can be frozen")
+    frozen = {name: value for name, value in model.named_parameters() if depths[name] < parts}
+    for value in frozen.values():
+        value.requires_grad_(False)
+    return {name: value.detach().clone() for name, value in frozen.items()}
+
+
+def choose(scores: Mapping[int, float], kept: str) -> int:
+    """The seed whose score is highest, or in the middle (the lower of two)."""
+    ranked = sorted(scores, key=lambda seed: (scores[seed], -seed))
+    return ranked[-1] if kept == "best" else ranked[(len(ranked) - 1) // 2]
+
+
+def _weights(run: Run, seed: int) -> Path:
+    return run.directory / f"seed-{seed}.safetensors"

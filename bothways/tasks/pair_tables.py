@@ -1,0 +1,101 @@
+"""Tables of pairs of texts as people keep them: with scores, or of texts that belong together, and perhaps a third that
+does not."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from bothways.data.columns import LABELS, Table, find_column, table_of
+from bothways.data.examples import numbers
+from bothways.data.glue import glue_table
+from bothways.data.labelled import labelled_rows
+from bothways.data.splits import parts_for, split_groups
+from bothways.data.tables import Row
+from bothways.errors import InputError
+from bothways.settings import TrainEmbed
+
+Objective = Literal["auto", "pairs", "scores"]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """N pairs. texts: the first ones, the second ones and, where there are any, those that do not belong, each [N].
+    scores [N], where they are what is to be learned, as in the file."""
+
+    texts: list[list[str]]
+    scores: np.ndarray | None
+
+    def take(self, rows: Sequence[int]) -> "Pairs":
+        return Pairs(
+            [[part[row] for row in rows] for part in self.texts], None if self.scores is None else self.scores[rows]
+        )
+
+
+def read_pairs(settings: TrainEmbed) -> dict[str, Pairs]:
+    """train, dev and perhaps test. Where dev has no file of its own, a tenth of the training table is taken for it, and
+    where there is neither another tenth for test; the pairs of one text stay together."""
+    if settings.objective == "scores" and settings.negative_column is not None:
+        raise InputError(
+            f"negative_column ({settings.negative_column}) is for pairs; leave it out, or take --objective pairs"
+        )
+    train = read_file(settings.train, settings, settings.objective)
+    if train.scores is None and len(set(train.texts[1])) < 2:
+        raise InputError(f"{settings.train}: a single pair has no other to compete with; add pairs")
+    objective: Objective = "pairs" if train.scores is None else "scores"
+    files = {"dev": settings.dev, "test": settings.test}
+    found = {"train": train, **{name: read_file(path, settings, objective) for name, path in files.items() if path}}
+    if settings.dev:
+        return found
+    rows = split_groups(train.texts[0], seed=settings.seed, parts=parts_for(found), source=settings.train)
+    return {**found, **{name: train.take(own) for name, own in rows.items()}}
+
+
+def read_file(path: Path, settings: TrainEmbed, objective: Objective) -> Pairs:
+    """auto: scores where there is a column of them and none of negatives is named."""
+    text, pair, label = settings.text_column, settings.pair_column, settings.label_column
+    scored = objective == "scores"
+    table = glue_table(path, text=text, pair=pair, label=label, need_labels=objective != "pairs")
+    if table is not None:
+        return Pairs(both(table), None if objective == "pairs" else scores_of(table))
+    rows = labelled_rows(path)
+    columns = list(dict.fromkeys(name for _, row in rows for name in row))
+    if objective == "auto" and settings.negative_column is None:
+        scored = find_column(path, columns, "label", label, ["label"], LABELS) is not None
+    table = table_of(path, rows, text=text, pair=pair, label=label, need_labels=scored)
+    if scored:
+        return Pairs(both(table), scores_of(table))
+    return Pairs([*both(table), *negatives(path, rows, columns, settings.negative_column)], None)
+
+
+def both(table: Table) -> list[list[str]]:
+    if table.pairs is None:
+        raise InputError(
+            f"{table.where[0]}: no second text; vectors are learned from pairs: add a column 'pair', or name yours "
+            "with --pair-column"
+        )
+    return [table.texts, table.pairs]
+
+
+def scores_of(table: Table) -> np.ndarray:
+    try:
+        return np.array(numbers(table))
+    except InputError as error:
+        raise InputError(f"{error}; or leave scores aside with --objective pairs") from None
+
+
+def negatives(
+    path: Path, rows: Sequence[tuple[str, Row]], columns: Sequence[str], named: str | None
+) -> list[list[str]]:
+    """The texts of the column that is named, else of `negative`; none where there is no such column."""
+    name = named or "negative"
+    if name not in columns:
+        if named is None:
+            return []
+        raise InputError(f"{path}: no column {name!r} (there are: {', '.join(columns)}); name yours, or none")
+    for where, row in rows:
+        if row.get(name) is None:
+            raise InputError(f"{where}: {name!r} is missing; fill it in or drop the row")
+    return [[str(row[name]) for _, row in rows]]

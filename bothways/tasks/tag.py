@@ -1,0 +1,250 @@
+"""Fine-tuning a tagger (Devlin 2018, section 5.3): the label of each word is read at its first piece.
+
+A training text is a run of sentences of one document, as many as a window holds, so that each is read with its
+neighbours and no token is computed twice.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate, chain
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from bothways import checkpoint, page
+from bothways.batch import Batch
+from bothways.checkpoint import Checkpoint
+from bothways.data.examples import Sentence, read_tagged
+from bothways.data.splits import parts_for, split_groups
+from bothways.data.tags import Scheme, detect, first_illegal, spans_of, tags_of
+from bothways.errors import InputError
+from bothways.metrics.entities import entity_scores
+from bothways.model.model import Model
+from bothways.predict import Predictor
+from bothways.settings import Tag
+from bothways.tagging import Labelled, Tagset, joined, label_windows, word_tags
+from bothways.tasks.finetune import Result, over_seeds
+from bothways.tasks.progress import Tell, lines
+from bothways.tasks.task import Figures, Task, outputs
+from bothways.train.losses import Loss, class_loss
+from bothways.train.state import Run
+from bothways.windows import merge_rows
+
+NO_LABEL = -100  # on tokens at which no label counts
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows with labels at some of their tokens, each an example of its own."""
+
+    labelled: list[Labelled]
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        return [len(one.window) for one in self.labelled]
+
+    def batch(self, rows: Sequence[int]) -> Batch:
+        """labels [T]: NO_LABEL where none counts."""
+        batch = Batch.of([self.labelled[row].window for row in rows])
+        labels_T = torch.full((batch.num_tokens,), NO_LABEL)
+        for start, row in zip(batch.first_tokens.tolist(), rows, strict=True):
+            one = self.labelled[row]
+            labels_T[start + torch.from_numpy(one.places)] = torch.from_numpy(one.labels)
+        return replace(batch, labels=labels_T)
+
+
+@dataclass(frozen=True)
+class Tagging(Task):
+    """Texts of words with a tag each, IOB2 or plain."""
+
+    name: ClassVar[str] = "tag"
+    settings: Tag
+    start: Checkpoint
+    tagset: Tagset
+    texts: Mapping[str, list[list[Sentence]]]
+    data: Mapping[str, Windows]
+    windows_of_text: Mapping[str, list[int]]
+
+    @staticmethod
+    def of(settings: Tag, start: Checkpoint, sentences: Mapping[str, list[Sentence]]) -> "Tagging":
+        scheme = scheme_of(settings, sentences["train"])
+        read = {split: [as_iob2(one, scheme) for one in found] for split, found in sentences.items()}
+        tagset = Tagset.learned(chain.from_iterable(one.tags for one in read["train"]), plain=scheme == "plain")
+        predictor = Predictor(start, dtype="float32", device="cpu")
+        texts, data, numbers = {}, {}, {}
+        for split, found in read.items():
+            texts[split] = list(runs(found, predictor, settings))
+            parts = [windows_of(text, predictor, settings, tagset) for text in texts[split]]
+            data[split], numbers[split] = Windows([*chain.from_iterable(parts)]), [*map(len, parts)]
+        return Tagging(settings, start, tagset, texts, data, numbers)
+
+    @property
+    def metric(self) -> str:
+        return "accuracy" if self.tagset.plain else "f1"
+
+    def begin(self, seed: int, warn: Callable[[str], None]) -> Checkpoint:
+        return checkpoint.with_head(
+            self.start, "tokens", self.tagset.names, seed=seed, dropout=self.settings.dropout, warn=warn
+        )
+
+    def facts(self, figures: Mapping[str, Figures]) -> dict[str, str]:
+        return {"scheme": "plain" if self.tagset.plain else "iob2"}
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        assert batch.labels is not None
+        return {"tags": int((batch.labels != NO_LABEL).sum())}
+
+    def losses(self, model: Model, batch: Batch) -> dict[str, Loss]:
+        assert batch.labels is not None
+        places_M = (batch.labels != NO_LABEL).nonzero()[:, 0]
+        return {"tags": class_loss(model.token_scores("tokens", model(batch)[places_M]), batch.labels[places_M])}
+
+    def measure(self, model: Model, split: str) -> Figures:
+        """Mean loss, and of the words' tags: precision, recall and F1 of exact entities, share of right tags."""
+        scores = outputs(model, self.data[split], token_scores)
+        total, number = 0.0, 0
+        for one, scores_SC in zip(self.data[split].labelled, scores, strict=True):
+            loss, count = class_loss(scores_SC[one.places], torch.from_numpy(one.labels))
+            total, number = total + float(loss), number + count
+        gold = [sentence.tags for text in self.texts[split] for sentence in text]
+        predicted = list(self.predicted(split, scores))
+        if not self.tagset.plain:
+            found = entity_scores(gold, predicted, "iob2")
+            return {"loss": total / number, **{name: found[name] for name in SCORES}, "baseline": 0.0}
+        tags = [*chain.from_iterable(gold)]
+        right = sum(map(str.__eq__, tags, chain.from_iterable(predicted)))
+        commonest = Counter(tag for text in self.texts["train"] for one in text for tag in one.tags).most_common(1)[0][
+            0
+        ]
+        return {"loss": total / number, "accuracy": right / len(tags), "baseline": tags.count(commonest) / len(tags)}
+
+    def predicted(self, split: str, scores: Sequence[Tensor]) -> Iterator[list[str]]:
+        """A tag for each word of each sentence, from the scores of the windows."""
+        windows = iter(zip(self.data[split].labelled, scores, strict=True))
+        for text, number in zip(self.texts[split], self.windows_of_text[split], strict=True):
+            parts = [next(windows) for _ in range(number)]
+            own = [one.window for one, _ in parts]
+            words = words_of(text)
+            tags = word_tags(own, merge_rows(own, [rows.numpy() for _, rows in parts]), words, self.tagset)
+            end = 0
+            for sentence in text:
+                begin, end = end, end + len(sentence.words)
+                yield tags[begin:end]
+
+    def parts(self, model: Model, split: str, figures: Mapping[str, Figures]) -> list[page.Part]:
+        if self.tagset.plain:
+            return []
+        sentences = [sentence for text in self.texts[split] for sentence in text]
+        predicted = list(self.predicted(split, outputs(model, self.data[split], token_scores)))
+        by_type = entity_scores([one.tags for one in sentences], predicted, "iob2")["by_type"]
+        scores = [
+            page.LabelScore(label, one["precision"], one["recall"], one["f1"], int(one["support"]))
+            for label, one in by_type.items()
+        ]
+        mistakes = [
+            page.TagMistake(joined(one.words), marked(one.words, one.tags), marked(one.words, tags))
+            for one, tags in zip(sentences, predicted, strict=True) if list(one.tags) != tags
+        ]  # fmt: skip
+        return [page.Labels(scores), page.TagMistakes(mistakes, len(sentences))]
+
+    def describe(self) -> str:
+        found = []
+        for split, texts in self.texts.items():
+            sentences = [*chain.from_iterable(texts)]
+            words = sum(len(one.words) for one in sentences)
+            scheme: Scheme = "plain" if self.tagset.plain else "iob2"
+            counts = Counter(span.label for one in sentences for span in spans_of(one.tags, scheme))
+            kinds = ", ".join(f"{label} {number:,}" for label, number in sorted(counts.items()))
+            windowed = sum(number > 1 for number in self.windows_of_text[split])
+            found.append(
+                f"{split}: {len(sentences):,} sentences of {words:,} words, read as {len(texts):,} texts, "
+                f"{windowed} of them in windows\n  {kinds}"
+            )
+        return "\n".join(found)
+
+
+SCORES = ("precision", "recall", "f1", "f1_macro", "accuracy")
+
+
+def run(settings: Tag, tell: Tell = lines) -> Result:
+    """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
+    so)."""
+    start = checkpoint.load(settings.model)
+    sentences = read_splits(settings)
+    task = Tagging.of(settings, start, sentences)
+    with Run(settings.out, "finetune tag", settings) as run:
+        return over_seeds(settings, task, run, tell)
+
+
+def read_splits(settings: Tag) -> dict[str, list[Sentence]]:
+    """Sentences by split. What is split off a file is whole documents, where it tells where they begin."""
+    given = {"train": settings.train, "dev": settings.dev, "test": settings.test}
+    columns = {"words": settings.words_column, "tags": settings.tags_column}
+    found = {split: read_tagged(path, **columns) for split, path in given.items() if path}
+    if "dev" in found:
+        return found
+    whole = found["train"]
+    groups = [number if one.document is None else one.document for number, one in enumerate(whole)]
+    rows = split_groups(groups, seed=settings.seed, parts=parts_for(found), source=settings.train)
+    return {**found, **{split: [whole[row] for row in own] for split, own in rows.items()}}
+
+
+def scheme_of(settings: Tag, sentences: Sequence[Sentence]) -> Scheme:
+    """The scheme given or found. InputError for the first tag that it does not allow."""
+    scheme: Scheme = detect([one.tags for one in sentences]) if settings.scheme == "auto" else settings.scheme
+    for one in sentences:
+        if wrong := first_illegal(one.tags, scheme):
+            word = f"word {wrong.place + 1} of the sentence, {one.words[wrong.place]!r}"
+            raise InputError(f"{one.where}: {word}: {wrong.why}; mend the tag, or name another --scheme")
+    return scheme
+
+
+def as_iob2(sentence: Sentence, scheme: Scheme) -> Sentence:
+    if scheme == "plain":
+        return sentence
+    return replace(sentence, tags=tuple(tags_of(spans_of(sentence.tags, scheme), len(sentence.words), "iob2")))
+
+
+def runs(sentences: Sequence[Sentence], predictor: Predictor, settings: Tag) -> Iterator[list[Sentence]]:
+    """Sentences of one document in a row, as many as a window holds; one by one without context."""
+    room = settings.window - 2
+    text: list[Sentence] = []
+    size = 0
+    for sentence in sentences:
+        own = len(predictor.tokenizer.ids(joined(sentence.words)))
+        if text and (not settings.context or size + own > room or sentence.document != text[0].document):
+            yield text
+            text, size = [], 0
+        text.append(sentence)
+        size += own
+    if text:
+        yield text
+
+
+def words_of(text: Sequence[Sentence]) -> list[str]:
+    return [*chain.from_iterable(sentence.words for sentence in text)]
+
+
+def windows_of(text: Sequence[Sentence], predictor: Predictor, settings: Tag, tagset: Tagset) -> list[Labelled]:
+    words = words_of(text)
+    encoding = predictor.tokenizer.encode(joined(words))
+    windows = predictor.fit_windows([encoding], settings.long, settings.window, settings.window // 4)[0]
+    tags = [*chain.from_iterable(sentence.tags for sentence in text)]
+    return label_windows(windows, words, tags, tagset, where=text[0].where)
+
+
+def marked(words: Sequence[str], tags: Sequence[str]) -> list[page.Span]:
+    """Entities as characters of joined(words)."""
+    ends = [*accumulate(len(word) + 1 for word in words)]
+    return [
+        page.Span(ends[span.first] - len(words[span.first]) - 1, ends[span.last - 1] - 1, span.label)
+        for span in spans_of(tags, "iob2")
+    ]
+
+
+def token_scores(model: Model, batch: Batch) -> Sequence[Tensor]:
+    """Scores of every token of each window, [S, C]."""
+    return model.token_scores("tokens", model(batch)).split(batch.lengths.tolist())

@@ -1,0 +1,100 @@
+"""What one kind of fine-tuning is made of: examples, a head, losses, figures, and what a reader is shown."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from bothways import page
+from bothways.batch import Batch
+from bothways.checkpoint import Checkpoint
+from bothways.data.order import by_length, fill_budget
+from bothways.device import choose_device, choose_dtype
+from bothways.model.model import Model
+from bothways.settings import FineTune
+from bothways.train.losses import Loss
+
+Figures = dict[str, float]
+TOKENS = 4096  # a batch of what is only measured
+
+
+class Examples(Protocol):
+    """Labelled examples of one split."""
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Tokens of each."""
+
+    def batch(self, rows: Sequence[int]) -> Batch:
+        """Those rows as the model reads them, with labels."""
+
+
+class Task(ABC):
+    """One kind of fine-tuning: its examples by split (train, dev and perhaps test), its head, losses and figures."""
+
+    name: ClassVar[str]
+    data: Mapping[str, Examples]
+
+    @property
+    @abstractmethod
+    def metric(self) -> str:
+        """The figure that is reported and chosen by; the higher the better."""
+
+    @abstractmethod
+    def begin(self, seed: int, warn: Callable[[str], None]) -> Checkpoint:
+        """What training starts from: the encoder with a new head."""
+
+    @abstractmethod
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """How many targets each loss runs over."""
+
+    @abstractmethod
+    def losses(self, model: Model, batch: Batch) -> dict[str, Loss]:
+        """The losses by name, each (sum, count)."""
+
+    @abstractmethod
+    def measure(self, model: Model, split: str) -> Figures:
+        """The mean `loss`, the metric, and as `baseline` what the metric would be of a model that learned nothing."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """The data in a few lines."""
+
+    def finished(self, model: Model) -> None:  # noqa: B027
+        """What is left to do to a trained model before it is saved."""
+
+    def parts(self, model: Model, split: str, figures: Mapping[str, Figures]) -> list[page.Part]:
+        """What the report page shows of a model's predictions on a split: mistakes, above all. figures: its own."""
+        return []
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a reader of the scores must know of the data."""
+        return []
+
+    def facts(self, figures: Mapping[str, Figures]) -> dict[str, Any]:
+        """What prediction needs to know beside weights and labels, of a model with these figures by split."""
+        return {}
+
+
+def outputs(
+    model: Model, examples: Examples, read: Callable[[Model, Batch], Iterable[Tensor]], tokens: int = TOKENS
+) -> list[Tensor]:
+    """What `read` gives for each example, in order, on the processor in float32; nothing is trained."""
+    device, sizes = next(model.parameters()).device, examples.sizes
+    found: dict[int, Tensor] = {}
+    with torch.inference_mode():
+        model.eval()
+        for rows in fill_budget(by_length(range(len(sizes)), sizes), sizes, tokens):
+            read_rows = read(model, examples.batch(rows).to(device))
+            found |= {row: value.float().cpu() for row, value in zip(rows, read_rows, strict=True)}
+    return [found[row] for row in range(len(sizes))]
+
+
+def at_work(model: Model, settings: FineTune) -> Model:
+    """A copy as it predicts: where and in the numbers it was trained in."""
+    device = choose_device("auto")
+    return deepcopy(model).to(device, choose_dtype(settings.dtype, device)).eval()

@@ -1,0 +1,100 @@
+"""Texts of any length as examples: each is one window or several, whose [CLS] vectors are averaged before pooler and
+classifier, in training as in prediction.
+
+Letters: N texts, W windows of them, H hidden size, C outputs.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from bothways.batch import Batch
+from bothways.data.examples import Table
+from bothways.model.model import Model
+from bothways.predict import Predictor
+from bothways.settings import FineTune
+from bothways.tokenizer.tokenizer import Encoding
+
+AT_ONCE = 8192  # tokens of which activations are kept for the backward pass; what is more is worked out once again
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts as windows, with what is to be predicted of each: a class [N], a number [N], or labels [N, C]."""
+
+    windows: list[list[Encoding]]
+    targets: np.ndarray
+
+    @staticmethod
+    def of(table: Table, targets: np.ndarray, predictor: Predictor, settings: FineTune) -> "Texts":
+        encodings = predictor.tokenizer.encode_many(table.texts, table.pairs)
+        windows = predictor.fit_windows(encodings, settings.long, settings.window, settings.window // 4)
+        return Texts(windows, targets)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Tokens of each text, over all its windows."""
+        return [sum(map(len, parts)) for parts in self.windows]
+
+    def batch(self, rows: Sequence[int]) -> Batch:
+        """All windows of these texts, sorted by length, with the text each belongs to and the texts' targets."""
+        parts = [(window, text) for text, row in enumerate(rows) for window in self.windows[row]]
+        parts.sort(key=lambda part: len(part[0]))
+        return replace(
+            Batch.of([window for window, _ in parts]),
+            text_of_window=torch.tensor([text for _, text in parts]),
+            labels=torch.from_numpy(self.targets[list(rows)]),
+        )
+
+    def describe(self) -> str:
+        """How many, how long, and how many are read in windows."""
+        sizes, windowed = self.sizes, sum(len(parts) > 1 for parts in self.windows)
+        middle, most = np.percentile(sizes, [50, 90])
+        return (
+            f"{len(sizes):,} texts, tokens: median {middle:.0f}, 90 % up to {most:.0f}, longest {max(sizes):,}; "
+            f"{windowed} read in windows"
+        )
+
+
+def text_scores(model: Model, batch: Batch) -> Tensor:
+    """Scores of each text from the mean of its windows' [CLS] vectors, [N, C]."""
+    assert batch.text_of_window is not None and batch.labels is not None
+    first_WH = first_vectors(model, batch)
+    sums_NH = first_WH.new_zeros(len(batch.labels), first_WH.shape[1]).index_add(0, batch.text_of_window, first_WH)
+    windows_N = torch.bincount(batch.text_of_window, minlength=len(batch.labels))
+    return model.text_scores("classes", sums_NH / windows_N[:, None].to(sums_NH.dtype))
+
+
+def first_vectors(model: Model, batch: Batch, at_once: int = AT_ONCE) -> Tensor:
+    """The vector of each window's first token, [W, H], in memory that does not grow with the windows: of more than
+    `at_once` tokens the activations are worked out again on the way back (Chen 2016), some windows at a time."""
+
+    def encode(part: Batch) -> Tensor:
+        vectors_WH: Tensor = model(part)[part.first_tokens]
+        return vectors_WH
+
+    if batch.num_tokens <= at_once:
+        return encode(batch)
+    if not torch.is_grad_enabled():
+        return torch.cat([encode(part) for part in parts_of(batch, at_once)])
+    return torch.cat([checkpoint(encode, part, use_reentrant=False) for part in parts_of(batch, at_once)])
+
+
+def parts_of(batch: Batch, tokens: int) -> Iterator[Batch]:
+    """The same entries in the same order as batches of at most so many tokens, at least one entry each; without
+    labels."""
+    ends_N = batch.lengths.cumsum(0).tolist()
+    bounds, begun = [0], 0
+    for place, end in enumerate(ends_N):
+        if end - begun > tokens and place > bounds[-1]:
+            bounds.append(place)
+            begun = ends_N[place - 1]
+    for first, last in pairwise([*bounds, len(ends_N)]):
+        run = slice(ends_N[first - 1] if first else 0, ends_N[last - 1])
+        rows = (batch.input_ids[run], batch.segment_ids[run], batch.position_ids[run], batch.lengths[first:last])
+        yield Batch(*rows)

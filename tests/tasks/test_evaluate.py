@@ -1,0 +1,152 @@
+"""What evaluate and predict say of models of every kind, by the command."""
+
+import io
+import json
+import sys
+
+import pytest
+import torch
+
+from bothways import checkpoint, cli
+from bothways.checkpoint import Checkpoint
+from bothways.errors import InputError
+from bothways.settings import Evaluate
+from bothways.tasks import evaluate
+
+TAGS = ("O", "B-X", "I-X")
+CONLL = "the O\ncat B-X\n\na O\ndog B-X\nran I-X\n"
+PASSAGE = "The cat sat on a mat."
+SQUAD = {
+    "data": [
+        {
+            "title": "t",
+            "paragraphs": [
+                {
+                    "context": PASSAGE,
+                    "qas": [{"id": "one", "question": "who", "answers": [{"text": "cat", "answer_start": 4}]}],
+                }
+            ],
+        }
+    ]
+}
+
+
+@pytest.fixture(scope="module")
+def make(make_model, tokenizer, tmp_path_factory):
+    def made(head, size, **facts):
+        directory = tmp_path_factory.mktemp(head) / "model"
+        checkpoint.save(Checkpoint(make_model("bert", {head: size}), tokenizer, **facts), directory)
+        return directory
+
+    return made
+
+
+@pytest.fixture
+def said(capsys):
+    def run(*arguments):
+        cli.main([*map(str, arguments)])
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_a_tagger_is_scored_by_the_entities_it_predicts(make, said, tmp_path):
+    model = make("tokens", 3, labels=TAGS, made={"scheme": "iob2"})
+    (tmp_path / "gold.txt").write_text(CONLL, encoding="utf-8")
+    found = json.loads(said("evaluate", model, tmp_path / "gold.txt", "--json"))["metrics"]
+    assert found["sentences"] == 2 and 0 <= found["f1"] <= 1 and set(found["by_type"]) == {"X"}
+    said_of = said("predict", model, write(tmp_path, "the cat\na dog ran\n")).splitlines()
+    rows = [json.loads(line)["entities"] for line in said_of]
+    assert len(rows) == 2
+    for text, entities in zip(["the cat", "a dog ran"], rows, strict=True):
+        assert all(text[one["start"] : one["end"]] == one["text"] for one in entities)
+
+
+def write(directory, text):
+    (directory / "texts.txt").write_text(text, encoding="utf-8")
+    return directory / "texts.txt"
+
+
+def test_a_model_that_answers_is_scored_as_squad_does_and_predicts_what_evaluate_reads(make, said, tmp_path):
+    model = make("spans", 2)
+    (tmp_path / "gold.json").write_text(json.dumps(SQUAD), encoding="utf-8")
+    found = json.loads(said("evaluate", model, tmp_path / "gold.json", "--json"))["metrics"]
+    rows = said("predict", model, tmp_path / "gold.json")
+    row = json.loads(rows)
+    assert row["id"] == "one" and row["answer"] == PASSAGE[row["start"] : row["end"]]
+    (tmp_path / "predictions.jsonl").write_text(rows, encoding="utf-8")
+    scored = json.loads(
+        said("evaluate", "--predictions", tmp_path / "predictions.jsonl", tmp_path / "gold.json", "--json")
+    )
+    assert {name: scored["metrics"][name] for name in ("exact_match", "f1")} == {
+        name: found[name] for name in ("exact_match", "f1")
+    }
+    (tmp_path / "asked.jsonl").write_text(json.dumps({"question": "who", "context": PASSAGE}), encoding="utf-8")
+    assert json.loads(said("predict", model, tmp_path / "asked.jsonl"))["answer"] == row["answer"]
+
+
+def test_a_regression_model_is_scored_by_correlation(make, said, tmp_path):
+    model = make("classes", 1)
+    (tmp_path / "gold.csv").write_text("text,score\nthe cat,1.5\na dog ran,2\non and on,0\n", encoding="utf-8")
+    found = json.loads(said("evaluate", model, tmp_path / "gold.csv", "--json"))["metrics"]
+    assert -1 <= found["spearman"] <= 1 and found["texts"] == 3
+    (tmp_path / "rows.jsonl").write_text(said("predict", model, tmp_path / "gold.csv"), encoding="utf-8")
+    again = json.loads(said("evaluate", "--predictions", tmp_path / "rows.jsonl", tmp_path / "gold.csv", "--json"))
+    assert again["metrics"]["pearson"] == pytest.approx(found["pearson"])
+
+
+def test_several_labels_are_scored_as_sets(make, said, tmp_path):
+    model = make("classes", 3, labels=("x", "y", "z"), several=True)
+    (tmp_path / "gold.jsonl").write_text(
+        '{"text": "the cat", "label": ["x", "z"]}\n{"text": "a dog", "label": []}\n', encoding="utf-8"
+    )
+    found = json.loads(said("evaluate", model, tmp_path / "gold.jsonl", "--json"))["metrics"]
+    assert found["texts"] == 2 and 0 <= found["f1_micro"] <= 1
+    first = json.loads(said("predict", model, tmp_path / "gold.jsonl").splitlines()[0])
+    assert set(first["labels"]) == {name for name, score in first["scores"].items() if score > 0.5}
+
+
+def test_predictions_of_somebody_else_are_scored_against_one_file(tmp_path, said):
+    (tmp_path / "gold.csv").write_text("text,label\na,x\nb,y\nc,x\n", encoding="utf-8")
+    (tmp_path / "given.txt").write_text("x\ny\ny\n", encoding="utf-8")
+    found = json.loads(said("evaluate", "--predictions", tmp_path / "given.txt", tmp_path / "gold.csv", "--json"))
+    assert found["metrics"]["accuracy"] == pytest.approx(2 / 3)
+    with pytest.raises(InputError, match="predictions are scored against one file, .*gold.csv; leave other.csv out"):
+        Evaluate(model=tmp_path / "gold.csv", file=("other.csv",), predictions=tmp_path / "given.txt")
+
+
+def test_without_a_file_nothing_is_measured(tmp_path):
+    with pytest.raises(InputError, match="file is empty; name at least one file"):
+        Evaluate(model=tmp_path)
+
+
+def test_a_model_without_a_head_has_nothing_to_be_measured(make_model, tokenizer, tmp_path):
+    checkpoint.save(Checkpoint(make_model("bert", {}), tokenizer), tmp_path / "model")
+    with pytest.raises(InputError, match="no head to be measured"):
+        evaluate.run(Evaluate(model=tmp_path / "model", file=(tmp_path / "x.csv",)))
+
+
+def test_questions_need_their_passages(make, tmp_path, monkeypatch, capsys):
+    model = make("spans", 2)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"who\n")))
+    with pytest.raises(SystemExit):
+        cli.main(["predict", str(model)])
+    assert "questions need passages" in capsys.readouterr().err
+    (tmp_path / "asked.csv").write_text("question,text\nwho,cat\n", encoding="utf-8")
+    with pytest.raises(SystemExit):
+        cli.main(["predict", str(model), str(tmp_path / "asked.csv")])
+    assert "asked.csv:2: no 'context' (there are: question, text)" in capsys.readouterr().err
+
+
+def test_entities_are_the_same_in_any_company(make):
+    import bothways
+
+    model = bothways.load(make("tokens", 3, labels=TAGS, made={"scheme": "iob2"}), dtype="float32")
+    texts = ["the cat sat", "a dog", "on the mat and the cat ran"]
+    together = model.tag(texts)
+    for text, found in zip(texts, together, strict=True):
+        alone = model.tag([text])[0]
+        assert [(one.label, one.start, one.end) for one in alone] == [(one.label, one.start, one.end) for one in found]
+        assert torch.allclose(
+            torch.tensor([one.score for one in alone]), torch.tensor([one.score for one in found]), atol=1e-5
+        )

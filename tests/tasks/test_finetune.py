@@ -1,0 +1,189 @@
+"""What all fine-tuning shares: early stopping, freezing, layer-wise rates, which seed is kept, long texts in bounded
+memory."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from bothways import checkpoint
+from bothways.batch import Batch
+from bothways.errors import InputError
+from bothways.settings import Classify
+from bothways.tasks import classify, finetune, texts
+from bothways.tasks.progress import silence
+from bothways.train.loop import fit
+from bothways.train.plan import Plan
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """A text's class is whether it holds a cat or a dog."""
+    file = tmp_path_factory.mktemp("tables") / "train.jsonl"
+    rng = np.random.default_rng(0)
+    rows = []
+    for index in range(150):
+        words = rng.choice("the and on a b mat ran".split(), int(rng.integers(4, 9))).tolist()
+        words.insert(int(rng.integers(len(words) + 1)), ("cat", "dog")[index % 2])
+        rows.append(json.dumps({"text": " ".join(words), "label": ("feline", "canine")[index % 2]}))
+    file.write_text("\n".join(rows), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def start(make_model, tokenizer, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("start") / "model"
+    model = make_model("bert", {"masked_words": 0}, num_hidden_layers=3)
+    checkpoint.save(checkpoint.Checkpoint(model, tokenizer), directory)
+    return directory
+
+
+@pytest.fixture
+def settings(start, table, tmp_path):
+    return Classify(
+        model=start, train=table, out=tmp_path / "run", epochs=3.0, batch_tokens=256, rate=5e-3, dropout=0.0,
+        dtype="float32",
+    )  # fmt: skip
+
+
+def rows_of(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_one_file_is_divided_80_10_10_and_reported_on_test(settings):
+    told = []
+    found = classify.run(settings, told.append)
+    assert found.split == "test" and "train: 120 texts" in told[0] and "test: 15 texts" in told[0]
+
+
+@pytest.mark.parametrize("patience", [1, 2])
+def test_training_ends_when_patience_runs_out_and_the_best_weights_are_kept(patience):
+    figures = iter([0.1, 0.5, 0.3, 0.4, 0.2, 0.6, 0.7])
+    module, seen = torch.nn.Linear(1, 1, bias=False), []
+
+    def steps(first):
+        batch = Batch.of_arrays(np.zeros(2, int), np.zeros(2, int), np.array([2]))
+        while True:
+            yield [batch]
+
+    def evaluate():
+        seen.append(module.weight.item())
+        return {"loss": 0.0, "score": next(figures)}
+
+    def losses(module, batch):
+        return {"x": (module(torch.ones(1)).sum(), 1)}
+
+    plan = Plan(steps=30, rate=0.1, warmup=0.0, evaluate_every=1, best_by="score", patience=patience)
+    fit(module, losses, lambda batch: {"x": 1}, steps, plan, evaluate=evaluate, record=lambda row: None)
+    assert len(seen) == 2 + patience  # the best is the second
+    assert module.weight.item() == pytest.approx(seen[1])
+
+
+def test_frozen_parts_stay_as_they_were_to_the_bit_and_the_rest_learns(settings):
+    before = checkpoint.load(settings.model).model.state_dict()
+    result = classify.run(replace(settings, freeze=2, epochs=1.0, dtype="bfloat16"), silence)
+    after = checkpoint.load(result.model).model.state_dict()
+    for name, value in before.items():
+        if name.startswith("encoder."):
+            frozen = "embeddings" in name or "layers.0." in name
+            assert torch.equal(value, after[name]) == frozen, name
+
+
+def test_freezing_all_but_the_head_is_refused_with_the_most_there_is(settings):
+    with pytest.raises(InputError, match=r"freeze \(4\) leaves only the head to train; at most 3"):
+        classify.run(replace(settings, freeze=4), silence)
+
+
+def test_layer_wise_rates_are_told_as_a_table(settings):
+    told = []
+    classify.run(replace(settings, layer_decay=0.5, freeze=1, epochs=0.1), told.append)
+    rates = next(line for line in told if line.startswith("peak learning rates")).splitlines()[1:]
+    assert [line.split()[-1] for line in rates] == ["frozen", "6.25e-04", "1.25e-03", "2.50e-03", "5.00e-03"]
+    assert [" ".join(line.split()[:-1]) for line in rates] == ["embeddings", "layer 1", "layer 2", "layer 3", "head"]
+
+
+def test_the_best_or_the_middle_seed_is_kept():
+    scores = {3: 0.7, 4: 0.9, 5: 0.8, 6: 0.9}
+    assert finetune.choose(scores, "best") == 4
+    assert finetune.choose(scores, "median") == 5
+    assert finetune.choose({7: 0.1, 8: 0.2}, "median") == 7
+
+
+def test_a_step_has_so_many_examples_where_they_are_counted(settings):
+    result = classify.run(replace(settings, batch_size=7, epochs=1.0, micro_batches=3), silence)
+    assert sum(row["split"] == "train" for row in rows_of(result.directory)) == -(-120 // 7)
+
+
+def test_micro_batches_change_no_loss(settings, tmp_path):
+    losses = []
+    for parts in (1, 3):
+        run = classify.run(replace(settings, epochs=1.0, micro_batches=parts, out=tmp_path / str(parts)), silence)
+        losses.append([row["loss"] for row in rows_of(run.directory) if row["split"] == "train"])
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+
+
+def test_windows_beyond_the_bound_have_the_gradients_of_all_at_once(make_model):
+    model = make_model("bert", {"classes": 3}).train()
+    lengths = np.array([5, 7, 7, 11, 12, 19])
+    ids = np.random.default_rng(0).integers(5, 20, lengths.sum())
+    batch = Batch.of_arrays(ids, np.zeros_like(ids), lengths)
+    found = []
+    for bound in (1000, 20, 6):
+        model.zero_grad()
+        vectors_WH = texts.first_vectors(model, batch, bound)
+        (vectors_WH * torch.arange(1, 7)[:, None]).sin().sum().backward()
+        found.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
+        with torch.no_grad():
+            assert torch.allclose(texts.first_vectors(model, batch, bound), vectors_WH, atol=1e-6)
+    for other in found[1:]:
+        for name, gradient in found[0].items():
+            assert torch.allclose(gradient, other[name], atol=1e-5), name
+
+
+def test_parts_of_a_batch_hold_its_entries_in_order_within_the_bound():
+    lengths = np.array([3, 5, 5, 9, 30, 2])
+    ids = np.arange(lengths.sum())
+    parts = list(texts.parts_of(Batch.of_arrays(ids, ids % 2, lengths), 14))
+    assert [part.lengths.tolist() for part in parts] == [[3, 5, 5], [9], [30], [2]]
+    assert torch.cat([part.input_ids for part in parts]).tolist() == ids.tolist()
+    assert torch.cat([part.segment_ids for part in parts]).tolist() == (ids % 2).tolist()
+    assert all(part.position_ids[0] == 0 for part in parts)
+
+
+def test_a_text_of_a_hundred_windows_keeps_the_activations_of_few(make_model):
+    model = make_model("bert", {"classes": 2}, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1).train()
+
+    def kept_by(windows, bound):
+        lengths = np.full(windows, 16)
+        ids = np.random.default_rng(1).integers(5, 20, lengths.sum())
+        sizes = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: sizes.append(x.numel()) or x, lambda x: x):
+            texts.first_vectors(model, Batch.of_arrays(ids, np.zeros_like(ids), lengths), bound).sum()
+        return sum(sizes)
+
+    assert kept_by(100, 160) < kept_by(10, 160) < kept_by(100, 1600) / 8
+
+
+def test_dropout_is_the_same_when_activations_are_worked_out_again(make_model):
+    """The gradient of what was computed forward: it fits a step in its direction."""
+    model = make_model("bert", {"classes": 2}, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3).train()
+    lengths = np.array([6, 9, 13])
+    ids = np.random.default_rng(2).integers(5, 20, lengths.sum())
+    batch = Batch.of_arrays(ids, np.zeros_like(ids), lengths)
+
+    def value():
+        torch.manual_seed(7)
+        return texts.first_vectors(model, batch, 10).sin().sum()
+
+    weight = model.encoder.layers[0].attention.output.weight
+    value().backward()
+    direction = weight.grad.clone()
+    step = 1e-3
+    with torch.no_grad():
+        weight += step * direction
+        up = float(value())
+        weight -= 2 * step * direction
+        down = float(value())
+    assert (up - down) / (2 * step) == pytest.approx(float((direction**2).sum()), rel=0.02)

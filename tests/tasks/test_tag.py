@@ -1,0 +1,166 @@
+"""Fine-tuning a tagger on sentences made here: cats are FELINE, "a dog" is CANINE of two words."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import transformers
+
+import bothways
+from bothways import checkpoint
+from bothways.checkpoint import Checkpoint
+from bothways.errors import InputError
+from bothways.metrics.entities import entity_scores
+from bothways.settings import Tag
+from bothways.tasks import tag
+from bothways.tasks.progress import silence
+
+FILLERS = "the and on b mat ran".split()
+
+
+def sentences(seed, number):
+    """(words, IOB2 tags)"""
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(number):
+        words, tags = [], []
+        for _ in range(int(rng.integers(4, 10))):
+            kind = rng.random()
+            if kind < 0.2:
+                words, tags = [*words, "cat"], [*tags, "B-FELINE"]
+            elif kind < 0.35:
+                words, tags = [*words, "a", "dog"], [*tags, "B-CANINE", "I-CANINE"]
+            else:
+                words, tags = [*words, str(rng.choice(FILLERS))], [*tags, "O"]
+        found.append((words, tags))
+    return found
+
+
+def write(file, rows, *, every=7):
+    """CoNLL columns, a new document every so many sentences."""
+    lines = []
+    for number, (words, tags) in enumerate(rows):
+        if number % every == 0:
+            lines += ["-DOCSTART- O", ""]
+        lines += [f"{word} {label}" for word, label in zip(words, tags, strict=True)] + [""]
+    file.write_text("\n".join(lines), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def settings(make_model, tokenizer, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("tag")
+    checkpoint.save(
+        Checkpoint(make_model("bert", {"masked_words": 0}, num_hidden_layers=2), tokenizer), directory / "start"
+    )
+    for name, seed, number in (("train", 0, 200), ("dev", 1, 30), ("test", 2, 41)):
+        write(directory / f"{name}.txt", sentences(seed, number))
+    return Tag(
+        model=directory / "start", train=directory / "train.txt", dev=directory / "dev.txt",
+        test=directory / "test.txt", out=directory / "run", epochs=8.0, batch_tokens=256, window=48, rate=5e-3,
+        dropout=0.0, dtype="float32",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def told():
+    return []
+
+
+@pytest.fixture(scope="module")
+def result(settings, told):
+    return tag.run(settings, told.append)
+
+
+def test_entities_that_words_tell_are_learned(result, told):
+    assert (result.task, result.metric, result.split) == ("tag", "f1", "test")
+    assert result.mean > 0.95 and result.failed == 0
+    assert told[0].startswith("train: 200 sentences of ") and "CANINE" in told[0]
+
+
+def test_the_model_finds_them_in_plain_text_at_exact_characters(result):
+    text = "the CAT ran on a dog and b"
+    found = bothways.load(result.model, dtype="float32").tag([text])[0]
+    assert [(one.label, one.text) for one in found] == [("FELINE", "CAT"), ("CANINE", "a dog")]
+    assert all(text[one.start : one.end] == one.text for one in found)
+
+
+def test_the_score_of_the_run_is_that_of_the_entities_it_predicts(result, settings):
+    task = tag.Tagging.of(settings, checkpoint.load(settings.model), tag.read_splits(settings))
+    model = checkpoint.load(result.model).model
+    scores = tag.outputs(model, task.data["test"], tag.token_scores)
+    predicted = list(task.predicted("test", scores))
+    gold = [labels for _, labels in sentences(2, 41)]
+    assert [len(one) for one in predicted] == [len(one) for one in gold]
+    assert entity_scores(gold, predicted, "iob2")["f1"] == pytest.approx(result.scores[0])
+
+
+def test_a_text_is_a_run_of_sentences_of_one_document_within_a_window(settings):
+    start = checkpoint.load(settings.model)
+    task = tag.Tagging.of(settings, start, tag.read_splits(settings))
+    texts = task.texts["train"]
+    assert sum(map(len, texts)) == 200 and max(map(len, texts)) > 2
+    assert all(len({one.document for one in text}) == 1 for text in texts)
+    assert max(task.data["train"].sizes) <= 48
+    alone = tag.Tagging.of(replace(settings, context=False), start, tag.read_splits(settings))
+    assert len(alone.texts["train"]) == 200
+    labels = [sum(len(one.labels) for one in made.data["train"].labelled) for made in (task, alone)]
+    assert labels[0] == labels[1]  # every label counts once
+
+
+def test_schemes_are_found_out_and_mean_the_same(settings, tmp_path):
+    from bothways.data.tags import spans_of, tags_of
+
+    rows = sentences(0, 40)
+    made = {}
+    for scheme in ("iob1", "iob2", "bioes"):
+        written = [(words, tags_of(spans_of(tags, "iob2"), len(words), scheme)) for words, tags in rows]
+        given = replace(settings, train=write(tmp_path / f"{scheme}.txt", written, every=1), dev=None, test=None)
+        found = tag.read_splits(given)
+        assert tag.scheme_of(given, found["train"]) == scheme
+        task = tag.Tagging.of(given, checkpoint.load(given.model), found)
+        made[scheme] = [one.labels.tolist() for one in task.data["train"].labelled]
+    assert made["iob1"] == made["iob2"] == made["bioes"]
+
+
+def test_a_tag_that_its_scheme_does_not_allow_is_named(settings, tmp_path):
+    file = tmp_path / "bad.txt"
+    file.write_text("the O\ncat B-X\n\na O\ndog I-X\nran O\n", encoding="utf-8")
+    given = replace(settings, train=file, scheme="iob2", dev=settings.dev, out=tmp_path / "run")
+    with pytest.raises(InputError, match=r"bad.txt:4: word 2 of the sentence, 'dog': I-X between O and O is not IOB2"):
+        tag.run(given, silence)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_label_only_dev_has_is_named(settings, tmp_path):
+    dev = tmp_path / "dev.txt"
+    dev.write_text("the O\nmat B-THING\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"dev.txt:1: tag 'B-THING' of 'mat' is unknown; known: O, B-CANINE"):
+        tag.run(replace(settings, dev=dev, out=tmp_path / "run"), silence)
+
+
+def test_plain_labels_are_one_a_word_and_never_merged(settings, tmp_path):
+    kinds = {"cat": "NOUN", "dog": "NOUN", "mat": "NOUN", "ran": "VERB"}
+    rows = [(words, [kinds.get(word, "OTHER") for word in words]) for words, _ in sentences(0, 150)]
+    given = replace(settings, train=write(tmp_path / "pos.txt", rows), dev=None, test=None, out=tmp_path / "run")
+    result = tag.run(given, silence)
+    assert result.metric == "accuracy" and result.mean > 0.95
+    made = json.loads((result.directory / "model" / "bothways.json").read_text())
+    assert made["scheme"] == "plain"
+    found = bothways.load(result.model, dtype="float32").tag(["cat dog ran"])[0]
+    assert [(one.label, one.text) for one in found] == [("NOUN", "cat"), ("NOUN", "dog"), ("VERB", "ran")]
+
+
+def test_transformers_loads_the_tagger(result):
+    transformers.logging.disable_progress_bar()
+    peer, report = transformers.BertForTokenClassification.from_pretrained(result.model, output_loading_info=True)
+    assert not any(report.values())
+    assert list(peer.config.id2label.values()) == ["O", "B-CANINE", "I-CANINE", "B-FELINE", "I-FELINE"]
+
+
+def test_one_file_is_divided_by_documents(settings):
+    found = tag.read_splits(replace(settings, dev=None, test=None))
+    documents = {split: {one.document for one in rows} for split, rows in found.items()}
+    assert sum(map(len, found.values())) == 200
+    assert not documents["train"] & documents["dev"] and not documents["train"] & documents["test"]
