@@ -15,11 +15,13 @@ from torch.utils.checkpoint import checkpoint
 
 from bothways.batch import Batch
 from bothways.data.examples import Table
+from bothways.errors import InputError
 from bothways.model.model import Model
 from bothways.predict import Predictor
 from bothways.settings import FineTune
-from bothways.tokenizer.tokenizer import Encoding
+from bothways.tokenizer.tokenizer import SHORTEST_ROOM, Encoding
 
+PAIR_SPECIALS = 3  # [CLS] first [SEP] second [SEP]
 AT_ONCE = 8192  # tokens of which activations are kept for the backward pass; what is more is worked out once again
 
 
@@ -32,8 +34,19 @@ class Texts:
 
     @staticmethod
     def of(table: Table, targets: np.ndarray, predictor: Predictor, settings: FineTune) -> "Texts":
+        """InputError where the first text of a pair leaves too little room for the second in what the model reads."""
         encodings = predictor.tokenizer.encode_many(table.texts, table.pairs)
-        windows = predictor.fit_windows(encodings, settings.long, settings.window, settings.window // 4)
+        readable = predictor.module.config.max_position_embeddings
+        sizes = [
+            window_of(encoding, settings.window, readable, where)
+            for encoding, where in zip(encodings, table.where, strict=True)
+        ]
+        windows: list[list[Encoding]] = [[]] * len(encodings)
+        for size in set(sizes):
+            rows = [row for row, own in enumerate(sizes) if own == size]
+            found = predictor.fit_windows([encodings[row] for row in rows], settings.long, size, size // 4)
+            for row, parts in zip(rows, found, strict=True):
+                windows[row] = parts
         return Texts(windows, targets)
 
     @property
@@ -59,6 +72,20 @@ class Texts:
             f"{len(sizes):,} texts, tokens: median {middle:.0f}, 90 % up to {most:.0f}, longest {max(sizes):,}; "
             f"{windowed} read in windows"
         )
+
+
+def window_of(encoding: Encoding, window: int, readable: int, where: str) -> int:
+    """The window an example is read in: a larger one where the first text of a pair, which stays whole, needs it."""
+    if len(encoding.sources) == 1 or len(encoding) <= window:
+        return window
+    _, first, last = encoding.sources[0]
+    needed = last - first + PAIR_SPECIALS + SHORTEST_ROOM
+    if needed > readable:
+        raise InputError(
+            f"{where}: the first text of the pair takes {last - first} of the {readable} tokens that the model reads, "
+            f"which leaves fewer than {SHORTEST_ROOM} for the second; shorten it"
+        )
+    return max(window, needed)
 
 
 def text_scores(model: Model, batch: Batch) -> Tensor:

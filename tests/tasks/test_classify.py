@@ -249,6 +249,26 @@ def test_a_text_longer_than_a_window_is_refused_or_cut_where_that_is_asked_for(s
     assert cut.sizes == [40, 3] and "cut 1 of 2 texts to 40 tokens" in capsys.readouterr().err
 
 
+def test_a_long_first_text_of_a_pair_has_a_larger_window_or_is_refused_with_its_line(
+    make_model, tokenizer, settings, tmp_path
+):
+    model = make_model("bert", {"masked_words": 0}, num_hidden_layers=1, max_position_embeddings=128)
+    checkpoint.save(Checkpoint(model, tokenizer), tmp_path / "model")
+    predictor = bothways.load(tmp_path / "model", dtype="float32")
+
+    def read(first):
+        pair = Table([" ".join(["cat"] * first), "cat"], [" ".join(["dog"] * 99), "dog"], None, ["f:1", "f:2"])
+        return texts.Texts.of(pair, np.array([0, 1]), predictor, replace(settings, window=48))
+
+    found = read(61)
+    assert max(len(window) for window in found.windows[0]) == 128 and len(found.windows[1][0]) == 5
+    assert all(window.ids[1:62] == found.windows[0][0].ids[1:62] for window in found.windows[0])
+    covered = {place for window in found.windows[0] for place in range(*window.sources[1][1:])}
+    assert covered == set(range(99))
+    with pytest.raises(InputError, match="f:1: the first text of the pair takes 62 of the 128 tokens that the model"):
+        read(62)
+
+
 def test_windows_of_a_text_are_averaged_in_training_as_in_prediction(result, settings):
     predictor = bothways.load(result.model, dtype="float32")
     words = [row["text"] for row in rows_of(3, 5, words=(90, 170))] + ["the cat"]
