@@ -101,12 +101,13 @@ def load(path: str | PathLike[str], *, warn: Callable[[str], None] = say) -> Che
                 f"do not belong together"
             )
     made = read_json(directory / MADE) if (directory / MADE).exists() else {}
+    several = theirs.get("problem_type") == SEVERAL
     return Checkpoint(
         model=model.eval(),
         tokenizer=tokenizer,
         model_type=variant.model_type,
-        labels=labels if model.num_outputs.get("classes", 1) > 1 or "tokens" in model.num_outputs else (),
-        several=theirs.get("problem_type") == SEVERAL,
+        labels=labels if several or model.num_outputs.get("classes", 1) > 1 or "tokens" in model.num_outputs else (),
+        several=several,
         pooling=_read_pooling(directory),
         extra=extra,
         made=made,

@@ -457,3 +457,11 @@ def test_a_new_head_keeps_the_encoder_and_begins_from_its_seed(held):
     assert heads[0].model.config.hidden_dropout_prob == 0.25 and held.model.config.hidden_dropout_prob == 0.0
     assert set(held.model.num_outputs) == {"classes"} and set(heads[0].model.num_outputs) == {"tokens"}
     assert all("new, to be trained: head 'tokens' (2 outputs)" in line for line in said) and len(said) == 3
+
+
+@pytest.mark.parametrize("names", [("x",), ("x", "y", "z")])
+def test_several_labels_a_text_come_back_even_where_there_is_one(names, make_model, tokenizer, tmp_path):
+    made = Checkpoint(make_model("bert", {"classes": len(names)}), tokenizer, labels=names, several=True)
+    checkpoint.save(made, tmp_path / "model")
+    found = checkpoint.load(tmp_path / "model")
+    assert found.several and found.labels == names
