@@ -1,7 +1,8 @@
 """The report page of a run: what is to be said, as plain data, and `write`, which makes one HTML file of it."""
 
+from bothways.metrics.basic import Bin
 from bothways.page.answers import AnswerMistake, AnswerMistakes
-from bothways.page.certainty import Bin, Reliability, Scatter
+from bothways.page.certainty import Reliability, Scatter
 from bothways.page.classes import Confusion, Labels, LabelScore
 from bothways.page.entities import TagMistake, TagMistakes
 from bothways.page.marks import Span

@@ -5,21 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from bothways.metrics.basic import Bin
 from bothways.page.chart import axis, dot, label, line, plot, shown
 from bothways.page.markup import Html, element, figure, join, table
 
 SIZE = (340, 330)  # of a picture; ACROSS and DOWN are where its axes lie
 ACROSS, DOWN = (46.0, 320.0), (288.0, 24.0)
 MOST_DOTS = 2000
-
-
-@dataclass(frozen=True)
-class Bin:
-    """Predictions of about the same certainty: the mean of it, how many of them are right, how many there are."""
-
-    confidence: float
-    accuracy: float
-    count: int
 
 
 @dataclass(frozen=True)

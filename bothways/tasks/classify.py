@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -82,7 +83,7 @@ class Classification(Task):
         loss = label_loss if self.settings.multi_label else weighted_class_loss
         return {"classes": loss(text_scores(model, batch), batch.labels, self.weights.to(batch.labels.device))}
 
-    @property
+    @cached_property
     def weights(self) -> torch.Tensor:
         """What each class counts, [C]: 1, or inversely to how often it stands in the training table."""
         targets = self.data["train"].targets
@@ -128,7 +129,6 @@ class Classification(Task):
         gold, table, names = self.data[split].targets.tolist(), self.tables[split], self.names
         right = [one == other for one, other in zip(gold, predicted, strict=True)]
         found = metrics.reliability(certain, right)
-        bins = [page.Bin(one.confidence, one.accuracy, one.count) for one in found.bins]
         mistakes = [
             page.Mistake(
                 table.texts[row], names[gold[row]], names[predicted[row]], certain[row],
@@ -140,7 +140,7 @@ class Classification(Task):
         np.add.at(counts, (gold, predicted), 1)
         return [
             page.Confusion(names, counts.tolist()), page.Labels(label_scores(names, counts)),
-            page.Reliability(bins, found.error), page.Mistakes(mistakes, len(gold)),
+            page.Reliability(found.bins, found.error), page.Mistakes(mistakes, len(gold)),
         ]  # fmt: skip
 
     @property

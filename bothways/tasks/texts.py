@@ -6,6 +6,7 @@ Letters: N texts, W windows of them, H hidden size, C outputs.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -49,7 +50,7 @@ class Texts:
                 windows[row] = parts
         return Texts(windows, targets)
 
-    @property
+    @cached_property
     def sizes(self) -> list[int]:
         """Tokens of each text, over all its windows."""
         return [sum(map(len, parts)) for parts in self.windows]
