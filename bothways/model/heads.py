@@ -46,7 +46,10 @@ class Pooler(nn.Module):
 
 
 class Classes(nn.Module):
-    """Scores of C classes for texts (of pooled vectors) or tokens; C = 1 for regression. [*, H] -> [*, C]"""
+    """Scores of C classes for texts (of pooled vectors) or tokens; C = 1 for regression. [*, H] -> [*, C]
+
+    In float32 even where the encoder is not: the three digits of bf16 would make equals of unequal scores.
+    """
 
     def __init__(self, config: EncoderConfig, num_classes: int) -> None:
         super().__init__()
@@ -55,5 +58,5 @@ class Classes(nn.Module):
         self.output = nn.Linear(config.hidden_size, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        scores: Tensor = self.output(self.dropout(x))
-        return scores
+        wide = torch.promote_types(x.dtype, torch.float32)
+        return F.linear(self.dropout(x).to(wide), self.output.weight.to(wide), self.output.bias.to(wide))

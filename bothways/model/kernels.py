@@ -4,7 +4,7 @@ Letters: T tokens of all texts, N heads, D head size; a rectangle is n texts of 
 size, V vocabulary.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bothways.model.rectangles import Rectangle
+
 # In bf16 on a processor, attention as batched products is faster than the fused kernel up to about this length;
 # where gradients are needed, at every length BERT reads (docs/LOG.md).
 LONGEST_BATCHED = 256
-MOST_WEIGHTS = 1 << 22  # of attention, worked on at once: they stay in the cache
 MOST_PLACES = 2048  # whose vocabulary scores are in memory at once
 SMALLEST = torch.finfo(torch.float).tiny
 
@@ -29,9 +30,9 @@ def batched_is_faster(q: Tensor, longest: int, dropout: float) -> bool:
 
 
 def batched_attention(
-    q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, rectangles: Sequence[tuple[int, int]], dropout: float = 0.0
+    q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, rectangles: Sequence[Rectangle], dropout: float = 0.0
 ) -> Tensor:
-    """softmax(q k^T / sqrt(D)) v within each text, for texts in rectangles (n, S) -> [T, N, D]."""
+    """softmax(q k^T / sqrt(D)) v within each text -> [T, N, D]."""
     attended: Tensor = _BatchedAttention.apply(q_TND, k_TND, v_TND, rectangles, dropout)
     return attended
 
@@ -41,20 +42,21 @@ class _BatchedAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, rectangles: Sequence[tuple[int, int]], dropout: float
+        ctx: Any, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, rectangles: Sequence[Rectangle], dropout: float
     ) -> Tensor:
         attended_TND = torch.empty(q_TND.shape, dtype=q_TND.dtype)
         ctx.rectangles, ctx.scale, ctx.dropout, ctx.kept = rectangles, q_TND.shape[-1] ** -0.5, dropout, []
         saved = [q_TND, k_TND, v_TND]
-        for place in _pieces(rectangles, heads=q_TND.shape[1]):
-            q, k, v = (_take(part, place) for part in (q_TND, k_TND, v_TND))
-            weights = torch.baddbmm(q.new_empty(1), q, k.transpose(1, 2), beta=0, alpha=ctx.scale).softmax(-1)
+        for rectangle in rectangles:
+            q, k, v = (_take(rectangle, part) for part in (q_TND, k_TND, v_TND))
+            scores = torch.baddbmm(q.new_empty(1), q, k.transpose(1, 2), beta=0, alpha=ctx.scale)
+            weights = rectangle.hide(_apart(rectangle, scores)).flatten(0, 1).softmax(-1)
             saved.append(weights)
             if dropout:
                 kept = draw_kept(weights.numel(), dropout)
                 ctx.kept.append(np.packbits(kept))
                 weights = weights * factors(kept, weights, dropout)
-            _put(torch.bmm(weights, v), attended_TND, place)
+            _put(rectangle, torch.bmm(weights, v), attended_TND)
         ctx.save_for_backward(*saved)
         return attended_TND
 
@@ -63,44 +65,32 @@ class _BatchedAttention(torch.autograd.Function):
         (g_TND,) = gradients
         q_TND, k_TND, v_TND, *saved = ctx.saved_tensors
         g_T3ND = torch.empty((len(g_TND), 3, *g_TND.shape[1:]), dtype=g_TND.dtype)
-        pieces = _pieces(ctx.rectangles, heads=g_TND.shape[1])
-        for number, (place, weights) in enumerate(zip(pieces, saved, strict=True)):
-            q, k, v, g = (_take(part, place) for part in (q_TND, k_TND, v_TND, g_TND))
+        for number, (rectangle, weights) in enumerate(zip(ctx.rectangles, saved, strict=True)):
+            q, k, v = (_take(rectangle, part) for part in (q_TND, k_TND, v_TND))
+            g = rectangle.clear(rectangle.take(g_TND)).flatten(0, 1)
             g_weights, dropped = torch.bmm(g, v.transpose(1, 2)), weights
             if ctx.dropout:
                 factor = factors(_unpacked(ctx.kept[number], weights), weights, ctx.dropout)
                 g_weights, dropped = g_weights * factor, weights * factor
             g_scores = torch._softmax_backward_data(g_weights, weights, -1, weights.dtype).mul_(ctx.scale)
-            _put(torch.bmm(g_scores, k), g_T3ND[:, 0], place)
-            _put(torch.bmm(g_scores.transpose(1, 2), q), g_T3ND[:, 1], place)
-            _put(torch.bmm(dropped.transpose(1, 2), g), g_T3ND[:, 2], place)
+            _put(rectangle, torch.bmm(g_scores, k), g_T3ND[:, 0])
+            _put(rectangle, torch.bmm(g_scores.transpose(1, 2), q), g_T3ND[:, 1])
+            _put(rectangle, torch.bmm(dropped.transpose(1, 2), g), g_T3ND[:, 2])
         return *g_T3ND.unbind(1), None, None
 
 
-def _pieces(rectangles: Sequence[tuple[int, int]], *, heads: int) -> Iterator[tuple[int, int, int]]:
-    """(start in T, n, S) of rectangles with at most MOST_WEIGHTS attention weights, or of one text."""
-    start = 0
-    for n, size in rectangles:
-        most = max(1, MOST_WEIGHTS // (heads * size * size))
-        for first in range(0, n, most):
-            yield start + first * size, min(most, n - first), size
-        start += n * size
+def _take(rectangle: Rectangle, x_TND: Tensor) -> Tensor:
+    """A rectangle as [N * n, S, D]."""
+    return rectangle.take(x_TND).flatten(0, 1)
 
 
-def _rectangle(x_TND: Tensor, place: tuple[int, int, int]) -> Tensor:
-    start, n, size = place
-    return x_TND[start : start + n * size].unflatten(0, (n, size)).transpose(1, 2)
+def _apart(rectangle: Rectangle, x: Tensor) -> Tensor:
+    """[N * n, ...] as [N, n, ...]."""
+    return x.unflatten(0, (-1, rectangle.n))
 
 
-def _take(x_TND: Tensor, place: tuple[int, int, int]) -> Tensor:
-    """A rectangle as [n * N, S, D]."""
-    return _rectangle(x_TND, place).flatten(0, 1)
-
-
-def _put(x: Tensor, target_TND: Tensor, place: tuple[int, int, int]) -> None:
-    """The other way round."""
-    rectangle = _rectangle(target_TND, place)
-    rectangle.copy_(x.view(rectangle.shape))
+def _put(rectangle: Rectangle, x: Tensor, target_TND: Tensor) -> None:
+    target_TND[rectangle.start : rectangle.end] = rectangle.give(_apart(rectangle, x))
 
 
 def draw_kept(number: int, rate: float) -> np.ndarray:

@@ -1,8 +1,7 @@
 """Who may look at whom. Everything but attention treats tokens one by one; a layout, made once a batch, knows the rest.
 
-Letters: T tokens of all texts, N heads, D head size; a rectangle is n texts of S tokens. window: how many neighbours
-on each
-side a token sees, 0 for the whole text.
+Letters: T tokens of all texts, N heads, D head size. window: how many neighbours on each side a token sees, 0 for the
+whole text.
 """
 
 from abc import ABC, abstractmethod
@@ -13,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bothways.model import kernels
+from bothways.model.rectangles import rectangles
 
 
 class Layout(ABC):
@@ -26,27 +26,25 @@ class Layout(ABC):
 
 
 class Rectangles(Layout):
-    """Runs of texts of equal length are exact [n, S] rectangles: no padding, no masks. Sort by length for few of
-    them."""
+    """Texts of near lengths side by side in rectangles, with little padding. Sort by length for few of them."""
 
     def __init__(self, lengths: Tensor, device: torch.device) -> None:
         self.first_tokens = (lengths.cumsum(0) - lengths).to(device)
-        sizes, counts = torch.unique_consecutive(lengths, return_counts=True)
-        self.rectangles = list(zip(counts.tolist(), sizes.tolist(), strict=True))
-        self.longest = int(sizes.max())
+        self.rectangles, self.longest = rectangles(lengths.tolist(), device), int(lengths.max())
 
     def attend(self, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, *, window: int, dropout: float) -> Tensor:
         whole = not 0 < window < self.longest - 1
         if whole and kernels.batched_is_faster(q_TND, self.longest, dropout):
             return kernels.batched_attention(q_TND, k_TND, v_TND, self.rectangles, dropout)
-        attended, start = [], 0
-        for n, size in self.rectangles:
-            rows = slice(start, start + n * size)
-            q, k, v = (part[rows].unflatten(0, (n, size)).transpose(1, 2) for part in (q_TND, k_TND, v_TND))
-            mask = near(size, window, q.device) if 0 < window < size - 1 else None
-            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
-            attended.append(mixed.transpose(1, 2).flatten(0, 1))
-            start += n * size
+        attended = []
+        for part in self.rectangles:
+            q, k, v = (part.take(x_TND) for x_TND in (q_TND, k_TND, v_TND))
+            mask = part.seen()
+            if 0 < window < part.size - 1:
+                close = near(part.size, window, q.device)
+                # What fills a text up may look at all, so that no row is empty.
+                mask = close if mask is None else close & mask | ~mask.mT
+            attended.append(part.give(F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)))
         return attended[0] if len(attended) == 1 else torch.cat(attended)
 
 

@@ -7,6 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bothways.model import kernels
 from bothways.model.kernels import Dropout, draw_kept, factors, linear_cross_entropy
+from bothways.model.rectangles import rectangles
 
 B, N, S, D = 5, 3, 29, 8
 
@@ -32,22 +33,31 @@ def dropout_mask(like, rate):
 
 # --- attention ------------------------------------------------------------------------------------------------------
 
-RECTANGLES = [(2, 5), (1, 29), (3, 7), (1, 1)]  # 61 tokens
-T = sum(n * size for n, size in RECTANGLES)
+LENGTHS = [5, 5, 29, 7, 7, 7, 1, 17, 30, 32, 20]  # a rectangle filled exactly, ones of one text, ones with filling
+T = sum(LENGTHS)
+RECTANGLES = rectangles(LENGTHS, torch.device("cpu"))
 
 
 def plain(q_TND, k_TND, v_TND, kept=None):
-    """Text by text; kept: the dropout masks [n * N, S, S] of each rectangle."""
+    """Text by text; kept: the dropout masks [N, n, S, S] of each rectangle."""
     mixed, start = [], 0
-    for number, (n, size) in enumerate(RECTANGLES):
-        for text in range(n):
+    for number, rectangle in enumerate(RECTANGLES):
+        text = 0
+        while start < rectangle.end:
+            size = LENGTHS[len(mixed)]
             q, k, v = (part[start : start + size].transpose(0, 1) for part in (q_TND, k_TND, v_TND))
             weights = (q @ k.transpose(1, 2) / q.shape[-1] ** 0.5).softmax(-1)
             if kept:
-                weights = weights * kept[number].view(n, -1, size, size)[text]
+                weights = weights * kept[number][:, text, :size, :size]
             mixed.append((weights @ v).transpose(0, 1))
-            start += size
+            start, text = start + size, text + 1
     return torch.cat(mixed)
+
+
+def test_the_rectangles_of_these_tests_are_of_every_kind():
+    assert [(part.n, part.size, part.places is None) for part in RECTANGLES] == [
+        (2, 5, True), (1, 29, True), (4, 16, False), (4, 32, False),
+    ]  # fmt: skip
 
 
 def test_batched_attention_equals_the_plain_formula_with_its_gradients():
@@ -66,28 +76,18 @@ def test_batched_attention_reads_slices_of_one_projection_as_it_reads_copies():
     assert relative(gradients(ours, whole)[0], gradients(theirs, whole)[0]) < 1e-6
 
 
-@pytest.mark.parametrize("most", [1, N * 7 * 7 * 2, 1 << 22])
-def test_attention_in_pieces_equals_attention_at_once(most, monkeypatch):
-    monkeypatch.setattr(kernels, "MOST_WEIGHTS", most)
-    pieces = list(kernels._pieces(RECTANGLES, heads=N))
-    assert sum(n * size for _, n, size in pieces) == T and (len(pieces) > 4) == (most < 1 << 22)
-    qkv = queries(T, N, D)
-    ours, theirs = kernels.batched_attention(*qkv, RECTANGLES), plain(*qkv)
-    assert relative(ours, theirs) < 1e-6
-    for one, other in zip(gradients(ours, qkv), gradients(theirs, qkv), strict=True):
-        assert relative(one, other) < 1e-6
-
-
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.5])
-def test_the_way_back_drops_what_the_way_forward_dropped(rate):
-    qkv = [part.double().detach().requires_grad_() for part in queries(7, 2, 3)]
+@pytest.mark.parametrize("lengths", [[2, 2, 3], [2, 2], [3]])
+def test_the_way_back_drops_what_the_way_forward_dropped(lengths, rate):
+    qkv = [part.double().detach().requires_grad_() for part in queries(sum(lengths), 2, 3)]
+    places = rectangles(lengths, torch.device("cpu"))
 
     def attend(*parts):
         torch.manual_seed(11)
-        return kernels.batched_attention(*(part.float() for part in parts), [(2, 2), (1, 3)], rate).double()
+        return kernels.batched_attention(*(part.float() for part in parts), places, rate).double()
 
     assert torch.autograd.gradcheck(attend, qkv, eps=1e-2, atol=2e-3)
-    dropped = attend(*qkv) - kernels.batched_attention(*(part.float() for part in qkv), [(2, 2), (1, 3)])
+    dropped = attend(*qkv) - kernels.batched_attention(*(part.float() for part in qkv), places)
     assert bool((dropped.abs() > 0.01).any()) == (rate > 0)
 
 
@@ -96,7 +96,7 @@ def test_dropped_attention_equals_the_plain_formula_under_the_same_masks():
     torch.manual_seed(5)
     ours = kernels.batched_attention(*qkv, RECTANGLES, 0.3)
     torch.manual_seed(5)
-    kept = [dropout_mask(torch.empty(n * N, size, size), 0.3) for n, size in RECTANGLES]
+    kept = [dropout_mask(torch.empty(N, part.n, part.size, part.size), 0.3) for part in RECTANGLES]
     theirs = plain(*qkv, kept)
     assert relative(ours, theirs) < 1e-6
     for one, other in zip(gradients(ours, qkv), gradients(theirs, qkv), strict=True):
@@ -113,7 +113,7 @@ def test_half_precision_attention_is_as_near_to_the_exact_one_as_torchs(size):
         return F.scaled_dot_product_attention(*(x.unflatten(0, (2, size)).transpose(1, 2) for x in parts))
 
     expected, peer = (fused(*parts).transpose(1, 2).flatten(0, 1) for parts in (exact, half))
-    ours = kernels.batched_attention(*half, [(2, size)])
+    ours = kernels.batched_attention(*half, rectangles([size, size], torch.device("cpu")))
     assert ours.shape == expected.shape and ours.dtype == torch.bfloat16
     assert relative(ours, expected) < max(2 * relative(peer, expected), 0.008)
     columns = zip(gradients(ours, half), gradients(expected, exact), strict=True)

@@ -185,3 +185,14 @@ def test_a_batch_counts_positions_and_segments_in_each_text(tokenizer):
 def test_a_window_of_a_pair_has_its_segments(tokenizer):
     windows = tokenizer.windows("the cat", "dog " * 100, size=80, overlap=10)
     assert Batch.of(windows).segment_ids.tolist() == [kind for window in windows for kind in window.segment_ids]
+
+
+@pytest.mark.parametrize("head", ["classes", "tokens"])
+def test_a_head_scores_in_float32_what_the_encoder_computes_in_half(make_model, head):
+    model = make_model("bert", {head: 3}).bfloat16().eval()
+    x_TH = torch.randn(50, model.config.hidden_size, generator=torch.Generator().manual_seed(0)).bfloat16()
+    scores = model.heads[head](x_TH)
+    output = model.heads[head].output
+    assert scores.dtype == torch.float32
+    assert torch.equal(scores, torch.nn.functional.linear(x_TH.float(), output.weight.float(), output.bias.float()))
+    assert not torch.equal(scores, scores.bfloat16().float())
