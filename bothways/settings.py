@@ -228,6 +228,10 @@ class Recipe(Checked):
     """The first seed."""
     dtype: Dtype = "auto"
     """auto: bf16 where the processor is fast at it."""
+    checkpoint_every: int = 1000
+    """Steps between checkpoints to go on from; 0: only where the run is asked to stop."""
+    resume: bool = False
+    """Go on where the run in the output directory stood; without it, a directory that holds a run is refused."""
     json: bool = False
     """Print one JSON object at the end instead of prose."""
 
@@ -353,9 +357,10 @@ class Evaluate(TextColumns, Checked):
     model: Positional[Dir]
     """Checkpoint or run; with --predictions the file with the right answers."""
     file: Positional[tuple[Path, ...]] = ()
-    """Labelled data of the model's kind; text for masked-word perplexity."""
+    """Labelled data of the model's kind; text for masked-word perplexity; for vectors pairs, or a directory with a
+    corpus, queries and judgements (BEIR)."""
     predictions: Path | None = None
-    """Predictions to be scored: a label a line, a table, CoNLL columns, SQuAD's {id: answer}."""
+    """Predictions to be scored: a label a line, a table, CoNLL columns, SQuAD's {id: answer}, TREC's run."""
     words_column: str | None = None
     """Name (in CoNLL columns: number, from 0) of the column with words. [tokens, words; 0]"""
     tags_column: str | None = None

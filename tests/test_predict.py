@@ -247,6 +247,20 @@ def all_spans(reader, text, **given):
     return {(span.start, span.end): span.score for span in reading.spans}
 
 
+def test_ten_thousand_words_are_classified_by_all_their_windows(make_predictor):
+    classifier = make_predictor("bert", {"classes": 3}, labels=("red", "green", "blue"))
+    text = " ".join(words_of(10_000))
+    found, shorter = classifier.classify([text, text[: len(text) // 2]], window=64, overlap=16)
+    assert classifier.truncated_texts == 0
+    (windows,) = classifier.fit_windows(classifier.tokenizer.encode_many([text]), "windows", 64, 16)
+    assert len(windows) > 100
+    with torch.inference_mode():
+        first_WH = torch.cat([classifier.module(Batch.of([window]))[:1] for window in windows])
+        (scores,) = classifier.module.text_scores("classes", first_WH.mean(0, keepdim=True)).softmax(-1).tolist()
+    assert list(found.scores.values()) == pytest.approx(scores, abs=1e-5)
+    assert list(shorter.scores.values()) != pytest.approx(scores, abs=1e-5)
+
+
 def test_ten_thousand_words_are_tagged_and_answered_and_far_text_moves_no_entity(tagger, reader):
     words = words_of(10_000)
     text = " ".join(words)

@@ -171,7 +171,7 @@ def run(settings: Answer, tell: Tell = lines) -> Result:
     so)."""
     start = checkpoint.load(settings.model)
     task = Answering.of(settings, start)
-    with Run(settings.out, "finetune answer", settings) as run:
+    with Run(settings.out, "finetune answer", settings, resume=settings.resume, tell=tell) as run:
         return over_seeds(settings, task, run, tell)
 
 

@@ -34,7 +34,7 @@ def run(settings: Classify, tell: Tell = lines) -> Result:
     needs_classes(settings.model, start)
     tables = read_tables(settings)
     task = Classification.of(settings, start, tables)
-    with Run(settings.out, "finetune classify", settings) as run:
+    with Run(settings.out, "finetune classify", settings, resume=settings.resume, tell=tell) as run:
         return over_seeds(settings, task, run, tell)
 
 

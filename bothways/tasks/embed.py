@@ -31,12 +31,12 @@ from bothways.tasks.finetune import Result, over_seeds
 from bothways.tasks.pair_tables import Pairs, read_pairs
 from bothways.tasks.pair_texts import PairBatch, PairTexts, text_vectors
 from bothways.tasks.progress import Tell, lines
+from bothways.tasks.retrieval import FOUND, found_pairs
 from bothways.tasks.task import Figures, Task, outputs
 from bothways.train.losses import Loss
 from bothways.train.pair_losses import at_sizes, cosine_loss, ranking_loss
 from bothways.train.state import Run
 
-FOUND = 10  # places of a ranking in which a text's own pair is looked for
 COMPARED = 256  # pairs among which each text's own is to be found where only the loss is measured
 
 
@@ -48,7 +48,7 @@ def run(settings: TrainEmbed, tell: Tell = lines) -> Result:
     """
     start = checkpoint.load(settings.model)
     task = Embedding.of(settings, start, read_pairs(settings))
-    with Run(settings.out, "finetune embed", settings) as run:
+    with Run(settings.out, "finetune embed", settings, resume=settings.resume, tell=tell) as run:
         return over_seeds(settings, task, run, tell)
 
 
@@ -175,27 +175,3 @@ def cosine_range(settings: TrainEmbed, scores: np.ndarray | None) -> tuple[float
     if low == high:
         raise InputError(f"{settings.train}: every score is {low:g}; there is nothing to learn")
     return (0.0, 1.0) if low >= -1 and high <= 1 else (low, high)
-
-
-def found_pairs(vectors_RNH: Tensor, ids_RN: np.ndarray) -> Figures:
-    """How well each text finds its own pairs among all pairs by cosine: nDCG, mean reciprocal rank, recall at 10.
-
-    A text that stands among the pairs does not find itself, unless it is its own pair.
-    """
-    (texts_Q, first_Q), (pairs_D, first_D) = (np.unique(ids_N, return_index=True) for ids_N in ids_RN[:2])
-    texts_QH, pairs_DH = (
-        F.normalize(vectors_NH[first], dim=-1)
-        for vectors_NH, first in zip(vectors_RNH[:2], (first_Q, first_D), strict=True)
-    )
-    own_pairs = ids_RN[0][ids_RN[0] == ids_RN[1]]
-    gold: dict[str, dict[str, float]] = {str(text): {} for text in texts_Q}
-    for text, pair in ids_RN[:2].T.tolist():
-        gold[str(text)][str(pair)] = 1.0
-    ranking: dict[str, list[str]] = {}
-    for rows in blocks(range(len(texts_Q)), COMPARED):
-        scores_BD = texts_QH[rows] @ pairs_DH.T
-        itself_BD = (texts_Q[rows, None] == pairs_D) & ~np.isin(pairs_D, own_pairs)
-        scores_BD[torch.from_numpy(itself_BD)] = -torch.inf
-        best = scores_BD.topk(min(FOUND, len(pairs_D))).indices.numpy()
-        ranking |= {str(texts_Q[row]): [*map(str, pairs_D[found])] for row, found in zip(rows, best, strict=True)}
-    return metrics.ranking_scores(gold, ranking, k=FOUND)

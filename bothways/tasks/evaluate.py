@@ -1,4 +1,4 @@
-"""Measure a model at what it has learned: classes, numbers, tags or answers, masked words."""
+"""Measure a model at what it has learned: classes, numbers, tags or answers, masked words, vectors."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -19,6 +19,7 @@ from bothways.errors import InputError
 from bothways.predict import Predictor
 from bothways.settings import Evaluate
 from bothways.tasks.heldout import HeldOut
+from bothways.tasks.retrieval import vectors
 from bothways.tasks.scoring import score
 
 
@@ -35,6 +36,8 @@ def run(settings: Evaluate) -> dict[str, Any]:
     for head, measure in HEADS.items():
         if head in predictor.module.num_outputs:
             return measure(predictor, settings)
+    if not predictor.module.num_outputs:
+        return vectors(predictor, settings)
     raise InputError(f"{settings.model}: no head to be measured ({', '.join(HEADS)}); fine-tune or pre-train one")
 
 

@@ -1,13 +1,17 @@
 """What all fine-tuning shares (Devlin 2018, section 4): one training a seed, the weights kept that were best on dev,
 every seed measured alike, their mean and spread (Dodge 2020; Mosbach 2021 on how few examples need more steps)."""
 
+import hashlib
+import json
 import math
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -15,16 +19,20 @@ from bothways import checkpoint, metrics
 from bothways.batch import Batch
 from bothways.data.order import blocks, divide, fill_budget, shuffled
 from bothways.device import choose_device, choose_dtype, keep_memory
+from bothways.disk import write_whole
 from bothways.errors import InputError
 from bothways.model.model import Model
 from bothways.settings import FineTune
 from bothways.tasks.progress import Bar, Tell, silence
 from bothways.tasks.reporting import draw, rate_lines, rates
 from bothways.tasks.task import Figures, Task, at_work
+from bothways.train.checkpoints import FOLDER, Checkpoints
 from bothways.train.loop import fit
 from bothways.train.optim import depths_of
 from bothways.train.plan import Plan
 from bothways.train.state import Run
+
+SEEDS, WEIGHTS = "seeds", "model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,8 @@ def over_seeds(settings: FineTune, task: Task, run: Run, tell: Tell) -> Result:
     dev, and say so."""
     if len(task.data["train"].sizes) < 2:
         raise InputError(f"{settings.train}: one training example; at least two are needed to learn from")
+    if "result" in run.made:
+        raise InputError(f"{run.directory}: its run is done; name a new directory")
     tell(task.describe())
     seeds = range(settings.seed, settings.seed + settings.seeds)
     figures: dict[int, dict[str, Figures]] = {}
@@ -55,14 +65,11 @@ def over_seeds(settings: FineTune, task: Task, run: Run, tell: Tell) -> Result:
         begun = task.begin(seed, tell if seed == settings.seed else silence)
         if seed == settings.seed and settings.layer_decay < 1:
             tell(rate_lines(rates(begun.model, settings)))
-        figures[seed] = train_one(settings, task, begun.model, seed, run)
-        save_file(begun.model.state_dict(), _weights(run, seed))
+        figures[seed] = trained(settings, task, begun.model, seed, run, tell)
         found = ", ".join(f"{split} {task.metric} {score[task.metric]:.4f}" for split, score in figures[seed].items())
         tell(f"seed {seed}: {found}")
     kept = choose({seed: figures[seed]["dev"][task.metric] for seed in seeds}, settings.kept)
-    begun.model.load_state_dict(load_file(_weights(run, kept)))
-    for seed in seeds:
-        _weights(run, seed).unlink()
+    begun.model.load_state_dict(load_file(_place(run, kept) / WEIGHTS))
     split = "test" if "test" in task.data else "dev"
     scores = [figures[seed][split][task.metric] for seed in seeds]
     mean, std = metrics.spread(scores)
@@ -76,12 +83,26 @@ def over_seeds(settings: FineTune, task: Task, run: Run, tell: Tell) -> Result:
     draw(settings, task, run, begun.model, figures, kept=kept, failed=failed)
     task.finished(begun.model)
     facts = task.facts(figures[kept])
-    checkpoint.save(replace(begun, made={**run.origin, "result": result, **facts}), run.directory / "model")
     model = run.directory / "model"
+    checkpoint.save(replace(begun, made={**run.origin, "result": result, **facts}), model)
+    shutil.rmtree(run.directory / SEEDS)
     return Result(run.directory, model, task.name, task.metric, split, mean, std, len(failed), scores)
 
 
-def train_one(settings: FineTune, task: Task, model: Model, seed: int, run: Run) -> dict[str, Figures]:
+def trained(settings: FineTune, task: Task, model: Model, seed: int, run: Run, tell: Tell) -> dict[str, Figures]:
+    """The figures of one seed, whose weights are kept beside them until the run's end; a run that goes on finds those
+    of seeds that were done."""
+    figures = _place(run, seed) / "figures.json"
+    if not figures.exists():
+        found = train_one(settings, task, model, seed, run, tell)
+        save_file(model.state_dict(), figures.with_name(WEIGHTS))
+        write_whole(figures, json.dumps(found))
+        shutil.rmtree(figures.with_name(FOLDER), ignore_errors=True)
+    read: dict[str, Figures] = json.loads(figures.read_text(encoding="utf-8"))
+    return read
+
+
+def train_one(settings: FineTune, task: Task, model: Model, seed: int, run: Run, tell: Tell) -> dict[str, Figures]:
     """One training from one seed, which leaves the model as it was when best on dev; its figures by split."""
     sizes = task.data["train"].sizes
     device = choose_device("auto")
@@ -90,17 +111,23 @@ def train_one(settings: FineTune, task: Task, model: Model, seed: int, run: Run)
     an_epoch = len(list(step_rows(settings, sizes, seed, epoch=0)))
 
     def steps(first: int) -> Iterator[Sequence[Batch]]:
-        for epoch in count():
-            for rows in step_rows(settings, sizes, seed, epoch=epoch):
-                yield [task.data["train"].batch(part) for part in divide(rows, sizes, settings.micro_batches) if part]
+        epochs = (step_rows(settings, sizes, seed, epoch=epoch) for epoch in count())
+        for rows in islice(chain.from_iterable(epochs), first, None):
+            yield [task.data["train"].batch(part) for part in divide(rows, sizes, settings.micro_batches) if part]
 
     plan = Plan(
         steps=max(1, math.ceil(settings.epochs * an_epoch)), rate=settings.rate, schedule=settings.schedule,
         warmup=settings.warmup, weight_decay=settings.weight_decay, layer_decay=settings.layer_decay,
         clip=settings.clip, evaluate_every=max(1, round(an_epoch / settings.evaluations)), best_by=task.metric,
-        patience=settings.patience, seed=seed, device=device, dtype=choose_dtype(settings.dtype, device),
+        checkpoint_every=settings.checkpoint_every, patience=settings.patience, seed=seed, device=device,
+        dtype=choose_dtype(settings.dtype, device),
     )  # fmt: skip
     frozen = freeze(model, settings.freeze)
+    place, examples = _place(run, seed), hashlib.sha256(np.array(sizes).tobytes()).hexdigest()
+    checkpoints = Checkpoints(place, keep=1, order={"examples": examples}, at_end=False)
+    start = checkpoints.newest_sound(tell) if place.exists() else None
+    place.mkdir(parents=True, exist_ok=True)
+    run.cut_back(start.progress.step if start else 0, seed)
     with Bar(f"fine-tuning, seed {seed}", plan.steps) as bar:
 
         def record(row: dict[str, Any]) -> None:
@@ -108,7 +135,10 @@ def train_one(settings: FineTune, task: Task, model: Model, seed: int, run: Run)
             bar.show(row)
 
         evaluate = lambda: task.measure(model, "dev")  # noqa: E731
-        fit(model, task.losses, task.counts, steps, plan, evaluate=evaluate, record=record)
+        fit(
+            model, task.losses, task.counts, steps, plan, evaluate=evaluate, record=record, checkpoints=checkpoints,
+            start=start,
+        )  # fmt: skip
     model.load_state_dict(frozen, strict=False)  # as they were, not as bf16 has them
     copy = at_work(model, settings)
     return {split: task.measure(copy, split) for split in task.data if split != "train"}
@@ -125,8 +155,8 @@ def step_rows(settings: FineTune, sizes: Sequence[int], seed: int, *, epoch: int
 def freeze(model: Model, parts: int) -> dict[str, Tensor]:
     """Leave so many parts, counted from the embeddings, out of training; their parameters, to be put back exactly."""
     depths = depths_of([name for name, _ in model.named_parameters()])
-    if parts >= (most := max(depths.values())):
-        raise InputError(f"freeze ({parts}) leaves only the head to train; at most {most - 1} parts can be frozen")
+    if parts > (most := model.config.num_hidden_layers):
+        raise InputError(f"freeze ({parts}) leaves no layer to train; at most {most} parts can be frozen")
     frozen = {name: value for name, value in model.named_parameters() if depths[name] < parts}
     for value in frozen.values():
         value.requires_grad_(False)
@@ -139,5 +169,6 @@ def choose(scores: Mapping[int, float], kept: str) -> int:
     return ranked[-1] if kept == "best" else ranked[(len(ranked) - 1) // 2]
 
 
-def _weights(run: Run, seed: int) -> Path:
-    return run.directory / f"seed-{seed}.safetensors"
+def _place(run: Run, seed: int) -> Path:
+    """Where a seed's training is kept until all are done."""
+    return run.directory / SEEDS / str(seed)

@@ -15,7 +15,7 @@ from bothways.data.labelled import labelled_rows
 from bothways.data.splits import parts_for, split_groups
 from bothways.data.tables import Row
 from bothways.errors import InputError
-from bothways.settings import TrainEmbed
+from bothways.settings import TextColumns, TrainEmbed
 
 Objective = Literal["auto", "pairs", "scores"]
 
@@ -41,20 +41,23 @@ def read_pairs(settings: TrainEmbed) -> dict[str, Pairs]:
         raise InputError(
             f"negative_column ({settings.negative_column}) is for pairs; leave it out, or take --objective pairs"
         )
-    train = read_file(settings.train, settings, settings.objective)
+    train = read_file(settings.train, settings, settings.objective, settings.negative_column)
     if train.scores is None and len(set(train.texts[1])) < 2:
         raise InputError(f"{settings.train}: a single pair has no other to compete with; add pairs")
     objective: Objective = "pairs" if train.scores is None else "scores"
     files = {"dev": settings.dev, "test": settings.test}
-    found = {"train": train, **{name: read_file(path, settings, objective) for name, path in files.items() if path}}
+    negative = settings.negative_column
+    found = {name: read_file(path, settings, objective, negative) for name, path in files.items() if path}
+    found = {"train": train, **found}
     if settings.dev:
         return found
     rows = split_groups(train.texts[0], seed=settings.seed, parts=parts_for(found), source=settings.train)
     return {**found, **{name: train.take(own) for name, own in rows.items()}}
 
 
-def read_file(path: Path, settings: TrainEmbed, objective: Objective) -> Pairs:
-    """auto: scores where there is a column of them and none of negatives is named."""
+def read_file(path: Path, settings: TextColumns, objective: Objective, negative: str | None = None) -> Pairs:
+    """negative: the column of texts that do not belong. auto: scores where there is a column of them and no such
+    column is named."""
     text, pair, label = settings.text_column, settings.pair_column, settings.label_column
     scored = objective == "scores"
     table = glue_table(path, text=text, pair=pair, label=label, need_labels=objective != "pairs")
@@ -62,18 +65,18 @@ def read_file(path: Path, settings: TrainEmbed, objective: Objective) -> Pairs:
         return Pairs(both(table), None if objective == "pairs" else scores_of(table))
     rows = labelled_rows(path)
     columns = list(dict.fromkeys(name for _, row in rows for name in row))
-    if objective == "auto" and settings.negative_column is None:
+    if objective == "auto" and negative is None:
         scored = find_column(path, columns, "label", label, ["label"], LABELS) is not None
     table = table_of(path, rows, text=text, pair=pair, label=label, need_labels=scored)
     if scored:
         return Pairs(both(table), scores_of(table))
-    return Pairs([*both(table), *negatives(path, rows, columns, settings.negative_column)], None)
+    return Pairs([*both(table), *negatives(path, rows, columns, negative)], None)
 
 
 def both(table: Table) -> list[list[str]]:
     if table.pairs is None:
         raise InputError(
-            f"{table.where[0]}: no second text; vectors are learned from pairs: add a column 'pair', or name yours "
+            f"{table.where[0]}: no second text; vectors are of pairs: add a column 'pair', or name yours "
             "with --pair-column"
         )
     return [table.texts, table.pairs]

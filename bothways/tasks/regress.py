@@ -33,7 +33,7 @@ def run(settings: Regress, tell: Tell = lines) -> Result:
     start = checkpoint.load(settings.model)
     needs_classes(settings.model, start)
     task = Regression.of(settings, start, read_tables(settings))
-    with Run(settings.out, "finetune regress", settings) as run:
+    with Run(settings.out, "finetune regress", settings, resume=settings.resume, tell=tell) as run:
         return over_seeds(settings, task, run, tell)
 
 

@@ -85,7 +85,8 @@ def rates(model: Model, settings: FineTune) -> list[tuple[str, float, int]]:
     last, sizes = max(depths.values()), Counter[int]()
     for name, value in model.named_parameters():
         sizes[depths[name]] += value.numel()
-    names = ["embeddings", *(f"layer {number}" for number in range(1, last)), "head"]
+    layers = model.config.num_hidden_layers
+    names = ["embeddings", *(f"layer {number}" for number in range(1, layers + 1)), "head"][: last + 1]
     peaks = [settings.rate * settings.layer_decay ** (last - place) for place in range(last + 1)]
     return [
         (name, 0.0 if place < settings.freeze else peaks[place], sizes[place])

@@ -1,9 +1,11 @@
-"""Scoring somebody's predictions against a gold file: classes, numbers, tags or answers, as the gold file holds them.
+"""Scoring somebody's predictions against a gold file: classes, numbers, tags, answers or search results, as it holds
+them.
 
 | gold file                           | predictions, in its order (answers in any)                       |
 | table of labels or numbers          | table with a column of PREDICTED, or .txt with one a line        |
 | CoNLL columns, or table of words    | the same words, tags in the last column                          |
 | SQuAD's JSON, or table of questions | JSON {id: answer}; JSON lines with `id` and `answer`             |
+| judgements of search                | TREC's run, or table with query, document and score              |
 """
 
 import json
@@ -16,6 +18,7 @@ from bothways import metrics
 from bothways.data.examples import Sentence, Table, label_sets, numbers, read_table, read_tagged
 from bothways.data.files import kind_of, open_file, text_lines
 from bothways.data.glue import look_of
+from bothways.data.judgements import are_judgements, read_judgements, read_ranking
 from bothways.data.labelled import has_named_columns, is_dataset, labelled_rows
 from bothways.data.squad import read_squad
 from bothways.data.tables import rows
@@ -47,6 +50,8 @@ def score(
     kind = "tags" if scheme or words_column or tags_column else _kind(gold)
     if kind == "answers":
         return _answers(predictions, gold)
+    if kind == "ranking":
+        return _ranking(predictions, gold)
     if kind == "tags":
         gold_column = "-2" if predictions == gold and tags_column is None else tags_column
         right = read_tagged(gold, words=words_column, tags=gold_column)
@@ -64,8 +69,10 @@ def score(
     return _classes(predictions, table, found, positive)
 
 
-def _kind(gold: Path) -> Literal["labels", "tags", "answers"]:
+def _kind(gold: Path) -> Literal["labels", "tags", "answers", "ranking"]:
     """What the file holds, by its first row; or by its name, where columns have none."""
+    if are_judgements(gold):
+        return "ranking"
     if has_named_columns(gold):
         _, row = next(iter(labelled_rows(gold) if is_dataset(gold) else rows(gold)), ("", {}))
         if {"question", "context", "answers"} <= row.keys():
@@ -169,6 +176,13 @@ def _answers(predictions: Path, gold: Path) -> dict[str, Any]:
     if answers.keys().isdisjoint(predicted):
         raise InputError(f"{predictions}: no id is one of {gold}, such as {min(answers)!r}; give an answer an id")
     return dict(metrics.answer_scores(answers, predicted))
+
+
+def _ranking(predictions: Path, gold: Path) -> dict[str, Any]:
+    judgements, ranking = read_judgements(gold), read_ranking(predictions)
+    if judgements.keys().isdisjoint(ranking):
+        raise InputError(f"{predictions}: no query is one of {gold}, such as {min(judgements)!r}; check the names")
+    return dict(metrics.ranking_scores(judgements, ranking))
 
 
 def _predicted_answers(path: Path) -> dict[str, str]:

@@ -175,7 +175,7 @@ def run(settings: Tag, tell: Tell = lines) -> Result:
     start = checkpoint.load(settings.model)
     sentences = read_splits(settings)
     task = Tagging.of(settings, start, sentences)
-    with Run(settings.out, "finetune tag", settings) as run:
+    with Run(settings.out, "finetune tag", settings, resume=settings.resume, tell=tell) as run:
         return over_seeds(settings, task, run, tell)
 
 

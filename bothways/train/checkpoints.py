@@ -65,7 +65,8 @@ class Saved:
 class Checkpoints:
     """The checkpoints of a run. The newest `keep` stay, and the best by held-out loss, which the newest one's
     state.json names (`best_checkpoint`). order: facts that decide which batch comes when, compared on resume. memo:
-    numbers that save the caller work on resume, kept as they are when a checkpoint is written.
+    numbers that save the caller work on resume, kept as they are when a checkpoint is written. at_end: whether the
+    run's end is saved too.
 
     Every process calls every function; the first one writes and tells."""
 
@@ -77,9 +78,10 @@ class Checkpoints:
         order: Mapping[str, Any] | None = None,
         processes: Processes = ALONE,
         memo: Sequence[int] = (),
+        at_end: bool = True,
     ) -> None:
         self.folder = run / FOLDER if run else None
-        self.keep, self.processes, self.memo = max(1, keep), processes, memo
+        self.keep, self.processes, self.memo, self.at_end = max(1, keep), processes, memo, at_end
         self.order: dict[str, Any] = json.loads(json.dumps(dict(order or {}), default=str))
         self.best: dict[str, Any] | None = None
         self.last: Path | None = None

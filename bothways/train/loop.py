@@ -65,7 +65,7 @@ def fit(
                 figures = trainer.evaluate(evaluate)
                 progress = trainer.mark_best(progress, figures)
                 write({**progress.row, "split": "heldout", **figures})
-            if last or save_due or stop:
+            if (last and checkpoints.at_end) or save_due or stop:
                 checkpoints.save(progress, trainer.optimizer.state(), figures.get("loss"), plan.dtype)
             if stop and not last:
                 raise Stopped(f"stopped at step {progress.step:,}; go on with --resume")

@@ -112,10 +112,12 @@ class Run:
     def metrics(self) -> list[dict[str, Any]]:
         return read_metrics(self.directory)
 
-    def cut_back(self, step: int) -> None:
-        """Forget the metrics after a step, from which the run goes on."""
+    def cut_back(self, step: int, seed: int | None = None) -> None:
+        """Forget the metrics after a step, from which the run goes on; where it has a training for each of several
+        seeds, those of one."""
         if self.leads and (self.directory / METRICS).exists():
-            rows = [json.dumps(row) + "\n" for row in self.metrics() if row["step"] <= step]
+            kept = [row for row in self.metrics() if row["step"] <= step or row.get("seed") != seed]
+            rows = [json.dumps(row) + "\n" for row in kept]
             write_whole(self.directory / METRICS, "".join(rows))
 
 

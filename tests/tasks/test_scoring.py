@@ -140,6 +140,15 @@ def test_predictions_that_do_not_fit_a_table_are_refused(tmp_path, write, labell
     assert "\n" not in str(error.value)
 
 
+def test_search_results_are_scored_against_judgements(write):
+    gold = write("gold.qrels", ["q1 0 a 1", "q1 0 b 0", "q2 0 c 2"])
+    found = write("run.txt", ["q1 Q0 b 1 9 me", "q1 Q0 a 2 8 me", "q2 Q0 c 1 1 me"])
+    scores = score(found, gold)
+    assert scores["mrr@10"] == 0.75 and scores["recall@10"] == 1.0 and scores["queries"] == 2
+    with pytest.raises(InputError, match="no query is one of .*gold.qrels, such as 'q1'; check the names"):
+        score(write("other.txt", ["q7 Q0 b 1 9 me"]), gold)
+
+
 def test_a_positive_class_that_is_not_there_is_refused(write, labelled):
     with pytest.raises(InputError, match=r"positive \('1'\) is no gold label; these are 'no', 'yes'"):
         score(write("p.txt", ["yes"] * 5), labelled, positive="1")

@@ -1,0 +1,86 @@
+"""How good a model's vectors are: at finding judged documents, at finding each text's own pair, or as scores of pairs.
+
+Letters: N pairs of R texts each, H numbers a vector; Q queries or different texts, D documents or different pairs.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bothways import metrics
+from bothways.data.judgements import Collection, is_collection
+from bothways.data.order import blocks
+from bothways.errors import InputError
+from bothways.predict import Predictor
+from bothways.settings import Evaluate
+from bothways.tasks.pair_tables import read_file
+
+FOUND = 10  # places of a ranking that are looked at
+COMPARED = 256  # texts at once that are compared with all others
+
+
+def vectors(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
+    """Of a directory with a corpus, queries and judgements: nDCG, reciprocal rank and recall at 10. Of pairs with
+    scores: correlations with their cosines. Of pairs alone: how well each text finds its own among all."""
+    if len(settings.file) != 1:
+        raise InputError("a model that gives vectors is measured on one file of pairs, or one directory of BEIR's form")
+    (file,) = settings.file
+    if is_collection(file):
+        return retrieved(predictor, Collection.read(file))
+    pairs = read_file(file, settings, "auto")
+    vectors_RNH = torch.stack([torch.from_numpy(predictor.embed(texts)) for texts in pairs.texts[:2]])
+    if pairs.scores is not None:
+        cosines_N = (vectors_RNH[0] * vectors_RNH[1]).sum(1)
+        return {**metrics.regression(pairs.scores.tolist(), cosines_N.tolist()), "pairs": len(cosines_N)}
+    _, ids_RN = np.unique(np.array(pairs.texts[:2]), return_inverse=True)
+    return dict(found_pairs(vectors_RNH, ids_RN.reshape(2, -1)))
+
+
+def retrieved(predictor: Predictor, given: Collection) -> dict[str, Any]:
+    queries_QH, documents_DH = (
+        torch.from_numpy(predictor.embed([*part.values()])) for part in (given.queries, given.documents)
+    )
+    ranking = nearest(queries_QH, documents_DH, [*given.queries], [*given.documents])
+    return {**metrics.ranking_scores(given.judgements, ranking, k=FOUND), "documents": len(given.documents)}
+
+
+def nearest(
+    queries_QH: Tensor, documents_DH: Tensor, queries: Sequence[str], documents: Sequence[str]
+) -> dict[str, list[str]]:
+    """{query: the documents of greatest cosine, best first}, all compared. Vectors of length 1. A document with a
+    query's own name is not found by it (Thakur 2021's code)."""
+    ranking: dict[str, list[str]] = {}
+    for rows in blocks(range(len(queries)), COMPARED):
+        best = (queries_QH[rows] @ documents_DH.T).topk(min(FOUND + 1, len(documents))).indices.tolist()
+        for row, places in zip(rows, best, strict=True):
+            names = [documents[place] for place in places]
+            ranking[queries[row]] = [name for name in names if name != queries[row]][:FOUND]
+    return ranking
+
+
+def found_pairs(vectors_RNH: Tensor, ids_RN: np.ndarray) -> dict[str, float]:
+    """How well each text finds its own pairs among all pairs by cosine: nDCG, mean reciprocal rank, recall at 10.
+
+    A text that stands among the pairs does not find itself, unless it is its own pair.
+    """
+    (texts_Q, first_Q), (pairs_D, first_D) = (np.unique(ids_N, return_index=True) for ids_N in ids_RN[:2])
+    texts_QH, pairs_DH = (
+        F.normalize(vectors_NH[first], dim=-1)
+        for vectors_NH, first in zip(vectors_RNH[:2], (first_Q, first_D), strict=True)
+    )
+    own_pairs = ids_RN[0][ids_RN[0] == ids_RN[1]]
+    gold: dict[str, dict[str, float]] = {str(text): {} for text in texts_Q}
+    for text, pair in ids_RN[:2].T.tolist():
+        gold[str(text)][str(pair)] = 1.0
+    ranking: dict[str, list[str]] = {}
+    for rows in blocks(range(len(texts_Q)), COMPARED):
+        scores_BD = texts_QH[rows] @ pairs_DH.T
+        itself_BD = (texts_Q[rows, None] == pairs_D) & ~np.isin(pairs_D, own_pairs)
+        scores_BD[torch.from_numpy(itself_BD)] = -torch.inf
+        best = scores_BD.topk(min(FOUND, len(pairs_D))).indices.numpy()
+        ranking |= {str(texts_Q[row]): [*map(str, pairs_D[found])] for row, found in zip(rows, best, strict=True)}
+    return metrics.ranking_scores(gold, ranking, k=FOUND)

@@ -1,0 +1,82 @@
+"""Vectors measured: by judged documents, by pairs, by scored pairs; against slow formulas and training."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from bothways import checkpoint, metrics
+from bothways.checkpoint import Checkpoint
+from bothways.errors import InputError
+from bothways.predict import Predictor
+from bothways.settings import Evaluate, TrainEmbed
+from bothways.tasks import embed, evaluate, retrieval
+from bothways.tasks.pair_tables import read_pairs
+
+WORDS = "the cat on a mat dog ran sat b c".split()
+
+
+@pytest.fixture(scope="module")
+def model(make_model, tokenizer, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("vectors") / "model"
+    checkpoint.save(Checkpoint(make_model("bert", {}), tokenizer, pooling="mean"), directory)
+    return directory
+
+
+def some_texts(number, seed):
+    draw = np.random.default_rng(seed)
+    return [" ".join(draw.choice(WORDS, int(draw.integers(2, 9)))) for _ in range(number)]
+
+
+def measured(model, file):
+    return evaluate.run(Evaluate(model=model, file=(file,), dtype="float32"))
+
+
+def test_a_collection_is_scored_by_the_cosines_of_all_documents(model, tmp_path):
+    documents, queries = some_texts(60, 0), some_texts(12, 1)
+    draw = np.random.default_rng(2)
+    gold = {f"q{row}": {f"d{place}": 1.0 for place in draw.choice(60, 5, replace=False)} for row in range(12)}
+    for name, sign, texts in (("corpus", "d", documents), ("queries", "q", queries)):
+        rows = [json.dumps({"_id": f"{sign}{row}", "text": text}) for row, text in enumerate(texts)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    (tmp_path / "qrels").mkdir()
+    lines = [f"{query}\t{document}\t1" for query, found in gold.items() for document in found]
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "\n".join(lines), encoding="utf-8")
+
+    predictor = Predictor(checkpoint.load(model), dtype="float32")
+    cosines = predictor.embed(queries) @ predictor.embed(documents).T
+    ranking = {f"q{row}": [f"d{place}" for place in np.argsort(-cosines[row])[:10]] for row in range(12)}
+    assert measured(model, tmp_path) == pytest.approx({**metrics.ranking_scores(gold, ranking), "documents": 60})
+
+
+def test_a_document_of_the_querys_own_name_is_not_found_by_it():
+    vectors = torch.nn.functional.normalize(torch.randn(30, 4, generator=torch.Generator().manual_seed(0)))
+    names = [f"x{row}" for row in range(30)]
+    ranking = retrieval.nearest(vectors, vectors, names, names)
+    assert all(name not in found and len(found) == 10 for name, found in ranking.items())
+
+
+@pytest.mark.parametrize("scored", [False, True])
+def test_pairs_are_measured_as_in_training(model, tmp_path, scored):
+    first, second = some_texts(40, 3), some_texts(40, 4)
+    scores = np.random.default_rng(5).integers(0, 6, 40).tolist()
+    rows = [
+        {"text": one, "pair": other, **({"score": score} if scored else {})}
+        for one, other, score in zip(first, second, scores, strict=True)
+    ]
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    told = TrainEmbed(
+        model=model, train=tmp_path / "train.jsonl", dev=tmp_path / "dev.jsonl", out=tmp_path / "run", dtype="float32"
+    )
+    task = embed.Embedding.of(told, checkpoint.load(model), read_pairs(told))
+    expected = task.untrained["dev"]
+    found = measured(model, tmp_path / "dev.jsonl")
+    names = ("pearson", "spearman") if scored else ("ndcg@10", "mrr@10", "recall@10")
+    assert {name: found[name] for name in names} == pytest.approx({name: expected[name] for name in names})
+
+
+def test_vectors_are_measured_on_one_file(model, tmp_path):
+    with pytest.raises(InputError, match="measured on one file of pairs, or one directory"):
+        evaluate.run(Evaluate(model=model, file=(tmp_path / "a.csv", tmp_path / "b.csv"), dtype="float32"))
