@@ -4,7 +4,7 @@ order. What is made of vectors and scores: pooling.py, tagging.py, answering.py.
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from os import PathLike
 from typing import TypeVar
 
@@ -21,6 +21,7 @@ from bothways.data.order import by_length, fill_budget
 from bothways.device import choose_device, choose_dtype
 from bothways.errors import InputError
 from bothways.model.model import Model
+from bothways.model.packed import packed
 from bothways.pooling import Pooling, pool_rows, pool_windows, pooling_name
 from bothways.tagging import Entity, Tagset
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
@@ -268,6 +269,11 @@ class Predictor:
     def _tagset(self) -> Tagset:
         return Tagset.of(self.labels, self.checkpoint.made.get("scheme"))
 
+    @cached_property
+    def _hidden(self) -> Callable[[Batch], Tensor]:
+        """The last hidden states of a batch, [T, H]."""
+        return packed(self.module)
+
     @property
     def _hidden_size(self) -> int:
         return self.module.config.hidden_size
@@ -344,7 +350,7 @@ class Predictor:
             for rows in fill_budget(by_length(range(len(lengths)), lengths), lengths, TOKENS):
                 batch = Batch.of([encodings[row] for row in rows]).to(self.device)
                 own = [[values[row] for row in rows] for values in given]
-                results += zip(rows, reduce(self.module(batch), batch, *own), strict=True)
+                results += zip(rows, reduce(self._hidden(batch), batch, *own), strict=True)
         return [result for _, result in sorted(results, key=lambda pair: pair[0])]
 
 
