@@ -21,7 +21,8 @@ Dir = Annotated[Path, arg(metavar="DIR")]
 BOUNDS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("size", "vocab_size", "processes", "steps", "batch_tokens", "micro_batches"), (1, math.inf)),
     **dict.fromkeys(("evaluate_every", "seeds", "top", "keep", "heldout_examples"), (1, math.inf)),
-    **dict.fromkeys(("batch_size", "patience", "longest"), (1, math.inf)),
+    **dict.fromkeys(("batch_size", "patience", "longest", "repeats"), (1, math.inf)),
+    **dict.fromkeys(("tolerance", "max_drop"), (0, math.inf)),
     "overlap": (0, math.inf),
     **dict.fromkeys(("rate", "muon_rate", "weight_decay", "checkpoint_every", "extend_vocab", "freeze"), (0, math.inf)),
     **dict.fromkeys(("clip", "init"), (1e-6, math.inf)),
@@ -407,6 +408,12 @@ class Predict(Checked):
     """Name of the column with second texts. [pair, sentence2, ... where there is one]"""
     long: Literal["windows", "error", "truncate"] = "windows"
     """What to do with texts longer than the model reads."""
+    out: Annotated[Path | None, arg(aliases=("-o",))] = None
+    """File to write, .jsonl or .parquet. [standard output]"""
+    resume: bool = False
+    """Go on with an output file that a stopped or killed command left unfinished."""
+    on_error: Literal["stop", "skip"] = "stop"
+    """What to do with a row that cannot be read: stop with file and line, or set it aside beside the output."""
     dtype: Dtype = "auto"
     """auto: bf16 where the processor is fast at it."""
     json: bool = False
@@ -431,14 +438,14 @@ class Fill(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Embed(Checked):
-    """A vector a text, as a .npy file of float32, [texts, hidden size]."""
+    """A vector a text: .npy (float32, [texts, hidden size]), .parquet or .jsonl."""
 
     model: Positional[Dir]
     """Checkpoint or run."""
     file: Positional[str]
     """.txt (one text a line), .jsonl, .csv, .tsv, .parquet, or - for lines of standard input."""
     out: Output
-    """The .npy file to write."""
+    """File to write, .npy, .parquet or .jsonl."""
     text_column: str | None = None
     """Name of the column with the texts. [text, sentence, ...]"""
     pooling: Literal["auto", "mean", "cls", "max"] = "auto"
@@ -447,10 +454,80 @@ class Embed(Checked):
     """Vectors of length 1."""
     long: Literal["windows", "error", "truncate"] = "windows"
     """What to do with texts longer than the model reads."""
+    resume: bool = False
+    """Go on with an output file that a stopped or killed command left unfinished."""
+    on_error: Literal["stop", "skip"] = "stop"
+    """What to do with a row that cannot be read: stop with file and line, or set it aside beside the output."""
     dtype: Dtype = "auto"
     """auto: bf16 where the processor is fast at it."""
     json: bool = False
     """Print one JSON object instead of prose."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantize(TextColumns, Checked):
+    """Make a model int8: smaller, and faster on processors, with the loss of accuracy measured before it is written."""
+
+    model: Positional[Dir]
+    """Checkpoint or run."""
+    texts: Annotated[Path, arg(name="with")]
+    """Your own texts: activations are calibrated on some, accuracy is measured on others; with labels by the task's
+    metric, else by how the results move."""
+    out: Output
+    """Directory to write."""
+    max_drop: float | None = None
+    """The greatest loss allowed. [0.5 points of the metric; for vectors a mean cosine of 0.995]"""
+    dtype: Dtype = "auto"
+    """What is not int8; auto: bf16 where the processor is fast at it."""
+    json: bool = False
+    """Print one JSON object instead of a table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export(Checked):
+    """Write a model as ONNX, compared with ours before the file gets its name."""
+
+    model: Positional[Dir]
+    """Checkpoint or run."""
+    out: Output
+    """Directory to write: model.onnx, the tokenizer's files, and how it was made."""
+    to: Literal["onnx"] = "onnx"
+    """The format."""
+    tolerance: float = 1e-4
+    """The greatest difference of a score from ours."""
+    int8: bool = False
+    """Write model-int8.onnx too; its loss is measured on --with."""
+    texts: Annotated[Path | None, arg(name="with")] = None
+    """Your own texts, with labels or without, on which int8 is measured."""
+    max_drop: float | None = None
+    """The greatest loss allowed to int8. [0.5 points of the metric; for vectors a mean cosine of 0.995]"""
+    json: bool = False
+    """Print one JSON object instead of a table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench(Checked):
+    """How fast a model is on this machine: texts and tokens a second, and how long one call takes, over batch sizes and
+    lengths, beside every peer that is installed."""
+
+    model: Positional[Dir]
+    """Checkpoint or run."""
+    out: Annotated[Path | None, arg(aliases=("-o",))] = None
+    """Picture to write (.png)."""
+    texts: Annotated[Path | None, arg(name="with")] = None
+    """Your own texts, for their mix of lengths. [random words of the lengths below alone]"""
+    lengths: tuple[int, ...] = (16, 64, 128, 256, 512)
+    """Tokens of a text."""
+    batches: tuple[int, ...] = (1, 8, 64)
+    """Texts a call."""
+    repeats: int = 5
+    """Measurements of each, of which the median counts."""
+    peers: bool = True
+    """Measure peers that are installed as well: sentence-transformers, ONNX Runtime, OpenVINO."""
+    dtype: Dtype = "auto"
+    """auto: bf16 where the processor is fast at it."""
+    json: bool = False
+    """Print one JSON object instead of a table."""
 
 
 @dataclass(frozen=True, kw_only=True)
