@@ -20,12 +20,16 @@ from torch import Tensor
 from bothways.config import EncoderConfig
 from bothways.disk import sync
 from bothways.errors import InputError, MissingFile
+from bothways.model.int8 import refusal
+from bothways.model.int8_model import from_int8_state, int8_state, is_int8
 from bothways.model.model import POOLED_HEADS, Model, initialize
 from bothways.tokenizer.files import read_json
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.variants import VARIANTS, Variant
 
 WEIGHTS, OLD_WEIGHTS, MADE = "model.safetensors", "pytorch_model.bin", "bothways.json"
+# What other libraries would load as a model with random weights, had config and weights their usual names.
+INT8, INT8_WEIGHTS = "bothways-int8", "int8.safetensors"
 # In files, but not parameters of ours: buffers, and copies of the token table and of the vocabulary bias.
 SEVERAL = "multi_label_classification"
 DERIVED = (
@@ -84,14 +88,16 @@ def load(path: str | PathLike[str], *, warn: Callable[[str], None] = say) -> Che
     """Read a checkpoint in float32. InputError names what is missing, misshapen or unsupported; warn hears the rest."""
     directory = find(path)
     theirs = read_json(directory / "config.json")
+    quantized = theirs.get("model_type") == INT8
+    if quantized:
+        theirs = {**theirs, "model_type": theirs.get("quantization_config", {}).get("model_type")}
+        del theirs["quantization_config"]
     variant = variant_of(theirs, directory / "config.json")
     config, extra = variant.config(theirs, directory / "config.json")
     if extra:
         warn(f"{directory / 'config.json'}: unknown keys kept as they are: {', '.join(sorted(extra))}")
-    state = _modern_names(_read_weights(directory))
     labels = _labels(theirs)
-    model = _build(variant, config, state, labels, theirs, directory)
-    _fill(model, variant, state, directory, warn)
+    model = _read_int8(config, directory) if quantized else _read(variant, config, labels, theirs, directory, warn)
     tokenizer = None
     if any((directory / name).exists() for name in ("tokenizer.json", "vocab.txt")):
         tokenizer = Tokenizer.load(directory)
@@ -120,6 +126,26 @@ def variant_of(theirs: Mapping[str, Any], source: object) -> Variant:
         known = ", ".join(sorted(VARIANTS))
         raise InputError(f"{source}: model_type {kind!r} is not supported; known are {known}")
     return VARIANTS[kind]
+
+
+def _read(
+    variant: Variant, config: EncoderConfig, labels: tuple[str, ...], theirs: Mapping[str, Any], directory: Path,
+    warn: Callable[[str], None],
+) -> Model:  # fmt: skip
+    state = _modern_names(_read_weights(directory))
+    model = _build(variant, config, state, labels, theirs, directory)
+    _fill(model, variant, state, directory, warn)
+    return model
+
+
+def _read_int8(config: EncoderConfig, directory: Path) -> Model:
+    file = directory / INT8_WEIGHTS
+    if not file.exists():
+        raise MissingFile(f"{file}: no such file, though config.json says int8; quantize the model again")
+    try:
+        return from_int8_state(config, _read_safetensors(file))
+    except InputError as error:
+        raise InputError(f"{file}: does not belong to config.json ({error}); quantize the model again") from None
 
 
 def _read_weights(directory: Path) -> dict[str, Tensor]:
@@ -264,7 +290,8 @@ def with_head(
     checkpoint: Checkpoint, head: str, labels: tuple[str, ...], *, seed: int, num_outputs: int | None = None,
     several: bool = False, dropout: float | None = None, warn: Callable[[str], None] = say,
 ) -> Checkpoint:  # fmt: skip
-    """The same encoder with one new head, initialised from the seed; what is new is said."""
+    """The same encoder with one new head, initialised from the seed; what is new is said. InputError of int8 models."""
+    refuse_int8(checkpoint.model)
     old = checkpoint.model
     config = old.config
     if dropout is not None:
@@ -284,12 +311,19 @@ def with_head(
     return replace(checkpoint, model=model, labels=labels, several=several, made={})
 
 
+def refuse_int8(model: Model) -> None:
+    """InputError if a model has int8 layers, which can only be used, not changed."""
+    if is_int8(model):
+        raise refusal()
+
+
 # --- save
 # ---------------------------------------------------------------------------------------------------------------
 
 
 def save(checkpoint: Checkpoint, path: str | PathLike[str]) -> None:
-    """Write a directory that transformers (and sentence-transformers, where it pools) load with no help.
+    """Write a directory that transformers (and sentence-transformers, where it pools) load with no help; of an int8
+    model one that only Bothways loads.
 
     Everything is written beside the target and moved into place, so a failed write leaves what stood there. InputError
     where the target holds something that is not a checkpoint of ours.
@@ -328,8 +362,13 @@ def _write(checkpoint: Checkpoint, directory: Path) -> None:
     if "classes" in model.num_outputs:
         kind = SEVERAL if checkpoint.several else "single_label_classification" if checkpoint.labels else "regression"
         config["problem_type"] = kind
-    prefix = "" if architecture.endswith("Model") else variant.prefix
-    _write_weights(their_state(model, variant, prefix), directory / WEIGHTS)
+    if is_int8(model):
+        config["quantization_config"] = {"quant_method": INT8, "model_type": config["model_type"]}
+        config["model_type"] = INT8
+        _write_weights(int8_state(model), directory / INT8_WEIGHTS)
+    else:
+        prefix = "" if architecture.endswith("Model") else variant.prefix
+        _write_weights(their_state(model, variant, prefix), directory / WEIGHTS)
     _write_json(directory / "config.json", config)
     _write_json(directory / MADE, {"format": 1, **checkpoint.made})
     if checkpoint.tokenizer:

@@ -47,6 +47,7 @@ def run(settings: TrainEmbed, tell: Tell = lines) -> Result:
     Pairs compete within a micro-batch; a step needs no micro-batches to bound its memory (tasks/pair_texts.py).
     """
     start = checkpoint.load(settings.model)
+    checkpoint.refuse_int8(start.model)
     task = Embedding.of(settings, start, read_pairs(settings))
     with Run(settings.out, "finetune embed", settings, resume=settings.resume, tell=tell) as run:
         return over_seeds(settings, task, run, tell)

@@ -70,6 +70,7 @@ def goes_on(settings: Pretrain, found: Checkpoint, text: Text, tell: Tell) -> Ch
     Heads it lacks begin anew and are named. InputError where the family has no such heads, or reads shorter texts.
     """
     old, heads, tokenizer = found.model, heads_of(settings), text.tokenizer
+    checkpoint.refuse_int8(old)
     if frozenset(heads) not in VARIANTS[found.model_type].architectures:
         raise InputError(f"{settings.start}: {found.model_type} has no sentence pairs; use --pairs none")
     if settings.length > old.config.max_position_embeddings:

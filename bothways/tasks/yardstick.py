@@ -1,0 +1,188 @@
+"""How a changed model is measured on a user's own texts: by its head's metric where they have labels, without labels by
+how many results stay as they were, and by the cosine between vectors where there is no head.
+
+Figures are in percent, so that a loss is in points; the first of each kind is what counts.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from operator import eq
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bothways import metrics
+from bothways.data.examples import Table, label_numbers, label_sets, numbers, read_table, read_tagged
+from bothways.data.files import text_lines
+from bothways.data.labelled import has_named_columns, labelled_rows
+from bothways.data.squad import Question, read_squad
+from bothways.data.streams import questions
+from bothways.data.tags import OUTSIDE, detect, spans_of, tags_of
+from bothways.errors import InputError
+from bothways.predict import Predictor
+from bothways.settings import TextColumns
+
+Rows = Sequence[int]
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """size: rows there are. ask: what a model says of some of them. judge: its figures, from what it says of them and
+    what the unchanged model said. labelled: whether they are measured by labels."""
+
+    size: int
+    labelled: bool
+    ask: Callable[[Predictor, Rows], list[Any]]
+    judge: Callable[[Rows, list[Any], list[Any]], Figures]
+
+
+def yardstick(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
+    """For the texts in a file. InputError where it cannot be read, or has labels that the model does not know."""
+    heads = model.module.num_outputs
+    if "spans" in heads:
+        return of_answers(model, file, columns)
+    if "tokens" in heads:
+        return of_tags(model, file, columns)
+    names = {"text": columns.text_column, "pair": columns.pair_column, "label": columns.label_column}
+    table = read_table(file, **names, need_labels=columns.label_column is not None)
+    if "classes" not in heads:
+        return of_vectors(table)
+    return of_classes(model, table) if model.labels else of_numbers(table)
+
+
+def of_vectors(table: Table) -> Yardstick:
+    def ask(model: Predictor, rows: Rows) -> list[Any]:
+        return list(model.embed([table.texts[row] for row in rows]))
+
+    def judge(rows: Rows, found: list[Any], exact: list[Any]) -> Figures:
+        cosines_N = 100 * (np.array(found) * np.array(exact)).sum(1)
+        return {"mean cosine": float(cosines_N.mean()), "least cosine": float(cosines_N.min())}
+
+    return Yardstick(len(table), False, ask, judge)
+
+
+def of_classes(model: Predictor, table: Table) -> Yardstick:
+    several = model.checkpoint.several
+    gold: Sequence[Any] | None = table.labels
+    if gold is not None and several:
+        gold = label_sets(table, model.labels)
+    elif gold is not None:
+        label_numbers(table, model.labels)  # unknown labels are named before any work
+    labels = model.labels
+
+    def ask(model: Predictor, rows: Rows) -> list[Any]:
+        found = model.classify(*_texts(table, rows))
+        return [one.labels if several else one.label for one in found]
+
+    def judge(rows: Rows, found: list[Any], exact: list[Any]) -> Figures:
+        if gold is None:
+            return _same("same label", found, exact)
+        right = [gold[row] for row in rows]
+        if several:
+            return _percent(metrics.multi_label(right, found, labels), "f1_micro", "accuracy")
+        return _percent(metrics.classification(right, found), "accuracy", "f1_macro")
+
+    return Yardstick(len(table), gold is not None, ask, judge)
+
+
+def of_numbers(table: Table) -> Yardstick:
+    gold = None if table.labels is None else numbers(table)
+
+    def ask(model: Predictor, rows: Rows) -> list[Any]:
+        return model.score(*_texts(table, rows)).tolist()
+
+    def judge(rows: Rows, found: list[Any], exact: list[Any]) -> Figures:
+        right = exact if gold is None else [gold[row] for row in rows]
+        return _percent(metrics.regression(right, found), "spearman", "pearson")
+
+    return Yardstick(len(table), gold is not None, ask, judge)
+
+
+def of_tags(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
+    if not _is_tagged(file, model.labels):
+        table = read_table(file, text=columns.text_column, need_labels=False)
+        return _unlabelled(
+            len(table), "same entities", lambda model, rows: model.tag([table.texts[row] for row in rows])
+        )
+    sentences = read_tagged(file, tags=columns.label_column)
+    known = {_kind(label) for label in model.labels} | {OUTSIDE}
+    for one in sentences:
+        if strange := [tag for tag in one.tags if _kind(tag) not in known]:
+            raise InputError(
+                f"{one.where}: tag {strange[0]!r} is unknown; the model knows {', '.join(model.labels)}; mend the tag"
+            )
+    scheme = detect([one.tags for one in sentences])
+    plain = "plain" in (scheme, model.checkpoint.made.get("scheme"))
+
+    def ask(model: Predictor, rows: Rows) -> list[Any]:
+        return model.tag_words([sentences[row].words for row in rows])
+
+    def judge(rows: Rows, found: list[Any], exact: list[Any]) -> Figures:
+        gold = [sentences[row].tags for row in rows]
+        if plain:
+            return _same("accuracy", [*chain.from_iterable(found)], [*chain.from_iterable(gold)])
+        right = [tags_of(spans_of(tags, scheme), len(tags), "iob2") for tags in gold]
+        return _percent(metrics.entity_scores(right, found, "iob2"), "f1", "accuracy")
+
+    return Yardstick(len(sentences), True, ask, judge)
+
+
+def _is_tagged(file: Path, labels: Sequence[str]) -> bool:
+    """Whether there are tags: in columns with names a list of words, else lines that end in one of the model's tags."""
+    if has_named_columns(file):
+        rows = labelled_rows(file)
+        return bool(rows) and any(isinstance(value, list) for value in rows[0][1].values())
+    fields = next((line.split() for _, line in text_lines(file) if line.strip()), [])
+    return len(fields) > 1 and (fields[-1] in (*labels, OUTSIDE) or fields[0] == "-DOCSTART-")
+
+
+def _kind(tag: str) -> str:
+    """Of what an entity is, whatever the scheme writes before it."""
+    return tag[2:] if tag[1:2] == "-" else tag
+
+
+def of_answers(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
+    if has_named_columns(file) and "answers" not in labelled_rows(file)[0][1]:
+        given = [*questions(str(file), question=columns.text_column, context=columns.pair_column)]
+        asked = [(one.text, one.pair or "") for one in given if not isinstance(one, InputError)]
+        return _unlabelled(len(asked), "same answer", lambda model, rows: _answers(model, [asked[row] for row in rows]))
+    gold: list[Question] = read_squad(file, on_error="skip")
+
+    def ask(model: Predictor, rows: Rows) -> list[Any]:
+        return _answers(model, [(gold[row].question, gold[row].context) for row in rows])
+
+    def judge(rows: Rows, found: list[Any], exact: list[Any]) -> Figures:
+        right = {gold[row].id: [text for text, _ in gold[row].answers] for row in rows}
+        scores = metrics.answer_scores(right, dict(zip(right, found, strict=True)))
+        return {name: float(scores[name]) for name in ("f1", "exact_match")}
+
+    return Yardstick(len(gold), True, ask, judge)
+
+
+def _answers(model: Predictor, asked: list[tuple[str, str]]) -> list[Any]:
+    found = model.answers([question for question, _ in asked], [passage for _, passage in asked])
+    return [best.text for best, *_ in found]
+
+
+# --- what they share --------------------------------------------------------------------------------------------------
+
+
+def _unlabelled(size: int, name: str, ask: Callable[[Predictor, Rows], list[Any]]) -> Yardstick:
+    return Yardstick(size, False, ask, lambda rows, found, exact: _same(name, found, exact))
+
+
+def _same(name: str, found: list[Any], right: list[Any]) -> Figures:
+    """The share of results that are as they should be."""
+    return {name: 100 * sum(map(eq, found, right)) / len(right)}
+
+
+def _percent(found: dict[str, Any], *names: str) -> Figures:
+    return {name: 100 * float(found[name]) for name in names}
+
+
+def _texts(table: Table, rows: Rows) -> tuple[list[str], list[str] | None]:
+    pairs = None if table.pairs is None else [table.pairs[row] for row in rows]
+    return [table.texts[row] for row in rows], pairs

@@ -1,0 +1,256 @@
+"""quantize: what it writes works as before, what loses too much is not written, and each kind of model is measured by
+its own figures."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import bothways
+from bothways import checkpoint, cli
+from bothways.checkpoint import INT8_WEIGHTS, Checkpoint
+from bothways.errors import InputError
+from bothways.model import calibrate
+from bothways.settings import Classify, Evaluate, Quantize
+from bothways.tasks import classify, evaluate, quantize
+from bothways.tasks.progress import silence
+from bothways.tasks.quantize import halves
+
+WORDS = ["cat", "dog", "mat", "sat", "ran", "and", "on", "the", "a", "b"]
+TEXTS = [" ".join(WORDS[(row * step + row) % 10] for step in range(1, 4 + row % 9)) for row in range(37)]
+ANY = 100.0  # points that may be lost: small random models lose many
+
+
+@pytest.fixture(scope="module")
+def make(make_model, tokenizer, tmp_path_factory):
+    def made(heads=None, **facts):
+        directory = tmp_path_factory.mktemp("float") / "model"
+        checkpoint.save(Checkpoint(make_model("bert", heads), tokenizer, **facts), directory)
+        return directory
+
+    return made
+
+
+@pytest.fixture(scope="module")
+def vectors(make):
+    return make(pooling="mean")
+
+
+@pytest.fixture
+def texts(tmp_path):
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    return tmp_path / "texts.txt"
+
+
+def rows(directory, found):
+    (directory / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found), encoding="utf-8")
+    return directory / "rows.jsonl"
+
+
+def settings(model, texts, out, **told):
+    return Quantize(**{"model": model, "texts": texts, "out": out, "max_drop": ANY, "dtype": "float32"} | told)
+
+
+def test_the_command_prints_size_speed_and_accuracy_and_writes_a_model_that_loads(vectors, texts, tmp_path, capsys):
+    cli.main(["quantize", str(vectors), "--with", str(texts), "-o", str(tmp_path / "small"), "--max-drop", "50"])
+    printed = capsys.readouterr().out
+    assert all(word in printed for word in ("float32", "int8", "MB", "texts/s", "mean cosine", str(tmp_path / "small")))
+    first, second = (bothways.load(tmp_path / "small", dtype="float32").embed(TEXTS) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    exact = bothways.load(vectors, dtype="float32").embed(TEXTS)
+    assert 0.98 < (first * exact).sum(1).mean() < 0.9999999
+    alone = np.concatenate([bothways.load(tmp_path / "small", dtype="float32").embed([text]) for text in TEXTS[:3]])
+    np.testing.assert_allclose(alone, first[:3], atol=1e-5)
+
+
+def test_what_is_measured_is_what_is_written(vectors, texts, tmp_path):
+    found = quantize.run(settings(vectors, texts, tmp_path / "small"), silence)
+    exact, small = (bothways.load(path, dtype="float32").embed(TEXTS[1::2]) for path in (vectors, tmp_path / "small"))
+    cosines = 100 * (exact * small).sum(1)
+    names = [form.name for form in found.forms]
+    assert names == ["float32", "int8"] and found.texts == 18 and not found.labelled
+    assert found.forms[1].figures["mean cosine"] == pytest.approx(cosines.mean(), abs=1e-4)
+    assert found.forms[1].figures["least cosine"] == pytest.approx(cosines.min(), abs=1e-4)
+    assert found.forms[0].figures["mean cosine"] == pytest.approx(100, abs=1e-4)
+    file = tmp_path / "small" / INT8_WEIGHTS
+    assert found.forms[1].size == pytest.approx(file.stat().st_size, rel=0.25)  # names take much of so small a file
+    assert found.forms[1].size < 0.6 * found.forms[0].size
+
+
+def test_saved_again_it_is_the_same_file(vectors, texts, tmp_path):
+    quantize.run(settings(vectors, texts, tmp_path / "small"), silence)
+    bothways.load(tmp_path / "small").save(tmp_path / "again")
+    first, second = ((tmp_path / name / INT8_WEIGHTS).read_bytes() for name in ("small", "again"))
+    assert first == second
+
+
+def test_other_libraries_refuse_the_directory_by_name(vectors, texts, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    quantize.run(settings(vectors, texts, tmp_path / "small"), silence)
+    with pytest.raises(ValueError, match="bothways-int8"):
+        transformers.AutoModel.from_pretrained(tmp_path / "small")
+    with pytest.raises(OSError, match=r"model\.safetensors"):
+        transformers.BertModel.from_pretrained(tmp_path / "small")
+
+
+@pytest.mark.parametrize("broken", [1000.0, float("nan")])
+def test_a_model_that_loses_too_much_is_refused_and_nothing_is_written(vectors, texts, tmp_path, monkeypatch, broken):
+    whole = calibrate.int8_linear
+
+    def spoilt(*given):
+        made = whole(*given)
+        made.weight_scale.mul_(broken)
+        return made
+
+    with pytest.raises(
+        InputError, match=r"int8 loses 0\.\d+ points of mean cosine on 18 texts .*0 are allowed.*--max-drop"
+    ):
+        quantize.run(settings(vectors, texts, tmp_path / "small", max_drop=0.0), silence)
+    monkeypatch.setattr(calibrate, "int8_linear", spoilt)
+    with pytest.raises(InputError, match="nothing was written"):
+        quantize.run(settings(vectors, texts, tmp_path / "small", max_drop=20.0), silence)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["texts.txt"]
+
+
+def test_the_most_sensitive_layers_stay_as_they_are(vectors, texts, tmp_path, monkeypatch):
+    whole, spoilt = calibrate.candidate, "encoder.layers.1.feed_forward.output"
+    names = {id(part): name for name, part in ()}
+
+    def told(linear, seen, strength):
+        found = whole(linear, seen, strength)
+        if linear.weight.shape == (24, 40) and (len(names) < 1 or id(linear) in names):
+            names[id(linear)] = spoilt
+            found.linear.weight_scale.fill_(0.5)
+            return found._replace(error=9.0)
+        return found
+
+    monkeypatch.setattr(calibrate, "candidate", told)
+    found = quantize.run(settings(vectors, texts, tmp_path / "small", max_drop=5.0), silence)
+    assert found.kept == ["encoder.layers.0.feed_forward.output"] and found.layers == 12
+    assert checkpoint.load(tmp_path / "small").made["quantize"]["kept"] == found.kept
+    assert any("feed_forward.output" in line for line in found.as_table())
+
+
+# --- each kind of model -----------------------------------------------------------------------------------------------
+
+
+def labelled(text):
+    return {"text": text, "label": "pos" if "cat" in text else "neg"}
+
+
+def test_a_classifier_is_measured_by_its_labels_as_evaluate_measures(make, tmp_path):
+    model = make({"classes": 2}, labels=("neg", "pos"))
+    file = rows(tmp_path, map(labelled, TEXTS))
+    found = quantize.run(settings(model, file, tmp_path / "small"), silence)
+    assert found.labelled
+    half = rows(tmp_path, map(labelled, TEXTS[1::2]))
+    for form, path in zip(found.forms, (model, tmp_path / "small"), strict=True):
+        wanted = evaluate.run(Evaluate(model=path, file=(half,), dtype="float32"))
+        assert form.figures["accuracy"] == pytest.approx(100 * wanted["accuracy"])
+        assert form.figures["f1_macro"] == pytest.approx(100 * wanted["f1_macro"])
+    assert bothways.load(tmp_path / "small").classify(TEXTS[:2])[0].label in ("neg", "pos")
+
+
+def test_without_labels_the_share_of_texts_that_keep_theirs_counts(make, texts, tmp_path):
+    model = make({"classes": 2}, labels=("neg", "pos"))
+    found = quantize.run(settings(model, texts, tmp_path / "small"), silence)
+    before, after = (
+        [one.label for one in bothways.load(path, dtype="float32").classify(TEXTS[1::2])]
+        for path in (model, tmp_path / "small")
+    )
+    same = sum(map(str.__eq__, before, after)) / len(before)
+    assert not found.labelled and found.forms[1].figures == {"same label": pytest.approx(100 * same)}
+
+
+def test_several_labels_numbers_tags_and_answers_have_their_own_figures(make, texts, tmp_path):
+    def measured(model, file, name):
+        found = quantize.run(settings(model, file, tmp_path / name), silence)
+        again = json.loads(json.dumps(found.as_json()))
+        assert again["forms"][1]["name"] == "int8" and bothways.load(tmp_path / name).module
+        return found.labelled, next(iter(found.forms[0].figures))
+
+    several = rows(tmp_path, ({"text": text, "label": "x|y" if "cat" in text else "z"} for text in TEXTS))
+    model = make({"classes": 3}, labels=("x", "y", "z"), several=True)
+    assert measured(model, several, "several") == (True, "f1_micro")
+    numbers = rows(tmp_path, ({"text": text, "pair": "a cat", "label": len(text)} for text in TEXTS))
+    assert measured(make({"classes": 1}), numbers, "numbers") == (True, "spearman")
+    tagger = make({"tokens": 3}, labels=("O", "B-X", "I-X"), made={"scheme": "iob2"})
+    (tmp_path / "gold.txt").write_text("".join(f"{word} B-X\non O\n\n" for word in WORDS * 4), encoding="utf-8")
+    assert measured(tagger, tmp_path / "gold.txt", "tags") == (True, "f1")
+    assert measured(tagger, texts, "untagged") == (False, "same entities")
+    columns = rows(tmp_path, ({"tokens": text.split(), "tags": ["O"] * len(text.split())} for text in TEXTS))
+    assert measured(tagger, columns, "columns") == (True, "f1")
+    reader = make({"spans": 2})
+    asked = [{"id": str(row), "question": "who", "context": text} for row, text in enumerate(TEXTS)]
+    assert measured(reader, rows(tmp_path, asked), "unanswered") == (False, "same answer")
+    for row in asked:
+        row["answers"] = {"text": [row["context"][:3]], "answer_start": [0]}
+    assert measured(reader, rows(tmp_path, asked), "answers") == (True, "f1")
+
+
+# --- what cannot be used ----------------------------------------------------------------------------------------------
+
+
+def test_half_of_a_file_calibrates_and_the_other_half_measures(tmp_path):
+    calibrating, measuring = halves(37, tmp_path)
+    assert sorted([*calibrating, *measuring]) == [*range(37)]
+    calibrating, measuring = halves(9001, tmp_path)
+    assert (len(calibrating), len(measuring)) == (256, 2000) and not {*calibrating} & {*measuring}
+    assert calibrating[0] < 40 and calibrating[-1] > 8900 and measuring[-1] > 8900
+    with pytest.raises(InputError, match=r"31 texts; calibrating and measuring need 16 each"):
+        halves(31, tmp_path)
+
+
+def test_files_that_cannot_be_used_are_named(vectors, make, texts, tmp_path):
+    model, out = make({"classes": 2}, labels=("neg", "pos")), tmp_path / "small"
+    (tmp_path / "empty.txt").write_text("", encoding="utf-8")
+    with pytest.raises(InputError, match=r"empty\.txt: empty"):
+        quantize.run(settings(vectors, tmp_path / "empty.txt", out), silence)
+    with pytest.raises(InputError, match=r"no\.txt"):
+        quantize.run(settings(vectors, tmp_path / "no.txt", out), silence)
+    strange = rows(tmp_path, [*map(labelled, TEXTS), {"text": "a", "label": "neutral"}])
+    with pytest.raises(InputError, match=r"rows\.jsonl:38: label 'neutral' is unknown; the model knows neg, pos"):
+        quantize.run(settings(model, strange, out), silence)
+    tagger = make({"tokens": 2}, labels=("O", "B-X"))
+    (tmp_path / "gold.txt").write_text("a O\n\n" * 40 + "cat B-Y\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"gold\.txt:81: tag 'B-Y' is unknown; the model knows O, B-X"):
+        quantize.run(settings(tagger, tmp_path / "gold.txt", out), silence)
+    with pytest.raises(InputError, match="holds something else already"):
+        quantize.run(settings(vectors, texts, tmp_path), silence)
+    assert not out.exists()
+
+
+def test_an_int8_model_is_neither_quantized_again_nor_trained(vectors, texts, tmp_path):
+    small = tmp_path / "small"
+    quantize.run(settings(vectors, texts, small), silence)
+    with pytest.raises(InputError, match="int8 already"):
+        quantize.run(settings(small, texts, tmp_path / "smaller"), silence)
+    file = rows(tmp_path, map(labelled, TEXTS))
+    with pytest.raises(InputError, match="int8 already"):
+        classify.run(Classify(model=small, train=file, out=tmp_path / "run"), silence)
+
+
+def test_a_damaged_directory_is_named(vectors, texts, tmp_path):
+    small = tmp_path / "small"
+    quantize.run(settings(vectors, texts, small), silence)
+    config = json.loads((small / "config.json").read_text(encoding="utf-8"))
+    (small / "config.json").write_text(json.dumps(config | {"hidden_size": 48}), encoding="utf-8")
+    with pytest.raises(InputError, match=r"int8\.safetensors: does not belong to config\.json"):
+        checkpoint.load(small)
+    (small / INT8_WEIGHTS).write_bytes(b"no weights")
+    with pytest.raises(InputError, match=r"int8\.safetensors: broken"):
+        checkpoint.load(small)
+    (small / INT8_WEIGHTS).unlink()
+    with pytest.raises(InputError, match=r"int8\.safetensors: no such file"):
+        checkpoint.load(small)
+
+
+def test_bf16_is_measured_beside_it_where_it_would_be_used(vectors, texts, tmp_path):
+    found = quantize.run(settings(vectors, texts, tmp_path / "small", dtype="bfloat16"), silence)
+    assert [form.name for form in found.forms] == ["float32", "bfloat16", "int8"]
+    assert found.forms[1].size == found.forms[0].size / 2
+    assert (
+        bothways.load(tmp_path / "small", dtype="bfloat16").module.encoder.embeddings.words.weight.dtype
+        is torch.bfloat16
+    )
