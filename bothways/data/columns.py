@@ -64,18 +64,18 @@ def table_of(
     if not found:
         raise InputError(f"{path}: empty; a table has a header and at least one row")
     columns = list(dict.fromkeys(name for _, row in found for name in row))
-    text, pair = _find_texts(path, columns, text, None if pair == "pair" else pair)
+    text, pair = find_texts(path, columns, text, None if pair == "pair" else pair)
     label = find_column(path, columns, "label", label, ["label"], LABELS if need_labels else ())
     if need_labels and label is None:
         raise no_usual_column(path, columns, "label")
     for where, row in found:
         for name in (text, pair, label if need_labels else None):
-            if name is not None and row.get(name) is None:
-                raise InputError(f"{where}: {name!r} is missing; fill it in or drop the row")
+            if name is not None:
+                _check_filled(where, row, name)
     labelled = label is not None and all(row.get(label) is not None for _, row in found)
     return Table(
-        [_text(where, row, text) for where, row in found],
-        None if pair is None else [_text(where, row, pair) for where, row in found],
+        [text_in(where, row, text) for where, row in found],
+        None if pair is None else [text_in(where, row, pair) for where, row in found],
         [_label(where, row, label) for where, row in found] if labelled and label is not None else None,
         [where for where, _ in found],
     )
@@ -106,8 +106,8 @@ def no_usual_column(path: Path, columns: Sequence[str], use: Use) -> InputError:
     return InputError(f"{path}: no column {use!r} {there}; rename one, or name yours with --{use}-column")
 
 
-def _find_texts(path: Path, columns: Sequence[str], text: str | None, pair: str | None) -> tuple[str, str | None]:
-    """The columns of texts and of second texts."""
+def find_texts(path: Path, columns: Sequence[str], text: str | None, pair: str | None) -> tuple[str, str | None]:
+    """The columns of texts and of second texts: those named, else those with usual names. InputError as find_column."""
     text = find_column(path, columns, "text", text, ["text"], ())
     pair = find_column(path, columns, "pair", pair, ["pair", "text_pair"], ())
     if text is not None:
@@ -138,13 +138,20 @@ def _only(path: Path, use: Use, choices: Sequence[tuple[str, ...]]) -> tuple[str
     raise InputError(f"{path}: the {use} could be {told}; say which with --{use}-column")
 
 
-def _text(where: str, row: Row, column: str) -> str:
+def text_in(where: str, row: Row, column: str) -> str:
+    """The text in a row's column. InputError where there is none."""
+    _check_filled(where, row, column)
     value = row[column]
     if isinstance(value, list | dict):
         raise InputError(
             f"{where}: {column!r} holds {type(value).__name__}, not text; name the column with --text-column"
         )
     return str(value)
+
+
+def _check_filled(where: str, row: Row, column: str) -> None:
+    if row.get(column) is None:
+        raise InputError(f"{where}: {column!r} is missing; fill it in or drop the row")
 
 
 def _label(where: str, row: Row, column: str) -> str:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from bothways.data.columns import Table, table_of
 from bothways.data.files import checked_lines, kind_of
-from bothways.data.tables import Row, rows
+from bothways.data.tables import Broken, Row, rows, stop
 from bothways.errors import InputError
 
 Split = Literal["train", "dev", "dev_mismatched", "test"]
@@ -148,7 +148,7 @@ def glue_table(
     if text is None:
         text, pair = look.text, pair or look.pair
     label = label or TASKS[look.task].label
-    return table_of(path, list(_rows(path, look)), text=text, pair=pair, label=label, need_labels=need_labels)
+    return table_of(path, list(look_rows(path, look)), text=text, pair=pair, label=label, need_labels=need_labels)
 
 
 def look_of(path: Path) -> Look | None:
@@ -161,16 +161,18 @@ def look_of(path: Path) -> Look | None:
     return None
 
 
-def _rows(path: Path, look: Look) -> Iterator[tuple[str, Row]]:
+def look_rows(path: Path, look: Look, *, broken: Broken = stop) -> Iterator[tuple[str, Row]]:
+    """('file:line', columns by name) of a file that looks so; what is wrong with a row is told to `broken`."""
     for line in checked_lines(path):
-        if line.wrong:
-            raise line.wrong
         values = line.text.split("\t")
+        if line.wrong:
+            broken(line.wrong)
+            continue
         if not line.text or tuple(values) == look.columns:  # the header, where there is one
             continue
         if len(values) not in (look.fewest, len(look.columns)):
             expected = " or ".join(map(str, sorted({look.fewest, len(look.columns)})))
-            raise InputError(
-                f"{path}:{line.number}: {len(values)} columns where {look.task} has {expected}; mend the line"
-            )
+            wrong = f"{len(values)} columns where {look.task} has {expected}; mend the line"
+            broken(InputError(f"{path}:{line.number}: {wrong}"))
+            continue
         yield f"{path}:{line.number}", dict(zip(look.columns, values, strict=False))

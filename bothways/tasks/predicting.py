@@ -1,99 +1,133 @@
-"""What a model says of each row of a file or of standard input: one dictionary a row, in input order."""
+"""What a model says of each row of a file of any size, or of standard input: read, worked on and written in blocks,
+in input order."""
 
-import sys
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from itertools import repeat
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bothways.data.examples import read_table
-from bothways.data.files import kind_of
-from bothways.data.labelled import labelled_rows
-from bothways.data.order import blocks
-from bothways.data.squad import read_squad
+import torch
+
+import bothways
+from bothways import checkpoint
+from bothways.data.blocks import Block, about_how_many, in_blocks
+from bothways.data.streams import Given, questions, texts
 from bothways.errors import InputError
 from bothways.predict import Predictor, load
 from bothways.settings import Embed, Predict
+from bothways.tasks.formats import Format, JsonLines, Npy, Parquet, Row, Vectors, json_line, vector_column
+from bothways.tasks.progress import lines
+from bothways.tasks.rowbar import RowBar
+from bothways.tasks.saying import SAY, columns, kind_of
+from bothways.tasks.streaming import Journal, refuse, unfinished
 
-BLOCK = 4096  # rows read before they are predicted
-Row = dict[str, Any]
+ENDINGS = (".npy", ".parquet", ".jsonl")
+# Settings that change no byte of a result, or are compared otherwise.
+FREE = ("model", "file", "out", "resume", "on_error", "dtype", "json")
 
 
-def rows(settings: Predict) -> Iterator[Row]:
-    """label, score and scores of a classifier (labels, where a text may have several); score of a regression model;
-    entities; or id, answer, start, end and score."""
+def embed(settings: Embed) -> tuple[Journal, int]:
+    """Write a vector a row. What was written, and the size of a vector."""
+    refuse(settings.out, ENDINGS, "vectors", resume=settings.resume)
     model = load(settings.model, dtype=settings.dtype)
-    if "spans" in model.module.num_outputs:
-        for asked in blocks(questions_of(settings), BLOCK):
-            yield from answers(model, asked, settings)
-        return
-    say = tags if "tokens" in model.module.num_outputs else numbers if is_regression(model) else labels
-    for block in blocks(texts_of(settings), BLOCK):
-        yield from say(model, block, settings)
+    blocks = in_blocks(texts(settings.file, text=settings.text_column), settings.on_error)
+    width = int(model.embed([]).shape[1])
+
+    def say(given: Sequence[Given]) -> Vectors:
+        found = [one.text for one in given]
+        return model.embed(found, pooling=settings.pooling, normalize=settings.normalize, long=settings.long)
+
+    form = Npy(width) if settings.out.suffix == ".npy" else _table(settings.out, vector_column(width))
+    return _write(settings.out, form, blocks, say, settings, model), width
 
 
-def is_regression(model: Predictor) -> bool:
-    return "classes" in model.module.num_outputs and not model.labels
+def predict(settings: Predict) -> Journal:
+    """Write what the model says of each row (tasks/saying.py) to `out`."""
+    assert settings.out is not None
+    refuse(settings.out, ENDINGS[1:], "predictions", resume=settings.resume)
+    model = load(settings.model, dtype=settings.dtype)
+    form = _table(settings.out, columns(model))
+    say = partial(SAY[kind_of(model)], model, long=settings.long)
+    return _write(settings.out, form, _blocks(model, settings), say, settings, model)
 
 
-def labels(model: Predictor, block: list[tuple[str, str | None]], settings: Predict) -> Iterator[Row]:
-    for found in model.classify([text for text, _ in block], pairs_of(block), long=settings.long):
-        several = {"labels": list(found.labels)} if model.checkpoint.several else {}
-        yield {"label": found.label, **several, "score": found.score, "scores": found.scores}
+def printed(settings: Predict) -> Iterator[list[str]]:
+    """The same as JSON, a line a row, block by block. With on_error "skip" each begins with the row's number."""
+    if settings.resume:
+        raise InputError("resume needs a file to go on with; name it with --out")
+    model = load(settings.model, dtype=settings.dtype)
+    say = partial(SAY[kind_of(model)], model, long=settings.long)
+    for block in _blocks(model, settings):
+        for number, why in block.wrong.items():
+            lines(f"row {number:,} set aside: {why}")
+        rows: Sequence[Row] = _said(say, block, settings)
+        numbered = ({"row": number, **row} for number, row in zip(block.numbers, rows, strict=True))
+        yield [json_line(row) for row in (numbered if settings.on_error == "skip" else rows)]
 
 
-def numbers(model: Predictor, block: list[tuple[str, str | None]], settings: Predict) -> Iterator[Row]:
-    for number in model.score([text for text, _ in block], pairs_of(block), long=settings.long).tolist():
-        yield {"score": number}
+def _table(out: Path, columns: Any) -> Format:
+    return JsonLines() if out.suffix == ".jsonl" else Parquet(columns)
 
 
-def tags(model: Predictor, block: list[tuple[str, str | None]], settings: Predict) -> Iterator[Row]:
-    for found in model.tag([text for text, _ in block], long=settings.long):
-        yield {"entities": [asdict(entity) for entity in found]}
+def _blocks(model: Predictor, settings: Predict) -> Iterator[Block]:
+    if kind_of(model) == "answers":
+        found = questions(settings.file, question=settings.text_column, context=settings.pair_column)
+    else:
+        found = texts(settings.file, text=settings.text_column, pair=settings.pair_column)
+    return in_blocks(found, settings.on_error)
 
 
-def answers(model: Predictor, asked: list[tuple[str, str, str]], settings: Predict) -> Iterator[Row]:
-    found = model.answers(
-        [question for _, question, _ in asked], [passage for _, _, passage in asked], long=settings.long
-    )
-    for (id, _, _), (best, *_) in zip(asked, found, strict=True):
-        yield {"id": id, "answer": best.text, "start": best.start, "end": best.end, "score": best.score}
+def _write(
+    out: Path, form: Format, blocks: Iterator[Block], say: Callable[[Sequence[Given]], Any], settings: Embed | Predict,
+    model: Predictor,
+) -> Journal:  # fmt: skip
+    with unfinished(out, form, _made_with(settings, model), lines) as growing:
+        if settings.resume and not growing.journal.blocks:
+            lines(f"{out}: nothing to go on from; beginning at the first row")
+        growing.catch_up(blocks)
+        with RowBar(out.name, total=about_how_many(settings.file), done=growing.journal.rows) as bar:
+            for block in blocks:
+                growing.add(block, _said(say, block, settings))
+                bar.show(growing.journal.rows)
+        return growing.finish()
 
 
-def pairs_of(block: list[tuple[str, str | None]]) -> list[str] | None:
-    return [pair for _, pair in block if pair is not None] or None
+def _said(say: Callable[[Sequence[Given]], Any], block: Block, settings: Embed | Predict) -> Any:
+    try:
+        return say(block.given)
+    except InputError as error:
+        if settings.long != "error" or not block.numbers:
+            raise
+        first, last = block.numbers[0], block.numbers[-1]
+        raise InputError(f"of rows {first:,} to {last:,}, counted from 0, {error}") from None
 
 
-def texts_of(settings: Predict | Embed) -> Iterator[tuple[str, str | None]]:
-    """(text, pair) in input order, of a file or of the lines of standard input."""
-    if settings.file == "-":
-        for number, line in enumerate(sys.stdin.buffer, 1):
-            try:
-                yield line.decode().rstrip("\r\n"), None
-            except UnicodeDecodeError as error:
-                where = f"line {number} of standard input"
-                raise InputError(f"{where}: not UTF-8 at byte {error.start}; convert it first") from None
-        return
-    pair = settings.pair_column if isinstance(settings, Predict) else None
-    table = read_table(Path(settings.file), text=settings.text_column, pair=pair, need_labels=False)
-    yield from zip(table.texts, table.pairs or repeat(None, len(table)), strict=True)
+def _made_with(settings: Embed | Predict, model: Predictor) -> dict[str, Any]:
+    """What else decides a result's bytes: settings, the model's files, and with what it is computed."""
+    given = {name: value for name, value in asdict(settings).items() if name not in FREE}
+    return {
+        "verb": type(settings).__name__.lower(),
+        **given,
+        "model": _fingerprint(checkpoint.find(settings.model)),
+        "dtype": str(model.dtype),
+        "device": model.device.type,
+        "processor": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "bothways": bothways.__version__,
+    }
 
 
-def questions_of(settings: Predict) -> Iterator[tuple[str, str, str]]:
-    """(id, question, passage) of SQuAD's JSON, or of a table with columns question and context."""
-    if settings.file == "-":
-        raise InputError("questions need passages; name a table with columns question and context, or SQuAD's JSON")
-    path = Path(settings.file)
-    if kind_of(path) == ".json":
-        yield from ((one.id, one.question, one.context) for one in read_squad(path, on_error="skip"))
-        return
-    table = labelled_rows(path)
-    for number, (where, row) in enumerate(table):
-        names = settings.text_column or "question", settings.pair_column or "context"
-        if absent := [name for name in names if row.get(name) is None]:
-            there = ", ".join(row)
-            raise InputError(
-                f"{where}: no {absent[0]!r} (there are: {there}); name it with --text-column or --pair-column"
-            )
-        yield str(row.get("id", number)), str(row[names[0]]), str(row[names[1]])
+def _fingerprint(directory: Path) -> str:
+    """Names a checkpoint: a hash of its files, 16 hexadecimal digits."""
+    digest = hashlib.sha256()
+    names = ("*.json", "*.txt", "*.safetensors", "*/config.json")
+    files = sorted(file for name in names for file in directory.glob(name))
+    if not (directory / checkpoint.WEIGHTS).exists():
+        files += sorted(directory.glob(checkpoint.OLD_WEIGHTS))
+    for file in files:
+        with file.open("rb") as opened:
+            digest.update(repr((file.name, hashlib.file_digest(opened, "sha256").hexdigest())).encode())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,161 @@
+"""Texts of a file of any size, one after another, in memory that does not grow with the file.
+
+Where a row cannot be read, the error that says why stands in its place, so that rows keep their numbers.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from bothways.data.columns import find_texts, text_in
+from bothways.data.files import checked_lines, kind_of, open_file
+from bothways.data.glue import look_of, look_rows
+from bothways.data.hub import PREFIX, HubDataset, saved_files
+from bothways.data.labelled import is_dataset
+from bothways.data.squad import read_squad
+from bothways.data.tables import Row, rows
+from bothways.errors import InputError
+
+FIRST_ROWS = 64  # whose columns decide which hold the texts
+WRONG_IN_A_ROW = 10_000  # no file of ours
+
+
+class Given(NamedTuple):
+    """What a model is asked about: a text, perhaps with a second one; or a question, its passage (pair) and its id."""
+
+    text: str
+    pair: str | None = None
+    id: str | None = None
+
+
+Some = TypeVar("Some")
+Found = Given | InputError
+Record = tuple[str, Row] | InputError  # 'file:line' and columns by name
+
+
+def texts(file: str, *, text: str | None = None, pair: str | None = None) -> Iterator[Found]:
+    """The texts, with second ones where there are any, of a .txt (one a line), a table, a dataset (data/labelled.py), a
+    file of GLUE (data/glue.py), or of the lines of standard input, "-".
+
+    text, pair: names of columns; None: found by their usual names (data/columns.py) among those of the first 64 rows.
+    InputError where the file as a whole cannot be read, and where it is empty.
+    """
+    path = Path(file)
+    if file == "-":
+        yield from _standard_input()
+    elif look := look_of(path):
+        names = (look.text, pair or look.pair) if text is None else (text, pair)
+        yield from _by_columns(path, _in_place(partial(look_rows, path, look)), *names)
+    elif kind_of(path) != ".txt" or is_dataset(path):
+        yield from _by_columns(path, _records(path), text, pair)
+    else:
+        lines = (line.wrong or Given(line.text) for line in checked_lines(path))
+        yield from _not_none(path, lines, "a file of texts holds one a line")
+
+
+def questions(file: str, *, question: str | None = None, context: str | None = None) -> Iterator[Found]:
+    """Questions and passages of a table or dataset with columns question and context (or those named), and id if there
+    is one, else the row's number; or of SQuAD's .json, which is read as a whole. InputError as of texts."""
+    path = Path(file)
+    if file == "-":
+        raise InputError("questions need passages; name a table with columns question and context, or SQuAD's JSON")
+    if kind_of(path) == ".json":
+        yield from (Given(one.question, one.context, one.id) for one in read_squad(path, on_error="skip"))
+        return
+    names = question or "question", context or "context"
+    records = enumerate(_not_none(path, _records(path), "a table of questions holds one a row"))
+    yield from (_question(record, names, number) for number, record in records)
+
+
+def _question(record: Record, names: tuple[str, str], number: int) -> Found:
+    if isinstance(record, InputError):
+        return record
+    where, row = record
+    if absent := [name for name in names if row.get(name) is None]:
+        there = ", ".join(row)
+        way = "name it with --text-column or --pair-column"
+        return InputError(f"{where}: no {absent[0]!r} (there are: {there}); {way}")
+    found = _given(where, row, names)
+    return found if isinstance(found, InputError) else found._replace(id=str(row.get("id", number)))
+
+
+def _standard_input() -> Iterator[Found]:
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        try:
+            yield Given(line.decode().rstrip("\r\n"))
+        except UnicodeDecodeError as error:
+            yield InputError(f"line {number} of standard input: not UTF-8 at byte {error.start}; convert it first")
+
+
+def _by_columns(path: Path, records: Iterable[Record], text: str | None, pair: str | None) -> Iterator[Found]:
+    """The texts in columns chosen by the first rows. A later row whose further columns would change that is wrong."""
+    pair = None if pair == "pair" else pair  # our own name may be given where there is none
+    records = _not_none(path, records, "a table has a header and at least one row")
+    first_rows = list(islice(records, FIRST_ROWS))
+    columns = dict.fromkeys(name for one in first_rows if not isinstance(one, InputError) for name in one[1])
+    chosen = find_texts(path, list(columns), text, pair) if columns else None
+    for record in chain(first_rows, records):
+        if isinstance(record, InputError):
+            yield record
+            continue
+        where, row = record
+        if not row.keys() <= columns.keys():
+            wider = columns | dict.fromkeys(row)
+            if chosen and _chosen(path, wider, text, pair) != chosen:
+                there = ", ".join(row.keys() - columns.keys())
+                yield InputError(f"{where}: has {there}, which no row had before; mend the row, or give it to all")
+                continue
+            chosen, columns = chosen or find_texts(path, list(wider), text, pair), wider
+        yield _given(where, row, chosen or ())
+
+
+def _chosen(path: Path, columns: Iterable[str], text: str | None, pair: str | None) -> tuple[str, str | None] | None:
+    try:
+        return find_texts(path, list(columns), text, pair)
+    except InputError:  # with these columns it could be one or another
+        return None
+
+
+def _given(where: str, row: Row, names: Sequence[str | None]) -> Found:
+    try:
+        return Given(*(text_in(where, row, name) for name in names if name is not None))
+    except InputError as wrong:
+        return wrong.with_traceback(None)  # which would keep the row
+
+
+def _records(path: Path) -> Iterator[Record]:
+    """The rows of a table, of `hf:NAME[:CONFIG][@SPLIT]`, or of a directory `datasets` saved."""
+    if path.as_posix().startswith(PREFIX):
+        yield from HubDataset.parse(path.as_posix()).rows()
+        return
+    for file in (saved_files(path) if path.is_dir() else None) or [path]:
+        open_file(file).close()
+        yield from _in_place(partial(rows, file))
+
+
+def _in_place(read: Callable[..., Iterator[tuple[str, Row]]]) -> Iterator[Record]:
+    """What read(broken=...) gives, with what it tells of broken rows in their place."""
+    wrong: list[InputError] = []
+
+    def broken(error: InputError) -> None:
+        wrong.append(error)
+        if len(wrong) == WRONG_IN_A_ROW:
+            raise InputError(f"{wrong[0]}; so are {WRONG_IN_A_ROW:,} rows in a row: is it the file you mean?")
+
+    for record in read(broken=broken):
+        yield from wrong
+        wrong.clear()
+        yield record
+    yield from wrong
+
+
+def _not_none(path: Path, found: Iterable[Some], what: str) -> Iterator[Some]:
+    is_empty = True
+    for one in found:
+        is_empty = False
+        yield one
+    if is_empty:
+        raise InputError(f"{path}: empty; {what}")

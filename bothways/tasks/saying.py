@@ -1,0 +1,75 @@
+"""What each kind of model says of a row, as a dictionary, and of what types that is."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Literal, Protocol
+
+from bothways.data.streams import Given
+from bothways.predict import Predictor
+from bothways.tasks.formats import Row
+from bothways.windows import Long
+
+Kind = Literal["answers", "entities", "number", "labels"]
+
+
+class Say(Protocol):
+    def __call__(self, model: Predictor, given: Sequence[Given], long: Long) -> list[Row]: ...
+
+
+def kind_of(model: Predictor) -> Kind:
+    if "spans" in model.module.num_outputs:
+        return "answers"
+    if "tokens" in model.module.num_outputs:
+        return "entities"
+    return "number" if "classes" in model.module.num_outputs and not model.labels else "labels"
+
+
+def labels(model: Predictor, given: Sequence[Given], long: Long) -> list[Row]:
+    """The likeliest label, its score and all scores; where a text may have several labels, those too."""
+    found = model.classify([one.text for one in given], _pairs(given), long=long)
+    if not model.checkpoint.several:
+        return [{"label": one.label, "score": one.score, "scores": one.scores} for one in found]
+    return [{"label": one.label, "labels": list(one.labels), "score": one.score, "scores": one.scores} for one in found]
+
+
+def number(model: Predictor, given: Sequence[Given], long: Long) -> list[Row]:
+    """The number of a regression model."""
+    return [{"score": score} for score in model.score([one.text for one in given], _pairs(given), long=long).tolist()]
+
+
+def entities(model: Predictor, given: Sequence[Given], long: Long) -> list[Row]:
+    found = model.tag([one.text for one in given], long=long)
+    return [{"entities": [asdict(entity) for entity in entities]} for entities in found]
+
+
+def answers(model: Predictor, given: Sequence[Given], long: Long) -> list[Row]:
+    """The best answer to each question."""
+    found = model.answers([one.text for one in given], [one.pair or "" for one in given], long=long)
+    return [
+        {"id": one.id, "answer": best.text, "start": best.start, "end": best.end, "score": best.score}
+        for one, (best, *_) in zip(given, found, strict=True)
+    ]
+
+
+SAY: dict[Kind, Say] = {"answers": answers, "entities": entities, "number": number, "labels": labels}
+
+
+def columns(model: Predictor) -> Any:
+    """The types of what is said, a pyarrow.Schema."""
+    import pyarrow
+
+    text, place, share = pyarrow.string(), pyarrow.int64(), pyarrow.float64()
+    if kind_of(model) == "number":
+        return pyarrow.schema({"score": share})
+    if kind_of(model) == "answers":
+        return pyarrow.schema({"id": text, "answer": text, "start": place, "end": place, "score": share})
+    if kind_of(model) == "entities":
+        entity = {"label": text, "text": text, "start": place, "end": place, "score": share}
+        return pyarrow.schema({"entities": pyarrow.list_(pyarrow.struct(entity))})
+    several = {"labels": pyarrow.list_(text)} if model.checkpoint.several else {}
+    scores = pyarrow.struct(dict.fromkeys(model.labels, share))
+    return pyarrow.schema({"label": text, **several, "score": share, "scores": scores})
+
+
+def _pairs(given: Sequence[Given]) -> list[str] | None:
+    return [one.pair for one in given if one.pair is not None] or None

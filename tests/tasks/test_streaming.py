@@ -1,0 +1,336 @@
+"""Files of results that grow block by block: whole, in order, and the same bytes however often they were killed."""
+
+import fcntl
+import gzip
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+import bothways
+from bothways import checkpoint, cli
+from bothways.checkpoint import Checkpoint
+from bothways.data import blocks
+from bothways.tasks.rowbar import RowBar
+from bothways.tasks.streaming import side_file
+
+WORDS = "the cat sat on a mat and dogs ran".split()
+TEXTS = [" ".join(WORDS[(i * j) % 9] for j in range(1 + i % 17)) for i in range(37)]
+LABELS = ("x", "é", "z")
+
+
+@pytest.fixture(scope="module")
+def models(make_model, tokenizer, tmp_path_factory):
+    """A directory of each kind of model."""
+    directory = tmp_path_factory.mktemp("models")
+    kinds = {
+        "vectors": ({}, ()), "labels": ({"classes": 3}, LABELS), "number": ({"classes": 1}, ()),
+        "entities": ({"tokens": 3}, ("O", "B-LOC", "I-LOC")), "answers": ({"spans": 2}, ()),
+    }  # fmt: skip
+    for kind, (heads, labels) in kinds.items():
+        checkpoint.save(Checkpoint(make_model("bert", heads), tokenizer, labels=labels), directory / kind)
+    return directory
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(blocks, "ROWS", 11)
+
+
+@pytest.fixture
+def texts(tmp_path):
+    return written(tmp_path / "texts.txt", "".join(f"{text}\n" for text in TEXTS))
+
+
+def written(file, content):
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return file
+
+
+def run(*arguments):
+    cli.main([*map(str, arguments), "--dtype", "float32"])
+
+
+def refused(capsys, *arguments):
+    """Both what is told, and the error, of a command that fails."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+        run(*arguments)
+    said = capsys.readouterr()
+    assert stopped.value.code == 1 and said.out == "" and "Traceback" not in said.err
+    return said.err
+
+
+def json_lines(file):
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def names(directory):
+    return {place.name for place in directory.iterdir()}
+
+
+# --- what is written --------------------------------------------------------------------------------------------------
+
+
+def test_vectors_are_the_same_in_every_format_and_beside_them_is_nothing(models, texts, tmp_path, capsys):
+    expected = bothways.load(models / "vectors", dtype="float32").embed(TEXTS)
+    for ending in ("npy", "parquet", "jsonl"):
+        run("embed", models / "vectors", texts, "-o", tmp_path / f"v.{ending}")
+    said = capsys.readouterr()
+    assert said.out.splitlines() == [
+        f"37 vectors of 24 in {tmp_path / name}" for name in ("v.npy", "v.parquet", "v.jsonl")
+    ]
+    assert said.err == ""  # no bar where there is no terminal
+    found = np.load(tmp_path / "v.npy")
+    assert found.dtype == np.float32 and np.abs(found - expected).max() < 1e-6
+    table = pyarrow.parquet.read_table(tmp_path / "v.parquet")
+    assert (
+        table.schema.names == ["row", "vector"] and str(table.schema.types[1]) == "fixed_size_list<element: float>[24]"
+    )
+    assert table["row"].to_pylist() == [*range(37)]
+    assert np.array_equal(np.array(table["vector"].to_pylist(), np.float32), found)
+    rows = json_lines(tmp_path / "v.jsonl")
+    assert [row["row"] for row in rows] == [*range(37)]
+    assert np.array_equal(np.array([row["vector"] for row in rows], np.float32), found)  # digits enough to be exact
+    assert names(tmp_path) == {"texts.txt", "v.npy", "v.parquet", "v.jsonl"}
+
+
+def test_an_npy_is_byte_for_byte_what_numpy_writes(models, texts, tmp_path):
+    run("embed", models / "vectors", texts, "-o", tmp_path / "v.npy")
+    np.save(tmp_path / "numpys.npy", np.load(tmp_path / "v.npy"))
+    assert (tmp_path / "v.npy").read_bytes() == (tmp_path / "numpys.npy").read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["labels", "number", "entities", "answers"])
+def test_predictions_are_the_same_in_every_format(kind, models, tmp_path, capsys):
+    table = "id,question,context,text\n" + "".join(f"q{i},who sat,{text},{text}\n" for i, text in enumerate(TEXTS))
+    file = written(tmp_path / "t.csv", table)
+    flags = (
+        ("--text-column", "question", "--pair-column", "context") if kind == "answers" else ("--text-column", "text")
+    )
+    run("predict", models / kind, file, *flags)
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for ending in ("jsonl", "parquet"):
+        run("predict", models / kind, file, *flags, "-o", tmp_path / f"p.{ending}")
+    rows = json_lines(tmp_path / "p.jsonl")
+    assert rows == pyarrow.parquet.read_table(tmp_path / "p.parquet").to_pylist()
+    assert [row.pop("row") for row in rows] == [*range(37)]
+    assert rows == printed and len({json.dumps(row) for row in rows}) > 5
+
+
+@pytest.mark.parametrize("ending", ["npy", "parquet", "jsonl"])
+def test_no_line_at_all_is_a_file_of_none(ending, models, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO()))
+    run("embed", models / "vectors", "-", "-o", tmp_path / f"v.{ending}")
+    if ending == "npy":
+        assert np.load(tmp_path / "v.npy").shape == (0, 24)
+    elif ending == "parquet":
+        assert pyarrow.parquet.read_table(tmp_path / "v.parquet").num_rows == 0
+    else:
+        assert (tmp_path / "v.jsonl").read_bytes() == b""
+
+
+def test_another_ending_is_refused_before_anything_is_read(models, tmp_path, capsys):
+    error = refused(capsys, "predict", models / "labels", tmp_path / "none.txt", "-o", tmp_path / "p.npy")
+    assert "p.npy: predictions are written as .parquet or .jsonl" in error
+
+
+# --- rows that cannot be read -----------------------------------------------------------------------------------------
+
+
+def test_rows_that_cannot_be_read_are_set_aside_and_the_others_keep_their_numbers(models, tmp_path, capsys):
+    lines = [json.dumps({"text": text}).encode() for text in TEXTS]
+    lines[3], lines[20], lines[36] = b'{"text": ', b'{"text": "\xff"}', b'{"text": null}'
+    file, out = written(tmp_path / "t.jsonl", b"\n".join(lines)), tmp_path / "v.npy"
+    kept = [number for number in range(37) if number not in (3, 20, 36)]
+    run("embed", models / "vectors", file, "-o", out, "--on-error", "skip", "--json")
+    told = json.loads(capsys.readouterr().out)
+    assert told == {
+        "vectors": 34, "size": 24, "file": str(out), "set_aside": 3, "set_aside_file": f"{out}.skipped.jsonl",
+    }  # fmt: skip
+    aside = json_lines(side_file(out))
+    assert [row["row"] for row in aside] == [3, 20, 36]
+    places = [f"{file}:4: not valid JSON", f"{file}:21: not UTF-8 at byte", f"{file}:37: 'text' is missing"]
+    assert [place for row, place in zip(aside, places, strict=True) if not row["reason"].startswith(place)] == []
+    expected = bothways.load(models / "vectors", dtype="float32").embed([TEXTS[number] for number in kept])
+    assert np.abs(np.load(out) - expected).max() < 1e-6
+    for ending in ("jsonl", "parquet"):
+        run("predict", models / "labels", file, "-o", tmp_path / f"p.{ending}", "--on-error", "skip")
+    rows = json_lines(tmp_path / "p.jsonl")
+    assert [row["row"] for row in rows] == kept
+    assert rows == pyarrow.parquet.read_table(tmp_path / "p.parquet").to_pylist()
+    assert "34 predictions in" in capsys.readouterr().out
+    run("predict", models / "labels", file, "--on-error", "skip")
+    said = capsys.readouterr()
+    assert [json.loads(line) for line in said.out.splitlines()] == rows
+    assert [line.split(":")[0] for line in said.err.splitlines()] == [f"row {n} set aside" for n in (3, 20, 36)]
+
+
+def test_a_bad_row_stops_and_what_was_done_is_kept_until_it_is_mended(models, tmp_path, capsys):
+    lines = [json.dumps({"text": text}) for text in TEXTS]
+    whole, out = tmp_path / "whole.npy", tmp_path / "v.npy"
+    run("embed", models / "vectors", written(tmp_path / "good.jsonl", "\n".join(lines)), "-o", whole)
+    file = written(tmp_path / "t.jsonl", "\n".join([*lines[:25], "{", *lines[26:]]))
+    told, error = refused(capsys, "embed", models / "vectors", file, "-o", out).splitlines()
+    assert f"{file}:26: not valid JSON" in error and error.endswith("or set such rows aside with --on-error skip")
+    assert told == f"{out}: 22 rows are done and kept; --resume goes on behind them" and not out.exists()
+    written(file, "\n".join(lines))
+    run("embed", models / "vectors", file, "-o", out, "--resume")
+    assert out.read_bytes() == whole.read_bytes()
+    assert names(tmp_path) == {"good.jsonl", "t.jsonl", "v.npy", "whole.npy"}
+
+
+def test_a_bad_row_in_the_first_block_leaves_nothing(models, tmp_path, capsys):
+    file = written(tmp_path / "t.jsonl", '{"text": "a"}\n{\n')
+    assert "t.jsonl:2" in refused(capsys, "embed", models / "vectors", file, "-o", tmp_path / "v.npy")
+    assert names(tmp_path) == {"t.jsonl"}
+
+
+def test_a_text_too_long_is_said_with_the_rows_it_is_among(models, tmp_path, capsys):
+    file = written(tmp_path / "t.txt", "a\n" * 15 + "the cat " * 99)
+    error = refused(capsys, "predict", models / "labels", file, "--long", "error", "-o", tmp_path / "p.jsonl")
+    assert "of rows 11 to 15, counted from 0, 1 of 5 texts are longer than 64 tokens" in error
+
+
+# --- going on ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stopped(models, texts, tmp_path, capsys):
+    """The place of a file whose first 22 rows are done, and the command that goes on with it."""
+    lines = texts.read_bytes().splitlines(keepends=True)
+    written(texts, b"".join([*lines[:30], b"\xff\n", *lines[30:]]))
+    command = ("embed", models / "vectors", texts, "-o", tmp_path / "v.npy")
+    refused(capsys, *command)
+    written(texts, b"".join(lines))
+    return tmp_path / "v.npy", (*command, "--resume")
+
+
+def test_an_unfinished_file_is_not_begun_anew_unasked(stopped, capsys):
+    out, command = stopped
+    before = out.with_name(".v.npy.partial").read_bytes()
+    error = refused(capsys, *command[:-1])
+    assert "v.npy: a command was stopped when 22 rows were done; go on with --resume, or delete" in error
+    assert out.with_name(".v.npy.partial").read_bytes() == before
+
+
+def test_a_finished_file_is_not_gone_on_with(stopped, capsys):
+    out, command = stopped
+    run(*command)
+    before = out.read_bytes()
+    assert "v.npy: exists already" in refused(capsys, *command)
+    assert out.read_bytes() == before
+
+
+def test_where_nothing_was_begun_resuming_begins_and_says_so(models, texts, tmp_path, capsys):
+    run("embed", models / "vectors", texts, "-o", tmp_path / "v.npy", "--resume")
+    assert capsys.readouterr().err == f"{tmp_path / 'v.npy'}: nothing to go on from; beginning at the first row\n"
+    assert len(np.load(tmp_path / "v.npy")) == 37
+
+
+def test_changed_input_is_refused(stopped, texts, capsys):
+    out, command = stopped
+    good = texts.read_bytes()
+    for changed in (
+        good.replace(b"cat", b"dog", 1),
+        good.splitlines(keepends=True)[0],
+        good.replace(b"\n", b"\n\n", 1),
+    ):
+        written(texts, changed)
+        error = refused(capsys, *command)
+        assert "v.npy: the first 22 rows are not those that were read before" in error
+    written(texts, good + b"one more\n")  # beyond what was read it may change
+    run(*command)
+    assert len(np.load(out)) == 38
+
+
+def test_other_settings_and_another_model_are_refused_with_the_difference(stopped, models, capsys):
+    _, command = stopped
+    assert "v.npy: begun otherwise (pooling: 'auto' -> 'cls')" in refused(capsys, *command, "--pooling", "cls")
+    error = refused(capsys, command[0], models / "labels", *command[2:])
+    assert "v.npy: begun otherwise (model: '" in error
+    run(*command)
+
+
+def test_other_threads_are_refused(stopped, capsys, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 97)
+    assert "begun otherwise (threads: " in refused(capsys, *stopped[1])
+
+
+def test_two_commands_do_not_write_one_file(stopped, capsys):
+    out, command = stopped
+    with out.with_name(".v.npy.partial").open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert "v.npy: another command is writing it" in refused(capsys, *command)
+    run(*command)
+
+
+def test_a_broken_journal_and_a_cut_file_are_named(stopped, capsys):
+    out, command = stopped
+    partial, journal = out.with_name(".v.npy.partial"), out.with_name(".v.npy.partial.json")
+    partial.write_bytes(partial.read_bytes()[:99])
+    assert ".v.npy.partial: shorter than its journal says" in refused(capsys, *command)
+    journal.write_text("{")
+    assert ".v.npy.partial.json: not a journal" in refused(capsys, *command)
+    journal.unlink()
+    run(*command)  # as where nothing was begun
+    assert len(np.load(out)) == 37
+
+
+def test_going_on_needs_a_file(models, texts, capsys):
+    assert "resume needs a file" in refused(capsys, "predict", models / "labels", texts, "--resume")
+
+
+# --- killed -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def killed(models):
+    """Asks tests/tasks/kills.py."""
+    command = [sys.executable, str(Path(__file__).with_name("kills.py"))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
+
+        def ask(file, out, *, on_error="stop", rows, moments):
+            told = {"model": str(models / "vectors"), "file": str(file), "out": str(out)}
+            told |= {"on_error": on_error, "rows": rows, "moments": moments}
+            worker.stdin.write(json.dumps(told) + "\n")
+            worker.stdin.flush()
+            return json.loads(worker.stdout.readline())
+
+        yield ask
+
+
+@pytest.mark.parametrize("ending", ["npy", "parquet", "jsonl"])
+def test_killed_at_any_write_it_goes_on_to_the_same_bytes(ending, killed, tmp_path):
+    lines = [json.dumps({"text": text}) for text in TEXTS[:25]]
+    file, out = written(tmp_path / "t.jsonl", "\n".join([*lines[:12], "{", *lines[12:]])), tmp_path / f"v.{ending}"
+    found = killed(file, out, on_error="skip", rows=9, moments=None)
+    assert set(found["digests"]) == {found["whole"]} and found["kills"] > 15
+
+
+def test_ten_thousand_lines_killed_at_random_moments_are_the_same_bytes(killed, tmp_path):
+    file = tmp_path / "t.txt.gz"
+    file.write_bytes(gzip.compress("".join(f"{text} {n}\n" for n in range(271) for text in TEXTS).encode(), 1))
+    out = tmp_path / "v.npy"
+    found = killed(file, out, rows=512, moments=[0.3, 0.7, 0.5])
+    assert found["digests"] == [found["whole"]] and len(np.load(out)) == 271 * 37
+    assert found["kills"] > 0 and found["memory"] < 1e9
+
+
+# --- the bar ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_bar_counts_rows_from_where_it_went_on():
+    with RowBar("v.npy", total=100, done=40) as bar:
+        bar.began -= 2
+        bar.show(80)
+    (task,) = bar.progress.tasks
+    assert (task.completed, task.total) == (80, 100) and task.description == "v.npy  80 rows  20 rows/s"
