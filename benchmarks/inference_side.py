@@ -1,0 +1,189 @@
+"""One side of benchmarks/inference.py, ours or a peer's, in a process of its own that sleeps until it is asked.
+
+python -m benchmarks.inference_side work|first-vector '{"name": "ours bf16", ...}'
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from benchmarks.inference_texts import minilm
+
+OURS = {"ours bf16": "bfloat16", "ours float32": "float32", "ours int8": "auto"}  # and their --dtype
+TUNED = 256  # texts on which a peer's batch size is chosen
+ONE_TEXT = "The quick brown fox jumps over the lazy dog."
+Answer = dict[str, Any]
+Run = Callable[[Sequence[str], int], Any]  # texts, texts a batch -> vectors
+
+
+@dataclass(frozen=True)
+class Side:
+    """What a process is told. files: where converted models and logs are; int8: the directory of our int8 model."""
+
+    name: str
+    files: str
+    int8: str
+    longest: int
+    threads: int
+    device: Literal["cpu", "cuda"]
+
+
+def run_of(side: Side) -> Run:
+    if side.name in OURS:
+        import bothways
+
+        where = side.int8 if side.name == "ours int8" else minilm()
+        model = bothways.load(where, dtype=OURS[side.name], device=side.device)
+        return lambda texts, _: model.embed(texts, long="truncate", window=side.longest)
+    from bothways.tasks.peers import PEERS, Place
+
+    place = Place(
+        minilm(), Path(side.files), "vectors", longest=side.longest, threads=side.threads, device=side.device
+    )  # fmt: skip
+    return PEERS[side.name].start(place)
+
+
+# --- in the process --------------------------------------------------------------------------------------------------
+
+
+def first_vector(side: Side) -> None:
+    """Start, embed one text, say how much memory that took."""
+    run_of(side)([ONE_TEXT], 1)
+    print(json.dumps({"resident": memory("VmRSS"), "peak": memory("VmHWM")}), flush=True)
+
+
+def work(side: Side) -> None:
+    """Do what standard input asks, a JSON object a line; answers go to what was standard output."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever libraries print
+    run = run_of(side)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        texts = json.loads(Path(asked["texts"]).read_text(encoding="utf-8"))
+        print(json.dumps(ANSWERS[asked["ask"]](side, run, texts, asked)), file=answers, flush=True)
+
+
+def tune(side: Side, run: Run, texts: list[str], asked: Answer) -> Answer:
+    from bothways.tasks.peers import BATCH_SIZES, tuned
+
+    if side.name in OURS:
+        run(texts[:TUNED], 0)
+        return {"batch": 0}
+    return {"batch": tuned(run, texts[:TUNED], BATCH_SIZES[side.device])}
+
+
+def embed(side: Side, run: Run, texts: list[str], asked: Answer) -> Answer:
+    """Seconds for all texts; into `save`, where a file is named, the vectors."""
+    began = time.perf_counter()
+    vectors = run(texts, asked["batch"])
+    seconds = time.perf_counter() - began
+    if asked["save"]:
+        import numpy as np
+
+        np.save(asked["save"], vectors)
+    return {"seconds": seconds, "peak": memory("VmHWM")}
+
+
+def one_by_one(side: Side, run: Run, texts: list[str], asked: Answer) -> Answer:
+    """Seconds of single calls, one for each text, after a few that are not counted."""
+    found = []
+    for text in [ONE_TEXT] * 5 + texts:
+        began = time.perf_counter()
+        run([text], 1)
+        found.append(time.perf_counter() - began)
+    return {"seconds": found[5:]}
+
+
+ANSWERS = {"tune": tune, "embed": embed, "one by one": one_by_one}
+
+
+def memory(what: str) -> float:
+    """Of this process, in MB: VmRSS, resident now; VmHWM, the most so far. (ru_maxrss would hold the parent's too.)"""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return int(next(line for line in lines if line.startswith(what)).split()[1]) * 1024 / 1e6
+
+
+# --- from outside ----------------------------------------------------------------------------------------------------
+
+
+class Worker:
+    """A side's process. Call it with what is asked; close it."""
+
+    def __init__(self, side: Side) -> None:
+        self.log = Path(side.files) / f"{side.name}.log"
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                command("work", side), env=environment(side), text=True, stderr=log,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            )  # fmt: skip
+
+    def __call__(self, **asked: Any) -> Answer:
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write(json.dumps(asked) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"a side stopped: {last_line(self.log.read_text())}")
+        answer: Answer = json.loads(line)
+        return answer
+
+    def close(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def started(side: Side) -> tuple[float, Answer]:
+    """(seconds from the start of a process to its first vector, what it says of itself then). RuntimeError: why not."""
+    log, began = Path(side.files) / f"{side.name}.log", time.perf_counter()
+    with log.open("w") as errors, subprocess.Popen(
+        command("first-vector", side), env=environment(side), stdout=subprocess.PIPE, stderr=errors, text=True
+    ) as process:  # fmt: skip
+        assert process.stdout
+        line = next((line for line in process.stdout if line.startswith("{")), "")
+        seconds = time.perf_counter() - began
+    if not line:
+        raise RuntimeError(last_line(log.read_text()))
+    return seconds, json.loads(line)
+
+
+def command(what: str, side: Side) -> list[str]:
+    return [sys.executable, "-m", "benchmarks.inference_side", what, json.dumps(asdict(side))]
+
+
+def environment(side: Side) -> dict[str, str]:
+    quiet = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+    return {**os.environ, **quiet, "OMP_NUM_THREADS": str(side.threads)}
+
+
+def last_line(text: str) -> str:
+    return next((line for line in reversed(text.splitlines()) if line.strip()), "no word why")
+
+
+def usable(names: Sequence[str], told: Side) -> list[Side]:
+    """The sides that can be had, their files made; the others are named with the reason."""
+    from bothways.tasks.peers import PEERS
+
+    found = []
+    for side in (replace(told, name=name) for name in names):
+        try:
+            if side.name == "ours int8" and not side.int8:
+                raise RuntimeError("name its directory with --int8")
+            if side.name in PEERS and PEERS[side.name].missing:
+                raise RuntimeError(f"not installed: {', '.join(PEERS[side.name].missing)}")
+            started(side)
+        except RuntimeError as error:
+            print(f"left out: {side.name} ({error})")
+        else:
+            found.append(side)
+    return found
+
+
+if __name__ == "__main__":
+    {"work": work, "first-vector": first_vector}[sys.argv[1]](Side(**json.loads(sys.argv[2])))

@@ -1,0 +1,115 @@
+"""What `bench` measured as a picture: tokens a second and milliseconds a call over a text's length, a column for each
+number of texts a call; below them the user's own texts, where there are any."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bothways.tasks.bench_result import Measured, Timing
+
+DPI = 110
+COLUMN, ROW = 3.6, 3.2  # inches of a panel
+LEFT, RIGHT, TOP, BOTTOM = 1.1, 2.6, 0.7, 0.6  # inches around the panels; at the right stand the sides' names
+COLOURS = ("#0b5fa5", "#c8102e", "#e8843b", "#5b8c2a", "#7b4ea3", "#3aa6a0", "#8a8a8a")  # ours first
+QUANTITIES: tuple[tuple[str, str, Callable[[Timing], float]], ...] = (
+    ("tokens a second", "linear", lambda one: one.tokens_a_second),
+    ("milliseconds a call\n(line: median, shade: up to 95 %)", "log", lambda one: one.milliseconds(50)),
+)
+Colours = Mapping[str, str]
+
+
+def draw(measured: Measured, file: Path) -> None:
+    """Write a PNG, LEFT + COLUMN x (numbers of texts a call) + RIGHT inches wide, at DPI pixels an inch."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    curves = [one for one in measured.timings if one.work.length]
+    own = [one for one in measured.timings if not one.work.length]
+    sizes = sorted({one.work.texts_a_call for one in curves})
+    rows = 3 if own else 2
+    width, height = LEFT + COLUMN * len(sizes) + RIGHT, TOP + ROW * rows + BOTTOM
+    figure = pyplot.figure(figsize=(width, height))
+    grid = figure.add_gridspec(
+        rows, len(sizes), left=LEFT / width, right=1 - RIGHT / width, top=1 - TOP / height, bottom=BOTTOM / height,
+        hspace=0.3, wspace=0.08,
+    )  # fmt: skip
+    colours = dict(zip(measured.setups, COLOURS * len(measured.setups), strict=False))
+    for row in range(len(QUANTITIES)):
+        panels = grid[row, :].subgridspec(1, len(sizes), wspace=0.08).subplots(sharey=True, squeeze=False)[0]
+        _row_of_curves(panels, curves, sizes, colours, row=row)
+    if own:
+        _bars(figure.add_subplot(grid[2, :]), own, colours)
+    figure.suptitle(_title(measured), x=LEFT / width, ha="left", fontsize=11)
+    figure.savefig(file, dpi=DPI)
+    pyplot.close(figure)
+
+
+def _title(measured: Measured) -> str:
+    return "{model}: model.{method}; threads: {threads}; {device}, {processor}".format(**measured.facts)
+
+
+def _row_of_curves(
+    panels: Sequence[Any], timings: Sequence[Timing], sizes: Sequence[int], colours: Colours, *, row: int
+) -> None:
+    """One quantity over lengths, a panel a number of texts a call; names at the right of the last one."""
+    name, scale, value = QUANTITIES[row]
+    lengths = sorted({one.work.length for one in timings if one.work.length})
+    for axis, size in zip(panels, sizes, strict=True):
+        axis.set_xscale("log", base=2)
+        axis.set_yscale(scale)
+        axis.set_xticks(lengths, map(str, lengths))
+        axis.minorticks_off()
+        axis.grid(alpha=0.3)
+        axis.set_title(f"{size:,} {'text' if size == 1 else 'texts'} a call", fontsize=10)
+        axis.set_xlabel("tokens of a text")
+        here = [one for one in timings if one.work.texts_a_call == size]
+        for order, (side, colour) in enumerate(colours.items()):
+            own = [one for one in here if one.side == side]
+            style = {"color": colour, "linewidth": 2.4 if order == 0 else 1.3, "zorder": 9 - order}
+            axis.plot(lengths, [value(one) for one in own], marker="o", markersize=3.5, **style)
+            if scale == "log":
+                highest = [one.milliseconds(95) for one in own]
+                axis.fill_between(lengths, [value(one) for one in own], highest, color=colour, alpha=0.15, linewidth=0)
+    if scale == "linear":
+        panels[0].set_ylim(bottom=0)
+        panels[0].yaxis.set_major_formatter("{x:,.0f}")
+    else:
+        panels[0].yaxis.set_major_formatter("{x:,g}")
+    panels[0].set_ylabel(name)
+    ends = {
+        one.side: value(one) for one in timings if (one.work.length, one.work.texts_a_call) == (lengths[-1], sizes[-1])
+    }
+    _names(panels[-1], ends, lengths[-1], colours)
+
+
+def _names(axis: Any, ends: Mapping[str, float], last: int, colours: Colours, room: float = 0.085) -> None:
+    """Each side's name beside the end of its curve, moved apart where they would meet; room: of the panel's height."""
+    to_panel = axis.transData + axis.transAxes.inverted()
+    heights = {side: float(to_panel.transform((last, value))[1]) for side, value in ends.items()}
+    placed = -room
+    for index, side in enumerate(sorted(heights, key=heights.__getitem__)):
+        most = 1 - room * (len(heights) - 1 - index)  # so that those above it find a place, too
+        placed = min(max(heights[side], placed + room), most)
+        line = {"arrowstyle": "-", "color": colours[side], "linewidth": 0.6, "shrinkA": 1, "shrinkB": 3}
+        axis.annotate(
+            side, xy=(last, ends[side]), xytext=(1.06, placed), textcoords="axes fraction", va="center", fontsize=9,
+            color=colours[side], annotation_clip=False, arrowprops={**line, "relpos": (0, 0.5)},
+        )  # fmt: skip
+
+
+def _bars(axis: Any, timings: Sequence[Timing], colours: Colours) -> None:
+    """Texts a second of the user's own texts, all in one call."""
+    size = max(one.work.texts_a_call for one in timings)
+    here = [one for one in timings if one.work.texts_a_call == size]
+    fastest = max(one.texts_a_second for one in here)
+    for place, one in enumerate(reversed(here)):
+        axis.barh(place, one.texts_a_second, color=colours[one.side], height=0.7)
+        told = f"{one.side}: {one.texts_a_second:,.{0 if one.texts_a_second > 100 else 1}f}"
+        axis.text(one.texts_a_second + 0.01 * fastest, place, told, va="center", fontsize=9, color=colours[one.side])
+    axis.set_xlim(0, 1.45 * fastest)
+    axis.set_yticks([])
+    axis.grid(alpha=0.3, axis="x")
+    axis.set_title(f"{here[0].work.texts}, {size:,} a call", fontsize=10)
+    axis.set_xlabel("texts a second")

@@ -1,0 +1,119 @@
+"""What other runtimes read, made from a checkpoint by their own tools: ONNX for ONNX Runtime, fused and int8, and
+OpenVINO's format. Each file is made once. The model is transformers', so that nothing of ours is in what is measured.
+
+Letters: N texts, S tokens of the longest, H hidden.
+"""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+Work = Literal["vectors", "classes"]
+
+
+def onnx(directory: Path, files: Path, work: Work, pooling: str, kind: Literal["fused", "int8"]) -> Path:
+    """An ONNX file with its attention, norms and activations fused for processors; int8: its weights too."""
+    fused, int8 = files / "fused.onnx", files / "int8.onnx"
+    if not fused.exists():
+        with quiet():
+            _export(directory, files / "plain.onnx", work, pooling)
+            _fuse(directory, files / "plain.onnx", fused)
+    if kind == "int8" and not int8.exists():
+        with quiet():
+            from onnxruntime.quantization import QuantType, quantize_dynamic
+
+            # Fused nodes tell no types (1: float); per channel is more accurate, and no slower.
+            options = {"DefaultTensorType": 1}
+            quantize_dynamic(fused, int8, per_channel=True, weight_type=QuantType.QInt8, extra_options=options)
+    return fused if kind == "fused" else int8
+
+
+def openvino(directory: Path, files: Path, work: Work, pooling: str) -> Path:
+    """OpenVINO's file, converted from torch, so that it sees attention as one operation."""
+    file = files / "openvino.xml"
+    if not file.exists():
+        from openvino import convert_model, save_model
+
+        with quiet():
+            module = _with_numbers(directory, work, pooling, attention="sdpa")
+            save_model(convert_model(module, example_input=_example()), file, compress_to_fp16=False)
+    return file
+
+
+def _export(directory: Path, file: Path, work: Work, pooling: str) -> None:
+    import torch
+
+    # Only the older exporter writes the graph that the optimizer knows how to fuse, and only of plain attention.
+    names, axes = ["input_ids", "attention_mask"], {0: "N", 1: "S"}
+    torch.onnx.export(
+        _with_numbers(directory, work, pooling, attention="eager"), _example(), str(file), dynamo=False,
+        opset_version=17, input_names=names, output_names=["numbers"],
+        dynamic_axes={names[0]: axes, names[1]: axes, "numbers": {0: "N"}},
+    )  # fmt: skip
+
+
+def _fuse(directory: Path, plain: Path, fused: Path) -> None:
+    from onnxruntime.transformers import optimizer
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(directory)
+    made = optimizer.optimize_model(
+        str(plain), model_type="bert", num_heads=config.num_attention_heads, hidden_size=config.hidden_size, opt_level=0
+    )
+    made.save_model_to_file(str(fused))
+
+
+def _with_numbers(directory: Path, work: Work, pooling: str, attention: str) -> Any:
+    """transformers' model as one module, (ids [N, S], mask [N, S]) -> vectors of length 1 [N, H], or scores [N, C]."""
+    import torch
+    import transformers
+
+    class Numbers(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            kind = transformers.AutoModel if work == "vectors" else transformers.AutoModelForSequenceClassification
+            self.model = kind.from_pretrained(directory, dtype=torch.float32, attn_implementation=attention)
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+            found = self.model(input_ids=input_ids, attention_mask=attention_mask)
+            if work == "classes":
+                scores: torch.Tensor = found.logits
+                return scores
+            hidden_NSH, real_NS1 = found.last_hidden_state, attention_mask[:, :, None].to(torch.float32)
+            if pooling == "cls":
+                pooled_NH = hidden_NSH[:, 0]
+            elif pooling == "max":
+                pooled_NH = (hidden_NSH + (real_NS1 - 1) * 1e9).amax(1)
+            else:
+                pooled_NH = (hidden_NSH * real_NS1).sum(1) / real_NS1.sum(1)
+            return torch.nn.functional.normalize(pooled_NH)
+
+    return Numbers().eval()
+
+
+def _example() -> tuple[Any, Any]:
+    """Two texts of different lengths to trace with."""
+    import torch
+
+    mask_NS = torch.ones(2, 7, dtype=torch.long)
+    mask_NS[1, 5:] = 0
+    return torch.ones(2, 7, dtype=torch.long), mask_NS
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without what peers have to say while they load or convert a model: it is about themselves."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from transformers.utils import logging as theirs
+
+            theirs.disable_progress_bar()
+            yield
+    finally:
+        logging.disable(before)
