@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bothways.config import EncoderConfig
@@ -26,8 +24,9 @@ from bothways.model.model import POOLED_HEADS, Model, initialize
 from bothways.tokenizer.files import read_json
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.variants import VARIANTS, Variant
+from bothways.weights import WEIGHTS, stored, stored_weights, write_weights
 
-WEIGHTS, OLD_WEIGHTS, MADE = "model.safetensors", "pytorch_model.bin", "bothways.json"
+MADE = "bothways.json"
 # What other libraries would load as a model with random weights, had config and weights their usual names.
 INT8, INT8_WEIGHTS = "bothways-int8", "int8.safetensors"
 # In files, but not parameters of ours: buffers, and copies of the token table and of the vocabulary bias.
@@ -84,8 +83,10 @@ def find(path: str | PathLike[str]) -> Path:
     raise MissingFile(f"{directory}: no config.json there; name a checkpoint directory in the Hugging Face layout")
 
 
-def load(path: str | PathLike[str], *, warn: Callable[[str], None] = say) -> Checkpoint:
-    """Read a checkpoint in float32. InputError names what is missing, misshapen or unsupported; warn hears the rest."""
+def load(
+    path: str | PathLike[str], *, dtype: torch.dtype = torch.float32, warn: Callable[[str], None] = say
+) -> Checkpoint:
+    """Read a checkpoint. InputError names what is missing, misshapen or unsupported; warn hears the rest."""
     directory = find(path)
     theirs = read_json(directory / "config.json")
     quantized = theirs.get("model_type") == INT8
@@ -97,7 +98,9 @@ def load(path: str | PathLike[str], *, warn: Callable[[str], None] = say) -> Che
     if extra:
         warn(f"{directory / 'config.json'}: unknown keys kept as they are: {', '.join(sorted(extra))}")
     labels = _labels(theirs)
-    model = _read_int8(config, directory) if quantized else _read(variant, config, labels, theirs, directory, warn)
+    model = (
+        _read_int8(config, directory) if quantized else _read(variant, config, labels, theirs, directory, dtype, warn)
+    )
     tokenizer = None
     if any((directory / name).exists() for name in ("tokenizer.json", "vocab.txt")):
         tokenizer = Tokenizer.load(directory)
@@ -130,10 +133,10 @@ def variant_of(theirs: Mapping[str, Any], source: object) -> Variant:
 
 def _read(
     variant: Variant, config: EncoderConfig, labels: tuple[str, ...], theirs: Mapping[str, Any], directory: Path,
-    warn: Callable[[str], None],
+    dtype: torch.dtype, warn: Callable[[str], None],
 ) -> Model:  # fmt: skip
-    state = _modern_names(_read_weights(directory))
-    model = _build(variant, config, state, labels, theirs, directory)
+    state = stored_weights(directory)
+    model = _build(variant, config, state, labels, theirs, directory).to(dtype).to_empty(device="cpu")
     _fill(model, variant, state, directory, warn)
     return model
 
@@ -143,51 +146,9 @@ def _read_int8(config: EncoderConfig, directory: Path) -> Model:
     if not file.exists():
         raise MissingFile(f"{file}: no such file, though config.json says int8; quantize the model again")
     try:
-        return from_int8_state(config, _read_safetensors(file))
+        return from_int8_state(config, dict(stored(file)))
     except InputError as error:
         raise InputError(f"{file}: does not belong to config.json ({error}); quantize the model again") from None
-
-
-def _read_weights(directory: Path) -> dict[str, Tensor]:
-    file, index = directory / WEIGHTS, directory / f"{WEIGHTS}.index.json"
-    if index.exists() and not file.exists():
-        parts = sorted(set(read_json(index).get("weight_map", {}).values()))
-        return {name: value for part in parts for name, value in _read_safetensors(directory / part).items()}
-    if file.exists():
-        return _read_safetensors(file)
-    if (directory / OLD_WEIGHTS).exists():
-        try:
-            state: dict[str, Tensor] = torch.load(directory / OLD_WEIGHTS, map_location="cpu", weights_only=True)
-        except Exception as error:  # torch raises many kinds for a broken or unsafe pickle
-            raise InputError(f"{directory / OLD_WEIGHTS}: cannot be read safely ({_first_line(error)})") from None
-        if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-            raise InputError(f"{directory / OLD_WEIGHTS}: not a table of tensors by name; fetch the checkpoint again")
-        return state
-    raise MissingFile(f"{directory}: no {WEIGHTS} or {OLD_WEIGHTS} there; fetch the checkpoint again")
-
-
-def _read_safetensors(file: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(file)
-    except FileNotFoundError:
-        raise MissingFile(f"{file}: no such file, though the index names it; fetch the checkpoint again") from None
-    except SafetensorError as error:
-        raise InputError(f"{file}: broken ({_first_line(error)}); fetch or save the checkpoint again") from None
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]
-
-
-def _modern_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Old files call a norm's weight gamma and its bias beta."""
-    ends = {".gamma": ".weight", ".beta": ".bias"}
-    renamed = {}
-    for name, value in state.items():
-        for old, new in ends.items():
-            name = name.removesuffix(old) + new if name.endswith(old) else name
-        renamed[name] = value
-    return renamed
 
 
 def _labels(theirs: Mapping[str, Any]) -> tuple[str, ...]:
@@ -201,7 +162,7 @@ def _build(
     variant: Variant, config: EncoderConfig, state: Mapping[str, Tensor], labels: tuple[str, ...],
     theirs: Mapping[str, Any], directory: Path,
 ) -> Model:  # fmt: skip
-    """An empty model with the heads whose parameters are in the file."""
+    """A model without memory, with the heads whose parameters are in the file."""
     stored = {name for name in variant.heads if any(key in state for key in _names_of_head(variant, name))}
     if {"classes", "tokens"} <= stored:  # one name for both in BERT's layout: the architecture tells
         stored -= {"classes"} if "ForTokenClassification" in str(theirs.get("architectures")) else {"tokens"}
@@ -211,7 +172,7 @@ def _build(
         raise InputError(f"{directory}: a head for texts is there, but its pooler is missing")
     with torch.device("meta"):
         model = Model(config, {name: sizes[name] for name in variant.heads if name in stored}, pooler=pooler)
-    return model.to_empty(device="cpu")
+    return model
 
 
 def _names_of_head(variant: Variant, head: str) -> list[str]:
@@ -231,10 +192,11 @@ def _fill(
             missing += absent
             continue
         for name, part in zip(names, target.chunk(len(names)), strict=True):
-            if state[name].shape != part.shape:
-                misshapen.append(f"{name} is {list(state[name].shape)}, config.json asks for {list(part.shape)}")
+            value = state[name]
+            if value.shape != part.shape:
+                misshapen.append(f"{name} is {list(value.shape)}, config.json asks for {list(part.shape)}")
                 continue
-            part.copy_(state[name])
+            part.copy_(value)
     file = directory / WEIGHTS
     if missing:
         raise InputError(f"{file}: missing parameters: {_some(missing)}; fetch the checkpoint again")
@@ -365,10 +327,10 @@ def _write(checkpoint: Checkpoint, directory: Path) -> None:
     if is_int8(model):
         config["quantization_config"] = {"quant_method": INT8, "model_type": config["model_type"]}
         config["model_type"] = INT8
-        _write_weights(int8_state(model), directory / INT8_WEIGHTS)
+        write_weights(int8_state(model), directory / INT8_WEIGHTS)
     else:
         prefix = "" if architecture.endswith("Model") else variant.prefix
-        _write_weights(their_state(model, variant, prefix), directory / WEIGHTS)
+        write_weights(their_state(model, variant, prefix), directory / WEIGHTS)
     _write_json(directory / "config.json", config)
     _write_json(directory / MADE, {"format": 1, **checkpoint.made})
     if checkpoint.tokenizer:
@@ -388,13 +350,6 @@ def their_state(model: Model, variant: Variant, prefix: str) -> dict[str, Tensor
             renamed = prefix + name.removeprefix(variant.prefix) if name.startswith(variant.prefix) else name
             state[renamed] = part.detach().float().cpu().contiguous().clone()
     return state
-
-
-def _write_weights(state: dict[str, Tensor], file: Path) -> None:
-    try:
-        save_file(state, file, metadata={"format": "pt"})
-    except (SafetensorError, OSError) as error:
-        raise OSError(f"{file.name} could not be written ({_first_line(error)})") from None
 
 
 def _write_json(file: Path, content: Mapping[str, Any]) -> None:

@@ -355,7 +355,7 @@ def test_a_model_no_class_of_theirs_fits_is_refused_and_the_old_one_stays(direct
     assert contents(tmp_path) == before
 
 
-STAGES = ["_write_weights", "_write_json", "_write_pooling", "sync", "_put_in_place"]
+STAGES = ["write_weights", "_write_json", "_write_pooling", "sync", "_put_in_place"]
 
 
 def full_disk(*given, **options):

@@ -22,6 +22,7 @@ from bothways.tasks.progress import lines
 from bothways.tasks.rowbar import RowBar
 from bothways.tasks.saying import SAY, columns, kind_of
 from bothways.tasks.streaming import Journal, refuse, unfinished
+from bothways.weights import OLD_WEIGHTS, WEIGHTS
 
 ENDINGS = (".npy", ".parquet", ".jsonl")
 # Settings that change no byte of a result, or are compared otherwise.
@@ -125,8 +126,8 @@ def _fingerprint(directory: Path) -> str:
     digest = hashlib.sha256()
     names = ("*.json", "*.txt", "*.safetensors", "*/config.json")
     files = sorted(file for name in names for file in directory.glob(name))
-    if not (directory / checkpoint.WEIGHTS).exists():
-        files += sorted(directory.glob(checkpoint.OLD_WEIGHTS))
+    if not (directory / WEIGHTS).exists():
+        files += sorted(directory.glob(OLD_WEIGHTS))
     for file in files:
         with file.open("rb") as opened:
             digest.update(repr((file.name, hashlib.file_digest(opened, "sha256").hexdigest())).encode())

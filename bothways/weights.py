@@ -1,0 +1,91 @@
+"""The tensors of a checkpoint on disk, by name: safetensors in one file or several, or an old pickle, read safely."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from bothways.errors import InputError, MissingFile
+from bothways.tokenizer.files import read_json
+
+WEIGHTS, OLD_WEIGHTS = "model.safetensors", "pytorch_model.bin"
+OLD_ENDS = {".gamma": ".weight", ".beta": ".bias"}  # of a norm's parameters, in files of 2018
+
+
+class Stored(Mapping[str, Tensor]):
+    """Tensors in safetensors files, each read when it is asked for and held by nobody else.
+
+    A file that is mapped for as long as a model is made of it would be in memory beside the model.
+    """
+
+    def __init__(self, places: Mapping[str, tuple[Path, str]]) -> None:
+        self.places = dict(places)
+
+    def __getitem__(self, name: str) -> Tensor:
+        file, own_name = self.places[name]
+        with safe_open(file, framework="pt") as opened:
+            tensor: Tensor = opened.get_tensor(own_name)
+        return tensor
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.places)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+def stored_weights(directory: Path) -> Mapping[str, Tensor]:
+    """Those of a directory in the Hugging Face layout, by modern names. InputError where they are broken or absent."""
+    file, index = directory / WEIGHTS, directory / f"{WEIGHTS}.index.json"
+    if index.exists() and not file.exists():
+        parts = sorted(set(read_json(index).get("weight_map", {}).values()))
+        return Stored({name: place for part in parts for name, place in stored(directory / part).places.items()})
+    if file.exists():
+        return stored(file)
+    if (directory / OLD_WEIGHTS).exists():
+        return _pickled(directory / OLD_WEIGHTS)
+    raise MissingFile(f"{directory}: no {WEIGHTS} or {OLD_WEIGHTS} there; fetch the checkpoint again")
+
+
+def stored(file: Path) -> Stored:
+    """Those of one safetensors file."""
+    try:
+        with safe_open(file, framework="pt") as opened:
+            return Stored({_modern(name): (file, name) for name in opened.keys()})  # noqa: SIM118
+    except FileNotFoundError:
+        raise MissingFile(f"{file}: no such file, though the index names it; fetch the checkpoint again") from None
+    except SafetensorError as error:
+        raise InputError(f"{file}: broken ({_first_line(error)}); fetch or save the checkpoint again") from None
+
+
+def write_weights(state: dict[str, Tensor], file: Path) -> None:
+    try:
+        save_file(state, file, metadata={"format": "pt"})
+    except (SafetensorError, OSError) as error:
+        raise OSError(f"{file.name} could not be written ({_first_line(error)})") from None
+
+
+def _pickled(file: Path) -> dict[str, Tensor]:
+    try:
+        state = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many kinds for a broken or unsafe pickle
+        raise InputError(f"{file}: cannot be read safely ({_first_line(error)})") from None
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise InputError(f"{file}: not a table of tensors by name; fetch the checkpoint again")
+    return {_modern(name): value for name, value in state.items()}
+
+
+def _modern(name: str) -> str:
+    for old, new in OLD_ENDS.items():
+        name = name.removesuffix(old) + new if name.endswith(old) else name
+    return name
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]

@@ -1,0 +1,49 @@
+"""Weights on disk: read one by one, held by nobody, in any number format."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from bothways import checkpoint
+from bothways.checkpoint import Checkpoint
+from bothways.errors import InputError
+from bothways.weights import stored
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "model.safetensors"
+    save_file({"a.gamma": torch.arange(7.0), "b": torch.ones(3, 5)}, path)
+    return path
+
+
+def test_tensors_are_read_by_name_and_old_names_are_modern(file):
+    found = stored(file)
+    assert dict(found).keys() == {"a.weight", "b"} and len(found) == 2 and "a.gamma" not in found
+    assert torch.equal(found["a.weight"], torch.arange(7.0))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc tells what is mapped, on Linux")
+def test_a_file_is_in_memory_no_longer_than_the_tensor_that_was_asked_for(file):
+    found = stored(file)
+    tensor = found["b"]
+    copy = tensor.clone()
+    del tensor
+    assert str(file) not in Path("/proc/self/maps").read_text() and torch.equal(copy, torch.ones(3, 5))
+
+
+def test_a_file_cut_short_is_refused_when_it_is_opened(file):
+    file.write_bytes(file.read_bytes()[:-9])
+    with pytest.raises(InputError, match="broken .*fetch or save the checkpoint again"):
+        stored(file)
+
+
+def test_a_model_loaded_in_bf16_is_the_float32_one_rounded(make_model, tokenizer, tmp_path):
+    checkpoint.save(Checkpoint(make_model("bert", {"classes": 3}), tokenizer, labels=("a", "b", "c")), tmp_path / "m")
+    exact, half = (checkpoint.load(tmp_path / "m", dtype=dtype).model for dtype in (torch.float32, torch.bfloat16))
+    for name, value in exact.state_dict().items():
+        assert value.dtype == torch.float32
+        assert torch.equal(half.state_dict()[name], value.bfloat16()), name
