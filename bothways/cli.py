@@ -179,8 +179,13 @@ def evaluate(settings: Any) -> None:
 def predict(settings: Any) -> None:
     from bothways.tasks import predicting
 
-    for row in predicting.rows(settings):
-        put(row)
+    if settings.out is None:
+        for lines in predicting.printed(settings):
+            print("".join(f"{line}\n" for line in lines), end="", flush=True)
+        return
+    done = predicting.predict(settings)
+    told = {"predictions": done.results, "file": str(settings.out), **_set_aside(settings, done)}
+    put(told) if settings.json else print(f"{done.results:,} predictions in {settings.out}{_aside_prose(told)}")
 
 
 def glue(settings: Any) -> None:
@@ -216,29 +221,44 @@ def fill(settings: Any) -> None:
 
 
 def embed(settings: Any) -> None:
-    import numpy as np
-
-    from bothways.predict import load
     from bothways.tasks import predicting
 
-    if settings.out.suffix != ".npy":
-        raise InputError(f"{settings.out}: vectors are written as .npy; name a file that ends so")
-    if settings.out.exists():
-        raise InputError(f"{settings.out}: exists already; name a new file, or delete that one")
-    if not settings.out.parent.is_dir():
-        raise InputError(f"{settings.out.parent}: no such directory; make it, or name a file elsewhere")
-    texts = [text for text, _ in predicting.texts_of(settings)]
-    model = load(settings.model, dtype=settings.dtype)
-    vectors = model.embed(texts, pooling=settings.pooling, normalize=settings.normalize, long=settings.long)
-    beside = settings.out.with_name(f".{settings.out.name}.partial")
-    try:
-        with beside.open("wb") as file:
-            np.save(file, vectors)
-        beside.replace(settings.out)
-    finally:
-        beside.unlink(missing_ok=True)
-    told = {"vectors": len(vectors), "size": int(vectors.shape[1]), "file": str(settings.out)}
-    put(told) if settings.json else print(f"{len(vectors):,} vectors of {vectors.shape[1]} in {settings.out}")
+    done, width = predicting.embed(settings)
+    told = {"vectors": done.results, "size": width, "file": str(settings.out), **_set_aside(settings, done)}
+    put(told) if settings.json else print(f"{done.results:,} vectors of {width} in {settings.out}{_aside_prose(told)}")
+
+
+def quantize(settings: Any) -> None:
+    from bothways.tasks import quantize
+
+    found = quantize.run(settings)
+    if settings.json:
+        put(found.as_json())
+        return
+    for line in found.as_table():
+        print(line)
+
+
+def bench(settings: Any) -> None:
+    from bothways.tasks import bench
+    from bothways.tasks.bench_result import as_json, as_table
+
+    measured = bench.run(settings)
+    if settings.json:
+        put(as_json(measured))
+        return
+    for line in as_table(measured):
+        print(line)
+    if settings.out:
+        print(f"picture in {settings.out}")
+
+
+def export(settings: Any) -> None:
+    from bothways.tasks import export
+
+    made = export.run(settings, lambda line: None if settings.json else print(line, flush=True))
+    if settings.json:
+        put({"directory": str(settings.out), **made})
 
 
 def info(settings: Any) -> None:
@@ -262,6 +282,17 @@ def demo(settings: Any) -> None:
     told = demo.run(settings, lambda text: print(text, flush=True))
     if settings.json:
         put(told)
+
+
+def _set_aside(settings: Any, done: Any) -> dict[str, Any]:
+    """What to tell of rows that could not be read; nothing where there are none."""
+    from bothways.tasks.streaming import side_file
+
+    return {"set_aside": done.set_aside, "set_aside_file": str(side_file(settings.out))} if done.set_aside else {}
+
+
+def _aside_prose(told: dict[str, Any]) -> str:
+    return f"; {told['set_aside']:,} rows set aside, listed in {told['set_aside_file']}" if "set_aside" in told else ""
 
 
 def _short(value: Any) -> str:
@@ -290,5 +321,8 @@ VERBS: dict[str, Verb] = {
     "predict": ("Predict", "labels, numbers, entities or answers, one JSON object a line", predict),
     "fill": ("Fill", "guess the words behind each [MASK]", fill),
     "embed": ("Embed", "a vector a text", embed),
+    "quantize": ("Quantize", "make a model int8: smaller, faster, and measured before it is written", quantize),
+    "bench": ("Bench", "how fast a model is here, beside its peers, as a table and a picture", bench),
+    "export": ("Export", "write a model as ONNX, compared with ours before the file gets its name", export),
     "info": ("Info", "what a checkpoint or run is and how it was made", info),
 }

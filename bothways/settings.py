@@ -471,12 +471,12 @@ class Quantize(TextColumns, Checked):
     model: Positional[Dir]
     """Checkpoint or run."""
     texts: Annotated[Path, arg(name="with")]
-    """Your own texts: activations are calibrated on some, accuracy is measured on others; with labels by the task's
-    metric, else by how the results move."""
+    """Your own texts, at least 32: calibrated on some, measured on others; by their labels where a column `label` (or
+    --label-column), tags or answers are there, else by how the results move."""
     out: Output
     """Directory to write."""
     max_drop: float | None = None
-    """The greatest loss allowed. [0.5 points of the metric; for vectors a mean cosine of 0.995]"""
+    """The greatest loss allowed, in points (of a hundred). [0.5; for vectors that is a mean cosine of 0.995]"""
     dtype: Dtype = "auto"
     """What is not int8; auto: bf16 where the processor is fast at it."""
     json: bool = False
@@ -484,7 +484,7 @@ class Quantize(TextColumns, Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Export(Checked):
+class Export(TextColumns, Checked):
     """Write a model as ONNX, compared with ours before the file gets its name."""
 
     model: Positional[Dir]
@@ -500,7 +500,7 @@ class Export(Checked):
     texts: Annotated[Path | None, arg(name="with")] = None
     """Your own texts, with labels or without, on which int8 is measured."""
     max_drop: float | None = None
-    """The greatest loss allowed to int8. [0.5 points of the metric; for vectors a mean cosine of 0.995]"""
+    """The greatest loss allowed to int8, in points (of a hundred). [0.5; for vectors that is a mean cosine of 0.995]"""
     json: bool = False
     """Print one JSON object instead of a table."""
 

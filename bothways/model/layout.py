@@ -71,10 +71,13 @@ class Varlen(Layout):
 class Padded(Layout):
     """One [B, S] rectangle and a mask of its real tokens, for export: T = B * S. Padding may stand on either side."""
 
+    HIDDEN = -1e30  # not minus infinity: a row that may look at nothing stays finite, and nobody reads it
+
     def __init__(self, real_BS: Tensor) -> None:
         self.real = real_BS.bool()
         rows = torch.arange(real_BS.shape[0], device=real_BS.device) * real_BS.shape[1]
         self.first_tokens = rows + self.real.int().argmax(1)
+        self.bias = torch.where(self.real, 0.0, self.HIDDEN)[:, None, None]  # [B, 1, 1, S], added to scores
 
     @property
     def position_ids(self) -> Tensor:
@@ -83,11 +86,10 @@ class Padded(Layout):
 
     def attend(self, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, *, window: int, dropout: float) -> Tensor:
         q, k, v = (part.unflatten(0, self.real.shape).transpose(1, 2) for part in (q_TND, k_TND, v_TND))
-        # A padding token may look at all, so that no row is empty; nobody reads what it sees.
-        mask = self.real[:, None, None, :] | ~self.real[:, None, :, None]
-        if window:
-            mask = mask & near(self.real.shape[1], window, q.device) | ~self.real[:, None, :, None]
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+        bias = self.bias
+        if window:  # the size may be a symbol, which `near` could not remember
+            bias = bias.masked_fill(~near.__wrapped__(self.real.shape[1], window, q.device), self.HIDDEN)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
         return mixed.transpose(1, 2).flatten(0, 1)
 
 

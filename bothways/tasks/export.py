@@ -1,0 +1,127 @@
+"""`bothways export`: a model as an ONNX file, which gets its name when its scores are ours (tasks/parity.py).
+
+Beside it stand the tokenizer's files and config.json, so that transformers' AutoTokenizer and ONNX Runtime need nothing
+else, and bothways.json with the report of the comparison.
+"""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from bothways import checkpoint
+from bothways.checkpoint import Checkpoint, refuse_strangers
+from bothways.disk import sync
+from bothways.errors import InputError, MissingFile
+from bothways.model import onnx_graph
+from bothways.model.int8_model import is_int8
+from bothways.model.onnx_graph import Vectors
+from bothways.pooling import pooling_name
+from bothways.settings import Export
+from bothways.tasks import onnx_int8, parity
+from bothways.weights import WEIGHTS
+
+GRAPH = "model.onnx"
+PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+
+
+def run(settings: Export, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Write the directory; what bothways.json says of it. tell hears the tables, each as soon as it is known.
+
+    InputError where a score differs by more than the tolerance: nothing stands there then. Where int8 loses too much,
+    the float32 file stays.
+    """
+    check(settings)
+    source = checkpoint.find(settings.model)
+    held = checkpoint.load(source)
+    if is_int8(held.model):
+        raise InputError(f"{source}: an int8 model; export the one it was made from (--int8 writes an int8 ONNX)")
+    vectors = vectors_of(source, held)
+    with directory_in_the_making(settings.out) as beside:
+        onnx_graph.write(held.model, vectors, beside / GRAPH)
+        report = parity.compare(parity.session(beside / GRAPH), held, vectors, tolerance=settings.tolerance)
+        report.check(settings.model)
+        made = facts(held, vectors, report)
+        write_files(replace(held, pooling=None, made={**held.made, "onnx": made}), beside)
+    for line in (*report.as_table(), f"{megabytes(settings.out / GRAPH)} in {settings.out / GRAPH}"):
+        tell(line)
+    if settings.texts is None:
+        return made
+    lost = onnx_int8.write(held, settings.out / GRAPH, settings)
+    tell(f"{lost}: {megabytes(settings.out / onnx_int8.NAME)} in {settings.out / onnx_int8.NAME}")
+    return {**made, "int8": asdict(lost)}
+
+
+def check(settings: Export) -> None:
+    """InputError where what was asked for cannot be done, before any work."""
+    if absent := [name for name in PACKAGES if find_spec(name) is None]:
+        raise InputError(f'export needs {", ".join(absent)}; install them: pip install "bothways[onnx]"')
+    if settings.int8 != (settings.texts is not None):
+        raise InputError("--int8 is measured on your texts; give both --int8 and --with FILE, or neither")
+    if settings.texts and not settings.texts.exists():
+        raise MissingFile(f"{settings.texts}: no such file; name texts on which int8 is measured")
+    refuse_strangers(settings.out, holds=GRAPH)
+    if (settings.out / GRAPH).exists():
+        raise InputError(f"{settings.out}: holds an exported model already; name a new directory, or delete that one")
+
+
+def vectors_of(source: Path, held: Checkpoint) -> Vectors:
+    """What modules.json and 1_Pooling say; without them a mean of length 1, as `bothways embed` gives."""
+    pooling, modules = pooling_name("auto", held.pooling), source / "modules.json"
+    if not modules.exists():
+        return Vectors(pooling, normalize=True)
+    try:
+        kinds = [str(module["type"]).rpartition(".")[2] for module in json.loads(modules.read_text(encoding="utf-8"))]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{modules}: no list of modules with types ({error!r}); fetch the file again") from None
+    if strange := sorted({*kinds} - {"Transformer", "Pooling", "Normalize", "Dropout"}):
+        raise InputError(f"{modules}: {strange[0]} is not supported; Transformer, Pooling and Normalize are")
+    return Vectors(pooling, normalize="Normalize" in kinds)
+
+
+def facts(held: Checkpoint, vectors: Vectors, report: parity.Report) -> dict[str, Any]:
+    """What bothways.json tells of the file."""
+    pooled = {} if held.model.num_outputs else {"pooling": vectors.pooling, "normalize": vectors.normalize}
+    return {
+        "opset": onnx_graph.OPSET,
+        "inputs": onnx_graph.input_names(held.model),
+        **pooled,
+        "versions": {name: version(name) for name in ("torch", *PACKAGES)},
+        "parity": report.as_json(),
+    }
+
+
+def write_files(held: Checkpoint, directory: Path) -> None:
+    """All of a checkpoint but its weights, which the graph holds."""
+    with tempfile.TemporaryDirectory(dir=directory) as whole:
+        checkpoint.save(held, Path(whole, "checkpoint"))
+        Path(whole, "checkpoint", WEIGHTS).unlink()
+        for file in Path(whole, "checkpoint").iterdir():
+            file.rename(directory / file.name)
+
+
+@contextmanager
+def directory_in_the_making(target: Path) -> Iterator[Path]:
+    """A directory beside the target, which gets its name when all has gone well and leaves nothing otherwise."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        beside.chmod(0o755)
+        yield beside
+        for file in beside.iterdir():
+            sync(file)
+        beside.replace(target)
+        sync(target.parent)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def megabytes(file: Path) -> str:
+    beside = file.with_name(f"{file.name}.data")
+    return f"{sum(one.stat().st_size for one in (file, beside) if one.exists()) / 1e6:,.1f} MB"

@@ -1,0 +1,60 @@
+"""ONNX files of every head and family at MiniLM's size, beside ours unpadded: lengths 1 to 512, batches of 1 to 64,
+padded left, right and not at all."""
+
+import pytest
+import torch
+
+from bothways.checkpoint import Checkpoint
+from bothways.config import EncoderConfig
+from bothways.model import onnx_graph
+from bothways.model.model import Model, initialize
+from bothways.model.onnx_graph import Vectors
+from bothways.tasks.parity import compare, session
+
+pytestmark = pytest.mark.timeout(3600)
+LENGTHS, BATCHES = (1, 2, 3, 7, 16, 17, 63, 128, 255, 512), (1, 2, 7, 33, 64)
+TOLERANCE = 1e-4
+# A small vocabulary, so that a score for each entry at 64 x 512 places fits into memory.
+SIZES = {
+    "vocab_size": 1001, "hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12,
+    "intermediate_size": 1536,
+}  # fmt: skip
+FAMILIES = {
+    "bert": {},
+    "distilbert": {"type_vocab_size": 0},
+    "electra": {"embedding_size": 128},
+    "modernbert": {
+        "type_vocab_size": 0, "position": "rotary", "norm": "pre", "feed_forward": "gated", "linear_bias": False,
+        "norm_bias": False, "window": 64, "whole_text_every": 3, "layer_norm_eps": 1e-5,
+    },
+}  # fmt: skip
+HEADS = [
+    {"masked_words": 0, "next_sentence": 2}, {"masked_words": 0}, {"next_sentence": 2}, {"classes": 5}, {"classes": 1},
+    {"tokens": 9}, {"spans": 2},
+]  # fmt: skip
+CASES = [
+    *(("bert", heads, Vectors("mean", True)) for heads in HEADS),
+    ("bert", {}, Vectors("mean", True)),
+    ("electra", {}, Vectors("cls", False)),
+    ("modernbert", {}, Vectors("max", True)),
+    ("distilbert", {"masked_words": 0}, Vectors("mean", True)),
+    ("electra", {"masked_words": 0}, Vectors("mean", True)),
+]
+
+
+@pytest.mark.parametrize(("family", "heads", "vectors"), CASES)
+def test_scores_of_every_head_are_ours_at_every_length_batch_and_side(family, heads, vectors, tmp_path):
+    model = Model(EncoderConfig(**SIZES, **FAMILIES[family]), heads).eval()
+    generator = torch.Generator().manual_seed(3)
+    initialize(model, 0.05, generator)  # livelier than a new model's, as a trained one is
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
+    onnx_graph.write(model, vectors, tmp_path / "model.onnx")
+    report = compare(
+        session(tmp_path / "model.onnx"), Checkpoint(model, model_type=family), vectors, tolerance=TOLERANCE,
+        lengths=LENGTHS, batches=BATCHES, most_tokens=max(LENGTHS) * max(BATCHES),
+    )  # fmt: skip
+    assert len(report.cells) == len(LENGTHS) * len(BATCHES) * 3
+    print("\n".join(report.as_table()))
+    report.check(f"{family} {heads}")
