@@ -19,10 +19,10 @@ import onnxruntime
 
 from benchmarks.finetune_scores import minilm
 from bothways import checkpoint
+from bothways.bench.peer_files import onnx as fused_peer
 from bothways.model import onnx_graph
 from bothways.tasks import onnx_int8
 from bothways.tasks.export import vectors_of
-from bothways.tasks.peer_files import onnx as fused_peer
 
 SHAPES = ((1, 16), (1, 128), (8, 128), (1, 512))  # texts, tokens of each
 

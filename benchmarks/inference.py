@@ -154,7 +154,7 @@ def write(texts: Sequence[str], file: Path) -> str:
 
 
 def all_sides(device: str) -> list[str]:
-    from bothways.tasks.peers import PEERS
+    from bothways.bench.peers import PEERS
 
     return [*OURS, *(name for name, peer in PEERS.items() if "vectors" in peer.works and device in peer.devices)]
 

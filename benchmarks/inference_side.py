@@ -41,7 +41,7 @@ def run_of(side: Side) -> Run:
         where = side.int8 if side.name == "ours int8" else minilm()
         model = bothways.load(where, dtype=OURS[side.name], device=side.device)
         return lambda texts, _: model.embed(texts, long="truncate", window=side.longest)
-    from bothways.tasks.peers import PEERS, Place
+    from bothways.bench.peers import PEERS, Place
 
     place = Place(
         minilm(), Path(side.files), "vectors", longest=side.longest, threads=side.threads, device=side.device
@@ -70,7 +70,7 @@ def work(side: Side) -> None:
 
 
 def tune(side: Side, run: Run, texts: list[str], asked: Answer) -> Answer:
-    from bothways.tasks.peers import BATCH_SIZES, tuned
+    from bothways.bench.peers import BATCH_SIZES, tuned
 
     if side.name in OURS:
         run(texts[:TUNED], 0)
@@ -168,7 +168,7 @@ def last_line(text: str) -> str:
 
 def usable(names: Sequence[str], told: Side) -> list[Side]:
     """The sides that can be had, their files made; the others are named with the reason."""
-    from bothways.tasks.peers import PEERS
+    from bothways.bench.peers import PEERS
 
     found = []
     for side in (replace(told, name=name) for name in names):

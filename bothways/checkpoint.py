@@ -18,6 +18,7 @@ from torch import Tensor
 from bothways.config import EncoderConfig
 from bothways.disk import sync
 from bothways.errors import InputError, MissingFile
+from bothways.model.blank import blank
 from bothways.model.int8 import refusal
 from bothways.model.int8_model import from_int8_state, int8_state, is_int8
 from bothways.model.model import POOLED_HEADS, Model, initialize
@@ -136,7 +137,7 @@ def _read(
     dtype: torch.dtype, warn: Callable[[str], None],
 ) -> Model:  # fmt: skip
     state = stored_weights(directory)
-    model = _build(variant, config, state, labels, theirs, directory).to(dtype).to_empty(device="cpu")
+    model = _build(variant, config, state, labels, theirs, directory, dtype)
     _fill(model, variant, state, directory, warn)
     return model
 
@@ -160,9 +161,9 @@ def _labels(theirs: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _build(
     variant: Variant, config: EncoderConfig, state: Mapping[str, Tensor], labels: tuple[str, ...],
-    theirs: Mapping[str, Any], directory: Path,
+    theirs: Mapping[str, Any], directory: Path, dtype: torch.dtype,
 ) -> Model:  # fmt: skip
-    """A model without memory, with the heads whose parameters are in the file."""
+    """A model without values, with the heads whose parameters are in the file."""
     stored = {name for name in variant.heads if any(key in state for key in _names_of_head(variant, name))}
     if {"classes", "tokens"} <= stored:  # one name for both in BERT's layout: the architecture tells
         stored -= {"classes"} if "ForTokenClassification" in str(theirs.get("architectures")) else {"tokens"}
@@ -170,7 +171,7 @@ def _build(
     pooler = any(name in state or variant.prefix + name in state for name in ("pooler.dense.weight",))
     if not pooler and stored & set(POOLED_HEADS):
         raise InputError(f"{directory}: a head for texts is there, but its pooler is missing")
-    with torch.device("meta"):
+    with blank(dtype):
         model = Model(config, {name: sizes[name] for name in variant.heads if name in stored}, pooler=pooler)
     return model
 

@@ -240,8 +240,8 @@ def quantize(settings: Any) -> None:
 
 
 def bench(settings: Any) -> None:
+    from bothways.bench.result import as_json, as_table
     from bothways.tasks import bench
-    from bothways.tasks.bench_result import as_json, as_table
 
     measured = bench.run(settings)
     if settings.json:

@@ -6,6 +6,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property, partial
 from os import PathLike
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -64,12 +65,15 @@ class Predictor:
     a quarter of it.
     """
 
-    def __init__(self, loaded: Checkpoint, *, dtype: str = "auto", device: str = "auto") -> None:
+    def __init__(
+        self, loaded: Checkpoint, *, dtype: str = "auto", device: str = "auto", source: Path | None = None
+    ) -> None:
+        """source: where the checkpoint was loaded from, if its weights are not float32."""
         self.device = choose_device(device)
         self.dtype = choose_dtype(dtype, self.device)
-        self.checkpoint = loaded
+        self.checkpoint, self.source = loaded, source
         # In another number format it is a copy: what is saved are the weights as they were.
-        model = loaded.model if self.dtype is torch.float32 else deepcopy(loaded.model)
+        model = loaded.model if source or self.dtype is torch.float32 else deepcopy(loaded.model)
         self.module: Model = model.to(self.device, self.dtype).eval()
         self.truncated_texts = 0
 
@@ -88,7 +92,7 @@ class Predictor:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the checkpoint, weights as float32, in the layout transformers loads."""
-        checkpoint.save(self.checkpoint, path)
+        checkpoint.save(checkpoint.load(self.source) if self.source else self.checkpoint, path)
 
     # --- what it can do -----------------------------------------------------------------------------------------------
 
@@ -369,4 +373,8 @@ def load(path: str | PathLike[str], dtype: str = "auto", device: str = "auto") -
 
     dtype auto: bf16 where the processor is fast at it, else float32; "float32" is exact.
     """
-    return Predictor(checkpoint.load(path), dtype=dtype, device=device)
+    chosen = choose_dtype(dtype, choose_device(device))
+    loaded = checkpoint.load(path, dtype=chosen)
+    # Rounded weights are not what is saved: those are read again where they came from.
+    source = None if chosen is torch.float32 else Path(path).resolve()
+    return Predictor(loaded, dtype=dtype, device=device, source=source)

@@ -6,11 +6,11 @@ The token table is stored as int8 too, a scale a row, and read back as float: ha
 from collections.abc import Mapping
 from copy import deepcopy
 
-import torch
 from torch import Tensor, nn
 
 from bothways.config import EncoderConfig
 from bothways.errors import InputError
+from bothways.model.blank import blank
 from bothways.model.int8 import POST_OPERATIONS, Int8FeedForward, Int8Linear, symmetric
 from bothways.model.layer import FeedForward
 from bothways.model.model import OUTPUTS, Model
@@ -80,9 +80,8 @@ def _empty(config: EncoderConfig, state: Mapping[str, Tensor]) -> Model:
     """A model with the heads and the int8 layers that these names tell of."""
     heads = sorted({name.split(".")[1] for name in state if name.startswith("heads.")})
     sizes = {name: OUTPUTS[name] if name in OUTPUTS else len(state[f"heads.{name}.output.bias"]) for name in heads}
-    with torch.device("meta"):
+    with blank():
         model = Model(config, sizes, pooler=any(name.startswith("pooler.") for name in state))
-    model = model.to_empty(device="cpu")
     known = {name for name, _ in model.named_modules()}
     for name, weight_OI in state.items():
         layer = name.removesuffix(".weight_int8")

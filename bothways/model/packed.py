@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from bothways.batch import Batch
 from bothways.model.attention import Context
+from bothways.model.int8_model import is_int8
 from bothways.model.layer import Layer
 from bothways.model.model import Model
 
@@ -25,7 +26,7 @@ def packed(model: Model) -> Callable[[Batch], Tensor]:
     """
     weight = model.encoder.embeddings.words.weight
     half_on_processor = weight.device.type == "cpu" and weight.dtype is torch.bfloat16
-    if not half_on_processor or not torch.backends.mkldnn.is_available():
+    if not half_on_processor or is_int8(model) or not torch.backends.mkldnn.is_available():
         return model
     layers = []
     for layer in model.encoder.layers:

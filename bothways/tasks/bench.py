@@ -15,12 +15,12 @@ from pathlib import Path
 import torch
 
 from bothways import checkpoint
+from bothways.bench.peers import BATCH_SIZES, PEERS, Calls, Device, Place, tuned
+from bothways.bench.result import Measured, Timing
+from bothways.bench.work import Method, Workload, longest, method_of, workloads
 from bothways.errors import InputError
 from bothways.predict import Predictor, load
 from bothways.settings import Bench
-from bothways.tasks.bench_result import Measured, Timing
-from bothways.tasks.bench_work import Method, Workload, longest, method_of, workloads
-from bothways.tasks.peers import BATCH_SIZES, PEERS, Calls, Device, Place, tuned
 
 SECONDS = 0.1  # a measurement takes so long, or one call if that is longer
 
@@ -38,7 +38,7 @@ def run(settings: Bench) -> Measured:
         ]
     measured = Measured(facts_of(settings, model, method), setups, left_out, timings)
     if settings.out:
-        from bothways.tasks.bench_picture import draw
+        from bothways.bench.picture import draw
 
         draw(measured, settings.out)
     return measured

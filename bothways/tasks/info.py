@@ -6,6 +6,7 @@ from typing import Any
 from bothways import checkpoint
 from bothways.checkpoint import MADE
 from bothways.errors import MissingFile
+from bothways.model.int8_model import is_int8
 from bothways.tokenizer.files import read_json
 from bothways.train.checkpoints import FOLDER, STATE
 from bothways.train.state import METRICS, read_metrics, status_of
@@ -63,10 +64,12 @@ def of_checkpoint(path: Path) -> dict[str, Any]:
     size = f"{config.num_hidden_layers} layers x {config.hidden_size}, {config.num_attention_heads} heads"
     facts: dict[str, Any] = {
         "model": f"{loaded.model_type}, {size}, reads {config.max_position_embeddings} tokens",
-        "parameters": sum(value.numel() for value in model.parameters()),
+        "parameters": sum(value.numel() for value in model.state_dict().values()),
         "vocabulary": config.vocab_size,
         "heads": ", ".join(model.num_outputs) or "none",
     }
+    if is_int8(model):
+        facts["numbers"] = "int8 where the work grows with the tokens"
     if loaded.labels:
         facts["labels"] = ", ".join(loaded.labels)
     if loaded.pooling:

@@ -10,14 +10,15 @@ import torch
 
 import bothways
 from bothways import checkpoint
+from bothways.bench import peer_files, peers, picture
+from bothways.bench.peers import PEERS, Peer, Place, rectangle, tuned
+from bothways.bench.result import Timing, as_json, as_table
+from bothways.bench.work import MASK, QUESTION, Workload, method_of, workloads
 from bothways.checkpoint import Checkpoint
 from bothways.cli import main
 from bothways.errors import InputError
 from bothways.settings import Bench
-from bothways.tasks import bench, bench_picture, peer_files, peers
-from bothways.tasks.bench_result import Timing, as_json, as_table
-from bothways.tasks.bench_work import MASK, QUESTION, Workload, method_of, workloads
-from bothways.tasks.peers import PEERS, Peer, Place, rectangle, tuned
+from bothways.tasks import bench
 
 HEADS = {  # of a model: its heads and labels, then the method that is timed
     "embed": ({}, ()),
@@ -181,11 +182,11 @@ def test_the_picture_has_the_size_that_is_stated(directory_of, tmp_path):
     file.write_text("the cat sat\nran\na dog\n", encoding="utf-8")
     for texts, rows in ((None, 2), (file, 3)):
         bench.run(settings_of(directory_of("embed"), out=tmp_path / "bench.png", texts=texts, repeats=1))
-        inches = bench_picture.LEFT + 2 * bench_picture.COLUMN + bench_picture.RIGHT
-        height = bench_picture.TOP + rows * bench_picture.ROW + bench_picture.BOTTOM
-        with Image.open(tmp_path / "bench.png") as picture:
-            assert picture.format == "PNG"
-            assert picture.size == pytest.approx((inches * bench_picture.DPI, height * bench_picture.DPI), abs=1)
+        inches = picture.LEFT + 2 * picture.COLUMN + picture.RIGHT
+        height = picture.TOP + rows * picture.ROW + picture.BOTTOM
+        with Image.open(tmp_path / "bench.png") as drawn:
+            assert drawn.format == "PNG"
+            assert drawn.size == pytest.approx((inches * picture.DPI, height * picture.DPI), abs=1)
 
 
 def test_names_beside_the_curves_stand_apart():
@@ -194,7 +195,7 @@ def test_names_beside_the_curves_stand_apart():
     axis = Figure().subplots()
     axis.set_ylim(0, 100)
     ends = {"a": 50.0, "b": 50.5, "c": 51.0, "d": 99.0, "e": 100.0}
-    bench_picture._names(axis, ends, 1, dict.fromkeys(ends, "black"), room=0.1)
+    picture._names(axis, ends, 1, dict.fromkeys(ends, "black"), room=0.1)
     places = [text.get_position()[1] for text in axis.texts]
     assert len(places) == 5 and min(np.diff(places)) >= 0.1 - 1e-9 and max(places) <= 1
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bothways.tasks.bench_result import Measured, Timing
+from bothways.bench.result import Measured, Timing
 
 DPI = 110
 COLUMN, ROW = 3.6, 3.2  # inches of a panel

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bothways.tasks.bench_work import Workload
+from bothways.bench.work import Workload
 
 PERCENTS = (50, 95, 99)
 

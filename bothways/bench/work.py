@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bothways.bench.peer_files import Work
 from bothways.data.examples import read_table
 from bothways.data.files import kind_of
 from bothways.data.squad import read_squad
 from bothways.errors import InputError
 from bothways.predict import MASK, Predictor
 from bothways.settings import Bench
-from bothways.tasks.peer_files import Work
 from bothways.tokenizer.tokenizer import Tokenizer
 
 QUESTION = "What is it about?"  # asked about every passage

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.tasks import peer_files
+from bothways.bench import peer_files
 
 Work = peer_files.Work
 Device = Literal["cpu", "cuda"]

@@ -1,0 +1,1 @@
+"""How fast models are here, beside other systems at the same work."""
