@@ -17,6 +17,7 @@ from bothways.model.rectangles import Rectangle
 # In bf16 on a processor, attention as batched products is faster than the fused kernel up to about this length;
 # where gradients are needed, at every length BERT reads (docs/LOG.md).
 LONGEST_BATCHED = 256
+FEW_SCORES = 1 << 13  # tokens times the longest text: of so few the fused kernel's one call is faster
 MOST_PLACES = 2048  # whose vocabulary scores are in memory at once
 SMALLEST = torch.finfo(torch.float).tiny
 
@@ -26,7 +27,8 @@ def batched_is_faster(q: Tensor, longest: int, dropout: float) -> bool:
     if q.device.type != "cpu":
         return False
     gradients = torch.is_grad_enabled() and q.requires_grad
-    return dropout > 0 or gradients or (q.dtype is torch.bfloat16 and longest <= LONGEST_BATCHED)
+    many = len(q) * longest > FEW_SCORES
+    return dropout > 0 or gradients or (q.dtype is torch.bfloat16 and longest <= LONGEST_BATCHED and many)
 
 
 def batched_attention(

@@ -57,9 +57,11 @@ class PackedLinear:
         """[T, I] -> [T, O]"""
         y_TO: Tensor
         if residual_TO is None:
-            y_TO = torch.ops.mkldnn._linear_pointwise(x_TI, self.weight, self.bias, self.kind, [], self.algorithm)
+            y_TO = torch.ops.mkldnn._linear_pointwise.default(
+                x_TI, self.weight, self.bias, self.kind, [], self.algorithm
+            )
         else:
-            y_TO = torch.ops.mkldnn._linear_pointwise(x_TI, residual_TO, self.weight, self.bias, "add")
+            y_TO = torch.ops.mkldnn._linear_pointwise.binary(x_TI, residual_TO, self.weight, self.bias, "add")
         return y_TO
 
 

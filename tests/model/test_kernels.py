@@ -122,19 +122,22 @@ def test_half_precision_attention_is_as_near_to_the_exact_one_as_torchs(size):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "size", "training", "rate", "batched"),
+    ("dtype", "tokens", "size", "training", "rate", "batched"),
     [
-        (torch.float32, S, False, 0.0, False),
-        (torch.float32, S, True, 0.0, True),
-        (torch.float32, S, True, 0.1, True),
-        (torch.bfloat16, S, False, 0.0, True),
-        (torch.bfloat16, kernels.LONGEST_BATCHED, False, 0.0, True),
-        (torch.bfloat16, kernels.LONGEST_BATCHED + 1, False, 0.0, False),
-        (torch.bfloat16, kernels.LONGEST_BATCHED + 1, True, 0.0, True),
+        (torch.float32, 999, S, False, 0.0, False),
+        (torch.float32, 999, S, True, 0.0, True),
+        (torch.float32, 999, S, True, 0.1, True),
+        (torch.bfloat16, 999, S, False, 0.0, True),
+        (torch.bfloat16, 64, 128, False, 0.0, False),
+        (torch.bfloat16, 65, 128, False, 0.0, True),
+        (torch.bfloat16, 7, S, True, 0.0, True),
+        (torch.bfloat16, 999, kernels.LONGEST_BATCHED, False, 0.0, True),
+        (torch.bfloat16, 999, kernels.LONGEST_BATCHED + 1, False, 0.0, False),
+        (torch.bfloat16, 999, kernels.LONGEST_BATCHED + 1, True, 0.0, True),
     ],
 )
-def test_the_batched_form_is_taken_where_it_is_faster(dtype, size, training, rate, batched):
-    (q,) = queries(7, N, D, dtype=dtype)[:1]
+def test_the_batched_form_is_taken_where_it_is_faster(dtype, tokens, size, training, rate, batched):
+    (q,) = queries(tokens, N, D, dtype=dtype)[:1]
     with torch.set_grad_enabled(training):
         assert kernels.batched_is_faster(q, size, rate) == batched
 
