@@ -12,8 +12,8 @@ from bothways import checkpoint, cli
 from bothways.checkpoint import INT8_WEIGHTS, Checkpoint
 from bothways.errors import InputError
 from bothways.model import calibrate
-from bothways.settings import Classify, Evaluate, Quantize
-from bothways.tasks import classify, evaluate, quantize
+from bothways.settings import Classify, Evaluate, Pretrain, Quantize, TrainEmbed
+from bothways.tasks import classify, embed, evaluate, pretrain, quantize
 from bothways.tasks.progress import silence
 from bothways.tasks.quantize import halves
 
@@ -229,6 +229,12 @@ def test_an_int8_model_is_neither_quantized_again_nor_trained(vectors, texts, tm
     file = rows(tmp_path, map(labelled, TEXTS))
     with pytest.raises(InputError, match="int8 already"):
         classify.run(Classify(model=small, train=file, out=tmp_path / "run"), silence)
+    pairs = rows(tmp_path, ({"text": text, "pair": text[::-1]} for text in TEXTS))
+    with pytest.raises(InputError, match="int8 already"):
+        embed.run(TrainEmbed(model=small, train=pairs, out=tmp_path / "run"), silence)
+    with pytest.raises(InputError, match="int8 already"):
+        pretrain.run(Pretrain(corpus=(texts,), documents="line", start=small, out=tmp_path / "run", steps=1), silence)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_damaged_directory_is_named(vectors, texts, tmp_path):
