@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
-from bothways import checkpoint, cli
+from bothways import checkpoint, cli, weights
 from bothways.checkpoint import Checkpoint
 from bothways.errors import InputError
 from bothways.settings import Pretrain
@@ -504,7 +504,7 @@ def test_a_disk_too_full_to_save_again_leaves_the_old_checkpoint(classifier, cap
     def full(*given, **told):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "save_file", full)
+    monkeypatch.setattr(weights, "save_file", full)
     with pytest.raises(OSError, match=r"could not be written"):
         checkpoint.save(replace(held, labels=("u", "v", "w")), classifier)
     assert contents(classifier) == before

@@ -22,8 +22,10 @@ INSIDE = {"gelu": ("gelu", "none"), "gelu_tanh": ("gelu", "tanh"), "relu": ("rel
 def packed(model: Model) -> Callable[[Batch], Tensor]:
     """What gives the last hidden states [T, H] of a batch as `model` does, faster where there is a faster way.
 
-    It has the weights as they are now; training is for the model itself.
+    It has the weights as they are now; training is for the model itself. What stands in a model's place is left alone.
     """
+    if type(model) is not Model:
+        return model
     weight = model.encoder.embeddings.words.weight
     half_on_processor = weight.device.type == "cpu" and weight.dtype is torch.bfloat16
     if not half_on_processor or is_int8(model) or not torch.backends.mkldnn.is_available():

@@ -94,6 +94,7 @@ def trained(settings: FineTune, task: Task, model: Model, seed: int, run: Run, t
     of seeds that were done."""
     figures = _place(run, seed) / "figures.json"
     if not figures.exists():
+        figures.parent.mkdir(parents=True, exist_ok=True)
         found = train_one(settings, task, model, seed, run, tell)
         save_file(model.state_dict(), figures.with_name(WEIGHTS))
         write_whole(figures, json.dumps(found))
@@ -125,8 +126,7 @@ def train_one(settings: FineTune, task: Task, model: Model, seed: int, run: Run,
     frozen = freeze(model, settings.freeze)
     place, examples = _place(run, seed), hashlib.sha256(np.array(sizes).tobytes()).hexdigest()
     checkpoints = Checkpoints(place, keep=1, order={"examples": examples}, at_end=False)
-    start = checkpoints.newest_sound(tell) if place.exists() else None
-    place.mkdir(parents=True, exist_ok=True)
+    start = checkpoints.newest_sound(tell) if (place / FOLDER).exists() else None
     run.cut_back(start.progress.step if start else 0, seed)
     with Bar(f"fine-tuning, seed {seed}", plan.steps) as bar:
 

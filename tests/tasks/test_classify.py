@@ -115,9 +115,9 @@ def test_class_counts_are_told(told):
 def test_the_model_kept_is_that_of_the_seed_best_on_dev(good, settings, tmp_path, monkeypatch):
     train_one = finetune.train_one
 
-    def spoiled(settings, task, model, seed, run):
+    def spoiled(settings, task, model, seed, run, tell):
         if seed == good:
-            return train_one(settings, task, model, seed, run)
+            return train_one(settings, task, model, seed, run, tell)
         run.metric(step=1, split="train", loss=1.0, tokens=1, seconds=1.0)
         torch.nn.init.zeros_(model.heads["classes"].output.weight)
         return {split: task.measure(model.eval(), split) for split in ("dev", "test")}
