@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+import bothways
 from bothways import checkpoint
 from bothways.checkpoint import Checkpoint
 from bothways.errors import InputError
@@ -47,3 +48,12 @@ def test_a_model_loaded_in_bf16_is_the_float32_one_rounded(make_model, tokenizer
     for name, value in exact.state_dict().items():
         assert value.dtype == torch.float32
         assert torch.equal(half.state_dict()[name], value.bfloat16()), name
+
+
+def test_what_works_in_bf16_is_saved_as_it_was_stored(make_model, tokenizer, tmp_path):
+    checkpoint.save(Checkpoint(make_model("bert", {"classes": 3}), tokenizer, labels=("a", "b", "c")), tmp_path / "m")
+    model = bothways.load(tmp_path / "m", dtype="bfloat16")
+    assert {value.dtype for value in model.module.parameters()} == {torch.bfloat16}
+    model.save(tmp_path / "again")
+    first, second = (checkpoint.load(tmp_path / name).model.state_dict() for name in ("m", "again"))
+    assert all(torch.equal(value, second[name]) for name, value in first.items())

@@ -19,7 +19,7 @@ from bothways.model.layout import Padded
 from bothways.model.model import Model
 
 # 20 has Gelu and LayerNormalization, one operator each. Measured under ONNX Runtime 1.31 it is as fast as 23, whose
-# Attention refuses a mask of keys alone, and as a graph of ONNX Runtime's own fused operators (docs/RESULTS.md).
+# Attention refuses a mask of keys alone, and as a graph of ONNX Runtime's own fused operators (docs/LOG.md).
 OPSET = 20
 MOST_BYTES = 2**31 - 2**24  # of weights in one file: protobuf ends at 2 GB; more stand beside it
 NOISE = (  # what the exporter says of its own inside: nothing that a user could change

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from bothways import checkpoint, metrics
 from bothways.batch import Batch
-from bothways.data.order import blocks, divide, fill_budget, shuffled
+from bothways.data.order import blocks, divide, fill_budget, fingerprint, shuffled
 from bothways.device import choose_device, choose_dtype, keep_memory
 from bothways.disk import write_whole
 from bothways.errors import InputError
@@ -25,7 +25,7 @@ from bothways.model.model import Model
 from bothways.settings import FineTune
 from bothways.tasks.progress import Bar, Tell, silence
 from bothways.tasks.reporting import draw, rate_lines, rates
-from bothways.tasks.task import Figures, Task, at_work
+from bothways.tasks.task import Examples, Figures, Task, at_work
 from bothways.train.checkpoints import FOLDER, Checkpoints
 from bothways.train.loop import fit
 from bothways.train.optim import depths_of
@@ -33,6 +33,7 @@ from bothways.train.plan import Plan
 from bothways.train.state import Run
 
 SEEDS, WEIGHTS = "seeds", "model.safetensors"
+NAMED_BY = 256  # examples at most whose tokens and labels name them all
 
 
 @dataclass(frozen=True)
@@ -124,8 +125,8 @@ def train_one(settings: FineTune, task: Task, model: Model, seed: int, run: Run,
         dtype=choose_dtype(settings.dtype, device),
     )  # fmt: skip
     frozen = freeze(model, settings.freeze)
-    place, examples = _place(run, seed), hashlib.sha256(np.array(sizes).tobytes()).hexdigest()
-    checkpoints = Checkpoints(place, keep=1, order={"examples": examples}, at_end=False)
+    place = _place(run, seed)
+    checkpoints = Checkpoints(place, keep=1, order={"examples": _fingerprint(task.data["train"])}, at_end=False)
     start = checkpoints.newest_sound(tell) if (place / FOLDER).exists() else None
     run.cut_back(start.progress.step if start else 0, seed)
     with Bar(f"fine-tuning, seed {seed}", plan.steps) as bar:
@@ -137,7 +138,7 @@ def train_one(settings: FineTune, task: Task, model: Model, seed: int, run: Run,
         evaluate = lambda: task.measure(model, "dev")  # noqa: E731
         fit(
             model, task.losses, task.counts, steps, plan, evaluate=evaluate, record=record, checkpoints=checkpoints,
-            start=start,
+            start=start, fingerprint=fingerprint,
         )  # fmt: skip
     model.load_state_dict(frozen, strict=False)  # as they were, not as bf16 has them
     copy = at_work(model, settings)
@@ -167,6 +168,13 @@ def choose(scores: Mapping[int, float], kept: str) -> int:
     """The seed whose score is highest, or in the middle (the lower of two)."""
     ranked = sorted(scores, key=lambda seed: (scores[seed], -seed))
     return ranked[-1] if kept == "best" else ranked[(len(ranked) - 1) // 2]
+
+
+def _fingerprint(examples: Examples) -> str:
+    """Names the training examples: the sizes of all, tokens and labels of some that are spread over them."""
+    sizes = hashlib.sha256(np.array(examples.sizes).tobytes()).hexdigest()[:16]
+    number = len(examples.sizes)
+    return f"{sizes} {fingerprint(examples.batch(range(0, number, -(-number // NAMED_BY))))}"
 
 
 def _place(run: Run, seed: int) -> Path:

@@ -9,7 +9,6 @@ beforehand come to 0.927, and to 0.991 without those products.
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from operator import eq
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,23 +18,21 @@ from torch import Tensor, nn
 
 from bothways.batch import Batch
 from bothways.checkpoint import MADE, Checkpoint
-from bothways.data.examples import Table, read_table
 from bothways.disk import sync, write_whole
 from bothways.errors import InputError
 from bothways.model.attention import Context
 from bothways.model.model import Model
 from bothways.model.onnx_graph import quiet
-from bothways.predict import MASK, Predictor
-from bothways.settings import Export, TextColumns
+from bothways.predict import Predictor
+from bothways.settings import Export
 from bothways.tasks.parity import padded, session
-from bothways.tasks.yardstick import Figures, Rows, Yardstick, yardstick
+from bothways.tasks.yardstick import MEASURING, allowed, spread, yardstick
 from bothways.tokenizer.files import read_json
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
 NAME = "model-int8.onnx"
-MAX_DROP, MOST_TEXTS = 0.5, 2000  # points; texts of --with, spread over it
 ATTEMPTS: tuple[tuple[str, ...], ...] = ((), ("feed_forward.output.weight",))  # what stays float32, the smallest first
 
 
@@ -65,10 +62,10 @@ def write(held: Checkpoint, file: Path, settings: Export) -> Lost:
     assert settings.texts is not None
     if file.with_name(f"{file.name}.data").exists():
         raise InputError(f"{file}: more than 2 GB; int8 is made of smaller ones alone, {file.name} stays")
-    most = MAX_DROP if settings.max_drop is None else settings.max_drop
+    most = allowed(settings.max_drop)
     before, beside = at_work(file, held), file.with_name(f".{NAME}.partial")
-    measure = yardstick_of(before, settings.texts, settings)
-    rows = range(0, measure.size, -(-measure.size // MOST_TEXTS))
+    measure = yardstick(before, settings.texts, settings)
+    rows = spread(range(measure.size), MEASURING)
     exact = measure.ask(before, rows)
     (figure, start), *_ = measure.judge(rows, exact, exact).items()
     try:
@@ -87,32 +84,6 @@ def write(held: Checkpoint, file: Path, settings: Export) -> Lost:
         f"int8 loses {lost.points:.2f} points ({lost} of {settings.texts}; {most:g} are allowed); {NAME} was not "
         f"written, {file} stays; --max-drop allows more"
     )
-
-
-def yardstick_of(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
-    """As of an int8 model of ours; of masked words how many guesses stay the same."""
-    if "masked_words" in model.module.num_outputs:
-        return of_guesses(read_table(file, text=columns.text_column, need_labels=False))
-    if "next_sentence" in model.module.num_outputs:
-        raise InputError("int8 of a head for next sentences alone is not measured by anything here; leave --int8 out")
-    return yardstick(model, file, columns)
-
-
-def of_guesses(table: Table) -> Yardstick:
-    """Every seventh word is hidden, about as many as BERT was trained to guess."""
-
-    def ask(model: Predictor, rows: Rows) -> list[Any]:
-        found = []
-        for row in rows:
-            words = table.texts[row].split() or [MASK]
-            words[::7] = [MASK] * len(words[::7])
-            found += [best.token for best, *_ in model.fill(" ".join(words), top=1)]
-        return found
-
-    def judge(rows: Rows, found: list[Any], exact: list[Any]) -> Figures:
-        return {"same guesses": 100 * sum(map(eq, found, exact)) / len(exact)}
-
-    return Yardstick(len(table), False, ask, judge)
 
 
 def quantize(file: Path, to: Path, kept: tuple[str, ...]) -> None:

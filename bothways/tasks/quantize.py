@@ -20,11 +20,10 @@ from bothways.model.model import Model
 from bothways.predict import Predictor
 from bothways.settings import Quantize
 from bothways.tasks.progress import Tell, lines
-from bothways.tasks.yardstick import Figures, Rows, Yardstick, yardstick
+from bothways.tasks.yardstick import MEASURING, Figures, Rows, Yardstick, allowed, spread, yardstick
 
 LEAST = 16  # texts in each half
-CALIBRATING, MEASURING = 256, 2000  # texts of each half at most
-MAX_DROP = 0.5  # points
+CALIBRATING = 256  # texts at most
 REPEATS = 3  # of each measurement of speed
 
 
@@ -75,7 +74,7 @@ def run(settings: Quantize, tell: Tell = lines) -> Quantized:
     measure = yardstick(exact, settings.texts, settings)
     calibrating, measuring = halves(measure.size, settings.texts)
     layers = candidates(exact.module, observe(exact.module, lambda: measure.ask(exact, calibrating)))
-    most = MAX_DROP if settings.max_drop is None else settings.max_drop
+    most = allowed(settings.max_drop)
     model, kept = choose(loaded, layers, measure, calibrating, settings.dtype, most)
     tell(f"{len(layers) - len(kept)} of {len(layers)} layers in int8, calibrated on {len(calibrating)} texts")
     int8 = replace(loaded, model=model)
@@ -92,11 +91,6 @@ def halves(size: int, source: Path) -> tuple[Rows, Rows]:
     if size < 2 * LEAST:
         raise InputError(f"{source}: {size} texts; calibrating and measuring need {LEAST} each, add some")
     return spread(range(0, size, 2), CALIBRATING), spread(range(1, size, 2), MEASURING)
-
-
-def spread(rows: range, most: int) -> Rows:
-    """At most so many of the rows, evenly."""
-    return [rows[place * len(rows) // most] for place in range(most)] if len(rows) > most else rows
 
 
 def choose(

@@ -1,5 +1,5 @@
 """How a changed model is measured on a user's own texts: by its head's metric where they have labels, without labels by
-how many results stay as they were, and by the cosine between vectors where there is no head.
+how many results stay as they were (of masked words too), and by the cosine between vectors where there is no head.
 
 Figures are in percent, so that a loss is in points; the first of each kind is what counts.
 """
@@ -21,9 +21,11 @@ from bothways.data.squad import Question, read_squad
 from bothways.data.streams import questions
 from bothways.data.tags import OUTSIDE, detect, spans_of, tags_of
 from bothways.errors import InputError
-from bothways.predict import Predictor
+from bothways.predict import MASK, Predictor
 from bothways.settings import TextColumns
 
+MAX_DROP = 0.5  # points, where nothing else is said
+MEASURING = 2000  # rows at most
 Rows = Sequence[int]
 Figures = dict[str, float]
 
@@ -46,6 +48,10 @@ def yardstick(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
         return of_answers(model, file, columns)
     if "tokens" in heads:
         return of_tags(model, file, columns)
+    if "masked_words" in heads and model.checkpoint.pooling is None:
+        return of_guesses(read_table(file, text=columns.text_column, need_labels=False))
+    if "next_sentence" in heads and len(heads) == 1:
+        raise InputError("a head for next sentences alone is measured by nothing here; fine-tune the model first")
     names = {"text": columns.text_column, "pair": columns.pair_column, "label": columns.label_column}
     table = read_table(file, **names, need_labels=columns.label_column is not None)
     if "classes" not in heads:
@@ -62,6 +68,20 @@ def of_vectors(table: Table) -> Yardstick:
         return {"mean cosine": float(cosines_N.mean()), "least cosine": float(cosines_N.min())}
 
     return Yardstick(len(table), False, ask, judge)
+
+
+def of_guesses(table: Table) -> Yardstick:
+    """Every seventh word is hidden, about as many as BERT was trained to guess."""
+
+    def ask(model: Predictor, rows: Rows) -> list[Any]:
+        found = []
+        for row in rows:
+            words = table.texts[row].split() or [MASK]
+            words[::7] = [MASK] * len(words[::7])
+            found += [best.token for best, *_ in model.fill(" ".join(words), top=1)]
+        return found
+
+    return _unlabelled(len(table), "same guesses", ask)
 
 
 def of_classes(model: Predictor, table: Table) -> Yardstick:
@@ -165,6 +185,16 @@ def of_answers(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
 def _answers(model: Predictor, asked: list[tuple[str, str]]) -> list[Any]:
     found = model.answers([question for question, _ in asked], [passage for _, passage in asked])
     return [best.text for best, *_ in found]
+
+
+def allowed(max_drop: float | None) -> float:
+    """The greatest loss, in points."""
+    return MAX_DROP if max_drop is None else max_drop
+
+
+def spread(rows: range, most: int) -> Rows:
+    """At most so many of the rows, evenly."""
+    return [rows[place * len(rows) // most] for place in range(most)] if len(rows) > most else rows
 
 
 # --- what they share --------------------------------------------------------------------------------------------------

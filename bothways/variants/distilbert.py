@@ -22,6 +22,10 @@ DISTILBERT = Variant(
         "pad_token_id": "pad_token_id",
     },
     axes={"type_vocab_size": 0, "layer_norm_eps": 1e-12},
+    # transformers wants a number.
+    write=lambda config: (
+        {"seq_classif_dropout": config.hidden_dropout_prob} if config.classifier_dropout is None else {}
+    ),
     harmless=frozenset({"qa_dropout", "sinusoidal_pos_embds", "tie_weights_"}),
     names={
         "embeddings.words": "embeddings.word_embeddings",

@@ -17,7 +17,7 @@ from bothways.model import onnx_graph
 from bothways.model.layout import Padded
 from bothways.model.onnx_graph import Vectors
 from bothways.settings import Export, TextColumns
-from bothways.tasks import export, onnx_int8, parity
+from bothways.tasks import export, onnx_int8, parity, yardstick
 from bothways.tasks.onnx_int8 import at_work
 
 absent = [name for name in export.PACKAGES if find_spec(name) is None]
@@ -57,7 +57,6 @@ def exported(tmp_path_factory, make_model, tokenizer):
             axes = (
                 {"num_hidden_layers": 2, "whole_text_every": 2} if family == "modernbert" else {"num_hidden_layers": 1}
             )
-            axes |= {"classifier_dropout": 0.2} if family == "distilbert" else {}  # transformers wants a number there
             model = make_model(family, heads, **axes)
             labels = TAGS if 5 in heads.values() else ()
             held = Checkpoint(
@@ -328,7 +327,7 @@ def test_parts_that_are_spared_stay_float32(exported, tmp_path):
 
 def test_a_guess_that_changes_is_counted(make_predictor, texts):
     one, other = (make_predictor("bert", {"masked_words": 0}, seed=seed) for seed in (0, 1))
-    measure = onnx_int8.yardstick_of(one, texts, TextColumns())
+    measure = yardstick.yardstick(one, texts, TextColumns())
     rows = range(measure.size)
     found = [measure.ask(model, rows) for model in (one, other)]
     assert len(found[0]) == 4  # of texts with 6, 2 and 9 words
@@ -338,7 +337,7 @@ def test_a_guess_that_changes_is_counted(make_predictor, texts):
     assert same < 4 and measure.judge(rows, found[1], found[0]) == {"same guesses": 25 * same}
     alone = make_predictor("bert", {"next_sentence": 2})
     with pytest.raises(InputError, match="next sentences alone"):
-        onnx_int8.yardstick_of(alone, texts, TextColumns())
+        yardstick.yardstick(alone, texts, TextColumns())
 
 
 # --- bad input --------------------------------------------------------------------------------------------------------

@@ -273,3 +273,24 @@ def test_a_run_does_not_go_on_with_other_settings_or_when_it_is_done(settings, t
     with pytest.raises(InputError, match=r"begun with other settings \(rate: 0.005 -> 0.1\)"):
         classify.run(replace(settings, epochs=0.1, resume=True, rate=0.1), silence)
     assert (done.directory / "bothways.json").read_text(encoding="utf-8") == before
+
+
+def test_a_run_does_not_go_on_with_other_labels(settings, table, tmp_path, monkeypatch):
+    own = tmp_path / "train.jsonl"
+    own.write_text(table.read_text(encoding="utf-8"), encoding="utf-8")
+    metric = Run.metric
+
+    def dies(self, **row):
+        if row["step"] == 5:
+            raise Killed
+        metric(self, **row)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Run, "metric", dies)
+        classify.run(resumable(settings, train=own), silence)
+    swapped = {"feline": "canine", "canine": "feline"}
+    rows = [json.loads(line) for line in own.read_text(encoding="utf-8").splitlines()]
+    lines = [json.dumps({**row, "label": swapped[row["label"]]}) for row in rows]
+    own.write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(InputError, match="examples: .* -> .*start a new run"):
+        classify.run(resumable(settings, train=own, resume=True), silence)
