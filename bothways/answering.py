@@ -94,8 +94,7 @@ def encode_pairs(tokenizer: Tokenizer, questions: Sequence[str], passages: Seque
     encoded = {passage: tokenizer.encode(passage) for passage in dict.fromkeys(passages)}
     pairs = []
     for question, passage in zip(map(tokenizer.encode, questions), passages, strict=True):
-        second = encoded[passage]
-        pairs.append(Encoding(question.ids + second.ids[1:], question.sources + second.sources))
+        pairs.append(tokenizer.framed(question.sources + encoded[passage].sources))
     return pairs
 
 
@@ -145,7 +144,8 @@ def read(
     best: dict[tuple[int, int], Found] = {}  # by characters, which the pieces of one character share
     for score, first, last in sorted(spans, key=lambda span: (-span[0], *span[1:])):
         start, end = characters(source, first, last)
-        best.setdefault((start, end), Found(start, end, score))
+        if source.text[start:end].strip():  # spaces can be tokens, but are no answer
+            best.setdefault((start, end), Found(start, end, score))
     no_answer = min(float(scores_S2[0].sum()) for scores_S2 in scores)
     return Reading(source.text, tuple(best.values())[:most], no_answer)
 

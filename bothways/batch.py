@@ -18,8 +18,8 @@ from bothways.tokenizer.tokenizer import Encoding
 class Batch:
     """Texts as the encoder reads them. Integer tensors [T]; lengths [N] stay on the processor.
 
-    Labels, where there are any: masked_places [M] (indices into T) with masked_labels [M]; labels, whatever a task
-    counts.
+    Labels, where there are any: masked_places [M] (indices into T) with masked_labels [M], and masked_draws [M] in
+    [0, 1) for who replaces what is hidden; labels, whatever a task counts.
     text_of_window [N]: which text each entry is a window of, where long texts stand as several.
     """
 
@@ -29,6 +29,7 @@ class Batch:
     lengths: Tensor
     masked_places: Tensor | None = None
     masked_labels: Tensor | None = None
+    masked_draws: Tensor | None = None
     labels: Tensor | None = None
     text_of_window: Tensor | None = None
 
@@ -41,7 +42,8 @@ class Batch:
         ends = lengths.cumsum()
         for end, encoding in zip(ends, encodings, strict=True):
             if len(encoding.sources) == 2:
-                segments[end - encoding.sources[1][2] + encoding.sources[1][1] - 1 : end] = 1
+                source, first, last = encoding.sources[1]
+                segments[end - last + first - 1 : end] = source.tokenizer.reading.second_segment
         return Batch.of_arrays(ids, segments, lengths)
 
     @staticmethod
@@ -62,6 +64,11 @@ class Batch:
     def first_tokens(self) -> Tensor:
         """Where each text's first token, [CLS], stands in T. [N]"""
         return (self.lengths.cumsum(0) - self.lengths).to(self.input_ids.device)
+
+    @property
+    def last_tokens(self) -> Tensor:
+        """Where each text's last token stands. [N]"""
+        return (self.lengths.cumsum(0) - 1).to(self.input_ids.device)
 
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on a device; lengths stay, since they say what to launch."""

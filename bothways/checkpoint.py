@@ -21,10 +21,11 @@ from bothways.errors import InputError, MissingFile
 from bothways.model.blank import blank
 from bothways.model.int8 import refusal
 from bothways.model.int8_model import from_int8_state, int8_state, is_int8
-from bothways.model.model import POOLED_HEADS, Model, initialize
+from bothways.model.model import OUTPUTS, POOLED_HEADS, Model, initialize
 from bothways.tokenizer.files import read_json
+from bothways.tokenizer.other_files import NAMES as TOKENIZER_FILES
 from bothways.tokenizer.tokenizer import Tokenizer
-from bothways.variants import VARIANTS, Variant
+from bothways.variants import UNNAMED, VARIANTS, Variant
 from bothways.weights import WEIGHTS, stored, stored_weights, write_weights
 
 MADE = "bothways.json"
@@ -32,14 +33,8 @@ MADE = "bothways.json"
 INT8, INT8_WEIGHTS = "bothways-int8", "int8.safetensors"
 # In files, but not parameters of ours: buffers, and copies of the token table and of the vocabulary bias.
 SEVERAL = "multi_label_classification"
-DERIVED = (
-    "position_ids",
-    "token_type_ids",
-    "decoder.weight",
-    "decoder.bias",
-    "vocab_projector.weight",
-    "lm_head.weight",
-)
+TABLE_COPIES = ("decoder.weight", "vocab_projector.weight", "lm_head.weight")
+DERIVED = ("position_ids", "token_type_ids", "decoder.bias", *TABLE_COPIES)
 
 
 @dataclass(frozen=True)
@@ -103,7 +98,7 @@ def load(
         _read_int8(config, directory) if quantized else _read(variant, config, labels, theirs, directory, dtype, warn)
     )
     tokenizer = None
-    if any((directory / name).exists() for name in ("tokenizer.json", "vocab.txt")):
+    if any((directory / name).exists() for name in TOKENIZER_FILES):
         tokenizer = Tokenizer.load(directory)
         if len(tokenizer) > config.vocab_size:
             raise InputError(
@@ -125,7 +120,7 @@ def load(
 
 
 def variant_of(theirs: Mapping[str, Any], source: object) -> Variant:
-    kind = theirs.get("model_type")
+    kind = theirs.get("model_type", UNNAMED if "type_vocab_size" in theirs else None)
     if kind not in VARIANTS:
         known = ", ".join(sorted(VARIANTS))
         raise InputError(f"{source}: model_type {kind!r} is not supported; known are {known}")
@@ -167,8 +162,9 @@ def _build(
     stored = {name for name in variant.heads if any(key in state for key in _names_of_head(variant, name))}
     if {"classes", "tokens"} <= stored:  # one name for both in BERT's layout: the architecture tells
         stored -= {"classes"} if "ForTokenClassification" in str(theirs.get("architectures")) else {"tokens"}
-    sizes = {"masked_words": 0, "next_sentence": 2, "spans": 2, "classes": len(labels), "tokens": len(labels)}
-    pooler = any(name in state or variant.prefix + name in state for name in ("pooler.dense.weight",))
+    sizes = {**OUTPUTS, "classes": len(labels), "tokens": len(labels)}
+    own = variant.parameters("pooler.dense.weight", stored)
+    pooler = any(name in state or name.removeprefix(variant.prefix) in state for name in own)
     if not pooler and stored & set(POOLED_HEADS):
         raise InputError(f"{directory}: a head for texts is there, but its pooler is missing")
     with blank(dtype):
@@ -184,10 +180,11 @@ def _fill(
     model: Model, variant: Variant, state: Mapping[str, Tensor], directory: Path, warn: Callable[[str], None]
 ) -> None:
     """Copy every parameter from the file into the model; name all that are missing, misshapen or left over."""
-    missing, misshapen, used = [], [], set()
+    missing, misshapen, used = [], [], set[str]()
     prefixed = any(name.startswith(variant.prefix) for name in state)  # an encoder alone is stored without
     for ours, target in model.state_dict().items():
-        names = [name if prefixed else name.removeprefix(variant.prefix) for name in variant.parameters(ours)]
+        names = variant.parameters(ours, model.num_outputs)
+        names = tuple(name if prefixed else name.removeprefix(variant.prefix) for name in names)
         used.update(names)
         if absent := [name for name in names if name not in state]:
             missing += absent
@@ -209,17 +206,9 @@ def _fill(
     if left:
         warn(f"{file}: not read, since nothing here uses them: {_some(left)}")
     table = model.encoder.embeddings.words.weight
-    for name in (
-        "cls.predictions.decoder.weight",
-        "generator_lm_head.weight",
-        "vocab_projector.weight",
-        "decoder.weight",
-    ):
-        if (
-            "masked_words" in model.num_outputs
-            and name in state
-            and not torch.equal(state[name].to(table.dtype), table)
-        ):
+    copies = [name for name in state if name.endswith(TABLE_COPIES)] if "masked_words" in model.num_outputs else []
+    for name in copies:
+        if not torch.equal(state[name].to(table.dtype), table):
             raise InputError(f"{file}: {name} differs from the token table; untied vocabulary scores are not supported")
 
 
@@ -346,7 +335,7 @@ def their_state(model: Model, variant: Variant, prefix: str) -> dict[str, Tensor
     """Our parameters (or gradients) by their names, stacked ones taken apart."""
     state = {}
     for ours, value in model.state_dict().items():
-        names = variant.parameters(ours)
+        names = variant.parameters(ours, model.num_outputs)
         for name, part in zip(names, value.chunk(len(names)), strict=True):
             renamed = prefix + name.removeprefix(variant.prefix) if name.startswith(variant.prefix) else name
             state[renamed] = part.detach().float().cpu().contiguous().clone()

@@ -137,12 +137,14 @@ def pretrain(settings: Any) -> None:
         put({"model": str(result.model), "heldout": dict(result.figures)})
         return
     figures = result.figures
+    words = "masked words" if "masked_lm" in figures else "words by those beside them"
     print(
-        f"masked words, held out: perplexity {figures['perplexity']:.1f} (by word frequency alone "
+        f"{words}, held out: perplexity {figures['perplexity']:.1f} (by word frequency alone "
         f"{figures['unigram_perplexity']:.1f})"
     )
-    asked = "sentence order" if settings.pairs == "order" else "next sentence"
-    print(f"{asked}, held out: {next_sentence_verdict(figures)}")
+    asked = {"sentence_order_accuracy": "sentence order", "replaced_accuracy": "replaced tokens"}
+    name = next((told for key, told in asked.items() if key in figures), "next sentence")
+    print(f"{name}, held out: {next_sentence_verdict(figures)}")
     print(f"model in {result.model}, curves in {result.directory / 'curves.png'}")
 
 

@@ -10,6 +10,7 @@ from typing import Literal, get_args, get_origin, get_type_hints
 from bothways.errors import InputError
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
+Direction = Literal["both", "forward", "backward", "halves"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,16 +32,21 @@ class EncoderConfig:
     layer_norm_eps: float = 1e-12
     pad_token_id: int = 0
 
-    embedding_size: int | None = None  # narrower than hidden_size: looked up narrow, then widened (ELECTRA)
+    embedding_size: int | None = None  # narrower than hidden_size: looked up narrow, then widened (ALBERT, ELECTRA)
+    first_position: int = 0  # entries of the position table before that of a text's first token (RoBERTa: 2)
+    layer_groups: int = 0  # so many layers have weights of their own, each used several times in turn (ALBERT); 0: all
     position: Literal["learned", "rotary"] = "learned"
     norm: Literal["post", "pre"] = "post"  # pre: norm first, and once more at the end (ModernBERT)
     feed_forward: Literal["plain", "gated"] = "plain"  # gated: act(a) * b (GeGLU, Shazeer 2020)
     linear_bias: bool = True
     norm_bias: bool = True
+    direction: Direction = "both"  # where a token looks; halves: one half each way
     window: int = 0  # a token sees this many neighbours on each side; 0: the whole text
     whole_text_every: int = 1  # every n-th layer from the first sees the whole text in spite of the window
     rotary_theta: float = 160_000.0  # wavelengths of layers that see the whole text
     rotary_theta_window: float = 10_000.0  # ... and of those that see a window
+    pooler_act: Literal["tanh", "gelu", "relu"] = "tanh"
+    pooler_dropout: bool = False  # before the pooler's map too, not only after it (RoBERTa, ELECTRA)
 
     def __post_init__(self) -> None:
         for field, kind in get_type_hints(type(self)).items():
@@ -57,11 +63,25 @@ class EncoderConfig:
         for field in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
             if not 0 <= (getattr(self, field) or 0) < 1:
                 raise InputError(f"{field} ({getattr(self, field)}) must be at least 0 and less than 1")
+        if self.direction == "halves":
+            if (self.hidden_size | self.num_attention_heads | self.intermediate_size) % 2:
+                raise InputError("direction 'halves' needs even hidden_size, num_attention_heads and intermediate_size")
+            if self.embedding_size != self.hidden_size // 2:
+                raise InputError(f"direction 'halves' needs embedding_size {self.hidden_size // 2}, as wide as a half")
         if self.hidden_size % self.num_attention_heads:
             raise InputError(
                 f"hidden_size ({self.hidden_size}) must be divisible by num_attention_heads "
                 f"({self.num_attention_heads})"
             )
+
+    @property
+    def head_dropout(self) -> float:
+        return self.hidden_dropout_prob if self.classifier_dropout is None else self.classifier_dropout
+
+    @property
+    def own_layers(self) -> int:
+        """How many layers have weights of their own."""
+        return self.layer_groups or self.num_hidden_layers
 
     @property
     def head_size(self) -> int:
@@ -70,6 +90,16 @@ class EncoderConfig:
     def window_of_layer(self, index: int) -> int:
         """How far the tokens of a layer see to each side; 0: the whole text."""
         return 0 if index % self.whole_text_every == 0 else self.window
+
+    def sides_of_layer(self, index: int) -> tuple[int, int]:
+        """How many tokens before it and behind it a layer's token sees; -1: all."""
+        window = self.window_of_layer(index) or -1
+        return (0 if self.direction == "backward" else window), (0 if self.direction == "forward" else window)
+
+    def half(self, direction: Literal["forward", "backward"]) -> "EncoderConfig":
+        """One of two one-way halves."""
+        wide = {name: getattr(self, name) // 2 for name in ("hidden_size", "num_attention_heads", "intermediate_size")}
+        return self.changed(**wide, direction=direction, embedding_size=None)
 
     def changed(self, **changes: object) -> "EncoderConfig":
         return replace(self, **changes)  # type: ignore[arg-type]

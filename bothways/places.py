@@ -6,12 +6,14 @@ Letters: W of BERT's words in a text.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.tokenizer.reading import Place
 from bothways.tokenizer.tokenizer import Encoding, Source
-from bothways.tokenizer.unicode import is_mark
+from bothways.tokenizer.unicode import is_mark, is_punctuation
 
 Numbers = NDArray[np.int64]
 
@@ -47,14 +49,26 @@ class BertWords:
 
 
 def bert_words(windows: Sequence[Encoding]) -> BertWords:
-    """BERT's words of the text that these windows cover."""
+    """BERT's words of the text that these windows cover. Those of other tokenizers are parted at punctuation too, and
+    spaces, which may be tokens there, are none."""
     source = traced(windows[0].sources[0][0])
+    text, places = source.text, source.places
+    assert isinstance(text, str)
     _, _, num_read = windows[-1].sources[0]  # fewer than there are where the text was truncated
-    words = np.array([place.word for place in source.places], np.int64)
-    first_W = np.flatnonzero(np.diff(words, prepend=-1))
-    last_W = np.append(first_W, len(words))[1:] - 1
-    is_read_W = first_W < num_read
+    begins_S = [_begins_word(text, before, place) for before, place in pairwise([Place(0, 0, -1), *places])]
+    first_W = np.flatnonzero(np.array(begins_S, bool))
+    last_W = np.append(first_W, len(places))[1:] - 1
+    has_text_W = [
+        bool(text[places[first].start : places[last].end].strip())
+        for first, last in zip(first_W.tolist(), last_W.tolist(), strict=True)
+    ]
+    is_read_W = (first_W < num_read) & np.array(has_text_W, bool)
     return BertWords(source, first_W[is_read_W], last_W[is_read_W])
+
+
+def _begins_word(text: str, before: Place, place: Place) -> bool:
+    touching = text[max(before.end - 1, 0) : before.end] + text[place.start : place.start + 1]
+    return place.word != before.word or (before.end <= place.start and any(map(is_punctuation, touching)))
 
 
 def given_words(words: Sequence[str], read: BertWords) -> tuple[Numbers, NDArray[np.bool_]]:

@@ -131,15 +131,17 @@ class Predictor:
         self, text: str, top: int = 5, long: Long = "windows", window: int = 512, overlap: int = 128
     ) -> list[list[Fill]]:
         """For each [MASK] of a text, its `top` likeliest words, best first. InputError where there is no mask or no
-        head.
+        head. A model's own mask token (`<mask>` in RoBERTa) does as well.
 
         In a long text a mask is read in the window in which it stands most central.
         """
         self._need_head("masked_words", "masked words", "use a model pre-trained with them")
-        encoding = self.tokenizer.encode(text, specials=(MASK,))
+        own = self.tokenizer.tokens[self.tokenizer.mask_id]
+        text = text.replace(MASK, own)
+        encoding = self.tokenizer.encode(text, specials=(own,))
         masks = [index for index, token in enumerate(encoding.ids) if token == self.tokenizer.mask_id]
         if not masks:
-            raise InputError(f"no {MASK} in {_shortened(text)!r}; write {MASK} where a word is to be guessed")
+            raise InputError(f"no {own} in {_shortened(text)!r}; write {own} where a word is to be guessed")
         windows = self.fit_windows([encoding], long, window, overlap)[0]
         hidden = self._run(windows, lambda hidden_TH, batch: list(hidden_TH.split(batch.lengths.tolist())))
         starts = [part.sources[0][1] for part in windows]
@@ -147,16 +149,15 @@ class Predictor:
         for mask in masks:
             inside = [index for index, part in enumerate(windows) if 0 < mask - starts[index] < len(part) - 1]
             if not inside:
-                raise InputError(f"token {mask} is a {MASK} that truncation cut off; use long='windows'")
+                raise InputError(f"token {mask} is a {own} that truncation cut off; use long='windows'")
             best = max(
                 inside, key=lambda index: min(mask - starts[index], len(windows[index]) - 1 - mask + starts[index])
             )
             with torch.inference_mode():
                 scores = self.module.word_scores(hidden[best][mask - starts[best]][None])[0].float().softmax(-1).cpu()
             values, ids = scores[: len(self.tokenizer)].topk(min(top, len(self.tokenizer)))
-            span = encoding.offsets[mask]
-            tokens = [self.tokenizer.tokens[index] for index in ids.tolist()]
-            fills.append([Fill(t, v, _put(text, span, t)) for t, v in zip(tokens, values.tolist(), strict=True)])
+            found = zip(ids.tolist(), values.tolist(), strict=True)
+            fills.append([self._fill(text, encoding.offsets[mask], index, value) for index, value in found])
         return fills
 
     def classify(
@@ -269,6 +270,11 @@ class Predictor:
 
     # --- how ----------------------------------------------------------------------------------------------------------
 
+    def _fill(self, text: str, span: tuple[int, int], index: int, score: float) -> Fill:
+        """An entry of the vocabulary in place of the mask at span."""
+        filled = self.tokenizer.reading.put(text[: span[0]], self.tokenizer.tokens[index])
+        return Fill(self.tokenizer.decode([index], specials=True, clean=False), score, filled + text[span[1] :])
+
     @property
     def _tagset(self) -> Tagset:
         return Tagset.of(self.labels, self.checkpoint.made.get("scheme"))
@@ -313,7 +319,7 @@ class Predictor:
         if not windows:
             return torch.zeros(0, self.module.num_outputs["classes"])
         flat = [part for parts in windows for part in parts]
-        first = iter(self._run(flat, lambda hidden_TH, batch: list(hidden_TH[batch.first_tokens])))
+        first = iter(self._run(flat, lambda hidden_TH, batch: list(self.module.text_states(hidden_TH, batch))))
         pooled = torch.stack([torch.stack([next(first) for _ in parts]).float().mean(0) for parts in windows])
         with torch.inference_mode():
             return self.module.text_scores("classes", pooled.to(self.dtype)).float().cpu()
@@ -356,12 +362,6 @@ class Predictor:
                 own = [[values[row] for row in rows] for values in given]
                 results += zip(rows, reduce(self._hidden(batch), batch, *own), strict=True)
         return [result for _, result in sorted(results, key=lambda pair: pair[0])]
-
-
-def _put(text: str, span: tuple[int, int], token: str) -> str:
-    """The text with a token in place of the mask at span; a continuation closes up to what stands before it."""
-    before, after = text[: span[0]], text[span[1] :]
-    return before.rstrip() + token[2:] + after if token.startswith("##") else before + token + after
 
 
 def _shortened(text: str, size: int = 60) -> str:

@@ -8,9 +8,10 @@ from typing import Any
 # notes.
 PANELS = (
     ("Loss (nats)", "loss", None),
-    ("Perplexity of masked words, held out", "perplexity", "unigram_perplexity"),
+    ("Perplexity of words guessed, held out", "perplexity", "unigram_perplexity"),
     ("Next-sentence accuracy, held out", "next_sentence_accuracy", "chance"),
     ("Sentence-order accuracy, held out", "sentence_order_accuracy", "chance"),
+    ("Accuracy on replaced tokens, held out", "replaced_accuracy", "chance"),
     ("Accuracy, dev", "accuracy", "majority"),
     ("Learning rate", "rate", None),
 )

@@ -80,7 +80,7 @@ class Vocab(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Pretrain(Checked):
-    """Pre-train a BERT with masked words and sentence pairs. Several processes: torchrun -m bothways pretrain ..."""
+    """Pre-train a BERT, or one of its family. Several processes: torchrun -m bothways pretrain ..."""
 
     corpus: Positional[tuple[Path, ...]]
     """Files, folders, globs: .txt, .jsonl, .csv, .tsv, .parquet, each also .gz, .xz or .zst; or hf:OWNER/NAME."""
@@ -90,6 +90,11 @@ class Pretrain(Checked):
     """Go on from the newest sound checkpoint in the run's directory, if there is one."""
     model: Size = "mini"
     """Size of a new model."""
+    family: Literal["bert", "albert", "distilbert", "electra", "roberta"] = "bert"
+    """What a new model is built like; it is trained as its paper has it."""
+    objective: Literal["auto", "masked", "boundary", "replaced", "forward", "halves"] = "auto"
+    """masked: words that are hidden (BERT); boundary: spans of them, from their ends too (SpanBERT); replaced: which
+    words a generator put in (ELECTRA); forward: the next word (GPT); halves: also the one before, apart (ELMo)."""
     start: Annotated[Path | None, arg(name="from", metavar="DIR")] = None
     """Checkpoint or run to go on from instead, on new text: its size, and its vocabulary."""
     extend_vocab: int = 0
@@ -122,8 +127,8 @@ class Pretrain(Checked):
     """Parts that a step is computed in by each process, to save memory; changes no result."""
     length: int = 128
     """Tokens of an example at most, specials counted. A new model reads as many; longer texts become windows."""
-    pairs: Literal["next", "order", "none"] = "next"
-    """next: does the second segment follow (BERT); order: are they in order (ALBERT); none: single runs (RoBERTa)."""
+    pairs: Literal["auto", "next", "order", "none"] = "auto"
+    """next: does the second segment follow (BERT); order: are they in order (ALBERT); none: single runs (others)."""
     masks: Literal["tokens", "words", "spans"] = "tokens"
     """What is hidden: tokens one by one (BERT), whole words, or spans of words (SpanBERT)."""
     mask_rate: float = 0.15

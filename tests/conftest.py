@@ -35,8 +35,17 @@ FAMILIES = {  # their configuration: class, arguments, without dropout
     "distilbert": (
         "DistilBertConfig",
         {"vocab_size": 97, "dim": 24, "n_layers": 3, "n_heads": 3, "hidden_dim": 40, "max_position_embeddings": 64}
-        | {"dropout": 0.0, "attention_dropout": 0.0},
+        | {"dropout": 0.0, "attention_dropout": 0.0, "seq_classif_dropout": 0.0, "qa_dropout": 0.0},
     ),
+    "albert": (  # five layers in two groups: 0, 0, 0, 1, 1
+        "AlbertConfig",
+        SIZES
+        | NO_DROPOUT
+        | {"num_hidden_layers": 5, "num_hidden_groups": 2, "embedding_size": 16}
+        | {"classifier_dropout_prob": 0.0},
+    ),
+    "roberta": ("RobertaConfig", SIZES | NO_DROPOUT | {"type_vocab_size": 1}),
+    "xlmroberta": ("XLMRobertaConfig", SIZES | NO_DROPOUT | {"type_vocab_size": 1}),
     "modernbert": (  # seven layers, of which 0, 3 and 6 see all; four neighbours on each side in the others
         "ModernBertConfig",
         SIZES
@@ -48,7 +57,7 @@ WORDS = ["the", "cat", "sat", "on", "mat", "dog", "##s", "##ing", "and", "ran", 
 
 
 def family_of(architecture):
-    return next(name for name in FAMILIES if architecture.lower().startswith(name))
+    return max((name for name in FAMILIES if architecture.lower().startswith(name)), key=len)
 
 
 @pytest.fixture(scope="session")
@@ -109,8 +118,11 @@ def make_model():
     rotary = {"position": "rotary", "norm": "pre", "feed_forward": "gated", "linear_bias": False, "norm_bias": False}
     axes = {
         "bert": {},
-        "electra": {"embedding_size": 16},
-        "distilbert": {"type_vocab_size": 0},
+        "electra": {"embedding_size": 16, "pooler_act": "gelu", "pooler_dropout": True},
+        "albert": {"embedding_size": 16, "num_hidden_layers": 5, "layer_groups": 2, "hidden_act": "gelu_tanh"},
+        "distilbert": {"type_vocab_size": 0, "pooler_act": "relu"},
+        "roberta": {"type_vocab_size": 1, "pad_token_id": 1, "first_position": 2, "pooler_dropout": True}
+        | {"max_position_embeddings": 62},
         "modernbert": rotary
         | {"type_vocab_size": 0, "num_hidden_layers": 7, "window": 4, "whole_text_every": 3, "layer_norm_eps": 1e-5},
     }

@@ -218,7 +218,11 @@ def test_a_broken_config_is_named(directory, text, part):
 @pytest.mark.parametrize("kind", ["gpt2", None, 3])
 def test_an_unknown_kind_of_model_is_refused_with_those_known(directory, kind):
     change_config(directory, model_type=kind)
-    refused(directory, f"model_type {kind!r}", "bert, distilbert, electra, modernbert")
+    refused(
+        directory,
+        f"model_type {kind!r}",
+        "albert, bert, bothways-oneway, distilbert, electra, modernbert, roberta, xlm-roberta",
+    )
 
 
 def test_a_tensor_of_another_shape_is_named_with_both_shapes(directory):
@@ -349,8 +353,8 @@ def test_saving_over_an_old_checkpoint_replaces_all_of_it(directory, make_model,
 
 def test_a_model_no_class_of_theirs_fits_is_refused_and_the_old_one_stays(directory, make_model, tmp_path):
     before = contents(tmp_path)
-    odd = Checkpoint(model=make_model("distilbert", {"classes": 5}), model_type="distilbert", labels=LABELS)
-    with pytest.raises(InputError, match=r"distilbert with heads \['classes'\] has no layout"):
+    odd = Checkpoint(model=make_model("modernbert", {"classes": 5}), model_type="modernbert", labels=LABELS)
+    with pytest.raises(InputError, match=r"modernbert with heads \['classes'\] has no layout"):
         checkpoint.save(odd, directory)
     assert contents(tmp_path) == before
 

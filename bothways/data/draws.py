@@ -21,6 +21,7 @@ class Purpose(IntEnum):
     ORDER = 3
     DROPOUT = 4
     HELD_OUT = 5
+    EXTRAS = 6  # weights of parts that only training needs
 
 
 def keys(seed: int, purpose: Purpose, *at: Whole) -> np.ndarray:

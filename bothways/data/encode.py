@@ -19,6 +19,7 @@ import numpy as np
 from sentencex import segment
 
 from bothways.errors import InputError
+from bothways.tokenizer.reading import BertReading
 from bothways.tokenizer.tokenizer import Tokenizer
 
 BLOCK = 1_000_000  # characters a task: enough to be worth sending, few enough to stay near the processor
@@ -109,13 +110,19 @@ class Encoder:
         document_sizes: list[int] = []
         for document in documents:
             before = len(sentence_sizes)
-            for sentence in _marks_apart("\n".join(sentences(document, self.language))).split("\n"):
-                if ids := self.tokenizer.ids(sentence):
+            for number, sentence in enumerate(self.sentences(document)):
+                if ids := self.tokenizer.ids(sentence, spaced=number > 0):
                     ids_T.fromlist(ids)
                     sentence_sizes.append(len(ids))
             if len(sentence_sizes) > before:
                 document_sizes.append(len(sentence_sizes) - before)
         return Block(np.array(ids_T), np.array(sentence_sizes, np.int64), np.array(document_sizes, np.int64))
+
+    def sentences(self, document: str) -> Iterable[str]:
+        found = sentences(document, self.language)
+        if isinstance(self.tokenizer.reading, BertReading):
+            return _marks_apart("\n".join(found)).split("\n")
+        return map(str.strip, found)  # the space between two is read with the second
 
 
 def _marks_apart(text: str) -> str:

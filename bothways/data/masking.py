@@ -16,7 +16,6 @@ from bothways.batch import Batch
 from bothways.data.draws import Purpose, below, keys, uniforms
 from bothways.data.spans import spans
 from bothways.tokenizer.tokenizer import Tokenizer
-from bothways.tokenizer.wordpiece import CONTINUATION
 
 Kind = Literal["tokens", "words", "spans"]
 
@@ -39,7 +38,7 @@ class MaskRule:
     def of(tokenizer: Tokenizer, rate: float = 0.15, kind: Kind = "tokens") -> "MaskRule":
         is_ordinary, continues_word = np.ones(len(tokenizer), bool), np.zeros(len(tokenizer), bool)
         is_ordinary[list(tokenizer.special_ids)] = False
-        continues_word[[index for token, index in tokenizer.vocab.items() if token.startswith(CONTINUATION)]] = True
+        continues_word[[i for token, i in tokenizer.vocab.items() if tokenizer.reading.continues(token)]] = True
         return MaskRule(rate, kind, tokenizer.mask_id, np.flatnonzero(is_ordinary), is_ordinary, continues_word)
 
 
@@ -70,12 +69,12 @@ def mask_tokens(batch: Batch, rule: MaskRule, *, seed: int, places: np.ndarray, 
         masked_P = (uniforms(keys_T[first_W], 1)[0] < rate)[word_P]
         leader_M = ordinary_P[masked_P]
     places_M = ordinary_P[masked_P]
-    role_M, entry_M = uniforms(keys_T[leader_M], 2)[1], uniforms(keys_T[places_M], 3)[2]
+    role_M, (entry_M, draw_M) = uniforms(keys_T[leader_M], 2)[1], uniforms(keys_T[places_M], 4)[2:]
     others_M = rule.ordinary_ids[(entry_M * len(rule.ordinary_ids)).astype(np.int64)]
     labels_M = ids_T[places_M]
     hidden_T = ids_T.copy()
     hidden_T[places_M] = np.where(role_M < 0.8, rule.mask_id, np.where(role_M < 0.9, others_M, labels_M))
-    masked_places, masked_labels = torch.from_numpy(places_M), torch.from_numpy(labels_M)
     return replace(
-        batch, input_ids=torch.from_numpy(hidden_T), masked_places=masked_places, masked_labels=masked_labels
-    )
+        batch, input_ids=torch.from_numpy(hidden_T), masked_places=torch.from_numpy(places_M),
+        masked_labels=torch.from_numpy(labels_M), masked_draws=torch.from_numpy(draw_M),
+    )  # fmt: skip

@@ -122,11 +122,11 @@ class Order:
 
     def __init__(
         self, store: TokenStore, documents: np.ndarray, *, length: int, pairs: Pairs, batch_tokens: int, seed: int,
-        section_tokens: int = SECTION_TOKENS, counts: Sequence[int] = (),
+        section_tokens: int = SECTION_TOKENS, counts: Sequence[int] = (), separators: int = 1,
     ) -> None:  # fmt: skip
         self.store, self.documents = store, np.sort(documents)
         self.length, self.pairs, self.batch_tokens, self.seed = length, pairs, batch_tokens, seed
-        self.section_tokens = section_tokens
+        self.section_tokens, self.separators = section_tokens, separators
         self.counts = list(counts)
 
     def steps(self, first: int = 0) -> Iterator[StepRows]:
@@ -140,7 +140,7 @@ class Order:
                 continue
             examples = make_examples(
                 self.store, documents, others=self.documents, length=self.length, pairs=self.pairs, seed=self.seed,
-                epoch=epoch,
+                epoch=epoch, separators=self.separators,
             )  # fmt: skip
             batches = self._batches(examples, epoch, section)
             if number == len(self.counts):

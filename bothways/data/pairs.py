@@ -50,12 +50,14 @@ class Sentences(NamedTuple):
 
 
 def make_examples(
-    store: TokenStore, documents: np.ndarray, *, others: np.ndarray, length: int, pairs: Pairs, seed: int, epoch: int
-) -> Examples:
+    store: TokenStore, documents: np.ndarray, *, others: np.ndarray, length: int, pairs: Pairs, seed: int, epoch: int,
+    separators: int = 1,
+) -> Examples:  # fmt: skip
     """One pass over these documents: examples of at most `length` tokens, in the order of the documents given.
 
-    others: what random seconds are taken from, sorted, `documents` among them. A document's examples follow from (seed,
-    epoch, its place in the store, others) alone. InputError where there is no other document to take from.
+    others: what random seconds are taken from, sorted, `documents` among them. separators: [SEP] tokens between two
+    texts. A document's examples follow from (seed, epoch, its place in the store, others) alone. InputError where there
+    is no other document to take from.
     """
     if pairs == "next" and len(others) < 2:
         raise InputError(
@@ -69,18 +71,18 @@ def make_examples(
     if pairs == "none":
         return _runs(store, text, length - 2)
     if pairs == "next":
-        return _next_sentence(store, text, others, length - 3)
+        return _next_sentence(store, text, others, length, separators)
     backward_D = uniforms(keys(seed, Purpose.PAIRS, epoch, first_D), 7)[6] < 0.5
-    return _sentence_order(store, text, np.repeat(backward_D, last_D - first_D), length - 3)
+    return _sentence_order(store, text, np.repeat(backward_D, last_D - first_D), length, separators)
 
 
-def _next_sentence(store: TokenStore, text: Sentences, others: np.ndarray, room: int) -> Examples:
+def _next_sentence(store: TokenStore, text: Sentences, others: np.ndarray, length: int, between: int) -> Examples:
     """Sentences that reach the target, split at one of their bounds; half of the second parts come from elsewhere.
 
     From anywhere else, with equal chance for every sentence, and of the size of what would have followed: neither sizes
     nor a second part by itself tell which it is.
     """
-    target_S, cut_S, coin_S = _plan(text, room)
+    target_S, cut_S, coin_S = _plan(text, length - 2 - between)
     end_S = np.searchsorted(store.sentences, store.sentences[text.number] + target_S)
     end_S = np.minimum(np.maximum(end_S, text.number + 2), text.last)  # two at least, where there are two
     middle_S = text.number + 1 + whole(cut_S, end_S - text.number - 1)
@@ -95,16 +97,16 @@ def _next_sentence(store: TokenStore, text: Sentences, others: np.ndarray, room:
     starts_2C[1, random_C], ends_2C[1, random_C] = elsewhere(
         store, others, text.first[chunks_R], two_C[random_C], uniforms(text.keys[chunks_R], 4)[3]
     )
-    return _examples(starts_2C, ends_2C, random_C, target_C, text.keys[chunks_C])
+    return _examples(starts_2C, ends_2C, random_C, target_C, text.keys[chunks_C], between)
 
 
-def _sentence_order(store: TokenStore, text: Sentences, backward_S: np.ndarray, room: int) -> Examples:
+def _sentence_order(store: TokenStore, text: Sentences, backward_S: np.ndarray, length: int, between: int) -> Examples:
     """Sentences within the target, split at one of their bounds; half of them with their parts swapped.
 
     Sizes must not tell which. What did not fit a chunk begins the next one, so first sentences are longer than others:
     half of the documents are walked from their end. And pairs are swapped before they are trimmed.
     """
-    target_S, cut_S, coin_S = _plan(text, room)
+    target_S, cut_S, coin_S = _plan(text, length - 2 - between)
     at, number_S = store.sentences, np.where(backward_S, text.first + text.last - 1 - text.number, text.number)
     # Two sentences at least, where there are two.
     start_S = np.minimum(np.searchsorted(at, at[number_S + 1] - target_S), number_S - 1)
@@ -121,7 +123,7 @@ def _sentence_order(store: TokenStore, text: Sentences, backward_S: np.ndarray, 
     chunks_C, bounds_3C = chunks_C[has_two_C], np.stack([start_C, middle_C, end_C])[:, has_two_C]
     swapped_C = coin_S[chunks_C] < 0.5
     starts_2C, ends_2C = (np.where(swapped_C, side[::-1], side) for side in (bounds_3C[:2], bounds_3C[1:]))
-    return _examples(starts_2C, ends_2C, swapped_C, target_S[chunks_C], text.keys[chunks_C])
+    return _examples(starts_2C, ends_2C, swapped_C, target_S[chunks_C], text.keys[chunks_C], between)
 
 
 def _runs(store: TokenStore, text: Sentences, room: int) -> Examples:
@@ -146,22 +148,24 @@ def _plan(text: Sentences, room: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 
 def _examples(
-    starts_2C: np.ndarray, ends_2C: np.ndarray, labels_C: np.ndarray, room_C: np.ndarray, keys_C: np.ndarray
-) -> Examples:
+    starts_2C: np.ndarray, ends_2C: np.ndarray, labels_C: np.ndarray, room_C: np.ndarray, keys_C: np.ndarray,
+    between: int,
+) -> Examples:  # fmt: skip
     starts_2C, ends_2C = trimmed(starts_2C, ends_2C, room_C, uniforms(keys_C, 6)[4:])
     ranges_C22 = np.stack([starts_2C, ends_2C]).transpose(2, 1, 0)
-    return Examples(ranges_C22.reshape(-1, 4), labels_C.astype(np.int64), 3 + (ends_2C - starts_2C).sum(0))
+    return Examples(ranges_C22.reshape(-1, 4), labels_C.astype(np.int64), 2 + between + (ends_2C - starts_2C).sum(0))
 
 
 def to_batch(store: TokenStore, examples: Examples, rows: np.ndarray, tokenizer: Tokenizer) -> tuple[Batch, np.ndarray]:
-    """These examples as [CLS] first [SEP] second [SEP], and their labels [N]."""
+    """These examples as [CLS] first [SEP] second [SEP], or as the tokenizer frames them, and their labels [N]."""
     ranges_N22, lengths_N = examples.ranges[rows].reshape(-1, 2, 2), examples.sizes[rows]
     sizes_N2 = ranges_N22[..., 1] - ranges_N22[..., 0]
-    first_N = lengths_N.cumsum() - lengths_N
-    places_N2 = first_N[:, None] + np.stack([np.ones_like(first_N), 2 + sizes_N2[:, 0]], axis=1)
+    ends_N, separators = lengths_N.cumsum(), tokenizer.reading.separators
+    first_N = ends_N - lengths_N
+    places_N2 = first_N[:, None] + np.stack([np.ones_like(first_N), 1 + separators + sizes_N2[:, 0]], axis=1)
     ids_T = np.full(lengths_N.sum(), tokenizer.sep_id)
     ids_T[first_N] = tokenizer.cls_id
     ids_T[ranges(places_N2.ravel(), (places_N2 + sizes_N2).ravel())] = store.ids[ranges(*ranges_N22.reshape(-1, 2).T)]
     segments_T = np.zeros_like(ids_T)
-    segments_T[ranges(places_N2[:, 1], first_N + lengths_N)] = 1
+    segments_T[ranges(np.minimum(places_N2[:, 1], ends_N), ends_N)] = tokenizer.reading.second_segment
     return Batch.of_arrays(ids_T, segments_T, lengths_N), examples.labels[rows]

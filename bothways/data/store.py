@@ -113,15 +113,11 @@ def open_or_build(
 
 def _origin(key: str, tokenizer: Tokenizer, *, language: str, drop_duplicates: bool) -> dict[str, Any]:
     """All that the content of a store depends on."""
-    rules = tokenizer.splitter
     return {
         "format": FORMAT,
         "text": key,
         "vocabulary": arrays.digest(tokenizer.tokens),
-        "lowercase": rules.lowercase,
-        "strip_accents": rules.strip_accents,
-        "chinese": rules.chinese,
-        "longest_word": tokenizer.wordpiece.longest_word,
+        **tokenizer.reading.rules,
         "language": language,
         "drop_duplicates": drop_duplicates,
         "sentencex": version("sentencex"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from bothways.config import EncoderConfig
-from bothways.model.layout import Layout
+from bothways.model.layout import Layout, Sides
 from bothways.model.positions import Positions
 
 
@@ -19,9 +19,9 @@ class Context:
 
 
 class Attention(nn.Module):
-    def __init__(self, config: EncoderConfig, *, window: int, positions: Positions) -> None:
+    def __init__(self, config: EncoderConfig, *, sides: Sides, positions: Positions) -> None:
         super().__init__()
-        self.num_heads, self.window, self.positions = config.num_attention_heads, window, positions
+        self.num_heads, self.sides, self.positions = config.num_attention_heads, sides, positions
         self.dropout = config.attention_probs_dropout_prob
         self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=config.linear_bias)
         self.output = nn.Linear(config.hidden_size, config.hidden_size, bias=config.linear_bias)
@@ -31,6 +31,6 @@ class Attention(nn.Module):
         q_TND, k_TND, v_TND = self.qkv(x_TH).unflatten(-1, (3, self.num_heads, -1)).unbind(1)
         q_TND, k_TND = self.positions.rotate(q_TND, k_TND, context.positions[self.positions])
         dropout = self.dropout if self.training else 0.0
-        mixed_TND = context.layout.attend(q_TND, k_TND, v_TND, window=self.window, dropout=dropout)
+        mixed_TND = context.layout.attend(q_TND, k_TND, v_TND, sides=self.sides, dropout=dropout)
         mixed_TH: Tensor = self.output(mixed_TND.flatten(1))
         return mixed_TH

@@ -16,19 +16,23 @@ class Encoder(nn.Module):
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config)
-        windows = [config.window_of_layer(index) for index in range(config.num_hidden_layers)]
-        positions = {window: positions_for(config, window) for window in set(windows)}
-        self.layers = nn.ModuleList(Layer(config, index, positions[w]) for index, w in enumerate(windows))
+        self.layers = layers_of(config)
         self.final_norm = norm(config) if config.norm == "pre" else nn.Identity()
 
     def forward(self, batch: Batch, context: Context | None = None) -> Tensor:
         """The last hidden states, [T, H], one row a token of the batch, in its order."""
         context = context or self.context(batch)
         x_TH = self.embeddings(batch)
-        for layer in self.layers:
+        for layer in self.in_turn:
             x_TH = layer(x_TH, context)
         last_TH: Tensor = self.final_norm(x_TH)
         return last_TH
+
+    @property
+    def in_turn(self) -> list[nn.Module]:
+        """The layers in the order of their use; shared ones several times (Lan 2020, section 3.1)."""
+        number = self.config.num_hidden_layers
+        return [self.layers[index * len(self.layers) // number] for index in range(number)]
 
     def context(self, batch: Batch, places: layout.Layout | None = None) -> Context:
         """What the layers share of this batch. places: a layout other than the best one for this device and dtype."""
@@ -39,6 +43,12 @@ class Encoder(nn.Module):
             layout=places or layout.choose(batch.lengths, weight.device, weight.dtype, dropout),
             positions={part: part.prepare(batch.position_ids, weight.dtype) for part in parts},
         )
+
+
+def layers_of(config: EncoderConfig) -> nn.ModuleList:
+    windows = [config.window_of_layer(index) for index in range(config.own_layers)]
+    positions = {window: positions_for(config, window) for window in set(windows)}
+    return nn.ModuleList(Layer(config, index, positions[window]) for index, window in enumerate(windows))
 
 
 def positions_for(config: EncoderConfig, window: int) -> Positions:

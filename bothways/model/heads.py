@@ -35,14 +35,31 @@ class MaskedWords(nn.Module):
 
 
 class Pooler(nn.Module):
-    """A text's vector: tanh of a linear map of its first token's. [N, H] -> [N, H]"""
+    """A text's vector: tanh (or another function) of a linear map of its first token's. [N, H] -> [N, H]"""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
+        self.dropout = Dropout(config.head_dropout if config.pooler_dropout else 0.0)
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = ACTIVATIONS[config.pooler_act]
 
     def forward(self, first_NH: Tensor) -> Tensor:
-        return torch.tanh(self.dense(first_NH))
+        pooled_NH: Tensor = self.activation(self.dense(self.dropout(first_NH)))
+        return pooled_NH
+
+
+class ReplacedTokens(nn.Module):
+    """A score for each token's standing where another stood (Clark 2020, section 2). [T, H] -> [T, 1]"""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.transform = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = ACTIVATIONS[config.hidden_act]
+        self.output = nn.Linear(config.hidden_size, 1)
+
+    def forward(self, x_TH: Tensor) -> Tensor:
+        scores_T1: Tensor = self.output(self.activation(self.transform(x_TH)))
+        return scores_T1
 
 
 class Classes(nn.Module):
@@ -53,8 +70,7 @@ class Classes(nn.Module):
 
     def __init__(self, config: EncoderConfig, num_classes: int) -> None:
         super().__init__()
-        rate = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
-        self.dropout = Dropout(rate)
+        self.dropout = Dropout(config.head_dropout)
         self.output = nn.Linear(config.hidden_size, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -160,6 +160,15 @@ def linear_cross_entropy(x_ME: Tensor, weight_VE: Tensor, bias_V: Tensor, labels
     return torch.stack(list(scores)).sum()
 
 
+def drawn_words(x_ME: Tensor, weight_VE: Tensor, bias_V: Tensor, draws_M: Tensor) -> Tensor:
+    """Of each row's shares softmax(x W^T + b) the entry at which they add up to its draw in [0, 1). [M]"""
+    drawn = [draws_M.new_zeros(0, dtype=torch.long)]
+    for x, u in zip(x_ME.split(MOST_PLACES), draws_M.split(MOST_PLACES), strict=True):
+        sums_MV = F.linear(x, weight_VE, bias_V).float().softmax(-1).cumsum(-1)
+        drawn.append(torch.searchsorted(sums_MV, u.float()[:, None] * sums_MV[:, -1:], right=True)[:, 0])
+    return torch.cat(drawn).clamp(max=len(bias_V) - 1)
+
+
 class _LinearCrossEntropy(torch.autograd.Function):
     """Works the gradients out on the way forward, where the probabilities are at hand: three products, not four."""
 

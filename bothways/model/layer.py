@@ -1,5 +1,6 @@
 """One layer: attention, then a feed-forward network, each with a residual and a norm (Vaswani 2017, section 3.1)."""
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -13,6 +14,7 @@ ACTIVATIONS = {
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "relu": F.relu,
     "silu": F.silu,
+    "tanh": torch.tanh,
 }
 
 
@@ -40,7 +42,7 @@ class Layer(nn.Module):
     def __init__(self, config: EncoderConfig, index: int, positions: Positions) -> None:
         super().__init__()
         self.norm_first = config.norm == "pre"
-        self.attention = Attention(config, window=config.window_of_layer(index), positions=positions)
+        self.attention = Attention(config, sides=config.sides_of_layer(index), positions=positions)
         self.attention_norm = norm(config)
         if self.norm_first and index == 0:  # the embeddings come normed (ModernBERT)
             self.attention_norm = nn.Identity()

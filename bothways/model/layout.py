@@ -1,7 +1,7 @@
 """Who may look at whom. Everything but attention treats tokens one by one; a layout, made once a batch, knows the rest.
 
-Letters: T tokens of all texts, N heads, D head size. window: how many neighbours on each side a token sees, 0 for the
-whole text.
+Letters: T tokens of all texts, N heads, D head size. sides: how many tokens before it and behind it a token sees; -1:
+all.
 """
 
 from abc import ABC, abstractmethod
@@ -14,6 +14,8 @@ from torch import Tensor
 from bothways.model import kernels
 from bothways.model.rectangles import rectangles
 
+Sides = tuple[int, int]
+
 
 class Layout(ABC):
     """Attention over the texts of one batch. first_tokens: where each text's first token ([CLS]) stands in T."""
@@ -21,7 +23,7 @@ class Layout(ABC):
     first_tokens: Tensor
 
     @abstractmethod
-    def attend(self, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, *, window: int, dropout: float) -> Tensor:
+    def attend(self, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, *, sides: Sides, dropout: float) -> Tensor:
         """softmax(q k^T / sqrt(D)) v within each text -> [T, N, D]."""
 
 
@@ -32,16 +34,15 @@ class Rectangles(Layout):
         self.first_tokens = (lengths.cumsum(0) - lengths).to(device)
         self.rectangles, self.longest = rectangles(lengths.tolist(), device), int(lengths.max())
 
-    def attend(self, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, *, window: int, dropout: float) -> Tensor:
-        whole = not 0 < window < self.longest - 1
-        if whole and kernels.batched_is_faster(q_TND, self.longest, dropout):
+    def attend(self, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, *, sides: Sides, dropout: float) -> Tensor:
+        if sees_all(sides, self.longest) and kernels.batched_is_faster(q_TND, self.longest, dropout):
             return kernels.batched_attention(q_TND, k_TND, v_TND, self.rectangles, dropout)
         attended = []
         for part in self.rectangles:
             q, k, v = (part.take(x_TND) for x_TND in (q_TND, k_TND, v_TND))
             mask = part.seen()
-            if 0 < window < part.size - 1:
-                close = near(part.size, window, q.device)
+            if not sees_all(sides, part.size):
+                close = near(part.size, sides, q.device)
                 # What fills a text up may look at all, so that no row is empty.
                 mask = close if mask is None else close & mask | ~mask.mT
             attended.append(part.give(F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)))
@@ -56,12 +57,11 @@ class Varlen(Layout):
         self.starts, self.longest = starts.to(device), int(lengths.max())
         self.first_tokens = self.starts[:-1].long()
 
-    def attend(self, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, *, window: int, dropout: float) -> Tensor:
+    def attend(self, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, *, sides: Sides, dropout: float) -> Tensor:
         from torch.nn.attention.varlen import varlen_attn
 
         if dropout:
             raise ValueError(f"Varlen has no attention dropout (asked for {dropout}); use Rectangles")
-        sides = (window, window) if window else (-1, -1)
         ends = (self.starts, self.starts, self.longest, self.longest)
         attended = varlen_attn(q_TND, k_TND, v_TND, *ends, window_size=sides)
         assert isinstance(attended, Tensor)  # a pair only where the softmax sums are asked for
@@ -84,20 +84,26 @@ class Padded(Layout):
         """Positions counted from the first real token, [T]."""
         return (self.real.long().cumsum(1) - 1).clamp(min=0).flatten()
 
-    def attend(self, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, *, window: int, dropout: float) -> Tensor:
+    def attend(self, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, *, sides: Sides, dropout: float) -> Tensor:
         q, k, v = (part.unflatten(0, self.real.shape).transpose(1, 2) for part in (q_TND, k_TND, v_TND))
         bias = self.bias
-        if window:  # the size may be a symbol, which `near` could not remember
-            bias = bias.masked_fill(~near.__wrapped__(self.real.shape[1], window, q.device), self.HIDDEN)
+        if max(sides) >= 0:  # the size may be a symbol, which `near` could not remember
+            bias = bias.masked_fill(~near.__wrapped__(self.real.shape[1], sides, q.device), self.HIDDEN)
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
         return mixed.transpose(1, 2).flatten(0, 1)
 
 
+def sees_all(sides: Sides, size: int) -> bool:
+    return all(not 0 <= side < size - 1 for side in sides)
+
+
 @lru_cache(maxsize=16)
-def near(size: int, window: int, device: torch.device) -> Tensor:
-    """[S, S], True where two tokens are at most `window` apart."""
+def near(size: int, sides: Sides, device: torch.device) -> Tensor:
+    """[S, S], True where a token (row) may see another (column)."""
+    before, behind = (size if side < 0 else side for side in sides)
     places = torch.arange(size, device=device)
-    return (places[:, None] - places).abs() <= window
+    ahead_SS = places - places[:, None]
+    return (ahead_SS >= -before) & (ahead_SS <= behind)
 
 
 def choose(lengths: Tensor, device: torch.device, dtype: torch.dtype, dropout: float) -> Layout:

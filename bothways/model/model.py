@@ -1,7 +1,7 @@
 """Encoder + named heads, and how weights begin.
 
-Heads by name: masked_words, next_sentence, classes (texts), tokens (a class a token), spans (start and end of an
-answer).
+Heads by name: masked_words, next_sentence (or the order of two), replaced_tokens, classes (texts), tokens (a class a
+token), spans (start and end of an answer).
 """
 
 from collections.abc import Mapping
@@ -13,10 +13,16 @@ from bothways.batch import Batch
 from bothways.config import EncoderConfig
 from bothways.model.attention import Context
 from bothways.model.encoder import Encoder
-from bothways.model.heads import Classes, MaskedWords, Pooler
+from bothways.model.halves import Halves
+from bothways.model.heads import Classes, MaskedWords, Pooler, ReplacedTokens
 
 POOLED_HEADS = ("next_sentence", "classes")
-OUTPUTS = {"masked_words": 0, "next_sentence": 2, "spans": 2}  # classes and tokens have as many as there are labels
+OUTPUTS = {
+    "masked_words": 0,
+    "next_sentence": 2,
+    "replaced_tokens": 1,
+    "spans": 2,
+}  # classes and tokens have as many as there are labels
 
 
 class Model(nn.Module):
@@ -28,7 +34,7 @@ class Model(nn.Module):
     def __init__(self, config: EncoderConfig, heads: Mapping[str, int] | None = None, *, pooler: bool = False) -> None:
         super().__init__()
         self.config, self.num_outputs = config, dict(heads or {})
-        self.encoder = Encoder(config)
+        self.encoder = (Halves if config.direction == "halves" else Encoder)(config)
         pooled = pooler or any(name in POOLED_HEADS for name in self.num_outputs)
         self.pooler = Pooler(config) if pooled else None
         self.heads = nn.ModuleDict({name: make_head(name, config, size) for name, size in self.num_outputs.items()})
@@ -44,14 +50,22 @@ class Model(nn.Module):
         assert isinstance(head, MaskedWords)
         return head.scores(x_MH, self.encoder.embeddings.words.weight)
 
+    def text_states(self, hidden_TH: Tensor, batch: Batch) -> Tensor:
+        """The hidden state of each text's token that stands for the text: the first, or of what looks one way the one
+        that has seen all. [N, H]"""
+        first_NH, last_NH = hidden_TH[batch.first_tokens], hidden_TH[batch.last_tokens]
+        if self.config.direction == "halves":
+            return torch.cat([last_NH.chunk(2, -1)[0], first_NH.chunk(2, -1)[1]], -1)
+        return last_NH if self.config.direction == "forward" else first_NH
+
     def text_scores(self, name: str, first_NH: Tensor) -> Tensor:
-        """Scores of a head for whole texts, from the hidden states of their first tokens, [N, C]."""
+        """Scores of a head for whole texts, from the hidden states that stand for them, [N, C]."""
         assert self.pooler is not None
         scores: Tensor = self.heads[name](self.pooler(first_NH))
         return scores
 
     def token_scores(self, name: str, x_TH: Tensor) -> Tensor:
-        """Scores of a head for each token (`tokens`, `spans`), [T, C]."""
+        """Scores of a head for each token (`tokens`, `spans`, `replaced_tokens`), [T, C]."""
         scores: Tensor = self.heads[name](x_TH)
         return scores
 
@@ -59,6 +73,8 @@ class Model(nn.Module):
 def make_head(name: str, config: EncoderConfig, num_outputs: int) -> nn.Module:
     if name == "masked_words":
         return MaskedWords(config)
+    if name == "replaced_tokens":
+        return ReplacedTokens(config)
     if name in ("classes", "tokens"):
         return Classes(config, num_outputs)
     # No dropout before these two (google-research/bert).

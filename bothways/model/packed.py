@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from bothways.batch import Batch
 from bothways.model.attention import Context
+from bothways.model.encoder import Encoder
 from bothways.model.int8_model import is_int8
 from bothways.model.layer import Layer
 from bothways.model.model import Model
@@ -24,17 +25,15 @@ def packed(model: Model) -> Callable[[Batch], Tensor]:
 
     It has the weights as they are now; training is for the model itself. What stands in a model's place is left alone.
     """
-    if type(model) is not Model:
+    if type(model) is not Model or type(model.encoder) is not Encoder:
         return model
     weight = model.encoder.embeddings.words.weight
     half_on_processor = weight.device.type == "cpu" and weight.dtype is torch.bfloat16
     if not half_on_processor or is_int8(model) or not torch.backends.mkldnn.is_available():
         return model
-    layers = []
-    for layer in model.encoder.layers:
-        assert isinstance(layer, Layer)
-        layers.append(PackedLayer(layer, model.config.hidden_act))
-    encoder = model.encoder
+    encoder, activation = model.encoder, model.config.hidden_act
+    once = {layer: PackedLayer(layer, activation) for layer in encoder.layers if isinstance(layer, Layer)}
+    layers = [once[layer] for layer in encoder.in_turn if isinstance(layer, Layer)]
 
     def forward(batch: Batch) -> Tensor:
         context = encoder.context(batch)
@@ -89,7 +88,7 @@ class PackedLayer:
         attention = self.layer.attention
         q_TND, k_TND, v_TND = self.qkv(x_TH).unflatten(-1, (3, attention.num_heads, -1)).unbind(1)
         q_TND, k_TND = attention.positions.rotate(q_TND, k_TND, context.positions[attention.positions])
-        mixed_TND = context.layout.attend(q_TND, k_TND, v_TND, window=attention.window, dropout=0.0)
+        mixed_TND = context.layout.attend(q_TND, k_TND, v_TND, sides=attention.sides, dropout=0.0)
         return mixed_TND.flatten(1)
 
     def widened(self, x_TH: Tensor) -> Tensor:

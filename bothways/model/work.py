@@ -10,6 +10,9 @@ from bothways.config import EncoderConfig
 def training_work(config: EncoderConfig, batch: Batch) -> int:
     """Operations of one step's products, forward and back, for a batch with masked places: 6 a weight and row, and
     attention's own."""
+    if config.direction == "halves":  # two stacks, and a head that reads both
+        masked = 0 if batch.masked_labels is None else len(batch.masked_labels)
+        return 2 * training_work(config.half("forward"), batch) + 12 * masked * (config.hidden_size // 2) ** 2
     hidden, inner = config.hidden_size, config.intermediate_size
     narrow = config.embedding_size or hidden
     layer = 4 * hidden**2 + (3 if config.feed_forward == "gated" else 2) * hidden * inner

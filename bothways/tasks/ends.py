@@ -7,18 +7,21 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from bothways import checkpoint, metrics, report
 from bothways.checkpoint import Checkpoint
-from bothways.config import SIZES
+from bothways.config import SIZES, Direction
 from bothways.data.masking import rate_at
 from bothways.data.order import Order, ahead
 from bothways.device import choose_device, choose_dtype, keep_memory
 from bothways.errors import InputError
 from bothways.model.heads import MaskedWords
 from bothways.model.model import Model, initialize
+from bothways.model.training import Replacing
 from bothways.settings import Pretrain
 from bothways.tasks.heldout import HeldOut
+from bothways.tasks.objectives import Objective, objective_of
 from bothways.tasks.progress import Tell
 from bothways.tasks.text import Text
 from bothways.tokenizer.tokenizer import Tokenizer
@@ -30,11 +33,41 @@ from bothways.train.state import Run
 from bothways.variants import VARIANTS
 
 STEPS = 1000
+ONE_WAY = ("forward", "halves")
+OUR_OWN = "bothways-oneway"
+
+
+def settled(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
+    """The settings with what the family's paper has in place of "auto". InputError where they do not go together."""
+    variant = VARIANTS[start.model_type if start else settings.family]
+    direction: Direction = start.model.config.direction if start else "both"
+    objective, pairs, one_way = settings.objective, settings.pairs, direction != "both"
+    if objective == "auto":
+        has_words = start is not None and "masked_words" in start.model.heads
+        objective = "masked" if has_words else variant.objective
+        if direction == "forward" or direction == "halves":
+            objective = direction
+    if pairs == "auto":
+        pairs = variant.pairs if objective == "masked" else "none"
+    asked = f"objective ({objective})"
+    if one_way != (objective in ONE_WAY) if start else objective in ONE_WAY and settings.family != "bert":
+        raise InputError(f"{asked} is for a new bert{' or one trained so' if start else ''}; leave out --objective")
+    if objective == "replaced" and frozenset({"replaced_tokens"}) not in variant.architectures:
+        raise InputError(f"{asked} needs a head that {variant.model_type} has no place for; take --family electra")
+    if pairs != "none" and objective != "masked":
+        raise InputError(f"{asked} reads single runs of text; use --pairs none")
+    if (settings.masks == "spans") < (objective == "boundary"):
+        raise InputError(f"{asked} guesses spans from their ends; add --masks spans")
+    if objective in ONE_WAY and settings.masks != "tokens":
+        raise InputError(f"{asked} hides nothing; leave out --masks")
+    if objective == "replaced" and settings.shard:
+        raise InputError(f"{asked} has a generator that shares weights, which cannot be shared out; leave out --shard")
+    return replace(settings, objective=objective, pairs=pairs)
 
 
 def new_model(settings: Pretrain, text: Text) -> Checkpoint:
-    """A new BERT for the text's vocabulary."""
-    tokenizer = text.tokenizer
+    """A new model of a family for the text's vocabulary."""
+    tokenizer, variant = text.tokenizer, VARIANTS[settings.family]
     config = SIZES[settings.model].changed(
         vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_id,
         hidden_dropout_prob=settings.dropout, attention_probs_dropout_prob=settings.dropout,
@@ -44,24 +77,37 @@ def new_model(settings: Pretrain, text: Text) -> Checkpoint:
         raise InputError(
             f"length ({settings.length}) is more than the {config.max_position_embeddings} positions of BERT"
         )
-    config = config.changed(max_position_embeddings=settings.length)  # what it never saw, it cannot read
-    model = Model(config, heads_of(settings), pooler=True)
+    config = variant.new(config.changed(max_position_embeddings=settings.length))  # what it never saw, it cannot read
+    if settings.objective == "forward":
+        config = config.changed(direction="forward")
+    if settings.objective == "halves":
+        config = config.changed(direction="halves", embedding_size=config.hidden_size // 2)
+    model = Model(config, aim_of(settings).heads)
     initialize(model, config.initializer_range, torch.Generator().manual_seed(settings.seed))
     if settings.frequency_bias:
         begin_at_frequencies(model, text.frequencies)
-    return Checkpoint(model, tokenizer)
+    return Checkpoint(model, tokenizer, variant.model_type if config.direction == "both" else OUR_OWN)
 
 
-def heads_of(settings: Pretrain) -> dict[str, int]:
-    return {"masked_words": 0, **({"next_sentence": 2} if settings.pairs != "none" else {})}
+def aim_of(settings: Pretrain) -> Objective:
+    assert settings.objective != "auto" and settings.pairs != "auto"
+    return objective_of(settings.objective, settings.pairs)
+
+
+def trained_of(settings: Pretrain, begun: Checkpoint, text: Text) -> nn.Module:
+    """What is trained: the model, or one with parts that only training needs."""
+    module = aim_of(settings).module(begun.model, settings.seed)
+    if isinstance(module, Replacing) and settings.frequency_bias:
+        begin_at_frequencies(module.generator, text.frequencies)
+    return module
 
 
 def begin_at_frequencies(model: Model, frequencies: np.ndarray) -> None:
     """Each word as likely as it is frequent, instead of learning that first."""
-    words = model.heads["masked_words"]
-    assert isinstance(words, MaskedWords)
-    rest = len(words.bias) - len(frequencies)  # rows of a padded vocabulary, which no text holds
-    words.bias.data = torch.from_numpy(np.log(metrics.unigram_shares(np.pad(frequencies, (0, rest))))).float()
+    words = dict(model.heads.named_children()).get("masked_words")
+    if isinstance(words, MaskedWords):
+        rest = len(words.bias) - len(frequencies)  # rows of a padded vocabulary, which no text holds
+        words.bias.data = torch.from_numpy(np.log(metrics.unigram_shares(np.pad(frequencies, (0, rest))))).float()
 
 
 def goes_on(settings: Pretrain, found: Checkpoint, text: Text, tell: Tell) -> Checkpoint:
@@ -69,7 +115,7 @@ def goes_on(settings: Pretrain, found: Checkpoint, text: Text, tell: Tell) -> Ch
 
     Heads it lacks begin anew and are named. InputError where the family has no such heads, or reads shorter texts.
     """
-    old, heads, tokenizer = found.model, heads_of(settings), text.tokenizer
+    old, heads, tokenizer = found.model, aim_of(settings).heads, text.tokenizer
     checkpoint.refuse_int8(old)
     if frozenset(heads) not in VARIANTS[found.model_type].architectures:
         raise InputError(f"{settings.start}: {found.model_type} has no sentence pairs; use --pairs none")
@@ -97,12 +143,12 @@ def goes_on(settings: Pretrain, found: Checkpoint, text: Text, tell: Tell) -> Ch
 
 def _fill_new_rows(model: Model, old: Tokenizer, new: Tokenizer) -> None:
     """A new entry begins as the mean of the pieces it was read as before."""
-    words = model.heads["masked_words"]
-    assert isinstance(words, MaskedWords)
+    words = dict(model.heads.named_children()).get("masked_words")
+    tables = [model.encoder.embeddings.words.weight, *([words.bias] if isinstance(words, MaskedWords) else [])]
     with torch.no_grad():
         for token in new.tokens[len(old) :]:
             pieces = old.ids(token)
-            for values in (model.encoder.embeddings.words.weight, words.bias):
+            for values in tables:
                 values[new.vocab[token]] = values[pieces].mean(0)
 
 
@@ -159,17 +205,18 @@ def going_on(
 
 
 def held_out_of(settings: Pretrain, text: Text) -> HeldOut:
+    assert settings.objective != "auto" and settings.pairs != "auto"
     return HeldOut(
-        text.unseen, text.heldout, text.tokenizer, settings.length, pairs=settings.pairs,
+        text.unseen, text.heldout, text.tokenizer, settings.length, pairs=settings.pairs, objective=settings.objective,
         frequencies=text.frequencies, most=settings.heldout_examples,
     )  # fmt: skip
 
 
-def finish(settings: Pretrain, ended: Checkpoint, held: HeldOut, run: Run) -> dict[str, Any]:
+def finish(settings: Pretrain, ended: Checkpoint, module: nn.Module, held: HeldOut, run: Run) -> dict[str, Any]:
     """Measure and save the model, draw the curves, note the figures; nothing in a process that does not lead."""
     if not run.leads:
         return {}
-    figures = {**held.measure(ended.model), "unigram_perplexity": held.unigram_perplexity}
+    figures = {**held.measure(module), "unigram_perplexity": held.unigram_perplexity}
     checkpoint.save(replace(ended, made={**run.origin, "heldout": figures}), run.directory / "model")
     levels: dict[str, float] = {name: figures[name] for name in ("unigram_perplexity", "chance") if name in figures}
     title = f"Pre-training, {settings.start.name if settings.start else settings.model}"

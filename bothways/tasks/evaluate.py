@@ -99,7 +99,11 @@ def masked_words(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     learned: Pairs = predictor.checkpoint.made.get("settings", {}).get("pairs", "next")
     length = min(settings.length, predictor.module.config.max_position_embeddings)
     pairs = learned if "next_sentence" in predictor.module.num_outputs else "none"
-    held = HeldOut(store, np.arange(store.num_documents), predictor.tokenizer, length, pairs=pairs, most=4096)
+    direction = predictor.module.config.direction
+    held = HeldOut(
+        store, np.arange(store.num_documents), predictor.tokenizer, length, pairs=pairs, most=4096,
+        objective="masked" if direction == "both" else "halves" if direction == "halves" else "forward",
+    )  # fmt: skip
     return {**held.measure(predictor.module), "tokens": store.num_tokens}
 
 

@@ -42,6 +42,10 @@ def run(settings: Export, tell: Callable[[str], None]) -> dict[str, Any]:
     held = checkpoint.load(source)
     if is_int8(held.model):
         raise InputError(f"{source}: an int8 model; export the one it was made from (--int8 writes an int8 ONNX)")
+    if held.model.config.direction != "both":
+        raise InputError(
+            f"{source}: looks one way ({held.model.config.direction}); export is for models that look both ways"
+        )
     vectors = vectors_of(source, held)
     with directory_in_the_making(settings.out) as beside:
         onnx_graph.write(held.model, vectors, beside / GRAPH)

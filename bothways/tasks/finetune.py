@@ -156,7 +156,7 @@ def step_rows(settings: FineTune, sizes: Sequence[int], seed: int, *, epoch: int
 def freeze(model: Model, parts: int) -> dict[str, Tensor]:
     """Leave so many parts, counted from the embeddings, out of training; their parameters, to be put back exactly."""
     depths = depths_of([name for name, _ in model.named_parameters()])
-    if parts > (most := model.config.num_hidden_layers):
+    if parts > (most := model.config.own_layers):
         raise InputError(f"freeze ({parts}) leaves no layer to train; at most {most} parts can be frozen")
     frozen = {name: value for name, value in model.named_parameters() if depths[name] < parts}
     for value in frozen.values():

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from bothways import metrics
 from bothways.data.draws import Purpose, generator
@@ -14,13 +15,11 @@ from bothways.data.order import SECTION_TOKENS, StepRows, by_length, fill_budget
 from bothways.data.pairs import Pairs, make_examples
 from bothways.data.store import TokenStore
 from bothways.errors import InputError
-from bothways.model.model import Model
-from bothways.tasks.objective import losses_of, masked_batch
+from bothways.tasks.objectives import NAMES, WORDS, Name, objective_of
 from bothways.tokenizer.tokenizer import Tokenizer
 
 HELD_OUT_EXAMPLES = 256
 TOKENS = 4096  # a batch
-NAMES = {"next": "next_sentence", "order": "sentence_order"}
 
 
 class HeldOut:
@@ -28,20 +27,24 @@ class HeldOut:
 
     def __init__(
         self, store: TokenStore, documents: np.ndarray, tokenizer: Tokenizer, length: int, *, pairs: Pairs,
-        frequencies: np.ndarray | None = None, most: int = HELD_OUT_EXAMPLES,
+        objective: Name = "masked", frequencies: np.ndarray | None = None, most: int = HELD_OUT_EXAMPLES,
     ) -> None:  # fmt: skip
         """documents: the held-out ones of the store. frequencies [V]: of each entry in the training text.
 
         Tokens are masked one by one at 15 %, however a run masks, so that runs can be compared.
         """
         self.pairs: Pairs = "none" if pairs == "next" and len(documents) < 2 else pairs
+        self.objective = objective_of(objective, self.pairs)
         documents = _sample(store, documents)
-        examples = make_examples(store, documents, others=documents, length=length, pairs=self.pairs, seed=0, epoch=0)
+        examples = make_examples(
+            store, documents, others=documents, length=length, pairs=self.pairs, seed=0, epoch=0,
+            separators=tokenizer.reading.separators,
+        )  # fmt: skip
         rows = generator(0, Purpose.HELD_OUT).permutation(len(examples))[:most].tolist()
         sizes = examples.sizes.tolist()
         rule = MaskRule.of(tokenizer)
         self.batches = [
-            masked_batch(store, StepRows(0, 0, group, examples), group, tokenizer, rule, seed=0)
+            self.objective.batch(store, StepRows(0, 0, group, examples), group, tokenizer, rule, seed=0)
             for group in fill_budget(by_length(rows, sizes), sizes, TOKENS)
         ]
         targets = [batch.masked_labels.numpy() for batch in self.batches if batch.masked_labels is not None]
@@ -53,38 +56,37 @@ class HeldOut:
             loss = metrics.unigram_loss(frequencies, np.concatenate(targets))
             self.unigram_perplexity = metrics.perplexity(loss)
 
-    def measure(self, model: Model) -> dict[str, Any]:
-        """Loss, perplexity (exp of the mean over masked tokens), and the accuracy on pairs, called by what is asked of
-        them, with its 95 % interval."""
+    def measure(self, module: nn.Module) -> dict[str, Any]:
+        """Loss, perplexity (exp of the mean over the words guessed), and the accuracy on pairs or on replaced tokens,
+        called by what is asked of them, with its 95 % interval."""
         sums: dict[str, float] = {}
         totals: dict[str, int] = {}
         right = trials = ones = 0
-        device = model.encoder.embeddings.words.weight.device
+        name, device = "", next(module.parameters()).device
         with torch.inference_mode():
             for batch in (batch.to(device) for batch in self.batches):
-                hidden_TH = model(batch)
-                for name, (value, number) in losses_of(model, batch, hidden_TH).items():
-                    sums[name] = sums.get(name, 0.0) + float(value)
-                    totals[name] = totals.get(name, 0) + number
-                if "next_sentence" in model.heads and self.pairs != "none" and batch.labels is not None:
-                    scores = model.text_scores("next_sentence", hidden_TH[batch.first_tokens])
-                    right += int((scores.argmax(-1) == batch.labels).sum())
-                    trials += len(batch)
-                    ones += int(batch.labels.sum())
+                losses, answers = self.objective.seen(module, batch)
+                for loss, (value, number) in losses.items():
+                    sums[loss] = sums.get(loss, 0.0) + float(value)
+                    totals[loss] = totals.get(loss, 0) + number
+                for name, (said, gold) in answers.items():  # noqa: B007 (there is one name at most)
+                    right += int((said == gold).sum())
+                    trials += len(gold)
+                    ones += int(gold.sum())
         means = {
-            name: value / max(1, totals[name])
-            for name, value in sums.items()
-            if self.pairs != "none" or name == "masked_lm"
-        }
+            loss: value / max(1, totals[loss])
+            for loss, value in sums.items() if self.pairs != "none" or loss != "next_sentence"
+        }  # fmt: skip
+        words = [mean for loss, mean in means.items() if loss in WORDS]
         found: dict[str, Any] = {
             "loss": sum(means.values()),
             **means,
-            "perplexity": metrics.perplexity(means["masked_lm"]),
+            "perplexity": metrics.perplexity(sum(words) / len(words)),
         }
         if trials:
             low, high = metrics.interval(right, trials)
-            name = NAMES[self.pairs]
-            found |= {f"{name}_accuracy": right / trials, f"{name}_interval": [low, high], "pairs": trials}
+            found |= {f"{name}_accuracy": right / trials, f"{name}_interval": [low, high]}
+            found["pairs" if name in NAMES.values() else "tokens"] = trials
             found["chance"] = max(ones, trials - ones) / trials
         return found
 
@@ -98,9 +100,9 @@ def _sample(store: TokenStore, documents: np.ndarray) -> np.ndarray:
 
 
 def next_sentence_verdict(figures: Mapping[str, Any]) -> str:
-    """Accuracy on pairs with its interval, called by its name while that holds 50 % (or the commoner answer's
-    share)."""
-    for name in NAMES.values():
+    """Accuracy on pairs (or replaced tokens) with its interval, called by its name while that holds 50 % (or the
+    commoner answer's share)."""
+    for name in (*NAMES.values(), "replaced"):
         if f"{name}_accuracy" in figures:
             low, high = figures[f"{name}_interval"]
             verdict = " - not learned yet" if low <= max(0.5, figures["chance"]) else ""

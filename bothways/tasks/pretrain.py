@@ -15,7 +15,6 @@ from bothways.data.order import Order, divide, fingerprint
 from bothways.model.compiled import compile_layers
 from bothways.settings import Pretrain
 from bothways.tasks import ends
-from bothways.tasks.objective import counts, losses, masked_batch
 from bothways.tasks.progress import Tell, lines, silence, watched
 from bothways.tasks.text import Text, corpora, read, tokenizer_of
 from bothways.tokenizer.tokenizer import Tokenizer
@@ -38,6 +37,7 @@ def run(settings: Pretrain, tell: Tell = lines) -> Result:
     """Pre-train as told; leaves model, checkpoints, metrics, curves and bothways.json in the run's directory."""
     corpora(settings)  # so that a mistyped file leaves no run behind
     start = checkpoint.load(settings.start) if settings.start else None
+    settings = ends.settled(settings, start)
     given = Tokenizer.load(settings.tokenizer) if settings.tokenizer else start.tokenizer if start else None
     with joined() as processes:
         tell = tell if processes.leads else silence
@@ -48,10 +48,11 @@ def run(settings: Pretrain, tell: Tell = lines) -> Result:
 
 
 def train(settings: Pretrain, text: Text, begun: Checkpoint, run: Run, processes: Processes, tell: Tell) -> Result:
-    model = begun.model
+    model, aim = begun.model, ends.aim_of(settings)
+    module = ends.trained_of(settings, begun, text)
     order = Order(
-        text.store, text.training, length=settings.length, pairs=settings.pairs, batch_tokens=settings.batch_tokens,
-        seed=settings.seed,
+        text.store, text.training, length=settings.length, pairs=aim.pairs, batch_tokens=settings.batch_tokens,
+        seed=settings.seed, separators=text.tokenizer.reading.separators,
     )  # fmt: skip
     rule = MaskRule.of(text.tokenizer, settings.mask_rate, settings.masks)
     plan = ends.plan_of(settings, processes)
@@ -61,13 +62,13 @@ def train(settings: Pretrain, text: Text, begun: Checkpoint, run: Run, processes
             rate = ends.mask_rate_at(number, settings, plan)
             parts = divide(step.rows, step.examples.sizes, processes.world * settings.micro_batches)
             yield [
-                masked_batch(text.store, step, rows, text.tokenizer, rule, seed=settings.seed, rate=rate)
+                aim.batch(text.store, step, rows, text.tokenizer, rule, seed=settings.seed, rate=rate)
                 for rows in parts[processes.rank :: processes.world] if rows
             ]  # fmt: skip
 
     if settings.compile:
         compile_layers(model)
-    timed = partial(seconds_a_step, model, losses, counts, steps, plan, processes)
+    timed = partial(seconds_a_step, module, aim.losses, aim.counts, steps, plan, processes)
     plan = replace(plan, steps=ends.num_steps(settings, run, processes, timed, tell))
     held = ends.held_out_of(settings, text)
     checkpoints, start = ends.going_on(settings, text, order, run, processes, tell)
@@ -75,8 +76,9 @@ def train(settings: Pretrain, text: Text, begun: Checkpoint, run: Run, processes
     seen, board = next(steps(0)), settings.tensorboard
     with watched("pre-training", run, plan, model.config, seen, tell, board, start, processes) as record:
         fit(
-            model, losses, counts, ends.waiting_for_none(steps, plan), plan, evaluate=lambda: held.measure(model),
+            module, aim.losses, aim.counts, ends.waiting_for_none(steps, plan), plan,
+            evaluate=lambda: held.measure(module),
             record=record, checkpoints=checkpoints, start=start, processes=processes, fingerprint=fingerprint,
         )  # fmt: skip
-    figures = ends.finish(settings, replace(begun, model=model), held, run)
+    figures = ends.finish(settings, replace(begun, model=model), module, held, run)
     return Result(run.directory, run.directory / "model", processes.share(figures))

@@ -85,7 +85,7 @@ def rates(model: Model, settings: FineTune) -> list[tuple[str, float, int]]:
     last, sizes = max(depths.values()), Counter[int]()
     for name, value in model.named_parameters():
         sizes[depths[name]] += value.numel()
-    layers = model.config.num_hidden_layers
+    layers = model.config.own_layers
     names = ["embeddings", *(f"layer {number}" for number in range(1, layers + 1)), "head"][: last + 1]
     peaks = [settings.rate * settings.layer_decay ** (last - place) for place in range(last + 1)]
     return [

@@ -19,6 +19,7 @@ from bothways.errors import InputError
 from bothways.settings import Pretrain
 from bothways.tasks.progress import Tell
 from bothways.tokenizer.learn import count_words
+from bothways.tokenizer.reading import BertReading
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.train.parallel import Processes
 
@@ -155,16 +156,18 @@ def tokenizer_of(
 
 def extended(tokenizer: Tokenizer, texts: Iterable[str], number: int, processes: int = 1) -> Tokenizer:
     """The tokenizer with at most `number` more entries: the text's most frequent words that it reads in pieces."""
-    rules = tokenizer.splitter
+    if not isinstance(tokenizer.reading, BertReading):
+        raise InputError(
+            f"extend_vocab ({number}): only a WordPiece vocabulary can be extended, as BERT's is; leave it 0"
+        )
     broken = [
-        (-count, word) for word, count in count_words(texts, rules, processes).items()
+        (-count, word) for word, count in count_words(texts, tokenizer.reading.splitter, processes).items()
         if count >= LEAST and word not in tokenizer.vocab and tokenizer.unknown_id not in tokenizer.ids(word)
     ]  # fmt: skip
     more = [word for _, word in sorted(broken)[:number]]
     return Tokenizer(
         {**tokenizer.vocab, **{word: index for index, word in enumerate(more, len(tokenizer))}},
-        lowercase=rules.lowercase, strip_accents=rules.strip_accents, chinese=rules.chinese,
-        longest_word=tokenizer.wordpiece.longest_word,
+        **tokenizer.reading.rules,
     )  # fmt: skip
 
 

@@ -22,7 +22,6 @@ from bothways.predict import Predictor
 from bothways.settings import FineTune
 from bothways.tokenizer.tokenizer import SHORTEST_ROOM, Encoding
 
-PAIR_SPECIALS = 3  # [CLS] first [SEP] second [SEP]
 AT_ONCE = 8192  # tokens of which activations are kept for the backward pass; what is more is worked out once again
 
 
@@ -79,8 +78,8 @@ def window_of(encoding: Encoding, window: int, readable: int, where: str) -> int
     """The window an example is read in: a larger one where the first text of a pair, which stays whole, needs it."""
     if len(encoding.sources) == 1 or len(encoding) <= window:
         return window
-    _, first, last = encoding.sources[0]
-    needed = last - first + PAIR_SPECIALS + SHORTEST_ROOM
+    (_, first, last), (_, sliding, end) = encoding.sources
+    needed = len(encoding) - (end - sliding) + SHORTEST_ROOM
     if needed > readable:
         raise InputError(
             f"{where}: the first text of the pair takes {last - first} of the {readable} tokens that the model reads, "
@@ -99,12 +98,11 @@ def text_scores(model: Model, batch: Batch) -> Tensor:
 
 
 def first_vectors(model: Model, batch: Batch, at_once: int = AT_ONCE) -> Tensor:
-    """The vector of each window's first token, [W, H], in memory that does not grow with the windows: of more than
+    """The hidden state that stands for each window, [W, H], in memory that does not grow with the windows: of more than
     `at_once` tokens the activations are worked out again on the way back (Chen 2016), some windows at a time."""
 
     def encode(part: Batch) -> Tensor:
-        vectors_WH: Tensor = model(part)[part.first_tokens]
-        return vectors_WH
+        return model.text_states(model(part), part)
 
     if batch.num_tokens <= at_once:
         return encode(batch)

@@ -1,4 +1,5 @@
-"""Tokenizer files: vocab.txt, tokenizer.json and tokenizer_config.json, read and written as transformers has them."""
+"""BERT's tokenizer files: vocab.txt, tokenizer.json and tokenizer_config.json, read and written as transformers has
+them. Where they are looked for, and those of other kinds: other_files.py."""
 
 import json
 from collections import Counter
@@ -15,34 +16,24 @@ from bothways.tokenizer.wordpiece import CONTINUATION, SPECIALS
 
 @dataclass(frozen=True)
 class Stored:
-    """What tokenizer files hold: the vocabulary, how text is split, the longest word that is looked up; and where it
-    stood."""
+    """What tokenizer files hold: the vocabulary, how text is read (arguments of `Tokenizer`), and where it stood."""
 
     vocab: dict[str, int]
-    splitter: Splitter
-    longest_word: int
+    options: dict[str, Any]
     file: Path
 
 
-def load(path: str | PathLike[str]) -> Stored:
-    """A vocab.txt, a tokenizer.json, or a directory that holds one of them."""
-    file = Path(path)
-    if file.is_dir():
-        found = [file / name for name in ("tokenizer.json", "vocab.txt") if (file / name).exists()]
-        if not found:
-            raise MissingFile(f"{file}: no tokenizer.json or vocab.txt there; name a directory or file that has one")
-        file = found[0]
-    if file.suffix == ".json":
-        return _from_json(file)
-    return _from_vocab(file)
+def read_bytes(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise MissingFile(f"{file}: no such file; check the path") from None
 
 
 def read_text(file: Path) -> str:
     """A file's text as UTF-8. InputError says at which byte it is not."""
     try:
-        return file.read_bytes().decode("utf-8")
-    except (FileNotFoundError, NotADirectoryError):
-        raise MissingFile(f"{file}: no such file; check the path") from None
+        return read_bytes(file).decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{file}: not UTF-8 at byte {error.start}; convert it to UTF-8 first") from None
 
@@ -60,7 +51,8 @@ def read_json(file: Path) -> dict[str, Any]:
     return value
 
 
-def _from_vocab(file: Path) -> Stored:
+def from_vocab(file: Path) -> Stored:
+    """BERT's vocab.txt, one entry a line."""
     config_file = file.parent / "tokenizer_config.json"
     config = read_json(config_file) if config_file.exists() else {}
     # Only line feeds end a line: some vocabularies have entries with other separators in them.
@@ -75,15 +67,12 @@ def _from_vocab(file: Path) -> Stored:
         )
     _refuse_other_specials(config, config_file)
     vocab = {token: index for index, token in enumerate(tokens)}
-    return Stored(vocab, _splitter(config, {}), 100, file)
+    return Stored(vocab, _options(config, {}), file)
 
 
-def _from_json(file: Path) -> Stored:
-    content = read_json(file)
-    model, rules, splitter = (_inner(content, name, file) for name in ("model", "normalizer", "pre_tokenizer"))
-    kind = model.get("type", "WordPiece" if "continuing_subword_prefix" in model else "none")
-    if kind != "WordPiece":
-        raise InputError(f"{file}: tokenizer model {kind} is not supported; WordPiece is (BERT, DistilBERT, ELECTRA)")
+def from_json(content: dict[str, Any], file: Path) -> Stored:
+    """A tokenizer.json of BERT's kind."""
+    model, rules, splitter = (inner(content, name, file) for name in ("model", "normalizer", "pre_tokenizer"))
     for what, found, expected in (
         ("normalizer", rules.get("type"), "BertNormalizer"),
         ("normalizer's clean_text", rules.get("clean_text"), True),
@@ -93,7 +82,7 @@ def _from_json(file: Path) -> Stored:
     ):
         if found != expected:
             raise InputError(f"{file}: {what} {found!r} is not supported; BERT's is {expected!r}")
-    known = _inner(model, "vocab", file)
+    known = inner(model, "vocab", file)
     if not known:
         raise InputError(f"{file}: model has no vocab; fetch or write the file again")
     try:
@@ -107,19 +96,20 @@ def _from_json(file: Path) -> Stored:
         raise InputError(f"{file}: id of {wrong[0]!r} must be a whole number, found {vocab[wrong[0]]!r}; correct it")
     config_file = file.parent / "tokenizer_config.json"
     config = read_json(config_file) if config_file.exists() else {}
-    return Stored(vocab, _splitter(config, rules), model.get("max_input_chars_per_word", 100), file)
+    return Stored(vocab, {**_options(config, rules), "longest_word": model.get("max_input_chars_per_word", 100)}, file)
 
 
-def _splitter(config: Mapping[str, Any], rules: Mapping[str, Any]) -> Splitter:
+def _options(config: Mapping[str, Any], rules: Mapping[str, Any]) -> dict[str, Any]:
     """How text is split: by tokenizer_config.json where it says so, as in transformers, else by tokenizer.json's
     rules."""
-    lowercase = config.get("do_lower_case", rules.get("lowercase", True))
-    strip_accents = config.get("strip_accents", rules.get("strip_accents"))
-    chinese = config.get("tokenize_chinese_chars", rules.get("handle_chinese_chars", True))
-    return Splitter(lowercase=lowercase, strip_accents=strip_accents, chinese=chinese)
+    return {
+        "lowercase": config.get("do_lower_case", rules.get("lowercase", True)),
+        "strip_accents": config.get("strip_accents", rules.get("strip_accents")),
+        "chinese": config.get("tokenize_chinese_chars", rules.get("handle_chinese_chars", True)),
+    }
 
 
-def _inner(content: dict[str, Any], name: str, file: Path) -> dict[str, Any]:
+def inner(content: dict[str, Any], name: str, file: Path) -> dict[str, Any]:
     """The object of this name inside another; an empty one where there is none."""
     value = content.get(name) or {}
     if not isinstance(value, dict):

@@ -1,62 +1,45 @@
 """The tokenizer: special tokens, pairs and windows over long texts -> Encoding; and ids back to text (Devlin 2018,
-section 3).
-
-Ids come from a memory of whitespace-separated chunks, which is what makes it fast; where each token stands in the text
-is worked out only when asked for.
+section 3). How a text itself is read: reading.py, or library.py for other kinds than BERT's.
 """
 
-import re
-import string
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, repeat
 from os import PathLike
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from bothways.errors import InputError
+from bothways.tokenizer.library import LibraryReading
+from bothways.tokenizer.reading import BertReading, Place
 from bothways.tokenizer.text import Splitter
-from bothways.tokenizer.wordpiece import CONTINUATION, SPECIALS, Memory, WordPiece
+from bothways.tokenizer.wordpiece import SPECIALS
 
-# Control characters at which Python's str.split() splits, but which BERT removes.
-_FALSE_SPACES = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"
-_MARKS = frozenset(string.punctuation)  # of ASCII, all of which is punctuation to BERT
-_DROP_FALSE_SPACES = dict.fromkeys(map(ord, _FALSE_SPACES))
 Value = TypeVar("Value")
 SHORTEST_ROOM = 64  # tokens that must remain for the sliding text of a pair
-
-
-class Place(NamedTuple):
-    """Where a token stands: characters [start, end) of its text, and which word of it."""
-
-    start: int
-    end: int
-    word: int
 
 
 class Source:
     """One text (or list of words) as ids; traces every id to its place in the text when first asked."""
 
     def __init__(
-        self,
-        text: str | Sequence[str],
-        tokenizer: "Tokenizer",
-        specials: Sequence[str] = (),
+        self, text: str | Sequence[str], tokenizer: "Tokenizer", specials: Sequence[str] = (),
         ids: list[int] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.text, self.tokenizer, self.specials = text, tokenizer, specials
         if ids is None and isinstance(text, str):
             ids = tokenizer.ids(text, specials)
-        self.ids = list(chain.from_iterable(map(tokenizer.ids, text))) if ids is None else ids
+        self.ids = list(chain.from_iterable(tokenizer.ids(word, spaced=True) for word in text)) if ids is None else ids
 
     @cached_property
     def places(self) -> list[Place]:
+        reading = self.tokenizer.reading
         if isinstance(self.text, str):
-            return self.tokenizer._places(self.text, self.specials)
+            return reading.places(self.text, self.specials)
         return [
             Place(start, end, index)
             for index, word in enumerate(self.text)
-            for start, end, _ in self.tokenizer._places(word)
+            for start, end, _ in reading.places(word, spaced=True)
         ]
 
 
@@ -80,9 +63,10 @@ class Encoding:
 
     @property
     def segment_ids(self) -> list[int]:
-        """0 for [CLS], the first text and its [SEP]; 1 for the second and its [SEP]."""
-        first = 2 + self.sources[0][2] - self.sources[0][1]
-        return [0] * first + [1] * (len(self.ids) - first)
+        """0 for [CLS], the first text and its [SEP]; 1 for the second and its [SEP], where segments are told apart."""
+        source, first, last = self.sources[-1]
+        size = (last - first + 1) * (len(self.sources) - 1)  # of the second, where there is one
+        return [0] * (len(self.ids) - size) + [source.tokenizer.reading.second_segment] * size
 
     @property
     def sequence_ids(self) -> list[int | None]:
@@ -102,61 +86,54 @@ class Encoding:
     def _laid_out(self, value: Callable[[int, Place], Value], special: Value) -> list[Value]:
         row = [special]
         for which, (source, first, last) in enumerate(self.sources):
+            row += [special] * (which * source.tokenizer.reading.separators)
             row += [value(which, place) for place in source.places[first:last]]
-            row.append(special)
-        return row
+        return [*row, special]
 
 
 class Tokenizer:
     """BERT's tokenizer. vocab: token -> id, ids 0..V-1, with [PAD] [UNK] [CLS] [SEP] [MASK] among them.
 
-    lowercase, strip_accents (None: as lowercase), chinese: see `Splitter`. A `[SEP]` written in a text is text, unless
-    specials=True is asked for. Lone surrogates are read as U+FFFD (which BERT drops); `replaced_surrogates` counts
-    them.
+    lowercase, strip_accents (None: as lowercase), chinese: see `Splitter`. reading: another way to read text than
+    BERT's; special tokens are then its own. A `[SEP]` written in a text is text, unless specials=True is asked for.
+    Lone surrogates are read as U+FFFD (which BERT drops); `replaced_surrogates` counts them.
     """
 
     def __init__(
-        self,
-        vocab: dict[str, int],
-        *,
-        lowercase: bool = True,
-        strip_accents: bool | None = None,
-        chinese: bool = True,
-        longest_word: int = 100,
-    ) -> None:
-        if missing := [token for token in SPECIALS if token not in vocab]:
+        self, vocab: dict[str, int], *, lowercase: bool = True, strip_accents: bool | None = None, chinese: bool = True,
+        longest_word: int = 100, reading: LibraryReading | None = None,
+    ) -> None:  # fmt: skip
+        self.specials = reading.specials if reading else SPECIALS
+        if missing := [token for token in self.specials if token not in vocab]:
             raise InputError(
                 f"vocabulary of {len(vocab)} entries lacks {', '.join(missing)}: add a line for each "
-                "(BERT needs [PAD], [UNK], [CLS], [SEP] and [MASK])"
+                f"({', '.join(self.specials)} are needed)"
             )
         self.vocab = vocab
         self.tokens = [token for token, _ in sorted(vocab.items(), key=lambda entry: entry[1])]
         if sorted(vocab.values()) != list(range(len(vocab))):
             raise InputError(f"vocabulary ids must be 0 to {len(vocab) - 1}, each once: number the entries anew")
-        self.pad_id, self.unknown_id, self.cls_id, self.sep_id, self.mask_id = (vocab[token] for token in SPECIALS)
-        self.special_ids = frozenset(vocab[token] for token in SPECIALS)
-        self.splitter = Splitter(lowercase=lowercase, strip_accents=strip_accents, chinese=chinese)
-        self.wordpiece = WordPiece(vocab, unknown_id=self.unknown_id, longest_word=longest_word)
+        special_ids = [vocab[token] for token in self.specials]
+        self.pad_id, self.unknown_id, self.cls_id, self.sep_id, self.mask_id = special_ids[: len(SPECIALS)]
+        self.special_ids = frozenset(special_ids)
+        self.reading: BertReading | LibraryReading = reading or BertReading(
+            vocab, lowercase=lowercase, strip_accents=strip_accents, chinese=chinese, longest_word=longest_word
+        )
         self.replaced_surrogates = 0
-        self._memory = Memory(self._chunk_ids)
 
     # --- made, kept -----------------------------------------------------------------------------------------------
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "Tokenizer":
-        """Read a vocab.txt, a tokenizer.json, or a checkpoint directory. InputError names what is wrong with it."""
-        from bothways.tokenizer import files
+        """Read a vocab.txt, a tokenizer.json, the files of another kind (other_files.py), or a checkpoint directory.
 
-        stored = files.load(path)
-        rules = stored.splitter
+        InputError names what is wrong with it.
+        """
+        from bothways.tokenizer import other_files
+
+        stored = other_files.load(path)
         try:
-            return cls(
-                stored.vocab,
-                lowercase=rules.lowercase,
-                strip_accents=rules.strip_accents,
-                chinese=rules.chinese,
-                longest_word=stored.longest_word,
-            )
+            return cls(stored.vocab, **stored.options)
         except InputError as error:
             raise InputError(f"{stored.file}: {error}") from None
 
@@ -169,20 +146,14 @@ class Tokenizer:
         return cls({piece: index for index, piece in enumerate(pieces)}, lowercase=lowercase)
 
     def save(self, path: str | PathLike[str], longest_input: int = 512) -> None:
-        """Write vocab.txt, tokenizer.json and tokenizer_config.json into a directory, as transformers reads them.
+        """Write the vocabulary, tokenizer.json and tokenizer_config.json into a directory, as transformers reads them.
 
         longest_input: how many tokens the model beside it reads.
         """
-        from bothways.tokenizer import files
-
-        files.save(path, self.tokens, self.splitter, self.wordpiece.longest_word, longest_input)
+        self.reading.save(path, self.tokens, longest_input)
 
     def __len__(self) -> int:
         return len(self.vocab)
-
-    def __reduce__(self) -> tuple[Callable[..., "Tokenizer"], tuple[dict[str, int], bool, bool | None, bool, int]]:
-        rules = self.splitter
-        return _rebuild, (self.vocab, rules.lowercase, rules.strip_accents, rules.chinese, self.wordpiece.longest_word)
 
     # --- text -> ids ----------------------------------------------------------------------------------------------
 
@@ -192,9 +163,9 @@ class Tokenizer:
         specials: read `[MASK]` and the like as special tokens; all of them, or only those named.
         """
         named = (specials,) if isinstance(specials, str) else specials
-        read = SPECIALS if named is True else tuple(named or ())
-        if unknown := set(read) - set(SPECIALS):
-            raise InputError(f"special token {min(unknown)!r} is not one of {', '.join(SPECIALS)}")
+        read = self.specials if named is True else tuple(named or ())
+        if unknown := set(read) - set(self.specials):
+            raise InputError(f"special token {min(unknown)!r} is not one of {', '.join(self.specials)}")
         return self._whole(Source(text, self, read), None if pair is None else Source(pair, self, read))
 
     def encode_words(self, words: Sequence[str], pair: Sequence[str] | None = None) -> Encoding:
@@ -237,41 +208,26 @@ class Tokenizer:
         room = size - len(encoding) + last - first
         if fixed and room < SHORTEST_ROOM:
             raise InputError(
-                f"the first text of a pair takes {size - 3 - room} of {size} tokens and leaves {room} for the second, "
+                f"the first text of a pair takes {fixed[0][2]} of {size} tokens and leaves {room} for the second, "
                 f"fewer than {SHORTEST_ROOM}: shorten it or use a larger window"
             )
         if not 0 <= overlap < room:
             raise InputError(f"overlap ({overlap}) must be at least 0 and less than the {room} text tokens of a window")
         starts = range(first, last - overlap, room - overlap)
-        return [self._framed([*fixed, (source, start, min(start + room, last))]) for start in starts]
+        return [self.framed([*fixed, (source, start, min(start + room, last))]) for start in starts]
 
     def decode(self, ids: Sequence[int], specials: bool = False, clean: bool = True) -> str:
         """Ids to readable text. specials: keep [CLS] and the like. clean: close up punctuation and English clitics."""
         tokens = [self.tokens[index] for index in ids if specials or index not in self.special_ids]
-        text = " ".join(tokens).replace(" " + CONTINUATION, "")
-        if clean:
-            for apart, together in _CLOSED_UP:
-                text = text.replace(apart, together)
-        return text
+        return self.reading.text(tokens, clean)
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    def ids(self, text: str, specials: Sequence[str] = ()) -> list[int]:
-        if specials:
-            return list(
-                chain.from_iterable(
-                    [self.vocab[part]] if special else self.ids(part) for part, _, special in _parts(text, specials)
-                )
-            )
+    def ids(self, text: str, specials: Sequence[str] = (), *, spaced: bool = False) -> list[int]:
+        """The ids of a text alone. spaced: as if a space stood before it, which matters to some kinds."""
         if not text.isascii():
             self._count_surrogates(text)
-        elif self.splitter.lowercase:
-            text = text.lower()  # fewer chunks to remember
-        for char in _FALSE_SPACES:
-            if char in text:
-                text = text.translate(_DROP_FALSE_SPACES)
-                break
-        return list(chain.from_iterable(map(self._memory.__getitem__, text.split())))
+        return self.reading.ids(text, specials, spaced=spaced)
 
     def _count_surrogates(self, text: str) -> None:
         try:
@@ -279,66 +235,15 @@ class Tokenizer:
         except UnicodeEncodeError:
             self.replaced_surrogates += sum(0xD800 <= ord(char) < 0xE000 for char in text)
 
-    def _chunk_ids(self, chunk: str) -> tuple[int, ...]:
-        # A mark at either end is a word of its own, whatever the rest is; the rest has often been met.
-        if 1 < len(chunk) <= Memory.LONGEST:
-            if chunk[-1] in _MARKS:
-                return self._memory[chunk[:-1]] + self.wordpiece(chunk[-1])
-            if chunk[0] in _MARKS:
-                return self.wordpiece(chunk[0]) + self._memory[chunk[1:]]
-        words = self.splitter(chunk)
-        if len(words) == 1:
-            return self.wordpiece(words[0])
-        # The few words whose marks could change places once more, split alone, are not remembered under their own name.
-        alone = not chunk.isascii() and self.splitter.must_reorder("".join(words))
-        return tuple(chain.from_iterable(map(self.wordpiece if alone else self._memory.__getitem__, words)))
-
-    def _places(self, text: str, specials: Sequence[str] = ()) -> list[Place]:
-        places: list[Place] = []
-        for part, shift, special in _parts(text, specials):
-            first_word = places[-1].word + 1 if places else 0
-            if special:
-                places.append(Place(shift, shift + len(part), first_word))
-                continue
-            for word_index, (word, origins) in enumerate(self.splitter.spans(part), first_word):
-                for start, end in self.wordpiece.spans(word):
-                    places.append(Place(shift + origins[start], shift + origins[end - 1] + 1, word_index))
-        return places
-
     def _whole(self, first: Source, second: Source | None) -> Encoding:
         sources = [first] if second is None else [first, second]
-        return self._framed([(source, 0, len(source.ids)) for source in sources])
+        return self.framed([(source, 0, len(source.ids)) for source in sources])
 
-    def _framed(self, sources: Sequence[tuple[Source, int, int]]) -> Encoding:
+    def framed(self, sources: Sequence[tuple[Source, int, int]]) -> Encoding:
+        """[CLS] first [SEP], or both texts, each a range of what was read."""
         ids = [self.cls_id]
-        for source, first, last in sources:
+        for which, (source, first, last) in enumerate(sources):
+            ids += [self.sep_id] * (which * self.reading.separators)
             ids += source.ids if last - first == len(source.ids) else source.ids[first:last]
-            ids.append(self.sep_id)
+        ids.append(self.sep_id)
         return Encoding(ids, tuple(sources))
-
-
-def _parts(text: str, specials: Sequence[str]) -> list[tuple[str, int, bool]]:
-    """(part, where it starts, whether it is a special token) of a text in which some special tokens are read."""
-    if not specials:
-        return [(text, 0, False)]
-    parts, start = [], 0
-    for match in re.finditer("|".join(map(re.escape, specials)), text):
-        parts += [(text[start : match.start()], start, False), (match[0], match.start(), True)]
-        start = match.end()
-    return [*parts, (text[start:], start, False)]
-
-
-def _rebuild(
-    vocab: dict[str, int], lowercase: bool, strip_accents: bool | None, chinese: bool, longest_word: int
-) -> Tokenizer:
-    return Tokenizer(
-        vocab, lowercase=lowercase, strip_accents=strip_accents, chinese=chinese, longest_word=longest_word
-    )
-
-
-# What transformers' clean-up does, in its order, so that decoded text compares equal.
-_CLOSED_UP = (
-    *((" " + mark, mark) for mark in ".?!,"),
-    (" ' ", "'"),
-    *((" " + clitic, clitic) for clitic in ("n't", "'m", "'s", "'ve", "'re")),
-)

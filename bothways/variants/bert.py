@@ -28,8 +28,10 @@ EMBEDDINGS = {
 
 BERT = Variant(
     model_type="bert",
+    pairs="next",
     prefix="bert.",
     fields=FIELDS,
+    harmless=frozenset({"cell", "emb_size", "pre_trained", "structure", "training"}),  # TinyBERT's notes
     names={**EMBEDDINGS, **LAYERS, "pooler.dense": "pooler.dense"},
     heads={
         "masked_words": {

@@ -21,11 +21,9 @@ DISTILBERT = Variant(
         "initializer_range": "initializer_range",
         "pad_token_id": "pad_token_id",
     },
-    axes={"type_vocab_size": 0, "layer_norm_eps": 1e-12},
-    # transformers wants a number.
-    write=lambda config: (
-        {"seq_classif_dropout": config.hidden_dropout_prob} if config.classifier_dropout is None else {}
-    ),
+    axes={"type_vocab_size": 0, "layer_norm_eps": 1e-12, "pooler_act": "relu"},
+    write=lambda config: {"seq_classif_dropout": config.head_dropout},  # transformers wants a number
+    new=lambda config: config.changed(type_vocab_size=0, pooler_act="relu"),
     harmless=frozenset({"qa_dropout", "sinusoidal_pos_embds", "tie_weights_"}),
     names={
         "embeddings.words": "embeddings.word_embeddings",
@@ -39,7 +37,16 @@ DISTILBERT = Variant(
         "layers.{}.feed_forward_norm": f"{LAYER}output_layer_norm",
     },
     heads={
-        "masked_words": {"transform": "vocab_transform", "norm": "vocab_layer_norm", "bias": "vocab_projector.bias"}
+        "masked_words": {"transform": "vocab_transform", "norm": "vocab_layer_norm", "bias": "vocab_projector.bias"},
+        "classes": {"output": "classifier", "pooler.dense": "pre_classifier"},
+        "tokens": {"output": "classifier"},
+        "spans": {"output": "qa_outputs"},
     },
-    architectures={frozenset(): "DistilBertModel", frozenset({"masked_words"}): "DistilBertForMaskedLM"},
+    architectures={
+        frozenset(): "DistilBertModel",
+        frozenset({"masked_words"}): "DistilBertForMaskedLM",
+        frozenset({"classes"}): "DistilBertForSequenceClassification",
+        frozenset({"tokens"}): "DistilBertForTokenClassification",
+        frozenset({"spans"}): "DistilBertForQuestionAnswering",
+    },
 )

@@ -1,9 +1,9 @@
 """What a published encoder family is to Bothways: config keys and parameter names, read both ways."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from bothways.config import EncoderConfig
 from bothways.errors import InputError
@@ -40,10 +40,12 @@ ACTIVATIONS = {
 class Variant:
     """One family, as data.
 
-    fields: our config field -> their config key. axes: config fields the family fixes. supported: further keys with the
-    values we compute. harmless: further keys without meaning here. names: our module -> theirs (several are stacked, in
-    order), `{}` for the layer's number. heads: the same for each head. architectures: heads -> transformers' class.
-    read: what of a config needs more than a new name, their config -> our fields; write: the way back.
+    fields: our config field -> their config key. axes: config fields the family fixes, or begins with where its config
+    is silent. supported: further keys with the values we compute. harmless: further keys without meaning here. names:
+    our module -> theirs (several are stacked, in order), `{}` for the layer's number. heads: the same for each head,
+    and for the pooler where it is called otherwise beside that head. architectures: heads -> transformers' class.
+    read: what of a config needs more than a new name, their config -> our fields; write: the way back. new: what a new
+    model has in place of a BERT's axes of the same size. objective, pairs: what its paper trains it on.
     """
 
     model_type: str
@@ -57,6 +59,9 @@ class Variant:
     harmless: frozenset[str] = frozenset()
     read: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda theirs: {}
     write: Callable[[EncoderConfig], dict[str, Any]] = lambda config: {}
+    new: Callable[[EncoderConfig], EncoderConfig] = lambda config: config
+    objective: Literal["masked", "replaced"] = "masked"
+    pairs: Literal["next", "order", "none"] = "none"
 
     def config(self, theirs: Mapping[str, Any], source: object) -> tuple[EncoderConfig, dict[str, Any]]:
         """Our config, and the keys nobody knows (to be kept and written back). InputError names what is unsupported."""
@@ -91,16 +96,23 @@ class Variant:
         theirs[self.fields["hidden_act"]] = names[config.hidden_act]
         return {"model_type": self.model_type, **theirs, **self.write(config)}
 
-    def parameters(self, ours: str) -> tuple[str, ...]:
-        """Their names for one of our parameters (`encoder.layers.3.attention.qkv.weight`); several are stacked."""
-        head = re.match(r"heads\.(\w+)\.(.+)", ours)
-        if head:
-            table: Mapping[str, str | tuple[str, ...]] = self.heads.get(head[1], {})
-            return _translate(table, head[2], "")
+    def parameters(self, ours: str, heads: Collection[str]) -> tuple[str, ...]:
+        """Their names for one of our parameters (`encoder.layers.3.attention.qkv.weight`); several are stacked.
+
+        heads: those of the model.
+        """
+        if head := re.match(r"heads\.(\w+)\.(.+)", ours):
+            return _translate(self.heads.get(head[1], {}), head[2], "")
+        if ours.startswith("pooler."):
+            for table in (self.heads.get(name, {}) for name in heads):
+                if own := _translate(table, ours, ""):
+                    return own
         return _translate(self.names, ours.removeprefix("encoder."), self.prefix)
 
 
-def _translate(table: Mapping[str, str | tuple[str, ...]], ours: str, prefix: str) -> tuple[str, ...]:
+def _translate(
+    table: Mapping[str, str] | Mapping[str, str | tuple[str, ...]], ours: str, prefix: str
+) -> tuple[str, ...]:
     number = re.search(r"\.(\d+)\.", ours)
     shape = ours.replace(f".{number[1]}.", ".{}.", 1) if number else ours
     module, _, parameter = shape.rpartition(".")

@@ -83,6 +83,12 @@ def test_named_sizes_are_the_published_ones():
         ("bert", "hidden_act", "mish"),
         ("distilbert", "activation", "swishy"),
         ("electra", "position_embedding_type", "relative_key_query"),
+        ("electra", "hidden_act", "relu"),
+        ("roberta", "hidden_act", "gelu_new"),
+        ("roberta", "position_embedding_type", "relative_key"),
+        ("xlm-roberta", "is_decoder", True),
+        ("albert", "inner_group_num", 2),
+        ("albert", "embedding_size", 768),
         ("modernbert", "rope_scaling", {"type": "yarn", "factor": 4.0}),
         ("modernbert", "rope_parameters", {"full_attention": {"rope_type": "linear", "factor": 2.0}}),
         ("modernbert", "layer_types", ["full_attention", "full_attention", "sliding_attention", "full_attention"]),
@@ -130,7 +136,11 @@ def test_our_config_written_in_their_keys_reads_back_the_same(family):
     rates = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3, "hidden_act": "gelu_tanh"}
     special = {
         "bert": {"type_vocab_size": 3, "layer_norm_eps": 1e-7, "classifier_dropout": 0.4},
-        "electra": {"embedding_size": 16, "type_vocab_size": 3},
+        "albert": {"embedding_size": 16, "layer_groups": 3, "classifier_dropout": 0.4},
+        "electra": {"embedding_size": 16, "type_vocab_size": 3, "hidden_act": "gelu"},
+        "roberta": {"type_vocab_size": 1, "first_position": 5, "hidden_act": "gelu"},
+        "xlm-roberta": {"first_position": 5, "hidden_act": "gelu"},
+        "bothways-oneway": {"direction": "forward", "classifier_dropout": 0.4},
         "distilbert": {"classifier_dropout": 0.4},
         "modernbert": {"window": 5, "whole_text_every": 2, "rotary_theta": 700.0, "rotary_theta_window": 30.0},
     }[family]

@@ -16,27 +16,36 @@ def rows(seed=0):
     return [torch.randn(int(LENGTHS.sum()), N, D, generator=generator) for _ in "qkv"]
 
 
-def slow(q, k, v, window):
+def is_seen(ahead, sides):
+    """Whether a token sees one that stands so many places further on."""
+    before, behind = sides
+    return (before < 0 or -ahead <= before) and (behind < 0 or ahead <= behind)
+
+
+def slow(q, k, v, sides):
     """Text by text, head by head, token by token."""
     mixed = []
     for q_SND, k_SND, v_SND in zip(*(part.split(LENGTHS.tolist()) for part in (q, k, v)), strict=True):
         for place in range(len(q_SND)):
-            seen = [other for other in range(len(q_SND)) if not window or abs(other - place) <= window]
+            seen = [other for other in range(len(q_SND)) if is_seen(other - place, sides)]
             scores_NK = torch.einsum("nd,knd->nk", q_SND[place], k_SND[seen]) / D**0.5
             mixed.append(torch.einsum("nk,knd->nd", scores_NK.softmax(-1), v_SND[seen]))
     return torch.stack(mixed)
 
 
-@pytest.mark.parametrize("window", [0, 1, 3, 4, 6, 28, 100])
-def test_a_token_sees_its_own_text_and_no_further_than_the_window(window):
+ONE_WAY = [(-1, 0), (0, -1), (4, 0), (0, 3), (2, 100)]
+
+
+@pytest.mark.parametrize("sides", [(-1, -1), (1, 1), (3, 3), (4, 4), (6, 6), (28, 28), (100, 100), *ONE_WAY])
+def test_a_token_sees_its_own_text_and_no_further_than_it_may(sides):
     q, k, v = rows()
-    mixed = Rectangles(LENGTHS, CPU).attend(q, k, v, window=window, dropout=0.0)
-    assert float((mixed - slow(q, k, v, window)).abs().max()) < 1e-6
+    mixed = Rectangles(LENGTHS, CPU).attend(q, k, v, sides=sides, dropout=0.0)
+    assert float((mixed - slow(q, k, v, sides)).abs().max()) < 1e-6
 
 
 @pytest.mark.parametrize("side", ["right", "left", "both"])
-@pytest.mark.parametrize("window", [0, 1, 3, 100])
-def test_nobody_sees_padding(window, side):
+@pytest.mark.parametrize("sides", [(-1, -1), (1, 1), (3, 3), (100, 100), *ONE_WAY])
+def test_nobody_sees_padding(sides, side):
     q, k, v = rows()
     size = 31
     real = torch.zeros(len(LENGTHS), size, dtype=torch.long)
@@ -50,8 +59,8 @@ def test_nobody_sees_padding(window, side):
         wide[kept_T] = part
         spread.append(wide)
     places = Padded(real)
-    mixed = places.attend(*spread, window=window, dropout=0.0)
-    assert float((mixed[kept_T] - slow(q, k, v, window)).abs().max()) < 1e-6
+    mixed = places.attend(*spread, sides=sides, dropout=0.0)
+    assert float((mixed[kept_T] - slow(q, k, v, sides)).abs().max()) < 1e-6
     assert bool(mixed.isfinite().all())
     assert places.position_ids[kept_T].tolist() == [place for length in LENGTHS.tolist() for place in range(length)]
     assert places.first_tokens.tolist() == [int(row.nonzero()[0]) + size * i for i, row in enumerate(real)]
@@ -63,11 +72,11 @@ def test_neighbours_of_near_lengths_are_one_rectangle():
     assert places.first_tokens.tolist() == [0, 5, 10, 11, 40, 47, 54, 61]
 
 
-def test_near_means_at_most_the_window_apart():
-    assert near(4, 1, CPU).int().tolist() == [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]
-    for size, window in ((1, 1), (7, 2), (13, 5), (5, 9)):
-        found = near(size, window, CPU)
-        assert all(bool(found[a, b]) == (abs(a - b) <= window) for a in range(size) for b in range(size))
+def test_near_means_at_most_so_far_apart():
+    assert near(4, (1, 1), CPU).int().tolist() == [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]
+    for size, sides in ((1, (1, 1)), (7, (2, 2)), (13, (5, 1)), (5, (9, 9)), (7, (-1, 0)), (5, (0, -1))):
+        found = near(size, sides, CPU)
+        assert all(bool(found[a, b]) == is_seen(b - a, sides) for a in range(size) for b in range(size))
 
 
 @pytest.mark.parametrize(
@@ -94,15 +103,15 @@ def test_the_ragged_kernel_refuses_dropout_rather_than_forgetting_it():
     assert places.starts.tolist() == [0, 5, 10, 11, 40, 47, 54, 61, 66]
     assert places.first_tokens.tolist() == [0, 5, 10, 11, 40, 47, 54, 61] and places.longest == 29
     with pytest.raises(ValueError, match="no attention dropout"):
-        places.attend(*rows(), window=0, dropout=0.1)
+        places.attend(*rows(), sides=(-1, -1), dropout=0.1)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="the ragged kernel needs CUDA")
-@pytest.mark.parametrize("window", [0, 1, 3, 100])
-def test_the_ragged_kernel_equals_the_slow_formula(window):
+@pytest.mark.parametrize("sides", [(-1, -1), (1, 1), (3, 3), (100, 100), *ONE_WAY])
+def test_the_ragged_kernel_equals_the_slow_formula(sides):
     q, k, v = (part.bfloat16() for part in rows())
-    mixed = Varlen(LENGTHS, torch.device("cuda")).attend(q.cuda(), k.cuda(), v.cuda(), window=window, dropout=0.0)
-    expected = slow(q.float(), k.float(), v.float(), window)
+    mixed = Varlen(LENGTHS, torch.device("cuda")).attend(q.cuda(), k.cuda(), v.cuda(), sides=sides, dropout=0.0)
+    expected = slow(q.float(), k.float(), v.float(), sides)
     assert float((mixed.float().cpu() - expected).abs().max()) < 0.03
 
 
@@ -112,7 +121,7 @@ def test_the_ragged_kernel_has_the_gradients_of_rectangles():
     weights = torch.randn(int(LENGTHS.sum()), N, D, generator=torch.Generator().manual_seed(1)).cuda()
     for kind in (Varlen, Rectangles):
         parts = [part.bfloat16().cuda().requires_grad_() for part in rows()]
-        mixed = kind(LENGTHS, device).attend(*parts, window=0, dropout=0.0)
+        mixed = kind(LENGTHS, device).attend(*parts, sides=(-1, -1), dropout=0.0)
         found.append([mixed, *torch.autograd.grad((mixed * weights).sum(), parts)])
     for ragged, rectangles in zip(*found, strict=True):
         apart = (ragged.float() - rectangles.float()).norm() / rectangles.float().norm()
@@ -125,6 +134,6 @@ def test_windows_prepared_while_predicting_serve_training_too(dropout, dtype):
     layout.near.cache_clear()
     q, k, v = (part.to(dtype).requires_grad_() for part in rows())
     with torch.inference_mode():
-        Rectangles(LENGTHS, CPU).attend(q, k, v, window=3, dropout=0.0)
-    Rectangles(LENGTHS, CPU).attend(q, k, v, window=3, dropout=dropout).sum().backward()
+        Rectangles(LENGTHS, CPU).attend(q, k, v, sides=(3, 3), dropout=0.0)
+    Rectangles(LENGTHS, CPU).attend(q, k, v, sides=(3, 3), dropout=dropout).sum().backward()
     assert q.grad is not None

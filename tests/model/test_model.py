@@ -154,7 +154,7 @@ def test_each_kind_of_layer_has_its_own_wavelengths():
         position="rotary", window=4, whole_text_every=2, rotary_theta=700.0, rotary_theta_window=30.0
     )
     model = Model(config)
-    assert [layer.attention.window for layer in model.encoder.layers] == [0, 4, 0]
+    assert [layer.attention.sides for layer in model.encoder.layers] == [(-1, -1), (4, 4), (-1, -1)]
     assert [layer.attention.positions.theta for layer in model.encoder.layers] == [700.0, 30.0, 700.0]
     assert type(positions_for(CONFIG, 0)) is Positions
 

@@ -23,7 +23,7 @@ def distance(one, other):
     return float((one.float() - other).norm() / other.norm())
 
 
-@pytest.mark.parametrize("family", ["bert", "electra", "distilbert", "modernbert"])
+@pytest.mark.parametrize("family", ["bert", "electra", "albert", "roberta", "distilbert", "modernbert"])
 def test_packed_layers_are_as_near_to_the_float32_result_as_plain_ones(family, make_model):
     exact = make_model(family).eval()
     half = deepcopy(exact).bfloat16()

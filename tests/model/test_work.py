@@ -22,7 +22,7 @@ def batch_of(places):
     return replace(batch, masked_places=masked, masked_labels=batch.input_ids[masked], labels=labels)
 
 
-@pytest.mark.parametrize("family", ["bert", "electra"])
+@pytest.mark.parametrize("family", ["bert", "electra", "albert", "roberta"])
 def test_the_work_of_a_step_is_what_torch_counts(family, make_model):
     model, batch = make_model(family, {"masked_words": 0}).train(), batch_of([1, 7, 11, 40])
     with FlopCounterMode(display=False) as counter:

@@ -17,18 +17,26 @@ from bothways.variants import VARIANTS
 
 V = 97
 LENGTHS = [29, 13, 1, 13, 7, 2, 41]  # unsorted, equal ones apart, one token alone
-ENCODERS = ["BertModel", "DistilBertModel", "ElectraModel", "ModernBertModel"]
+ENCODERS = [
+    "BertModel", "AlbertModel", "DistilBertModel", "ElectraModel", "ModernBertModel", "RobertaModel", "XLMRobertaModel",
+]  # fmt: skip
 SCORES = {  # their class -> our head, their output
     "BertForPreTraining": {"masked_words": "prediction_logits", "next_sentence": "seq_relationship_logits"},
-    "BertForMaskedLM": {"masked_words": "logits"},
     "BertForNextSentencePrediction": {"next_sentence": "logits"},
-    "BertForSequenceClassification": {"classes": "logits"},
-    "BertForTokenClassification": {"tokens": "logits"},
-    "BertForQuestionAnswering": {"spans": ("start_logits", "end_logits")},
-    "DistilBertForMaskedLM": {"masked_words": "logits"},
-    "ElectraForMaskedLM": {"masked_words": "logits"},
+    "AlbertForPreTraining": {"masked_words": "prediction_logits", "next_sentence": "sop_logits"},
+    "ElectraForPreTraining": {"replaced_tokens": ("logits",)},
 }
-LABELS = {"BertForSequenceClassification": {"num_labels": 5}, "BertForTokenClassification": {"num_labels": 9}}
+for family in ("Bert", "Albert", "DistilBert", "Electra", "Roberta", "XLMRoberta"):
+    SCORES |= {
+        f"{family}ForMaskedLM": {"masked_words": "logits"},
+        f"{family}ForSequenceClassification": {"classes": "logits"},
+        f"{family}ForTokenClassification": {"tokens": "logits"},
+        f"{family}ForQuestionAnswering": {"spans": ("start_logits", "end_logits")},
+    }
+LABELS = {
+    name: {"num_labels": 9 if "Token" in name else 5}
+    for name in SCORES if name.endswith(("SequenceClassification", "TokenClassification"))
+}  # fmt: skip
 ALL = [*ENCODERS, *SCORES]
 
 
@@ -38,7 +46,7 @@ def texts(config, *, seed=1):
     rows = []
     for length in LENGTHS:
         ids = torch.randint(5, V, (length,), generator=generator)
-        segments = (torch.arange(length) > length // 3).long() if config.type_vocab_size else torch.zeros_like(ids)
+        segments = (torch.arange(length) > length // 3).long() if config.type_vocab_size > 1 else torch.zeros_like(ids)
         rows.append((ids, segments))
     return rows
 
@@ -60,9 +68,13 @@ def padded(rows, side="right"):
     return inputs
 
 
+def takes_segments(model):
+    return model.config.type_vocab_size > 1
+
+
 def theirs_alone(peer, rows):
     """Their output for each text by itself: no padding and no company."""
-    segments = peer.config.model_type in ("bert", "electra")
+    segments = getattr(peer.config, "type_vocab_size", 0) > 1
     with torch.no_grad():
         return [
             peer(input_ids=ids[None], **({"token_type_ids": kinds[None]} if segments else {})) for ids, kinds in rows
@@ -72,7 +84,7 @@ def theirs_alone(peer, rows):
 def our_scores(model, head, hidden_TH, batch):
     if head == "masked_words":
         return model.word_scores(hidden_TH)
-    if head in ("tokens", "spans"):
+    if head in ("tokens", "spans", "replaced_tokens"):
         return model.token_scores(head, hidden_TH)
     return model.text_scores(head, hidden_TH[batch.lengths.cumsum(0) - batch.lengths])
 
@@ -81,6 +93,12 @@ def their_scores(output, names):
     if isinstance(names, tuple):
         return torch.stack([output[name][0] for name in names], dim=-1)
     return output[names][0] if output[names].dim() == 3 else output[names]
+
+
+def their_parameters(peer):
+    """Each once, by the name it has where it belongs."""
+    found = peer.named_parameters(remove_duplicate=False)
+    return {name: value for name, value in found if not name.endswith(checkpoint.DERIVED)}
 
 
 def assert_close(ours, theirs, tolerance=1e-5):
@@ -200,9 +218,9 @@ def gradient_distance(model, peer):
     for name, parameter in model.named_parameters():
         if parameter.grad is None:
             continue
-        names = variant.parameters(name)
+        names = variant.parameters(name, model.num_outputs)
         ours.update(zip(names, parameter.grad.chunk(len(names)), strict=True))
-    theirs = {name: value.grad for name, value in peer.named_parameters() if value.grad is not None}
+    theirs = {name: value.grad for name, value in their_parameters(peer).items() if value.grad is not None}
     if not set(ours) & set(theirs):
         theirs = {variant.prefix + name: value for name, value in theirs.items()}
     assert set(ours) == set(theirs)
@@ -234,7 +252,7 @@ def test_gradients_of_pre_training_equal_theirs(make_peer, ours_of):
     assert total < 1e-6 and largest < 1e-6
 
 
-@pytest.mark.parametrize("architecture", ["BertForMaskedLM", "DistilBertForMaskedLM", "ElectraForMaskedLM"])
+@pytest.mark.parametrize("architecture", [name for name in SCORES if name.endswith("MaskedLM")])
 @pytest.mark.parametrize("newest_torch", [True, False])
 def test_gradients_of_masked_words_equal_theirs(architecture, newest_torch, make_peer, ours_of, monkeypatch):
     if not newest_torch:
@@ -243,7 +261,7 @@ def test_gradients_of_masked_words_equal_theirs(architecture, newest_torch, make
     model = ours_of(peer).model.train()
     rows = texts(model.config)
     batch, inputs = ragged(rows), padded(rows)
-    if architecture == "DistilBertForMaskedLM":
+    if not takes_segments(model):
         del inputs["token_type_ids"]
     places = torch.arange(0, batch.num_tokens, 7)
     flat = torch.full((batch.num_tokens,), -100)
@@ -261,10 +279,8 @@ def test_gradients_of_masked_words_equal_theirs(architecture, newest_torch, make
     ("architecture", "num_labels"),
     [
         ("BertForNextSentencePrediction", 2),
-        ("BertForSequenceClassification", 5),
         ("BertForSequenceClassification", 1),
-        ("BertForTokenClassification", 9),
-        ("BertForQuestionAnswering", 2),
+        *((name, LABELS.get(name, {}).get("num_labels", 2)) for name in SCORES if name.endswith(("fication", "ering"))),
     ],
 )
 def test_gradients_of_fine_tuning_equal_theirs(architecture, num_labels, make_peer, ours_of):
@@ -272,6 +288,8 @@ def test_gradients_of_fine_tuning_equal_theirs(architecture, num_labels, make_pe
     model = ours_of(peer).model.train()
     rows = texts(model.config)
     batch, inputs = ragged(rows), padded(rows)
+    if not takes_segments(model):
+        del inputs["token_type_ids"]
     (head,) = SCORES[architecture]
     scores = our_scores(model, head, model(batch), batch)
     generator = torch.Generator().manual_seed(3)
@@ -280,7 +298,7 @@ def test_gradients_of_fine_tuning_equal_theirs(architecture, num_labels, make_pe
         # Text by text, since theirs lets padding compete for the span.
         losses = []
         for (ids, segments), (start, end) in zip(rows, ends, strict=True):
-            alone = {"input_ids": ids[None], "token_type_ids": segments[None]}
+            alone = {"input_ids": ids[None]} | ({"token_type_ids": segments[None]} if takes_segments(model) else {})
             losses.append(peer(**alone, start_positions=start[None], end_positions=end[None]).loss)
         torch.stack(losses).mean().backward()
         ours = [F.cross_entropy(part.T, end) for part, end in zip(scores.split(LENGTHS), ends, strict=True)]
@@ -307,12 +325,13 @@ def test_gradients_of_fine_tuning_equal_theirs(architecture, num_labels, make_pe
 
 @pytest.mark.parametrize("architecture", ENCODERS)
 def test_gradients_of_hidden_states_equal_theirs(architecture, make_peer, ours_of):
-    options = {"add_pooling_layer": False} if architecture == "BertModel" else {}
+    with_pooler = ("BertModel", "AlbertModel", "RobertaModel", "XLMRobertaModel")
+    options = {"add_pooling_layer": False} if architecture in with_pooler else {}
     peer = make_peer(architecture, options=options).train()
     model = ours_of(peer).model.train()
     rows = texts(model.config)
     batch, inputs = ragged(rows), padded(rows)
-    if not model.config.type_vocab_size:
+    if not takes_segments(model):
         del inputs["token_type_ids"]
     real = inputs["attention_mask"].bool()
     weights_TH = torch.randn(batch.num_tokens, model.config.hidden_size)
@@ -357,7 +376,14 @@ def test_what_we_save_transformers_loads(architecture, make_peer, ours_of, tmp_p
     assert back.config.architectures == [architecture]
     mine, kept = back.config.to_dict(), peer.config.to_dict()
     same = {"transformers_version", "architectures", "dtype", "_name_or_path", "problem_type", "bos_token_id"}
-    same |= {"eos_token_id", "cls_token_id", "sep_token_id", "embedding_dropout", "global_attn_every_n_layers"}
+    same |= {
+        "qa_dropout",
+        "eos_token_id",
+        "cls_token_id",
+        "sep_token_id",
+        "embedding_dropout",
+        "global_attn_every_n_layers",
+    }
     different = {key: (kept[key], mine.get(key)) for key in kept if kept[key] != mine.get(key) and key not in same}
     assert not different
 
@@ -412,6 +438,6 @@ def test_their_names_cover_every_parameter(make_peer, ours_of):
         variant = VARIANTS[loaded.model_type]
         prefix = "" if architecture.endswith("Model") else variant.prefix
         ours = their_state(loaded.model, variant, prefix)
-        theirs = dict(peer.named_parameters())
+        theirs = their_parameters(peer)
         assert set(ours) == set(theirs)
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)

@@ -346,6 +346,7 @@ def test_rows_that_cannot_be_read_are_skipped_and_counted(settings, result, tmp_
 
 def test_guesses_begin_with_the_frequencies_of_the_words(settings, result):
     found = read(settings, bothways.Tokenizer.load(result.model))
+    settings = ends.settled(settings, None)
     model = ends.new_model(settings, found).model
     counts = np.bincount(found.store.ids, minlength=len(found.tokenizer))
     bias = model.heads["masked_words"].bias.detach().exp().numpy()
@@ -450,7 +451,8 @@ def test_a_model_goes_on_with_new_text_and_a_longer_vocabulary(result, texts, se
     assert after.tokenizer.tokens[: len(before.tokenizer)] == before.tokenizer.tokens
     assert set(after.tokenizer.tokens[len(before.tokenizer) :]) == {"keeper", "island"}
     assert after.model.config.vocab_size == before.model.config.vocab_size + 2
-    begun = ends.goes_on(further, before, read(replace(further, store=tmp_path), after.tokenizer), silence).model
+    settled = ends.settled(further, before)
+    begun = ends.goes_on(settled, before, read(replace(further, store=tmp_path), after.tokenizer), silence).model
     table = before.model.encoder.embeddings.words.weight
     pieces = before.tokenizer.ids("keeper")
     new_row = begun.encoder.embeddings.words.weight[after.tokenizer.vocab["keeper"]]
@@ -463,9 +465,8 @@ def test_a_model_goes_on_with_new_text_and_a_longer_vocabulary(result, texts, se
 def test_a_vector_model_gets_the_heads_it_lacks(minilm_directory, settings, tmp_path):
     told = []
     start = checkpoint.load(minilm_directory)
-    found = ends.goes_on(
-        replace(settings, start=minilm_directory, tokenizer=None), start, read(settings, start.tokenizer), told.append
-    )
+    settings = ends.settled(replace(settings, start=minilm_directory, tokenizer=None), start)
+    found = ends.goes_on(settings, start, read(settings, start.tokenizer), told.append)
     assert set(found.model.num_outputs) == {"masked_words", "next_sentence"}
     assert told == ["new, to be trained: heads.masked_words, heads.next_sentence"]
     assert torch.equal(
@@ -475,7 +476,8 @@ def test_a_vector_model_gets_the_heads_it_lacks(minilm_directory, settings, tmp_
 
 def test_rows_of_a_padded_vocabulary_are_kept(make_model, tokenizer, settings):
     start = Checkpoint(make_model("bert", {"classes": 3}, vocab_size=128), tokenizer)
-    found = ends.goes_on(replace(settings, tokenizer=None), start, read(settings, tokenizer), silence).model
+    settings = ends.settled(replace(settings, tokenizer=None), start)
+    found = ends.goes_on(settings, start, read(settings, tokenizer), silence).model
     assert len(found.heads["masked_words"].bias) == 128
     assert float(found.heads["masked_words"].bias.detach().exp().sum()) == pytest.approx(1, rel=1e-4)
 

@@ -83,13 +83,13 @@ def test_what_we_save_we_read(tmp_path, name, lowercase, strip_accents, chinese)
     ours.save(tmp_path)
     read = Tokenizer.load(tmp_path / name)
     assert read.vocab == ours.vocab
-    assert read.splitter == ours.splitter
-    assert read.wordpiece.longest_word == 100
+    assert read.reading.splitter == ours.reading.splitter
+    assert read.reading.wordpiece.longest_word == 100
 
 
 def test_the_longest_word_is_kept(tmp_path):
     Tokenizer(VOCAB, longest_word=7).save(tmp_path)
-    assert Tokenizer.load(tmp_path).wordpiece.longest_word == 7
+    assert Tokenizer.load(tmp_path).reading.wordpiece.longest_word == 7
 
 
 def test_saving_twice_writes_the_same_bytes(tmp_path):
@@ -120,7 +120,7 @@ def test_a_config_beside_a_vocabulary_sets_its_options(tmp_path, lowercase, stri
     write_lines(tmp_path / "vocab.txt", TOKENS)
     config = {"do_lower_case": lowercase, "strip_accents": strip_accents, "tokenize_chinese_chars": chinese}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
-    rules = Tokenizer.load(tmp_path).splitter
+    rules = Tokenizer.load(tmp_path).reading.splitter
     assert (rules.lowercase, rules.strip_accents, rules.chinese) == (lowercase, strip_accents, chinese)
 
 
@@ -139,7 +139,7 @@ def test_a_vocabulary_alone_is_uncased_and_may_end_lines_in_any_usual_way(tmp_pa
             file.write_bytes((ending.join(TOKENS) + tail).encode())
             tokenizer = Tokenizer.load(file)
             assert tokenizer.tokens == TOKENS  # with entries at which str.splitlines() would cut
-            assert tokenizer.splitter.lowercase and tokenizer.splitter.strip_accents is None
+            assert tokenizer.reading.splitter.lowercase and tokenizer.reading.splitter.strip_accents is None
 
 
 # --- bad files: one line each, which names the file -----------------------------------------------------------------
@@ -163,7 +163,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 
 
 def test_a_directory_with_neither_file_is_named(tmp_path):
-    assert refusal(tmp_path).startswith(": no tokenizer.json or vocab.txt there")
+    assert refusal(tmp_path).startswith(": no tokenizer.json, vocab.txt, vocab.json, ")
 
 
 @pytest.mark.parametrize(
@@ -189,10 +189,10 @@ def test_a_bad_vocabulary_is_refused(tmp_path, content, message):
         (b'{"model":\n oops}', ":2: not valid JSON"),
         (b"[1, 2]", ": expected a JSON object, found list"),
         (b'{"model": "\xff"}', ": not UTF-8 at byte 11"),
-        (b"{}", ": tokenizer model none is not supported; WordPiece is"),
-        (b'{"model": null}', ": tokenizer model none is not supported; WordPiece is"),
+        (b"{}", ": tokenizer model none with pre_tokenizer None is not supported; WordPiece (BERT), "),
+        (b'{"model": null}', ": tokenizer model none with pre_tokenizer None is not supported; WordPiece"),
         (b'{"model": [1]}', ": model must be a JSON object, found list"),
-        (b'{"model": {"type": "BPE"}}', ": tokenizer model BPE is not supported; WordPiece is"),
+        (b'{"model": {"type": "BPE"}}', ": tokenizer model BPE with pre_tokenizer None is not supported; WordPiece"),
     ],
 )
 def test_a_bad_tokenizer_file_is_refused(tmp_path, content, message):
@@ -202,7 +202,7 @@ def test_a_bad_tokenizer_file_is_refused(tmp_path, content, message):
 
 def test_byte_pairs_as_tokenizers_saves_them_are_refused(tmp_path):
     PeerTokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")])).save(str(tmp_path / "tokenizer.json"))
-    assert refusal(tmp_path / "tokenizer.json").startswith(": tokenizer model BPE is not supported")
+    assert refusal(tmp_path / "tokenizer.json").startswith(": tokenizer model BPE with pre_tokenizer None is not")
 
 
 def without(content, *keys):

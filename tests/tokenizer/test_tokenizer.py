@@ -149,10 +149,10 @@ def test_pairs_of_another_number_are_refused(tokenizer):
 @given(st.lists(st.text(max_size=30), max_size=12))
 def test_what_is_remembered_does_not_change_ids(texts):
     forgetful, fresh = Tokenizer(VOCAB), Tokenizer(VOCAB)
-    forgetful._memory = Memory(forgetful._chunk_ids, limit=1)
+    forgetful.reading._memory = Memory(forgetful.reading._chunk_ids, limit=1)
     for text in texts * 2:
         assert forgetful.encode(text).ids == fresh.encode(text).ids
-        assert len(forgetful._memory) <= 1 and len(forgetful._memory.previous) <= 1
+        assert len(forgetful.reading._memory) <= 1 and len(forgetful.reading._memory.previous) <= 1
 
 
 @settings(deadline=None)
@@ -293,7 +293,7 @@ def test_a_pickled_tokenizer_reads_the_same():
     copy = pickle.loads(pickle.dumps(tokenizer))
     text = "Cats É 中x cats' abcde"
     assert copy.encode(text).tokens == tokenizer.encode(text).tokens
-    assert copy.splitter == tokenizer.splitter
+    assert copy.reading.splitter == tokenizer.reading.splitter
 
 
 # --- what importing costs -------------------------------------------------------------------------------------------

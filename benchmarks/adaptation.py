@@ -1,0 +1,80 @@
+"""Whether going on with a domain's text pays (Gururangan 2020): MiniLM-L6 as it is, after more pre-training on
+abstracts of the ACL, and with the domain's own words in its vocabulary, each fine-tuned on ACL-ARC and SciERC.
+
+    python -m benchmarks.adaptation -o DIR [--steps 3000] [--words 2000] [--seeds 3]
+
+ACL-ARC: why a paper is cited, macro F1; SciERC: entities, F1; chosen on dev, reported on test, over the seeds. The
+first row is the bare checkpoint. A run whose directory is in DIR is not trained again. Data: $BOTHWAYS_DATA (unset:
+../shared/data).
+"""
+
+import argparse
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import bothways
+from benchmarks.finetune_scores import minilm
+from bothways.settings import Classify, FineTune, Pretrain, Tag
+
+DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data")) / "scientific"
+
+
+def renamed(out: Path) -> dict[str, dict[str, Path]]:
+    """The tasks' files under the names that tell what is in them."""
+    found: dict[str, dict[str, Path]] = {}
+    for name, kind in (("acl-arc", "jsonl"), ("scierc", "conll")):
+        found[name] = {split: out / "data" / f"{name}-{split}.{kind}" for split in ("train", "dev", "test")}
+        for split, file in found[name].items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if not file.exists():
+                shutil.copyfile(DATA / name / f"{split}.txt", file)
+    return found
+
+
+def further(folder: Path, steps: int, words: int) -> Pretrain:
+    return Pretrain(
+        corpus=(DATA / "acl-abstracts/train.parquet",), out=folder / "pretrained", start=minilm(), extend_vocab=words,
+        steps=steps, batch_tokens=4096, length=256, pairs="none", rate=1e-4, dropout=0.0, evaluate_every=500,
+        checkpoint_every=500,
+    )  # fmt: skip
+
+
+def fine_tunings(model: Path, folder: Path, files: dict[str, dict[str, Path]], seeds: int) -> dict[str, FineTune]:
+    common: dict[str, Any] = {"model": model, "seeds": seeds, "epochs": 8.0}
+    return {
+        "ACL-ARC": Classify(**common, **files["acl-arc"], out=folder / "acl-arc", metric="f1_macro", batch_size=32),
+        "SciERC": Tag(**common, **files["scierc"], out=folder / "scierc", batch_tokens=512),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", "--out", type=Path, required=True)
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--words", type=int, default=2000)
+    parser.add_argument("--seeds", type=int, default=3)
+    options = parser.parse_args()
+    files = renamed(options.out)
+    print(f"{'MiniLM-L6':40} {'held-out perplexity':>20}  {'ACL-ARC':>16}  {'SciERC':>16}")
+    for name, words in (("as it is", None), ("on ACL abstracts", 0), ("... with words of theirs", options.words)):
+        folder, model, perplexity = options.out / name.replace(" ", "-").replace(".", ""), minilm(), "-"
+        if words is not None:
+            settings = further(folder, options.steps, words)
+            if not (settings.out / "model").exists():
+                bothways.train(settings)
+            made = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
+            model, perplexity = settings.out, f"{made['heldout']['perplexity']:.1f}"
+        scores = []
+        for task in fine_tunings(model, folder, files, options.seeds).values():
+            if not (task.out / "model").exists():
+                bothways.train(task)
+            result = json.loads((task.out / "bothways.json").read_text(encoding="utf-8"))["result"]
+            scores.append(f"{result['mean']:7.2%} +- {result['std']:6.2%}")
+        print(f"{name:40} {perplexity:>20}  {'  '.join(scores)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

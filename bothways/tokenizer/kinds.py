@@ -1,0 +1,32 @@
+"""Byte-level BPE and Unigram in the words of a tokenizer.json: what stands for spaces, and which tokens are special."""
+
+from collections.abc import Mapping
+from typing import Any
+
+# What stands for the space before a word: in byte-level BPE the byte itself under another name, in Unigram a sign.
+BYTE_SPACE, SIGN = "Ġ", "▁"
+DECODERS = {
+    BYTE_SPACE: {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+    SIGN: {"type": "Metaspace", "replacement": SIGN, "prepend_scheme": "always", "split": True},
+}
+ROLES = {  # of special tokens, as transformers names them, and their usual names, in the order of SPECIALS
+    "pad": ("<pad>", "[PAD]"),
+    "unk": ("<unk>", "[UNK]"),
+    "cls": ("<s>", "[CLS]"),
+    "sep": ("</s>", "[SEP]"),
+    "mask": ("<mask>", "[MASK]"),
+}
+
+
+def name_of(role: str, config: Mapping[str, Any], vocab: Mapping[str, int]) -> str:
+    """The special token of a role, such as mask: as the configuration names it, else the usual one that is there."""
+    given = config.get(f"{role}_token")
+    given = given.get("content") if isinstance(given, dict) else given
+    return str(given or next((token for token in ROLES[role] if token in vocab), ROLES[role][0]))
+
+
+def added_tokens(ids: Mapping[str, int], *, mask: str) -> list[dict[str, Any]]:
+    """Special tokens as a tokenizer.json lists them. A mask stands for the space before it too."""
+    plain = {"single_word": False, "rstrip": False, "normalized": False, "special": True}
+    listed = sorted(ids.items(), key=lambda entry: entry[1])
+    return [{"id": index, "content": token, "lstrip": token == mask, **plain} for token, index in listed]

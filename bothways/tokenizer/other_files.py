@@ -1,0 +1,135 @@
+"""Where tokenizer files are and of which kind: BERT's own (files.py), byte-level BPE, or Unigram."""
+
+import json
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from bothways.errors import InputError, MissingFile
+from bothways.tokenizer import files, sentencepiece
+from bothways.tokenizer.files import Stored, read_json, read_text
+from bothways.tokenizer.kinds import BYTE_SPACE, DECODERS, ROLES, SIGN, added_tokens, name_of
+from bothways.tokenizer.library import LibraryReading
+
+# The first that a directory has is read.
+NAMES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
+ROBERTA = "RobertaTokenizer"  # transformers' class
+
+
+def load(path: str | PathLike[str]) -> Stored:
+    """A tokenizer file, or a directory that holds one. InputError names what is wrong with it, or its kind."""
+    file = Path(path)
+    if file.is_dir():
+        found = [file / name for name in NAMES if (file / name).exists()]
+        if not found:
+            raise MissingFile(f"{file}: no {', '.join(NAMES[:-1])} or {NAMES[-1]} there; name what has one")
+        file = found[0]
+    if file.suffix == ".model":
+        content, config = sentencepiece.content(file, _config(file.parent))
+        return _library(_with_added(content, file.parent), config, file)
+    if file.name in ("vocab.json", "merges.txt"):
+        config = {"tokenizer_class": ROBERTA, **_config(file.parent)}
+        return _library(_with_added(_byte_level(file.parent, config), file.parent), config, file)
+    if file.suffix != ".json":
+        return files.from_vocab(file)
+    content = read_json(file)
+    model = files.inner(content, "model", file)
+    kind = model.get("type", "WordPiece" if "continuing_subword_prefix" in model else "none")
+    return files.from_json(content, file) if kind == "WordPiece" else _library(content, _config(file.parent), file)
+
+
+def _library(content: dict[str, Any], config: dict[str, Any], file: Path) -> Stored:
+    """The content of a tokenizer.json of another kind than BERT's."""
+    mark, vocab = _mark(content, file), _vocab(content, file)
+    kept = json.dumps({**content, "truncation": None, "padding": None})  # a text is never cut or filled up in silence
+    try:
+        return Stored(vocab, {"reading": LibraryReading(kept, vocab, mark, config)}, file)
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from None
+
+
+def _mark(content: dict[str, Any], file: Path) -> str:
+    """What stands for the space before a word, which tells the two kinds; InputError for all others."""
+    kind = files.inner(content, "model", file).get("type", "none")
+    splitter = files.inner(content, "pre_tokenizer", file)
+    parts = splitter.get("pretokenizers")
+    parts = parts if isinstance(parts, list) else [splitter]
+    signs = {str(part.get("type")): part.get("replacement") for part in parts if isinstance(part, dict)}
+    if kind == "BPE" and "ByteLevel" in signs:
+        return BYTE_SPACE
+    if kind == "Unigram" and signs.get("Metaspace") == SIGN:
+        return SIGN
+    raise InputError(
+        f"{file}: tokenizer model {kind} with pre_tokenizer {', '.join(signs)} is not supported; WordPiece (BERT), "
+        "byte-level BPE (RoBERTa) and Unigram (ALBERT, XLM-RoBERTa) are"
+    )
+
+
+def _vocab(content: dict[str, Any], file: Path) -> dict[str, int]:
+    """Entry -> id, those of added_tokens as well."""
+    known = content["model"].get("vocab")
+    if not known:
+        raise InputError(f"{file}: model has no vocab; fetch or write the file again")
+    try:
+        vocab = dict(known) if isinstance(known, dict) else {piece: index for index, (piece, _) in enumerate(known)}
+        vocab |= {token["content"]: token["id"] for token in content.get("added_tokens") or []}
+    except (KeyError, TypeError, ValueError):
+        raise InputError(
+            f"{file}: vocab must hold entries with ids or scores, and added_tokens content and id; write the file again"
+        ) from None
+    if wrong := [token for token, index in vocab.items() if type(token) is not str or type(index) is not int]:
+        raise InputError(f"{file}: id of {wrong[0]!r} must be a whole number, found {vocab[wrong[0]]!r}; correct it")
+    return vocab
+
+
+def _byte_level(directory: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """vocab.json and merges.txt, RoBERTa's form, as the content of a tokenizer.json."""
+    vocab = read_json(directory / "vocab.json")
+    names = {role: name_of(role, config, vocab) for role in ROLES}
+    if missing := [name for name in names.values() if type(vocab.get(name)) is not int]:
+        raise InputError(f"{directory / 'vocab.json'}: lacks {', '.join(missing)}; RoBERTa needs each, with its id")
+    spaces = {"add_prefix_space": bool(config.get("add_prefix_space", False)), "trim_offsets": True}
+    cls, sep = ([names[role], vocab[names[role]]] for role in ("cls", "sep"))
+    return {
+        "version": "1.0",
+        "added_tokens": added_tokens({name: vocab[name] for name in names.values()}, mask=names["mask"]),
+        "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", **spaces, "use_regex": True},
+        "post_processor": {"type": "RobertaProcessing", "sep": sep, "cls": cls, **spaces},
+        "decoder": DECODERS[BYTE_SPACE],
+        "model": {"type": "BPE", "vocab": vocab, "merges": _merges(directory / "merges.txt")},
+    }
+
+
+def _merges(file: Path) -> list[list[str]]:
+    """Two entries a line, which become one; the first line may be a comment."""
+    lines = read_text(file).replace("\r\n", "\n").split("\n")
+    merges = []
+    for number, line in enumerate(lines, 1):
+        pair = line.split(" ")
+        if number == 1 and line.startswith("#version"):
+            continue
+        if len(pair) == 2 and all(pair):
+            merges.append(pair)
+        elif line:
+            raise InputError(f"{file}:{number}: {line!r} is no merge; each line has two entries with a space between")
+    return merges
+
+
+def _config(directory: Path) -> dict[str, Any]:
+    """tokenizer_config.json, and the special tokens named in special_tokens_map.json, where these are."""
+    found: dict[str, Any] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        if (directory / name).exists():
+            found |= read_json(directory / name)
+    return found
+
+
+def _with_added(content: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """With the entries of an added_tokens.json, which stands beside older files."""
+    if not (directory / "added_tokens.json").exists():
+        return content
+    listed = {token["content"] for token in content["added_tokens"]}
+    more = read_json(directory / "added_tokens.json").items()
+    added = [{"content": token, "id": index, "normalized": True} for token, index in more if token not in listed]
+    return {**content, "added_tokens": [*content["added_tokens"], *added]}

@@ -1,0 +1,135 @@
+"""SentencePiece models (Kudo & Richardson 2018), spiece.model and sentencepiece.bpe.model, as what a tokenizer.json
+holds: ALBERT's form and XLM-RoBERTa's.
+
+Read with protobuf's own runtime; the numbers are those of sentencepiece_model.proto, of which a few fields are needed.
+"""
+
+import base64
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from bothways.errors import InputError
+from bothways.tokenizer.files import read_bytes
+from bothways.tokenizer.kinds import DECODERS, SIGN, added_tokens
+
+# message -> field -> (number, kind). Enumerations are whole numbers on the wire.
+FIELDS = {
+    "Piece": {"piece": (1, "string"), "score": (2, "float")},
+    "Trainer": {"model_type": (3, "int32"), "byte_fallback": (35, "bool")},
+    "Normalizer": {"precompiled_charsmap": (2, "bytes")},
+    "Model": {"pieces": (1, "Piece"), "trainer_spec": (2, "Trainer"), "normalizer_spec": (3, "Normalizer")},
+}
+UNIGRAM = 1  # TrainerSpec.ModelType; what a file without one is
+ALBERT, XLM_ROBERTA = "AlbertTokenizer", "XLMRobertaTokenizer"  # transformers' classes
+Pieces = list[tuple[str, float]]  # with their log probabilities
+
+
+def content(file: Path, config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The content of a tokenizer.json that reads text as the file does, and the config with transformers' class.
+
+    InputError: not such a file, or a kind that is neither ALBERT's nor XLM-RoBERTa's.
+    """
+    model = _model(file)
+    pieces = [(one.piece, one.score) for one in model.pieces]
+    spec, charsmap = model.trainer_spec, model.normalizer_spec.precompiled_charsmap
+    if any(isinstance(piece, bytes) for piece, _ in pieces):
+        raise InputError(f"{file}: a piece is not UTF-8, so the file is damaged; fetch the file again")
+    if not pieces or (spec.model_type or UNIGRAM) != UNIGRAM or spec.byte_fallback:
+        raise InputError(f"{file}: not a Unigram model of whole characters; of SentencePiece's kinds only that is read")
+    kind = _kind([piece for piece, _ in pieces])
+    told = str(config.get("tokenizer_class", kind)).removesuffix("Fast")  # others' files have the same names
+    if not kind or told != kind:
+        raise InputError(f"{file}: {told or 'its kind'} is not supported; {ALBERT} and {XLM_ROBERTA} are")
+    folding = [{"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode()}] if charsmap else []
+    made = _albert(pieces, folding, config) if kind == ALBERT else _xlm_roberta(pieces, folding)
+    return made, {"tokenizer_class": kind, **config}
+
+
+def _kind(names: list[str]) -> str:
+    if {"<unk>", "<pad>", "[CLS]", "[SEP]", "[MASK]"} <= set(names):
+        return ALBERT
+    return XLM_ROBERTA if names[:3] == ["<unk>", "<s>", "</s>"] and not {"<pad>", "<mask>"} & set(names) else ""
+
+
+def _albert(pieces: Pieces, folding: list[dict[str, Any]], config: dict[str, Any]) -> dict[str, Any]:
+    """Quotes, accents and case are folded before what the file folds. Pieces such as `9,` are split again in ALBERT's
+    own code: here they are worth less than any way to write them in two."""
+    quotes = [{"type": "Replace", "pattern": {"String": two}, "content": '"'} for two in ("``", "''")]
+    accents = [] if config.get("keep_accents", False) else [{"type": "NFKD"}, {"type": "StripAccents"}]
+    case = [{"type": "Lowercase"}] if config.get("do_lower_case", True) else []
+    split = {piece for piece, _ in pieces if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()}
+    vocab = [(piece, score - 100 * (piece in split)) for piece, score in pieces]
+    return _content(vocab, [*quotes, *accents, *case, *folding], ("[CLS]", "[SEP]", "[MASK]"), separators=1, second=1)
+
+
+def _xlm_roberta(pieces: Pieces, folding: list[dict[str, Any]]) -> dict[str, Any]:
+    """Ids count as in fairseq: its own first entries stand before the pieces, and the mask behind them."""
+    first = [(name, 0.0) for name in ("<s>", "<pad>", "</s>", "<unk>")]
+    vocab = [*first, *pieces[3:], ("<mask>", 0.0)]
+    return _content(vocab, folding, ("<s>", "</s>", "<mask>"), separators=2, second=0)
+
+
+def _content(
+    vocab: Pieces, normalizers: list[dict[str, Any]], names: tuple[str, str, str], *, separators: int, second: int
+) -> dict[str, Any]:
+    """names: what stands before a text, what behind, and the mask. separators, second: see BertReading."""
+    ids = {piece: index for index, (piece, _) in enumerate(vocab)}
+    before, behind, mask = names
+
+    def special(name: str, segment: int) -> dict[str, Any]:
+        return {"SpecialToken": {"id": name, "type_id": segment}}
+
+    begun = [special(before, 0), {"Sequence": {"id": "A", "type_id": 0}}]
+    return {
+        "version": "1.0",
+        "added_tokens": added_tokens({name: ids[name] for name in ("<pad>", "<unk>", *names)}, mask=mask),
+        "normalizer": {"type": "Sequence", "normalizers": normalizers},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, DECODERS[SIGN]]},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [*begun, special(behind, 0)],
+            "pair": [
+                *begun, *[special(behind, 0)] * separators, {"Sequence": {"id": "B", "type_id": second}},
+                special(behind, second),
+            ],
+            "special_tokens": {name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in (before, behind)},
+        },
+        "decoder": DECODERS[SIGN],
+        "model": {"type": "Unigram", "unk_id": ids["<unk>"], "vocab": vocab, "byte_fallback": False},
+    }  # fmt: skip
+
+
+def _model(file: Path) -> Any:
+    """The file as a ModelProto."""
+    try:
+        from google.protobuf.message import DecodeError
+    except ImportError:
+        raise InputError(f"{file}: needs protobuf to be read: pip install 'bothways[tokenizers]'") from None
+    model = _message()()
+    try:
+        model.ParseFromString(read_bytes(file))
+    except DecodeError:
+        raise InputError(f"{file}: not a SentencePiece model, or a damaged one; fetch the file again") from None
+    return model
+
+
+@cache
+def _message() -> Any:
+    """The class of a ModelProto, made of FIELDS."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    kinds = descriptor_pb2.FieldDescriptorProto
+    described = descriptor_pb2.FileDescriptorProto(name="bothways/sentencepiece.proto", package="bothways")
+    for message, fields in FIELDS.items():
+        own = described.message_type.add(name=message)
+        for name, (number, kind) in fields.items():
+            field = own.field.add(name=name, number=number)
+            field.label = kinds.LABEL_REPEATED if name == "pieces" else kinds.LABEL_OPTIONAL
+            if kind in FIELDS:
+                field.type, field.type_name = kinds.TYPE_MESSAGE, f".bothways.{kind}"
+            else:
+                field.type = kinds.Type.Value(f"TYPE_{kind.upper()}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(described)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("bothways.Model"))
