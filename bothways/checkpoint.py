@@ -22,7 +22,7 @@ from bothways.model.blank import blank
 from bothways.model.int8 import refusal
 from bothways.model.int8_model import from_int8_state, int8_state, is_int8
 from bothways.model.model import OUTPUTS, POOLED_HEADS, Model, initialize
-from bothways.tokenizer.files import read_json
+from bothways.tokenizer.files import read_json, read_text
 from bothways.tokenizer.other_files import NAMES as TOKENIZER_FILES
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.variants import UNNAMED, VARIANTS, Variant
@@ -217,8 +217,27 @@ def _some(names: list[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + more
 
 
+def modules_of(directory: Path) -> list[str]:
+    """The kinds of modules that modules.json names; none where there is no such file. InputError of others than pool
+    and normalize."""
+    file = directory / "modules.json"
+    if not file.exists():
+        return []
+    try:
+        kinds = [str(module["type"]).rpartition(".")[2] for module in json.loads(read_text(file))]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{file}: no list of modules with types ({error!r}); fetch the file again") from None
+    if strange := sorted({*kinds} - {"Transformer", "Pooling", "Normalize", "Dropout"}):
+        raise InputError(
+            f"{file}: {strange[0]} is not supported; Transformer, Pooling and Normalize are (without this file the "
+            "encoder alone loads)"
+        )
+    return kinds
+
+
 def _read_pooling(directory: Path) -> str | None:
-    """What 1_Pooling says, where modules.json names it (sentence-transformers' layout)."""
+    """What 1_Pooling says (sentence-transformers' layout). InputError where more than pooling is done to vectors."""
+    modules_of(directory)
     file = directory / "1_Pooling" / "config.json"
     if not file.exists():
         return None

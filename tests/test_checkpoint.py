@@ -129,6 +129,15 @@ def test_pooling_of_another_kind_is_refused(directory, modes):
     refused(directory, "1_Pooling", "not supported", "mean, cls, max")
 
 
+def test_a_module_that_changes_vectors_is_refused_by_name_and_never_ignored(directory):
+    kinds = ["Transformer", "Pooling", "Dense", "Normalize"]
+    listed = [{"idx": i, "type": f"sentence_transformers.models.{kind}"} for i, kind in enumerate(kinds)]
+    (directory / "modules.json").write_text(json.dumps(listed))
+    refused(directory, "modules.json: Dense is not supported", "without this file the encoder alone loads")
+    (directory / "modules.json").write_text("[{]")
+    refused(directory, "modules.json: no list of modules")
+
+
 def test_half_precision_weights_are_read(directory):
     change_weights(directory, lambda state: {name: value.bfloat16() for name, value in state.items()})
     model = quietly(directory).model
@@ -221,7 +230,8 @@ def test_an_unknown_kind_of_model_is_refused_with_those_known(directory, kind):
     refused(
         directory,
         f"model_type {kind!r}",
-        "albert, bert, bothways-oneway, distilbert, electra, modernbert, roberta, xlm-roberta",
+        "known are albert, bert, ",
+        ", modernbert, roberta, xlm-roberta",
     )
 
 

@@ -4,7 +4,6 @@ Beside it stand the tokenizer's files and config.json, so that transformers' Aut
 else, and bothways.json with the report of the comparison.
 """
 
-import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -43,9 +42,8 @@ def run(settings: Export, tell: Callable[[str], None]) -> dict[str, Any]:
     if is_int8(held.model):
         raise InputError(f"{source}: an int8 model; export the one it was made from (--int8 writes an int8 ONNX)")
     if held.model.config.direction != "both":
-        raise InputError(
-            f"{source}: looks one way ({held.model.config.direction}); export is for models that look both ways"
-        )
+        direction = held.model.config.direction
+        raise InputError(f"{source}: looks one way ({direction}); export is for models that look both ways")
     vectors = vectors_of(source, held)
     with directory_in_the_making(settings.out) as beside:
         onnx_graph.write(held.model, vectors, beside / GRAPH)
@@ -77,16 +75,8 @@ def check(settings: Export) -> None:
 
 def vectors_of(source: Path, held: Checkpoint) -> Vectors:
     """What modules.json and 1_Pooling say; without them a mean of length 1, as `bothways embed` gives."""
-    pooling, modules = pooling_name("auto", held.pooling), source / "modules.json"
-    if not modules.exists():
-        return Vectors(pooling, normalize=True)
-    try:
-        kinds = [str(module["type"]).rpartition(".")[2] for module in json.loads(modules.read_text(encoding="utf-8"))]
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{modules}: no list of modules with types ({error!r}); fetch the file again") from None
-    if strange := sorted({*kinds} - {"Transformer", "Pooling", "Normalize", "Dropout"}):
-        raise InputError(f"{modules}: {strange[0]} is not supported; Transformer, Pooling and Normalize are")
-    return Vectors(pooling, normalize="Normalize" in kinds)
+    kinds = checkpoint.modules_of(source)
+    return Vectors(pooling_name("auto", held.pooling), normalize=not kinds or "Normalize" in kinds)
 
 
 def facts(held: Checkpoint, vectors: Vectors, report: parity.Report) -> dict[str, Any]:
