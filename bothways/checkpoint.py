@@ -282,6 +282,15 @@ def with_head(
     return replace(checkpoint, model=model, labels=labels, several=several, made={})
 
 
+def refuse_headless(checkpoint: Checkpoint, head: str, source: object) -> None:
+    """InputError if there is no layout in which the family could be saved with this head."""
+    able = sorted(kind for kind, variant in VARIANTS.items() if frozenset({head}) in variant.architectures)
+    if checkpoint.model_type not in able:
+        raise InputError(
+            f"{source}: a head for {head} is not supported for {checkpoint.model_type}; it is for {', '.join(able)}"
+        )
+
+
 def refuse_int8(model: Model) -> None:
     """InputError if a model has int8 layers, which can only be used, not changed."""
     if is_int8(model):

@@ -170,6 +170,7 @@ def run(settings: Answer, tell: Tell = lines) -> Result:
     """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
     so)."""
     start = checkpoint.load(settings.model)
+    checkpoint.refuse_headless(start, "spans", settings.model)
     task = Answering.of(settings, start)
     with Run(settings.out, "finetune answer", settings, resume=settings.resume, tell=tell) as run:
         return over_seeds(settings, task, run, tell)

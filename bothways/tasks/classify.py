@@ -24,23 +24,17 @@ from bothways.tasks.texts import Texts, text_scores
 from bothways.train.losses import Loss
 from bothways.train.state import Run
 from bothways.train.task_losses import label_loss, weighted_class_loss
-from bothways.variants import VARIANTS
 
 
 def run(settings: Classify, tell: Tell = lines) -> Result:
     """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
     so)."""
     start = checkpoint.load(settings.model)
-    needs_classes(settings.model, start)
+    checkpoint.refuse_headless(start, "classes", settings.model)
     tables = read_tables(settings)
     task = Classification.of(settings, start, tables)
     with Run(settings.out, "finetune classify", settings, resume=settings.resume, tell=tell) as run:
         return over_seeds(settings, task, run, tell)
-
-
-def needs_classes(model: object, start: Checkpoint) -> None:
-    if frozenset({"classes"}) not in VARIANTS[start.model_type].architectures:
-        raise InputError(f"{model}: text classes are not supported for {start.model_type}; bert's are")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from bothways.model.heads import Classes
 from bothways.model.model import Model
 from bothways.predict import Predictor
 from bothways.settings import Regress
-from bothways.tasks.classify import needs_classes
 from bothways.tasks.finetune import Result, over_seeds
 from bothways.tasks.progress import Tell, lines
 from bothways.tasks.tables import overlap_lines, read_tables
@@ -31,7 +30,7 @@ def run(settings: Regress, tell: Tell = lines) -> Result:
     """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
     so)."""
     start = checkpoint.load(settings.model)
-    needs_classes(settings.model, start)
+    checkpoint.refuse_headless(start, "classes", settings.model)
     task = Regression.of(settings, start, read_tables(settings))
     with Run(settings.out, "finetune regress", settings, resume=settings.resume, tell=tell) as run:
         return over_seeds(settings, task, run, tell)

@@ -173,6 +173,7 @@ def run(settings: Tag, tell: Tell = lines) -> Result:
     """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
     so)."""
     start = checkpoint.load(settings.model)
+    checkpoint.refuse_headless(start, "tokens", settings.model)
     sentences = read_splits(settings)
     task = Tagging.of(settings, start, sentences)
     with Run(settings.out, "finetune tag", settings, resume=settings.resume, tell=tell) as run:

@@ -322,12 +322,32 @@ def test_a_single_class_and_labels_only_dev_knows_are_refused(settings, tmp_path
 
 def test_another_family_is_refused_by_name(make_model, tokenizer, settings, tmp_path):
     checkpoint.save(
-        Checkpoint(make_model("distilbert", {"masked_words": 0}), tokenizer, model_type="distilbert"),
+        Checkpoint(make_model("modernbert", {}), tokenizer, model_type="modernbert"),
         tmp_path / "model",
     )
-    with pytest.raises(InputError, match="not supported for distilbert"):
+    with pytest.raises(InputError, match="not supported for modernbert; it is for albert, bert, "):
         classify.run(replace(settings, model=tmp_path / "model", out=tmp_path / "run"), silence)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("family", ["albert", "distilbert", "electra", "roberta"])
+def test_every_family_learns_and_transformers_gives_its_scores(family, make_model, tokenizer, settings, tmp_path):
+    sizes = {"num_hidden_layers": 1, "layer_groups": 1} if family == "albert" else {"num_hidden_layers": 1}
+    model = make_model(family, {"masked_words": 0}, **sizes)
+    checkpoint.save(Checkpoint(model, tokenizer, model_type=family), tmp_path / "start")
+    given = replace(settings, model=tmp_path / "start", out=tmp_path / "run", seeds=1)
+    result = classify.run(given, silence)
+    assert result.mean > 0.6  # the commonest class: 0.47
+    texts = [row["text"] for row in rows_of(3, 7)]
+    ours = bothways.load(result.model, dtype="float32", device="cpu").classify(texts)
+    peer, told = transformers.AutoModelForSequenceClassification.from_pretrained(result.model, output_loading_info=True)
+    assert not any(names for kind, names in told.items() if kind != "error_msgs")
+    for text, found in zip(texts, ours, strict=True):
+        ids = torch.tensor([tokenizer.encode(text).ids])
+        with torch.no_grad():
+            shares = peer.eval()(input_ids=ids).logits[0].softmax(-1)
+        scores = {peer.config.id2label[index]: share for index, share in enumerate(shares.tolist())}
+        assert found.scores == pytest.approx(scores, abs=1e-5)
 
 
 # --- several labels, classes that weigh, other metrics
