@@ -56,6 +56,9 @@ class Checkpoint:
     made: Mapping[str, Any] = field(default_factory=dict)
 
 
+POOLER = "pooler.dense.weight"
+
+
 def say(line: str) -> None:
     """A line for the user beside the results."""
     print(f"bothways: {line}", file=sys.stderr)
@@ -163,7 +166,7 @@ def _build(
     if {"classes", "tokens"} <= stored:  # one name for both in BERT's layout: the architecture tells
         stored -= {"classes"} if "ForTokenClassification" in str(theirs.get("architectures")) else {"tokens"}
     sizes = {**OUTPUTS, "classes": len(labels), "tokens": len(labels)}
-    own = variant.parameters("pooler.dense.weight", stored)
+    own = variant.parameters(POOLER, stored)
     pooler = any(name in state or name.removeprefix(variant.prefix) in state for name in own)
     if not pooler and stored & set(POOLED_HEADS):
         raise InputError(f"{directory}: a head for texts is there, but its pooler is missing")
@@ -276,7 +279,14 @@ def with_head(
     if old.pooler is None and model.pooler is not None:
         new.append("pooler")
         initialize(model.pooler, config.initializer_range, generator)
-    kept = {name: value for name, value in old.state_dict().items() if not name.startswith("heads.")}
+    # A pooler under another name is another one: RoBERTa's for classes is not its encoder's.
+    names = [VARIANTS[checkpoint.model_type].parameters(POOLER, heads) for heads in (old.num_outputs, (head,))]
+    other = old.pooler is not None and model.pooler is not None and names[0] != names[1]
+    if other and model.pooler is not None:
+        new.append("pooler")
+        initialize(model.pooler, config.initializer_range, generator)
+    left = ("heads.", "pooler.") if other else ("heads.",)
+    kept = {name: value for name, value in old.state_dict().items() if not name.startswith(left)}
     model.load_state_dict(kept, strict=False)
     warn(f"new, to be trained: {', '.join(new)}")
     return replace(checkpoint, model=model, labels=labels, several=several, made={})
@@ -352,7 +362,8 @@ def _write(checkpoint: Checkpoint, directory: Path) -> None:
     _write_json(directory / "config.json", config)
     _write_json(directory / MADE, {"format": 1, **checkpoint.made})
     if checkpoint.tokenizer:
-        checkpoint.tokenizer.save(directory, longest_input=model.config.max_position_embeddings)
+        sizes = model.config
+        checkpoint.tokenizer.save(directory, sizes.max_position_embeddings, segments=sizes.type_vocab_size)
     if checkpoint.pooling:
         _write_pooling(directory, checkpoint.pooling, model.config)
     for file in directory.rglob("*"):
@@ -364,6 +375,10 @@ def their_state(model: Model, variant: Variant, prefix: str) -> dict[str, Tensor
     state = {}
     for ours, value in model.state_dict().items():
         names = variant.parameters(ours, model.num_outputs)
+        if not names:
+            raise InputError(
+                f"{ours} has no name in the layout of {variant.model_type}; the model cannot be saved in it"
+            )
         for name, part in zip(names, value.chunk(len(names)), strict=True):
             renamed = prefix + name.removeprefix(variant.prefix) if name.startswith(variant.prefix) else name
             state[renamed] = part.detach().float().cpu().contiguous().clone()

@@ -138,6 +138,7 @@ def pretrain(settings: Any) -> None:
         return
     figures = result.figures
     words = "masked words" if "masked_lm" in figures else "words by those beside them"
+    words += " (its generator's guesses)" if "replaced_accuracy" in figures else ""
     print(
         f"{words}, held out: perplexity {figures['perplexity']:.1f} (by word frequency alone "
         f"{figures['unigram_perplexity']:.1f})"

@@ -120,6 +120,8 @@ class Predictor:
         mean and max go over the text's tokens, each once however many windows hold it; cls is the mean of the windows'.
         """
         kind = pooling_name(pooling, self.checkpoint.pooling)
+        if kind == "cls" and self.module.config.direction != "both":
+            raise InputError("pooling 'cls' has seen nothing in a model that looks one way; 'mean' and 'max' have")
         windows = self._windows(texts, None, long, window, overlap)
         flat = [part for parts in windows for part in parts]
         bounds = [bound for parts in windows for bound in own_rows(parts)]
@@ -136,6 +138,8 @@ class Predictor:
         In a long text a mask is read in the window in which it stands most central.
         """
         self._need_head("masked_words", "masked words", "use a model pre-trained with them")
+        if self.module.config.direction != "both":
+            raise InputError("a model that looks one way cannot fill gaps; use one that looks both ways")
         own = self.tokenizer.tokens[self.tokenizer.mask_id]
         text = text.replace(MASK, own)
         encoding = self.tokenizer.encode(text, specials=(own,))

@@ -186,6 +186,8 @@ class Pretrain(Checked):
             raise InputError(
                 f"tokenizer ({self.tokenizer}) and from ({self.start}) exclude each other: --from has its own"
             )
+        if self.start and self.family != Pretrain.family:
+            raise InputError(f"family ({self.family}) is for a new model; --from ({self.start}) has its own")
         if self.extend_vocab and not self.start:
             raise InputError(f"extend_vocab ({self.extend_vocab}) needs --from, a model whose vocabulary to extend")
 

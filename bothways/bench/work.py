@@ -56,7 +56,8 @@ def method_of(model: Predictor) -> Method:
     if "classes" in heads:
         name, run = ("classify", model.classify) if model.labels else ("score", model.score)
         return Method(name, run, "classes", frame)
-    if "masked_words" in heads and not model.checkpoint.pooling:
+    both = model.module.config.direction == "both"
+    if "masked_words" in heads and both and not model.checkpoint.pooling:
         return Method("fill", lambda texts: [model.fill(text) for text in texts], None, frame, gap=True)
     return Method("embed", model.embed, "vectors", frame)
 
@@ -124,7 +125,8 @@ def own_texts(path: Path, method: Method) -> list[str]:
 def words_of_one_token(tokenizer: Tokenizer) -> list[str]:
     """Words that are one token wherever they stand between spaces."""
     frame = len(tokenizer.encode(""))
-    found = [word for word in tokenizer.tokens if word.isalpha() and len(tokenizer.encode(word)) == frame + 1]
+    words = (tokenizer.reading.text([token], clean=False).strip() for token in tokenizer.tokens)
+    found = [word for word in words if word.isalpha() and len(tokenizer.encode(f"{word} {word}")) == frame + 2]
     if not found:
         raise InputError("no word of the vocabulary is a token of its own; a vocabulary of words has some")
     return found

@@ -6,6 +6,7 @@ Worth its half minute on GPUs and where matrix products are so fast that the res
 import torch
 
 from bothways.model import heads, kernels, layout
+from bothways.model.layer import Layer
 from bothways.model.model import Model
 
 
@@ -22,8 +23,9 @@ def compile_layers(model: Model) -> None:
         plain = getattr(owner, name)
         if not getattr(plain, "_torchdynamo_disable", False):
             setattr(owner, name, torch.compiler.disable(plain))
-    for layer in model.encoder.layers:
-        layer.compile(dynamic=True)
+    for layer in model.encoder.modules():
+        if isinstance(layer, Layer):
+            layer.compile(dynamic=True)
     for head in model.heads.values():
         if isinstance(head, heads.MaskedWords):
             head.compile(dynamic=True)

@@ -2,7 +2,7 @@
 joins its two directions). What BERT's authors compared theirs with (Devlin 2018, section 5.1)."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bothways.batch import Batch
 from bothways.config import EncoderConfig
@@ -13,12 +13,14 @@ from bothways.model.encoder import Encoder, layers_of
 class Halves(Encoder):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config.half("forward"))
-        self.config, self.back = config, layers_of(config.half("backward"))
+        self.config, self.back = config, nn.ModuleDict({"layers": layers_of(config.half("backward"))})
 
     def forward(self, batch: Batch, context: Context | None = None) -> Tensor:
         """[T, H]: H/2 numbers that know what stands before and H/2 that know what stands behind."""
         context = context or self.context(batch)
         ahead_TH = back_TH = self.embeddings(batch)
-        for ahead, back in zip(self.layers, self.back, strict=True):
+        layers = self.back["layers"]
+        assert isinstance(layers, nn.ModuleList)
+        for ahead, back in zip(self.layers, layers, strict=True):
             ahead_TH, back_TH = ahead(ahead_TH, context), back(back_TH, context)
         return torch.cat([ahead_TH, back_TH], dim=-1)

@@ -70,6 +70,8 @@ def outputs(model: Model, hidden_TH: Tensor, first_NH: Tensor) -> list[Output]:
         found.append(Output("logits", False, model.text_scores("classes", first_NH)))
     if "tokens" in heads:
         found.append(Output("logits", True, model.token_scores("tokens", hidden_TH)))
+    if "replaced_tokens" in heads:
+        found.append(Output("logits", True, model.token_scores("replaced_tokens", hidden_TH)[:, 0]))
     if "spans" in heads:
         ends = model.token_scores("spans", hidden_TH).unbind(-1)
         found += [Output(name, True, ends_T) for name, ends_T in zip(("start_logits", "end_logits"), ends, strict=True)]
@@ -98,7 +100,7 @@ class Graph(nn.Module):
 
 
 def input_names(model: Model) -> list[str]:
-    segments = ["token_type_ids"] if model.config.type_vocab_size else []
+    segments = ["token_type_ids"] if model.config.type_vocab_size > 1 else []
     return ["input_ids", "attention_mask", *segments]
 
 

@@ -36,6 +36,7 @@ from bothways.tasks.task import Figures, Task, outputs
 from bothways.train.losses import Loss
 from bothways.train.pair_losses import at_sizes, cosine_loss, ranking_loss
 from bothways.train.state import Run
+from bothways.variants import VARIANTS
 
 COMPARED = 256  # pairs among which each text's own is to be found where only the loss is measured
 
@@ -96,8 +97,9 @@ class Embedding(Task):
         return replace(self.start, model=model, labels=(), pooling=self.pooling, made={})
 
     def finished(self, model: Model) -> None:
-        """Published encoders carry a pooler, which no vector goes through: it stays as it was."""
-        model.pooler = deepcopy(self.start.model.pooler)
+        """Published encoders carry a pooler, which no vector goes through: it stays as it was, where it has a name."""
+        if VARIANTS[self.start.model_type].parameters(checkpoint.POOLER, ()):
+            model.pooler = deepcopy(self.start.model.pooler)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         assert batch.labels is not None

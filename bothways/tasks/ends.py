@@ -50,18 +50,25 @@ def settled(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
     if pairs == "auto":
         pairs = variant.pairs if objective == "masked" else "none"
     asked = f"objective ({objective})"
-    if one_way != (objective in ONE_WAY) if start else objective in ONE_WAY and settings.family != "bert":
-        raise InputError(f"{asked} is for a new bert{' or one trained so' if start else ''}; leave out --objective")
-    if objective == "replaced" and frozenset({"replaced_tokens"}) not in variant.architectures:
-        raise InputError(f"{asked} needs a head that {variant.model_type} has no place for; take --family electra")
+    if start and (one_way or objective in ONE_WAY) and objective != direction:
+        raise InputError(f"{asked}: {settings.start} was made to look {direction}; leave out --objective")
+    if objective in ONE_WAY and not start and settings.family != "bert":
+        raise InputError(f"{asked} is for a new bert; leave out --objective or --family")
     if pairs != "none" and objective != "masked":
         raise InputError(f"{asked} reads single runs of text; use --pairs none")
+    if frozenset(objective_of(objective, pairs).heads) not in variant.architectures:
+        pairless = frozenset({"masked_words"}) in variant.architectures
+        way_out = "use --pairs none" if pairs != "none" and pairless else "take another --family or --objective"
+        raise InputError(f"{asked}, pairs ({pairs}): {variant.model_type} has no place for such a head; {way_out}")
     if (settings.masks == "spans") < (objective == "boundary"):
         raise InputError(f"{asked} guesses spans from their ends; add --masks spans")
-    if objective in ONE_WAY and settings.masks != "tokens":
-        raise InputError(f"{asked} hides nothing; leave out --masks")
+    masks = (settings.masks, settings.mask_rate, settings.mask_rate_end)
+    if objective in ONE_WAY and masks != (Pretrain.masks, Pretrain.mask_rate, Pretrain.mask_rate_end):
+        raise InputError(f"{asked} hides nothing; leave out --masks and --mask-rate")
     if objective == "replaced" and settings.shard:
         raise InputError(f"{asked} has a generator that shares weights, which cannot be shared out; leave out --shard")
+    if objective == "replaced" and settings.deterministic and choose_device("auto").type == "cuda":
+        raise InputError(f"{asked} adds floats in no fixed order on a GPU; leave out --deterministic")
     return replace(settings, objective=objective, pairs=pairs)
 
 
@@ -117,8 +124,6 @@ def goes_on(settings: Pretrain, found: Checkpoint, text: Text, tell: Tell) -> Ch
     """
     old, heads, tokenizer = found.model, aim_of(settings).heads, text.tokenizer
     checkpoint.refuse_int8(old)
-    if frozenset(heads) not in VARIANTS[found.model_type].architectures:
-        raise InputError(f"{settings.start}: {found.model_type} has no sentence pairs; use --pairs none")
     if settings.length > old.config.max_position_embeddings:
         raise InputError(
             f"length ({settings.length}) is more than the {old.config.max_position_embeddings} positions of "
@@ -128,7 +133,8 @@ def goes_on(settings: Pretrain, found: Checkpoint, text: Text, tell: Tell) -> Ch
         vocab_size=max(len(tokenizer), old.config.vocab_size), hidden_dropout_prob=settings.dropout,
         attention_probs_dropout_prob=settings.dropout,
     )  # fmt: skip
-    model = Model(config, heads, pooler=old.pooler is not None or "next_sentence" in heads)
+    named = VARIANTS[found.model_type].parameters(checkpoint.POOLER, heads)
+    model = Model(config, heads, pooler=old.pooler is not None and bool(named))
     initialize(model, config.initializer_range, torch.Generator().manual_seed(settings.seed))
     state, kept = model.state_dict(), old.state_dict()
     for name in state.keys() & kept.keys():

@@ -21,6 +21,7 @@ from bothways.settings import Evaluate
 from bothways.tasks.heldout import HeldOut
 from bothways.tasks.retrieval import vectors
 from bothways.tasks.scoring import score
+from bothways.variants import VARIANTS
 
 
 def run(settings: Evaluate) -> dict[str, Any]:
@@ -96,7 +97,8 @@ def masked_words(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     """Of a pre-trained model, on text it has not read."""
     corpus = Corpus(settings.file, settings.documents, settings.text_column or "text", settings.on_error)
     store = build(corpus.documents(), predictor.tokenizer, language=settings.language)
-    learned: Pairs = predictor.checkpoint.made.get("settings", {}).get("pairs", "next")
+    usual = VARIANTS[predictor.checkpoint.model_type].pairs
+    learned: Pairs = predictor.checkpoint.made.get("settings", {}).get("pairs", usual)
     length = min(settings.length, predictor.module.config.max_position_embeddings)
     pairs = learned if "next_sentence" in predictor.module.num_outputs else "none"
     direction = predictor.module.config.direction

@@ -124,7 +124,7 @@ def _made_with(settings: Embed | Predict, model: Predictor) -> dict[str, Any]:
 def _fingerprint(directory: Path) -> str:
     """Names a checkpoint: a hash of its files, 16 hexadecimal digits."""
     digest = hashlib.sha256()
-    names = ("*.json", "*.txt", "*.safetensors", "*/config.json")
+    names = ("*.json", "*.txt", "*.model", "*.safetensors", "*/config.json")
     files = sorted(file for name in names for file in directory.glob(name))
     if not (directory / WEIGHTS).exists():
         files += sorted(directory.glob(OLD_WEIGHTS))

@@ -127,24 +127,28 @@ def _refuse_other_specials(config: dict[str, Any], file: Path) -> None:
 
 
 def save(
-    path: str | PathLike[str], tokens: Sequence[str], splitter: Splitter, longest_word: int, longest_input: int
-) -> None:
+    path: str | PathLike[str], tokens: Sequence[str], splitter: Splitter, longest_word: int, longest_input: int,
+    segments: int,
+) -> None:  # fmt: skip
     """Write the three files into a directory (made if need be). tokens: the vocabulary in the order of its ids.
 
-    longest_input: tokens the model reads, for transformers, which cuts there when asked to truncate.
+    longest_input: tokens the model reads, for transformers, which cuts there when asked to truncate. segments: how many
+    it knows; of fewer than two transformers tells it none.
     """
     directory = Path(path)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "vocab.txt").write_bytes("".join(f"{token}\n" for token in tokens).encode())
     for name, content in (
-        ("tokenizer.json", _json(tokens, splitter, longest_word)),
-        ("tokenizer_config.json", _config(splitter, longest_input)),
+        ("tokenizer.json", _json(tokens, splitter, longest_word, min(segments - 1, 1) if segments else 0)),
+        ("tokenizer_config.json", _config(splitter, longest_input, segments)),
     ):
         (directory / name).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
-def _config(splitter: Splitter, longest_input: int) -> dict[str, Any]:
+def _config(splitter: Splitter, longest_input: int, segments: int) -> dict[str, Any]:
+    inputs = {"model_input_names": ["input_ids", "attention_mask"]} if segments < 2 else {}
     return {
+        **inputs,
         "tokenizer_class": "BertTokenizer",
         "do_lower_case": splitter.lowercase,
         "strip_accents": splitter.strip_accents,
@@ -154,7 +158,7 @@ def _config(splitter: Splitter, longest_input: int) -> dict[str, Any]:
     }
 
 
-def _json(tokens: Sequence[str], splitter: Splitter, longest_word: int) -> dict[str, Any]:
+def _json(tokens: Sequence[str], splitter: Splitter, longest_word: int, second: int) -> dict[str, Any]:
     vocab = {token: index for index, token in enumerate(tokens)}
     ids = {token: vocab[token] for token in SPECIALS}
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
@@ -181,7 +185,7 @@ def _json(tokens: Sequence[str], splitter: Splitter, longest_word: int) -> dict[
         "post_processor": {
             "type": "TemplateProcessing",
             "single": single,
-            "pair": [*single, {"Sequence": {"id": "B", "type_id": 1}}, special("[SEP]", 1)],
+            "pair": [*single, {"Sequence": {"id": "B", "type_id": second}}, special("[SEP]", second)],
             "special_tokens": {
                 token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in ("[CLS]", "[SEP]")
             },

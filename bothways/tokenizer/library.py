@@ -87,8 +87,8 @@ class LibraryReading:
         space = " " * (before != "" and not before[-1].isspace())
         return before.rstrip() + word if self.continues(token) else before + space + word
 
-    def save(self, path: str | PathLike[str], tokens: Sequence[str], longest_input: int) -> None:
-        """tokenizer.json and tokenizer_config.json; of BPE also vocab.json and merges.txt."""
+    def save(self, path: str | PathLike[str], tokens: Sequence[str], longest_input: int, segments: int) -> None:
+        """tokenizer.json and tokenizer_config.json; of BPE also vocab.json and merges.txt. Segments stay the file's."""
         directory = Path(path)
         directory.mkdir(parents=True, exist_ok=True)
         given = json.loads(self.content)

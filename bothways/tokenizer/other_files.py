@@ -33,9 +33,19 @@ def load(path: str | PathLike[str]) -> Stored:
     if file.suffix != ".json":
         return files.from_vocab(file)
     content = read_json(file)
-    model = files.inner(content, "model", file)
-    kind = model.get("type", "WordPiece" if "continuing_subword_prefix" in model else "none")
-    return files.from_json(content, file) if kind == "WordPiece" else _library(content, _config(file.parent), file)
+    model = {"type": _kind(files.inner(content, "model", file)), **files.inner(content, "model", file)}
+    if model["type"] == "WordPiece":
+        return files.from_json(content, file)
+    return _library({**content, "model": model}, _config(file.parent), file)
+
+
+def _kind(model: dict[str, Any]) -> str:
+    """What a model is whose file, of before 2021, does not say it (roberta-base, xlm-roberta-base)."""
+    if "merges" in model:
+        return "BPE"
+    if isinstance(model.get("vocab"), list):
+        return "Unigram"
+    return "WordPiece" if "continuing_subword_prefix" in model else "none"
 
 
 def _library(content: dict[str, Any], config: dict[str, Any], file: Path) -> Stored:

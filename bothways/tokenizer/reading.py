@@ -94,10 +94,10 @@ class BertReading:
         """What stands before a gap, with an entry in the gap: a piece that goes on with a word closes up to it."""
         return before.rstrip() + token[len(CONTINUATION) :] if self.continues(token) else before + token
 
-    def save(self, path: str | PathLike[str], tokens: Sequence[str], longest_input: int) -> None:
+    def save(self, path: str | PathLike[str], tokens: Sequence[str], longest_input: int, segments: int) -> None:
         from bothways.tokenizer import files
 
-        files.save(path, tokens, self.splitter, self.wordpiece.longest_word, longest_input)
+        files.save(path, tokens, self.splitter, self.wordpiece.longest_word, longest_input, segments)
 
     def _chunk_ids(self, chunk: str) -> tuple[int, ...]:
         # A mark at either end is a word of its own, whatever the rest is; the rest has often been met.

@@ -145,12 +145,12 @@ class Tokenizer:
         pieces = learn.learn_pieces(texts, Splitter(lowercase=lowercase), size, processes=processes)
         return cls({piece: index for index, piece in enumerate(pieces)}, lowercase=lowercase)
 
-    def save(self, path: str | PathLike[str], longest_input: int = 512) -> None:
+    def save(self, path: str | PathLike[str], longest_input: int = 512, segments: int = 2) -> None:
         """Write the vocabulary, tokenizer.json and tokenizer_config.json into a directory, as transformers reads them.
 
-        longest_input: how many tokens the model beside it reads.
+        longest_input, segments: how many tokens and segments the model beside it knows.
         """
-        self.reading.save(path, self.tokens, longest_input)
+        self.reading.save(path, self.tokens, longest_input, segments)
 
     def __len__(self) -> int:
         return len(self.vocab)

@@ -7,6 +7,8 @@ from dataclasses import replace
 from bothways.variants.bert import BERT, FIELDS, LAYERS
 from bothways.variants.variant import Variant
 
+LEFT_OUT = {"next_sentence", "spans"}  # "no answer" stands at [CLS], which has seen nothing
+
 
 def back(names: Mapping[str, str | tuple[str, ...]]) -> dict[str, str | tuple[str, ...]]:
     """The same layers a second time."""
@@ -15,7 +17,7 @@ def back(names: Mapping[str, str | tuple[str, ...]]) -> dict[str, str | tuple[st
         return name.replace("encoder.layer.", "encoder.back.")
 
     return {
-        ours.replace("layers.", "back."): renamed(one) if isinstance(one, str) else tuple(map(renamed, one))
+        f"back.{ours}": renamed(one) if isinstance(one, str) else tuple(map(renamed, one))
         for ours, one in names.items()
     }
 
@@ -26,9 +28,9 @@ ONE_WAY: Variant = replace(
     pairs="none",
     fields={**FIELDS, "direction": "direction", "embedding_size": "embedding_size"},
     names={**BERT.names, **back(LAYERS)},
-    heads={name: table for name, table in BERT.heads.items() if name != "next_sentence"},
+    heads={name: table for name, table in BERT.heads.items() if name not in LEFT_OUT},
     architectures={
         heads: name.replace("Bert", "BothwaysOneWay")
-        for heads, name in BERT.architectures.items() if "next_sentence" not in heads
+        for heads, name in BERT.architectures.items() if not heads & LEFT_OUT
     },
 )  # fmt: skip

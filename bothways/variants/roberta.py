@@ -11,8 +11,9 @@ from bothways.variants.variant import Variant
 
 
 def read(theirs: Mapping[str, Any]) -> dict[str, Any]:
-    first = theirs.get("pad_token_id", 1) + 1
-    return {"first_position": first, "max_position_embeddings": theirs.get("max_position_embeddings", 512) - first}
+    padding, positions = (theirs.get(key) for key in ("pad_token_id", "max_position_embeddings"))
+    first = (1 if padding is None else padding) + 1
+    return {"first_position": first, "max_position_embeddings": (512 if positions is None else positions) - first}
 
 
 def write(config: EncoderConfig) -> dict[str, Any]:

@@ -87,6 +87,8 @@ class Variant:
             config = EncoderConfig(**{**self.axes, **ours, **self.read(theirs)})
         except InputError as error:
             raise InputError(f"{source}: {error}") from None
+        except (TypeError, AttributeError) as error:
+            raise InputError(f"{source}: a value of another type than {self.model_type} has ({error})") from None
         return config, extra
 
     def config_json(self, config: EncoderConfig) -> dict[str, Any]:

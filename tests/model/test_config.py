@@ -121,6 +121,14 @@ def test_a_size_that_is_no_whole_number_is_refused(family, value):
         VARIANTS[family].config({**theirs, VARIANTS[family].fields["hidden_size"]: value}, "config.json")
 
 
+def test_a_position_that_is_no_number_is_one_clear_line():
+    theirs = VARIANTS["roberta"].config_json(EncoderConfig(**VARIANTS["roberta"].axes))
+    with pytest.raises(InputError, match=r"config\.json: a value of another type"):
+        VARIANTS["roberta"].config({**theirs, "pad_token_id": "one"}, "config.json")
+    config, _ = VARIANTS["roberta"].config({**theirs, "pad_token_id": None}, "config.json")
+    assert config.first_position == 2
+
+
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 7, "some"])
 def test_a_dropout_rate_outside_its_range_is_refused(rate):
     for field in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):

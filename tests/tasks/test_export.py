@@ -38,6 +38,8 @@ CASES = {
     "distilbert": ("distilbert", {"masked_words": 0}, "DistilBertForMaskedLM", PLAIN, LOGITS),
     "electra": ("electra", {}, "ElectraModel", SEGMENTS, HIDDEN),
     "modernbert": ("modernbert", {}, "ModernBertModel", PLAIN, HIDDEN),
+    "roberta": ("roberta", {"classes": 5}, "RobertaForSequenceClassification", PLAIN, LOGITS),
+    "replaced": ("electra", {"replaced_tokens": 1}, "ElectraForPreTraining", SEGMENTS, LOGITS),
 }
 POOLING = {"vectors": "mean", "electra": "cls", "modernbert": "max"}
 FILES = {"model.onnx", "config.json", "bothways.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"}

@@ -11,6 +11,7 @@ import transformers
 
 from bothways import checkpoint
 from bothways.batch import Batch
+from bothways.checkpoint import Checkpoint
 from bothways.errors import InputError
 from bothways.model.kernels import drawn_words
 from bothways.model.training import Boundary, Replacing, runs
@@ -20,6 +21,7 @@ from bothways.tasks import export, pretrain
 from bothways.tasks.objectives import objective_of
 from bothways.tasks.progress import silence
 from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.train.optim import depths_of
 from bothways.train.state import read_metrics
 
 PEOPLE = dict(zip("king queen farmer sailor doctor".split(), "castle palace field harbour clinic".split(), strict=True))
@@ -104,6 +106,21 @@ def test_transformers_loads_what_each_leaves_with_nothing_over(case, architectur
     transformers.logging.disable_progress_bar()
     _, told = getattr(transformers, architecture).from_pretrained(trained(case).model, output_loading_info=True)
     assert not {kind: names for kind, names in told.items() if names}
+
+
+@pytest.mark.parametrize("case", ["roberta", "distilbert", "albert"])
+def test_transformers_reads_pairs_with_the_files_each_leaves(case, trained):
+    """A family that knows no second segment is given none."""
+    texts = "the king of the castle", "the queen"
+    given = transformers.AutoTokenizer.from_pretrained(trained(case).model)(*texts, return_tensors="pt")
+    peer = transformers.AutoModel.from_pretrained(trained(case).model).eval()
+    with torch.no_grad():
+        theirs = peer(**given).last_hidden_state[0]
+    ours = Predictor(checkpoint.load(trained(case).model), dtype="float32", device="cpu")
+    encoding = ours.tokenizer.encode(*texts)
+    assert given["input_ids"][0].tolist() == encoding.ids
+    with torch.no_grad():
+        assert float((ours.module(Batch.of([encoding])) - theirs).abs().max()) < 1e-5
 
 
 @pytest.mark.parametrize("case", ["forward", "halves"])
@@ -267,9 +284,12 @@ def test_one_way_words_are_guessed_from_one_side_alone(name, make_model):
     [
         ({"objective": "boundary"}, "single runs of text; use --pairs none"),
         ({"objective": "boundary", "pairs": "none"}, "add --masks spans"),
-        ({"objective": "replaced"}, "take --family electra"),
+        ({"objective": "replaced"}, "bert has no place for such a head; take another --family"),
+        ({"family": "roberta", "pairs": "next"}, "roberta has no place for such a head; use --pairs none"),
+        ({"family": "electra", "objective": "masked", "pairs": "order"}, "use --pairs none"),
         ({"objective": "forward", "family": "albert"}, "is for a new bert"),
         ({"objective": "halves", "masks": "words"}, "hides nothing; leave out --masks"),
+        ({"objective": "forward", "mask_rate": 0.3}, "hides nothing; leave out --masks and --mask-rate"),
         ({"objective": "forward", "pairs": "next"}, "use --pairs none"),
         ({"family": "electra", "shard": True}, "leave out --shard"),
     ],
@@ -288,5 +308,36 @@ def test_a_model_goes_on_as_its_family_learns(trained, settings, tmp_path):
         short = replace(settings, steps=2, tokenizer=None, start=trained(case).model, out=tmp_path / case)
         figures = pretrain.run(short, silence).figures
         assert loss in figures
-    with pytest.raises(InputError, match="leave out --objective"):
-        pretrain.run(replace(short, objective="masked", out=tmp_path / "other"), silence)
+    for objective in ("masked", "halves"):  # what looks both ways would see the answer
+        with pytest.raises(InputError, match="made to look forward; leave out --objective"):
+            pretrain.run(replace(short, objective=objective, out=tmp_path / "other"), silence)
+    with pytest.raises(InputError, match="--from .* has its own"):
+        replace(short, family="albert")
+
+
+def test_a_classifier_of_a_family_whose_pooler_is_the_heads_goes_on_without_it(
+    make_model, tokenizer, settings, tmp_path
+):
+    held = Checkpoint(
+        make_model("distilbert", {"classes": 3}), tokenizer, model_type="distilbert", labels=("a", "b", "c")
+    )
+    checkpoint.save(held, tmp_path / "start")
+    short = replace(settings, steps=1, tokenizer=None, start=tmp_path / "start", out=tmp_path / "run")
+    assert checkpoint.load(pretrain.run(short, silence).model).model.pooler is None
+
+
+@pytest.mark.parametrize("case", ["forward", "halves"])
+def test_what_looks_one_way_is_asked_for_nothing_it_has_not_learned(case, trained):
+    model = Predictor(checkpoint.load(trained(case).model), dtype="float32", device="cpu")
+    with pytest.raises(InputError, match="cannot fill gaps"):
+        model.fill("the [MASK]")
+    with pytest.raises(InputError, match="has seen nothing"):
+        model.embed(["the king"], pooling="cls")
+
+
+def test_every_layer_of_two_halves_has_its_depth(make_model):
+    model = make_model("bert", {"masked_words": 0}, direction="halves", num_attention_heads=4, embedding_size=12)
+    depths = depths_of([name for name, _ in model.named_parameters()])
+    found = {name: depth for name, depth in depths.items() if "layers." in name}
+    assert sorted(set(found.values())) == [1, 2, 3] and len(found) == 2 * 3 * 12
+    assert {depth for name, depth in depths.items() if name not in found} == {0, 4}

@@ -254,3 +254,17 @@ def test_a_checkpoint_holds_its_tokenizer_whatever_the_kind(directory, make_mode
     for file in directory.iterdir():
         shutil.copy(file, tmp_path)
     assert checkpoint.load(tmp_path).tokenizer.encode("The cat", "sat").ids == ours.encode("The cat", "sat").ids
+
+
+def test_a_file_of_before_models_had_a_type_is_read_and_saved_with_one(directory, tmp_path):
+    before = Tokenizer.load(directory)
+    before.save(tmp_path / "typed")
+    content = json.loads((tmp_path / "typed" / "tokenizer.json").read_text(encoding="utf-8"))
+    kind = content["model"].pop("type")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    old = Tokenizer.load(tmp_path / "old")
+    text = "It was a dark night, naïve <s> and 1776, 試."
+    assert old.encode(text).ids == before.encode(text).ids
+    old.save(tmp_path / "again")
+    assert json.loads((tmp_path / "again" / "tokenizer.json").read_text(encoding="utf-8"))["model"]["type"] == kind
