@@ -93,8 +93,7 @@ class Pretrain(Checked):
     family: Literal["bert", "albert", "distilbert", "electra", "roberta"] = "bert"
     """What a new model is built like; it is trained as its paper has it."""
     objective: Literal["auto", "masked", "boundary", "replaced", "forward", "halves"] = "auto"
-    """masked: words that are hidden (BERT); boundary: spans of them, from their ends too (SpanBERT); replaced: which
-    words a generator put in (ELECTRA); forward: the next word (GPT); halves: also the one before, apart (ELMo)."""
+    """What is guessed: masked words, masked spans from their ends too, replaced words, the next word (and the last)."""
     start: Annotated[Path | None, arg(name="from", metavar="DIR")] = None
     """Checkpoint or run to go on from instead, on new text: its size, and its vocabulary."""
     extend_vocab: int = 0

@@ -7,7 +7,7 @@ from typing import Any
 from bothways.config import EncoderConfig
 from bothways.errors import InputError
 from bothways.variants.bert import EMBEDDINGS, FIELDS
-from bothways.variants.variant import Variant
+from bothways.variants.variant import Variant, architectures
 
 LAYER = "encoder.albert_layer_groups.{}.albert_layers.0."
 
@@ -70,12 +70,8 @@ ALBERT = Variant(
         "spans": {"output": "qa_outputs"},
     },
     architectures={
-        frozenset(): "AlbertModel",
+        **architectures("Albert"),
         frozenset({"masked_words", "next_sentence"}): "AlbertForPreTraining",
-        frozenset({"masked_words"}): "AlbertForMaskedLM",
-        frozenset({"classes"}): "AlbertForSequenceClassification",
-        frozenset({"tokens"}): "AlbertForTokenClassification",
-        frozenset({"spans"}): "AlbertForQuestionAnswering",
     },
     read=read,
     write=write,

@@ -1,6 +1,6 @@
 """BERT (Devlin 2018): the default of every axis. Also what MiniLM, SciBERT, BioBERT and many others are."""
 
-from bothways.variants.variant import Variant
+from bothways.variants.variant import Variant, architectures
 
 FIELDS = {
     name: name
@@ -45,12 +45,8 @@ BERT = Variant(
         "spans": {"output": "qa_outputs"},
     },
     architectures={
-        frozenset(): "BertModel",
+        **architectures("Bert"),
         frozenset({"masked_words", "next_sentence"}): "BertForPreTraining",
-        frozenset({"masked_words"}): "BertForMaskedLM",
         frozenset({"next_sentence"}): "BertForNextSentencePrediction",
-        frozenset({"classes"}): "BertForSequenceClassification",
-        frozenset({"tokens"}): "BertForTokenClassification",
-        frozenset({"spans"}): "BertForQuestionAnswering",
     },
 )

@@ -1,6 +1,6 @@
 """DistilBERT (Sanh 2019): half of BERT's layers, no segments, no pooler, other names."""
 
-from bothways.variants.variant import Variant
+from bothways.variants.variant import Variant, architectures
 
 LAYER = "transformer.layer.{}."
 
@@ -42,11 +42,5 @@ DISTILBERT = Variant(
         "tokens": {"output": "classifier"},
         "spans": {"output": "qa_outputs"},
     },
-    architectures={
-        frozenset(): "DistilBertModel",
-        frozenset({"masked_words"}): "DistilBertForMaskedLM",
-        frozenset({"classes"}): "DistilBertForSequenceClassification",
-        frozenset({"tokens"}): "DistilBertForTokenClassification",
-        frozenset({"spans"}): "DistilBertForQuestionAnswering",
-    },
+    architectures=architectures("DistilBert"),
 )

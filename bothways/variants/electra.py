@@ -2,7 +2,7 @@
 own."""
 
 from bothways.variants.bert import EMBEDDINGS, FIELDS, LAYERS
-from bothways.variants.variant import Variant
+from bothways.variants.variant import Variant, architectures
 
 ELECTRA = Variant(
     model_type="electra",
@@ -37,11 +37,7 @@ ELECTRA = Variant(
         embedding_size=min(128, config.hidden_size // 2), pooler_act="gelu", pooler_dropout=True
     ),
     architectures={
-        frozenset(): "ElectraModel",
-        frozenset({"masked_words"}): "ElectraForMaskedLM",
+        **architectures("Electra"),
         frozenset({"replaced_tokens"}): "ElectraForPreTraining",
-        frozenset({"classes"}): "ElectraForSequenceClassification",
-        frozenset({"tokens"}): "ElectraForTokenClassification",
-        frozenset({"spans"}): "ElectraForQuestionAnswering",
     },
 )

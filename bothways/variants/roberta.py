@@ -7,7 +7,7 @@ from typing import Any
 
 from bothways.config import EncoderConfig
 from bothways.variants.bert import EMBEDDINGS, FIELDS, LAYERS
-from bothways.variants.variant import Variant
+from bothways.variants.variant import Variant, architectures
 
 
 def read(theirs: Mapping[str, Any]) -> dict[str, Any]:
@@ -33,13 +33,7 @@ ROBERTA = Variant(
         "tokens": {"output": "classifier"},
         "spans": {"output": "qa_outputs"},
     },
-    architectures={
-        frozenset(): "RobertaModel",
-        frozenset({"masked_words"}): "RobertaForMaskedLM",
-        frozenset({"classes"}): "RobertaForSequenceClassification",
-        frozenset({"tokens"}): "RobertaForTokenClassification",
-        frozenset({"spans"}): "RobertaForQuestionAnswering",
-    },
+    architectures=architectures("Roberta"),
     read=read,
     write=write,
     new=lambda config: config.changed(type_vocab_size=1, first_position=config.pad_token_id + 1, pooler_dropout=True),

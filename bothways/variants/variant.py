@@ -36,6 +36,13 @@ ACTIVATIONS = {
 }
 
 
+def architectures(name: str) -> dict[frozenset[str], str]:
+    """The classes that every family has."""
+    heads = {"masked_words": "MaskedLM", "classes": "SequenceClassification", "tokens": "TokenClassification"}
+    heads["spans"] = "QuestionAnswering"
+    return {frozenset(): f"{name}Model", **{frozenset({head}): f"{name}For{kind}" for head, kind in heads.items()}}
+
+
 @dataclass(frozen=True)
 class Variant:
     """One family, as data.
