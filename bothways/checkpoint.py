@@ -276,16 +276,13 @@ def with_head(
     generator = torch.Generator().manual_seed(seed)
     new = [f"head {head!r} ({num_outputs or len(labels)} outputs)"]
     initialize(model.heads, config.initializer_range, generator)
-    if old.pooler is None and model.pooler is not None:
-        new.append("pooler")
-        initialize(model.pooler, config.initializer_range, generator)
     # A pooler under another name is another one: RoBERTa's for classes is not its encoder's.
     names = [VARIANTS[checkpoint.model_type].parameters(POOLER, heads) for heads in (old.num_outputs, (head,))]
-    other = old.pooler is not None and model.pooler is not None and names[0] != names[1]
-    if other and model.pooler is not None:
+    left: tuple[str, ...] = ("heads.",)
+    if model.pooler is not None and (old.pooler is None or names[0] != names[1]):
         new.append("pooler")
         initialize(model.pooler, config.initializer_range, generator)
-    left = ("heads.", "pooler.") if other else ("heads.",)
+        left = ("heads.", "pooler.")
     kept = {name: value for name, value in old.state_dict().items() if not name.startswith(left)}
     model.load_state_dict(kept, strict=False)
     warn(f"new, to be trained: {', '.join(new)}")

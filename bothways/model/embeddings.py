@@ -1,6 +1,7 @@
 """Ids to vectors: token + segment + position, normed (Devlin 2018, figure 2). Letters: T tokens, E embedding, H
 hidden size."""
 
+import torch
 from torch import Tensor, nn
 
 from bothways.batch import Batch
@@ -15,23 +16,35 @@ class NoEmbedding(nn.Module):
         return 0.0
 
 
-class Segments(nn.Embedding):
+class OneSegment(nn.Embedding):
     """Who knows one segment takes all for it (RoBERTa)."""
 
     def forward(self, ids_T: Tensor) -> Tensor:
-        return super().forward(ids_T.clamp(max=self.num_embeddings - 1))
+        return super().forward(torch.zeros_like(ids_T))
+
+
+class Shifted(nn.Embedding):
+    """Positions that begin further on in their table (RoBERTa)."""
+
+    def __init__(self, first: int, number: int, size: int) -> None:
+        super().__init__(first + number, size)
+        self.first = first
+
+    def forward(self, ids_T: Tensor) -> Tensor:
+        return super().forward(ids_T + self.first)
 
 
 class Embeddings(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         size = config.embedding_size or config.hidden_size
-        learned = config.position == "learned"
+        first, positions = config.first_position, config.max_position_embeddings
+        segments, kind = config.type_vocab_size, OneSegment if config.type_vocab_size == 1 else nn.Embedding
         self.words = nn.Embedding(config.vocab_size, size)
-        self.segments = Segments(config.type_vocab_size, size) if config.type_vocab_size else NoEmbedding()
-        self.first_position = config.first_position
-        positions = config.first_position + config.max_position_embeddings
-        self.positions = nn.Embedding(positions, size) if learned else NoEmbedding()
+        self.segments = kind(segments, size) if segments else NoEmbedding()
+        self.positions: nn.Module = NoEmbedding()
+        if config.position == "learned":
+            self.positions = Shifted(first, positions, size) if first else nn.Embedding(positions, size)
         self.norm = nn.LayerNorm(size, eps=config.layer_norm_eps, bias=config.norm_bias)
         self.dropout = Dropout(config.hidden_dropout_prob)
         # ALBERT and ELECTRA look tokens up in a narrow table, then widen.
@@ -39,7 +52,6 @@ class Embeddings(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """[T, H]"""
-        places_T = batch.position_ids + self.first_position
-        x_TE = self.words(batch.input_ids) + self.segments(batch.segment_ids) + self.positions(places_T)
+        x_TE = self.words(batch.input_ids) + self.segments(batch.segment_ids) + self.positions(batch.position_ids)
         widened: Tensor = self.widen(self.dropout(self.norm(x_TE)))
         return widened

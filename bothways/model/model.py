@@ -17,12 +17,8 @@ from bothways.model.halves import Halves
 from bothways.model.heads import Classes, MaskedWords, Pooler, ReplacedTokens
 
 POOLED_HEADS = ("next_sentence", "classes")
-OUTPUTS = {
-    "masked_words": 0,
-    "next_sentence": 2,
-    "replaced_tokens": 1,
-    "spans": 2,
-}  # classes and tokens have as many as there are labels
+# Classes and tokens have as many as there are labels.
+OUTPUTS = {"masked_words": 0, "next_sentence": 2, "replaced_tokens": 1, "spans": 2}
 
 
 class Model(nn.Module):
@@ -53,10 +49,12 @@ class Model(nn.Module):
     def text_states(self, hidden_TH: Tensor, batch: Batch) -> Tensor:
         """The hidden state of each text's token that stands for the text: the first, or of what looks one way the one
         that has seen all. [N, H]"""
+        if self.config.direction == "both":
+            return hidden_TH[batch.first_tokens]
         first_NH, last_NH = hidden_TH[batch.first_tokens], hidden_TH[batch.last_tokens]
-        if self.config.direction == "halves":
-            return torch.cat([last_NH.chunk(2, -1)[0], first_NH.chunk(2, -1)[1]], -1)
-        return last_NH if self.config.direction == "forward" else first_NH
+        if self.config.direction == "forward":
+            return last_NH
+        return torch.cat([last_NH.chunk(2, -1)[0], first_NH.chunk(2, -1)[1]], -1)
 
     def text_scores(self, name: str, first_NH: Tensor) -> Tensor:
         """Scores of a head for whole texts, from the hidden states that stand for them, [N, C]."""
