@@ -62,9 +62,9 @@ def make_batches(file: Path, *, length: int, batch_tokens: int) -> None:
 def ours(options: argparse.Namespace, batches: list[Any]) -> tuple[Callable[[int], None], Any]:
     import torch
 
-    from bothways.config import SIZES
     from bothways.model.compiled import compile_layers
     from bothways.model.model import Model, initialize
+    from bothways.sizes import SIZES
     from bothways.tasks.objective import counts, losses
     from bothways.train.loop import Progress, one_step
     from bothways.train.plan import Plan
@@ -94,7 +94,7 @@ def theirs(options: argparse.Namespace, batches: list[Any]) -> Callable[[int], N
     import transformers
     from torch.nn.utils.rnn import pad_sequence
 
-    from bothways.config import SIZES
+    from bothways.sizes import SIZES
 
     size = SIZES[options.size]
     config = transformers.BertConfig(

@@ -20,7 +20,8 @@ class Batch:
 
     Labels, where there are any: masked_places [M] (indices into T) with masked_labels [M], and masked_draws [M] in
     [0, 1) for who replaces what is hidden; labels, whatever a task counts.
-    text_of_window [N]: which text each entry is a window of, where long texts stand as several.
+    text_of_window [N]: which text each entry is a window of, where long texts stand as several. global_tokens [T]: True
+    for tokens that see all (Longformer), where not the task says which.
     """
 
     input_ids: Tensor
@@ -32,6 +33,7 @@ class Batch:
     masked_draws: Tensor | None = None
     labels: Tensor | None = None
     text_of_window: Tensor | None = None
+    global_tokens: Tensor | None = None
 
     @staticmethod
     def of(encodings: Sequence[Encoding]) -> "Batch":

@@ -26,6 +26,7 @@ from bothways.tokenizer.files import read_json, read_text
 from bothways.tokenizer.other_files import NAMES as TOKENIZER_FILES
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.variants import UNNAMED, VARIANTS, Variant
+from bothways.variants.variant import KINDS
 from bothways.weights import WEIGHTS, stored, stored_weights, write_weights
 
 MADE = "bothways.json"
@@ -162,9 +163,7 @@ def _build(
     theirs: Mapping[str, Any], directory: Path, dtype: torch.dtype,
 ) -> Model:  # fmt: skip
     """A model without values, with the heads whose parameters are in the file."""
-    stored = {name for name in variant.heads if any(key in state for key in _names_of_head(variant, name))}
-    if {"classes", "tokens"} <= stored:  # one name for both in BERT's layout: the architecture tells
-        stored -= {"classes"} if "ForTokenClassification" in str(theirs.get("architectures")) else {"tokens"}
+    stored = _stored_heads(variant, state, str(theirs.get("architectures")))
     sizes = {**OUTPUTS, "classes": len(labels), "tokens": len(labels)}
     own = variant.parameters(POOLER, stored)
     pooler = any(name in state or name.removeprefix(variant.prefix) in state for name in own)
@@ -175,8 +174,21 @@ def _build(
     return model
 
 
-def _names_of_head(variant: Variant, head: str) -> list[str]:
-    return [name if ours in ("bias",) else f"{name}.weight" for ours, name in variant.heads[head].items()]
+def _stored_heads(variant: Variant, state: Mapping[str, Tensor], architecture: str) -> set[str]:
+    """The heads of which there is a parameter that is theirs alone; where several share all, as classes and tokens do
+    in BERT's layout, the architecture tells, or it is the first."""
+    poolers = {name for table in variant.heads.values() for ours, name in table.items() if ours.startswith("pooler.")}
+    own = {
+        head: {name if ours == "bias" else f"{name}.weight" for ours, name in table.items() if name not in poolers}
+        for head, table in variant.heads.items()
+    }
+    stored: dict[frozenset[str], str] = {}
+    for head, names in own.items():
+        if any(name in state for name in names) and (
+            frozenset(names) not in stored or f"For{KINDS.get(head)}" in architecture
+        ):
+            stored[frozenset(names)] = head
+    return set(stored.values())
 
 
 def _fill(

@@ -7,6 +7,7 @@ changed.
 from dataclasses import dataclass, fields, replace
 from typing import Literal, get_args, get_origin, get_type_hints
 
+from bothways.axes import Globals, RandomBlocks, Relative
 from bothways.errors import InputError
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
@@ -35,18 +36,24 @@ class EncoderConfig:
     embedding_size: int | None = None  # narrower than hidden_size: looked up narrow, then widened (ALBERT, ELECTRA)
     first_position: int = 0  # entries of the position table before that of a text's first token (RoBERTa: 2)
     layer_groups: int = 0  # so many layers have weights of their own, each used several times in turn (ALBERT); 0: all
-    position: Literal["learned", "rotary"] = "learned"
+    position: Literal["learned", "rotary", "none"] = "learned"
+    relative: Relative | None = None  # a bias on scores by distance (DeBERTa)
     norm: Literal["post", "pre"] = "post"  # pre: norm first, and once more at the end (ModernBERT)
     feed_forward: Literal["plain", "gated"] = "plain"  # gated: act(a) * b (GeGLU, Shazeer 2020)
     linear_bias: bool = True
     norm_bias: bool = True
     direction: Direction = "both"  # where a token looks; halves: one half each way
     window: int = 0  # a token sees this many neighbours on each side; 0: the whole text
-    whole_text_every: int = 1  # every n-th layer from the first sees the whole text in spite of the window
+    whole_text_every: int = 1  # every n-th layer from the first sees the whole text in spite of the window; 0: none
+    far: Globals | RandomBlocks | None = None  # who else sees whom (Longformer, BigBird)
     rotary_theta: float = 160_000.0  # wavelengths of layers that see the whole text
     rotary_theta_window: float = 10_000.0  # ... and of those that see a window
-    pooler_act: Literal["tanh", "gelu", "relu"] = "tanh"
+    pooling: Literal["first", "mean"] = "first"  # which of a text's vectors stands for it: [CLS]'s, or their mean
+    pooler_act: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu"] = "tanh"
     pooler_dropout: bool = False  # before the pooler's map too, not only after it (RoBERTa, ELECTRA)
+    pooler_norm: bool = False  # behind the pooler, which scores of tokens go through too (ModernBERT)
+    classes_as_layers: bool = False  # the pooler before classes has hidden_act in place of its own (BigBird)
+    head_bias: bool = True  # of the maps before a head's last one
 
     def __post_init__(self) -> None:
         for field, kind in get_type_hints(type(self)).items():
@@ -89,7 +96,7 @@ class EncoderConfig:
 
     def window_of_layer(self, index: int) -> int:
         """How far the tokens of a layer see to each side; 0: the whole text."""
-        return 0 if index % self.whole_text_every == 0 else self.window
+        return 0 if self.whole_text_every and index % self.whole_text_every == 0 else self.window
 
     def sides_of_layer(self, index: int) -> tuple[int, int]:
         """How many tokens before it and behind it a layer's token sees; -1: all."""
@@ -111,19 +118,3 @@ def _is_a(value: object, kinds: tuple[type, ...]) -> bool:
 
 
 CONFIG_FIELDS = frozenset(field.name for field in fields(EncoderConfig))
-
-
-def _size(layers: int, hidden: int, heads: int) -> EncoderConfig:
-    return EncoderConfig(
-        num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads, intermediate_size=4 * hidden
-    )
-
-
-SIZES = {  # Turc 2019, table 1; Devlin 2018, section 3
-    "tiny": _size(2, 128, 2),
-    "mini": _size(4, 256, 4),
-    "small": _size(4, 512, 8),
-    "medium": _size(8, 512, 8),
-    "base": _size(12, 768, 12),
-    "large": _size(24, 1024, 16),
-}

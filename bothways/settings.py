@@ -27,7 +27,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("rate", "muon_rate", "weight_decay", "checkpoint_every", "extend_vocab", "freeze"), (0, math.inf)),
     **dict.fromkeys(("clip", "init"), (1e-6, math.inf)),
     **dict.fromkeys(("minutes", "epochs", "evaluations"), (0.001, math.inf)),
-    "length": (8, 512),
+    "length": (8, 8192),
     "temperature": (0.001, 10),
     "window": (8, math.inf),
     "mask_rate": (0.01, 1),
@@ -90,14 +90,19 @@ class Pretrain(Checked):
     """Go on from the newest sound checkpoint in the run's directory, if there is one."""
     model: Size = "mini"
     """Size of a new model."""
-    family: Literal["bert", "albert", "distilbert", "electra", "roberta"] = "bert"
+    family: Literal[
+        "bert", "albert", "distilbert", "electra", "roberta", "modernbert", "longformer", "big_bird", "deberta",
+        "deberta-v2",
+    ] = "bert"  # fmt: skip
     """What a new model is built like; it is trained as its paper has it."""
-    objective: Literal["auto", "masked", "boundary", "replaced", "forward", "halves"] = "auto"
+    objective: Literal["auto", "masked", "boundary", "enhanced", "replaced", "forward", "halves"] = "auto"
     """What is guessed: masked words, masked spans from their ends too, replaced words, the next word (and the last)."""
     start: Annotated[Path | None, arg(name="from", metavar="DIR")] = None
     """Checkpoint or run to go on from instead, on new text: its size, and its vocabulary."""
     extend_vocab: int = 0
     """With --from: add so many of the text's own words to the vocabulary."""
+    lengthen: int = 0
+    """With --from: make a Longformer of a BERT or RoBERTa, that reads --length tokens, each by a window of so many."""
     tokenizer: Path | None = None
     """Directory or file of a tokenizer; without it one is learned into the run."""
     vocab_size: int = 30522
@@ -187,6 +192,8 @@ class Pretrain(Checked):
             )
         if self.start and self.family != Pretrain.family:
             raise InputError(f"family ({self.family}) is for a new model; --from ({self.start}) has its own")
+        if self.lengthen and not self.start:
+            raise InputError(f"lengthen ({self.lengthen}) needs --from, a model to make read longer texts")
         if self.extend_vocab and not self.start:
             raise InputError(f"extend_vocab ({self.extend_vocab}) needs --from, a model whose vocabulary to extend")
 

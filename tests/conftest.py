@@ -29,6 +29,7 @@ SIZES = {
     "max_position_embeddings": 64,
 }
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+DISTANCES = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False}
 FAMILIES = {  # their configuration: class, arguments, without dropout
     "bert": ("BertConfig", SIZES | NO_DROPOUT),
     "electra": ("ElectraConfig", SIZES | NO_DROPOUT | {"embedding_size": 16}),
@@ -51,6 +52,25 @@ FAMILIES = {  # their configuration: class, arguments, without dropout
         SIZES
         | {"num_hidden_layers": 7, "local_attention": 8, "pad_token_id": 0}
         | {"bos_token_id": 1, "cls_token_id": 1, "eos_token_id": 2, "sep_token_id": 2},
+    ),
+    "longformer": (  # four neighbours on each side
+        "LongformerConfig",
+        SIZES | NO_DROPOUT | {"attention_window": 8, "type_vocab_size": 1, "max_position_embeddings": 66},
+    ),
+    "bigbird": (  # blocks of 4 and one at random: texts of up to 28 tokens are seen whole
+        "BigBirdConfig",
+        SIZES | NO_DROPOUT | {"block_size": 4, "num_random_blocks": 1},
+    ),
+    "deberta": (
+        "DebertaConfig",
+        SIZES | NO_DROPOUT | DISTANCES | {"max_relative_positions": 23},
+    ),
+    "debertav2": (
+        "DebertaV2Config",
+        SIZES
+        | NO_DROPOUT
+        | DISTANCES
+        | {"position_buckets": 10, "share_att_key": True, "norm_rel_ebd": "layer_norm", "conv_kernel_size": 3},
     ),
 }
 WORDS = ["the", "cat", "sat", "on", "mat", "dog", "##s", "##ing", "and", "ran", "a", "b"]
@@ -112,9 +132,11 @@ def make_model():
     """A random model of ours by family, every parameter disturbed; heads: name -> outputs; changes: of its config."""
     import torch
 
+    from bothways.axes import Globals, RandomBlocks, Relative
     from bothways.config import EncoderConfig
     from bothways.model.model import Model, initialize
 
+    relative = {"type_vocab_size": 0, "position": "none", "layer_norm_eps": 1e-7, "pooler_act": "gelu"}
     rotary = {"position": "rotary", "norm": "pre", "feed_forward": "gated", "linear_bias": False, "norm_bias": False}
     axes = {
         "bert": {},
@@ -124,7 +146,14 @@ def make_model():
         "roberta": {"type_vocab_size": 1, "pad_token_id": 1, "first_position": 2, "pooler_dropout": True}
         | {"max_position_embeddings": 62},
         "modernbert": rotary
-        | {"type_vocab_size": 0, "num_hidden_layers": 7, "window": 4, "whole_text_every": 3, "layer_norm_eps": 1e-5},
+        | {"type_vocab_size": 0, "num_hidden_layers": 7, "window": 4, "whole_text_every": 3, "layer_norm_eps": 1e-5}
+        | {"pooler_act": "gelu", "pooler_norm": True, "head_bias": False},
+        "longformer": {"type_vocab_size": 1, "pad_token_id": 1, "first_position": 2, "pooler_dropout": True}
+        | {"window": 4, "whole_text_every": 0, "far": Globals(separator=3)},
+        "big_bird": {"far": RandomBlocks(size=4, number=1), "pooler_dropout": True, "classes_as_layers": True}
+        | {"hidden_act": "gelu_tanh"},
+        "deberta": relative | {"relative": Relative(longest=23, joint=True)},
+        "deberta-v2": relative | {"relative": Relative(longest=64, buckets=10, shared=True, norm=True, kernel=3)},
     }
 
     def make(family="bert", heads=None, *, seed=0, pooler=False, **changes):

@@ -363,8 +363,8 @@ def test_saving_over_an_old_checkpoint_replaces_all_of_it(directory, make_model,
 
 def test_a_model_no_class_of_theirs_fits_is_refused_and_the_old_one_stays(directory, make_model, tmp_path):
     before = contents(tmp_path)
-    odd = Checkpoint(model=make_model("modernbert", {"classes": 5}), model_type="modernbert", labels=LABELS)
-    with pytest.raises(InputError, match=r"modernbert with heads \['classes'\] has no layout"):
+    odd = Checkpoint(model=make_model("modernbert", {"next_sentence": 2}), model_type="modernbert")
+    with pytest.raises(InputError, match=r"modernbert with heads \['next_sentence'\] has no layout"):
         checkpoint.save(odd, directory)
     assert contents(tmp_path) == before
 

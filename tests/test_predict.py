@@ -449,7 +449,21 @@ def test_auto_takes_half_precision_where_the_processor_has_units_for_it(able, ch
 # --- half precision, and saving -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", ["bert", "electra", "albert", "roberta", "distilbert", "modernbert"])
+@pytest.mark.parametrize(
+    "family",
+    [
+        "bert",
+        "electra",
+        "albert",
+        "roberta",
+        "distilbert",
+        "modernbert",
+        "longformer",
+        "big_bird",
+        "deberta",
+        "deberta-v2",
+    ],
+)
 def test_half_precision_gives_nearly_the_same_in_float32(family, make_predictor):
     texts = ["the cat sat", "a dog " * 40, "on"]
     exact, half = (make_predictor(family, pooling="mean", dtype=dtype) for dtype in ("float32", "bf16"))

@@ -2,6 +2,7 @@
 D head size."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -15,7 +16,7 @@ class Context:
     """What all layers share of one batch: who may look at whom, and what each position part has prepared."""
 
     layout: Layout
-    positions: dict[Positions, tuple[Tensor, ...]]
+    positions: dict[Positions, tuple[Any, ...]]
 
 
 class Attention(nn.Module):
@@ -28,9 +29,12 @@ class Attention(nn.Module):
 
     def forward(self, x_TH: Tensor, context: Context) -> Tensor:
         """[T, H]: each token's mixture of what the tokens it may look at offer."""
-        q_TND, k_TND, v_TND = self.qkv(x_TH).unflatten(-1, (3, self.num_heads, -1)).unbind(1)
+        mixed_TH: Tensor = self.output(self.mixed(x_TH, self.qkv(x_TH), context))
+        return mixed_TH
+
+    def mixed(self, x_TH: Tensor, qkv_TX: Tensor, context: Context) -> Tensor:
+        """The mixture before the last map. qkv: queries, keys and values of x side by side. [T, H]"""
+        q_TND, k_TND, v_TND = qkv_TX.unflatten(-1, (3, self.num_heads, -1)).unbind(1)
         q_TND, k_TND = self.positions.rotate(q_TND, k_TND, context.positions[self.positions])
         dropout = self.dropout if self.training else 0.0
-        mixed_TND = context.layout.attend(q_TND, k_TND, v_TND, sides=self.sides, dropout=dropout)
-        mixed_TH: Tensor = self.output(mixed_TND.flatten(1))
-        return mixed_TH
+        return context.layout.attend(q_TND, k_TND, v_TND, sides=self.sides, dropout=dropout).flatten(1)

@@ -47,9 +47,18 @@ class Candidate(NamedTuple):
     error: float
 
 
+MAPS = ("attention.qkv", "attention.output", "feed_forward.inner", "feed_forward.output")  # that all tokens go through
+
+
 def linears_of(model: Model) -> dict[str, nn.Linear]:
     """The layers that int8 is for, by name: those whose work grows with the tokens."""
-    return {name: part for name, part in model.named_modules() if isinstance(part, nn.Linear) and ".layers." in name}
+    relative = model.config.relative
+    through_qkv = relative is not None and relative.shared  # what it does to positions is not seen here
+    maps = [name for name in MAPS if not (through_qkv and name == "attention.qkv")]
+    return {
+        name: part for name, part in model.named_modules()
+        if isinstance(part, nn.Linear) and ".layers." in name and name.endswith(tuple(maps))
+    }  # fmt: skip
 
 
 def observe(model: Model, read: Callable[[], object]) -> dict[str, Inputs]:

@@ -7,8 +7,9 @@ from bothways.config import EncoderConfig
 from bothways.model import layout
 from bothways.model.attention import Context
 from bothways.model.embeddings import Embeddings
-from bothways.model.layer import Layer, norm
-from bothways.model.positions import Positions, Rotary
+from bothways.model.layer import norm
+from bothways.model.parts import layers_of
+from bothways.model.positions import Positions
 
 
 class Encoder(nn.Module):
@@ -16,7 +17,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config)
-        self.layers = layers_of(config)
+        self.layers, self.shared = layers_of(config)
         self.final_norm = norm(config) if config.norm == "pre" else nn.Identity()
 
     def forward(self, batch: Batch, context: Context | None = None) -> Tensor:
@@ -38,20 +39,7 @@ class Encoder(nn.Module):
         """What the layers share of this batch. places: a layout other than the best one for this device and dtype."""
         weight = self.embeddings.words.weight
         dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
-        parts = {module for module in self.modules() if isinstance(module, Positions)}
-        return Context(
-            layout=places or layout.choose(batch.lengths, weight.device, weight.dtype, dropout),
-            positions={part: part.prepare(batch.position_ids, weight.dtype) for part in parts},
-        )
-
-
-def layers_of(config: EncoderConfig) -> nn.ModuleList:
-    windows = [config.window_of_layer(index) for index in range(config.own_layers)]
-    positions = {window: positions_for(config, window) for window in set(windows)}
-    return nn.ModuleList(Layer(config, index, positions[window]) for index, window in enumerate(windows))
-
-
-def positions_for(config: EncoderConfig, window: int) -> Positions:
-    if config.position == "rotary":
-        return Rotary(config.head_size, config.rotary_theta_window if window else config.rotary_theta)
-    return Positions()
+        parts = [module for module in self.modules() if isinstance(module, Positions)]
+        biased = any(part.biases for part in parts)
+        places = places or layout.choose(batch.lengths, weight.device, weight.dtype, dropout, biased)
+        return Context(places, {part: part.prepare(batch, places, weight.dtype) for part in parts})

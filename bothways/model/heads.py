@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bothways.config import EncoderConfig
 from bothways.model.kernels import Dropout
-from bothways.model.layer import ACTIVATIONS
+from bothways.model.layer import ACTIVATIONS, norm
 
 
 class MaskedWords(nn.Module):
@@ -20,9 +20,9 @@ class MaskedWords(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         size = config.embedding_size or config.hidden_size
-        self.transform = nn.Linear(config.hidden_size, size)
+        self.transform = nn.Linear(config.hidden_size, size, bias=config.head_bias)
         self.activation = ACTIVATIONS[config.hidden_act]
-        self.norm = nn.LayerNorm(size, eps=config.layer_norm_eps)
+        self.norm = nn.LayerNorm(size, eps=config.layer_norm_eps, bias=config.norm_bias)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     def forward(self, x_MH: Tensor) -> Tensor:
@@ -37,14 +37,15 @@ class MaskedWords(nn.Module):
 class Pooler(nn.Module):
     """A text's vector: tanh (or another function) of a linear map of its first token's. [N, H] -> [N, H]"""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: EncoderConfig, activation: str) -> None:
         super().__init__()
         self.dropout = Dropout(config.head_dropout if config.pooler_dropout else 0.0)
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.activation = ACTIVATIONS[config.pooler_act]
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.head_bias)
+        self.activation = ACTIVATIONS[activation]
+        self.norm = norm(config) if config.pooler_norm else nn.Identity()
 
     def forward(self, first_NH: Tensor) -> Tensor:
-        pooled_NH: Tensor = self.activation(self.dense(self.dropout(first_NH)))
+        pooled_NH: Tensor = self.norm(self.activation(self.dense(self.dropout(first_NH))))
         return pooled_NH
 
 

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 from bothways.config import EncoderConfig
 from bothways.model.attention import Attention, Context
 from bothways.model.kernels import Dropout
-from bothways.model.positions import Positions
 
 ACTIVATIONS = {
     "gelu": F.gelu,
@@ -39,12 +38,11 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    def __init__(self, config: EncoderConfig, index: int, positions: Positions) -> None:
+    def __init__(self, config: EncoderConfig, attention: Attention, *, first: bool) -> None:
         super().__init__()
-        self.norm_first = config.norm == "pre"
-        self.attention = Attention(config, sides=config.sides_of_layer(index), positions=positions)
+        self.norm_first, self.attention = config.norm == "pre", attention
         self.attention_norm = norm(config)
-        if self.norm_first and index == 0:  # the embeddings come normed (ModernBERT)
+        if self.norm_first and first:  # the embeddings come normed (ModernBERT)
             self.attention_norm = nn.Identity()
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = norm(config)

@@ -5,16 +5,18 @@ all.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bothways.model import kernels
+from bothways.model import kernels, sparse
 from bothways.model.rectangles import rectangles
 
 Sides = tuple[int, int]
+Bias = Callable[[Tensor, Tensor], Tensor]  # queries, keys [N, n, S, D] of n texts -> added to their scores [N, n, S, S]
 
 
 class Layout(ABC):
@@ -23,8 +25,10 @@ class Layout(ABC):
     first_tokens: Tensor
 
     @abstractmethod
-    def attend(self, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, *, sides: Sides, dropout: float) -> Tensor:
-        """softmax(q k^T / sqrt(D)) v within each text -> [T, N, D]."""
+    def attend(
+        self, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, *, sides: Sides, dropout: float, bias: Bias | None = None
+    ) -> Tensor:
+        """softmax(q k^T / sqrt(D) + bias) v within each text -> [T, N, D]."""
 
 
 class Rectangles(Layout):
@@ -32,11 +36,20 @@ class Rectangles(Layout):
 
     def __init__(self, lengths: Tensor, device: torch.device) -> None:
         self.first_tokens = (lengths.cumsum(0) - lengths).to(device)
-        self.rectangles, self.longest = rectangles(lengths.tolist(), device), int(lengths.max())
+        self.lengths, self.longest = lengths.tolist(), int(lengths.max())
+        self.rectangles = rectangles(self.lengths, device)
+        self.windows: dict[Sides, sparse.Blocks] = {}
 
-    def attend(self, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, *, sides: Sides, dropout: float) -> Tensor:
-        if sees_all(sides, self.longest) and kernels.batched_is_faster(q_TND, self.longest, dropout):
+    def attend(
+        self, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, *, sides: Sides, dropout: float, bias: Bias | None = None
+    ) -> Tensor:
+        whole = sees_all(sides, self.longest)
+        if bias is None and whole and kernels.batched_is_faster(q_TND, self.longest, dropout):
             return kernels.batched_attention(q_TND, k_TND, v_TND, self.rectangles, dropout)
+        if bias is None and not whole and sparse.is_faster(sides, self.longest):
+            if sides not in self.windows:
+                self.windows[sides] = sparse.window_blocks(self.lengths, sides, q_TND.device)
+            return sparse.block_attention(q_TND, k_TND, v_TND, self.windows[sides], dropout)
         attended = []
         for part in self.rectangles:
             q, k, v = (part.take(x_TND) for x_TND in (q_TND, k_TND, v_TND))
@@ -45,6 +58,9 @@ class Rectangles(Layout):
                 close = near(part.size, sides, q.device)
                 # What fills a text up may look at all, so that no row is empty.
                 mask = close if mask is None else close & mask | ~mask.mT
+            if bias is not None:
+                biases = bias(q, k)
+                mask = biases if mask is None else biases.masked_fill(~mask, torch.finfo(q.dtype).min)
             attended.append(part.give(F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)))
         return attended[0] if len(attended) == 1 else torch.cat(attended)
 
@@ -57,40 +73,17 @@ class Varlen(Layout):
         self.starts, self.longest = starts.to(device), int(lengths.max())
         self.first_tokens = self.starts[:-1].long()
 
-    def attend(self, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, *, sides: Sides, dropout: float) -> Tensor:
+    def attend(
+        self, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, *, sides: Sides, dropout: float, bias: Bias | None = None
+    ) -> Tensor:
         from torch.nn.attention.varlen import varlen_attn
 
-        if dropout:
-            raise ValueError(f"Varlen has no attention dropout (asked for {dropout}); use Rectangles")
+        if dropout or bias:
+            raise ValueError(f"Varlen has no attention dropout (asked for {dropout}) and no bias; use Rectangles")
         ends = (self.starts, self.starts, self.longest, self.longest)
         attended = varlen_attn(q_TND, k_TND, v_TND, *ends, window_size=sides)
         assert isinstance(attended, Tensor)  # a pair only where the softmax sums are asked for
         return attended
-
-
-class Padded(Layout):
-    """One [B, S] rectangle and a mask of its real tokens, for export: T = B * S. Padding may stand on either side."""
-
-    HIDDEN = -1e30  # not minus infinity: a row that may look at nothing stays finite, and nobody reads it
-
-    def __init__(self, real_BS: Tensor) -> None:
-        self.real = real_BS.bool()
-        rows = torch.arange(real_BS.shape[0], device=real_BS.device) * real_BS.shape[1]
-        self.first_tokens = rows + self.real.int().argmax(1)
-        self.bias = torch.where(self.real, 0.0, self.HIDDEN)[:, None, None]  # [B, 1, 1, S], added to scores
-
-    @property
-    def position_ids(self) -> Tensor:
-        """Positions counted from the first real token, [T]."""
-        return (self.real.long().cumsum(1) - 1).clamp(min=0).flatten()
-
-    def attend(self, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, *, sides: Sides, dropout: float) -> Tensor:
-        q, k, v = (part.unflatten(0, self.real.shape).transpose(1, 2) for part in (q_TND, k_TND, v_TND))
-        bias = self.bias
-        if max(sides) >= 0:  # the size may be a symbol, which `near` could not remember
-            bias = bias.masked_fill(~near.__wrapped__(self.real.shape[1], sides, q.device), self.HIDDEN)
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
-        return mixed.transpose(1, 2).flatten(0, 1)
 
 
 def sees_all(sides: Sides, size: int) -> bool:
@@ -106,8 +99,9 @@ def near(size: int, sides: Sides, device: torch.device) -> Tensor:
     return (ahead_SS >= -before) & (ahead_SS <= behind)
 
 
-def choose(lengths: Tensor, device: torch.device, dtype: torch.dtype, dropout: float) -> Layout:
-    """Varlen where torch has it for this device and dtype and no attention dropout is asked for, else Rectangles."""
+def choose(lengths: Tensor, device: torch.device, dtype: torch.dtype, dropout: float, biased: bool = False) -> Layout:
+    """Varlen where torch has it for this device and dtype and neither dropout nor bias is asked for, else
+    Rectangles."""
     able = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)  # from Ampere on
     half = dtype in (torch.bfloat16, torch.float16)
-    return (Varlen if able and half and not dropout else Rectangles)(lengths, device)
+    return (Varlen if able and half and not dropout and not biased else Rectangles)(lengths, device)

@@ -15,6 +15,8 @@ from bothways.model.attention import Context
 from bothways.model.encoder import Encoder
 from bothways.model.halves import Halves
 from bothways.model.heads import Classes, MaskedWords, Pooler, ReplacedTokens
+from bothways.model.positions import Positions
+from bothways.model.standing import states_of_texts
 
 POOLED_HEADS = ("next_sentence", "classes")
 # Classes and tokens have as many as there are labels.
@@ -31,8 +33,13 @@ class Model(nn.Module):
         super().__init__()
         self.config, self.num_outputs = config, dict(heads or {})
         self.encoder = (Halves if config.direction == "halves" else Encoder)(config)
-        pooled = pooler or any(name in POOLED_HEADS for name in self.num_outputs)
-        self.pooler = Pooler(config) if pooled else None
+        for part in self.encoder.modules():
+            if isinstance(part, Positions):
+                part.heads = frozenset(self.num_outputs)
+        names = self.num_outputs.keys() - {"masked_words"}
+        pooled = pooler or names & set(POOLED_HEADS) or (names and config.pooler_norm)
+        activation = config.hidden_act if "classes" in names and config.classes_as_layers else config.pooler_act
+        self.pooler = Pooler(config, activation) if pooled else None
         self.heads = nn.ModuleDict({name: make_head(name, config, size) for name, size in self.num_outputs.items()})
 
     def forward(self, batch: Batch, context: Context | None = None) -> Tensor:
@@ -47,14 +54,8 @@ class Model(nn.Module):
         return head.scores(x_MH, self.encoder.embeddings.words.weight)
 
     def text_states(self, hidden_TH: Tensor, batch: Batch) -> Tensor:
-        """The hidden state of each text's token that stands for the text: the first, or of what looks one way the one
-        that has seen all. [N, H]"""
-        if self.config.direction == "both":
-            return hidden_TH[batch.first_tokens]
-        first_NH, last_NH = hidden_TH[batch.first_tokens], hidden_TH[batch.last_tokens]
-        if self.config.direction == "forward":
-            return last_NH
-        return torch.cat([last_NH.chunk(2, -1)[0], first_NH.chunk(2, -1)[1]], -1)
+        """The hidden state that stands for each text, most often its first token's. [N, H]"""
+        return states_of_texts(self.config, hidden_TH, batch)
 
     def text_scores(self, name: str, first_NH: Tensor) -> Tensor:
         """Scores of a head for whole texts, from the hidden states that stand for them, [N, C]."""
@@ -64,6 +65,8 @@ class Model(nn.Module):
 
     def token_scores(self, name: str, x_TH: Tensor) -> Tensor:
         """Scores of a head for each token (`tokens`, `spans`, `replaced_tokens`), [T, C]."""
+        if self.config.pooler_norm and self.pooler is not None:
+            x_TH = self.pooler(x_TH)
         scores: Tensor = self.heads[name](x_TH)
         return scores
 
@@ -85,7 +88,7 @@ def initialize(module: nn.Module, std: float, generator: torch.Generator) -> Non
     BERT's own truncates at two deviations; a generator of the caller's makes the result a function of its seed.
     """
     for part in module.modules():
-        if isinstance(part, (nn.Linear, nn.Embedding)):
+        if isinstance(part, (nn.Linear, nn.Embedding, nn.Conv1d)):
             nn.init.trunc_normal_(part.weight, std=std, a=-2 * std, b=2 * std, generator=generator)
-        if isinstance(part, nn.Linear) and part.bias is not None:
+        if isinstance(part, (nn.Linear, nn.Conv1d)) and part.bias is not None:
             nn.init.zeros_(part.bias)

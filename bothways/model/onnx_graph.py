@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from bothways.batch import Batch
-from bothways.model.layout import Padded
 from bothways.model.model import Model
+from bothways.model.padded import Padded
 
 # 20 has Gelu and LayerNormalization, one operator each. Measured under ONNX Runtime 1.31 it is as fast as 23, whose
 # Attention refuses a mask of keys alone, and as a graph of ONNX Runtime's own fused operators (docs/LOG.md).
@@ -92,7 +92,8 @@ class Graph(nn.Module):
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         batch = Batch(input_ids.flatten(), segments.flatten(), places.position_ids, attention_mask.sum(1))
         hidden_TH = self.model(batch, self.model.encoder.context(batch, places))
-        rows = outputs(self.model, hidden_TH, hidden_TH[places.first_tokens])
+        kind = {"first": "cls", "mean": "mean"}[self.model.config.pooling]
+        rows = outputs(self.model, hidden_TH, Vectors(kind, normalize=False)(hidden_TH, places))
         found = {one.name: one.values.unflatten(0, places.real.shape) if one.by_token else one.values for one in rows}
         if not self.model.num_outputs:
             found["sentence_embedding"] = self.vectors(hidden_TH, places)

@@ -32,8 +32,9 @@ def packed(model: Model) -> Callable[[Batch], Tensor]:
     if not half_on_processor or is_int8(model) or not torch.backends.mkldnn.is_available():
         return model
     encoder, activation = model.encoder, model.config.hidden_act
-    once = {layer: PackedLayer(layer, activation) for layer in encoder.layers if isinstance(layer, Layer)}
-    layers = [once[layer] for layer in encoder.in_turn if isinstance(layer, Layer)]
+    # What does more than a layer's walk stays as it is (DeBERTa's convolution).
+    once = {layer: PackedLayer(layer, activation) if type(layer) is Layer else layer for layer in encoder.layers}
+    layers = [once[layer] for layer in encoder.in_turn]
 
     def forward(batch: Batch) -> Tensor:
         context = encoder.context(batch)
@@ -85,11 +86,7 @@ class PackedLayer:
         return last_TH
 
     def attend(self, x_TH: Tensor, context: Context) -> Tensor:
-        attention = self.layer.attention
-        q_TND, k_TND, v_TND = self.qkv(x_TH).unflatten(-1, (3, attention.num_heads, -1)).unbind(1)
-        q_TND, k_TND = attention.positions.rotate(q_TND, k_TND, context.positions[attention.positions])
-        mixed_TND = context.layout.attend(q_TND, k_TND, v_TND, sides=attention.sides, dropout=0.0)
-        return mixed_TND.flatten(1)
+        return self.layer.attention.mixed(x_TH, self.qkv(x_TH), context)
 
     def widened(self, x_TH: Tensor) -> Tensor:
         inner_TI = self.inner(x_TH)

@@ -3,18 +3,27 @@
 A part is prepared once a batch and applied in each layer.
 """
 
+from collections.abc import Set
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
+from bothways.batch import Batch
+from bothways.model.layout import Layout
+
 
 class Positions(nn.Module):
-    """Position is no business of attention."""
+    """Position is no business of attention. heads: those of the model, for parts that go by the task."""
 
-    def prepare(self, position_ids: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
-        """What layers need of this batch's positions [T]."""
+    heads: Set[str] = frozenset()
+    biases = False  # whether scores get a bias, which not every layout can add
+
+    def prepare(self, batch: Batch, layout: Layout, dtype: torch.dtype) -> tuple[Any, ...]:
+        """What layers need of this batch."""
         return ()
 
-    def rotate(self, q_TND: Tensor, k_TND: Tensor, prepared: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+    def rotate(self, q_TND: Tensor, k_TND: Tensor, prepared: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
         return q_TND, k_TND
 
 
@@ -26,12 +35,12 @@ class Rotary(Positions):
         super().__init__()
         self.head_size, self.theta = head_size, theta
 
-    def prepare(self, position_ids: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
-        steps = torch.arange(0, self.head_size, 2, dtype=torch.float, device=position_ids.device)
-        angles_TD = (position_ids[:, None].float() / self.theta ** (steps / self.head_size)).repeat(1, 2)
+    def prepare(self, batch: Batch, layout: Layout, dtype: torch.dtype) -> tuple[Any, ...]:
+        steps = torch.arange(0, self.head_size, 2, dtype=torch.float, device=batch.position_ids.device)
+        angles_TD = (batch.position_ids[:, None].float() / self.theta ** (steps / self.head_size)).repeat(1, 2)
         return angles_TD.cos()[:, None].to(dtype), angles_TD.sin()[:, None].to(dtype)
 
-    def rotate(self, q_TND: Tensor, k_TND: Tensor, prepared: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+    def rotate(self, q_TND: Tensor, k_TND: Tensor, prepared: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
         cos_T1D, sin_T1D = prepared
 
         def turned(x_TND: Tensor) -> Tensor:

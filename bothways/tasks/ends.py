@@ -10,16 +10,19 @@ import torch
 from torch import nn
 
 from bothways import checkpoint, metrics, report
+from bothways.axes import Globals
 from bothways.checkpoint import Checkpoint
-from bothways.config import SIZES, Direction
+from bothways.config import Direction
 from bothways.data.masking import rate_at
 from bothways.data.order import Order, ahead
 from bothways.device import choose_device, choose_dtype, keep_memory
 from bothways.errors import InputError
+from bothways.lengthen import lengthened
 from bothways.model.heads import MaskedWords
 from bothways.model.model import Model, initialize
 from bothways.model.training import Replacing
 from bothways.settings import Pretrain
+from bothways.sizes import SIZES
 from bothways.tasks.heldout import HeldOut
 from bothways.tasks.objectives import Objective, objective_of
 from bothways.tasks.progress import Tell
@@ -60,6 +63,9 @@ def settled(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
         pairless = frozenset({"masked_words"}) in variant.architectures
         way_out = "use --pairs none" if pairs != "none" and pairless else "take another --family or --objective"
         raise InputError(f"{asked}, pairs ({pairs}): {variant.model_type} has no place for such a head; {way_out}")
+    has_distances = start.model.config.relative is not None if start else settings.family.startswith("deberta")
+    if objective == "enhanced" and not has_distances:
+        raise InputError(f"{asked} is for layers that know only distances; take --family deberta")
     if (settings.masks == "spans") < (objective == "boundary"):
         raise InputError(f"{asked} guesses spans from their ends; add --masks spans")
     masks = (settings.masks, settings.mask_rate, settings.mask_rate_end)
@@ -80,11 +86,11 @@ def new_model(settings: Pretrain, text: Text) -> Checkpoint:
         hidden_dropout_prob=settings.dropout, attention_probs_dropout_prob=settings.dropout,
         initializer_range=settings.init,
     )  # fmt: skip
-    if settings.length > config.max_position_embeddings:
-        raise InputError(
-            f"length ({settings.length}) is more than the {config.max_position_embeddings} positions of BERT"
-        )
+    if settings.length > variant.longest:
+        raise InputError(f"length ({settings.length}) is more than the {variant.longest} tokens of {settings.family}")
     config = variant.new(config.changed(max_position_embeddings=settings.length))  # what it never saw, it cannot read
+    if isinstance(config.far, Globals):
+        config = config.changed(far=Globals(separator=tokenizer.sep_id))
     if settings.objective == "forward":
         config = config.changed(direction="forward")
     if settings.objective == "halves":
@@ -122,6 +128,8 @@ def goes_on(settings: Pretrain, found: Checkpoint, text: Text, tell: Tell) -> Ch
 
     Heads it lacks begin anew and are named. InputError where the family has no such heads, or reads shorter texts.
     """
+    if settings.lengthen:
+        found = lengthened(found, settings.length, settings.lengthen, warn=tell)
     old, heads, tokenizer = found.model, aim_of(settings).heads, text.tokenizer
     checkpoint.refuse_int8(old)
     if settings.length > old.config.max_position_embeddings:
@@ -223,6 +231,8 @@ def finish(settings: Pretrain, ended: Checkpoint, module: nn.Module, held: HeldO
     if not run.leads:
         return {}
     figures = {**held.measure(module), "unigram_perplexity": held.unigram_perplexity}
+    if isinstance(module, Replacing):
+        module.finish()
     checkpoint.save(replace(ended, made={**run.origin, "heldout": figures}), run.directory / "model")
     levels: dict[str, float] = {name: figures[name] for name in ("unigram_perplexity", "chance") if name in figures}
     title = f"Pre-training, {settings.start.name if settings.start else settings.model}"

@@ -20,12 +20,12 @@ from bothways.data.pairs import Pairs, to_batch
 from bothways.data.store import TokenStore
 from bothways.model.heads import MaskedWords
 from bothways.model.model import Model
-from bothways.model.training import Boundary, Replacing
+from bothways.model.training import Boundary, Enhanced, Replacing
 from bothways.tasks import objective
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.train.losses import Loss, masked_lm_loss
 
-Name = Literal["masked", "boundary", "replaced", "forward", "halves"]
+Name = Literal["masked", "boundary", "enhanced", "replaced", "forward", "halves"]
 Answers = Mapping[str, tuple[Tensor, Tensor]]  # of questions with two answers: what was said, what is right
 WORDS = ("masked_lm", "next_word", "previous_word")  # losses that are log-perplexities of words
 REPLACED_WEIGHT = 50.0  # Clark 2020, appendix A
@@ -94,6 +94,17 @@ class SpanBoundary(Objective):
         return {**losses, "boundary": masked_lm_loss(x_ME, table_VE, words.bias, batch.masked_labels)}, {}
 
 
+class EnhancedDecoder(Objective):
+    """Masked words, guessed by a decoder that knows where in its text a word stands (He 2021, section 3.2)."""
+
+    def module(self, model: Model, seed: int) -> nn.Module:
+        return Enhanced(model, seed)
+
+    def seen(self, module: nn.Module, batch: Batch) -> tuple[dict[str, Loss], Answers]:
+        assert isinstance(module, Enhanced)
+        return objective.losses_of(module.model, batch, module(batch)), {}
+
+
 class ReplacedTokens(Objective):
     """A small generator fills the masked places; the model tells for every token whether it stood there (Clark 2020,
     section 2). Only the model is kept."""
@@ -103,7 +114,8 @@ class ReplacedTokens(Objective):
         return {"replaced_tokens": 1}
 
     def module(self, model: Model, seed: int) -> nn.Module:
-        return Replacing(model, seed)
+        # DeBERTa's third version parts the gradients of the table that ELECTRA shares (He 2021b, section 3.3).
+        return Replacing(model, seed, apart=model.config.relative is not None)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         assert batch.masked_labels is not None
@@ -112,12 +124,11 @@ class ReplacedTokens(Objective):
     def seen(self, module: nn.Module, batch: Batch) -> tuple[dict[str, Loss], Answers]:
         assert isinstance(module, Replacing) and batch.masked_labels is not None
         x_ME, words = module.guesses(batch)
-        table_VE = module.model.encoder.embeddings.words.weight
         filled, replaced_T = module.filled(batch, x_ME)
         scores_T = module.model.token_scores("replaced_tokens", module.model(filled))[:, 0].float()
         sum_of_tokens = F.binary_cross_entropy_with_logits(scores_T, replaced_T.float(), reduction="sum")
         losses = {
-            "masked_lm": masked_lm_loss(x_ME, table_VE, words.bias, batch.masked_labels),
+            "masked_lm": masked_lm_loss(x_ME, module.table, words.bias, batch.masked_labels),
             "replaced": (REPLACED_WEIGHT * sum_of_tokens, batch.num_tokens),
         }
         return losses, {"replaced": ((scores_T > 0).long(), replaced_T.long())}
@@ -167,4 +178,5 @@ class OneWay(Objective):
 def objective_of(name: Name, pairs: Pairs = "none") -> Objective:
     if name == "forward" or name == "halves":
         return OneWay(halves=name == "halves")
-    return {"masked": Objective, "boundary": SpanBoundary, "replaced": ReplacedTokens}[name](pairs)
+    kinds = {"masked": Objective, "boundary": SpanBoundary, "enhanced": EnhancedDecoder, "replaced": ReplacedTokens}
+    return kinds[name](pairs)

@@ -5,10 +5,25 @@ from typing import Any
 
 from bothways.config import EncoderConfig
 from bothways.errors import InputError
-from bothways.variants.variant import Variant
+from bothways.variants.variant import ACTIVATIONS, Variant, architectures
 
 DEFAULT_WINDOW, DEFAULT_EVERY = 128, 3
 THETA, THETA_WINDOW = 160_000.0, 10_000.0
+POOLINGS = {"cls": "first", "mean": "mean"}
+AXES: dict[str, Any] = {
+    "type_vocab_size": 0,
+    "position": "rotary",
+    "norm": "pre",
+    "feed_forward": "gated",
+    "linear_bias": False,
+    "norm_bias": False,
+    "layer_norm_eps": 1e-5,
+    "pooler_act": "gelu",
+    "pooler_norm": True,
+    "head_bias": False,
+}
+CLASSES = {"output": "classifier", "pooler.dense": "head.dense", "pooler.norm": "head.norm"}
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "classifier_dropout": 0.0}
 
 
 def read(theirs: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,12 +46,19 @@ def read(theirs: Mapping[str, Any]) -> dict[str, Any]:
     biases = {theirs.get("attention_bias", False), theirs.get("mlp_bias", False)}
     if len(biases) != 1:
         raise InputError("attention_bias and mlp_bias that differ are not supported; set both or neither")
+    activation = theirs.get("classifier_activation", "gelu")
+    if activation != theirs.get("hidden_activation", "gelu"):
+        raise InputError("classifier_activation and hidden_activation that differ are not supported; set both alike")
+    if (pooling := theirs.get("classifier_pooling", "cls")) not in POOLINGS:
+        raise InputError(f"classifier_pooling={pooling!r} is not supported; {' and '.join(POOLINGS)} are")
     return {
         "window": (theirs.get("local_attention") or DEFAULT_WINDOW) // 2,
         "whole_text_every": every,
         "rotary_theta": wide.get("rope_theta") or theirs.get("global_rope_theta") or THETA,
         "rotary_theta_window": narrow.get("rope_theta") or theirs.get("local_rope_theta") or THETA_WINDOW,
         "linear_bias": biases.pop(),
+        "pooling": POOLINGS[pooling],
+        "pooler_act": ACTIVATIONS.get(activation, activation),
     }
 
 
@@ -55,6 +77,9 @@ def write(config: EncoderConfig) -> dict[str, Any]:
         "attention_bias": config.linear_bias,
         "mlp_bias": config.linear_bias,
         "embedding_dropout": config.hidden_dropout_prob,
+        "classifier_pooling": {ours: name for name, ours in POOLINGS.items()}[config.pooling],
+        "classifier_activation": {ours: name for name, ours in reversed(ACTIVATIONS.items())}[config.hidden_act],
+        "classifier_dropout": config.head_dropout,
     }
 
 
@@ -74,23 +99,16 @@ MODERNBERT = Variant(
         "initializer_range": "initializer_range",
         "layer_norm_eps": "norm_eps",
         "norm_bias": "norm_bias",
+        "classifier_dropout": "classifier_dropout",
+        "head_bias": "classifier_bias",
         "pad_token_id": "pad_token_id",
     },
-    axes={
-        "type_vocab_size": 0,
-        "position": "rotary",
-        "norm": "pre",
-        "feed_forward": "gated",
-        "linear_bias": False,
-        "norm_bias": False,
-        "layer_norm_eps": 1e-5,
-        "hidden_dropout_prob": 0.0,
-        "attention_probs_dropout_prob": 0.0,
-    },
+    axes={**AXES, **NO_DROPOUT},
+    supported={"decoder_bias": (True,)},
     harmless=frozenset(
         "attention_bias mlp_bias local_attention global_attn_every_n_layers layer_types rope_parameters rope_scaling"
-        " global_rope_theta local_rope_theta embedding_dropout classifier_activation classifier_bias classifier_dropout"
-        " classifier_pooling decoder_bias deterministic_flash_attn initializer_cutoff_factor reference_compile"
+        " global_rope_theta local_rope_theta embedding_dropout classifier_activation classifier_pooling"
+        " deterministic_flash_attn initializer_cutoff_factor reference_compile"
         " repad_logits_with_grad sparse_pred_ignore_index sparse_prediction position_embedding_type".split()
     ),
     names={
@@ -104,7 +122,15 @@ MODERNBERT = Variant(
         "layers.{}.feed_forward.output": "layers.{}.mlp.Wo",
         "final_norm": "final_norm",
     },
-    architectures={frozenset(): "ModernBertModel"},
+    heads={
+        "masked_words": {"transform": "head.dense", "norm": "head.norm", "bias": "decoder.bias"},
+        "classes": CLASSES,
+        "tokens": CLASSES,
+        "spans": CLASSES,
+    },
+    architectures=architectures("ModernBert"),
     read=read,
     write=write,
+    longest=8192,
+    new=lambda config: config.changed(**AXES, window=DEFAULT_WINDOW // 2, whole_text_every=DEFAULT_EVERY),
 )

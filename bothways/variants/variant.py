@@ -36,11 +36,17 @@ ACTIVATIONS = {
 }
 
 
+KINDS = {  # what their classes for our heads are called
+    "masked_words": "MaskedLM",
+    "classes": "SequenceClassification",
+    "tokens": "TokenClassification",
+    "spans": "QuestionAnswering",
+}
+
+
 def architectures(name: str) -> dict[frozenset[str], str]:
     """The classes that every family has."""
-    heads = {"masked_words": "MaskedLM", "classes": "SequenceClassification", "tokens": "TokenClassification"}
-    heads["spans"] = "QuestionAnswering"
-    return {frozenset(): f"{name}Model", **{frozenset({head}): f"{name}For{kind}" for head, kind in heads.items()}}
+    return {frozenset(): f"{name}Model", **{frozenset({head}): f"{name}For{kind}" for head, kind in KINDS.items()}}
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,8 @@ class Variant:
     our module -> theirs (several are stacked, in order), `{}` for the layer's number. heads: the same for each head,
     and for the pooler where it is called otherwise beside that head. architectures: heads -> transformers' class.
     read: what of a config needs more than a new name, their config -> our fields; write: the way back. new: what a new
-    model has in place of a BERT's axes of the same size. objective, pairs: what its paper trains it on.
+    model has in place of a BERT's axes of the same size. objective, pairs: what its paper trains it on. longest: tokens
+    that a new model reads at most.
     """
 
     model_type: str
@@ -67,7 +74,8 @@ class Variant:
     read: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda theirs: {}
     write: Callable[[EncoderConfig], dict[str, Any]] = lambda config: {}
     new: Callable[[EncoderConfig], EncoderConfig] = lambda config: config
-    objective: Literal["masked", "replaced"] = "masked"
+    objective: Literal["masked", "enhanced", "replaced"] = "masked"
+    longest: int = 512
     pairs: Literal["next", "order", "none"] = "none"
 
     def config(self, theirs: Mapping[str, Any], source: object) -> tuple[EncoderConfig, dict[str, Any]]:

@@ -5,8 +5,10 @@ import json
 import pytest
 
 from bothways import checkpoint
-from bothways.config import SIZES, EncoderConfig
+from bothways.axes import Globals, RandomBlocks, Relative
+from bothways.config import EncoderConfig
 from bothways.errors import InputError
+from bothways.sizes import SIZES
 from bothways.variants import VARIANTS
 
 
@@ -93,6 +95,22 @@ def test_named_sizes_are_the_published_ones():
         ("modernbert", "rope_parameters", {"full_attention": {"rope_type": "linear", "factor": 2.0}}),
         ("modernbert", "layer_types", ["full_attention", "full_attention", "sliding_attention", "full_attention"]),
         ("modernbert", "mlp_bias", True),
+        ("modernbert", "classifier_pooling", "last"),
+        ("modernbert", "decoder_bias", False),
+        ("modernbert", "classifier_activation", "relu"),
+        ("longformer", "attention_window", [8, 16]),
+        ("longformer", "attention_window", 7),
+        ("longformer", "hidden_act", "relu"),
+        ("big_bird", "rescale_embeddings", True),
+        ("big_bird", "use_bias", False),
+        ("big_bird", "attention_type", "blocks"),
+        ("deberta", "relative_attention", False),
+        ("deberta", "pos_att_type", ["c2c"]),
+        ("deberta", "talking_head", True),
+        ("deberta", "embedding_size", 16),
+        ("deberta-v2", "pooler_dropout", 0.1),
+        ("deberta-v2", "conv_act", "gelu"),
+        ("deberta-v2", "legacy", False),
     ],
 )
 def test_a_key_that_changes_the_result_is_refused_by_name(family, key, value):
@@ -150,7 +168,13 @@ def test_our_config_written_in_their_keys_reads_back_the_same(family):
         "xlm-roberta": {"first_position": 5, "hidden_act": "gelu"},
         "bothways-oneway": {"direction": "forward", "classifier_dropout": 0.4},
         "distilbert": {"classifier_dropout": 0.4},
-        "modernbert": {"window": 5, "whole_text_every": 2, "rotary_theta": 700.0, "rotary_theta_window": 30.0},
+        "longformer": {"first_position": 5, "hidden_act": "gelu", "window": 6, "far": Globals(separator=7)},
+        "big_bird": {"far": RandomBlocks(size=16, number=2), "type_vocab_size": 3},
+        "deberta": {"relative": Relative(longest=33, joint=True, terms=("p2c",)), "pooler_act": "gelu_tanh"},
+        "deberta-v2": {"position": "none", "pooler_act": "gelu"}
+        | {"relative": Relative(longest=61, buckets=12, shared=True, norm=True, kernel=3)},
+        "modernbert": {"pooler_act": "gelu_tanh", "pooling": "mean", "classifier_dropout": 0.4}
+        | {"window": 5, "whole_text_every": 2, "rotary_theta": 700.0, "rotary_theta_window": 30.0},
     }[family]
     config = EncoderConfig(**{**variant.axes, **sizes, **more, **rates, **special})
     written = json.loads(json.dumps(variant.config_json(config)))

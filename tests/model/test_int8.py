@@ -135,7 +135,9 @@ def test_an_int8_model_is_near_the_float_one(quantized):
     assert 0.99 < cosines_T.mean() < 0.99999999
 
 
-@pytest.mark.parametrize("family", ["bert", "distilbert", "electra", "albert", "roberta", "modernbert"])
+@pytest.mark.parametrize(
+    "family", ["bert", "distilbert", "electra", "albert", "roberta", "modernbert", "longformer", "big_bird", "deberta"]
+)
 @pytest.mark.parametrize("left_out", [(), ("feed_forward.output",), ("feed_forward.inner",), ("attention",)])
 def test_any_layers_of_any_family_may_stay_as_they_are(family, left_out, make_model, tokenizer):
     model = make_model(family)

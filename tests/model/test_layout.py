@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from bothways.model import layout
-from bothways.model.layout import Padded, Rectangles, Varlen, choose, near
+from bothways.model.layout import Rectangles, Varlen, choose, near
+from bothways.model.padded import Padded
 
 N, D = 3, 8
 LENGTHS = torch.tensor([5, 5, 1, 29, 7, 7, 7, 5])

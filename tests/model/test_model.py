@@ -6,8 +6,8 @@ import torch
 
 from bothways.batch import Batch
 from bothways.config import EncoderConfig
-from bothways.model.encoder import positions_for
 from bothways.model.model import Model, initialize
+from bothways.model.parts import positions_for
 from bothways.model.positions import Positions, Rotary
 
 CONFIG = EncoderConfig(
@@ -122,6 +122,11 @@ def test_dropout_is_drawn_anew_in_training_fixed_by_the_seed_and_absent_outside(
     assert torch.equal(run(1), run(2))
 
 
+def at(place):
+    """A batch of one token that stands there."""
+    return Batch(torch.tensor([7]), torch.tensor([0]), torch.tensor([place]), torch.tensor([1]))
+
+
 # --- positions ------------------------------------------------------------------------------------------------------
 
 
@@ -130,8 +135,8 @@ def test_rotary_scores_depend_on_the_distance_alone():
     q, k = (torch.randn(1, 1, 8, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
 
     def score(place, other):
-        turned_q, _ = rotary.rotate(q, q, rotary.prepare(torch.tensor([place]), torch.float32))
-        _, turned_k = rotary.rotate(k, k, rotary.prepare(torch.tensor([other]), torch.float32))
+        turned_q, _ = rotary.rotate(q, q, rotary.prepare(at(place), None, torch.float32))
+        _, turned_k = rotary.rotate(k, k, rotary.prepare(at(other), None, torch.float32))
         return float((turned_q * turned_k).sum())
 
     assert score(0, 0) == pytest.approx(float((q * k).sum()), abs=1e-6)
@@ -142,7 +147,7 @@ def test_rotary_scores_depend_on_the_distance_alone():
 def test_rotary_turns_pairs_by_the_formula():
     rotary, place = Rotary(4, 10.0), 3.0
     x = torch.tensor([[[1.0, 2.0, 3.0, 4.0]]])
-    turned, _ = rotary.rotate(x, x, rotary.prepare(torch.tensor([3]), torch.float32))
+    turned, _ = rotary.rotate(x, x, rotary.prepare(at(3), None, torch.float32))
     angles = place * np.array([1.0, 10.0**-0.5])
     left, right = np.array([1.0, 2.0]), np.array([3.0, 4.0])
     expected = [*(left * np.cos(angles) - right * np.sin(angles)), *(right * np.cos(angles) + left * np.sin(angles))]
@@ -156,7 +161,7 @@ def test_each_kind_of_layer_has_its_own_wavelengths():
     model = Model(config)
     assert [layer.attention.sides for layer in model.encoder.layers] == [(-1, -1), (4, 4), (-1, -1)]
     assert [layer.attention.positions.theta for layer in model.encoder.layers] == [700.0, 30.0, 700.0]
-    assert type(positions_for(CONFIG, 0)) is Positions
+    assert type(positions_for(CONFIG, 0, {})) is Positions
 
 
 def test_without_positions_order_would_not_matter():

@@ -23,7 +23,21 @@ def distance(one, other):
     return float((one.float() - other).norm() / other.norm())
 
 
-@pytest.mark.parametrize("family", ["bert", "electra", "albert", "roberta", "distilbert", "modernbert"])
+@pytest.mark.parametrize(
+    "family",
+    [
+        "bert",
+        "electra",
+        "albert",
+        "roberta",
+        "distilbert",
+        "modernbert",
+        "longformer",
+        "big_bird",
+        "deberta",
+        "deberta-v2",
+    ],
+)
 def test_packed_layers_are_as_near_to_the_float32_result_as_plain_ones(family, make_model):
     exact = make_model(family).eval()
     half = deepcopy(exact).bfloat16()

@@ -10,8 +10,9 @@ from bothways import checkpoint
 from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint, their_state
 from bothways.model import kernels
-from bothways.model.layout import Padded, Rectangles
+from bothways.model.layout import Rectangles
 from bothways.model.model import Model, initialize
+from bothways.model.padded import Padded
 from bothways.train.losses import class_loss, masked_lm_loss, squared_loss
 from bothways.variants import VARIANTS
 
@@ -19,20 +20,28 @@ V = 97
 LENGTHS = [29, 13, 1, 13, 7, 2, 41]  # unsorted, equal ones apart, one token alone
 ENCODERS = [
     "BertModel", "AlbertModel", "DistilBertModel", "ElectraModel", "ModernBertModel", "RobertaModel", "XLMRobertaModel",
+    "LongformerModel", "BigBirdModel", "DebertaModel", "DebertaV2Model",
 ]  # fmt: skip
+BY_LENGTH = ("BigBird",)  # theirs goes by the batch's longest text; its gradients stand in test_long.py
 SCORES = {  # their class -> our head, their output
     "BertForPreTraining": {"masked_words": "prediction_logits", "next_sentence": "seq_relationship_logits"},
     "BertForNextSentencePrediction": {"next_sentence": "logits"},
     "AlbertForPreTraining": {"masked_words": "prediction_logits", "next_sentence": "sop_logits"},
+    "BigBirdForPreTraining": {"masked_words": "prediction_logits", "next_sentence": "seq_relationship_logits"},
     "ElectraForPreTraining": {"replaced_tokens": ("logits",)},
 }
-for family in ("Bert", "Albert", "DistilBert", "Electra", "Roberta", "XLMRoberta"):
+for family in (
+    "Bert", "Albert", "DistilBert", "Electra", "Roberta", "XLMRoberta", "ModernBert", "Longformer", "BigBird",
+    "Deberta", "DebertaV2",
+):  # fmt: skip
     SCORES |= {
         f"{family}ForMaskedLM": {"masked_words": "logits"},
         f"{family}ForSequenceClassification": {"classes": "logits"},
         f"{family}ForTokenClassification": {"tokens": "logits"},
         f"{family}ForQuestionAnswering": {"spans": ("start_logits", "end_logits")},
     }
+# Answers: Longformer's wants a question's separators (test_long.py), BigBird's head is none of ours.
+del SCORES["LongformerForQuestionAnswering"], SCORES["BigBirdForQuestionAnswering"]
 LABELS = {
     name: {"num_labels": 9 if "Token" in name else 5}
     for name in SCORES if name.endswith(("SequenceClassification", "TokenClassification"))
@@ -74,11 +83,13 @@ def takes_segments(model):
 
 def theirs_alone(peer, rows):
     """Their output for each text by itself: no padding and no company."""
-    segments = getattr(peer.config, "type_vocab_size", 0) > 1
-    with torch.no_grad():
-        return [
-            peer(input_ids=ids[None], **({"token_type_ids": kinds[None]} if segments else {})) for ids, kinds in rows
-        ]
+    segments, found = getattr(peer.config, "type_vocab_size", 0) > 1, []
+    for ids, kinds in rows:
+        if peer.config.model_type == "big_bird":  # a short text would leave it as it is for all others
+            getattr(peer, peer.base_model_prefix, peer).set_attention_type("block_sparse")
+        with torch.no_grad():
+            found.append(peer(input_ids=ids[None], **({"token_type_ids": kinds[None]} if segments else {})))
+    return found
 
 
 def our_scores(model, head, hidden_TH, batch):
@@ -98,7 +109,8 @@ def their_scores(output, names):
 def their_parameters(peer):
     """Each once, by the name it has where it belongs."""
     found = peer.named_parameters(remove_duplicate=False)
-    return {name: value for name, value in found if not name.endswith(checkpoint.DERIVED)}
+    copies = checkpoint.DERIVED
+    return {name: value for name, value in found if not name.endswith(copies) or name == "decoder.bias"}
 
 
 def assert_close(ours, theirs, tolerance=1e-5):
@@ -223,6 +235,8 @@ def gradient_distance(model, peer):
     theirs = {name: value.grad for name, value in their_parameters(peer).items() if value.grad is not None}
     if not set(ours) & set(theirs):
         theirs = {variant.prefix + name: value for name, value in theirs.items()}
+    # The maps of tokens that see all, where there are none: zeros here, nothing there.
+    ours = {name: value for name, value in ours.items() if name in theirs or "_global" not in name or value.any()}
     assert set(ours) == set(theirs)
     norm = float(torch.cat([value.flatten() for value in theirs.values()]).norm())
     apart = {name: float((ours[name] - theirs[name]).norm()) for name in theirs}
@@ -252,7 +266,9 @@ def test_gradients_of_pre_training_equal_theirs(make_peer, ours_of):
     assert total < 1e-6 and largest < 1e-6
 
 
-@pytest.mark.parametrize("architecture", [name for name in SCORES if name.endswith("MaskedLM")])
+@pytest.mark.parametrize(
+    "architecture", [name for name in SCORES if name.endswith("MaskedLM") and not name.startswith(BY_LENGTH)]
+)
 @pytest.mark.parametrize("newest_torch", [True, False])
 def test_gradients_of_masked_words_equal_theirs(architecture, newest_torch, make_peer, ours_of, monkeypatch):
     if not newest_torch:
@@ -280,7 +296,11 @@ def test_gradients_of_masked_words_equal_theirs(architecture, newest_torch, make
     [
         ("BertForNextSentencePrediction", 2),
         ("BertForSequenceClassification", 1),
-        *((name, LABELS.get(name, {}).get("num_labels", 2)) for name in SCORES if name.endswith(("fication", "ering"))),
+        *(
+            (name, LABELS.get(name, {}).get("num_labels", 2))
+            for name in SCORES
+            if name.endswith(("fication", "ering")) and not name.startswith(BY_LENGTH)
+        ),
     ],
 )
 def test_gradients_of_fine_tuning_equal_theirs(architecture, num_labels, make_peer, ours_of):
@@ -323,9 +343,9 @@ def test_gradients_of_fine_tuning_equal_theirs(architecture, num_labels, make_pe
     assert gradient_distance(model, peer)[0] < 1e-6
 
 
-@pytest.mark.parametrize("architecture", ENCODERS)
+@pytest.mark.parametrize("architecture", [name for name in ENCODERS if not name.startswith(BY_LENGTH)])
 def test_gradients_of_hidden_states_equal_theirs(architecture, make_peer, ours_of):
-    with_pooler = ("BertModel", "AlbertModel", "RobertaModel", "XLMRobertaModel")
+    with_pooler = ("BertModel", "AlbertModel", "RobertaModel", "XLMRobertaModel", "LongformerModel")
     options = {"add_pooling_layer": False} if architecture in with_pooler else {}
     peer = make_peer(architecture, options=options).train()
     model = ours_of(peer).model.train()
@@ -357,9 +377,18 @@ def test_gradients_with_kept_weights_equal_those_of_the_fused_kernel(make_model,
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
+def unread(architecture):
+    """Parameters that theirs has and makes no use of: a second pooler beside that of the classes."""
+    unread_there = architecture == "BigBirdForSequenceClassification"
+    return ("bert.pooler.weight", "bert.pooler.bias") if unread_there else ()
+
+
 def load_theirs(architecture, directory, **options):
     """Their model from a directory, with nothing missing, left over or of another shape."""
     peer, told = getattr(transformers, architecture).from_pretrained(directory, output_loading_info=True, **options)
+    told = {
+        kind: names if isinstance(names, str) else {*names} - {*unread(architecture)} for kind, names in told.items()
+    }
     wrong = {kind: names for kind, names in told.items() if names and not isinstance(names, str)}
     assert not wrong, wrong
     return peer.eval()
@@ -372,12 +401,14 @@ def test_what_we_save_transformers_loads(architecture, make_peer, ours_of, tmp_p
     back = load_theirs(architecture, tmp_path / "ours")
     before, after = peer.state_dict(), back.state_dict()
     assert set(before) == set(after)
-    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert all(torch.equal(before[name], after[name]) for name in before if name not in unread(architecture))
     assert back.config.architectures == [architecture]
     mine, kept = back.config.to_dict(), peer.config.to_dict()
     same = {"transformers_version", "architectures", "dtype", "_name_or_path", "problem_type", "bos_token_id"}
     same |= {
         "qa_dropout",
+        "pos_att_type",
+        "max_relative_positions",
         "eos_token_id",
         "cls_token_id",
         "sep_token_id",
@@ -427,6 +458,9 @@ def test_transformers_computes_the_same_from_a_model_of_ours(architecture, make_
         ("RobertaModel", False),
         ("DistilBertModel", None),
         ("ElectraModel", None),
+        ("ModernBertModel", None),
+        ("DebertaModel", None),
+        ("DebertaV2Model", None),
     ],
 )
 def test_a_new_head_is_loaded_with_nothing_left_over(head, encoder, pooler, make_peer, ours_of, tmp_path):
@@ -439,7 +473,8 @@ def test_a_new_head_is_loaded_with_nothing_left_over(head, encoder, pooler, make
     architecture = next(n for n, heads in SCORES.items() if set(heads) == {head} and n.startswith(f"{family}For"))
     load_theirs(architecture, tmp_path / "ours")
     assert len(said) == 1 and head in said[0]
-    assert ("pooler" in said[0]) == (head == "classes" and not pooler)
+    pooled = ("classes", "tokens", "spans") if encoder == "ModernBertModel" else ("classes",)
+    assert ("pooler" in said[0]) == (head in pooled and not pooler)
 
 
 def test_their_names_cover_every_parameter(make_peer, ours_of):
@@ -450,5 +485,5 @@ def test_their_names_cover_every_parameter(make_peer, ours_of):
         prefix = "" if architecture.endswith("Model") else variant.prefix
         ours = their_state(loaded.model, variant, prefix)
         theirs = their_parameters(peer)
-        assert set(ours) == set(theirs)
-        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+        assert set(ours) == set(theirs) - {*unread(architecture)}
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)

@@ -14,8 +14,8 @@ from bothways import checkpoint, load
 from bothways.checkpoint import Checkpoint
 from bothways.errors import InputError
 from bothways.model import onnx_graph
-from bothways.model.layout import Padded
 from bothways.model.onnx_graph import Vectors
+from bothways.model.padded import Padded
 from bothways.settings import Export, TextColumns
 from bothways.tasks import export, onnx_int8, parity, yardstick
 from bothways.tasks.onnx_int8 import at_work
@@ -39,6 +39,11 @@ CASES = {
     "electra": ("electra", {}, "ElectraModel", SEGMENTS, HIDDEN),
     "modernbert": ("modernbert", {}, "ModernBertModel", PLAIN, HIDDEN),
     "roberta": ("roberta", {"classes": 5}, "RobertaForSequenceClassification", PLAIN, LOGITS),
+    "longformer": ("longformer", {"classes": 5}, "LongformerForSequenceClassification", PLAIN, LOGITS),
+    "question": ("longformer", {"spans": 2}, "LongformerForQuestionAnswering", PLAIN, ENDS),
+    "big_bird": ("big_bird", {"masked_words": 0}, "BigBirdForMaskedLM", SEGMENTS, LOGITS),
+    "deberta": ("deberta", {"tokens": 5}, "DebertaForTokenClassification", PLAIN, LOGITS),
+    "deberta-v2": ("deberta-v2", {"classes": 5}, "DebertaV2ForSequenceClassification", PLAIN, LOGITS),
     "replaced": ("electra", {"replaced_tokens": 1}, "ElectraForPreTraining", SEGMENTS, LOGITS),
 }
 POOLING = {"vectors": "mean", "electra": "cls", "modernbert": "max"}

@@ -13,8 +13,9 @@ from bothways import checkpoint
 from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint
 from bothways.errors import InputError
+from bothways.model.disentangled import rows_of
 from bothways.model.kernels import drawn_words
-from bothways.model.training import Boundary, Replacing, runs
+from bothways.model.training import Boundary, Enhanced, Replacing, runs
 from bothways.predict import Predictor
 from bothways.settings import Export, Pretrain
 from bothways.tasks import export, pretrain
@@ -33,6 +34,12 @@ CASES = {  # name: what is asked for, the model's type, a loss that has to fall
     "generator": ({"family": "electra", "objective": "masked"}, "electra", "masked_lm"),
     "roberta": ({"family": "roberta"}, "roberta", "masked_lm"),
     "spanbert": ({"objective": "boundary", "masks": "spans", "pairs": "none"}, "bert", "boundary"),
+    "longformer": ({"family": "longformer"}, "longformer", "masked_lm"),
+    "bigbird": ({"family": "big_bird"}, "big_bird", "masked_lm"),
+    "modernbert": ({"family": "modernbert"}, "modernbert", "masked_lm"),
+    "deberta": ({"family": "deberta"}, "deberta", "masked_lm"),
+    "debertav3": ({"family": "deberta-v2"}, "deberta-v2", "replaced"),
+    "plain words": ({"family": "deberta-v2", "objective": "masked"}, "deberta-v2", "masked_lm"),
     "forward": ({"objective": "forward"}, "bothways-oneway", "next_word"),
     "halves": ({"objective": "halves"}, "bothways-oneway", "previous_word"),
 }
@@ -83,7 +90,7 @@ def test_every_objective_learns_and_leaves_a_model_of_its_family(case, trained):
     curve = [row[loss] for row in read_metrics(result.directory) if row["split"] == "train"]
     assert np.mean(curve[-5:]) < 0.75 * np.mean(curve[:5])
     assert result.figures["perplexity"] < 0.6 * result.figures["unigram_perplexity"]
-    if case == "electra":
+    if case in ("electra", "debertav3"):
         assert result.figures["replaced_accuracy"] > result.figures["chance"]
     if case == "albert":
         assert 0 < result.figures["sentence_order_accuracy"] < 1
@@ -100,12 +107,18 @@ def test_every_objective_learns_and_leaves_a_model_of_its_family(case, trained):
         ("generator", "ElectraForMaskedLM"),
         ("roberta", "RobertaForMaskedLM"),
         ("spanbert", "BertForMaskedLM"),
+        ("longformer", "LongformerForMaskedLM"),
+        ("bigbird", "BigBirdForMaskedLM"),
+        ("modernbert", "ModernBertForMaskedLM"),
+        ("deberta", "DebertaForMaskedLM"),
+        ("plain words", "DebertaV2ForMaskedLM"),
     ],
 )
 def test_transformers_loads_what_each_leaves_with_nothing_over(case, architecture, trained):
     transformers.logging.disable_progress_bar()
     _, told = getattr(transformers, architecture).from_pretrained(trained(case).model, output_loading_info=True)
-    assert not {kind: names for kind, names in told.items() if names}
+    unread = {"bert.pooler.weight", "bert.pooler.bias"} if case == "bigbird" else set()  # made, but not for words
+    assert not {kind: names for kind, names in told.items() if {*names} - unread}
 
 
 @pytest.mark.parametrize("case", ["roberta", "distilbert", "albert"])
@@ -137,7 +150,7 @@ def test_what_looks_one_way_is_not_exported(case, trained, tmp_path):
     assert not (tmp_path / "onnx").exists()
 
 
-@pytest.mark.parametrize("case", ["electra", "spanbert", "halves"])
+@pytest.mark.parametrize("case", ["electra", "spanbert", "halves", "deberta", "debertav3"])
 def test_a_run_resumed_has_the_losses_of_one_undisturbed(case, settings, tmp_path):
     whole = replace(settings, steps=9, dropout=0.1, checkpoint_every=4, keep=9, **CASES[case][0])
     pretrain.run(replace(whole, out=tmp_path / "whole"), silence)
@@ -153,7 +166,7 @@ def test_a_run_resumed_has_the_losses_of_one_undisturbed(case, settings, tmp_pat
     assert weights[0] == weights[1]
 
 
-@pytest.mark.parametrize("case", ["electra", "spanbert", "forward", "halves"])
+@pytest.mark.parametrize("case", ["electra", "spanbert", "forward", "halves", "deberta", "debertav3"])
 def test_micro_batches_change_no_loss(case, settings, tmp_path):
     for parts in (1, 3):
         short = replace(settings, steps=4, out=tmp_path / str(parts), micro_batches=parts, **CASES[case][0])
@@ -251,6 +264,80 @@ def test_replaced_tokens_are_those_the_generator_drew_wrong(make_model):
     assert all(part.grad is None or not part.grad.any() for part in module.generator.encoder.layers.parameters())
 
 
+@pytest.mark.parametrize("family", ["deberta", "deberta-v2"])
+def test_the_enhanced_decoder_asks_from_where_a_word_stands(family, make_model):
+    """The last layer twice with queries of their own (He 2021, section 3.2), word by word and head by head."""
+    model = make_model(family, {"masked_words": 0})
+    module = Enhanced(model, seed=3).eval()
+    batch = batch_of([1, 2, 5, 21, 24, 31])
+    losses, _ = objective_of("enhanced").seen(module, batch)
+    layers, relative = model.encoder.layers, model.config.relative
+    (before_T,) = [model.encoder.embeddings(batch)]
+    context = model.encoder.context(batch)
+    for layer in layers[:-1]:
+        before_T = layer(before_T, context)
+    last, table = layers[-1], model.encoder.shared["distances"]()
+    attention, rows = last.attention, rows_of(relative, 43, torch.device("cpu"))
+    q_of, k_of, v_of = (lambda x, i=i: attention.apart(attention.qkv(x))[i] for i in range(3))
+    keys, queries = attention.of_positions(table)
+    head, words = model.heads["masked_words"], model.encoder.embeddings.words.weight
+    total = 0.0
+    for start, length in ((0, 23), (23, 7), (30, 13)):
+        h = before_T[start : start + length]
+        asking = h + module.places.weight[:length]
+        for _ in range(2):
+            q, k, v = q_of(asking), k_of(h), v_of(h)
+            mixed = torch.zeros(length, 3, 8)
+            for n in range(3):
+                for i in range(length):
+                    scores = []
+                    for j in range(length):
+                        row = int(rows[i - j + 42])
+                        pair = q[i, n] @ k[j, n] + q[i, n] @ keys[n, row] + k[j, n] @ queries[n, row]
+                        scores.append(pair / (3 * 8) ** 0.5)
+                    mixed[i, n] = torch.stack(scores).softmax(0) @ v[:, n]
+            asking = last.attention_norm(asking + attention.output(mixed.flatten(1)))
+            asking = last.feed_forward_norm(asking + last.feed_forward(asking))
+        for place, word in zip(batch.masked_places.tolist(), batch.masked_labels.tolist(), strict=True):
+            if start <= place < start + length:
+                total -= head.scores(asking[place - start][None], words)[0].log_softmax(0)[word].item()
+    found, number = losses["masked_lm"]
+    assert number == 6 and found.item() == pytest.approx(total, rel=1e-5)
+
+
+def test_a_table_on_top_gets_gradients_of_its_own_and_sends_none_below(make_model):
+    """Gradient-disentangled embedding sharing (He 2021b, section 3.3): E_D = sg(E_G) + E_Delta."""
+    model = make_model("deberta-v2", {"replaced_tokens": 1})
+    before = model.encoder.embeddings.words.weight.detach().clone()
+    module = Replacing(model, seed=3, apart=True).eval()
+    below, on_top = module.generator.encoder.embeddings.words, model.encoder.embeddings.words
+    assert torch.equal(below.weight, before) and not on_top.weight.any()
+    assert {name for name, _ in module.named_parameters() if name.endswith("words.weight")} == {
+        "model.encoder.embeddings.words.weight", "generator.encoder.embeddings.words.weight",
+    }  # fmt: skip
+    batch = batch_of([1, 2, 5, 21, 24, 31])
+    losses, _ = objective_of("replaced").seen(module, batch)
+    losses["replaced"][0].backward(retain_graph=True)
+    assert below.weight.grad is None and float(on_top.weight.grad.norm()) > 0
+    expected = torch.zeros_like(before)
+    plain = make_model("deberta-v2", {"replaced_tokens": 1})  # a table that is one thing
+    filled, replaced_T = module.filled(batch, module.guesses(batch)[0])
+    scores = plain.token_scores("replaced_tokens", plain(filled))[:, 0]
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(scores, replaced_T.float(), reduction="sum")
+    (50 * loss).backward()
+    expected = plain.encoder.embeddings.words.weight.grad
+    assert torch.allclose(on_top.weight.grad, expected, rtol=1e-4, atol=1e-5)
+    losses["masked_lm"][0].backward()
+    assert float(below.weight.grad.norm()) > 0 and torch.allclose(on_top.weight.grad, expected, rtol=1e-4, atol=1e-5)
+    with torch.no_grad():
+        on_top.weight.add_(0.5)
+        hidden_TH = model(batch)
+    module.finish()
+    assert torch.equal(model.encoder.embeddings.words.weight, before + 0.5)
+    with torch.no_grad():
+        assert torch.allclose(model(batch), hidden_TH, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["forward", "halves"])
 def test_one_way_words_are_guessed_from_one_side_alone(name, make_model):
     axes = {"num_attention_heads": 4, "embedding_size": 12} if name == "halves" else {}
@@ -292,6 +379,8 @@ def test_one_way_words_are_guessed_from_one_side_alone(name, make_model):
         ({"objective": "forward", "mask_rate": 0.3}, "hides nothing; leave out --masks and --mask-rate"),
         ({"objective": "forward", "pairs": "next"}, "use --pairs none"),
         ({"family": "electra", "shard": True}, "leave out --shard"),
+        ({"objective": "enhanced"}, "for layers that know only distances; take --family deberta"),
+        ({"family": "roberta", "length": 1024}, "more than the 512 tokens of roberta"),
     ],
 )
 def test_what_does_not_go_together_is_refused_before_anything_is_written(asked, line, settings, tmp_path):

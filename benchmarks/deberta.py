@@ -1,0 +1,124 @@
+"""DeBERTa beside transformers: the same model and texts, forwards and through a training step.
+
+    python -m benchmarks.deberta [--layers 6] [--hidden 384] [--rounds 5]
+
+Random models (v1; v2 with shared maps, 256 logarithmic buckets and a normed table, as v3 is published) over 64 texts of
+mixed lengths (those of English sentences and paragraphs, 8 to 400 tokens), sorted by length into batches of 4,096
+tokens for both sides; the peer pads each batch to its longest. Rounds alternate between the sides; medians.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from bothways.batch import Batch
+from bothways.model.model import Model, initialize
+from bothways.model.packed import packed
+from bothways.variants import VARIANTS
+
+TOKENS = 4096
+V3 = {"position_buckets": 256, "share_att_key": True, "norm_rel_ebd": "layer_norm"}
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {"deberta": ("Deberta", {}), "deberta-v2": ("DebertaV2", V3)}
+
+
+def batches(seed: int = 0) -> list[list[np.ndarray]]:
+    rng = np.random.default_rng(seed)
+    lengths = np.sort(np.clip(rng.lognormal(4.0, 0.9, 64).astype(int), 8, 400))
+    found: list[list[np.ndarray]] = [[]]
+    for length in lengths:
+        if sum(map(len, found[-1])) + length > TOKENS:
+            found.append([])
+        found[-1].append(rng.integers(5, 1000, length))
+    return found
+
+
+def ours(
+    family: str, theirs: dict[str, Any], texts: list[list[np.ndarray]], dtype: torch.dtype
+) -> Callable[[bool], None]:
+    config, _ = VARIANTS[family].config({**theirs, "model_type": family}, "config")
+    model = Model(config)
+    initialize(model, 0.02, torch.Generator().manual_seed(0))
+    model = model.to(dtype)
+    read = []
+    for rows in texts:
+        ids = np.concatenate(rows)
+        read.append(Batch.of_arrays(ids, ids * 0, np.array([len(row) for row in rows])))
+    quick = packed(model.eval())
+
+    def once(train: bool) -> None:
+        model.train(train)
+        for batch in read:
+            if train:
+                model(batch).float().square().mean().backward()
+            else:
+                with torch.inference_mode():
+                    quick(batch)
+
+    return once
+
+
+def peer(
+    name: str, theirs: dict[str, Any], texts: list[list[np.ndarray]], dtype: torch.dtype
+) -> Callable[[bool], None]:
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{name}Model")(getattr(transformers, f"{name}Config")(**theirs)).to(dtype)
+    read = []
+    for rows in texts:
+        ids = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.long)
+        for line, row in zip(ids, rows, strict=True):
+            line[: len(row)] = torch.from_numpy(row)
+        read.append({"input_ids": ids, "attention_mask": (ids > 0).long()})
+
+    def once(train: bool) -> None:
+        model.train(train)
+        for inputs in read:
+            if train:
+                model(**inputs).last_hidden_state.float().square().mean().backward()
+            else:
+                with torch.inference_mode():
+                    model(**inputs)
+
+    return once
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--hidden", type=int, default=384)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    transformers.logging.set_verbosity_error()
+    texts = batches()
+    number = sum(len(row) for rows in texts for row in rows)
+    print(f"{len(texts)} batches, {number:,} tokens; {options.layers} layers, {options.hidden} wide; tokens a second")
+    print(f"{'family':10} {'':13} {'numbers':9} {'ours':>8} {'transformers':>12}  ours is faster by")
+    for family, (name, more) in FAMILIES.items():
+        theirs = {
+            "vocab_size": 1000, "hidden_size": options.hidden, "num_hidden_layers": options.layers,
+            "num_attention_heads": options.hidden // 64, "intermediate_size": 4 * options.hidden,
+            "max_position_embeddings": 512, "relative_attention": True, "pos_att_type": ["c2p", "p2c"],
+            "position_biased_input": False, **more,
+        }  # fmt: skip
+        for dtype in (torch.float32, torch.bfloat16):
+            sides = (ours(family, theirs, texts, dtype), peer(name, theirs, texts, dtype))
+            for title, train in (("forward", False), ("training step", True)):
+                seconds: tuple[list[float], list[float]] = ([], [])
+                for round_number in range(options.rounds + 1):
+                    for times, once in zip(seconds, sides, strict=True):
+                        began = time.perf_counter()
+                        once(train)
+                        if round_number:  # the first is to warm up
+                            times.append(time.perf_counter() - began)
+                own, other = (number / statistics.median(times) for times in seconds)
+                kind = str(dtype).removeprefix("torch.")
+                print(f"{family:10} {title:13} {kind:9} {own:8,.0f} {other:12,.0f}  {own / other:.2f}x", flush=True)
+
+
+if __name__ == "__main__":
+    main()

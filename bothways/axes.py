@@ -1,0 +1,47 @@
+"""Axes that one kind of encoder has alone: tokens that see all, blocks that see others at random, relative positions.
+Frozen; know no torch."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Term = Literal["c2p", "p2c"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Globals:
+    """Where most tokens see a window, chosen ones see all and are seen by all, by maps of their own (Longformer,
+    Beltagy 2020, section 3.1)."""
+
+    separator: int  # the id behind a question, whose tokens are chosen
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomBlocks:
+    """Blocks of tokens see their neighbours, the first, the last, and some at random (BigBird, Zaheer 2020, section 2).
+    A text too short for that is seen whole."""
+
+    size: int = 64  # tokens of a block
+    number: int = 3  # blocks at random
+
+    @property
+    def shortest(self) -> int:
+        """Tokens of the longest text that is seen whole."""
+        return (5 + 2 * self.number) * self.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relative:
+    """How far apart two tokens are, as a bias on their score (DeBERTa, He 2021, section 3.1)."""
+
+    longest: int  # distances beyond it count as it
+    buckets: int = 0  # so many near distances have an entry each way, farther ones share in logarithmic steps; 0: each
+    terms: tuple[Term, ...] = ("c2p", "p2c")  # content to position, position to content
+    shared: bool = False  # positions go through the maps of queries and keys (v2, v3)
+    joint: bool = False  # queries, keys and values head by head in one map without a bias of its own (v1)
+    norm: bool = False  # of the table of distances
+    kernel: int = 0  # tokens under the convolution beside the first layer; 0: there is none
+
+    @property
+    def span(self) -> int:
+        """Entries of the table each way."""
+        return self.buckets or self.longest

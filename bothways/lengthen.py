@@ -1,0 +1,74 @@
+"""A model made to read longer texts: its positions repeated, and a window in place of attention to all (Beltagy 2020,
+section 5). What it then knows of far positions it has to learn by pre-training on."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from bothways.axes import Globals
+from bothways.checkpoint import Checkpoint, refuse_int8, say
+from bothways.config import EncoderConfig
+from bothways.errors import InputError
+from bothways.model.model import Model
+from bothways.variants import VARIANTS
+
+LONG = "longformer"
+
+
+def lengthened(found: Checkpoint, length: int, window: int, *, warn: Callable[[str], None] = say) -> Checkpoint:
+    """A Longformer with the weights of a BERT or RoBERTa: reads texts of `length` tokens, of which each sees `window`.
+
+    Positions are the old ones over and over; the maps of tokens that see all begin as those of the others. InputError
+    of models that are built otherwise.
+    """
+    old = found.model
+    refuse_int8(old)
+    config = longer_config(old.config, length, window, separator=found.tokenizer.sep_id if found.tokenizer else 2)
+    kept = {head: number for head, number in old.num_outputs.items() if head in VARIANTS[LONG].heads}
+    if dropped := sorted(old.num_outputs.keys() - kept):
+        warn(f"left out, since a {LONG} has no place for it: {', '.join(dropped)}")
+    model = Model(config, kept, pooler=old.pooler is not None)
+    state = {name: value for name, value in old.state_dict().items() if not name.startswith("heads.")}
+    state |= {f"heads.{name}": value for name, value in old.heads.state_dict().items() if name.split(".")[0] in kept}
+    table, first = state.pop("encoder.embeddings.positions.weight"), old.config.first_position
+    head_rows = torch.zeros(config.first_position, table.shape[1])
+    head_rows[:first] = table[:first]
+    times = -(-length // (len(table) - first))
+    state["encoder.embeddings.positions.weight"] = torch.cat([head_rows, table[first:].repeat(times, 1)[:length]])
+    for name, value in [*state.items()]:
+        if ".attention.qkv." in name:
+            size = config.hidden_size
+            state[name.replace(".qkv.", ".global_query.")] = value[:size]
+            state[name.replace(".qkv.", ".global_key_value.")] = value[size:]
+    model.load_state_dict(state)
+    return replace(found, model=model.eval(), model_type=LONG, made={})
+
+
+def longer_config(config: EncoderConfig, length: int, window: int, *, separator: int) -> EncoderConfig:
+    """InputError where the config is not a BERT's or RoBERTa's with nothing changed, or reads as many already."""
+    longest = VARIANTS[LONG].longest
+    if not config.max_position_embeddings < length <= longest:
+        raise InputError(
+            f"length ({length}) must be more than the {config.max_position_embeddings} tokens the model reads "
+            f"already, and at most {longest}"
+        )
+    if not 2 <= window <= length or window % 2:
+        raise InputError(f"lengthen ({window}) must be an even number of tokens, from 2 to length ({length})")
+    changed = config.changed(
+        max_position_embeddings=length, first_position=config.pad_token_id + 1, window=window // 2, whole_text_every=0,
+        far=Globals(separator=separator), pooler_dropout=True,
+    )  # fmt: skip
+    plain = EncoderConfig(
+        **{name: getattr(changed, name) for name in FREE}, whole_text_every=0, pooler_dropout=True
+    )  # fmt: skip
+    if plain != changed or config.far or config.window:
+        raise InputError("only a BERT or RoBERTa can be made to read longer texts; this model is built otherwise")
+    return changed
+
+
+FREE = (  # in what Longformers differ from each other
+    "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size max_position_embeddings"
+    " type_vocab_size hidden_dropout_prob attention_probs_dropout_prob classifier_dropout initializer_range"
+    " layer_norm_eps pad_token_id first_position window far"
+).split()

@@ -1,0 +1,59 @@
+"""BigBird (Zaheer 2020): BERT whose blocks of tokens see their neighbours, the first, the last and some at random."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from bothways.axes import RandomBlocks
+from bothways.config import EncoderConfig
+from bothways.variants.bert import BERT
+from bothways.variants.variant import architectures
+
+WITHOUT_SPANS = frozenset({"spans"})  # whose head there is a whole network
+
+
+def read(theirs: Mapping[str, Any]) -> dict[str, Any]:
+    far = RandomBlocks(size=theirs.get("block_size", 64), number=theirs.get("num_random_blocks", 3))
+    return {"far": far if theirs.get("attention_type", "block_sparse") == "block_sparse" else None}
+
+
+def write(config: EncoderConfig) -> dict[str, Any]:
+    if not isinstance(config.far, RandomBlocks):
+        return {"attention_type": "original_full"}
+    return {
+        "attention_type": "block_sparse", "block_size": config.far.size, "num_random_blocks": config.far.number
+    }  # fmt: skip
+
+
+BIG_BIRD = replace(
+    BERT,
+    model_type="big_bird",
+    axes={
+        "hidden_act": "gelu_tanh",
+        "pooler_dropout": True,
+        "classes_as_layers": True,
+        "max_position_embeddings": 4096,
+    },
+    supported={
+        "attention_type": ("block_sparse", "original_full"),
+        "rescale_embeddings": (False,),
+        "use_bias": (True,),
+    },
+    harmless=frozenset({"block_size", "num_random_blocks", "gradient_checkpointing", "is_encoder_decoder"}),
+    names={**BERT.names, "pooler.dense": "pooler"},
+    heads={
+        **{name: table for name, table in BERT.heads.items() if name not in WITHOUT_SPANS},
+        "classes": {"output": "classifier.out_proj", "pooler.dense": "classifier.dense"},
+    },
+    architectures={
+        **{heads: name for heads, name in architectures("BigBird").items() if heads != WITHOUT_SPANS},
+        frozenset({"masked_words", "next_sentence"}): "BigBirdForPreTraining",
+    },
+    read=read,
+    write=write,
+    pairs="none",
+    longest=4096,
+    new=lambda config: config.changed(
+        hidden_act="gelu_tanh", classes_as_layers=True, pooler_dropout=True, far=RandomBlocks()
+    ),
+)

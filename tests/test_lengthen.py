@@ -1,0 +1,105 @@
+"""A BERT or RoBERTa made to read longer texts."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from bothways import checkpoint
+from bothways.axes import Globals
+from bothways.batch import Batch
+from bothways.checkpoint import Checkpoint
+from bothways.errors import InputError
+from bothways.lengthen import lengthened
+from bothways.settings import Pretrain
+from bothways.tasks import pretrain
+from bothways.tasks.progress import silence
+
+
+def of(family, make_model, tokenizer, heads=None, **changes):
+    return Checkpoint(make_model(family, heads, **changes), tokenizer, model_type=family)
+
+
+def one_text(length):
+    ids = np.random.default_rng(length).integers(5, 97, length)
+    return Batch.of_arrays(ids, np.zeros_like(ids), np.array([length]))
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_a_text_that_one_window_holds_is_read_as_before(family, make_model, tokenizer):
+    found = of(family, make_model, tokenizer)
+    long = lengthened(found, 200, 128, warn=pytest.fail)
+    assert long.model_type == "longformer" and long.model.config.max_position_embeddings == 200
+    assert long.model.config.far == Globals(separator=tokenizer.sep_id)
+    with torch.no_grad():
+        for length in (1, 7, 60):
+            batch = one_text(length)
+            assert float((long.model(batch) - found.model(batch)).abs().max()) < 1e-5
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_positions_come_again_and_far_maps_begin_as_near_ones(family, make_model, tokenizer):
+    found = of(family, make_model, tokenizer)
+    long = lengthened(found, 150, 8, warn=pytest.fail).model
+    old, new = found.model.encoder.embeddings.positions.weight, long.encoder.embeddings.positions.weight
+    first, number = found.model.config.first_position, found.model.config.max_position_embeddings
+    began = long.config.first_position
+    assert began == long.config.pad_token_id + 1 and len(new) == began + 150
+    for place in (0, 1, number - 1, number, number + 5, 149):
+        assert torch.equal(new[began + place], old[first + place % number])
+    for layer in long.encoder.layers:
+        attention = layer.attention
+        stacked = torch.cat([attention.global_query.weight, attention.global_key_value.weight])
+        assert torch.equal(stacked, attention.qkv.weight)
+
+
+def test_transformers_reads_it_and_computes_the_same(make_model, tokenizer, tmp_path):
+    long = lengthened(of("bert", make_model, tokenizer, {"masked_words": 0}), 150, 8, warn=pytest.fail)
+    checkpoint.save(long, tmp_path / "long")
+    peer = transformers.LongformerForMaskedLM.from_pretrained(tmp_path / "long").eval()
+    batch = one_text(143)
+    with torch.no_grad():
+        ours, theirs = long.model.word_scores(long.model(batch)), peer(batch.input_ids[None]).logits[0]
+    assert float((ours - theirs).abs().max()) < 1e-5
+
+
+def test_a_head_without_a_place_is_left_out_and_said(make_model, tokenizer):
+    said = []
+    found = of("bert", make_model, tokenizer, {"masked_words": 0, "next_sentence": 2})
+    assert set(lengthened(found, 150, 8, warn=said.append).model.num_outputs) == {"masked_words"}
+    assert len(said) == 1 and "next_sentence" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("family", "length", "window", "line"),
+    [
+        ("bert", 64, 8, r"length \(64\) must be more than the 64 tokens the model reads already"),
+        ("bert", 5000, 8, "at most 4096"),
+        ("bert", 128, 7, r"lengthen \(7\) must be an even number"),
+        ("bert", 128, 256, r"lengthen \(256\) must be an even number of tokens, from 2 to length \(128\)"),
+        ("electra", 128, 8, "only a BERT or RoBERTa"),
+        ("modernbert", 128, 8, "only a BERT or RoBERTa"),
+        ("deberta", 128, 8, "only a BERT or RoBERTa"),
+        ("longformer", 128, 8, "only a BERT or RoBERTa"),
+    ],
+)
+def test_what_cannot_be_is_one_clear_line(family, length, window, line, make_model, tokenizer):
+    with pytest.raises(InputError, match=line):
+        lengthened(of(family, make_model, tokenizer), length, window)
+
+
+def test_pre_training_goes_on_with_longer_texts(make_model, tokenizer, tmp_path):
+    checkpoint.save(of("bert", make_model, tokenizer, {"masked_words": 0}), tmp_path / "start")
+    (tmp_path / "text.txt").write_text(
+        "\n\n".join("the cat sat on the mat. " * 30 for _ in range(30)), encoding="utf-8"
+    )
+    settings = Pretrain(
+        corpus=(tmp_path / "text.txt",), out=tmp_path / "run", start=tmp_path / "start", length=200, lengthen=16,
+        steps=3, batch_tokens=1000, pairs="none", dtype="float32",
+    )  # fmt: skip
+    made = checkpoint.load(pretrain.run(settings, silence).model, warn=pytest.fail)
+    assert made.model_type == "longformer" and made.model.config.max_position_embeddings == 200
+    with pytest.raises(InputError, match="needs --from"):
+        replace(settings, start=None, tokenizer=tmp_path / "start")
