@@ -357,7 +357,7 @@ def test_a_checkpoint_without_a_tokenizer_says_so(make_model, refused, tmp_path)
 @pytest.mark.parametrize(
     "flags",
     [
-        "--steps 0", "--steps -3", "--minutes 0", "--minutes -1", "--length 4", "--length 900", "--seed -1",
+        "--steps 0", "--steps -3", "--minutes 0", "--minutes -1", "--length 4", "--length 9000", "--seed -1",
         "--evaluate-every 0", "--rate -1", "--weight-decay -1", "--mask-rate 0", "--mask-rate 1.5", "--warmup -0.5",
         "--warmup 1.5", "--dropout 1", "--init -1", "--batch-tokens 0", "--vocab-size 0",
     ],

@@ -96,6 +96,21 @@ def test_no_answer_is_learned_and_its_threshold_tuned_on_dev(settings, tmp_path)
     assert (nothing.text, nothing.start, nothing.end) == ("", 0, 0)
 
 
+def test_a_family_without_such_a_head_is_refused_by_name(make_model, tokenizer, settings, tmp_path):
+    checkpoint.save(Checkpoint(make_model("big_bird"), tokenizer, model_type="big_bird"), tmp_path / "model")
+    with pytest.raises(InputError, match="not supported for big_bird; it is for albert, bert, "):
+        answer.run(replace(settings, model=tmp_path / "model", out=tmp_path / "run"), silence)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_longformers_question_sees_all_and_its_answers_are_learned(make_model, tokenizer, settings, tmp_path):
+    changes = {"num_hidden_layers": 2, "max_position_embeddings": 128}
+    model = make_model("longformer", {"masked_words": 0}, **changes)
+    checkpoint.save(Checkpoint(model, tokenizer, model_type="longformer"), tmp_path / "start")
+    found = answer.run(replace(settings, model=tmp_path / "start", out=tmp_path / "run"), silence)
+    assert found.mean > 0.9
+
+
 def test_a_long_passage_is_read_in_windows_and_those_without_the_answer_point_at_cls(settings, tmp_path):
     file = write(tmp_path / "long.json", squad(6, 12, length=300))
     given = replace(settings, train=file, dev=None, test=None, window=90, overlap=20)

@@ -320,17 +320,10 @@ def test_a_single_class_and_labels_only_dev_knows_are_refused(settings, tmp_path
         classify.run(replace(settings, dev=dev, out=tmp_path / "run2"), silence)
 
 
-def test_another_family_is_refused_by_name(make_model, tokenizer, settings, tmp_path):
-    checkpoint.save(
-        Checkpoint(make_model("modernbert", {}), tokenizer, model_type="modernbert"),
-        tmp_path / "model",
-    )
-    with pytest.raises(InputError, match="not supported for modernbert; it is for albert, bert, "):
-        classify.run(replace(settings, model=tmp_path / "model", out=tmp_path / "run"), silence)
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("family", ["albert", "distilbert", "electra", "roberta"])
+@pytest.mark.parametrize(
+    "family",
+    ["albert", "distilbert", "electra", "roberta", "modernbert", "longformer", "big_bird", "deberta", "deberta-v2"],
+)
 def test_every_family_learns_and_transformers_gives_its_scores(family, make_model, tokenizer, settings, tmp_path):
     sizes = {"num_hidden_layers": 1, "layer_groups": 1} if family == "albert" else {"num_hidden_layers": 1}
     model = make_model(family, {"masked_words": 0}, **sizes)
@@ -341,7 +334,8 @@ def test_every_family_learns_and_transformers_gives_its_scores(family, make_mode
     texts = [row["text"] for row in rows_of(3, 7)]
     ours = bothways.load(result.model, dtype="float32", device="cpu").classify(texts)
     peer, told = transformers.AutoModelForSequenceClassification.from_pretrained(result.model, output_loading_info=True)
-    assert not any(names for kind, names in told.items() if kind != "error_msgs")
+    unread = {"bert.pooler.weight", "bert.pooler.bias"} if family == "big_bird" else set()  # beside the classes' own
+    assert not any({*names} - unread for kind, names in told.items() if kind != "error_msgs")
     for text, found in zip(texts, ours, strict=True):
         ids = torch.tensor([tokenizer.encode(text).ids])
         with torch.no_grad():
