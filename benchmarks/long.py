@@ -35,7 +35,7 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("Bert", NO_DROPOUT),
 }
 SIDES = (("ours", "bfloat16"), ("transformers", "bfloat16"), ("ours", "float32"), ("transformers", "float32"))
-ENOUGH = 8.0  # seconds of calls after which there are no more
+ENOUGH = 3.0  # seconds of calls after which there are no more
 STEP = {"forward": "forward", "training step": "step"}
 
 
@@ -115,7 +115,9 @@ def in_its_own_process(*told: object) -> dict[str, float] | None:
     return found
 
 
-def draw(found: dict[str, dict[str, float] | None], lengths: list[int], families: list[str], file: Path) -> None:
+def draw(
+    found: dict[str, dict[str, float] | None], lengths: list[int], families: list[str], dtype: str, file: Path
+) -> None:
     import matplotlib.pyplot as plt
 
     figure, places = plt.subplots(2, 2, figsize=(11, 8.5), layout="constrained")
@@ -125,12 +127,12 @@ def draw(found: dict[str, dict[str, float] | None], lengths: list[int], families
             place = places[row][column]
             for family in families:
                 for side, style in (("ours", "-o"), ("transformers", "--x")):
-                    cells = [found.get(f"{side} {family} {length} float32 {mode}") for length in lengths]
+                    cells = [found.get(f"{side} {family} {length} {dtype} {mode}") for length in lengths]
                     points = [(length, cell[key]) for length, cell in zip(lengths, cells, strict=True) if cell]
                     if points:
                         label = f"{CONFIGS[family][0]}, {side}"
                         place.plot(*zip(*points, strict=True), style, color=shades[family], label=label, markersize=4)
-            place.set(xscale="log", yscale="log", title=f"{title}, float32", xlabel="tokens of the text", ylabel=unit)
+            place.set(xscale="log", yscale="log", title=f"{title}, {dtype}", xlabel="tokens of the text", ylabel=unit)
             place.set_xticks(lengths, [f"{length:,}" for length in lengths])
             place.minorticks_off() if len(lengths) > 1 else None
             place.grid(alpha=0.3)
@@ -174,7 +176,7 @@ def main() -> None:
                         flush=True,
                     )
     (options.out / "long.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
-    draw(found, options.lengths, options.only, options.out / "long.png")
+    draw(found, options.lengths, options.only, options.dtypes[-1], options.out / "long.png")
 
 
 if __name__ == "__main__":

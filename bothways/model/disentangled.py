@@ -133,6 +133,7 @@ def rows_of(relative: Relative, size: int, device: torch.device) -> Tensor:
 
 
 @lru_cache(maxsize=64)
+@torch.inference_mode(mode=False)  # remembered for training too
 def _rows(relative: Relative, size: int, device: torch.device) -> Tensor:
     distances = torch.arange(2 * size - 1, device=device) - (size - 1)
     if relative.buckets:

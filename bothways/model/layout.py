@@ -91,6 +91,7 @@ def sees_all(sides: Sides, size: int) -> bool:
 
 
 @lru_cache(maxsize=16)
+@torch.inference_mode(mode=False)  # remembered for training too
 def near(size: int, sides: Sides, device: torch.device) -> Tensor:
     """[S, S], True where a token (row) may see another (column)."""
     before, behind = (size if side < 0 else side for side in sides)

@@ -247,6 +247,17 @@ def test_windows_by_blocks_equal_a_mask_and_its_gradients(make_model, monkeypatc
     assert not torch.equal(ours, plain)  # they went two ways
 
 
+@pytest.mark.parametrize("family", ["deberta", "deberta-v2", "modernbert", "longformer", "big_bird"])
+def test_a_model_that_was_at_work_still_learns(family, make_model):
+    """What is remembered from one batch to the next was first made where no gradient may pass."""
+    model, batch = make_model(family), ragged(long_texts([53, 53, 31], seed=8))
+    with torch.inference_mode():
+        model(batch)
+    model.train()
+    model(batch).square().sum().backward()
+    assert all(bool(layer.attention.qkv.weight.grad.any()) for layer in model.encoder.layers)
+
+
 def test_a_bias_goes_with_rectangles_only(make_model):
     from bothways.model import layout
 
