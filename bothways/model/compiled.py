@@ -5,7 +5,7 @@ Worth its half minute on GPUs and where matrix products are so fast that the res
 
 import torch
 
-from bothways.model import heads, kernels, layout
+from bothways.model import heads, kernels, layout, patterns
 from bothways.model.layer import Layer
 from bothways.model.model import Model
 
@@ -18,6 +18,8 @@ def compile_layers(model: Model) -> None:
     for owner, name in (
         (layout.Rectangles, "attend"),
         (layout.Varlen, "attend"),
+        (patterns.Pattern, "attend"),
+        (patterns.GlobalAttention, "far"),
         (kernels, "dropped"),
     ):
         plain = getattr(owner, name)

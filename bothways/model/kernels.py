@@ -17,6 +17,8 @@ from bothways.model.rectangles import Rectangle
 # In bf16 on a processor, attention as batched products is faster than the fused kernel up to about this length;
 # where gradients are needed, at every length BERT reads (docs/LOG.md).
 LONGEST_BATCHED = 256
+LONGEST_KEPT = 2048  # tokens of a text whose attention weights are kept for the way back
+LONGEST_FULL = 512  # ... in float32, where the fused kernel is then twice as fast, if nothing is dropped
 FEW_SCORES = 1 << 13  # tokens times the longest text: of so few the fused kernel's one call is faster
 MOST_PLACES = 2048  # whose vocabulary scores are in memory at once
 SMALLEST = torch.finfo(torch.float).tiny
@@ -28,7 +30,9 @@ def batched_is_faster(q: Tensor, longest: int, dropout: float) -> bool:
         return False
     gradients = torch.is_grad_enabled() and q.requires_grad
     many = len(q) * longest > FEW_SCORES
-    return dropout > 0 or gradients or (q.dtype is torch.bfloat16 and longest <= LONGEST_BATCHED and many)
+    if dropout or gradients:
+        return longest <= (LONGEST_KEPT if dropout or q.dtype is torch.bfloat16 else LONGEST_FULL)
+    return q.dtype is torch.bfloat16 and longest <= LONGEST_BATCHED and many
 
 
 def batched_attention(

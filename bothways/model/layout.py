@@ -46,7 +46,7 @@ class Rectangles(Layout):
         whole = sees_all(sides, self.longest)
         if bias is None and whole and kernels.batched_is_faster(q_TND, self.longest, dropout):
             return kernels.batched_attention(q_TND, k_TND, v_TND, self.rectangles, dropout)
-        if bias is None and not whole and sparse.is_faster(sides, self.longest):
+        if bias is None and sparse.is_better(q_TND, sides, self.longest, dropout):
             if sides not in self.windows:
                 self.windows[sides] = sparse.window_blocks(self.lengths, sides, q_TND.device)
             return sparse.block_attention(q_TND, k_TND, v_TND, self.windows[sides], dropout)

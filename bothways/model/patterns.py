@@ -36,8 +36,13 @@ class Pattern:
         """[T, N, D]"""
         if self.blocks is not None:
             return block_attention(q_TND, k_TND, v_TND, self.blocks, dropout)
-        bias = None if self.bias is None else lambda q, k: self.bias.to(q.dtype)  # type: ignore[union-attr]
+        bias = None if self.bias is None else self.added
         return layout.attend(q_TND, k_TND, v_TND, sides=ALL, dropout=dropout, bias=bias)
+
+    def added(self, q: Tensor, k: Tensor) -> Tensor:
+        """The bias, whatever is asked and seen."""
+        assert self.bias is not None
+        return self.bias.to(q.dtype)
 
 
 # --- tokens that see all ----------------------------------------------------------------------------------------------
@@ -52,7 +57,7 @@ class Chosen(Positions):
         self.separator, self.sides = far.separator, sides
 
     def prepare(self, batch: Batch, layout: Layout, dtype: torch.dtype) -> tuple[Any, ...]:
-        """(who sees whom, which tokens see all [T], whether one may), and the texts' lengths."""
+        """Who sees whom, which tokens see all [T] (None: no token), and the texts' lengths."""
         chosen_T = self.chosen(batch, layout)
         if isinstance(layout, Padded):
             return Pattern(bias=self.bias(chosen_T, layout)), chosen_T, batch.lengths

@@ -14,10 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bothways.model.kernels import draw_kept, factors
+from bothways.model.kernels import LONGEST_KEPT, draw_kept, factors
 from bothways.model.rectangles import MOST_SCORES
 
 LARGEST, SMALLEST = 64, 16  # tokens of a block where the model does not say
+WHOLE = 256  # ... and where blocks see the whole text
 
 
 @dataclass(frozen=True)
@@ -65,14 +66,19 @@ class Blocks:
 
 
 def size_for(reach: int) -> int:
-    """A good block size for windows that reach so far to one side."""
+    """A good block size for windows that reach so far to one side; -1: over the whole text."""
+    if reach < 0:
+        return WHOLE
     return min(LARGEST, max(SMALLEST, 1 << (reach - 1).bit_length()))
 
 
-def is_faster(sides: tuple[int, int], longest: int) -> bool:
-    """Whether rows of blocks beat a mask over whole texts of up to so many tokens, windows reaching so far."""
+def is_better(q_TND: Tensor, sides: tuple[int, int], longest: int, dropout: float) -> bool:
+    """Whether rows of blocks beat whole texts of up to so many tokens: windows that reach so far in time, and dropout
+    over all of a very long text in memory."""
+    if min(sides) < 0:
+        return dropout > 0 and longest > LONGEST_KEPT and q_TND.device.type == "cpu"
     size = size_for(max(sides))
-    return min(sides) >= 0 and longest > size * (3 + sum(-(-side // size) for side in sides))
+    return longest > size * (3 + sum(-(-side // size) for side in sides))
 
 
 # --- who looks at whom ------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@ else not counted, so that a share of the hardware's matrix peak can be told (Cho
 
 import torch
 
+from bothways.axes import RandomBlocks
 from bothways.batch import Batch
 from bothways.config import EncoderConfig
 
@@ -24,5 +25,10 @@ def training_work(config: EncoderConfig, batch: Batch) -> int:
     for index in range(config.num_hidden_layers):
         window = config.window_of_layer(index)
         seen = batch.lengths.clamp(max=2 * window + 1) if window else batch.lengths
+        if isinstance(config.far, RandomBlocks):  # the first and the last block aside, which see all
+            few = (5 + config.far.number) * config.far.size
+            seen = torch.where(batch.lengths > config.far.shortest, few, batch.lengths)
         pairs += int(torch.sum(batch.lengths * seen))
+        if config.relative:  # each kind of distance: one product where pairs have two, over 2 S - 1 of them
+            pairs += len(config.relative.terms) * int(torch.sum(batch.lengths * (2 * batch.lengths - 1))) // 2
     return 6 * weights + 12 * pairs * hidden

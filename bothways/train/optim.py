@@ -102,4 +102,5 @@ def depths_of(names: list[str]) -> dict[str, int]:
     """How deep each parameter sits: embeddings 0, layer l at l + 1, all behind them one more."""
     layers = {name: int(name.split("layers.")[1].split(".")[0]) + 1 for name in names if "layers." in name}
     last = max(layers.values(), default=0) + 1
-    return {name: layers.get(name, 0 if "embeddings." in name else last) for name in names}
+    first = ("embeddings.", "shared.")
+    return {name: layers.get(name, 0 if any(part in name for part in first) else last) for name in names}

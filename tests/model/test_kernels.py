@@ -134,6 +134,9 @@ def test_half_precision_attention_is_as_near_to_the_exact_one_as_torchs(size):
         (torch.bfloat16, 999, kernels.LONGEST_BATCHED, False, 0.0, True),
         (torch.bfloat16, 999, kernels.LONGEST_BATCHED + 1, False, 0.0, False),
         (torch.bfloat16, 999, kernels.LONGEST_BATCHED + 1, True, 0.0, True),
+        (torch.bfloat16, 999, kernels.LONGEST_KEPT + 1, True, 0.1, False),
+        (torch.float32, 999, kernels.LONGEST_FULL + 1, True, 0.0, False),
+        (torch.float32, 999, kernels.LONGEST_FULL + 1, True, 0.1, True),
     ],
 )
 def test_the_batched_form_is_taken_where_it_is_faster(dtype, tokens, size, training, rate, batched):

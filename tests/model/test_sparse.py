@@ -5,6 +5,8 @@ import pytest
 import torch
 
 from bothways.model import sparse
+from bothways.model.kernels import LONGEST_KEPT
+from bothways.model.layout import Rectangles
 from bothways.model.sparse import block_attention, plain_attention, random_blocks, window_blocks
 
 CPU = torch.device("cpu")
@@ -141,6 +143,20 @@ def test_nothing_of_the_scores_size_is_kept_for_the_way_back():
     assert max(kept) <= 2048 * N * D
 
 
+def test_dropout_over_all_of_a_very_long_text_keeps_nothing_of_its_square():
+    """Training with dropout at any length in bounded memory; and what is dropped is a tenth."""
+    layout = Rectangles(torch.tensor([LONGEST_KEPT + 500]), CPU)
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
+        q, k, v = heads(LONGEST_KEPT + 500, dtype=torch.float32)
+        dropped = layout.attend(q, k, v, sides=(-1, -1), dropout=0.1)
+        dropped.sum().backward()
+    assert max(kept) <= q.numel()
+    with torch.no_grad():
+        plain = layout.attend(q, k, v, sides=(-1, -1), dropout=0.0)
+    assert 0 < float((dropped.detach() - plain).abs().mean() / plain.abs().mean()) < 0.5
+
+
 def test_the_work_grows_with_the_text_and_not_with_its_square():
     def pairs(length, **given):
         blocks = window_blocks([length], (64, 64), CPU, **given)
@@ -152,6 +168,6 @@ def test_the_work_grows_with_the_text_and_not_with_its_square():
     assert wide[1] < 9 * wide[0]
 
 
-@pytest.mark.parametrize(("reach", "size"), [(0, 16), (1, 16), (4, 16), (17, 32), (64, 64), (256, 64)])
+@pytest.mark.parametrize(("reach", "size"), [(0, 16), (1, 16), (4, 16), (17, 32), (64, 64), (256, 64), (-1, 256)])
 def test_sizes_of_blocks(reach, size):
     assert sparse.size_for(reach) == size
