@@ -4,6 +4,8 @@ Frozen; know no torch."""
 from dataclasses import dataclass
 from typing import Literal
 
+from bothways.errors import InputError
+
 Term = Literal["c2p", "p2c"]
 
 
@@ -14,6 +16,9 @@ class Globals:
 
     separator: int  # the id behind a question, whose tokens are chosen
 
+    def __post_init__(self) -> None:
+        _whole(self, separator=0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class RandomBlocks:
@@ -22,6 +27,9 @@ class RandomBlocks:
 
     size: int = 64  # tokens of a block
     number: int = 3  # blocks at random
+
+    def __post_init__(self) -> None:
+        _whole(self, size=1, number=0)
 
     @property
     def shortest(self) -> int:
@@ -39,9 +47,27 @@ class Relative:
     shared: bool = False  # positions go through the maps of queries and keys (v2, v3)
     joint: bool = False  # queries, keys and values head by head in one map without a bias of its own (v1)
     norm: bool = False  # of the table of distances
-    kernel: int = 0  # tokens under the convolution beside the first layer; 0: there is none
+    kernel: int = 0  # tokens under the convolution beside the first layer, an odd number; 0: there is none
+    kernel_act: Literal["tanh", "gelu", "relu"] = "tanh"
+
+    def __post_init__(self) -> None:
+        _whole(self, longest=2, buckets=0, kernel=0)
+        if 0 < self.buckets < 4:
+            raise InputError(f"position_buckets ({self.buckets}) must be 0 or at least 4")
+        if self.kernel and self.kernel % 2 == 0:
+            raise InputError(f"conv_kernel_size ({self.kernel}) must be 0 or odd")
 
     @property
     def span(self) -> int:
         """Entries of the table each way."""
         return self.buckets or self.longest
+
+
+def _whole(axes: object, **least: int) -> None:
+    """InputError unless these are whole numbers of at least so many."""
+    for name, smallest in least.items():
+        value = getattr(axes, name)
+        if type(value) is not int or value < smallest:
+            raise InputError(
+                f"{type(axes).__name__} {name} ({value!r}) must be a whole number, at least {smallest}"
+            )

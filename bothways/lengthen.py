@@ -24,7 +24,7 @@ def lengthened(found: Checkpoint, length: int, window: int, *, warn: Callable[[s
     """
     old = found.model
     refuse_int8(old)
-    config = longer_config(old.config, length, window, separator=found.tokenizer.sep_id if found.tokenizer else 2)
+    config = longer_config(found, length, window)
     kept = {head: number for head, number in old.num_outputs.items() if head in VARIANTS[LONG].heads}
     if dropped := sorted(old.num_outputs.keys() - kept):
         warn(f"left out, since a {LONG} has no place for it: {', '.join(dropped)}")
@@ -45,8 +45,17 @@ def lengthened(found: Checkpoint, length: int, window: int, *, warn: Callable[[s
     return replace(found, model=model.eval(), model_type=LONG, made={})
 
 
-def longer_config(config: EncoderConfig, length: int, window: int, *, separator: int) -> EncoderConfig:
+def lengthened_type(found: Checkpoint, length: int, window: int) -> str:
+    """The family of what `lengthened` would make. InputError as there."""
+    longer_config(found, length, window)
+    return LONG
+
+
+def longer_config(found: Checkpoint, length: int, window: int) -> EncoderConfig:
     """InputError where the config is not a BERT's or RoBERTa's with nothing changed, or reads as many already."""
+    config = found.model.config
+    if found.tokenizer is None:
+        raise InputError("a model without a tokenizer cannot be made to read longer texts; put one beside it")
     longest = VARIANTS[LONG].longest
     if not config.max_position_embeddings < length <= longest:
         raise InputError(
@@ -57,7 +66,7 @@ def longer_config(config: EncoderConfig, length: int, window: int, *, separator:
         raise InputError(f"lengthen ({window}) must be an even number of tokens, from 2 to length ({length})")
     changed = config.changed(
         max_position_embeddings=length, first_position=config.pad_token_id + 1, window=window // 2, whole_text_every=0,
-        far=Globals(separator=separator), pooler_dropout=True,
+        far=Globals(separator=found.tokenizer.sep_id), pooler_dropout=True,
     )  # fmt: skip
     plain = EncoderConfig(
         **{name: getattr(changed, name) for name in FREE}, whole_text_every=0, pooler_dropout=True

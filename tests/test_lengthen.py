@@ -97,9 +97,12 @@ def test_pre_training_goes_on_with_longer_texts(make_model, tokenizer, tmp_path)
     )
     settings = Pretrain(
         corpus=(tmp_path / "text.txt",), out=tmp_path / "run", start=tmp_path / "start", length=200, lengthen=16,
-        steps=3, batch_tokens=1000, pairs="none", dtype="float32",
+        steps=3, batch_tokens=1000, dtype="float32",
     )  # fmt: skip
     made = checkpoint.load(pretrain.run(settings, silence).model, warn=pytest.fail)
     assert made.model_type == "longformer" and made.model.config.max_position_embeddings == 200
+    with pytest.raises(InputError, match="must be more than the 64 tokens"):
+        pretrain.run(replace(settings, length=64, out=tmp_path / "short"), silence)
+    assert not (tmp_path / "short").exists()
     with pytest.raises(InputError, match="needs --from"):
         replace(settings, start=None, tokenizer=tmp_path / "start")

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from bothways.config import EncoderConfig
 from bothways.model.attention import Attention, Context
 from bothways.model.kernels import Dropout
-from bothways.model.layer import Layer, norm
+from bothways.model.layer import ACTIVATIONS, Layer, norm
 
 
 class ConvolvedLayer(Layer):
@@ -16,12 +16,13 @@ class ConvolvedLayer(Layer):
         assert config.relative is not None
         kernel = config.relative.kernel
         self.convolution = nn.Conv1d(config.hidden_size, config.hidden_size, kernel, padding=kernel // 2)
+        self.activation = {"tanh": torch.tanh, **ACTIVATIONS}[config.relative.kernel_act]
         self.convolution_norm, self.convolution_dropout = norm(config), Dropout(config.hidden_dropout_prob)
 
     def forward(self, x_TH: Tensor, context: Context) -> Tensor:
-        """norm(layer(x) + tanh(conv(x)))"""
+        """norm(layer(x) + act(conv(x)))"""
         _, position_ids = context.positions[self.attention.positions]
-        beside_TH = torch.tanh(self.convolution_dropout(self.neighbours(x_TH, position_ids)))
+        beside_TH = self.activation(self.convolution_dropout(self.neighbours(x_TH, position_ids)))
         found: Tensor = self.convolution_norm(super().forward(x_TH, context) + beside_TH)
         return found
 

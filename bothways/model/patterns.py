@@ -115,8 +115,7 @@ class GlobalAttention(Attention):
         q_TND, k_TND, v_TND = qkv_TX.unflatten(-1, (3, self.num_heads, -1)).unbind(1)
         mixed_TH: Tensor = pattern.attend(context.layout, q_TND, k_TND, v_TND, dropout).flatten(1)
         if chosen_T is None:
-            # Their gradients are zeros, and not missing, whatever a batch asks for.
-            return mixed_TH + 0 * self.unused() if torch.is_grad_enabled() else mixed_TH
+            return mixed_TH
         k_TND, v_TND = self.global_key_value(x_TH).unflatten(-1, (2, self.num_heads, -1)).unbind(1)
         if isinstance(context.layout, Padded):
             q_TND = self.global_query(x_TH).unflatten(-1, (self.num_heads, -1))
@@ -138,10 +137,6 @@ class GlobalAttention(Attention):
             if q_NGD.shape[2]:
                 found.append(F.scaled_dot_product_attention(q_NGD, k_NSD, v_NSD, dropout_p=dropout)[0])
         return torch.cat(found, 1).transpose(0, 1)
-
-    def unused(self) -> Tensor:
-        maps = (self.global_query, self.global_key_value)
-        return torch.stack([parameter.sum() for one in maps for parameter in one.parameters()]).sum()
 
 
 # --- blocks at random -------------------------------------------------------------------------------------------------

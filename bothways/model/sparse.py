@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bothways.model.kernels import LONGEST_KEPT, draw_kept, factors
+from bothways.model.kernels import LONGEST_KEPT, draw_kept, factors, new_key
 from bothways.model.rectangles import MOST_SCORES
 
 LARGEST, SMALLEST = 64, 16  # tokens of a block where the model does not say
@@ -139,15 +139,14 @@ def window_blocks(
         near = low[queries][:, None] + np.arange(shape[0])
         far = extra.firsts[queries][:, None] + np.arange(shape[1])
         keys_RP = places[near].reshape(len(queries), -1)
-        ahead_RbP = keys_RP[:, None] - places[queries][:, :, None]
         closed_RP = keys_RP >= cut.sizes[queries][:, None]
         closed_RP |= is_picked[tokens.reshape(-1, size)[near]].reshape(closed_RP.shape)  # they come once, behind
-        hidden = np.broadcast_to(closed_RP[:, None], ahead_RbP.shape)
-        for side, over in zip(sides, (-ahead_RbP, ahead_RbP), strict=True):
+        hidden = closed_RP[:, None]  # [R, 1, P], or [R, b, P] where a side ends
+        for side, sign in zip(sides, (-1, 1), strict=True):
             if side >= 0:
-                hidden = hidden | (over > side)
+                hidden = hidden | (sign * (keys_RP[:, None] - places[queries][:, :, None]) > side)
         unreal_RP = ~extra.real[far].reshape(len(queries), -1)
-        hidden = np.concatenate([hidden, unreal_RP[:, None].repeat(size, 1)], 2)
+        hidden = np.concatenate([hidden, unreal_RP[:, None].repeat(hidden.shape[1], 1)], 2)
         rows.append(_rows(queries, np.concatenate([near, len(cut.firsts) + far], 1), hidden, device))
     own = np.concatenate([cut.own(), np.zeros(extra.tokens.size, bool)])
     return Blocks(size, _on(tokens, device), _on(own.nonzero()[0], device), tuple(rows))
@@ -251,19 +250,18 @@ def plain_attention(q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, blocks: Blocks,
 
 class _BlockAttention(torch.autograd.Function):
     """A few rows at a time, so that scores stay in the cache. Nothing of their size is kept: they are worked out again
-    on the way back."""
+    on the way back, and what was dropped is drawn again from its key."""
 
     @staticmethod
     def forward(ctx: Any, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, blocks: Blocks, dropout: float) -> Tensor:
         q, k, v = (blocks.take(x_TND) for x_TND in (q_TND, k_TND, v_TND))
-        attended, ctx.kept = torch.zeros_like(q), []
+        attended, ctx.keys = torch.zeros_like(q), []
         for rows in _some(blocks):
             q_RbD, k_RkD, v_RkD = _heads(rows, blocks, q, k, v)
             weights = _weights(rows, q_RbD, k_RkD)
             if dropout:
-                kept = draw_kept(weights.numel(), dropout)
-                ctx.kept.append(np.packbits(kept))
-                weights = weights * factors(kept, weights, dropout)
+                ctx.keys.append(new_key())
+                weights = weights * factors(draw_kept(weights.numel(), dropout, ctx.keys[-1]), weights, dropout)
             attended[:, rows.queries] = torch.bmm(weights, v_RkD).view(len(q), len(rows.queries), -1)
         ctx.save_for_backward(q_TND, k_TND, v_TND)
         ctx.blocks, ctx.dropout = blocks, dropout
@@ -284,7 +282,8 @@ class _BlockAttention(torch.autograd.Function):
             weights = _weights(rows, q_RbD, k_RkD)
             g_weights, dropped = torch.bmm(g_RbD, v_RkD.transpose(1, 2)), weights
             if ctx.dropout:
-                factor = factors(np.unpackbits(ctx.kept[number], count=weights.numel()), weights, ctx.dropout)
+                kept = draw_kept(weights.numel(), ctx.dropout, ctx.keys[number])
+                factor = factors(kept, weights, ctx.dropout)
                 g_weights, dropped = g_weights * factor, weights * factor
             g_scores = torch._softmax_backward_data(g_weights, weights, -1, weights.dtype).mul_(scale)
             g_q[:, rows.queries] = torch.bmm(g_scores, k_RkD).view(len(q), len(rows.queries), -1)

@@ -17,7 +17,7 @@ from bothways.data.masking import rate_at
 from bothways.data.order import Order, ahead
 from bothways.device import choose_device, choose_dtype, keep_memory
 from bothways.errors import InputError
-from bothways.lengthen import lengthened
+from bothways.lengthen import lengthened, lengthened_type
 from bothways.model.heads import MaskedWords
 from bothways.model.model import Model, initialize
 from bothways.model.training import Replacing
@@ -43,6 +43,8 @@ OUR_OWN = "bothways-oneway"
 def settled(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
     """The settings with what the family's paper has in place of "auto". InputError where they do not go together."""
     variant = VARIANTS[start.model_type if start else settings.family]
+    if start and settings.lengthen:
+        variant = VARIANTS[lengthened_type(start, settings.length, settings.lengthen)]
     direction: Direction = start.model.config.direction if start else "both"
     objective, pairs, one_way = settings.objective, settings.pairs, direction != "both"
     if objective == "auto":
@@ -71,8 +73,8 @@ def settled(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
     masks = (settings.masks, settings.mask_rate, settings.mask_rate_end)
     if objective in ONE_WAY and masks != (Pretrain.masks, Pretrain.mask_rate, Pretrain.mask_rate_end):
         raise InputError(f"{asked} hides nothing; leave out --masks and --mask-rate")
-    if objective == "replaced" and settings.shard:
-        raise InputError(f"{asked} has a generator that shares weights, which cannot be shared out; leave out --shard")
+    if objective in ("replaced", "enhanced") and settings.shard:
+        raise InputError(f"{asked} uses weights in two places, which cannot be shared out; leave out --shard")
     if objective == "replaced" and settings.deterministic and choose_device("auto").type == "cuda":
         raise InputError(f"{asked} adds floats in no fixed order on a GPU; leave out --deterministic")
     return replace(settings, objective=objective, pairs=pairs)

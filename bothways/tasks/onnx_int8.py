@@ -152,6 +152,9 @@ class FileModel(Model):
     def word_scores(self, x_MH: Tensor) -> Tensor:
         return x_MH
 
+    def text_states(self, hidden_TH: Tensor, batch: Batch) -> Tensor:
+        return hidden_TH[batch.first_tokens]
+
     def text_scores(self, name: str, first_NH: Tensor) -> Tensor:
         return first_NH
 

@@ -158,7 +158,7 @@ def reference(held: Checkpoint, vectors: Vectors, batch: Batch) -> list[Output]:
     with torch.inference_mode():
         context = model.encoder.context(batch, Rectangles(batch.lengths, torch.device("cpu")))
         hidden_TH = model(batch, context)
-        found = outputs(model, hidden_TH, hidden_TH[batch.first_tokens])
+        found = outputs(model, hidden_TH, model.text_states(hidden_TH, batch))
         if not model.num_outputs:
             bounds = [(0, length) for length in batch.lengths.tolist()]
             rows = torch.stack(pool_rows(vectors.pooling)(hidden_TH, batch, bounds))

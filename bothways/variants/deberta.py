@@ -35,6 +35,7 @@ def read(theirs: Mapping[str, Any], *, joint: bool) -> dict[str, Any]:
         joint=joint,
         norm="layer_norm" in str(theirs.get("norm_rel_ebd", "none")).lower() and not joint,
         kernel=theirs.get("conv_kernel_size", 0) if not joint else 0,
+        kernel_act=theirs.get("conv_act", "tanh"),
     )
     return {
         "relative": relative,
@@ -51,14 +52,14 @@ def write(config: EncoderConfig) -> dict[str, Any]:
         "position_buckets": relative.buckets or -1,
         "share_att_key": relative.shared,
         "norm_rel_ebd": "layer_norm" if relative.norm else "none",
-        **({"conv_kernel_size": relative.kernel, "conv_act": "tanh"} if relative.kernel else {}),
+        **({"conv_kernel_size": relative.kernel, "conv_act": relative.kernel_act} if relative.kernel else {}),
     }
     return {
         "relative_attention": True,
         "max_relative_positions": relative.longest,
         "pos_att_type": list(relative.terms),
         "position_biased_input": config.position == "learned",
-        "pooler_hidden_act": known[config.pooler_act],
+        "pooler_hidden_act": known.get(config.pooler_act, config.pooler_act),
         "pooler_hidden_size": config.hidden_size,
         "pooler_dropout": 0.0,
         **({} if relative.joint else more),
@@ -80,7 +81,7 @@ DEBERTA = Variant(
         "talking_head": (False,),
         "pooler_dropout": (0, 0.0),
         "conv_groups": (1,),
-        "conv_act": ("tanh",),
+        "conv_act": ("tanh", "gelu", "relu"),
         "z_steps": (0, None),
     },
     harmless=frozenset(
@@ -113,10 +114,11 @@ DEBERTA_V2 = replace(
     DEBERTA,
     model_type="deberta-v2",
     axes={**DEBERTA.axes, "relative": Relative(longest=512)},
-    # transformers has no class for the task of the third version; its published files have these names.
+    # transformers has no class for the task of the third version. The names are our own, since the head published with
+    # it (mask_predictions) is another function: it adds [CLS]'s state and a norm.
     heads={
         **DEBERTA.heads,
-        "replaced_tokens": {"transform": "mask_predictions.dense", "output": "mask_predictions.classifier"},
+        "replaced_tokens": {"transform": "replaced_tokens.dense", "output": "replaced_tokens.classifier"},
     },
     harmless=DEBERTA.harmless | {"position_buckets", "share_att_key", "norm_rel_ebd", "conv_kernel_size"},
     names={

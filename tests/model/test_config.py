@@ -109,7 +109,7 @@ def test_named_sizes_are_the_published_ones():
         ("deberta", "talking_head", True),
         ("deberta", "embedding_size", 16),
         ("deberta-v2", "pooler_dropout", 0.1),
-        ("deberta-v2", "conv_act", "gelu"),
+        ("deberta-v2", "conv_act", "selu"),
         ("deberta-v2", "legacy", False),
     ],
 )
@@ -145,6 +145,31 @@ def test_a_position_that_is_no_number_is_one_clear_line():
         VARIANTS["roberta"].config({**theirs, "pad_token_id": "one"}, "config.json")
     config, _ = VARIANTS["roberta"].config({**theirs, "pad_token_id": None}, "config.json")
     assert config.first_position == 2
+
+
+@pytest.mark.parametrize(
+    ("family", "key", "value"),
+    [
+        ("longformer", "sep_token_id", None),
+        ("longformer", "attention_window", None),
+        ("big_bird", "block_size", 0),
+        ("big_bird", "block_size", 4.0),
+        ("big_bird", "num_random_blocks", -2),
+        ("big_bird", "num_random_blocks", None),
+        ("deberta-v2", "conv_kernel_size", 2),
+        ("deberta-v2", "conv_kernel_size", "3"),
+        ("deberta-v2", "conv_kernel_size", None),
+        ("deberta-v2", "position_buckets", 1),
+        ("deberta-v2", "position_buckets", 256.0),
+        ("deberta", "max_relative_positions", 16.0),
+        ("deberta", "max_relative_positions", None),
+    ],
+)
+def test_an_axis_out_of_its_range_is_one_clear_line(family, key, value):
+    theirs = VARIANTS[family].config_json(EncoderConfig(**VARIANTS[family].axes))
+    with pytest.raises(InputError) as refused:
+        VARIANTS[family].config({**theirs, key: value}, "config.json")
+    assert str(refused.value).startswith("config.json: ") and "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 7, "some"])

@@ -116,7 +116,7 @@ def test_dropout_leaves_out_the_same_weights_on_the_way_back():
     drawn = []
     plain = sparse.draw_kept
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sparse, "draw_kept", lambda number, rate: drawn.append(plain(number, rate)) or drawn[-1])
+        patch.setattr(sparse, "draw_kept", lambda *given: drawn.append(plain(*given)) or drawn[-1])
         found = block_attention(*ours, blocks, 0.3)
     (found * weights).sum().backward()
 

@@ -1,5 +1,7 @@
 """Encoders of long texts beside `transformers`: who sees whom, the tokens that see all, gradients, every layout."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -41,7 +43,7 @@ def test_tokens_that_see_all_equal_theirs(window, which, make_peer, ours_of):
     batch = ragged(rows)
     named = Batch(batch.input_ids, batch.segment_ids, batch.position_ids, batch.lengths)
     if which:
-        object.__setattr__(named, "global_tokens", chosen(rows, which))
+        named = replace(named, global_tokens=chosen(rows, which))
     with torch.no_grad():
         ours = model(named)
         theirs = [
@@ -68,7 +70,7 @@ def test_gradients_of_the_far_maps_equal_theirs(which, make_peer, ours_of):
     model = ours_of(peer).model.train()
     rows = long_texts([61, 47, 64])
     batch = ragged(rows)
-    object.__setattr__(batch, "global_tokens", chosen(rows, which))
+    batch = replace(batch, global_tokens=chosen(rows, which))
     weights_TH = torch.randn(batch.num_tokens, model.config.hidden_size)
     (model(batch) * weights_TH).sum().backward()
     parts = weights_TH.split(batch.lengths.tolist())
@@ -166,7 +168,7 @@ def test_in_training_neither_company_nor_parts_of_a_step_change_a_text(make_mode
         {"share_att_key": False},
         {"position_buckets": -1, "max_relative_positions": 9},
         {"position_buckets": 6, "max_relative_positions": 30, "norm_rel_ebd": "none"},
-        {"conv_kernel_size": 5, "position_biased_input": True, "type_vocab_size": 2},
+        {"conv_kernel_size": 5, "conv_act": "gelu", "position_biased_input": True, "type_vocab_size": 2},
         {"conv_kernel_size": 0},
     ],
 )

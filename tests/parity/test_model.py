@@ -235,8 +235,6 @@ def gradient_distance(model, peer):
     theirs = {name: value.grad for name, value in their_parameters(peer).items() if value.grad is not None}
     if not set(ours) & set(theirs):
         theirs = {variant.prefix + name: value for name, value in theirs.items()}
-    # The maps of tokens that see all, where there are none: zeros here, nothing there.
-    ours = {name: value for name, value in ours.items() if name in theirs or "_global" not in name or value.any()}
     assert set(ours) == set(theirs)
     norm = float(torch.cat([value.flatten() for value in theirs.values()]).norm())
     apart = {name: float((ours[name] - theirs[name]).norm()) for name in theirs}
