@@ -96,7 +96,7 @@ class Pretrain(Checked):
     ] = "bert"  # fmt: skip
     """What a new model is built like; it is trained as its paper has it."""
     objective: Literal["auto", "masked", "boundary", "enhanced", "replaced", "forward", "halves"] = "auto"
-    """What is guessed: masked words, masked spans from their ends too, replaced words, the next word (and the last)."""
+    """What is guessed: masked words (enhanced: by a decoder; boundary: from a span's ends), replaced words, next."""
     start: Annotated[Path | None, arg(name="from", metavar="DIR")] = None
     """Checkpoint or run to go on from instead, on new text: its size, and its vocabulary."""
     extend_vocab: int = 0

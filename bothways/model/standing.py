@@ -23,5 +23,6 @@ def mean_of_texts(x_TH: Tensor, lengths_N: Tensor) -> Tensor:
     """[N, H]"""
     lengths_N = lengths_N.to(x_TH.device)
     text_T = torch.arange(len(lengths_N), device=x_TH.device).repeat_interleave(lengths_N)
-    sums_NH = x_TH.new_zeros(len(lengths_N), x_TH.shape[1]).index_add(0, text_T, x_TH)
-    return sums_NH / lengths_N[:, None].to(x_TH.dtype)
+    wide = torch.promote_types(x_TH.dtype, torch.float32)  # half precision cannot count past a few hundred
+    sums_NH = x_TH.new_zeros(len(lengths_N), x_TH.shape[1], dtype=wide).index_add(0, text_T, x_TH.to(wide))
+    return (sums_NH / lengths_N[:, None]).to(x_TH.dtype)
