@@ -1,6 +1,8 @@
 """The house keeps its promises: imports go one way, the core stays small, and the README shows the house as it is."""
 
 import ast
+import dataclasses
+import inspect
 import io
 import re
 import tokenize
@@ -71,6 +73,21 @@ def imports_of(file: Path) -> set[str]:
 def test_the_check_of_imports_sees_them():
     assert "tokenizer/text.py" in imports_of(PACKAGE / "tokenizer" / "tokenizer.py")
     assert "tokenizer/learn.py" in imports_of(PACKAGE / "tokenizer" / "tokenizer.py")  # inside a function
+
+
+def test_no_family_has_widened_a_layers_signature():
+    """Every layer of every family is layer(x, context); what all layers share travels in the context."""
+    from bothways.model.attention import Context
+    from bothways.model.encoder import Encoder
+    from bothways.model.layer import Layer
+
+    def taken(function):
+        return [*inspect.signature(function).parameters][1:]
+
+    kinds = [Layer, *Layer.__subclasses__()]
+    assert len(kinds) > 1 and all(taken(kind.forward) == ["x_TH", "context"] for kind in kinds)
+    assert all(taken(kind.forward) == ["batch", "context"] for kind in (Encoder, *Encoder.__subclasses__()))
+    assert [field.name for field in dataclasses.fields(Context)] == ["layout", "positions"]
 
 
 def test_the_core_can_be_read_in_an_hour():
