@@ -68,6 +68,4 @@ def _whole(axes: object, **least: int) -> None:
     for name, smallest in least.items():
         value = getattr(axes, name)
         if type(value) is not int or value < smallest:
-            raise InputError(
-                f"{type(axes).__name__} {name} ({value!r}) must be a whole number, at least {smallest}"
-            )
+            raise InputError(f"{type(axes).__name__} {name} ({value!r}) must be a whole number, at least {smallest}")
