@@ -134,7 +134,8 @@ def draw(
                         place.plot(*zip(*points, strict=True), style, color=shades[family], label=label, markersize=4)
             place.set(xscale="log", yscale="log", title=f"{title}, {dtype}", xlabel="tokens of the text", ylabel=unit)
             place.set_xticks(lengths, [f"{length:,}" for length in lengths])
-            place.minorticks_off() if len(lengths) > 1 else None
+            if len(lengths) > 1:
+                place.minorticks_off()
             place.grid(alpha=0.3)
     places[0][0].legend(fontsize=8)
     figure.savefig(file, dpi=110)

@@ -106,8 +106,9 @@ class Disentangled(Attention):
         else:
             maps = {"c2p": self.position_key, "p2c": self.position_query}
             made = {term: one(table_RH) for term, one in maps.items() if one is not None}
-        apart = {term: x.unflatten(-1, (self.num_heads, -1)).transpose(0, 1) for term, x in made.items()}
-        return tuple(apart[term] if term in self.relative.terms else None for term in ("c2p", "p2c"))  # type: ignore[return-value]
+        counting = {term: x for term, x in made.items() if term in self.relative.terms}
+        apart = {term: x.unflatten(-1, (self.num_heads, -1)).transpose(0, 1) for term, x in counting.items()}
+        return apart.get("c2p"), apart.get("p2c")
 
 
 def across(x_NnSD: Tensor, positions_NCD: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ A part of `Positions` finds out once a batch who sees whom; the attention of eac
 heads, D head size, H hidden = N x D, G tokens that see all; B texts padded to S tokens.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
@@ -57,17 +58,20 @@ class Chosen(Positions):
         self.separator, self.sides = far.separator, sides
 
     def prepare(self, batch: Batch, layout: Layout, dtype: torch.dtype) -> tuple[Any, ...]:
-        """Who sees whom, which tokens see all [T] (None: no token), and the texts' lengths."""
+        """Who sees whom; which tokens see all, as a mask [T] of padded texts or as places [G], None: no token; and how
+        many tokens each text has, and how many of those see all."""
         chosen_T = self.chosen(batch, layout)
-        if isinstance(layout, Padded):
-            return Pattern(bias=self.bias(chosen_T, layout)), chosen_T, batch.lengths
-        if chosen_T is not None and not bool(chosen_T.any()):
-            chosen_T = None
-        if sees_all(self.sides, int(batch.lengths.max())):
-            return Pattern(), chosen_T, batch.lengths
-        picked = None if chosen_T is None else chosen_T.nonzero()[:, 0].cpu().numpy()
-        blocks = window_blocks(batch.lengths.tolist(), self.sides, batch.input_ids.device, picked)
-        return Pattern(blocks), chosen_T, batch.lengths
+        if isinstance(layout, Padded):  # whose lengths may be symbols, and which asks for none
+            return Pattern(bias=self.bias(chosen_T, layout)), chosen_T, (), ()
+        lengths = batch.lengths.tolist()
+        places_G, numbers = None, [0] * len(lengths)
+        if chosen_T is not None and bool(chosen_T.any()):
+            places_G = chosen_T.nonzero()[:, 0]
+            numbers = [int(part.sum()) for part in chosen_T.cpu().split(lengths)]
+        if sees_all(self.sides, max(lengths)):
+            return Pattern(), places_G, lengths, numbers
+        picked = None if places_G is None else places_G.cpu().numpy()
+        return Pattern(window_blocks(lengths, self.sides, batch.input_ids.device, picked)), places_G, lengths, numbers
 
     def chosen(self, batch: Batch, layout: Layout) -> Tensor | None:
         """[T], True for tokens that see all."""
@@ -110,27 +114,23 @@ class GlobalAttention(Attention):
         self.global_key_value = nn.Linear(config.hidden_size, 2 * config.hidden_size)
 
     def mixed(self, x_TH: Tensor, qkv_TX: Tensor, context: Context) -> Tensor:
-        pattern, chosen_T, lengths = context.positions[self.positions]
+        pattern, chosen, lengths, numbers = context.positions[self.positions]
         dropout = self.dropout if self.training else 0.0
         q_TND, k_TND, v_TND = qkv_TX.unflatten(-1, (3, self.num_heads, -1)).unbind(1)
         mixed_TH: Tensor = pattern.attend(context.layout, q_TND, k_TND, v_TND, dropout).flatten(1)
-        if chosen_T is None:
+        if chosen is None:
             return mixed_TH
         k_TND, v_TND = self.global_key_value(x_TH).unflatten(-1, (2, self.num_heads, -1)).unbind(1)
         if isinstance(context.layout, Padded):
             q_TND = self.global_query(x_TH).unflatten(-1, (self.num_heads, -1))
             all_TND = context.layout.attend(q_TND, k_TND, v_TND, sides=ALL, dropout=dropout)
-            return torch.where(chosen_T[:, None], all_TND.flatten(1), mixed_TH)
-        places_G = chosen_T.nonzero()[:, 0]
-        q_GND = self.global_query(x_TH[places_G]).unflatten(-1, (self.num_heads, -1))
-        return mixed_TH.index_copy(0, places_G, self.far(q_GND, k_TND, v_TND, chosen_T, lengths, dropout).flatten(1))
+            return torch.where(chosen[:, None], all_TND.flatten(1), mixed_TH)
+        q_GND = self.global_query(x_TH[chosen]).unflatten(-1, (self.num_heads, -1))
+        texts = zip(q_GND.split(numbers), k_TND.split(lengths), v_TND.split(lengths), strict=True)
+        return mixed_TH.index_copy(0, chosen, self.far(texts, dropout).flatten(1))
 
-    def far(
-        self, q_GND: Tensor, k_TND: Tensor, v_TND: Tensor, chosen_T: Tensor, lengths: Tensor, dropout: float
-    ) -> Tensor:
+    def far(self, texts: Iterable[tuple[Tensor, Tensor, Tensor]], dropout: float) -> Tensor:
         """What the chosen tokens see, text by text: [G, N, D]."""
-        numbers = [int(part.sum()) for part in chosen_T.cpu().split(lengths.tolist())]
-        texts = zip(q_GND.split(numbers), k_TND.split(lengths.tolist()), v_TND.split(lengths.tolist()), strict=True)
         found = []
         for text in texts:
             q_NGD, k_NSD, v_NSD = (x.transpose(0, 1)[None] for x in text)

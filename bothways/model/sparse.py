@@ -41,8 +41,8 @@ class Rows:
 class Blocks:
     """Texts cut into blocks, each beginning with its text, the last one filled up.
 
-    tokens [Q * b]: which token of T stands in each place, in the filling any of the same text; own [Q * b]: where that
-    is the token's own place, each of T having one; rows: who looks at whom, each block of queries once. Behind the
+    tokens [Q * b]: which token of T stands in each place, in the filling any of the same text; own [T]: the place that
+    is each token's own; rows: who looks at whom, each block of queries once. Behind the
     blocks of texts there may be others, that are only looked at: tokens picked from all over a text.
     """
 

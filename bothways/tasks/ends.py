@@ -65,7 +65,7 @@ def settled(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
         pairless = frozenset({"masked_words"}) in variant.architectures
         way_out = "use --pairs none" if pairs != "none" and pairless else "take another --family or --objective"
         raise InputError(f"{asked}, pairs ({pairs}): {variant.model_type} has no place for such a head; {way_out}")
-    has_distances = start.model.config.relative is not None if start else settings.family.startswith("deberta")
+    has_distances = start.model.config.relative is not None if start else "relative" in variant.axes
     if objective == "enhanced" and not has_distances:
         raise InputError(f"{asked} is for layers that know only distances; take --family deberta")
     if (settings.masks == "spans") < (objective == "boundary"):
