@@ -46,7 +46,8 @@ PEERS = {"CoNLL": "Token", "SST-2": "Sequence", "SQuAD": "Question"}
 def settings_of(name: str, out: Path, epochs: float) -> FineTune:
     kind, told = SETS[name]
     files = {key: DATA / value if key in ("train", "dev") else value for key, value in told.items()}
-    made: FineTune = kind(model=minilm(), out=out, epochs=epochs, batch_size=32, evaluations=1 / epochs, **files)
+    common: dict[str, Any] = {"batch_size": 32, "rate": 5e-5, "evaluations": 1 / epochs}
+    made: FineTune = kind(model=minilm(), out=out, epochs=epochs, **common, **files)
     return made
 
 

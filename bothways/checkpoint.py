@@ -288,14 +288,17 @@ def with_head(
     generator = torch.Generator().manual_seed(seed)
     new = [f"head {head!r} ({num_outputs or len(labels)} outputs)"]
     initialize(model.heads, config.initializer_range, generator)
-    # A pooler under another name is another one: RoBERTa's for classes is not its encoder's.
-    names = [VARIANTS[checkpoint.model_type].parameters(POOLER, heads) for heads in (old.num_outputs, (head,))]
-    left: tuple[str, ...] = ("heads.",)
-    if model.pooler is not None and (old.pooler is None or names[0] != names[1]):
-        new.append("pooler")
-        initialize(model.pooler, config.initializer_range, generator)
-        left = ("heads.", "pooler.")
-    kept = {name: value for name, value in old.state_dict().items() if not name.startswith(left)}
+    kept = {name: value for name, value in old.state_dict().items() if name.startswith("encoder.")}
+    if model.pooler is not None:
+        # By its published name: RoBERTa's for classes is not its encoder's, ModernBERT's is the masked words' own map.
+        names_of = VARIANTS[checkpoint.model_type].parameters
+        stored = {names_of(name, old.num_outputs): value for name, value in old.state_dict().items()}
+        wanted = {name: names_of(name, (head,)) for name in model.state_dict() if name.startswith("pooler.")}
+        if all(names in stored for names in wanted.values()):
+            kept |= {name: stored[names] for name, names in wanted.items()}
+        else:
+            new.append("pooler")
+            initialize(model.pooler, config.initializer_range, generator)
     model.load_state_dict(kept, strict=False)
     warn(f"new, to be trained: {', '.join(new)}")
     return replace(checkpoint, model=model, labels=labels, several=several, made={})

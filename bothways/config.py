@@ -52,7 +52,7 @@ class EncoderConfig:
     pooler_act: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu"] = "tanh"
     pooler_dropout: bool = False  # before the pooler's map too, not only after it (RoBERTa, ELECTRA)
     pooler_norm: bool = False  # behind the pooler, which scores of tokens go through too (ModernBERT)
-    classes_as_layers: bool = False  # the pooler before classes has hidden_act in place of its own (BigBird)
+    layers_in_heads: bool = False  # classes: the pooler has hidden_act; answers: one more feed-forward (BigBird)
     head_bias: bool = True  # of the maps before a head's last one
 
     def __post_init__(self) -> None:

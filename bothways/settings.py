@@ -218,8 +218,8 @@ class Recipe(Checked):
     """Tokens of a training window, specials counted; longer texts become several."""
     long: Literal["windows", "error", "truncate"] = "windows"
     """What to do with texts longer than a window."""
-    rate: float = 5e-5
-    """Peak learning rate."""
+    rate: float | None = None
+    """Peak learning rate; if none is given by the model's width: 5e-5 * (768 / width)^1.5, at most 5e-4."""
     schedule: ScheduleName = "linear"
     """How the learning rate goes on after its rise."""
     warmup: float = 0.1
@@ -341,6 +341,8 @@ class TrainEmbed(TextColumns, FineTune):
     """Parts that a step is computed in. Pairs compete only within a part: leave it at 1, memory is bounded anyway."""
     negative_column: str | None = None
     """Name of a column with texts that do not belong, if there is one. [negative]"""
+    rate: float | None = 5e-5
+    """Peak learning rate."""
     temperature: float = 0.05
     """Cosines are divided by it before they compete."""
     sizes: tuple[int, ...] = ()

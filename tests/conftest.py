@@ -150,7 +150,7 @@ def make_model():
         | {"pooler_act": "gelu", "pooler_norm": True, "head_bias": False},
         "longformer": {"type_vocab_size": 1, "pad_token_id": 1, "first_position": 2, "pooler_dropout": True}
         | {"window": 4, "whole_text_every": 0, "far": Globals(separator=3)},
-        "big_bird": {"far": RandomBlocks(size=4, number=1), "pooler_dropout": True, "classes_as_layers": True}
+        "big_bird": {"far": RandomBlocks(size=4, number=1), "pooler_dropout": True, "layers_in_heads": True}
         | {"hidden_act": "gelu_tanh"},
         "deberta": relative | {"relative": Relative(longest=23, joint=True)},
         "deberta-v2": relative | {"relative": Relative(longest=64, buckets=10, shared=True, norm=True, kernel=3)},

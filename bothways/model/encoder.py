@@ -19,6 +19,7 @@ class Encoder(nn.Module):
         self.embeddings = Embeddings(config)
         self.layers, self.shared = layers_of(config)
         self.final_norm = norm(config) if config.norm == "pre" else nn.Identity()
+        self.positions = [part for part in self.modules() if isinstance(part, Positions)]
 
     def forward(self, batch: Batch, context: Context | None = None) -> Tensor:
         """The last hidden states, [T, H], one row a token of the batch, in its order."""
@@ -39,7 +40,6 @@ class Encoder(nn.Module):
         """What the layers share of this batch. places: a layout other than the best one for this device and dtype."""
         weight = self.embeddings.words.weight
         dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
-        parts = [module for module in self.modules() if isinstance(module, Positions)]
-        biased = any(part.biases for part in parts)
+        biased = any(part.biases for part in self.positions)
         places = places or layout.choose(batch.lengths, weight.device, weight.dtype, dropout, biased)
-        return Context(places, {part: part.prepare(batch, places, weight.dtype) for part in parts})
+        return Context(places, {part: part.prepare(batch, places, weight.dtype) for part in self.positions})

@@ -9,12 +9,14 @@ from bothways.config import EncoderConfig
 from bothways.model.attention import Context
 from bothways.model.encoder import Encoder
 from bothways.model.parts import layers_of
+from bothways.model.positions import Positions
 
 
 class Halves(Encoder):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config.half("forward"))
         self.config, self.back = config, nn.ModuleDict({"layers": layers_of(config.half("backward"))[0]})
+        self.positions += [part for part in self.back.modules() if isinstance(part, Positions)]
 
     def forward(self, batch: Batch, context: Context | None = None) -> Tensor:
         """[T, H]: H/2 numbers that know what stands before and H/2 that know what stands behind."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bothways.config import EncoderConfig
 from bothways.model.kernels import Dropout
-from bothways.model.layer import ACTIVATIONS, norm
+from bothways.model.layer import ACTIVATIONS, FeedForward, norm
 
 
 class MaskedWords(nn.Module):
@@ -77,3 +77,16 @@ class Classes(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         wide = torch.promote_types(x.dtype, torch.float32)
         return F.linear(self.dropout(x).to(wide), self.output.weight.to(wide), self.output.bias.to(wide))
+
+
+class Answers(Classes):
+    """Start and end scores of tokens that went through one more feed-forward network, its residual and norm (BigBird).
+    [T, H] -> [T, 2]"""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config.changed(classifier_dropout=0.0), 2)
+        self.feed_forward, self.norm = FeedForward(config), norm(config)
+        self.inner_dropout = Dropout(config.hidden_dropout_prob)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.norm(x + self.inner_dropout(self.feed_forward(self.inner_dropout(x)))))

@@ -14,11 +14,12 @@ from bothways.config import EncoderConfig
 from bothways.model.attention import Context
 from bothways.model.encoder import Encoder
 from bothways.model.halves import Halves
-from bothways.model.heads import Classes, MaskedWords, Pooler, ReplacedTokens
+from bothways.model.heads import Answers, Classes, MaskedWords, Pooler, ReplacedTokens
 from bothways.model.positions import Positions
 from bothways.model.standing import states_of_texts
 
 POOLED_HEADS = ("next_sentence", "classes")
+WHOLE: dict[str, type[nn.Module]] = {"masked_words": MaskedWords, "replaced_tokens": ReplacedTokens}
 # Classes and tokens have as many as there are labels.
 OUTPUTS = {"masked_words": 0, "next_sentence": 2, "replaced_tokens": 1, "spans": 2}
 
@@ -38,7 +39,7 @@ class Model(nn.Module):
                 part.heads = frozenset(self.num_outputs)
         names = self.num_outputs.keys() - {"masked_words"}
         pooled = pooler or names & set(POOLED_HEADS) or (names and config.pooler_norm)
-        activation = config.hidden_act if "classes" in names and config.classes_as_layers else config.pooler_act
+        activation = config.hidden_act if "classes" in names and config.layers_in_heads else config.pooler_act
         self.pooler = Pooler(config, activation) if pooled else None
         self.heads = nn.ModuleDict({name: make_head(name, config, size) for name, size in self.num_outputs.items()})
 
@@ -72,10 +73,8 @@ class Model(nn.Module):
 
 
 def make_head(name: str, config: EncoderConfig, num_outputs: int) -> nn.Module:
-    if name == "masked_words":
-        return MaskedWords(config)
-    if name == "replaced_tokens":
-        return ReplacedTokens(config)
+    if name in WHOLE or (name == "spans" and config.layers_in_heads):
+        return WHOLE.get(name, Answers)(config)
     if name in ("classes", "tokens"):
         return Classes(config, num_outputs)
     # No dropout before these two (google-research/bert).

@@ -71,10 +71,11 @@ class Rectangle:
         return g_NnSD
 
     def seen(self) -> Tensor | None:
-        """Whom a token may look at, [n, 1, S], or None where all of its text."""
+        """Whom a token may look at, [1, n, 1, S], or None where all of its text."""
         if self.hidden is None:
             return None
-        return torch.nn.functional.pad(self.hidden == 0, (self.size - self.hidden.shape[-1], 0), value=True)
+        # With all four dimensions: torch's fused kernel takes no mask of three and leaves it to a slow form.
+        return torch.nn.functional.pad(self.hidden == 0, (self.size - self.hidden.shape[-1], 0), value=True)[None]
 
 
 def rectangles(lengths: list[int], device: torch.device) -> list[Rectangle]:

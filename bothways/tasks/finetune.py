@@ -25,7 +25,7 @@ from bothways.model.model import Model
 from bothways.settings import FineTune
 from bothways.tasks.progress import Bar, Tell, silence
 from bothways.tasks.reporting import draw, rate_lines, rates
-from bothways.tasks.task import Examples, Figures, Task, at_work
+from bothways.tasks.task import Examples, Figures, Task, at_work, peak_rate
 from bothways.train.checkpoints import FOLDER, Checkpoints
 from bothways.train.loop import fit
 from bothways.train.optim import depths_of
@@ -66,6 +66,9 @@ def over_seeds(settings: FineTune, task: Task, run: Run, tell: Tell) -> Result:
         begun = task.begin(seed, tell if seed == settings.seed else silence)
         if seed == settings.seed and settings.layer_decay < 1:
             tell(rate_lines(rates(begun.model, settings)))
+        elif seed == settings.seed and settings.rate is None:
+            config = begun.model.config
+            tell(f"peak learning rate {peak_rate(settings, config):.1e}, for a width of {config.hidden_size} (--rate)")
         figures[seed] = trained(settings, task, begun.model, seed, run, tell)
         found = ", ".join(f"{split} {task.metric} {score[task.metric]:.4f}" for split, score in figures[seed].items())
         tell(f"seed {seed}: {found}")
@@ -118,9 +121,10 @@ def train_one(settings: FineTune, task: Task, model: Model, seed: int, run: Run,
             yield [task.data["train"].batch(part) for part in divide(rows, sizes, settings.micro_batches) if part]
 
     plan = Plan(
-        steps=max(1, math.ceil(settings.epochs * an_epoch)), rate=settings.rate, schedule=settings.schedule,
-        warmup=settings.warmup, weight_decay=settings.weight_decay, layer_decay=settings.layer_decay,
-        clip=settings.clip, evaluate_every=max(1, round(an_epoch / settings.evaluations)), best_by=task.metric,
+        steps=max(1, math.ceil(settings.epochs * an_epoch)), rate=peak_rate(settings, model.config),
+        schedule=settings.schedule, warmup=settings.warmup, weight_decay=settings.weight_decay,
+        layer_decay=settings.layer_decay, clip=settings.clip,
+        evaluate_every=max(1, round(an_epoch / settings.evaluations)), best_by=task.metric,
         checkpoint_every=settings.checkpoint_every, patience=settings.patience, seed=seed, device=device,
         dtype=choose_dtype(settings.dtype, device),
     )  # fmt: skip

@@ -8,7 +8,7 @@ from bothways import metrics, page, report
 from bothways.model.model import Model
 from bothways.page.markup import Unit
 from bothways.settings import FineTune
-from bothways.tasks.task import Figures, Task, at_work
+from bothways.tasks.task import Figures, Task, at_work, peak_rate
 from bothways.train.optim import depths_of
 from bothways.train.state import Run
 
@@ -87,7 +87,8 @@ def rates(model: Model, settings: FineTune) -> list[tuple[str, float, int]]:
         sizes[depths[name]] += value.numel()
     layers = model.config.own_layers
     names = ["embeddings", *(f"layer {number}" for number in range(1, layers + 1)), "head"][: last + 1]
-    peaks = [settings.rate * settings.layer_decay ** (last - place) for place in range(last + 1)]
+    peak = peak_rate(settings, model.config)
+    peaks = [peak * settings.layer_decay ** (last - place) for place in range(last + 1)]
     return [
         (name, 0.0 if place < settings.freeze else peaks[place], sizes[place])
         for place, name in enumerate(names) if sizes[place]

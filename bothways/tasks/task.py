@@ -11,6 +11,7 @@ from torch import Tensor
 from bothways import page
 from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint
+from bothways.config import EncoderConfig
 from bothways.data.order import by_length, fill_budget
 from bothways.device import choose_device, choose_dtype
 from bothways.model.model import Model
@@ -92,6 +93,15 @@ def outputs(
             read_rows = read(model, examples.batch(rows).to(device))
             found |= {row: value.float().cpu() for row, value in zip(rows, read_rows, strict=True)}
     return [found[row] for row in range(len(sizes))]
+
+
+def peak_rate(settings: FineTune, config: EncoderConfig) -> float:
+    """The rate asked for, or one for the model's width.
+
+    Wide models were fine-tuned at 5e-5 (768; Devlin 2018, appendix A.3) and at 2e-5 to 5e-5 (1,024), narrow ones at
+    3e-4 (256; Clark 2020, appendix B); MiniLM's 384 do better at 1.4e-4 than at 5e-5 (docs/RESULTS.md).
+    """
+    return min(5e-5 * (768 / config.hidden_size) ** 1.5, 5e-4) if settings.rate is None else settings.rate
 
 
 def at_work(model: Model, settings: FineTune) -> Model:

@@ -17,12 +17,32 @@ ROLES = {  # of special tokens, as transformers names them, and their usual name
     "mask": ("<mask>", "[MASK]"),
 }
 
+GENERAL = "PreTrainedTokenizer"  # transformers' class that follows a tokenizer.json to the letter
+
 
 def name_of(role: str, config: Mapping[str, Any], vocab: Mapping[str, int]) -> str:
     """The special token of a role, such as mask: as the configuration names it, else the usual one that is there."""
     given = config.get(f"{role}_token")
     given = given.get("content") if isinstance(given, dict) else given
     return str(given or next((token for token in ROLES[role] if token in vocab), ROLES[role][0]))
+
+
+def framing(before: str, behind: str, ids: Mapping[str, int], *, separators: int, second: int) -> dict[str, Any]:
+    """What stands before a text and behind it, as a tokenizer.json says it. separators, second: see BertReading."""
+
+    def special(name: str, segment: int) -> dict[str, Any]:
+        return {"SpecialToken": {"id": name, "type_id": segment}}
+
+    begun = [special(before, 0), {"Sequence": {"id": "A", "type_id": 0}}]
+    return {
+        "type": "TemplateProcessing",
+        "single": [*begun, special(behind, 0)],
+        "pair": [
+            *begun, *[special(behind, 0)] * separators, {"Sequence": {"id": "B", "type_id": second}},
+            special(behind, second),
+        ],
+        "special_tokens": {name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in (before, behind)},
+    }  # fmt: skip
 
 
 def added_tokens(ids: Mapping[str, int], *, mask: str) -> list[dict[str, Any]]:

@@ -8,11 +8,11 @@ from typing import Any
 from bothways.errors import InputError, MissingFile
 from bothways.tokenizer import files, sentencepiece
 from bothways.tokenizer.files import Stored, read_json, read_text
-from bothways.tokenizer.kinds import BYTE_SPACE, DECODERS, ROLES, SIGN, added_tokens, name_of
+from bothways.tokenizer.kinds import BYTE_SPACE, DECODERS, GENERAL, ROLES, SIGN, added_tokens, framing, name_of
 from bothways.tokenizer.library import LibraryReading
 
 # The first that a directory has is read.
-NAMES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
+NAMES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "spm.model")
 ROBERTA = "RobertaTokenizer"  # transformers' class
 
 
@@ -28,8 +28,13 @@ def load(path: str | PathLike[str]) -> Stored:
         content, config = sentencepiece.content(file, _config(file.parent))
         return _library(_with_added(content, file.parent), config, file)
     if file.name in ("vocab.json", "merges.txt"):
-        config = {"tokenizer_class": ROBERTA, **_config(file.parent)}
-        return _library(_with_added(_byte_level(file.parent, config), file.parent), config, file)
+        config = _config(file.parent)
+        content = _byte_level(file.parent, config)
+        if content["post_processor"]["type"] == "RobertaProcessing":
+            config = {"tokenizer_class": ROBERTA, **config}
+        else:  # transformers' class for DeBERTa puts two separators between texts
+            config["tokenizer_class"] = f"{GENERAL}Fast"
+        return _library(_with_added(content, file.parent), config, file)
     if file.suffix != ".json":
         return files.from_vocab(file)
     content = read_json(file)
@@ -93,19 +98,22 @@ def _vocab(content: dict[str, Any], file: Path) -> dict[str, int]:
 
 
 def _byte_level(directory: Path, config: dict[str, Any]) -> dict[str, Any]:
-    """vocab.json and merges.txt, RoBERTa's form, as the content of a tokenizer.json."""
+    """vocab.json and merges.txt, RoBERTa's form or DeBERTa's, as the content of a tokenizer.json."""
     vocab = read_json(directory / "vocab.json")
     names = {role: name_of(role, config, vocab) for role in ROLES}
     if missing := [name for name in names.values() if type(vocab.get(name)) is not int]:
-        raise InputError(f"{directory / 'vocab.json'}: lacks {', '.join(missing)}; RoBERTa needs each, with its id")
+        raise InputError(f"{directory / 'vocab.json'}: lacks {', '.join(missing)}; each is needed, with its id")
     spaces = {"add_prefix_space": bool(config.get("add_prefix_space", False)), "trim_offsets": True}
     cls, sep = ([names[role], vocab[names[role]]] for role in ("cls", "sep"))
+    frame: dict[str, Any] = {"type": "RobertaProcessing", "sep": sep, "cls": cls, **spaces}
+    if names["cls"] == "[CLS]":
+        frame = framing(names["cls"], names["sep"], vocab, separators=1, second=1)
     return {
         "version": "1.0",
         "added_tokens": added_tokens({name: vocab[name] for name in names.values()}, mask=names["mask"]),
         "normalizer": None,
         "pre_tokenizer": {"type": "ByteLevel", **spaces, "use_regex": True},
-        "post_processor": {"type": "RobertaProcessing", "sep": sep, "cls": cls, **spaces},
+        "post_processor": frame,
         "decoder": DECODERS[BYTE_SPACE],
         "model": {"type": "BPE", "vocab": vocab, "merges": _merges(directory / "merges.txt")},
     }

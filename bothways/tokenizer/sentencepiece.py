@@ -1,17 +1,18 @@
-"""SentencePiece models (Kudo & Richardson 2018), spiece.model and sentencepiece.bpe.model, as what a tokenizer.json
-holds: ALBERT's form and XLM-RoBERTa's.
+"""SentencePiece models (Kudo & Richardson 2018), spiece.model, spm.model and sentencepiece.bpe.model, as what a
+tokenizer.json holds: the forms of ALBERT, XLM-RoBERTa, DeBERTa v2 and BigBird.
 
 Read with protobuf's own runtime; the numbers are those of sentencepiece_model.proto, of which a few fields are needed.
 """
 
 import base64
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError
 from bothways.tokenizer.files import read_bytes
-from bothways.tokenizer.kinds import DECODERS, SIGN, added_tokens
+from bothways.tokenizer.kinds import DECODERS, GENERAL, SIGN, added_tokens, framing
 
 # message -> field -> (number, kind). Enumerations are whole numbers on the wire.
 FIELDS = {
@@ -21,14 +22,18 @@ FIELDS = {
     "Model": {"pieces": (1, "Piece"), "trainer_spec": (2, "Trainer"), "normalizer_spec": (3, "Normalizer")},
 }
 UNIGRAM = 1  # TrainerSpec.ModelType; what a file without one is
-ALBERT, XLM_ROBERTA = "AlbertTokenizer", "XLMRobertaTokenizer"  # transformers' classes
+# transformers' classes
+ALBERT, XLM_ROBERTA, DEBERTA = "AlbertTokenizer", "XLMRobertaTokenizer", "DebertaV2Tokenizer"
+BIG_BIRD = "BigBirdTokenizer"
+SPACES = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+BERT_SPECIALS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 Pieces = list[tuple[str, float]]  # with their log probabilities
 
 
 def content(file: Path, config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The content of a tokenizer.json that reads text as the file does, and the config with transformers' class.
 
-    InputError: not such a file, or a kind that is neither ALBERT's nor XLM-RoBERTa's.
+    InputError: not such a file, or a kind that is none of the four.
     """
     model = _model(file)
     pieces = [(one.piece, one.score) for one in model.pieces]
@@ -39,17 +44,22 @@ def content(file: Path, config: dict[str, Any]) -> tuple[dict[str, Any], dict[st
         raise InputError(f"{file}: not a Unigram model of whole characters; of SentencePiece's kinds only that is read")
     kind = _kind([piece for piece, _ in pieces])
     told = str(config.get("tokenizer_class", kind)).removesuffix("Fast")  # others' files have the same names
-    if not kind or told != kind:
-        raise InputError(f"{file}: {told or 'its kind'} is not supported; {ALBERT} and {XLM_ROBERTA} are")
+    if not kind or told not in (kind, GENERAL):
+        raise InputError(f"{file}: {told or 'its kind'} is not supported; {', '.join(FORMS)} are")
     folding = [{"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode()}] if charsmap else []
-    made = _albert(pieces, folding, config) if kind == ALBERT else _xlm_roberta(pieces, folding)
-    return made, {"tokenizer_class": kind, **config}
+    # transformers makes these two anew, without what the file folds, unless told to follow a tokenizer.json
+    follows = {"tokenizer_class": f"{GENERAL}Fast"} if kind in (DEBERTA, BIG_BIRD) else {}
+    return FORMS[kind](pieces, folding, config), {"tokenizer_class": kind, **config, **follows}
 
 
 def _kind(names: list[str]) -> str:
-    if {"<unk>", "<pad>", "[CLS]", "[SEP]", "[MASK]"} <= set(names):
-        return ALBERT
-    return XLM_ROBERTA if names[:3] == ["<unk>", "<s>", "</s>"] and not {"<pad>", "<mask>"} & set(names) else ""
+    """Which of FORMS has such entries, or "" """
+    known = set(names)
+    if {"<unk>", "<pad>", "[CLS]", "[SEP]", "[MASK]"} <= known:
+        return BIG_BIRD if {"<s>", "</s>"} <= known else ALBERT
+    if {"[PAD]", "[UNK]", "[CLS]", "[SEP]"} <= known:
+        return DEBERTA
+    return XLM_ROBERTA if names[:3] == ["<unk>", "<s>", "</s>"] and not {"<pad>", "<mask>"} & known else ""
 
 
 def _albert(pieces: Pieces, folding: list[dict[str, Any]], config: dict[str, Any]) -> dict[str, Any]:
@@ -60,43 +70,50 @@ def _albert(pieces: Pieces, folding: list[dict[str, Any]], config: dict[str, Any
     case = [{"type": "Lowercase"}] if config.get("do_lower_case", True) else []
     split = {piece for piece, _ in pieces if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()}
     vocab = [(piece, score - 100 * (piece in split)) for piece, score in pieces]
-    return _content(vocab, [*quotes, *accents, *case, *folding], ("[CLS]", "[SEP]", "[MASK]"), separators=1, second=1)
+    return _content(vocab, [*quotes, *accents, *case, *folding], BERT_SPECIALS)
 
 
-def _xlm_roberta(pieces: Pieces, folding: list[dict[str, Any]]) -> dict[str, Any]:
+def _deberta(pieces: Pieces, folding: list[dict[str, Any]], config: dict[str, Any]) -> dict[str, Any]:
+    """The mask stands behind the pieces, where a file has none of its own."""
+    vocab = pieces if any(piece == "[MASK]" for piece, _ in pieces) else [*pieces, ("[MASK]", 0.0)]
+    case = [{"type": "Lowercase"}] if config.get("do_lower_case", False) else []
+    ends = {"type": "Strip", "strip_left": True, "strip_right": True}
+    marks = [{"type": "Punctuation", "behavior": "Isolated"}] if config.get("split_by_punct", False) else []
+    specials = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    return _content(vocab, [*case, ends, *folding, SPACES], specials, splitters=marks)
+
+
+def _big_bird(pieces: Pieces, folding: list[dict[str, Any]], config: dict[str, Any]) -> dict[str, Any]:
+    end = {"type": "Strip", "strip_left": False, "strip_right": True}
+    return _content(pieces, [*folding, end, SPACES], BERT_SPECIALS, splitters=[])
+
+
+def _xlm_roberta(pieces: Pieces, folding: list[dict[str, Any]], config: dict[str, Any]) -> dict[str, Any]:
     """Ids count as in fairseq: its own first entries stand before the pieces, and the mask behind them."""
     first = [(name, 0.0) for name in ("<s>", "<pad>", "</s>", "<unk>")]
     vocab = [*first, *pieces[3:], ("<mask>", 0.0)]
-    return _content(vocab, folding, ("<s>", "</s>", "<mask>"), separators=2, second=0)
+    return _content(vocab, folding, ("<pad>", "<unk>", "<s>", "</s>", "<mask>"), separators=2, second=0)
+
+
+FORMS = {ALBERT: _albert, XLM_ROBERTA: _xlm_roberta, DEBERTA: _deberta, BIG_BIRD: _big_bird}
 
 
 def _content(
-    vocab: Pieces, normalizers: list[dict[str, Any]], names: tuple[str, str, str], *, separators: int, second: int
-) -> dict[str, Any]:
-    """names: what stands before a text, what behind, and the mask. separators, second: see BertReading."""
+    vocab: Pieces, normalizers: list[dict[str, Any]], specials: tuple[str, str, str, str, str], *,
+    splitters: Sequence[dict[str, Any]] = ({"type": "WhitespaceSplit"},), separators: int = 1, second: int = 1,
+) -> dict[str, Any]:  # fmt: skip
+    """specials: what fills up, what is unknown, what stands before a text, what behind, and the mask. splitters: of
+    text, before spaces become a sign. separators, second: see BertReading."""
     ids = {piece: index for index, (piece, _) in enumerate(vocab)}
-    before, behind, mask = names
-
-    def special(name: str, segment: int) -> dict[str, Any]:
-        return {"SpecialToken": {"id": name, "type_id": segment}}
-
-    begun = [special(before, 0), {"Sequence": {"id": "A", "type_id": 0}}]
+    _, unknown, before, behind, mask = specials
     return {
         "version": "1.0",
-        "added_tokens": added_tokens({name: ids[name] for name in ("<pad>", "<unk>", *names)}, mask=mask),
+        "added_tokens": added_tokens({name: ids[name] for name in specials}, mask=mask),
         "normalizer": {"type": "Sequence", "normalizers": normalizers},
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, DECODERS[SIGN]]},
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": [*begun, special(behind, 0)],
-            "pair": [
-                *begun, *[special(behind, 0)] * separators, {"Sequence": {"id": "B", "type_id": second}},
-                special(behind, second),
-            ],
-            "special_tokens": {name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in (before, behind)},
-        },
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*splitters, DECODERS[SIGN]]},
+        "post_processor": framing(before, behind, ids, separators=separators, second=second),
         "decoder": DECODERS[SIGN],
-        "model": {"type": "Unigram", "unk_id": ids["<unk>"], "vocab": vocab, "byte_fallback": False},
+        "model": {"type": "Unigram", "unk_id": ids[unknown], "vocab": vocab, "byte_fallback": False},
     }  # fmt: skip
 
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+STACKED = {".qkv.": 3, ".global_key_value.": 2}  # how many maps stand in one matrix
+
 
 def is_hidden_matrix(name: str, value: Tensor) -> bool:
     """Whether a parameter is a matrix of a layer: no embedding, no head, no norm, no bias."""
@@ -53,5 +55,5 @@ class Muon:
 
 
 def _blocks(name: str, value: Tensor) -> list[Tensor]:
-    """Queries, keys and values stand in one matrix, and are three to Muon."""
-    return list(value.chunk(3)) if ".qkv." in name else [value]
+    """Queries, keys and values stand in one matrix, and are three to Muon (DeBERTa v1's, head by head, are not)."""
+    return list(value.chunk(next((number for part, number in STACKED.items() if part in name), 1)))

@@ -9,8 +9,6 @@ from bothways.config import EncoderConfig
 from bothways.variants.bert import BERT
 from bothways.variants.variant import architectures
 
-WITHOUT_SPANS = frozenset({"spans"})  # whose head there is a whole network
-
 
 def read(theirs: Mapping[str, Any]) -> dict[str, Any]:
     far = RandomBlocks(size=theirs.get("block_size", 64), number=theirs.get("num_random_blocks", 3))
@@ -31,7 +29,7 @@ BIG_BIRD = replace(
     axes={
         "hidden_act": "gelu_tanh",
         "pooler_dropout": True,
-        "classes_as_layers": True,
+        "layers_in_heads": True,
         "max_position_embeddings": 4096,
     },
     supported={
@@ -42,11 +40,17 @@ BIG_BIRD = replace(
     harmless=frozenset({"block_size", "num_random_blocks", "gradient_checkpointing", "is_encoder_decoder"}),
     names={**BERT.names, "pooler.dense": "pooler"},
     heads={
-        **{name: table for name, table in BERT.heads.items() if name not in WITHOUT_SPANS},
+        **BERT.heads,
         "classes": {"output": "classifier.out_proj", "pooler.dense": "classifier.dense"},
+        "spans": {
+            "output": "qa_classifier.qa_outputs",
+            "feed_forward.inner": "qa_classifier.intermediate.dense",
+            "feed_forward.output": "qa_classifier.output.dense",
+            "norm": "qa_classifier.output.LayerNorm",
+        },
     },
     architectures={
-        **{heads: name for heads, name in architectures("BigBird").items() if heads != WITHOUT_SPANS},
+        **architectures("BigBird"),
         frozenset({"masked_words", "next_sentence"}): "BigBirdForPreTraining",
     },
     read=read,
@@ -54,6 +58,6 @@ BIG_BIRD = replace(
     pairs="none",
     longest=4096,
     new=lambda config: config.changed(
-        hidden_act="gelu_tanh", classes_as_layers=True, pooler_dropout=True, far=RandomBlocks()
+        hidden_act="gelu_tanh", layers_in_heads=True, pooler_dropout=True, far=RandomBlocks()
     ),
 )

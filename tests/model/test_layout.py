@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bothways.model import layout
 from bothways.model.layout import Rectangles, Varlen, choose, near
@@ -65,6 +66,16 @@ def test_nobody_sees_padding(sides, side):
     assert bool(mixed.isfinite().all())
     assert places.position_ids[kept_T].tolist() == [place for length in LENGTHS.tolist() for place in range(length)]
     assert places.first_tokens.tolist() == [int(row.nonzero()[0]) + size * i for i, row in enumerate(real)]
+
+
+@pytest.mark.parametrize("sides", [(-1, -1), (250, 0)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_texts_that_share_a_rectangle_take_the_fused_kernel(sides, dtype):
+    """Not the slow form in which torch writes all scores out: with that one forbidden it still runs."""
+    lengths = torch.tensor([300, 310, 320])
+    q, k, v = torch.randn(3, int(lengths.sum()), N, D, dtype=dtype).unbind()
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        Rectangles(lengths, CPU).attend(q, k, v, sides=sides, dropout=0.0)
 
 
 def test_neighbours_of_near_lengths_are_one_rectangle():

@@ -38,7 +38,7 @@ def test_the_filling_is_hidden_and_cleared():
     scores_NnSS = part.hide(torch.zeros(N, 2, 16, 16))
     seen_n1S = torch.tensor([[[place < length for place in range(16)]] for length in (2, 5)])
     assert torch.equal(scores_NnSS == 0, seen_n1S.expand(N, 2, 16, 16))
-    assert torch.equal(part.seen(), seen_n1S)
+    assert torch.equal(part.seen(), seen_n1S[None])
     assert torch.equal(part.clear(torch.ones(N, 2, 16, D)) == 1, seen_n1S.mT.expand(N, 2, 16, D))
 
 

@@ -106,7 +106,10 @@ def test_attention_to_all_may_be_asked_for(make_peer, ours_of):
         assert_close(model(ragged(rows)), torch.cat([peer(ids[None]).last_hidden_state[0] for ids, _ in rows]))
 
 
-@pytest.mark.parametrize("architecture", ["BigBirdModel", "BigBirdForMaskedLM", "BigBirdForSequenceClassification"])
+@pytest.mark.parametrize(
+    "architecture",
+    ["BigBirdModel", "BigBirdForMaskedLM", "BigBirdForSequenceClassification", "BigBirdForQuestionAnswering"],
+)
 def test_gradients_of_blocks_equal_theirs(architecture, make_peer, ours_of):
     """Of a model at work, in which the blocks at random are the same ones on both sides."""
     options = {"add_pooling_layer": False} if architecture == "BigBirdModel" else {}
@@ -114,9 +117,14 @@ def test_gradients_of_blocks_equal_theirs(architecture, make_peer, ours_of):
     model = ours_of(peer).model
     rows = long_texts([61, 61, 61])
     batch, ids = ragged(rows), torch.stack([ids for ids, _ in rows])
-    hidden_TH, output = model(batch), peer(ids)
+    answers = architecture == "BigBirdForQuestionAnswering"
+    nowhere = {"question_lengths": torch.zeros(3, 1, dtype=torch.long)} if answers else {}
+    hidden_TH, output = model(batch), peer(ids, token_type_ids=torch.zeros_like(ids), **nowhere)
     if architecture == "BigBirdModel":
         ours, theirs = hidden_TH, output.last_hidden_state.flatten(0, 1)
+    elif answers:
+        ours = model.token_scores("spans", hidden_TH)
+        theirs = torch.stack([output.start_logits, output.end_logits], -1).flatten(0, 1)
     elif architecture == "BigBirdForMaskedLM":
         ours, theirs = model.word_scores(hidden_TH), output.logits.flatten(0, 1)
     else:

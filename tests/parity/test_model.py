@@ -40,8 +40,7 @@ for family in (
         f"{family}ForTokenClassification": {"tokens": "logits"},
         f"{family}ForQuestionAnswering": {"spans": ("start_logits", "end_logits")},
     }
-# Answers: Longformer's wants a question's separators (test_long.py), BigBird's head is none of ours.
-del SCORES["LongformerForQuestionAnswering"], SCORES["BigBirdForQuestionAnswering"]
+del SCORES["LongformerForQuestionAnswering"]  # which wants a question's separators (test_long.py)
 LABELS = {
     name: {"num_labels": 9 if "Token" in name else 5}
     for name in SCORES if name.endswith(("SequenceClassification", "TokenClassification"))
@@ -83,12 +82,14 @@ def takes_segments(model):
 
 def theirs_alone(peer, rows):
     """Their output for each text by itself: no padding and no company."""
-    segments, found = getattr(peer.config, "type_vocab_size", 0) > 1, []
+    segments, found, more = getattr(peer.config, "type_vocab_size", 0) > 1, [], {}
+    if "BigBirdForQuestionAnswering" in type(peer).__name__:  # which refuses answers within a question
+        more["question_lengths"] = torch.zeros(1, 1, dtype=torch.long)
     for ids, kinds in rows:
         if peer.config.model_type == "big_bird":  # a short text would leave it as it is for all others
             getattr(peer, peer.base_model_prefix, peer).set_attention_type("block_sparse")
         with torch.no_grad():
-            found.append(peer(input_ids=ids[None], **({"token_type_ids": kinds[None]} if segments else {})))
+            found.append(peer(input_ids=ids[None], **({"token_type_ids": kinds[None]} if segments else {}), **more))
     return found
 
 
@@ -473,6 +474,21 @@ def test_a_new_head_is_loaded_with_nothing_left_over(head, encoder, pooler, make
     assert len(said) == 1 and head in said[0]
     pooled = ("classes", "tokens", "spans") if encoder == "ModernBertModel" else ("classes",)
     assert ("pooler" in said[0]) == (head in pooled and not pooler)
+
+
+@pytest.mark.parametrize("head", ["SequenceClassification", "TokenClassification", "QuestionAnswering"])
+def test_modern_bert_s_new_heads_begin_with_the_masked_words_map_as_theirs_do(head, make_peer, ours_of, tmp_path):
+    peer = make_peer("ModernBertForMaskedLM")
+    torch.nn.init.normal_(peer.head.norm.weight)
+    loaded, said = ours_of(peer), []
+    name = next(iter(SCORES[f"ModernBertFor{head}"]))
+    num_outputs = {"num_outputs": 2} if name == "spans" else {}
+    new = checkpoint.with_head(loaded, name, () if num_outputs else ("a", "b"), seed=7, **num_outputs, warn=said.append)
+    peer.save_pretrained(tmp_path / "theirs")
+    theirs = getattr(transformers, f"ModernBertFor{head}").from_pretrained(tmp_path / "theirs")
+    assert torch.equal(new.model.pooler.dense.weight, theirs.head.dense.weight)
+    assert torch.equal(new.model.pooler.norm.weight, theirs.head.norm.weight)
+    assert "pooler" not in said[0]
 
 
 def test_their_names_cover_every_parameter(make_peer, ours_of):

@@ -17,6 +17,7 @@ from bothways.settings import Classify
 from bothways.tasks import classify, finetune, texts
 from bothways.tasks.progress import silence
 from bothways.tasks.reporting import rates
+from bothways.tasks.task import peak_rate
 from bothways.train.loop import fit
 from bothways.train.plan import Plan
 from bothways.train.signals import Stopped
@@ -107,6 +108,21 @@ def test_layer_wise_rates_are_told_as_a_table(settings):
     rates = next(line for line in told if line.startswith("peak learning rates")).splitlines()[1:]
     assert [line.split()[-1] for line in rates] == ["frozen", "6.25e-04", "1.25e-03", "2.50e-03", "5.00e-03"]
     assert [" ".join(line.split()[:-1]) for line in rates] == ["embeddings", "layer 1", "layer 2", "layer 3", "head"]
+
+
+@pytest.mark.parametrize(("width", "rate"), [(1024, 3.25e-5), (768, 5e-5), (384, 1.41e-4), (256, 2.6e-4), (32, 5e-4)])
+def test_without_a_rate_it_goes_by_the_width(width, rate, settings, make_model):
+    config = make_model("bert", {}).config.changed(hidden_size=width, num_attention_heads=1)
+    assert peak_rate(replace(settings, rate=None), config) == pytest.approx(rate, rel=0.01)
+    assert peak_rate(replace(settings, rate=1e-3), config) == 1e-3
+
+
+def test_a_rate_by_the_width_is_said_and_is_the_one_trained_with(settings):
+    told = []
+    own = replace(settings, rate=None, warmup=0.0, schedule="constant", epochs=0.5)
+    directory = classify.run(own, told.append).directory
+    assert any(line.startswith("peak learning rate 5.0e-04, for a width of ") for line in told)
+    assert max(row["rate"] for row in rows_of(directory) if "rate" in row) == 5e-4
 
 
 def test_rates_name_the_parts_of_a_model_without_a_head(settings, make_model):

@@ -1,4 +1,5 @@
-"""Small real tokenizers of other kinds than BERT's, as directories: RoBERTa's, XLM-RoBERTa's and ALBERT's files."""
+"""Small real tokenizers of other kinds than BERT's, as directories: the files of RoBERTa, XLM-RoBERTa, ALBERT, DeBERTa
+v2 and BigBird."""
 
 import base64
 import json
@@ -10,6 +11,8 @@ import pytest
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 BYTES_SPECIALS = ["<s>", "<pad>", "</s>", "<unk>"]
 ALBERT_SPECIALS = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+DEBERTA_SPECIALS = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
+BIG_BIRD_SPECIALS = ["<pad>", "</s>", "<s>", "[CLS]", "[SEP]", "[MASK]", "<unk>"]
 # A normalization of SentencePiece's, as it compiles one: U+FB01 is fi, U+FF21 is A, U+3000 a space, U+00BD is 1/2 with
 # U+2044, U+0001 nothing, and e with U+0301 is U+00E9.
 CHARSMAP = zlib.decompress(
@@ -35,7 +38,8 @@ def trained_pieces(specials, size=900):
 
     peer = Tokenizer(models.Unigram())
     peer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
-    trainer = trainers.UnigramTrainer(vocab_size=size, special_tokens=specials, unk_token="<unk>", show_progress=False)
+    unknown = "[UNK]" if "[UNK]" in specials else "<unk>"
+    trainer = trainers.UnigramTrainer(vocab_size=size, special_tokens=specials, unk_token=unknown, show_progress=False)
     peer.train_from_iterator(paragraphs()[:150], trainer)
     return [(piece, score) for piece, score in json.loads(peer.to_str())["model"]["vocab"]]
 
@@ -48,7 +52,8 @@ def write_sentencepiece(file, pieces, *, controls=(), user_defined=(), charsmap=
     model = description.ModelProto()
     for piece, score in pieces:
         kind = kinds.CONTROL if piece in controls else kinds.USER_DEFINED if piece in user_defined else kinds.NORMAL
-        model.pieces.add(piece=piece, score=score, type=kinds.UNKNOWN if piece == "<unk>" else kind)
+        model.pieces.add(piece=piece, score=score, type=kinds.UNKNOWN if piece in ("<unk>", "[UNK]") else kind)
+    model.trainer_spec.unk_id = next((i for i, (piece, _) in enumerate(pieces) if piece in ("<unk>", "[UNK]")), 0)
     model.normalizer_spec.precompiled_charsmap = charsmap
     if model_type is not None:
         model.trainer_spec.model_type = model_type
@@ -95,6 +100,22 @@ def albert(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def deberta(tmp_path_factory):
+    """spm.model, which has no mask."""
+    directory = tmp_path_factory.mktemp("deberta")
+    write_sentencepiece(directory / "spm.model", trained_pieces(DEBERTA_SPECIALS), controls=DEBERTA_SPECIALS[:3])
+    return directory
+
+
+@pytest.fixture(scope="session")
+def big_bird(tmp_path_factory):
+    """spiece.model, with RoBERTa's special tokens beside BERT's."""
+    directory = tmp_path_factory.mktemp("big-bird")
+    write_sentencepiece(directory / "spiece.model", trained_pieces(BIG_BIRD_SPECIALS), controls=BIG_BIRD_SPECIALS[:6])
+    return directory
+
+
+@pytest.fixture(scope="session")
 def make_pieces():
     return trained_pieces
 
@@ -104,7 +125,7 @@ def make_sentencepiece():
     return write_sentencepiece
 
 
-@pytest.fixture(params=["roberta", "xlm_roberta", "albert"])
+@pytest.fixture(params=["roberta", "xlm_roberta", "albert", "deberta", "big_bird"])
 def kind(request):
     return request.param
 

@@ -29,6 +29,9 @@ FIXTURES = Path(__file__).parent.parent / "fixtures"
 FACETS = {"ids": "ids", "offsets": "offsets", "word_ids": "word_ids", "segment_ids": "type_ids"}
 FACETS |= {"sequence_ids": "sequence_ids"}
 CLASSES = {"roberta": "RobertaTokenizer", "xlm_roberta": "XLMRobertaTokenizer", "albert": "AlbertTokenizer"}
+CLASSES |= dict.fromkeys(("deberta", "big_bird"), "TokenizersBackend")  # their own would not follow our tokenizer.json
+SPACES_IN_PLACES = ("deberta", "big_bird")
+LIKE_BERT = ("albert", "deberta", "big_bird")  # one token parts two texts
 
 
 def fixture_lines():
@@ -50,13 +53,35 @@ def saved(ours, tmp_path):
     return tmp_path / "saved"
 
 
-def differences(ours, peer, texts):
+SPACES = "".join(char for char in map(chr, range(0x3001)) if char.isspace() and not "\x1c" <= char <= "\x1f")
+
+
+def trimmed(text, start, end):
+    """A place without the spaces at its ends; behind them all, where there is nothing else."""
+    part = text[start:end]
+    return (end - len(part.lstrip(SPACES)), start + len(part.rstrip(SPACES))) if part.strip(SPACES) else (end, end)
+
+
+def places_of(kind, texts, offsets, sequence_ids):
+    """transformers' offsets as ours are: it counts the space before a word to its first piece for some kinds."""
+    if kind not in SPACES_IN_PLACES:
+        return offsets
+    return [
+        place if index is None else trimmed(texts[index], *place)
+        for place, index in zip(offsets, sequence_ids, strict=True)
+    ]
+
+
+def differences(kind, ours, peer, texts):
     """What differs, in words. peer: of transformers, which knows special tokens in a text; so no text has any."""
     found = []
     for text, pair in zip(texts, [*texts[1:], texts[0]], strict=True):
         mine, theirs = ours.encode(text, pair), peer._tokenizer.encode(text, pair)
         for name, other in FACETS.items():
-            if getattr(mine, name) != getattr(theirs, other):
+            expected = getattr(theirs, other)
+            if name == "offsets":
+                expected = places_of(kind, (text, pair), expected, theirs.sequence_ids)
+            if getattr(mine, name) != expected:
                 found.append(f"{name} of {text!r} and {pair!r}")
         named = zip(mine.ids, mine.tokens, theirs.tokens, strict=False)
         if wrong := [(one, two) for index, one, two in named if index != ours.unknown_id and one != two]:
@@ -72,21 +97,20 @@ def test_pairs_of_all_fixtures_are_read_as_transformers_reads_what_we_saved(kind
     assert type(peer).__name__ == CLASSES[kind]
     texts = [text for text in fixture_lines() if not any(special in text for special in ours.specials)]
     assert len(texts) > 1500
-    assert differences(ours, peer, texts) == []
+    assert differences(kind, ours, peer, texts) == []
 
 
 def test_roberta_s_published_files_are_read_as_transformers_reads_them(roberta):
     peer, ours = RobertaTokenizer.from_pretrained(roberta), Tokenizer.load(roberta)
-    assert differences(ours, peer, list(fixture_lines())[::5]) == []
+    assert differences("roberta", ours, peer, list(fixture_lines())[::5]) == []
 
 
 def test_a_text_alone_is_framed_by_one_token_on_either_side(kind, ours, saved):
     peer = AutoTokenizer.from_pretrained(saved)
     for text in ("The cat sat.", "", " ", "\n", "x" * 3000):
         assert ours.encode(text).ids == peer(text).input_ids
-        assert ours.encode(text, "").ids == [ours.cls_id, *ours.ids(text), *[ours.sep_id] * (3 - (kind == "albert"))]
-    frames = {"roberta": (2, 0), "xlm_roberta": (2, 0), "albert": (1, 1)}
-    assert (ours.reading.separators, ours.reading.second_segment) == frames[kind]
+        assert ours.encode(text, "").ids == [ours.cls_id, *ours.ids(text), *[ours.sep_id] * (3 - (kind in LIKE_BERT))]
+    assert (ours.reading.separators, ours.reading.second_segment) == ((1, 1) if kind in LIKE_BERT else (2, 0))
 
 
 def test_a_space_before_a_word_is_no_part_of_its_place(roberta):
@@ -105,7 +129,10 @@ def test_given_words_are_read_as_if_a_space_stood_before_each(kind, ours, direct
     mine = ours.encode_words(words, words[:2])
     assert mine.ids == theirs["input_ids"]
     assert mine.word_ids == theirs.word_ids()
-    assert mine.offsets == theirs["offset_mapping"]
+    expected = theirs["offset_mapping"]
+    if kind == "big_bird":  # there the sign alone is placed on the letter behind the space, which has a token too
+        expected = [(0, 0) if token == "\u2581" else place for token, place in zip(mine.tokens, expected, strict=True)]
+    assert mine.offsets == expected
 
 
 # --- special tokens ---------------------------------------------------------------------------------------------------

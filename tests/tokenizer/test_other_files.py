@@ -2,16 +2,19 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import pytest
 from tokenizers import Tokenizer as PeerTokenizer
 from tokenizers import models, pre_tokenizers
-from transformers import AlbertTokenizer, XLMRobertaTokenizer
+from transformers import AlbertTokenizer, AutoTokenizer, XLMRobertaTokenizer
+from transformers.convert_slow_tokenizer import BigBirdConverter, DebertaConverter, DebertaV2Converter
 
 from bothways import Tokenizer, checkpoint
 from bothways.errors import InputError
 
 ALBERT_SPECIALS = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+SUPPORTED = "AlbertTokenizer, XLMRobertaTokenizer, DebertaV2Tokenizer, BigBirdTokenizer"
 FOLDED = "\ufb01sh \uff21\u3000b\u0001c cafe\u0301 \u00bd ``It''s\u00e9"
 
 
@@ -62,6 +65,57 @@ def test_xlm_roberta_s_file_is_read_as_transformers_pipeline_of_its_pieces(xlm_r
         assert ours.encode(text).offsets == peer(text, return_offsets_mapping=True)["offset_mapping"]
 
 
+@pytest.mark.parametrize("cased", [True, False])
+@pytest.mark.parametrize("split", [True, False])
+def test_deberta_s_file_is_read_as_transformers_converts_it(deberta, tmp_path, paragraphs, cased, split):
+    options = {"do_lower_case": not cased, "split_by_punct": split}
+    shutil.copy(deberta / "spm.model", tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(options))
+    ours = Tokenizer.load(tmp_path)
+    _, pieces = charsmap(deberta / "spm.model")
+    assert len(ours) == len(pieces) + 1 and ours.mask_id == len(pieces)
+    same_as_converted(ours, DebertaV2Converter, deberta / "spm.model", options, paragraphs)
+    assert (ours.encode("CATS").ids == ours.encode("cats").ids) is not cased
+
+
+def test_big_bird_s_file_is_read_as_transformers_converts_it(big_bird, paragraphs):
+    ours = Tokenizer.load(big_bird)
+    same_as_converted(ours, BigBirdConverter, big_bird / "spiece.model", {}, paragraphs)
+    assert ours.tokens[ours.mask_id] == "[MASK]" and ours.encode("a", "b").segment_ids == [0, 0, 0, 1, 1]
+
+
+def same_as_converted(ours, converter, file, options, paragraphs):
+    """transformers' classes for these files fold nothing; what it converts older checkpoints with does."""
+    ids = {token: index for index, token in enumerate(ours.tokens)}
+    described = SimpleNamespace(vocab_file=str(file), add_prefix_space=True, convert_tokens_to_ids=ids.get, **options)
+    peer = converter(described).converted()
+    for text in (*paragraphs[150:200], FOLDED, "  two  spaces and a line\n\tno more ", "..., (a)-b", " ", ""):
+        mine, theirs = ours.encode(text, "a b"), peer.encode(text, "a b")
+        assert (mine.ids, mine.segment_ids) == (theirs.ids, theirs.type_ids), text
+
+
+def test_deberta_s_first_form_is_read_as_transformers_converts_it(roberta, tmp_path, paragraphs):
+    """vocab.json and merges.txt under BERT's special tokens: one separator between two texts, and segments."""
+    names = {"<s>": "[CLS]", "</s>": "[SEP]", "<pad>": "[PAD]", "<unk>": "[UNK]", "<mask>": "[MASK]"}
+    entries = json.loads((roberta / "vocab.json").read_text(encoding="utf-8")).items()
+    vocab = {names.get(token, token): index for token, index in entries}
+    (tmp_path / "vocab.json").write_text(json.dumps(vocab), encoding="utf-8")
+    shutil.copy(roberta / "merges.txt", tmp_path)
+    merges = [tuple(line.split(" ")) for line in (tmp_path / "merges.txt").read_text(encoding="utf-8").splitlines()[1:]]
+    described = SimpleNamespace(
+        encoder=vocab, bpe_ranks=dict.fromkeys(merges), add_prefix_space=False, convert_tokens_to_ids=vocab.get
+    )
+    peer, ours = DebertaConverter(described).converted(), Tokenizer.load(tmp_path)
+    ours.save(tmp_path / "saved")
+    for tokenizer in (ours, Tokenizer.load(tmp_path / "saved")):
+        for text in (*paragraphs[150:200], " two  spaces\n", ""):
+            mine, theirs = tokenizer.encode(text, "a b"), peer.encode(text, "a b")
+            assert (mine.ids, mine.segment_ids) == (theirs.ids, theirs.type_ids), text
+    again = AutoTokenizer.from_pretrained(tmp_path / "saved")
+    assert again("The cat", "sat").input_ids == ours.encode("The cat", "sat").ids
+    assert ours.tokens[ours.mask_id] == "[MASK]"
+
+
 def test_a_number_with_its_comma_is_two_pieces_to_albert(tmp_path, make_sentencepiece):
     scores = {"\u2581": -3.0, "1": -5.0, ",": -5.0, "1,": -1.0, "a,": -1.0, "a": -5.0}
     pieces = [(special, 0.0) for special in ALBERT_SPECIALS] + list(scores.items())
@@ -98,14 +152,14 @@ def other_pieces(kind):
 def test_sentencepiece_models_of_other_families_are_refused(kind, tmp_path, make_sentencepiece):
     make_sentencepiece(tmp_path / "spiece.model", other_pieces(kind))
     found = refusal(tmp_path / "spiece.model")
-    assert found == ": its kind is not supported; AlbertTokenizer and XLMRobertaTokenizer are"
+    assert found == f": its kind is not supported; {SUPPORTED} are"
 
 
 def test_a_family_that_shares_the_file_s_name_is_refused_by_its_class(xlm_roberta, tmp_path):
     file = tmp_path / "sentencepiece.bpe.model"
     shutil.copy(xlm_roberta / file.name, file)
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "CamembertTokenizer"}')
-    assert refusal(file).startswith(": CamembertTokenizer is not supported; AlbertTokenizer and")
+    assert refusal(file).startswith(f": CamembertTokenizer is not supported; {SUPPORTED}")
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "XLMRobertaTokenizerFast"}')
     assert Tokenizer.load(tmp_path).specials[0] == "<pad>"
 
@@ -146,9 +200,7 @@ def test_a_bad_line_of_merges_is_named(roberta, tmp_path, merges, message):
 
 def test_a_vocabulary_without_merges_or_special_tokens_is_refused(roberta, tmp_path):
     (tmp_path / "vocab.json").write_text('{"a": 0, "<s>": "1"}')
-    assert (
-        refusal(tmp_path / "vocab.json") == ": lacks <pad>, <unk>, <s>, </s>, <mask>; RoBERTa needs each, with its id"
-    )
+    assert refusal(tmp_path / "vocab.json") == ": lacks <pad>, <unk>, <s>, </s>, <mask>; each is needed, with its id"
     shutil.copy(roberta / "vocab.json", tmp_path)
     with pytest.raises(InputError, match="merges.txt: no such file"):
         Tokenizer.load(tmp_path)

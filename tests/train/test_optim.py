@@ -201,8 +201,9 @@ def orthogonal(matrix, steps=5):
     return x.T if len(matrix) > matrix.shape[1] else x
 
 
-def test_muon_steps_the_layers_matrices_and_nothing_else_and_takes_queries_keys_and_values_apart(make_model):
-    model, plain = make_model("bert", {"classes": 3}), make_model("bert", {"classes": 3})
+@pytest.mark.parametrize("family", ["bert", "longformer"])
+def test_muon_steps_the_layers_matrices_and_nothing_else_and_takes_queries_keys_and_values_apart(family, make_model):
+    model, plain = make_model(family, {"classes": 3}), make_model(family, {"classes": 3})
     optimizer, other = Optimizer(model, rate=1e-2, muon_rate=0.03), Optimizer(plain, rate=1e-2)
     before = {name: value.detach().clone() for name, value in model.named_parameters()}
     draw_gradients(model, 1), draw_gradients(plain, 1)
@@ -216,7 +217,7 @@ def test_muon_steps_the_layers_matrices_and_nothing_else_and_takes_queries_keys_
             assert torch.equal(value, same[name]), name
             continue
         by_muon.append(name)
-        parts = 3 if "qkv" in name else 1
+        parts = 3 if "qkv" in name else 2 if "global_key_value" in name else 1
         for start, end, gradient in zip(
             before[name].chunk(parts), value.chunk(parts), gradients[name].chunk(parts), strict=True
         ):
@@ -227,7 +228,7 @@ def test_muon_steps_the_layers_matrices_and_nothing_else_and_takes_queries_keys_
             assert float((end.detach() - expected.detach()).norm() / moved.norm()) < 0.03, (
                 name
             )  # torch computes it in bf16
-    assert len(by_muon) == 4 * 3
+    assert len(by_muon) == {"bert": 4, "longformer": 6}[family] * 3
 
 
 def test_muon_learns_in_bf16_as_in_float32(make_model):
