@@ -25,7 +25,7 @@ def run(*arguments):
 
 
 def seconds(*arguments):
-    """The processor time of a run: what a command takes that waits for nothing, whatever else the machine does."""
+    """The processor time of a run: what a command takes that waits for nothing."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert run(*arguments).returncode == 0
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -55,8 +55,9 @@ def test_help_is_printed_without_loading_anything_heavy(verb):
 
 @pytest.mark.parametrize("verb", ["", *VERBS])
 def test_help_takes_less_than_300_ms(verb):
-    # Again and again, for a machine that is slow for a while; what takes too long does so every time.
-    assert any(seconds("-m", "bothways", *verb.split(), "--help") < 0.3 for _ in range(20))
+    # A shared machine may be several times slower for some seconds, in processor time too: then eight times what an
+    # interpreter takes that does nothing (10 to 40 ms, and help about 50). What takes too long does so every time.
+    assert any(seconds("-m", "bothways", *verb.split(), "--help") < max(0.3, 8 * seconds("-c", "")) for _ in range(20))
 
 
 def test_the_tokenizer_needs_no_torch():

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from bothways.model.rectangles import Rectangle
 
-# In bf16 on a processor, attention as batched products is faster than the fused kernel up to about this length;
-# where gradients are needed, at every length BERT reads (docs/LOG.md).
-LONGEST_BATCHED = 256
+# In bf16 on a processor, attention as batched products is faster than the fused kernel for texts of up to about this
+# many times the head size; where gradients are needed, at every length BERT reads (docs/LOG.md).
+LONGEST_BATCHED = 4
 LONGEST_KEPT = 2048  # tokens of a text whose attention weights are kept for the way back
 LONGEST_FULL = 512  # ... in float32, where the fused kernel is then twice as fast, if nothing is dropped
 FEW_SCORES = 1 << 13  # tokens times the longest text: of so few the fused kernel's one call is faster
@@ -32,7 +32,7 @@ def batched_is_faster(q: Tensor, longest: int, dropout: float) -> bool:
     many = len(q) * longest > FEW_SCORES
     if dropout or gradients:
         return longest <= (LONGEST_KEPT if dropout or q.dtype is torch.bfloat16 else LONGEST_FULL)
-    return q.dtype is torch.bfloat16 and longest <= LONGEST_BATCHED and many
+    return q.dtype is torch.bfloat16 and longest <= LONGEST_BATCHED * q.shape[-1] and many
 
 
 def batched_attention(

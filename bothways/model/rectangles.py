@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 MOST_SCORES = 1 << 18  # of one head in a rectangle: those of all heads stay in the cache
+MANY = 8  # texts a length, from which on each length has rectangles of its own: a sixth of the time of short lines
 
 
 @dataclass(frozen=True)
@@ -83,10 +84,12 @@ def rectangles(lengths: list[int], device: torch.device) -> list[Rectangle]:
     found, start = [], 0
     for size, run in groupby(lengths, rounded):
         texts = list(run)
+        alike = [list(same) for _, same in groupby(texts)]
         most = max(1, MOST_SCORES // size**2)
-        for first in range(0, len(texts), most):
-            found.append(Rectangle.of(start, texts[first : first + most], device))
-            start = found[-1].end
+        for part in alike if len(texts) >= MANY * len(alike) else [texts]:
+            for first in range(0, len(part), most):
+                found.append(Rectangle.of(start, part[first : first + most], device))
+                start = found[-1].end
     return found
 
 

@@ -172,7 +172,7 @@ def test_without_positions_order_would_not_matter():
     with torch.no_grad():
         assert (model(batch)[0] - model(swapped)[0]).abs().max() > 1e-3
         model.encoder.embeddings.positions.weight.zero_()
-        assert (model(batch)[0] - model(swapped)[0]).abs().max() < 1e-6
+        assert (model(batch)[0] - model(swapped)[0]).abs().max() < 1e-5
 
 
 # --- the batch ------------------------------------------------------------------------------------------------------

@@ -47,6 +47,12 @@ def test_equal_lengths_have_no_filling_whatever_they_are():
     assert (part.n, part.size, part.tokens, part.seen()) == (2, 13, None, None)
 
 
+def test_many_texts_a_length_have_rectangles_of_their_own():
+    many, few = [9] * module.MANY + [11] * module.MANY, [9] * module.MANY + [11] * (module.MANY - 1)
+    assert [(part.n, part.size) for part in rectangles(many, CPU)] == [(module.MANY, 9), (module.MANY, 11)]
+    assert [(part.n, part.size) for part in rectangles(few, CPU)] == [(2 * module.MANY - 1, 16)]
+
+
 def test_lengths_are_near_within_a_quarter_and_sixteen():
     assert [rounded(length) for length in (1, 16, 17, 128, 129, 160, 161, 257, 320, 512, 513)] == [
         16, 16, 32, 128, 160, 160, 192, 320, 320, 512, 640,
