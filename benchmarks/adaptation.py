@@ -1,7 +1,7 @@
 """Whether going on with a domain's text pays (Gururangan 2020): MiniLM-L6 as it is, after more pre-training on
 abstracts of the ACL, and with the domain's own words in its vocabulary, each fine-tuned on ACL-ARC and SciERC.
 
-    python -m benchmarks.adaptation -o DIR [--steps 3000] [--words 2000] [--seeds 3]
+    python -m benchmarks.adaptation -o DIR [--steps 3000] [--words 2000] [--epochs 8] [--seeds 3] [--only ROW ...]
 
 ACL-ARC: why a paper is cited, macro F1; SciERC: entities, F1; chosen on dev, reported on test, over the seeds. The
 first row is the bare checkpoint. A run whose directory is in DIR is not trained again. Data: $BOTHWAYS_DATA (unset:
@@ -20,6 +20,9 @@ from benchmarks.finetune_scores import minilm
 from bothways.settings import Classify, FineTune, Pretrain, Tag
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data")) / "scientific"
+
+AS_IT_IS, WITH_WORDS = "as it is", "with words of theirs"
+ROWS = (AS_IT_IS, "on ACL abstracts", WITH_WORDS)
 
 
 def renamed(out: Path) -> dict[str, dict[str, Path]]:
@@ -42,8 +45,10 @@ def further(folder: Path, steps: int, words: int) -> Pretrain:
     )  # fmt: skip
 
 
-def fine_tunings(model: Path, folder: Path, files: dict[str, dict[str, Path]], seeds: int) -> dict[str, FineTune]:
-    common: dict[str, Any] = {"model": model, "seeds": seeds, "epochs": 8.0}
+def fine_tunings(
+    model: Path, folder: Path, files: dict[str, dict[str, Path]], epochs: float, seeds: int
+) -> dict[str, FineTune]:
+    common: dict[str, Any] = {"model": model, "seeds": seeds, "epochs": epochs}
     return {
         "ACL-ARC": Classify(**common, **files["acl-arc"], out=folder / "acl-arc", metric="f1_macro", batch_size=32),
         "SciERC": Tag(**common, **files["scierc"], out=folder / "scierc", batch_tokens=512),
@@ -55,20 +60,22 @@ def main() -> None:
     parser.add_argument("-o", "--out", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--words", type=int, default=2000)
+    parser.add_argument("--epochs", type=float, default=8)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", default=list(ROWS), choices=list(ROWS))
     options = parser.parse_args()
     files = renamed(options.out)
     print(f"{'MiniLM-L6':40} {'held-out perplexity':>20}  {'ACL-ARC':>16}  {'SciERC':>16}")
-    for name, words in (("as it is", None), ("on ACL abstracts", 0), ("... with words of theirs", options.words)):
-        folder, model, perplexity = options.out / name.replace(" ", "-").replace(".", ""), minilm(), "-"
-        if words is not None:
-            settings = further(folder, options.steps, words)
+    for name in options.only:
+        folder, model, perplexity = options.out / name.replace(" ", "-"), minilm(), "-"
+        if name != AS_IT_IS:
+            settings = further(folder, options.steps, options.words if name == WITH_WORDS else 0)
             if not (settings.out / "model").exists():
                 bothways.train(settings)
             made = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
             model, perplexity = settings.out, f"{made['heldout']['perplexity']:.1f}"
         scores = []
-        for task in fine_tunings(model, folder, files, options.seeds).values():
+        for task in fine_tunings(model, folder, files, options.epochs, options.seeds).values():
             if not (task.out / "model").exists():
                 bothways.train(task)
             result = json.loads((task.out / "bothways.json").read_text(encoding="utf-8"))["result"]
