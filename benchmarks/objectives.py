@@ -63,7 +63,7 @@ def fine_tunings(folder: Path, seeds: int) -> dict[str, FineTune]:
         "SST-2": Classify(**common, train=rows, dev=glue / "SST-2/dev.tsv", out=folder / "SST-2", epochs=2.0),
         "STS-B": Regress(
             **common, train=glue / "STS-B/sts-train.csv", dev=glue / "STS-B/sts-dev.csv", out=folder / "STS-B",
-            epochs=4.0,
+            epochs=4.0, long="truncate",  # models of 128 tokens, and two pairs are longer
         ),
     }  # fmt: skip
 

@@ -12,6 +12,7 @@ import torch
 from bothways import predict
 from bothways.batch import Batch
 from bothways.errors import InputError
+from bothways.model.kernels import ALIKE, filled_up
 from bothways.predict import own_rows
 
 FAMILIES = ["bert", "albert", "electra", "distilbert", "modernbert", "roberta", "longformer", "big_bird", "deberta"]
@@ -167,6 +168,36 @@ def test_classes_of_a_long_text_are_those_of_its_windows_first_vectors_averaged(
     (found,) = predictor.classify([text], **READ)
     assert np.abs(np.array([found.scores[label] for label in LABELS]) - expected.numpy()).max() < 1e-6
     assert found.label == LABELS[int(expected.argmax())] and found.score == max(found.scores.values())
+
+
+@pytest.mark.parametrize("head", ["classes", "tokens", "spans"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_text_of_no_meaning_at_the_end_of_a_training_batch_changes_nothing(family, head, make_model, tokenizer):
+    """In bf16 on a processor, where it makes numbers of tokens alike."""
+    model = make_model(family, {head: 2})
+    batch = Batch.of([tokenizer.encode(text) for text in sorted(TEXTS, key=len)[:8]])
+    filled = filled_up(batch, torch.zeros(1, dtype=torch.bfloat16))
+    assert filled.num_tokens % ALIKE == 0 and 0 < filled.num_tokens - batch.num_tokens < ALIKE
+    plain, whole = model.encoder(batch), model.encoder(filled)[: batch.num_tokens]
+    assert (plain - whole).abs().max() < 1e-5
+    weights = torch.randn(plain.shape, generator=torch.Generator().manual_seed(0))
+    for one, other in zip(gradients(model, plain, weights), gradients(model, whole, weights), strict=True):
+        assert torch.linalg.vector_norm(one - other) <= 1e-5 * torch.linalg.vector_norm(one)
+
+    seen = []
+    model.encoder.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].num_tokens))
+    assert model(batch).shape == plain.shape
+    half = model.bfloat16()
+    assert half(batch).shape == plain.shape
+    with torch.no_grad():
+        half(batch)
+    assert seen == [batch.num_tokens, filled.num_tokens, batch.num_tokens]
+
+
+def gradients(model, hidden_TH, weights_TH):
+    parameters = [value for value in model.encoder.parameters() if value.requires_grad]
+    found = torch.autograd.grad((hidden_TH * weights_TH).sum(), parameters, allow_unused=True)
+    return [value for value in found if value is not None]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -5,6 +5,7 @@ size, V vocabulary.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bothways.batch import Batch
 from bothways.model.rectangles import Rectangle
 
 # In bf16 on a processor, attention as batched products is faster than the fused kernel for texts of up to about this
@@ -21,7 +23,28 @@ LONGEST_KEPT = 2048  # tokens of a text whose attention weights are kept for the
 LONGEST_FULL = 512  # ... in float32, where the fused kernel is then twice as fast, if nothing is dropped
 FEW_SCORES = 1 << 13  # tokens times the longest text: of so few the fused kernel's one call is faster
 MOST_PLACES = 2048  # whose vocabulary scores are in memory at once
+ALIKE = 64  # of which numbers of tokens are multiples where each one costs
 SMALLEST = torch.finfo(torch.float).tiny
+
+
+def filled_up(batch: Batch, weight: Tensor) -> Batch:
+    """The batch as a model with this weight is best trained on: in bf16 on a processor with one more text at its end,
+    of fewer than ALIKE tokens and no meaning.
+
+    oneDNN prepares a product for each shape it meets, which takes longer than a small product itself, and of ragged
+    batches hardly two have equally many tokens: a fifth of a small step, a tenth of MiniLM-L6's (docs/LOG.md).
+    """
+    missing = -batch.num_tokens % ALIKE
+    prepares = weight.device.type == "cpu" and weight.dtype is torch.bfloat16 and torch.is_grad_enabled()
+    if not missing or not prepares:
+        return batch
+    nothing = batch.input_ids.new_zeros(missing)
+    rows = {name: torch.cat([getattr(batch, name), nothing]) for name in ("input_ids", "segment_ids", "position_ids")}
+    chosen_T = batch.global_tokens
+    return replace(
+        batch, **rows, lengths=torch.cat([batch.lengths, batch.lengths.new_tensor([missing])]),
+        global_tokens=None if chosen_T is None else torch.cat([chosen_T, nothing.bool()]),
+    )  # fmt: skip
 
 
 def batched_is_faster(q: Tensor, longest: int, dropout: float) -> bool:

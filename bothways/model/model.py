@@ -15,7 +15,7 @@ from bothways.model.attention import Context
 from bothways.model.encoder import Encoder
 from bothways.model.halves import Halves
 from bothways.model.heads import Answers, Classes, MaskedWords, Pooler, ReplacedTokens
-from bothways.model.positions import Positions
+from bothways.model.kernels import filled_up
 from bothways.model.standing import states_of_texts
 
 POOLED_HEADS = ("next_sentence", "classes")
@@ -34,9 +34,8 @@ class Model(nn.Module):
         super().__init__()
         self.config, self.num_outputs = config, dict(heads or {})
         self.encoder = (Halves if config.direction == "halves" else Encoder)(config)
-        for part in self.encoder.modules():
-            if isinstance(part, Positions):
-                part.heads = frozenset(self.num_outputs)
+        for part in self.encoder.positions:
+            part.heads = frozenset(self.num_outputs)
         names = self.num_outputs.keys() - {"masked_words"}
         pooled = pooler or names & set(POOLED_HEADS) or (names and config.pooler_norm)
         activation = config.hidden_act if "classes" in names and config.layers_in_heads else config.pooler_act
@@ -45,7 +44,8 @@ class Model(nn.Module):
 
     def forward(self, batch: Batch, context: Context | None = None) -> Tensor:
         """The last hidden states, [T, H]."""
-        hidden_TH: Tensor = self.encoder(batch, context)
+        whole = batch if context else filled_up(batch, self.encoder.embeddings.words.weight)
+        hidden_TH: Tensor = self.encoder(whole, context)[: batch.num_tokens]
         return hidden_TH
 
     def word_scores(self, x_MH: Tensor) -> Tensor:

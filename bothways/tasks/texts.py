@@ -21,6 +21,7 @@ from bothways.model.model import Model
 from bothways.predict import Predictor
 from bothways.settings import FineTune
 from bothways.tokenizer.tokenizer import SHORTEST_ROOM, Encoding
+from bothways.windows import least_room
 
 AT_ONCE = 8192  # tokens of which activations are kept for the backward pass; what is more is worked out once again
 
@@ -38,7 +39,7 @@ class Texts:
         encodings = predictor.tokenizer.encode_many(table.texts, table.pairs)
         readable = predictor.module.config.max_position_embeddings
         sizes = [
-            window_of(encoding, settings.window, readable, where)
+            window_of(encoding, min(settings.window, readable), readable, where, least_room(settings.long))
             for encoding, where in zip(encodings, table.where, strict=True)
         ]
         windows: list[list[Encoding]] = [[]] * len(encodings)
@@ -74,16 +75,16 @@ class Texts:
         )
 
 
-def window_of(encoding: Encoding, window: int, readable: int, where: str) -> int:
+def window_of(encoding: Encoding, window: int, readable: int, where: str, room: int = SHORTEST_ROOM) -> int:
     """The window an example is read in: a larger one where the first text of a pair, which stays whole, needs it."""
     if len(encoding.sources) == 1 or len(encoding) <= window:
         return window
     (_, first, last), (_, sliding, end) = encoding.sources
-    needed = len(encoding) - (end - sliding) + SHORTEST_ROOM
+    needed = len(encoding) - (end - sliding) + room
     if needed > readable:
         raise InputError(
             f"{where}: the first text of the pair takes {last - first} of the {readable} tokens that the model reads, "
-            f"which leaves fewer than {SHORTEST_ROOM} for the second; shorten it"
+            f"which leaves fewer than {room} for the second; shorten it"
         )
     return max(window, needed)
 

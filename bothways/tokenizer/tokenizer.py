@@ -200,16 +200,16 @@ class Tokenizer:
         """
         return self.slide(self.encode(text, pair), size=size, overlap=overlap)
 
-    def slide(self, encoding: Encoding, *, size: int, overlap: int) -> list[Encoding]:
-        """The windows of what is already encoded; the encoding itself where it fits."""
+    def slide(self, encoding: Encoding, *, size: int, overlap: int, least: int = SHORTEST_ROOM) -> list[Encoding]:
+        """The windows of what is already encoded; the encoding itself where it fits. least: room for a second text."""
         if len(encoding) <= size:
             return [encoding]
         *fixed, (source, first, last) = encoding.sources
         room = size - len(encoding) + last - first
-        if fixed and room < SHORTEST_ROOM:
+        if fixed and room < least:
             raise InputError(
                 f"the first text of a pair takes {fixed[0][2]} of {size} tokens and leaves {room} for the second, "
-                f"fewer than {SHORTEST_ROOM}: shorten it or use a larger window"
+                f"fewer than {least}: shorten it or use a larger window"
             )
         if not 0 <= overlap < room:
             raise InputError(f"overlap ({overlap}) must be at least 0 and less than the {room} text tokens of a window")

@@ -256,17 +256,24 @@ def test_a_long_first_text_of_a_pair_has_a_larger_window_or_is_refused_with_its_
     checkpoint.save(Checkpoint(model, tokenizer), tmp_path / "model")
     predictor = bothways.load(tmp_path / "model", dtype="float32")
 
-    def read(first):
+    def read(first, **told):
         pair = Table([" ".join(["cat"] * first), "cat"], [" ".join(["dog"] * 99), "dog"], None, ["f:1", "f:2"])
-        return texts.Texts.of(pair, np.array([0, 1]), predictor, replace(settings, window=48))
+        return texts.Texts.of(pair, np.array([0, 1]), predictor, replace(settings, **{"window": 48, **told}))
 
     found = read(61)
     assert max(len(window) for window in found.windows[0]) == 128 and len(found.windows[1][0]) == 5
     assert all(window.ids[1:62] == found.windows[0][0].ids[1:62] for window in found.windows[0])
     covered = {place for window in found.windows[0] for place in range(*window.sources[1][1:])}
     assert covered == set(range(99))
-    with pytest.raises(InputError, match="f:1: the first text of the pair takes 62 of the 128 tokens that the model"):
-        read(62)
+    for window in (48, 512):
+        with pytest.raises(
+            InputError, match="f:1: the first text of the pair takes 62 of the 128 tokens that the model"
+        ):
+            read(62, window=window)
+    assert [len(part) for parts in read(62, long="truncate").windows for part in parts] == [66, 5]  # room for one
+    assert [len(part) for parts in read(124, long="truncate").windows for part in parts] == [128, 5]
+    with pytest.raises(InputError, match="f:1: the first text .* 125 of the 128 .* leaves fewer than 1 for the second"):
+        read(125, long="truncate")
 
 
 def test_windows_of_a_text_are_averaged_in_training_as_in_prediction(result, settings):
