@@ -23,19 +23,20 @@ LONGEST_KEPT = 2048  # tokens of a text whose attention weights are kept for the
 LONGEST_FULL = 512  # ... in float32, where the fused kernel is then twice as fast, if nothing is dropped
 FEW_SCORES = 1 << 13  # tokens times the longest text: of so few the fused kernel's one call is faster
 MOST_PLACES = 2048  # whose vocabulary scores are in memory at once
-ALIKE = 64  # of which numbers of tokens are multiples where each one costs
+ALIKE, FEW = 64, 256  # of which numbers of tokens are multiples where each one costs; of a quarter of it up to so many
 SMALLEST = torch.finfo(torch.float).tiny
 
 
 def filled_up(batch: Batch, weight: Tensor) -> Batch:
-    """The batch as a model with this weight is best trained on: in bf16 on a processor with one more text at its end,
-    of fewer than ALIKE tokens and no meaning.
+    """The batch as a model with this weight best reads it: in bf16 on a processor with one more text at its end, of
+    fewer than ALIKE tokens and no meaning.
 
     oneDNN prepares a product for each shape it meets, which takes longer than a small product itself, and of ragged
     batches hardly two have equally many tokens: a fifth of a small step, a tenth of MiniLM-L6's (docs/LOG.md).
     """
-    missing = -batch.num_tokens % ALIKE
-    prepares = weight.device.type == "cpu" and weight.dtype is torch.bfloat16 and torch.is_grad_enabled()
+    step = ALIKE if batch.num_tokens > FEW else ALIKE // 4
+    missing = -batch.num_tokens % step
+    prepares = weight.device.type == "cpu" and weight.dtype is torch.bfloat16
     if not missing or not prepares:
         return batch
     nothing = batch.input_ids.new_zeros(missing)

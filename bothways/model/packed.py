@@ -14,6 +14,7 @@ from bothways.batch import Batch
 from bothways.model.attention import Context
 from bothways.model.encoder import Encoder
 from bothways.model.int8_model import is_int8
+from bothways.model.kernels import filled_up
 from bothways.model.layer import Layer
 from bothways.model.model import Model
 
@@ -37,11 +38,12 @@ def packed(model: Model) -> Callable[[Batch], Tensor]:
     layers = [once[layer] for layer in encoder.in_turn]
 
     def forward(batch: Batch) -> Tensor:
-        context = encoder.context(batch)
-        x_TH = encoder.embeddings(batch)
+        whole = filled_up(batch, weight)
+        context = encoder.context(whole)
+        x_TH = encoder.embeddings(whole)
         for layer in layers:
             x_TH = layer(x_TH, context)
-        last_TH: Tensor = encoder.final_norm(x_TH)
+        last_TH: Tensor = encoder.final_norm(x_TH)[: batch.num_tokens]
         return last_TH
 
     return forward
