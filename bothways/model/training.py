@@ -12,7 +12,7 @@ from bothways.config import EncoderConfig
 from bothways.data.draws import Purpose, seed_of
 from bothways.model.disentangled import Disentangled
 from bothways.model.heads import MaskedWords
-from bothways.model.kernels import drawn_words
+from bothways.model.kernels import drawn_words, filled_up
 from bothways.model.layer import ACTIVATIONS, Layer
 from bothways.model.model import Model, initialize
 
@@ -154,7 +154,8 @@ class Enhanced(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """What masked words are guessed from, [T, H]."""
-        encoder = self.model.encoder
+        encoder, number = self.model.encoder, batch.num_tokens
+        batch = filled_up(batch, encoder.embeddings.words.weight)
         context, x_TH = encoder.context(batch), encoder.embeddings(batch)
         *layers, last = encoder.in_turn
         for layer in layers:
@@ -169,4 +170,4 @@ class Enhanced(nn.Module):
             mixed_TH = attention.output(attention.mixture(q_TND, k_TND, v_TND, context))
             asking_TH = last.attention_norm(asking_TH + last.dropout(mixed_TH))
             asking_TH = last.feed_forward_norm(asking_TH + last.dropout(last.feed_forward(asking_TH)))
-        return asking_TH
+        return asking_TH[:number]
