@@ -219,7 +219,7 @@ class Recipe(Checked):
     long: Literal["windows", "error", "truncate"] = "windows"
     """What to do with texts longer than a window."""
     rate: float | None = None
-    """Peak learning rate; if none is given by the model's width: 5e-5 * (768 / width)^1.5, at most 5e-4."""
+    """Peak learning rate; without one it goes by the model's width: 5e-5 * (768 / width)^1.5, at most 5e-4."""
     schedule: ScheduleName = "linear"
     """How the learning rate goes on after its rise."""
     warmup: float = 0.1

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InputError
-from bothways.tokenizer.tokenizer import SHORTEST_ROOM, Encoding, Tokenizer
+from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 
 Long = Literal["windows", "error", "truncate"]
 NUM_SPECIALS = 2  # [CLS] and [SEP] of one text
@@ -30,7 +30,7 @@ def fit(
         overlap = window // 4
     if long != "windows":
         overlap = 0  # nothing slides
-    windows = [_slide(tokenizer, encoding, window, overlap, least_room(long)) for encoding in encodings]
+    windows = [_slide(tokenizer, encoding, window, overlap, long) for encoding in encodings]
     if long == "error" and (lengths := lengths_of_long(encodings, windows)):
         raise InputError(
             f"{len(lengths)} of {len(windows)} texts are longer than {window} tokens (up to {max(lengths)})"
@@ -38,15 +38,11 @@ def fit(
     return windows
 
 
-def least_room(long: Long) -> int:
-    """Tokens that the first text of a pair must leave for the second; where that is cut, one is enough."""
-    return 1 if long == "truncate" else SHORTEST_ROOM
-
-
-def _slide(tokenizer: Tokenizer, encoding: Encoding, window: int, overlap: int, least: int) -> list[Encoding]:
+def _slide(tokenizer: Tokenizer, encoding: Encoding, window: int, overlap: int, long: Long) -> list[Encoding]:
     _, first, last = encoding.sources[-1]
     room = window - len(encoding) + last - first
-    return tokenizer.slide(encoding, size=window, overlap=overlap if overlap < room else room // 4, least=least)
+    overlap = overlap if overlap < room else room // 4
+    return tokenizer.slide(encoding, size=window, overlap=overlap, cut=long == "truncate")
 
 
 def lengths_of_long(encodings: Sequence[Encoding], windows: Sequence[Sequence[Encoding]]) -> list[int]:

@@ -4,6 +4,7 @@ Padding itself is in parity/test_model.py. Of a text longer than the model reads
 """
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -184,6 +185,9 @@ def test_a_text_of_no_meaning_at_the_end_of_a_batch_changes_nothing(family, head
     for one, other in zip(gradients(model, plain, weights), gradients(model, whole, weights), strict=True):
         assert torch.linalg.vector_norm(one - other) <= 1e-5 * torch.linalg.vector_norm(one)
 
+    marked = replace(batch, global_tokens=torch.arange(batch.num_tokens) % 7 == 0)
+    found = model.encoder(filled_up(marked, torch.zeros(1, dtype=torch.bfloat16)))[: batch.num_tokens]
+    assert (model.encoder(marked) - found).abs().max() < 1e-5
     seen = []
     model.encoder.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].num_tokens))
     assert model(batch).shape == plain.shape

@@ -45,8 +45,8 @@ class Model(nn.Module):
     def forward(self, batch: Batch, context: Context | None = None) -> Tensor:
         """The last hidden states, [T, H]."""
         whole = batch if context else filled_up(batch, self.encoder.embeddings.words.weight)
-        hidden_TH: Tensor = self.encoder(whole, context)[: batch.num_tokens]
-        return hidden_TH
+        hidden_TH: Tensor = self.encoder(whole, context)
+        return hidden_TH if whole is batch else hidden_TH[: batch.num_tokens]  # never cut where it is exported
 
     def word_scores(self, x_MH: Tensor) -> Tensor:
         """Vocabulary scores of hidden states at the places one wants to guess, [M, V]."""

@@ -21,7 +21,6 @@ from bothways.model.model import Model
 from bothways.predict import Predictor
 from bothways.settings import FineTune
 from bothways.tokenizer.tokenizer import SHORTEST_ROOM, Encoding
-from bothways.windows import least_room
 
 AT_ONCE = 8192  # tokens of which activations are kept for the backward pass; what is more is worked out once again
 
@@ -38,8 +37,9 @@ class Texts:
         """InputError where the first text of a pair leaves too little room for the second in what the model reads."""
         encodings = predictor.tokenizer.encode_many(table.texts, table.pairs)
         readable = predictor.module.config.max_position_embeddings
+        window, room = min(settings.window, readable), 1 if settings.long == "truncate" else SHORTEST_ROOM
         sizes = [
-            window_of(encoding, min(settings.window, readable), readable, where, least_room(settings.long))
+            window_of(encoding, window, readable, where, room)
             for encoding, where in zip(encodings, table.where, strict=True)
         ]
         windows: list[list[Encoding]] = [[]] * len(encodings)
@@ -80,13 +80,13 @@ def window_of(encoding: Encoding, window: int, readable: int, where: str, room: 
     if len(encoding.sources) == 1 or len(encoding) <= window:
         return window
     (_, first, last), (_, sliding, end) = encoding.sources
-    needed = len(encoding) - (end - sliding) + room
-    if needed > readable:
+    fixed = len(encoding) - (end - sliding)
+    if fixed + room > readable:
         raise InputError(
             f"{where}: the first text of the pair takes {last - first} of the {readable} tokens that the model reads, "
-            f"which leaves fewer than {room} for the second; shorten it"
+            f"which leaves {readable - fixed} for the second, fewer than {room}; shorten it"
         )
-    return max(window, needed)
+    return max(window, min(fixed + SHORTEST_ROOM, readable))
 
 
 def text_scores(model: Model, batch: Batch) -> Tensor:

@@ -13,7 +13,7 @@ from bothways.tokenizer.library import LibraryReading
 
 # The first that a directory has is read.
 NAMES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "spm.model")
-ROBERTA = "RobertaTokenizer"  # transformers' class
+ROBERTA, DEBERTA = "RobertaTokenizer", "DebertaTokenizer"  # transformers' classes
 
 
 def load(path: str | PathLike[str]) -> Stored:
@@ -106,7 +106,10 @@ def _byte_level(directory: Path, config: dict[str, Any]) -> dict[str, Any]:
     spaces = {"add_prefix_space": bool(config.get("add_prefix_space", False)), "trim_offsets": True}
     cls, sep = ([names[role], vocab[names[role]]] for role in ("cls", "sep"))
     frame: dict[str, Any] = {"type": "RobertaProcessing", "sep": sep, "cls": cls, **spaces}
-    if names["cls"] == "[CLS]":
+    if names["cls"] == "[CLS]" and str(config.get("tokenizer_class", DEBERTA)).removesuffix("Fast") in (
+        DEBERTA,
+        GENERAL,
+    ):
         frame = framing(names["cls"], names["sep"], vocab, separators=1, second=1)
     return {
         "version": "1.0",

@@ -42,8 +42,9 @@ def content(file: Path, config: dict[str, Any]) -> tuple[dict[str, Any], dict[st
         raise InputError(f"{file}: a piece is not UTF-8, so the file is damaged; fetch the file again")
     if not pieces or (spec.model_type or UNIGRAM) != UNIGRAM or spec.byte_fallback:
         raise InputError(f"{file}: not a Unigram model of whole characters; of SentencePiece's kinds only that is read")
-    kind = _kind([piece for piece, _ in pieces])
-    told = str(config.get("tokenizer_class", kind)).removesuffix("Fast")  # others' files have the same names
+    told = str(config.get("tokenizer_class", "")).removesuffix("Fast")  # others' files have the same names
+    kind = _kind([piece for piece, _ in pieces], told)
+    told = told or kind
     if not kind or told not in (kind, GENERAL):
         raise InputError(f"{file}: {told or 'its kind'} is not supported; {', '.join(FORMS)} are")
     folding = [{"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode()}] if charsmap else []
@@ -52,11 +53,12 @@ def content(file: Path, config: dict[str, Any]) -> tuple[dict[str, Any], dict[st
     return FORMS[kind](pieces, folding, config), {"tokenizer_class": kind, **config, **follows}
 
 
-def _kind(names: list[str]) -> str:
-    """Which of FORMS has such entries, or "" """
+def _kind(names: list[str], told: str) -> str:
+    """Which of FORMS has such entries, or ""; where two have, the one that is told."""
     known = set(names)
     if {"<unk>", "<pad>", "[CLS]", "[SEP]", "[MASK]"} <= known:
-        return BIG_BIRD if {"<s>", "</s>"} <= known else ALBERT
+        begins_so = names[:3] == ["<pad>", "</s>", "<s>"]
+        return told if told in (ALBERT, BIG_BIRD) else BIG_BIRD if begins_so else ALBERT
     if {"[PAD]", "[UNK]", "[CLS]", "[SEP]"} <= known:
         return DEBERTA
     return XLM_ROBERTA if names[:3] == ["<unk>", "<s>", "</s>"] and not {"<pad>", "<mask>"} & known else ""

@@ -200,20 +200,23 @@ class Tokenizer:
         """
         return self.slide(self.encode(text, pair), size=size, overlap=overlap)
 
-    def slide(self, encoding: Encoding, *, size: int, overlap: int, least: int = SHORTEST_ROOM) -> list[Encoding]:
-        """The windows of what is already encoded; the encoding itself where it fits. least: room for a second text."""
+    def slide(self, encoding: Encoding, *, size: int, overlap: int, cut: bool = False) -> list[Encoding]:
+        """The windows of what is already encoded; the encoding itself where it fits.
+
+        cut: the first two at most, for who keeps but one; then a token of room for the second text of a pair is enough.
+        """
         if len(encoding) <= size:
             return [encoding]
         *fixed, (source, first, last) = encoding.sources
         room = size - len(encoding) + last - first
-        if fixed and room < least:
+        if fixed and room < (1 if cut else SHORTEST_ROOM):
             raise InputError(
                 f"the first text of a pair takes {fixed[0][2]} of {size} tokens and leaves {room} for the second, "
-                f"fewer than {least}: shorten it or use a larger window"
+                f"fewer than {SHORTEST_ROOM}: shorten it or use a larger window"
             )
         if not 0 <= overlap < room:
             raise InputError(f"overlap ({overlap}) must be at least 0 and less than the {room} text tokens of a window")
-        starts = range(first, last - overlap, room - overlap)
+        starts = range(first, last - overlap, room - overlap)[: 2 if cut else None]
         return [self.framed([*fixed, (source, start, min(start + room, last))]) for start in starts]
 
     def decode(self, ids: Sequence[int], specials: bool = False, clean: bool = True) -> str:

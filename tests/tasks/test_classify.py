@@ -270,9 +270,11 @@ def test_a_long_first_text_of_a_pair_has_a_larger_window_or_is_refused_with_its_
             InputError, match="f:1: the first text of the pair takes 62 of the 128 tokens that the model"
         ):
             read(62, window=window)
-    assert [len(part) for parts in read(62, long="truncate").windows for part in parts] == [66, 5]  # room for one
+    assert [len(part) for parts in read(62, long="truncate").windows for part in parts] == [128, 5]
     assert [len(part) for parts in read(124, long="truncate").windows for part in parts] == [128, 5]
-    with pytest.raises(InputError, match="f:1: the first text .* 125 of the 128 .* leaves fewer than 1 for the second"):
+    with pytest.raises(
+        InputError, match="f:1: the first text .* 125 of the 128 .* which leaves 0 for the second, fewer than 1"
+    ):
         read(125, long="truncate")
 
 
