@@ -14,6 +14,7 @@ from bothways import Tokenizer, checkpoint
 from bothways.errors import InputError
 
 ALBERT_SPECIALS = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+BIG_BIRD = {"tokenizer_class": "BigBirdTokenizer"}
 SUPPORTED = "AlbertTokenizer, XLMRobertaTokenizer, DebertaV2Tokenizer, BigBirdTokenizer"
 FOLDED = "\ufb01sh \uff21\u3000b\u0001c cafe\u0301 \u00bd ``It''s\u00e9"
 
@@ -114,6 +115,30 @@ def test_deberta_s_first_form_is_read_as_transformers_converts_it(roberta, tmp_p
     again = AutoTokenizer.from_pretrained(tmp_path / "saved")
     assert again("The cat", "sat").input_ids == ours.encode("The cat", "sat").ids
     assert ours.tokens[ours.mask_id] == "[MASK]"
+
+
+def test_a_class_that_is_told_decides_where_entries_fit_two(roberta, tmp_path, make_sentencepiece):
+    """SentencePiece adds <s> and </s> unasked; a RoBERTa may call its tokens as BERT does."""
+    pieces = [(token, 0.0) for token in (*ALBERT_SPECIALS, "<s>", "</s>")] + [
+        ("\u2581", -3.0),
+        ("a", -4.0),
+        ("A", -4.0),
+    ]
+    make_sentencepiece(tmp_path / "spiece.model", pieces, controls=(*ALBERT_SPECIALS, "<s>", "</s>"))
+    for told, folds in (({}, True), ({"tokenizer_class": "AlbertTokenizer"}, True), (BIG_BIRD, False)):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(told), encoding="utf-8")
+        assert Tokenizer.load(tmp_path).encode("A").tokens[1:-1] == (["\u2581", "a" if folds else "A"])
+
+    names = {"<s>": "[CLS]", "</s>": "[SEP]"}
+    entries = json.loads((roberta / "vocab.json").read_text(encoding="utf-8")).items()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/vocab.json").write_text(json.dumps({names.get(token, token): index for token, index in entries}))
+    shutil.copy(roberta / "merges.txt", tmp_path / "other")
+    config = {"tokenizer_class": "RobertaTokenizer", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    (tmp_path / "other/tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    found = Tokenizer.load(tmp_path / "other").encode("a", "b")
+    assert [token for token in found.tokens if token[0] == "["] == ["[CLS]", "[SEP]", "[SEP]", "[SEP]"]
+    assert not any(found.segment_ids)
 
 
 def test_a_number_with_its_comma_is_two_pieces_to_albert(tmp_path, make_sentencepiece):
