@@ -50,7 +50,7 @@ def fine_tunings(
 ) -> dict[str, FineTune]:
     common: dict[str, Any] = {"model": model, "seeds": seeds, "epochs": epochs}
     return {
-        "ACL-ARC": Classify(**common, **files["acl-arc"], out=folder / "acl-arc", metric="f1_macro", batch_size=32),
+        "ACL-ARC": Classify(**common, **files["acl-arc"], out=folder / "acl-arc", metric="f1_macro", batch_size=16),
         "SciERC": Tag(**common, **files["scierc"], out=folder / "scierc", batch_tokens=512),
     }
 
