@@ -356,7 +356,9 @@ def _write(checkpoint: Checkpoint, directory: Path) -> None:
     architecture = variant.architectures.get(frozenset(model.num_outputs))
     if architecture is None:
         raise InputError(f"{checkpoint.model_type} with heads {sorted(model.num_outputs)} has no layout to be saved in")
-    config = {**checkpoint.extra, "architectures": [architecture], **variant.config_json(model.config)}
+    own = checkpoint.tokenizer
+    specials = {"cls_token_id": own.cls_id, "sep_token_id": own.sep_id} if own else {}
+    config = {**checkpoint.extra, "architectures": [architecture], **specials, **variant.config_json(model.config)}
     num_labels = model.num_outputs.get("classes", model.num_outputs.get("tokens", 0))
     if labels := checkpoint.labels or tuple(f"LABEL_{index}" for index in range(num_labels)):
         config["id2label"] = {str(index): label for index, label in enumerate(labels)}
@@ -373,9 +375,8 @@ def _write(checkpoint: Checkpoint, directory: Path) -> None:
         write_weights(their_state(model, variant, prefix), directory / WEIGHTS)
     _write_json(directory / "config.json", config)
     _write_json(directory / MADE, {"format": 1, **checkpoint.made})
-    if checkpoint.tokenizer:
-        sizes = model.config
-        checkpoint.tokenizer.save(directory, sizes.max_position_embeddings, segments=sizes.type_vocab_size)
+    if own:
+        own.save(directory, model.config.max_position_embeddings, segments=model.config.type_vocab_size)
     if checkpoint.pooling:
         _write_pooling(directory, checkpoint.pooling, model.config)
     for file in directory.rglob("*"):

@@ -212,7 +212,9 @@ def glue(settings: Any) -> None:
 def fill(settings: Any) -> None:
     from bothways.predict import load
 
-    masks = load(settings.model, dtype=settings.dtype).fill(settings.text, top=settings.top)
+    model = load(settings.model, dtype=settings.dtype)
+    model.read_in(settings.window)
+    masks = model.fill(settings.text, top=settings.top)
     if settings.json:
         put([[{"token": one.token, "score": one.score, "text": one.text} for one in mask] for mask in masks])
         return

@@ -1,10 +1,11 @@
 """A model made to read longer texts: its positions repeated, and a window in place of attention to all (Beltagy 2020,
 section 5). What it then knows of far positions it has to learn by pre-training on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from bothways.axes import Globals
 from bothways.checkpoint import Checkpoint, refuse_int8, say
@@ -36,13 +37,31 @@ def lengthened(found: Checkpoint, length: int, window: int, *, warn: Callable[[s
     head_rows[:first] = table[:first]
     times = -(-length // (len(table) - first))
     state["encoder.embeddings.positions.weight"] = torch.cat([head_rows, table[first:].repeat(times, 1)[:length]])
-    for name, value in [*state.items()]:
-        if ".attention.qkv." in name:
-            size = config.hidden_size
-            state[name.replace(".qkv.", ".global_query.")] = value[:size]
-            state[name.replace(".qkv.", ".global_key_value.")] = value[size:]
-    model.load_state_dict(state)
+    model.load_state_dict(state | maps_of_all_seeing(state))
     return replace(found, model=model.eval(), model_type=LONG, made={})
+
+
+def maps_of_all_seeing(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """For the tokens that see all, the maps of the others, by name."""
+    found = {}
+    for name, value in state.items():
+        if ".attention.qkv." in name:
+            size = len(value) // 3
+            found[name.replace(".qkv.", ".global_query.")] = value[:size]
+            found[name.replace(".qkv.", ".global_key_value.")] = value[size:]
+    return found
+
+
+def see_all_as_others(model: Model) -> None:
+    """Give a Longformer's tokens that see all the maps of the others. No token sees all in pre-training, so without
+    this their maps would stay what they began as, while the others' move away."""
+    model.load_state_dict(maps_of_all_seeing(model.state_dict()), strict=False)
+
+
+def sees_all_as_others(model: Model) -> bool:
+    """Whether nothing has trained a Longformer's maps of tokens that see all."""
+    state = model.state_dict()
+    return all(torch.equal(state[name], value) for name, value in maps_of_all_seeing(state).items())
 
 
 def lengthened_type(found: Checkpoint, length: int, window: int) -> str:

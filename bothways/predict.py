@@ -31,6 +31,7 @@ from bothways.windows import Long, fit, lengths_of_long, merge_rows, own_rows
 Vectors = NDArray[np.float32]
 Result = TypeVar("Result")
 TOKENS = 4096  # a batch; enough to keep the processor busy, small enough for its caches
+WINDOW, OVERLAP = 512, 128  # where neither a caller nor the fine-tuning names any
 MASK = "[MASK]"
 
 
@@ -60,9 +61,9 @@ class Predictor:
     """A model at work. Results do not depend on order, batch or company of the texts.
 
     Every method that reads texts takes long ("windows": what does not fit is read in overlapping windows; "error": it
-    is refused; "truncate": cut, counted in `truncated_texts` and said), window (tokens, specials counted) and overlap
-    (text tokens). A window is never longer than what the model reads, and an overlap as long as a window is taken as
-    a quarter of it.
+    is refused; "truncate": cut, counted in `truncated_texts` and said), window (tokens, specials counted; without one
+    those of the fine-tuning, else 512) and overlap (text tokens; as it was fine-tuned, else 128). A window is never
+    longer than what the model reads, and an overlap as long as a window is taken as a quarter of it.
     """
 
     def __init__(
@@ -76,6 +77,17 @@ class Predictor:
         model = loaded.model if source or self.dtype is torch.float32 else deepcopy(loaded.model)
         self.module: Model = model.to(self.device, self.dtype).eval()
         self.truncated_texts = 0
+        told = loaded.made.get("settings", {})
+        self.window: int = told.get("window", WINDOW)  # where a call names none
+        self.overlap: int = told.get("overlap", self.window // 4)
+
+    def read_in(self, window: int | None) -> None:
+        """Read in windows of so many tokens from now on, where a call names none. InputError if the model cannot."""
+        readable = self.module.config.max_position_embeddings
+        if window and window > readable:
+            raise InputError(f"window ({window}) must be at most {readable}, which is what the model reads")
+        if window:
+            self.window, self.overlap = window, OVERLAP
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -97,7 +109,7 @@ class Predictor:
     # --- what it can do -----------------------------------------------------------------------------------------------
 
     def encode(
-        self, texts: Sequence[str], long: Long = "windows", window: int = 512, overlap: int = 128
+        self, texts: Sequence[str], long: Long = "windows", window: int | None = None, overlap: int | None = None
     ) -> list[Vectors]:
         """Last hidden states, float32 [S, H] a text: one row a token of tokenizer.encode(text), specials included.
 
@@ -112,8 +124,8 @@ class Predictor:
         pooling: Pooling = "auto",
         normalize: bool = True,
         long: Long = "windows",
-        window: int = 512,
-        overlap: int = 128,
+        window: int | None = None,
+        overlap: int | None = None,
     ) -> Vectors:
         """One float32 vector a text, [N, H]. auto: the pooling the checkpoint names, else the mean.
 
@@ -130,7 +142,7 @@ class Predictor:
         return (torch.nn.functional.normalize(vectors) if normalize else vectors).numpy()
 
     def fill(
-        self, text: str, top: int = 5, long: Long = "windows", window: int = 512, overlap: int = 128
+        self, text: str, top: int = 5, long: Long = "windows", window: int | None = None, overlap: int | None = None
     ) -> list[list[Fill]]:
         """For each [MASK] of a text, its `top` likeliest words, best first. InputError where there is no mask or no
         head. A model's own mask token (`<mask>` in RoBERTa) does as well.
@@ -169,8 +181,8 @@ class Predictor:
         texts: Sequence[str],
         pairs: Sequence[str] | None = None,
         long: Long = "windows",
-        window: int = 512,
-        overlap: int = 128,
+        window: int | None = None,
+        overlap: int | None = None,
     ) -> list[Prediction]:
         """The likeliest label of each text (or pair). A long text's windows' [CLS] vectors are averaged, then
         classified."""
@@ -192,8 +204,8 @@ class Predictor:
         texts: Sequence[str],
         pairs: Sequence[str] | None = None,
         long: Long = "windows",
-        window: int = 512,
-        overlap: int = 128,
+        window: int | None = None,
+        overlap: int | None = None,
     ) -> Vectors:
         """A regression model's number for each text (or pair), [N]."""
         self._need_head("classes", "a score", "fine-tune one")
@@ -203,7 +215,7 @@ class Predictor:
         return scores
 
     def tag(
-        self, texts: Sequence[str], long: Long = "windows", window: int = 512, overlap: int = 128
+        self, texts: Sequence[str], long: Long = "windows", window: int | None = None, overlap: int | None = None
     ) -> list[list[Entity]]:
         """The entities of each text, in order: text == source[start:end], always.
 
@@ -213,7 +225,11 @@ class Predictor:
         return [tagging.entities(parts, scores_SC, self._tagset) for parts, scores_SC in scored]
 
     def tag_words(
-        self, words: Sequence[Sequence[str]], long: Long = "windows", window: int = 512, overlap: int = 128
+        self,
+        words: Sequence[Sequence[str]],
+        long: Long = "windows",
+        window: int | None = None,
+        overlap: int | None = None,
     ) -> list[list[str]]:
         """One tag for each given word of each text, as IOB2 or plain: for text that is already split."""
         if any(isinstance(text, str) for text in words):
@@ -230,8 +246,8 @@ class Predictor:
         passage: str,
         top: int = 1,
         long: Long = "windows",
-        window: int = 512,
-        overlap: int = 128,
+        window: int | None = None,
+        overlap: int | None = None,
         longest: int = answering.LONGEST,
     ) -> list[Answer]:
         """The `top` best answers to a question, best first, of at most `longest` tokens: text == passage[start:end].
@@ -246,8 +262,8 @@ class Predictor:
         passages: Sequence[str],
         top: int = 1,
         long: Long = "windows",
-        window: int = 512,
-        overlap: int = 128,
+        window: int | None = None,
+        overlap: int | None = None,
         longest: int = answering.LONGEST,
     ) -> list[list[Answer]]:
         """`answer` for many questions, each about the passage at its place, in one go."""
@@ -262,8 +278,8 @@ class Predictor:
         passages: Sequence[str],
         most: int = answering.NUM_BEST,
         long: Long = "windows",
-        window: int = 512,
-        overlap: int = 128,
+        window: int | None = None,
+        overlap: int | None = None,
         longest: int = answering.LONGEST,
     ) -> list[Reading]:
         """The `most` best spans for each question, and how good "no answer" is: before a threshold decides."""
@@ -298,13 +314,18 @@ class Predictor:
             raise InputError(f"the model has no head for {what} (heads: {has}); {way_out}")
 
     def _windows(
-        self, texts: Sequence[str], pairs: Sequence[str] | None, long: Long, window: int, overlap: int
+        self, texts: Sequence[str], pairs: Sequence[str] | None, long: Long, window: int | None, overlap: int | None
     ) -> list[list[Encoding]]:
         return self.fit_windows(self.tokenizer.encode_many(texts, pairs), long, window, overlap)
 
-    def fit_windows(self, encodings: Sequence[Encoding], long: Long, window: int, overlap: int) -> list[list[Encoding]]:
+    def fit_windows(
+        self, encodings: Sequence[Encoding], long: Long, window: int | None = None, overlap: int | None = None
+    ) -> list[list[Encoding]]:
         """Each encoding as the windows in which the model reads it."""
         readable = self.module.config.max_position_embeddings
+        own = self.overlap if window is None else OVERLAP
+        window = self.window if window is None else window
+        overlap = own if overlap is None else overlap
         windows = fit(self.tokenizer, encodings, readable=readable, long=long, window=window, overlap=overlap)
         if long == "truncate" and (lengths := lengths_of_long(encodings, windows)):
             self.truncated_texts += len(lengths)
@@ -317,7 +338,7 @@ class Predictor:
         return windows
 
     def _text_scores(
-        self, texts: Sequence[str], pairs: Sequence[str] | None, long: Long, window: int, overlap: int
+        self, texts: Sequence[str], pairs: Sequence[str] | None, long: Long, window: int | None, overlap: int | None
     ) -> Tensor:
         windows = self._windows(texts, pairs, long, window, overlap)
         if not windows:
@@ -329,7 +350,7 @@ class Predictor:
             return self.module.text_scores("classes", pooled.to(self.dtype)).float().cpu()
 
     def _tag_scores(
-        self, texts: Sequence[str], long: Long, window: int, overlap: int
+        self, texts: Sequence[str], long: Long, window: int | None, overlap: int | None
     ) -> list[tuple[list[Encoding], Vectors]]:
         """Each text's windows and its scores, one row a token, [S, C]."""
         self._need_head("tokens", "tags", "fine-tune one: bothways finetune tag")

@@ -392,6 +392,8 @@ class Evaluate(TextColumns, Checked):
     on_error: Literal["stop", "skip"] = "stop"
     """What to do with rows that cannot be read, or answers that do not stand where they say: stop with file and line,
     or skip and count them."""
+    window: int | None = None
+    """Tokens that are read at once, specials counted. [as it was fine-tuned, else 512]"""
     length: int = 128
     """Tokens of a pair at most, when measuring masked words."""
     language: str = "en"
@@ -421,8 +423,10 @@ class Predict(Checked):
     """Name of the column with the texts. [text, sentence, sentence1, question, ...]"""
     pair_column: str | None = None
     """Name of the column with second texts. [pair, sentence2, ... where there is one]"""
+    window: int | None = None
+    """Tokens that are read at once, specials counted. [as it was fine-tuned, else 512]"""
     long: Literal["windows", "error", "truncate"] = "windows"
-    """What to do with texts longer than the model reads."""
+    """What to do with texts longer than a window."""
     out: Annotated[Path | None, arg(aliases=("-o",))] = None
     """File to write, .jsonl or .parquet. [standard output]"""
     resume: bool = False
@@ -445,6 +449,8 @@ class Fill(Checked):
     """A text with [MASK] in it."""
     top: int = 5
     """Words a mask."""
+    window: int | None = None
+    """Tokens that are read at once, specials counted. [as it was fine-tuned, else 512]"""
     dtype: Dtype = "auto"
     """auto: bf16 where the processor is fast at it."""
     json: bool = False
@@ -467,8 +473,10 @@ class Embed(Checked):
     """auto: what the checkpoint says, else the mean."""
     normalize: bool = True
     """Vectors of length 1."""
+    window: int | None = None
+    """Tokens that are read at once, specials counted. [as it was fine-tuned, else 512]"""
     long: Literal["windows", "error", "truncate"] = "windows"
-    """What to do with texts longer than the model reads."""
+    """What to do with texts longer than a window."""
     resume: bool = False
     """Go on with an output file that a stopped or killed command left unfinished."""
     on_error: Literal["stop", "skip"] = "stop"
@@ -533,6 +541,8 @@ class Bench(Checked):
     """Your own texts, for their mix of lengths. [random words of the lengths below alone]"""
     lengths: tuple[int, ...] = (16, 64, 128, 256, 512)
     """Tokens of a text."""
+    window: int | None = None
+    """Tokens that are read at once, specials counted. [as it was fine-tuned, else 512]"""
     batches: tuple[int, ...] = (1, 8, 64)
     """Texts a call."""
     repeats: int = 5

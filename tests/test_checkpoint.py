@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 from bothways import checkpoint
@@ -77,6 +78,14 @@ def test_everything_comes_back(held, directory):
     assert {key: back.made[key] for key in MADE} == MADE
     assert back.tokenizer.vocab == held.tokenizer.vocab
     assert not back.model.training
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "longformer", "big_bird", "modernbert", "deberta-v2"])
+def test_transformers_finds_the_special_tokens_in_the_config(family, make_model, tokenizer, tmp_path):
+    """BigBird for answers looks for [SEP] by it, and takes 66 where it is not told."""
+    checkpoint.save(Checkpoint(make_model(family, {"spans": 2}), tokenizer, family), tmp_path)
+    config = transformers.AutoConfig.from_pretrained(tmp_path)
+    assert (config.cls_token_id, config.sep_token_id) == (tokenizer.cls_id, tokenizer.sep_id)
 
 
 def test_saving_again_writes_the_same_bytes(directory, tmp_path):

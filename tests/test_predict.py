@@ -411,6 +411,23 @@ def test_an_overlap_that_leaves_no_step_is_a_quarter_of_the_window(make_predicto
     )
 
 
+@pytest.mark.parametrize(
+    ("told", "window", "overlap"),
+    [({}, 512, 128), ({"window": 36}, 36, 9), ({"window": 40, "overlap": 12}, 40, 12), ({"length": 64}, 512, 128)],
+)
+def test_a_model_reads_in_the_windows_of_its_fine_tuning(make_predictor, told, window, overlap):
+    loaded = make_predictor("bert", max_position_embeddings=700).checkpoint
+    predictor = Predictor(replace(loaded, made={"settings": told}), dtype="float32", device="cpu")
+    texts = ["cat dog mat " * 200]
+    (given,) = predictor.encode(texts, window=window, overlap=overlap)
+    assert np.array_equal(predictor.encode(texts)[0], given)
+    predictor.read_in(600)
+    assert np.array_equal(predictor.encode(texts)[0], predictor.encode(texts, window=600, overlap=128)[0])
+    assert not np.array_equal(predictor.encode(texts)[0], given)
+    with pytest.raises(InputError, match=r"window \(701\) must be at most 700, which is what the model reads"):
+        predictor.read_in(701)
+
+
 def test_the_pooling_of_the_checkpoint_is_taken_unless_another_is_asked_for(make_predictor):
     texts = ["the cat sat", "a dog"]
     plain = make_predictor("bert")

@@ -42,7 +42,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Measured:
-    """setups: how each side is set up, ours first; left_out: peers that are not among them, and why."""
+    """setups: how each side is set up, ours first; left_out: peers and lengths that are not among them, and why."""
 
     facts: dict[str, str | int]
     setups: dict[str, str]

@@ -16,7 +16,6 @@ from bothways.tokenizer.tokenizer import Tokenizer
 
 QUESTION = "What is it about?"  # asked about every passage
 OWN, OWN_TEXTS = "your texts", 1000  # so many of them at most, drawn from all
-WINDOW = 512  # tokens that a method reads at once; the user's own texts are cut to it, for every side
 VARIETY = 512  # texts of one length, so that no side meets the same again and again
 
 
@@ -70,7 +69,9 @@ def workloads(settings: Bench, model: Predictor, method: Method) -> list[Workloa
     lengths = [length for length in settings.lengths if length <= longest(model)]
     if not lengths:
         most = longest(model)
-        raise InputError(f"lengths ({settings.lengths[0]}) must be at most {most}, which is what is read at once")
+        raise InputError(
+            f"lengths ({settings.lengths[0]}) must be at most {most}, which is what is read at once (--window)"
+        )
     found = list(of_lengths(lengths, settings.batches, model.tokenizer, method))
     if settings.texts:
         texts = own_texts(settings.texts, method)
@@ -79,8 +80,8 @@ def workloads(settings: Bench, model: Predictor, method: Method) -> list[Workloa
 
 
 def longest(model: Predictor) -> int:
-    """Tokens that are read at once."""
-    return min(WINDOW, model.module.config.max_position_embeddings)
+    """Tokens that are read at once; the user's own texts are cut to it, for every side."""
+    return min(model.window, model.module.config.max_position_embeddings)
 
 
 def of_lengths(

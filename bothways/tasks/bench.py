@@ -29,6 +29,7 @@ def run(settings: Bench) -> Measured:
     """Measure, and draw the picture where one is asked for."""
     check(settings)
     model = load(settings.model, dtype=settings.dtype)
+    model.read_in(settings.window)
     method = method_of(model)
     works = workloads(settings, model, method)
     with tempfile.TemporaryDirectory() as files:
@@ -36,7 +37,9 @@ def run(settings: Bench) -> Measured:
         timings = [
             one for work in watched(works) for one in timings_of(work, sides, settings.repeats, device_of(model))
         ]
-    measured = Measured(facts_of(settings, model, method), setups, left_out, timings)
+    most = longest(model)
+    too_long = {f"{size} tokens": f"{most} are read at once (--window)" for size in settings.lengths if size > most}
+    measured = Measured(facts_of(settings, model, method), setups, {**too_long, **left_out}, timings)
     if settings.out:
         from bothways.bench.picture import draw
 

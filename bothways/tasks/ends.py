@@ -17,7 +17,7 @@ from bothways.data.masking import rate_at
 from bothways.data.order import Order, ahead
 from bothways.device import choose_device, choose_dtype, keep_memory
 from bothways.errors import InputError
-from bothways.lengthen import lengthened, lengthened_type
+from bothways.lengthen import lengthened, lengthened_type, see_all_as_others, sees_all_as_others
 from bothways.model.heads import MaskedWords
 from bothways.model.model import Model, initialize
 from bothways.model.training import Replacing
@@ -235,6 +235,10 @@ def finish(settings: Pretrain, ended: Checkpoint, module: nn.Module, held: HeldO
     figures = {**held.measure(module), "unigram_perplexity": held.unigram_perplexity}
     if isinstance(module, Replacing):
         module.finish()
+    if isinstance(ended.model.config.far, Globals) and (
+        not settings.start or settings.lengthen or sees_all_as_others(checkpoint.load(settings.start).model)
+    ):
+        see_all_as_others(ended.model)
     checkpoint.save(replace(ended, made={**run.origin, "heldout": figures}), run.directory / "model")
     levels: dict[str, float] = {name: figures[name] for name in ("unigram_perplexity", "chance") if name in figures}
     title = f"Pre-training, {settings.start.name if settings.start else settings.model}"

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from bothways.settings import Evaluate
 from bothways.tasks.heldout import HeldOut
 from bothways.tasks.retrieval import vectors
 from bothways.tasks.scoring import score
+from bothways.tasks.tag import runs, words_of
 from bothways.variants import VARIANTS
 
 
@@ -34,6 +35,7 @@ def run(settings: Evaluate) -> dict[str, Any]:
             positive=settings.positive,
         )  # fmt: skip
     predictor = Predictor(checkpoint.load(settings.model), dtype=settings.dtype)
+    predictor.read_in(settings.window)
     for head, measure in HEADS.items():
         if head in predictor.module.num_outputs:
             return measure(predictor, settings)
@@ -70,10 +72,14 @@ def several(predictor: Predictor, tables: list[Table]) -> dict[str, Any]:
 
 
 def tags(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
-    """Of a tagger: exact entities, or with one label a word the share that is right."""
+    """Of a tagger: exact entities, or with one label a word the share that is right. Sentences are read with those
+    around them where it was fine-tuned so."""
     columns = {"words": settings.words_column, "tags": settings.tags_column}
     sentences = [one for file in settings.file for one in read_tagged(Path(file), **columns)]
-    found = predictor.tag_words([one.words for one in sentences])
+    context = predictor.checkpoint.made.get("settings", {}).get("context", False)
+    read = list(runs(sentences, predictor.tokenizer, predictor.window if context else 0))
+    tags = chain.from_iterable(predictor.tag_words([words_of(text) for text in read]))
+    found = [[*islice(tags, len(one.words))] for one in sentences]
     scheme = detect([one.tags for one in sentences]) if settings.scheme == "auto" else settings.scheme
     if predictor.checkpoint.made.get("scheme") == "plain" or scheme == "plain":
         right = [*chain.from_iterable(one.tags for one in sentences)]

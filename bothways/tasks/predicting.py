@@ -33,6 +33,7 @@ def embed(settings: Embed) -> tuple[Journal, int]:
     """Write a vector a row. What was written, and the size of a vector."""
     refuse(settings.out, ENDINGS, "vectors", resume=settings.resume)
     model = load(settings.model, dtype=settings.dtype)
+    model.read_in(settings.window)
     blocks = in_blocks(texts(settings.file, text=settings.text_column), settings.on_error)
     width = int(model.embed([]).shape[1])
 
@@ -49,6 +50,7 @@ def predict(settings: Predict) -> Journal:
     assert settings.out is not None
     refuse(settings.out, ENDINGS[1:], "predictions", resume=settings.resume)
     model = load(settings.model, dtype=settings.dtype)
+    model.read_in(settings.window)
     form = _table(settings.out, columns(model))
     say = partial(SAY[kind_of(model)], model, long=settings.long)
     return _write(settings.out, form, _blocks(model, settings), say, settings, model)
@@ -59,6 +61,7 @@ def printed(settings: Predict) -> Iterator[list[str]]:
     if settings.resume:
         raise InputError("resume needs a file to go on with; name it with --out")
     model = load(settings.model, dtype=settings.dtype)
+    model.read_in(settings.window)
     say = partial(SAY[kind_of(model)], model, long=settings.long)
     for block in _blocks(model, settings):
         for number, why in block.wrong.items():

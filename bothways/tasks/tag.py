@@ -29,9 +29,10 @@ from bothways.tagging import Labelled, Tagset, joined, label_windows, word_tags
 from bothways.tasks.finetune import Result, over_seeds
 from bothways.tasks.progress import Tell, lines
 from bothways.tasks.task import Figures, Task, outputs
+from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.train.losses import Loss, class_loss
 from bothways.train.state import Run
-from bothways.windows import merge_rows
+from bothways.windows import NUM_SPECIALS, merge_rows
 
 NO_LABEL = -100  # on tokens at which no label counts
 
@@ -76,7 +77,7 @@ class Tagging(Task):
         predictor = Predictor(start, dtype="float32", device="cpu")
         texts, data, numbers = {}, {}, {}
         for split, found in read.items():
-            texts[split] = list(runs(found, predictor, settings))
+            texts[split] = list(runs(found, predictor.tokenizer, settings.window if settings.context else 0))
             parts = [windows_of(text, predictor, settings, tagset) for text in texts[split]]
             data[split], numbers[split] = Windows([*chain.from_iterable(parts)]), [*map(len, parts)]
         return Tagging(settings, start, tagset, texts, data, numbers)
@@ -209,14 +210,14 @@ def as_iob2(sentence: Sentence, scheme: Scheme) -> Sentence:
     return replace(sentence, tags=tuple(tags_of(spans_of(sentence.tags, scheme), len(sentence.words), "iob2")))
 
 
-def runs(sentences: Sequence[Sentence], predictor: Predictor, settings: Tag) -> Iterator[list[Sentence]]:
-    """Sentences of one document in a row, as many as a window holds; one by one without context."""
-    room = settings.window - 2
+def runs(sentences: Sequence[Sentence], tokenizer: Tokenizer, window: int) -> Iterator[list[Sentence]]:
+    """Sentences of one document in a row, as many as a window of so many tokens holds, or one alone."""
+    room = window - NUM_SPECIALS
     text: list[Sentence] = []
     size = 0
     for sentence in sentences:
-        own = len(predictor.tokenizer.ids(joined(sentence.words)))
-        if text and (not settings.context or size + own > room or sentence.document != text[0].document):
+        own = len(tokenizer.ids(joined(sentence.words)))
+        if text and (size + own > room or sentence.document != text[0].document):
             yield text
             text, size = [], 0
         text.append(sentence)

@@ -24,6 +24,8 @@ def read(theirs: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(windows[0], int) or windows[0] < 2 or windows[0] % 2:
         raise InputError(f"attention_window={given} is not supported; an even number of tokens is")
     separator = theirs.get("sep_token_id", 2)
+    if not isinstance(separator, int) or separator < 0:
+        raise InputError(f"sep_token_id={separator} is not supported; the id that ends a question is")
     return {
         **roberta.read(theirs), "window": windows[0] // 2, "whole_text_every": 0, "far": Globals(separator=separator)
     }  # fmt: skip

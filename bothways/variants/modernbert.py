@@ -51,8 +51,10 @@ def read(theirs: Mapping[str, Any]) -> dict[str, Any]:
         raise InputError("classifier_activation and hidden_activation that differ are not supported; set both alike")
     if (pooling := theirs.get("classifier_pooling", "cls")) not in POOLINGS:
         raise InputError(f"classifier_pooling={pooling!r} is not supported; {' and '.join(POOLINGS)} are")
+    if not isinstance(window := theirs.get("local_attention", DEFAULT_WINDOW), int) or (window < 2 and every > 1):
+        raise InputError(f"local_attention={window} is not supported; from 2 tokens on are")
     return {
-        "window": (theirs.get("local_attention") or DEFAULT_WINDOW) // 2,
+        "window": window // 2,
         "whole_text_every": every,
         "rotary_theta": wide.get("rope_theta") or theirs.get("global_rope_theta") or THETA,
         "rotary_theta_window": narrow.get("rope_theta") or theirs.get("local_rope_theta") or THETA_WINDOW,

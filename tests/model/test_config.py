@@ -114,7 +114,8 @@ def test_named_sizes_are_the_published_ones():
     ],
 )
 def test_a_key_that_changes_the_result_is_refused_by_name(family, key, value):
-    theirs = VARIANTS[family].config_json(EncoderConfig(**VARIANTS[family].axes))
+    axes = {**VARIANTS[family].axes, **({"window": 4, "whole_text_every": 3} if family == "modernbert" else {})}
+    theirs = VARIANTS[family].config_json(EncoderConfig(**axes))
     with pytest.raises(InputError) as refused:
         VARIANTS[family].config({**theirs, key: value}, "some/config.json")
     line = str(refused.value)
@@ -152,6 +153,8 @@ def test_a_position_that_is_no_number_is_one_clear_line():
     [
         ("longformer", "sep_token_id", None),
         ("longformer", "attention_window", None),
+        ("modernbert", "local_attention", 1),
+        ("modernbert", "local_attention", 0),
         ("big_bird", "block_size", 0),
         ("big_bird", "block_size", 4.0),
         ("big_bird", "num_random_blocks", -2),
@@ -166,10 +169,13 @@ def test_a_position_that_is_no_number_is_one_clear_line():
     ],
 )
 def test_an_axis_out_of_its_range_is_one_clear_line(family, key, value):
-    theirs = VARIANTS[family].config_json(EncoderConfig(**VARIANTS[family].axes))
+    axes = {**VARIANTS[family].axes, **({"window": 4, "whole_text_every": 3} if family == "modernbert" else {})}
+    theirs = VARIANTS[family].config_json(EncoderConfig(**axes))
     with pytest.raises(InputError) as refused:
         VARIANTS[family].config({**theirs, key: value}, "config.json")
     assert str(refused.value).startswith("config.json: ") and "\n" not in str(refused.value)
+    if key in ("sep_token_id", "local_attention"):
+        assert f"{key}={value} is not supported" in str(refused.value)
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 7, "some"])

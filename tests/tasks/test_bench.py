@@ -175,6 +175,14 @@ def test_peers_that_are_missing_or_fail_are_named_and_the_others_measured(direct
     assert "left out: absent (not installed: no_such_module)" in table and "there: as it comes" in table
 
 
+def test_lengths_beyond_the_window_are_named_and_a_window_may_be_longer(directory_of):
+    model = directory_of("embed", max_position_embeddings=700)
+    for window, lengths in ((None, {23}), (600, {23, 590})):
+        measured = bench.run(settings_of(model, lengths=(23, 590), batches=(1,), window=window))
+        assert {one.work.length for one in measured.timings} == lengths
+        assert ("590 tokens" in measured.left_out) == (window is None)
+
+
 def test_the_picture_has_the_size_that_is_stated(directory_of, tmp_path):
     from PIL import Image
 

@@ -4,9 +4,11 @@ import io
 import json
 import sys
 
+import numpy as np
 import pytest
 import torch
 
+import bothways
 from bothways import checkpoint, cli
 from bothways.checkpoint import Checkpoint
 from bothways.errors import InputError
@@ -83,6 +85,29 @@ def test_a_model_that_answers_is_scored_as_squad_does_and_predicts_what_evaluate
     }
     (tmp_path / "asked.jsonl").write_text(json.dumps({"question": "who", "context": PASSAGE}), encoding="utf-8")
     assert json.loads(said("predict", model, tmp_path / "asked.jsonl"))["answer"] == row["answer"]
+
+
+def test_every_command_that_reads_texts_can_be_told_the_window(make, said, tmp_path):
+    text, exact = "cat dog " * 60, ("--dtype", "float32")
+    model = make("classes", 1, made={"settings": {"window": 24}})
+    long = write(tmp_path, text + "\n")
+    (tmp_path / "gold.csv").write_text(f"text,score\n{text},0.5\ncat,1\n", encoding="utf-8")
+    cat, errors = bothways.load(model, dtype="float32"), []
+    for told, window in (((), 24), (("--window", 48), 48)):
+        (row,) = said("predict", model, long, *exact, *told).splitlines()
+        (score,) = cat.score([text], window=window, overlap=window // 4)
+        assert json.loads(row)["score"] == pytest.approx(score, abs=1e-7)
+        said("embed", model, long, "-o", tmp_path / f"{window}.npy", *exact, *told)
+        expected = cat.embed([text], window=window, overlap=window // 4)
+        assert np.load(tmp_path / f"{window}.npy") == pytest.approx(expected, abs=1e-6)
+        errors.append(json.loads(said("evaluate", model, tmp_path / "gold.csv", "--json", *exact, *told))["metrics"])
+        scores = cat.score([text, "cat"], window=window, overlap=window // 4)
+        assert errors[-1]["mean_squared_error"] == pytest.approx(((scores - [0.5, 1]) ** 2).mean(), rel=1e-4)
+    assert errors[0]["mean_squared_error"] != errors[1]["mean_squared_error"]
+    filler, gap = make("masked_words", 0), "cat [MASK]" + " dog" * 99
+    (filled,) = json.loads(said("fill", filler, gap, "--window", 24, "--json", *exact))
+    (expected,) = bothways.load(filler, dtype="float32").fill(gap, window=24)
+    assert filled[0]["score"] == pytest.approx(expected[0].score, abs=1e-6)
 
 
 def test_a_regression_model_is_scored_by_correlation(make, said, tmp_path):

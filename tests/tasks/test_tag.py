@@ -12,8 +12,9 @@ from bothways import checkpoint
 from bothways.checkpoint import Checkpoint
 from bothways.errors import InputError
 from bothways.metrics.entities import entity_scores
-from bothways.settings import Tag
-from bothways.tasks import tag
+from bothways.predict import Predictor
+from bothways.settings import Evaluate, Tag
+from bothways.tasks import evaluate, tag
 from bothways.tasks.progress import silence
 
 FILLERS = "the and on b mat ran".split()
@@ -94,6 +95,15 @@ def test_the_score_of_the_run_is_that_of_the_entities_it_predicts(result, settin
     gold = [labels for _, labels in sentences(2, 41)]
     assert [len(one) for one in predicted] == [len(one) for one in gold]
     assert entity_scores(gold, predicted, "iob2")["f1"] == pytest.approx(result.scores[0])
+
+
+def test_evaluate_reads_the_sentences_as_the_run_did(result, settings, monkeypatch):
+    task = tag.Tagging.of(settings, checkpoint.load(settings.model), tag.read_splits(settings))
+    read, tag_words = [], Predictor.tag_words
+    monkeypatch.setattr(Predictor, "tag_words", lambda self, words: tag_words(self, read.append(words) or words))
+    found = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
+    assert read == [[tag.words_of(text) for text in task.texts["test"]]]
+    assert found["f1"] == pytest.approx(result.scores[0]) and found["sentences"] == 41
 
 
 def test_a_text_is_a_run_of_sentences_of_one_document_within_a_window(settings):
