@@ -76,7 +76,7 @@ class Predictor:
         # In another number format it is a copy: what is saved are the weights as they were.
         model = loaded.model if source or self.dtype is torch.float32 else deepcopy(loaded.model)
         self.module: Model = model.to(self.device, self.dtype).eval()
-        self.truncated_texts = 0
+        self.truncated_texts, self._said = 0, False
         told = loaded.made.get("settings", {})
         self.window: int = told.get("window", WINDOW)  # where a call names none
         self.overlap: int = told.get("overlap", self.window // 4)
@@ -154,6 +154,7 @@ class Predictor:
             raise InputError("a model that looks one way cannot fill gaps; use one that looks both ways")
         own = self.tokenizer.tokens[self.tokenizer.mask_id]
         text = text.replace(MASK, own)
+        self.say_what_is_lost()
         encoding = self.tokenizer.encode(text, specials=(own,))
         masks = [index for index, token in enumerate(encoding.ids) if token == self.tokenizer.mask_id]
         if not masks:
@@ -294,6 +295,12 @@ class Predictor:
         """An entry of the vocabulary in place of the mask at span."""
         filled = self.tokenizer.reading.put(text[: span[0]], self.tokenizer.tokens[index])
         return Fill(self.tokenizer.decode([index], specials=True, clean=False), score, filled + text[span[1] :])
+
+    def say_what_is_lost(self) -> None:
+        """Once, where words are guessed without the decoder they were learned with."""
+        if self.checkpoint.made.get("settings", {}).get("objective") == "enhanced" and not self._said:
+            say("the decoder that knew positions is not saved (--objective enhanced); words are guessed without it")
+            self._said = True
 
     @property
     def _tagset(self) -> Tagset:

@@ -428,6 +428,15 @@ def test_a_model_reads_in_the_windows_of_its_fine_tuning(make_predictor, told, w
         predictor.read_in(701)
 
 
+@pytest.mark.parametrize("objective", ["masked", "enhanced"])
+def test_words_guessed_without_the_decoder_they_were_learned_with_are_said_to_be(make_predictor, objective, capsys):
+    loaded = make_predictor("deberta", {"masked_words": 0}).checkpoint
+    made = Predictor(replace(loaded, made={"settings": {"objective": objective}}), dtype="float32", device="cpu")
+    for _ in range(2):
+        made.fill("the [MASK] sat")
+    assert capsys.readouterr().err.count("words are guessed without it") == (objective == "enhanced")
+
+
 def test_the_pooling_of_the_checkpoint_is_taken_unless_another_is_asked_for(make_predictor):
     texts = ["the cat sat", "a dog"]
     plain = make_predictor("bert")

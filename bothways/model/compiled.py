@@ -19,6 +19,7 @@ def compile_layers(model: Model) -> None:
         (layout.Rectangles, "attend"),
         (layout.Varlen, "attend"),
         (patterns.Pattern, "attend"),
+        (patterns.BlockAttention, "among"),
         (patterns.GlobalAttention, "far"),
         (kernels, "dropped"),
     ):

@@ -182,8 +182,11 @@ class BlockAttention(Attention):
         self.index = index
 
     def mixed(self, x_TH: Tensor, qkv_TX: Tensor, context: Context) -> Tensor:
-        patterns = context.positions[self.positions]
         q_TND, k_TND, v_TND = qkv_TX.unflatten(-1, (3, self.num_heads, -1)).unbind(1)
-        dropout = self.dropout if self.training else 0.0
-        mixed_TND: Tensor = patterns[self.index % len(patterns)].attend(context.layout, q_TND, k_TND, v_TND, dropout)
-        return mixed_TND.flatten(1)
+        return self.among(context, q_TND, k_TND, v_TND).flatten(1)
+
+    def among(self, context: Context, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor) -> Tensor:
+        """By the layer's own pattern, which is no part of what all layers compile alike."""
+        patterns = context.positions[self.positions]
+        pattern: Pattern = patterns[self.index % len(patterns)]
+        return pattern.attend(context.layout, q_TND, k_TND, v_TND, self.dropout if self.training else 0.0)

@@ -101,6 +101,7 @@ def answers(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
 
 def masked_words(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     """Of a pre-trained model, on text it has not read."""
+    predictor.say_what_is_lost()
     corpus = Corpus(settings.file, settings.documents, settings.text_column or "text", settings.on_error)
     store = build(corpus.documents(), predictor.tokenizer, language=settings.language)
     usual = VARIANTS[predictor.checkpoint.model_type].pairs

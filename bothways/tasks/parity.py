@@ -14,8 +14,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bothways.axes import RandomBlocks
 from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint
+from bothways.config import EncoderConfig
 from bothways.errors import InputError
 from bothways.model.layout import Rectangles
 from bothways.model.onnx_graph import Output, Vectors, outputs
@@ -102,12 +104,21 @@ def session(file: Path) -> Run:
     return lambda given: dict(zip(names, opened.run(names, {name: given[name] for name in taken}), strict=True))
 
 
+def lengths_for(config: EncoderConfig) -> tuple[int, ...]:
+    """LENGTHS, and one at which few tokens see all of a text."""
+    if isinstance(config.far, RandomBlocks):
+        return (*LENGTHS, config.far.shortest + 2)
+    return (*LENGTHS, 2 * config.window + 2)
+
+
 def compare(
     run: Run, held: Checkpoint, vectors: Vectors, *, tolerance: float,
-    lengths: Sequence[int] = LENGTHS, batches: Sequence[int] = BATCHES, most_tokens: int = MOST_TOKENS,
+    lengths: Sequence[int] = (), batches: Sequence[int] = BATCHES, most_tokens: int = MOST_TOKENS,
 ) -> Report:  # fmt: skip
-    """Every length (as far as the model reads) with every batch size and padding side, of up to `most_tokens`."""
+    """Every length (without any `lengths_for` it, as far as the model reads) with every batch size and padding side, of
+    up to `most_tokens`."""
     config = held.model.config
+    lengths = lengths or lengths_for(config)
     longest = min(max(lengths), config.max_position_embeddings)
     if "masked_words" in held.model.num_outputs:
         most_tokens = min(most_tokens, MOST_VALUES // config.vocab_size)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from bothways.axes import RandomBlocks
 from bothways.batch import Batch
-from bothways.model import kernels, layout
+from bothways.model import kernels, layout, patterns
 from bothways.model.compiled import compile_layers
 
 
@@ -34,3 +35,27 @@ def test_compiled_layers_give_the_losses_and_gradients_of_plain_ones(make_model,
     for (_, vectors, gradient), (_, vectors_fast, gradient_fast) in zip(plain, fast, strict=True):
         assert torch.allclose(vectors, vectors_fast, atol=1e-5)
         assert torch.allclose(gradient, gradient_fast, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler")
+@pytest.mark.timeout(120)
+@pytest.mark.filterwarnings("default")
+def test_layers_with_blocks_of_their_own_share_one_compilation(make_model, monkeypatch):
+    from torch._dynamo.utils import counters
+
+    for owner, name in (
+        (layout.Rectangles, "attend"), (layout.Varlen, "attend"), (kernels, "dropped"), (patterns.Pattern, "attend"),
+        (patterns.BlockAttention, "among"), (patterns.GlobalAttention, "far"),
+    ):  # fmt: skip
+        monkeypatch.setattr(owner, name, getattr(owner, name))  # put back afterwards
+    compiled = []
+    for layers in (2, 3):
+        torch._dynamo.reset()
+        counters.clear()
+        model = make_model("big_bird", far=RandomBlocks(size=2, number=1), num_hidden_layers=layers).train()
+        compile_layers(model)
+        for lengths in ([30, 20], [17, 23, 5]):
+            ids = np.random.default_rng(sum(lengths)).integers(5, 97, sum(lengths))
+            model(Batch.of_arrays(ids, np.zeros_like(ids), np.array(lengths))).sum().backward()
+        compiled.append(counters["stats"]["unique_graphs"])
+    assert compiled[0] == compiled[1] > 0
