@@ -56,6 +56,12 @@ class Checkpoint:
     extra: Mapping[str, Any] = field(default_factory=dict)
     made: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def told(self) -> Mapping[str, Any]:
+        """The settings it was trained with, as far as it says."""
+        found: Mapping[str, Any] = self.made.get("settings", {})
+        return found
+
 
 POOLER = "pooler.dense.weight"
 

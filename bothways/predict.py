@@ -77,9 +77,8 @@ class Predictor:
         model = loaded.model if source or self.dtype is torch.float32 else deepcopy(loaded.model)
         self.module: Model = model.to(self.device, self.dtype).eval()
         self.truncated_texts, self._said = 0, False
-        told = loaded.made.get("settings", {})
-        self.window: int = told.get("window", WINDOW)  # where a call names none
-        self.overlap: int = told.get("overlap", self.window // 4)
+        self.window: int = loaded.told.get("window", WINDOW)  # where a call names none
+        self.overlap: int = loaded.told.get("overlap", self.window // 4)
 
     def read_in(self, window: int | None) -> None:
         """Read in windows of so many tokens from now on, where a call names none. InputError if the model cannot."""
@@ -298,7 +297,7 @@ class Predictor:
 
     def say_what_is_lost(self) -> None:
         """Once, where words are guessed without the decoder they were learned with."""
-        if self.checkpoint.made.get("settings", {}).get("objective") == "enhanced" and not self._said:
+        if self.checkpoint.told.get("objective") == "enhanced" and not self._said:
             say("the decoder that knew positions is not saved (--objective enhanced); words are guessed without it")
             self._said = True
 

@@ -76,9 +76,9 @@ def tags(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     around them where it was fine-tuned so."""
     columns = {"words": settings.words_column, "tags": settings.tags_column}
     sentences = [one for file in settings.file for one in read_tagged(Path(file), **columns)]
-    context = predictor.checkpoint.made.get("settings", {}).get("context", False)
-    read = list(runs(sentences, predictor.tokenizer, predictor.window if context else 0))
-    tags = chain.from_iterable(predictor.tag_words([words_of(text) for text in read]))
+    window = predictor.window if predictor.checkpoint.told.get("context") else 0
+    texts = [words_of(text) for text in runs(sentences, predictor.tokenizer, window)]
+    tags = chain.from_iterable(predictor.tag_words(texts))
     found = [[*islice(tags, len(one.words))] for one in sentences]
     scheme = detect([one.tags for one in sentences]) if settings.scheme == "auto" else settings.scheme
     if predictor.checkpoint.made.get("scheme") == "plain" or scheme == "plain":
@@ -105,7 +105,7 @@ def masked_words(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     corpus = Corpus(settings.file, settings.documents, settings.text_column or "text", settings.on_error)
     store = build(corpus.documents(), predictor.tokenizer, language=settings.language)
     usual = VARIANTS[predictor.checkpoint.model_type].pairs
-    learned: Pairs = predictor.checkpoint.made.get("settings", {}).get("pairs", usual)
+    learned: Pairs = predictor.checkpoint.told.get("pairs", usual)
     length = min(settings.length, predictor.module.config.max_position_embeddings)
     pairs = learned if "next_sentence" in predictor.module.num_outputs else "none"
     direction = predictor.module.config.direction

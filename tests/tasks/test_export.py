@@ -11,7 +11,9 @@ import pytest
 import torch
 
 from bothways import checkpoint, load
+from bothways.axes import RandomBlocks
 from bothways.checkpoint import Checkpoint
+from bothways.config import EncoderConfig
 from bothways.errors import InputError
 from bothways.model import onnx_graph
 from bothways.model.onnx_graph import Vectors
@@ -379,3 +381,11 @@ def test_what_cannot_be_done_is_said_in_one_line_before_any_work(tmp_path, texts
     said("no such directory", model=tmp_path / "nowhere")
     monkeypatch.setattr(export, "find_spec", lambda name: None if name != "onnxscript" else name)
     said(re.escape('export needs onnx, onnxruntime; install them: pip install "bothways[onnx]"'))
+
+
+@pytest.mark.parametrize("axes", [{"far": RandomBlocks(size=3, number=2)}, {"window": 400}])
+def test_a_file_is_compared_beyond_what_each_token_sees(axes):
+    config = EncoderConfig(max_position_embeddings=4096, **axes)
+    seen_whole = config.far.shortest if config.far else 2 * config.window + 1
+    assert {*parity.LENGTHS} < {*parity.lengths_for(config)}
+    assert any(seen_whole < length <= seen_whole + 2 for length in parity.lengths_for(config))
