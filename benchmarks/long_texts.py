@@ -2,6 +2,7 @@
 of 4,096 tokens; on IMDb and on articles that take sides (Kiesel 2019).
 
     python -m benchmarks.long_texts -o DIR [--minutes 60] [--seeds 3] [--rows 5000] [--epochs 3] [--only imdb articles]
+        [--ways windows "one long read"]
 
 The long reader is pre-trained on for some minutes on Wikipedia, documents of up to 4,096 tokens, masked words, a window
 of 256; then both are fine-tuned alike, 16 texts a step. IMDb: the first so many rows of train and of test, shuffled by
@@ -54,7 +55,7 @@ def tables(out: Path, rows: int) -> dict[str, dict[str, Path]]:
     return found
 
 
-SETS = ("imdb", "articles")
+SETS, WAYS = ("imdb", "articles"), ("windows", "one long read")
 
 
 def articles() -> list[dict[str, str]]:
@@ -108,6 +109,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=5000)
     parser.add_argument("--epochs", type=float, default=3)
     parser.add_argument("--only", nargs="+", default=list(SETS), choices=SETS)
+    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -116,7 +118,9 @@ def main() -> None:
     if options.out is None:
         parser.error("name a folder with -o")
     found = tables(options.out, options.rows)
-    models = {"windows": minilm(), "one long read": long_reader(options.out, options.minutes)}
+    models = {
+        way: minilm() if way == "windows" else long_reader(options.out, options.minutes) for way in options.ways
+    }  # fmt: skip
     print(f"{'set':10} {'':14} {'accuracy':>8} {'std':>6} n {'minutes a seed':>14} {'GiB':>5}")
     for name in options.only:
         for way, model in models.items():

@@ -1,41 +1,47 @@
 """Curves of a run as a picture."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-# What a panel shows: title, key in metrics.jsonl, and a level to draw across it (a baseline), by its key in the run's
-# notes.
-PANELS = (
-    ("Loss (nats)", "loss", None),
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Rows = Sequence[Mapping[str, Any]]
+# What a panel shows: title, key in metrics.jsonl, and a level to draw across it (a baseline), by its key in `levels`.
+Panel = tuple[str, str, str | None]
+PRETRAINING: tuple[Panel, ...] = (
     ("Perplexity of words guessed, held out", "perplexity", "unigram_perplexity"),
     ("Next-sentence accuracy, held out", "next_sentence_accuracy", "chance"),
     ("Sentence-order accuracy, held out", "sentence_order_accuracy", "chance"),
     ("Accuracy on replaced tokens, held out", "replaced_accuracy", "chance"),
-    ("Accuracy, dev", "accuracy", "majority"),
-    ("Learning rate", "rate", None),
 )
 
 
-def curves(rows: Sequence[Mapping[str, Any]], file: Path, *, title: str, levels: Mapping[str, float]) -> None:
+def curves(rows: Rows, file: Path, *, title: str, levels: Mapping[str, float], metric: str = "") -> None:
     """Write a PNG with a panel for each quantity there is: training in grey (smoothed over it in blue), held-out in
-    orange."""
-    import matplotlib
+    orange, a line for each seed.
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    metric: key of the figure on dev that a fine-tuning run chose by; `levels` has its baseline as "baseline".
+    """
+    figure = drawn(rows, title=title, levels=levels, metric=metric)
+    figure.savefig(file, dpi=110)
 
-    panels = [panel for panel in PANELS if any(panel[1] in row for row in rows)]
-    figure, axes = pyplot.subplots(1, len(panels), figsize=(5.2 * len(panels), 3.6), squeeze=False)
-    for axis, (name, key, level) in zip(axes[0], panels, strict=True):
-        for split, colour in (("train", "0.75"), ("heldout", "tab:orange")):
-            points = [(row["step"], row[key]) for row in rows if row["split"] == split and key in row]
-            if points:
-                steps, values = zip(*points, strict=True)
-                marker = "o" if split == "heldout" else None
-                axis.plot(steps, values, color=colour, marker=marker, markersize=3, linewidth=1, label=split)
-                if split == "train" and key == "loss":
-                    axis.plot(steps, _smoothed(values), color="tab:blue", linewidth=1.5, label="train, smoothed")
+
+def drawn(rows: Rows, *, title: str, levels: Mapping[str, float], metric: str = "") -> "Figure":
+    from matplotlib.figure import Figure
+
+    own = ((f"{metric.replace('_', ' ')}, dev", metric, "baseline"),) if metric else PRETRAINING
+    panels: list[Panel] = [("Loss", "loss", None), *own, ("Learning rate", "rate", None)]
+    panels = [panel for panel in panels if any(panel[1] in row for row in rows)]
+    figure = Figure(figsize=(5.2 * len(panels), 3.6))
+    for axis, (name, key, level) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        for steps, values in by_seed(rows, "train", key):
+            axis.plot(steps, values, color="0.75", linewidth=1, label="train")
+            if key == "loss":
+                axis.plot(steps, _smoothed(values), color="tab:blue", linewidth=1.5, label="train, smoothed", zorder=3)
+        for steps, values in by_seed(rows, "heldout", key):
+            axis.plot(steps, values, color="tab:orange", linewidth=1, marker="o", markersize=3, label="held out")
         if level and level in levels:
             axis.axhline(levels[level], color="tab:green", linestyle="--", linewidth=1, label=level.replace("_", " "))
         if key == "perplexity":
@@ -43,11 +49,22 @@ def curves(rows: Sequence[Mapping[str, Any]], file: Path, *, title: str, levels:
         axis.set_title(name, fontsize=10)
         axis.set_xlabel("step")
         axis.grid(alpha=0.3)
-        axis.legend(fontsize=8)
+        handles, names = axis.get_legend_handles_labels()
+        once = dict(zip(names, handles, strict=True))  # of all seeds one
+        axis.legend(once.values(), once.keys(), fontsize=8)
     figure.suptitle(title, fontsize=11)
     figure.tight_layout()
-    figure.savefig(file, dpi=110)
-    pyplot.close(figure)
+    return figure
+
+
+def by_seed(rows: Rows, split: str, key: str) -> Iterator[tuple[list[int], list[float]]]:
+    """(steps, values) of each seed that has any."""
+    found: dict[int, list[tuple[int, float]]] = {}
+    for row in rows:
+        if row["split"] == split and key in row:
+            found.setdefault(row.get("seed", 0), []).append((row["step"], row[key]))
+    for points in found.values():
+        yield [step for step, _ in points], [value for _, value in points]
 
 
 def _smoothed(values: Sequence[float], share: float = 0.05) -> list[float]:

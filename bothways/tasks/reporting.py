@@ -22,8 +22,9 @@ def draw(
 ) -> None:
     """Write curves.png and report.html. model: that of the seed kept; failed: seeds."""
     rows, own = run.metrics(), found[kept]
-    levels = {f"{task.metric}_baseline": own["dev"]["baseline"]}
-    report.curves(rows, run.directory / "curves.png", title=f"Fine-tuning, {task.name}", levels=levels)
+    levels = {"baseline": own["dev"]["baseline"]}
+    title = f"Fine-tuning, {task.name}"
+    report.curves(rows, run.directory / "curves.png", title=title, levels=levels, metric=task.metric)
     unit = unit_of(task.metric)
     splits = sorted(own, key=lambda split: split != "test")  # the one reported on first
     seeds = [
