@@ -79,6 +79,7 @@ class Predictor:
         self.truncated_texts, self._said = 0, False
         self.window: int = loaded.told.get("window", WINDOW)  # where a call names none
         self.overlap: int = loaded.told.get("overlap", self.window // 4)
+        self.longest: int = loaded.told.get("longest", answering.LONGEST)  # answer, in tokens
 
     def read_in(self, window: int | None) -> None:
         """Read in windows of so many tokens from now on, where a call names none. InputError if the model cannot."""
@@ -248,9 +249,10 @@ class Predictor:
         long: Long = "windows",
         window: int | None = None,
         overlap: int | None = None,
-        longest: int = answering.LONGEST,
+        longest: int | None = None,
     ) -> list[Answer]:
-        """The `top` best answers to a question, best first, of at most `longest` tokens: text == passage[start:end].
+        """The `top` best answers to a question, best first: text == passage[start:end]. longest: tokens at most;
+        without it as many as in the fine-tuning, else 30.
 
         "" (start = end = 0) where there is none: the passage is empty, or the model has learned when to say so.
         """
@@ -264,7 +266,7 @@ class Predictor:
         long: Long = "windows",
         window: int | None = None,
         overlap: int | None = None,
-        longest: int = answering.LONGEST,
+        longest: int | None = None,
     ) -> list[list[Answer]]:
         """`answer` for many questions, each about the passage at its place, in one go."""
         most = max(top, answering.NUM_BEST)
@@ -280,13 +282,14 @@ class Predictor:
         long: Long = "windows",
         window: int | None = None,
         overlap: int | None = None,
-        longest: int = answering.LONGEST,
+        longest: int | None = None,
     ) -> list[Reading]:
         """The `most` best spans for each question, and how good "no answer" is: before a threshold decides."""
         self._need_head("spans", "answers", "fine-tune one: bothways finetune answer")
         windows = self.fit_windows(answering.encode_pairs(self.tokenizer, questions, passages), long, window, overlap)
         scored = self._rows(windows, partial(self.module.token_scores, "spans"))
-        return [answering.read(parts, rows, longest=longest, most=most) for parts, rows in scored]
+        tokens = self.longest if longest is None else longest
+        return [answering.read(parts, rows, longest=tokens, most=most) for parts, rows in scored]
 
     # --- how ----------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ Figures are in percent, so that a loss is in points; the first of each kind is w
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from operator import eq
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,11 @@ from bothways.data.tags import OUTSIDE, detect, spans_of, tags_of
 from bothways.errors import InputError
 from bothways.predict import MASK, Predictor
 from bothways.settings import TextColumns
+from bothways.tasks.tag import runs, words_of
 
 MAX_DROP = 0.5  # points, where nothing else is said
 MEASURING = 2000  # rows at most
+FEWEST = 64  # texts made of sentences, where there are so many sentences
 Rows = Sequence[int]
 Figures = dict[str, float]
 
@@ -136,18 +138,29 @@ def of_tags(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
             )
     scheme = detect([one.tags for one in sentences])
     plain = "plain" in (scheme, model.checkpoint.made.get("scheme"))
+    window = model.window if model.checkpoint.told.get("context") else 0
+    texts = [*runs(sentences, model.tokenizer, window)]
+    while len(texts) < min(FEWEST, len(sentences)):  # as much around each sentence as leaves texts enough
+        window //= 2
+        texts = [*runs(sentences, model.tokenizer, window)]
 
     def ask(model: Predictor, rows: Rows) -> list[Any]:
-        return model.tag_words([sentences[row].words for row in rows])
+        """The tags of each row's sentences."""
+        found = []
+        for row, tags in zip(rows, model.tag_words([words_of(texts[row]) for row in rows]), strict=True):
+            rest = iter(tags)
+            found.append([[*islice(rest, len(one.words))] for one in texts[row]])
+        return found
 
     def judge(rows: Rows, found: list[Any], exact: list[Any]) -> Figures:
-        gold = [sentences[row].tags for row in rows]
+        given = [*chain.from_iterable(found)]
+        gold = [one.tags for row in rows for one in texts[row]]
         if plain:
-            return _same("accuracy", [*chain.from_iterable(found)], [*chain.from_iterable(gold)])
+            return _same("accuracy", [*chain.from_iterable(given)], [*chain.from_iterable(gold)])
         right = [tags_of(spans_of(tags, scheme), len(tags), "iob2") for tags in gold]
-        return _percent(metrics.entity_scores(right, found, "iob2"), "f1", "accuracy")
+        return _percent(metrics.entity_scores(right, given, "iob2"), "f1", "accuracy")
 
-    return Yardstick(len(sentences), True, ask, judge)
+    return Yardstick(len(texts), True, ask, judge)
 
 
 def _is_tagged(file: Path, labels: Sequence[str]) -> bool:

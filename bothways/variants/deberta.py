@@ -17,8 +17,9 @@ SELF = f"{LAYER}attention.self."
 
 
 def read(theirs: Mapping[str, Any], *, joint: bool) -> dict[str, Any]:
+    family = "deberta" if joint else "deberta-v2"
     if not theirs.get("relative_attention"):
-        raise InputError("relative_attention=False is not supported for deberta (True is)")
+        raise InputError(f"relative_attention=False is not supported for {family} (True is)")
     terms = theirs.get("pos_att_type") or []
     terms = tuple(terms.split("|") if isinstance(terms, str) else terms)
     if not terms or not {*terms} <= {"c2p", "p2c"}:
@@ -26,7 +27,7 @@ def read(theirs: Mapping[str, Any], *, joint: bool) -> dict[str, Any]:
     longest = theirs.get("max_relative_positions", -1)
     activation = theirs.get("pooler_hidden_act", "gelu")
     if theirs.get("embedding_size", theirs.get("hidden_size")) != theirs.get("hidden_size"):
-        raise InputError("embedding_size other than hidden_size is not supported for deberta")
+        raise InputError(f"embedding_size other than hidden_size is not supported for {family}")
     relative = Relative(
         longest=longest if longest > 0 else theirs.get("max_position_embeddings", 512),
         buckets=max(0, theirs.get("position_buckets", -1)) if not joint else 0,

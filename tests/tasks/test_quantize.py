@@ -16,6 +16,7 @@ from bothways.settings import Classify, Evaluate, Pretrain, Quantize, TrainEmbed
 from bothways.tasks import classify, embed, evaluate, pretrain, quantize
 from bothways.tasks.progress import silence
 from bothways.tasks.quantize import halves
+from bothways.tasks.yardstick import yardstick
 
 WORDS = ["cat", "dog", "mat", "sat", "ran", "and", "on", "the", "a", "b"]
 TEXTS = [" ".join(WORDS[(row * step + row) % 10] for step in range(1, 4 + row % 9)) for row in range(37)]
@@ -187,6 +188,22 @@ def test_several_labels_numbers_tags_and_answers_have_their_own_figures(make, te
     for row in asked:
         row["answers"] = {"text": [row["context"][:3]], "answer_start": [0]}
     assert measured(reader, rows(tmp_path, asked), "answers") == (True, "f1")
+
+
+def test_a_tagger_that_learned_from_neighbours_is_measured_with_them(make, tmp_path):
+    """As `evaluate` measures it; and one whose sentences were read alone, alone."""
+    lines = [f"{word} B-X\n{other} O\n" for word in WORDS for other in WORDS] * 3
+    (tmp_path / "gold.txt").write_text("\n".join(lines), encoding="utf-8")
+    facts = {"labels": ("O", "B-X", "I-X")}
+    for context in (True, False):
+        model = make({"tokens": 3}, **facts, made={"scheme": "iob2", "settings": {"context": context, "window": 8}})
+        predictor = bothways.load(model, dtype="float32")
+        measure = yardstick(predictor, tmp_path / "gold.txt", settings(model, tmp_path / "gold.txt", tmp_path / "out"))
+        every = range(measure.size)
+        found = measure.ask(predictor, every)
+        wanted = evaluate.run(Evaluate(model=model, file=(tmp_path / "gold.txt",), dtype="float32"))
+        assert measure.judge(every, found, found)["f1"] == pytest.approx(100 * wanted["f1"])
+        assert sum(map(len, found)) == 300 and (measure.size < 300) == context
 
 
 # --- what cannot be used ----------------------------------------------------------------------------------------------
