@@ -19,6 +19,7 @@ from bothways.config import EncoderConfig
 from bothways.disk import sync
 from bothways.errors import InputError, MissingFile
 from bothways.model.blank import blank
+from bothways.model.heads import Classes
 from bothways.model.int8 import refusal
 from bothways.model.int8_model import from_int8_state, int8_state, is_int8
 from bothways.model.model import OUTPUTS, POOLED_HEADS, Model, initialize
@@ -177,6 +178,9 @@ def _build(
         raise InputError(f"{directory}: a head for texts is there, but its pooler is missing")
     with blank(dtype):
         model = Model(config, {name: sizes[name] for name in variant.heads if name in stored}, pooler=pooler)
+    for head in model.heads.values():
+        if isinstance(head, Classes):
+            head.output.to(torch.promote_types(dtype, torch.float32))  # as `moving.move` leaves it
     return model
 
 

@@ -22,11 +22,12 @@ from bothways.data.order import by_length, fill_budget
 from bothways.device import choose_device, choose_dtype
 from bothways.errors import InputError
 from bothways.model.model import Model
+from bothways.model.moving import move
 from bothways.model.packed import packed
 from bothways.pooling import Pooling, pool_rows, pool_windows, pooling_name
 from bothways.tagging import Entity, Tagset
-from bothways.tokenizer.tokenizer import Encoding, Tokenizer
-from bothways.windows import Long, fit, lengths_of_long, merge_rows, own_rows
+from bothways.tokenizer.tokenizer import SHORTEST_ROOM, Encoding, Tokenizer
+from bothways.windows import Long, fit, lengths_of_long, merge_rows, own_rows, window_of
 
 Vectors = NDArray[np.float32]
 Result = TypeVar("Result")
@@ -75,7 +76,8 @@ class Predictor:
         self.checkpoint, self.source = loaded, source
         # In another number format it is a copy: what is saved are the weights as they were.
         model = loaded.model if source or self.dtype is torch.float32 else deepcopy(loaded.model)
-        self.module: Model = model.to(self.device, self.dtype).eval()
+        move(model, self.device, self.dtype)
+        self.module: Model = model.eval()
         self.truncated_texts, self._said = 0, False
         self.window: int = loaded.told.get("window", WINDOW)  # where a call names none
         self.overlap: int = loaded.told.get("overlap", self.window // 4)
@@ -86,7 +88,7 @@ class Predictor:
         readable = self.module.config.max_position_embeddings
         if window and window > readable:
             raise InputError(f"window ({window}) must be at most {readable}, which is what the model reads")
-        if window:
+        if window and window != self.window:
             self.window, self.overlap = window, OVERLAP
 
     @property
@@ -325,14 +327,36 @@ class Predictor:
     def _windows(
         self, texts: Sequence[str], pairs: Sequence[str] | None, long: Long, window: int | None, overlap: int | None
     ) -> list[list[Encoding]]:
-        return self.fit_windows(self.tokenizer.encode_many(texts, pairs), long, window, overlap)
+        encodings = self.tokenizer.encode_many(texts, pairs)
+        if pairs is None:
+            return self.fit_windows(encodings, long, window, overlap)
+        where = [f"pair {number:,} of {len(encodings):,}" for number in range(1, len(encodings) + 1)]
+        return self.fit_pairs(encodings, where, long, window, overlap)
+
+    def fit_pairs(
+        self, encodings: Sequence[Encoding], where: Sequence[str], long: Long, window: int | None = None,
+        overlap: int | None = None,
+    ) -> list[list[Encoding]]:  # fmt: skip
+        """As `fit_windows`; where the first text of a pair needs it, the window is larger. InputError begins with
+        `where`: it leaves too little room for the second in what the model reads."""
+        readable = self.module.config.max_position_embeddings
+        usual = min(self.window if window is None else window, readable)
+        room = 1 if long == "truncate" else SHORTEST_ROOM
+        sizes = [window_of(one, usual, readable, place, room) for one, place in zip(encodings, where, strict=True)]
+        windows: list[list[Encoding]] = [[]] * len(encodings)
+        for size in sorted(set(sizes)):
+            rows = [row for row, own in enumerate(sizes) if own == size]
+            told = (window, overlap) if size == usual else (size, size // 4)
+            for row, parts in zip(rows, self.fit_windows([encodings[row] for row in rows], long, *told), strict=True):
+                windows[row] = parts
+        return windows
 
     def fit_windows(
         self, encodings: Sequence[Encoding], long: Long, window: int | None = None, overlap: int | None = None
     ) -> list[list[Encoding]]:
         """Each encoding as the windows in which the model reads it."""
         readable = self.module.config.max_position_embeddings
-        own = self.overlap if window is None else OVERLAP
+        own = self.overlap if window in (None, self.window) else OVERLAP
         window = self.window if window is None else window
         overlap = own if overlap is None else overlap
         windows = fit(self.tokenizer, encodings, readable=readable, long=long, window=window, overlap=overlap)

@@ -49,7 +49,7 @@ class Checked:
                 raise InputError(f"{name} is empty; name at least one file")
         for name, (least, most) in BOUNDS.items():
             value = getattr(self, name, None)
-            if value is not None and not least <= value <= most:
+            if value is not None and not (least <= value <= most and value < math.inf):
                 wanted = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
                 raise InputError(f"{name} ({value}) must be {wanted}")
 

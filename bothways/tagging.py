@@ -76,19 +76,23 @@ class Labelled:
     labels: Numbers
 
 
+UNKNOWN = -1  # number of a label that the tagset lacks
+
+
 def joined(words: Sequence[str]) -> str:
     """The text of given words: joined by single spaces."""
     return " ".join(words)
 
 
 def label_windows(
-    windows: Sequence[Encoding], words: Sequence[str], tags: Sequence[str], tagset: Tagset, *, where: str = "a text"
-) -> list[Labelled]:
+    windows: Sequence[Encoding], words: Sequence[str], tags: Sequence[str], tagset: Tagset, *, where: str = "a text",
+    strict: bool = True,
+) -> list[Labelled]:  # fmt: skip
     """The windows of joined(words) with their labels. A label counts once: in the window that speaks for its token.
 
     tags: IOB2 or plain, one a word. The first of BERT's words in a word tagged B-X is B-X, the following are I-X; a
-    plain tag stands on all of them. A word of which BERT reads nothing has no label. Of several sentences given as one
-    text, each is read with its neighbours.
+    plain tag stands on all of them. A word of which BERT reads nothing has no label, and with strict=False none whose
+    tag the tagset does not know. Of several sentences given as one text, each is read with its neighbours.
     InputError begins with `where`: a tag that the tagset does not know, or not one a word.
     """
     if len(words) != len(tags):
@@ -100,14 +104,14 @@ def label_windows(
     for given, is_first in zip(given_W.tolist(), is_first_W.tolist(), strict=True):
         tag = tags[given]
         name = tag if is_first or tagset.plain or tag == OUTSIDE else "I-" + tag[2:]
-        if name not in number_by_name:
+        if name not in number_by_name and strict:
             raise InputError(f"{where}: tag {tag!r} of {words[given]!r} is unknown; known: {', '.join(tagset.names)}")
-        labels.append(number_by_name[name])
+        labels.append(number_by_name.get(name, UNKNOWN))
     labels_W = np.array(labels, np.int64)
     labelled = []
     for window, (low, high) in zip(windows, own_rows(windows), strict=True):
         row_W = read.first_W + 1 - window.sources[0][1]
-        own_W = (low <= row_W) & (row_W < high)
+        own_W = (low <= row_W) & (row_W < high) & (labels_W != UNKNOWN)
         labelled.append(Labelled(window, row_W[own_W], labels_W[own_W]))
     return labelled
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InputError
-from bothways.tokenizer.tokenizer import Encoding, Tokenizer
+from bothways.tokenizer.tokenizer import SHORTEST_ROOM, Encoding, Tokenizer
 
 Long = Literal["windows", "error", "truncate"]
 NUM_SPECIALS = 2  # [CLS] and [SEP] of one text
@@ -45,9 +45,29 @@ def _slide(tokenizer: Tokenizer, encoding: Encoding, window: int, overlap: int, 
     return tokenizer.slide(encoding, size=window, overlap=overlap, cut=long == "truncate")
 
 
+def window_of(encoding: Encoding, window: int, readable: int, where: str, room: int = SHORTEST_ROOM) -> int:
+    """The window an example is read in: a larger one where the first text of a pair, which stays whole, needs it."""
+    if len(encoding.sources) == 1 or len(encoding) <= window:
+        return window
+    (_, first, last), (_, sliding, end) = encoding.sources
+    fixed = len(encoding) - (end - sliding)
+    if fixed + room > readable:
+        raise InputError(
+            f"{where}: the first text of the pair takes {last - first} of the {readable} tokens that the model reads, "
+            f"which leaves {readable - fixed} for the second, fewer than {room}; shorten it"
+        )
+    return max(window, min(fixed + SHORTEST_ROOM, readable))
+
+
 def lengths_of_long(encodings: Sequence[Encoding], windows: Sequence[Sequence[Encoding]]) -> list[int]:
     """Tokens of each encoding that does not fit into one window."""
     return [len(encoding) for encoding, parts in zip(encodings, windows, strict=True) if len(parts) > 1]
+
+
+def whole_length(windows: Sequence[Encoding]) -> int:
+    """Tokens of the text (or pair) that these windows are of, though they be cut."""
+    source, first, last = windows[0].sources[-1]
+    return len(windows[0]) - (last - first) + len(source.ids)
 
 
 def own_rows(windows: Sequence[Encoding]) -> list[tuple[int, int]]:

@@ -426,6 +426,8 @@ def test_a_model_reads_in_the_windows_of_its_fine_tuning(make_predictor, told, w
     texts = ["cat dog mat " * 200]
     (given,) = predictor.encode(texts, window=window, overlap=overlap)
     assert np.array_equal(predictor.encode(texts)[0], given)
+    predictor.read_in(window)
+    assert np.array_equal(predictor.encode(texts)[0], given)  # named again it is the same
     predictor.read_in(600)
     assert np.array_equal(predictor.encode(texts)[0], predictor.encode(texts, window=600, overlap=128)[0])
     assert not np.array_equal(predictor.encode(texts)[0], given)

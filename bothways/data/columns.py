@@ -6,6 +6,7 @@ usual name makes a pair of it.
 """
 
 import json
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +73,7 @@ def table_of(
         for name in (text, pair, label if need_labels else None):
             if name is not None:
                 _check_filled(where, row, name)
-    labelled = label is not None and all(row.get(label) is not None for _, row in found)
+    labelled = label is not None and not any(_is_missing(row.get(label)) for _, row in found)
     return Table(
         [text_in(where, row, text) for where, row in found],
         None if pair is None else [text_in(where, row, pair) for where, row in found],
@@ -142,7 +143,7 @@ def text_in(where: str, row: Row, column: str) -> str:
     """The text in a row's column. InputError where there is none."""
     _check_filled(where, row, column)
     value = row[column]
-    if isinstance(value, list | dict):
+    if isinstance(value, list | dict | bytes):
         raise InputError(
             f"{where}: {column!r} holds {type(value).__name__}, not text; name the column with --text-column"
         )
@@ -150,12 +151,22 @@ def text_in(where: str, row: Row, column: str) -> str:
 
 
 def _check_filled(where: str, row: Row, column: str) -> None:
-    if row.get(column) is None:
+    if _is_missing(row.get(column)):
         raise InputError(f"{where}: {column!r} is missing; fill it in or drop the row")
+
+
+def _is_missing(value: Any) -> bool:
+    """None, or what pandas writes for it."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _label(where: str, row: Row, column: str) -> str:
     value: Any = row[column]
     if isinstance(value, dict):
         raise InputError(f"{where}: {column!r} holds dict, not a label; name the column with --label-column")
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else str(value)
+    label = json.dumps(value, ensure_ascii=False) if isinstance(value, list) else str(value)
+    if not label.isprintable() and any("\ud800" <= sign <= "\udfff" for sign in label):
+        raise InputError(
+            f"{where}: {column!r} holds half of a character ({label!a}), which no file can; mend the label"
+        )
+    return label

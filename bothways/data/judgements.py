@@ -5,6 +5,7 @@ of a corpus, queries and judgements (Thakur 2021).
 | ranking    | `query Q0 document rank score run` (TREC) | table with columns of QUERY, DOCUMENT and SCORE |
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,7 +97,9 @@ def _numbers(path: Path, places: tuple[int, int, int], names: Sequence[str]) -> 
         try:
             value = float(number)
         except ValueError:
-            raise InputError(f"{where}: {number!r} is no number; give each document one") from None
+            value = math.nan
+        if not math.isfinite(value):
+            raise InputError(f"{where}: {number!r} is no number; give each document one")
         if document in found.setdefault(query, {}):
             raise InputError(f"{where}: query {query!r} has document {document!r} twice; keep one")
         found[query][document] = value

@@ -21,12 +21,19 @@ def parts_for(given: Collection[str]) -> Parts:
 
 
 def split(
-    num_rows: int, labels: Sequence[Hashable] | None = None, *, seed: int, parts: Parts, source: object
+    num_rows: int,
+    labels: Sequence[Hashable] | None = None,
+    *,
+    seed: int,
+    parts: Parts,
+    source: object,
+    of: str = "rows",
 ) -> dict[str, list[int]]:
     """The numbers of each split's rows, in order: a function of labels, parts and seed alone.
 
     labels: each row's class; every class is divided as the whole is, by largest remainders. None: one class.
-    source: what the rows are of, for the message. InputError where a split, or a class in train, would have no row.
+    source: what the rows are of, and of: what they are, for the message. InputError where a split, or a class in train,
+    would have no row.
     """
     if labels is None:
         labels = [""] * num_rows
@@ -44,7 +51,7 @@ def split(
     if empty := [name for name, rows in found.items() if not rows]:
         among = f" of {len(classes)} classes" if len(classes) > 1 else ""
         raise InputError(
-            f"{source}: {num_rows} rows{among} are too few to take some of each for {empty[0]}; add rows, or give --dev"
+            f"{source}: {num_rows} {of}{among} are too few to take some of each for {empty[0]}; add {of}, or give --dev"
         )
     return {name: sorted(rows) for name, rows in found.items()}
 
@@ -64,11 +71,13 @@ def _sizes(num_rows: int, parts: Parts, found: Mapping[str, Sequence[int]]) -> d
     return sizes
 
 
-def split_groups(groups: Sequence[Hashable], *, seed: int, parts: Parts, source: object) -> dict[str, list[int]]:
+def split_groups(
+    groups: Sequence[Hashable], *, seed: int, parts: Parts, source: object, of: str = "rows"
+) -> dict[str, list[int]]:
     """The same for rows of which those of one group stay together: the questions about one passage, the sentences of
     one document. The groups are divided, so rows only about so."""
     numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
-    found = split(len(numbers), seed=seed, parts=parts, source=source)
+    found = split(len(numbers), seed=seed, parts=parts, source=source, of=of)
     name_by_number = {number: name for name, chosen in found.items() for number in chosen}
     rows: dict[str, list[int]] = {name: [] for name in parts}
     for row, group in enumerate(groups):

@@ -4,11 +4,11 @@ Where a row cannot be read, the error that says why stands in its place, so that
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from bothways.data.columns import find_texts, text_in
 from bothways.data.files import checked_lines, kind_of, open_file
@@ -54,6 +54,25 @@ def texts(file: str, *, text: str | None = None, pair: str | None = None) -> Ite
     else:
         lines = (line.wrong or Given(line.text) for line in checked_lines(path))
         yield from _not_none(path, lines, "a file of texts holds one a line")
+
+
+def first_columns(file: str) -> Sequence[str]:
+    """Names of the columns of a table's first row that can be read; none of a .txt, of GLUE's files, of "-"."""
+    path = Path(file)
+    if file == "-" or look_of(path) or not (kind_of(path) != ".txt" or is_dataset(path)):
+        return []
+    return next(([*one[1]] for one in _records(path) if not isinstance(one, InputError)), [])
+
+
+def known_columns(
+    file: str, told: object, learned: Mapping[str, Any], uses: Sequence[str] = ("text", "pair")
+) -> dict[str, str | None]:
+    """The column of each use that `told` names as USE_column; else the one `learned` from by that name, if the file
+    has it."""
+    given = {use: getattr(told, f"{use}_column") for use in uses}
+    before = {use: learned.get(f"{use}_column") for use in uses}
+    there = first_columns(file) if any(before[use] and not given[use] for use in uses) else []
+    return {use: given[use] or (before[use] if before[use] in there else None) for use in uses}
 
 
 def questions(file: str, *, question: str | None = None, context: str | None = None) -> Iterator[Found]:

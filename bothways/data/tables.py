@@ -3,7 +3,7 @@
 import csv
 import json
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
@@ -100,6 +100,8 @@ def _separated_rows(path: Path, column: str | None, broken: Broken) -> Iterator[
             broken(wrong)
         elif not header:
             header = values
+            if twice := [name for name, number in Counter(header).items() if name and number > 1]:
+                raise InputError(f"{where}: two columns are named {twice[0]!r}; rename one")
             if column is not None and column not in header:
                 raise no_column(where, column, header)
         else:

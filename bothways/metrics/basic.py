@@ -145,7 +145,7 @@ def interval(successes: float, trials: float, z: float = 1.96) -> tuple[float, f
     share = successes / trials
     middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
     half = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
-    return middle - half, middle + half
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def perplexity(mean_loss: float) -> float:

@@ -27,6 +27,7 @@ from bothways.tasks.task import Figures, Task, outputs
 from bothways.tokenizer.tokenizer import Encoding
 from bothways.train.losses import Loss, class_loss
 from bothways.train.state import Run
+from bothways.windows import whole_length
 
 SCORES = ("exact_match", "f1", "HasAns_f1", "NoAns_f1")
 
@@ -66,16 +67,25 @@ class Answering(Task):
     @staticmethod
     def of(settings: Answer, start: Checkpoint) -> "Answering":
         skipped: Counter[str] = Counter()
-        questions = read_splits(settings, skipped)
+        questions = dict(read_splits(settings, skipped))
         predictor = Predictor(start, dtype="float32", device="cpu")
         windows, data = {}, {}
         for split, asked in questions.items():
             pairs = answering.encode_pairs(
                 predictor.tokenizer, [one.question for one in asked], [one.context for one in asked]
             )
-            windows[split] = predictor.fit_windows(pairs, settings.long, settings.window, settings.overlap)
-            rows = [targets(own, one) for own, one in zip(windows[split], asked, strict=True)]
-            data[split] = Windows([*chain.from_iterable(windows[split])], [*chain.from_iterable(rows)])
+            fitted = predictor.fit_windows(pairs, settings.long, settings.window, settings.overlap)
+            read = []
+            for own, one in zip(fitted, asked, strict=True):
+                try:
+                    read.append((one, own, targets(own, one)))
+                except InputError:
+                    if settings.on_error == "stop":
+                        raise
+                    skipped["answers of which nothing is read"] += 1
+            questions[split], windows[split] = [one for one, _, _ in read], [own for _, own, _ in read]
+            rows = [*chain.from_iterable(row for _, _, row in read)]
+            data[split] = Windows([*chain.from_iterable(windows[split])], rows)
         return Answering(settings, start, questions, windows, data, skipped)
 
     @property
@@ -153,6 +163,9 @@ class Answering(Task):
         name = "no_answer_threshold"
         return {name: figures["dev"][name]} if name in figures["dev"] else {}
 
+    def lengths(self, split: str) -> Sequence[int]:
+        return [*map(whole_length, self.windows[split])]
+
     def describe(self) -> str:
         found = []
         for split, asked in self.questions.items():
@@ -186,7 +199,7 @@ def read_splits(settings: Answer, skipped: Counter[str]) -> dict[str, list[Quest
         return found
     whole = found["train"]
     groups = [one.context for one in whole]
-    rows = split_groups(groups, seed=settings.seed, parts=parts_for(found), source=settings.train)
+    rows = split_groups(groups, seed=settings.seed, parts=parts_for(found), source=settings.train, of="passages")
     return {**found, **{split: [whole[row] for row in own] for split, own in rows.items()}}
 
 

@@ -1,5 +1,6 @@
 """Fine-tuning a text classifier (Devlin 2018, section 4.1): the whole model learns, the classes are read at [CLS]."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +13,7 @@ from bothways import checkpoint, metrics, page
 from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint
 from bothways.data.examples import Table, label_numbers, label_sets
+from bothways.data.labelled import has_named_columns
 from bothways.errors import InputError
 from bothways.model.model import Model
 from bothways.predict import Predictor
@@ -84,7 +86,7 @@ class Classification(Task):
         if self.settings.class_weights == "none":
             return torch.ones(len(self.names))
         if self.settings.multi_label:
-            return torch.from_numpy((1 - targets).sum(0) / targets.sum(0).clip(1)).float()
+            return torch.from_numpy((1 - targets).sum(0).clip(1) / targets.sum(0).clip(1)).float()
         counts = np.bincount(targets, minlength=len(self.names))
         return torch.from_numpy(len(targets) / (len(self.names) * counts)).float()
 
@@ -141,6 +143,9 @@ class Classification(Task):
     def warnings(self) -> list[str]:
         return overlap_lines(self.tables)
 
+    def lengths(self, split: str) -> Sequence[int]:
+        return self.data[split].lengths
+
     def describe(self) -> str:
         found = []
         for split, texts in self.data.items():
@@ -167,9 +172,21 @@ def label_names(table: Table, settings: Classify) -> tuple[str, ...]:
             raise InputError(f"{settings.train}: no row has a label; give each row those it has")
         return names
     names = tuple(sorted(set(table.labels or [])))
+    lists = [where for where, label in zip(table.where, table.labels or [], strict=True) if _is_list(label)]
+    if lists and has_named_columns(settings.train):
+        where = lists[0]
+        raise InputError(f"{where}: a list of labels; texts that have several at once need --multi-label")
     if len(names) < 2:
         raise InputError(f"{settings.train}: one class only ({names[0]!r}); a classifier needs at least two")
     return names
+
+
+def _is_list(label: str) -> bool:
+    """Whether it was a list in its file (data/columns.py)."""
+    try:
+        return label.startswith("[") and isinstance(json.loads(label), list)
+    except ValueError:
+        return False
 
 
 def check_metric(settings: Classify, names: Sequence[str]) -> None:

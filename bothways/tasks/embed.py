@@ -5,7 +5,7 @@ Letters: N pairs of R texts each (the text, its own pair, and perhaps one that d
 different texts, D different pairs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -149,6 +149,9 @@ class Embedding(Task):
             return found_pairs(vectors_RNH, texts.ids)
         cosines_N = F.cosine_similarity(vectors_RNH[0], vectors_RNH[1], dim=-1)
         return metrics.regression(texts.scores.tolist(), cosines_N.tolist())
+
+    def lengths(self, split: str) -> Sequence[int]:
+        return self.data[split].lengths
 
     def describe(self) -> str:
         found = [f"{split}: {texts.describe()}" for split, texts in self.data.items()]

@@ -14,14 +14,15 @@ from bothways.data.examples import Table, label_numbers, label_sets, numbers, re
 from bothways.data.pairs import Pairs
 from bothways.data.squad import read_squad
 from bothways.data.store import build
-from bothways.data.tags import detect, spans_of, tags_of
+from bothways.data.streams import known_columns
+from bothways.data.tags import OUTSIDE, detect
 from bothways.errors import InputError
 from bothways.predict import Predictor
 from bothways.settings import Evaluate
 from bothways.tasks.heldout import HeldOut
 from bothways.tasks.retrieval import vectors
 from bothways.tasks.scoring import score
-from bothways.tasks.tag import runs, words_of
+from bothways.tasks.tag import as_iob2, runs, words_of
 from bothways.variants import VARIANTS
 
 
@@ -46,8 +47,9 @@ def run(settings: Evaluate) -> dict[str, Any]:
 
 def texts(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     """Of a model with one output or several at [CLS]."""
-    columns = {"text": settings.text_column, "pair": settings.pair_column, "label": settings.label_column}
-    tables = [read_table(Path(file), **columns, need_labels=True) for file in settings.file]
+    learned, uses = predictor.checkpoint.told, ("text", "pair", "label")
+    columns = [known_columns(str(file), settings, learned, uses) for file in settings.file]
+    tables = [read_table(file, **own, need_labels=True) for file, own in zip(settings.file, columns, strict=True)]
     if not predictor.labels:
         gold = [number for table in tables for number in numbers(table)]
         given = [float(one) for table in tables for one in predictor.score(table.texts, table.pairs)]
@@ -58,10 +60,18 @@ def texts(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
         label_numbers(table, predictor.labels)  # unknown labels are named before any work
     right = [label for table in tables for label in table.labels or []]
     predicted = [found.label for table in tables for found in predictor.classify(table.texts, table.pairs)]
-    positive = (settings.positive or predictor.labels[-1]) if len(predictor.labels) == 2 else None
+    positive = positive_of(predictor, settings.positive)
     low, high = metrics.interval(sum(map(str.__eq__, right, predicted)), len(right))
     found = metrics.classification(right, predicted, positive=positive)
     return {**found, "accuracy_interval": [low, high], "texts": len(right)}
+
+
+def positive_of(predictor: Predictor, given: str | None) -> str | None:
+    """The label that `f1` is of: the one given, the one the model was fine-tuned for, or of two the last."""
+    if given is not None and given not in predictor.labels:
+        raise InputError(f"positive ({given!r}) is no label of the model ({', '.join(predictor.labels)}); name one")
+    usual = predictor.labels[-1] if len(predictor.labels) == 2 else None
+    return given or predictor.checkpoint.told.get("positive") or usual
 
 
 def several(predictor: Predictor, tables: list[Table]) -> dict[str, Any]:
@@ -81,11 +91,20 @@ def tags(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     tags = chain.from_iterable(predictor.tag_words(texts))
     found = [[*islice(tags, len(one.words))] for one in sentences]
     scheme = detect([one.tags for one in sentences]) if settings.scheme == "auto" else settings.scheme
-    if predictor.checkpoint.made.get("scheme") == "plain" or scheme == "plain":
+    is_plain = predictor.checkpoint.made.get("scheme") == "plain"
+    if settings.scheme == "auto" and scheme == "plain" and not is_plain:
+        for one in sentences:
+            if strange := [tag for tag in one.tags if tag not in (*predictor.labels, OUTSIDE)]:
+                learned = ", ".join(predictor.labels)
+                raise InputError(
+                    f"{one.where}: tag {strange[0]!r} says no entity to a model that learned {learned}; write it with "
+                    "B- and I-"
+                )
+    if is_plain or scheme == "plain":
         right = [*chain.from_iterable(one.tags for one in sentences)]
         same = sum(map(str.__eq__, right, chain.from_iterable(found)))
         return {"accuracy": same / len(right), "words": len(right)}
-    gold = [tags_of(spans_of(one.tags, scheme), len(one.words), "iob2") for one in sentences]
+    gold = [as_iob2(one, scheme).tags for one in sentences]
     return {**metrics.entity_scores(gold, found, "iob2"), "sentences": len(gold)}
 
 
@@ -93,6 +112,9 @@ def answers(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     """Of a model that finds answers: SQuAD's scores, in percent."""
     skipped: Counter[str] = Counter()
     asked = [one for file in settings.file for one in read_squad(file, on_error=settings.on_error, skipped=skipped)]
+    for id, number in Counter(one.id for one in asked).items():
+        if number > 1:
+            raise InputError(f"question {id!r} is in two of the files; measure each file by itself, or keep one")
     found = predictor.answers([one.question for one in asked], [one.context for one in asked])
     given = {one.id: best[0].text for one, best in zip(asked, found, strict=True)}
     scores = metrics.answer_scores({one.id: [text for text, _ in one.answers] for one in asked}, given)

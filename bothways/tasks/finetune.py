@@ -32,7 +32,7 @@ from bothways.train.optim import depths_of
 from bothways.train.plan import Plan
 from bothways.train.state import Run
 
-SEEDS, WEIGHTS = "seeds", "model.safetensors"
+SEEDS, MODEL, WEIGHTS = "seeds", "model", "model.safetensors"
 NAMED_BY = 256  # examples at most whose tokens and labels name them all
 
 
@@ -56,9 +56,12 @@ def over_seeds(settings: FineTune, task: Task, run: Run, tell: Tell) -> Result:
     """One training a seed; the best or the median model by dev is kept. Scores are of test if there is one, else of
     dev, and say so."""
     if len(task.data["train"].sizes) < 2:
-        raise InputError(f"{settings.train}: one training example; at least two are needed to learn from")
+        way = "; read its sentences one by one (--no-context), or add some" if getattr(settings, "context", 0) else ""
+        raise InputError(f"{settings.train}: one training example; at least two are needed to learn from{way}")
     if "result" in run.made:
-        raise InputError(f"{run.directory}: its run is done; name a new directory")
+        tell(f"{run.directory}: its run is done")
+        return result_of(run, task.name)
+    refuse_other_data(run, task)
     tell(task.describe())
     seeds = range(settings.seed, settings.seed + settings.seeds)
     figures: dict[int, dict[str, Figures]] = {}
@@ -83,14 +86,32 @@ def over_seeds(settings: FineTune, task: Task, run: Run, tell: Tell) -> Result:
         "metric": task.metric, "split": split, "selected_on": "dev", "mean": mean, "std": std, "n": settings.seeds,
         "failed": len(failed), "scores": by_split, "kept": kept,
     }  # fmt: skip
-    run.note(result=result, figures=figures[kept])
     draw(settings, task, run, begun.model, figures, kept=kept, failed=failed)
     task.finished(begun.model)
     facts = task.facts(figures[kept])
-    model = run.directory / "model"
-    checkpoint.save(replace(begun, made={**run.origin, "result": result, **facts}), model)
+    checkpoint.save(replace(begun, made={**run.origin, "result": result, **facts}), run.directory / MODEL)
+    run.note(result=result, figures=figures[kept])  # last, for with it the run is done
     shutil.rmtree(run.directory / SEEDS)
-    return Result(run.directory, model, task.name, task.metric, split, mean, std, len(failed), scores)
+    return result_of(run, task.name)
+
+
+def result_of(run: Run, task: str) -> Result:
+    """What a run that is done came to."""
+    found = run.made["result"]
+    given = {name: found[name] for name in ("metric", "split", "mean", "std", "failed")}
+    return Result(run.directory, run.directory / MODEL, task, **given, scores=found["scores"][found["split"]])
+
+
+def refuse_other_data(run: Run, task: Task) -> None:
+    """InputError where a run goes on with examples that are not those it began with."""
+    read = {split: _fingerprint(examples) for split, examples in task.data.items()}
+    begun = run.made.get("examples", read)
+    if strange := [split for split in read if read[split] != begun.get(split)]:
+        raise InputError(
+            f"{run.directory}: its run began with other examples of {strange[0]}; give the same files, or name a new "
+            "directory"
+        )
+    run.note(examples=read)
 
 
 def trained(settings: FineTune, task: Task, model: Model, seed: int, run: Run, tell: Tell) -> dict[str, Figures]:
@@ -146,7 +167,7 @@ def train_one(settings: FineTune, task: Task, model: Model, seed: int, run: Run,
         )  # fmt: skip
     model.load_state_dict(frozen, strict=False)  # as they were, not as bf16 has them
     copy = at_work(model, settings)
-    return {split: task.measure(copy, split) for split in task.data if split != "train"}
+    return {split: task.measure(copy, split) for split in ("dev", "test") if split in task.data}
 
 
 def step_rows(settings: FineTune, sizes: Sequence[int], seed: int, *, epoch: int) -> Iterator[list[int]]:

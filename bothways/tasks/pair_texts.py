@@ -20,7 +20,7 @@ from bothways.predict import Predictor
 from bothways.settings import FineTune
 from bothways.tasks.texts import AT_ONCE, parts_of
 from bothways.tokenizer.tokenizer import Encoding
-from bothways.windows import own_rows
+from bothways.windows import own_rows, whole_length
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,11 @@ class PairTexts:
     def sizes(self) -> list[int]:
         """Tokens of each pair, over all windows of all its texts."""
         return [sum(len(window) for parts in texts for window in parts) for texts in zip(*self.windows, strict=True)]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each text of each pair, whole."""
+        return [whole_length(parts) for texts in self.windows for parts in texts]
 
     def batch(self, rows: Sequence[int]) -> PairBatch:
         """All windows of these pairs, sorted by length."""

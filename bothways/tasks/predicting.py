@@ -13,7 +13,7 @@ import torch
 import bothways
 from bothways import checkpoint
 from bothways.data.blocks import Block, about_how_many, in_blocks
-from bothways.data.streams import Given, questions, texts
+from bothways.data.streams import Given, known_columns, questions, texts
 from bothways.errors import InputError
 from bothways.predict import Predictor, load
 from bothways.settings import Embed, Predict
@@ -79,7 +79,7 @@ def _blocks(model: Predictor, settings: Predict) -> Iterator[Block]:
     if kind_of(model) == "answers":
         found = questions(settings.file, question=settings.text_column, context=settings.pair_column)
     else:
-        found = texts(settings.file, text=settings.text_column, pair=settings.pair_column)
+        found = texts(settings.file, **known_columns(settings.file, settings, model.checkpoint.told))
     return in_blocks(found, settings.on_error)
 
 

@@ -1,7 +1,7 @@
 """Fine-tuning a model that gives a text (or a pair) a number: one output at [CLS], squared error (as STS-B in Devlin
 2018, section 4.1)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -53,7 +53,7 @@ class Regression(Task):
     def of(settings: Regress, start: Checkpoint, tables: Mapping[str, Table]) -> "Regression":
         targets = {split: np.array(numbers(table)) for split, table in tables.items()}
         mean, deviation = float(targets["train"].mean()), float(targets["train"].std())
-        if not deviation:
+        if not np.ptp(targets["train"]):
             raise InputError(f"{settings.train}: every number is {mean:g}; there is nothing to learn")
         predictor = Predictor(start, dtype="float32", device="cpu")
         data = {
@@ -108,6 +108,9 @@ class Regression(Task):
         with torch.no_grad():
             head.output.weight.mul_(self.deviation)
             head.output.bias.mul_(self.deviation).add_(self.mean)
+
+    def lengths(self, split: str) -> Sequence[int]:
+        return self.data[split].lengths
 
     def describe(self) -> str:
         found = []

@@ -25,7 +25,7 @@ def draw(
     levels = {"baseline": own["dev"]["baseline"]}
     title = f"Fine-tuning, {task.name}"
     report.curves(rows, run.directory / "curves.png", title=title, levels=levels, metric=task.metric)
-    unit = unit_of(task.metric)
+    unit, window = unit_of(task.metric), min(settings.window, model.config.max_position_embeddings)
     splits = sorted(own, key=lambda split: split != "test")  # the one reported on first
     seeds = [
         page.Seed(seed, {split: found[seed][split][task.metric] for split in splits}, seed in failed, seed == kept)
@@ -35,7 +35,7 @@ def draw(
         *([page.Seeds(task.metric, seeds, unit)] if len(seeds) > 1 else []),
         page.Curves(rows, task.metric, task.metric, unit),
         *task.parts(at_work(model, settings), splits[0], own),
-        page.Lengths("train", task.data["train"].sizes, settings.window, settings.long == "truncate"),
+        page.Lengths("train", task.lengths("train"), window, settings.long == "truncate"),
         page.Rates(rates(model, settings)),
     ]
     whole = page.Page(
@@ -62,7 +62,8 @@ def others_of(task: Task, figures: Mapping[str, Figures], splits: Sequence[str])
 
 
 def unit_of(name: str) -> Unit:
-    return "number" if name in NUMBERS else "share"
+    whole = name.rsplit("_", 1)[0] if name[-1:].isdigit() else name  # spearman_64: of vectors of 64 numbers
+    return "number" if whole in NUMBERS else "share"
 
 
 def warnings_of(failed: Sequence[int], number: int) -> list[str]:

@@ -25,7 +25,7 @@ COMPARED = 256  # texts at once that are compared with all others
 
 def vectors(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     """Of a directory with a corpus, queries and judgements: nDCG, reciprocal rank and recall at 10. Of pairs with
-    scores: correlations with their cosines. Of pairs alone: how well each text finds its own among all."""
+    scores: how these and the cosines correlate. Of pairs alone: how well each text finds its own among all."""
     if len(settings.file) != 1:
         raise InputError("a model that gives vectors is measured on one file of pairs, or one directory of BEIR's form")
     (file,) = settings.file
@@ -35,9 +35,11 @@ def vectors(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     vectors_RNH = torch.stack([torch.from_numpy(predictor.embed(texts)) for texts in pairs.texts[:2]])
     if pairs.scores is not None:
         cosines_N = (vectors_RNH[0] * vectors_RNH[1]).sum(1)
-        return {**metrics.regression(pairs.scores.tolist(), cosines_N.tolist()), "pairs": len(cosines_N)}
-    _, ids_RN = np.unique(np.array(pairs.texts[:2]), return_inverse=True)
-    return dict(found_pairs(vectors_RNH, ids_RN.reshape(2, -1)))
+        found = metrics.regression(pairs.scores.tolist(), cosines_N.tolist())
+        return {"spearman": found["spearman"], "pearson": found["pearson"], "pairs": len(cosines_N)}
+    numbers: dict[str, int] = {}
+    ids_RN = np.array([[numbers.setdefault(text, len(numbers)) for text in texts] for texts in pairs.texts[:2]])
+    return dict(found_pairs(vectors_RNH, ids_RN))
 
 
 def retrieved(predictor: Predictor, given: Collection) -> dict[str, Any]:

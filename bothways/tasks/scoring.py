@@ -25,7 +25,7 @@ from bothways.data.tables import rows
 from bothways.data.tags import Scheme, detect, first_illegal, spans_of
 from bothways.errors import InputError
 
-PREDICTED = ("prediction", "predicted", "label", "labels", "score")  # the first of them that a table has
+PREDICTED = ("prediction", "predicted", "labels", "label", "score")  # the first of them that a table has
 
 
 def score(
@@ -71,7 +71,7 @@ def score(
 
 def _kind(gold: Path) -> Literal["labels", "tags", "answers", "ranking"]:
     """What the file holds, by its first row; or by its name, where columns have none."""
-    if are_judgements(gold):
+    if not look_of(gold) and are_judgements(gold):
         return "ranking"
     if has_named_columns(gold):
         _, row = next(iter(labelled_rows(gold) if is_dataset(gold) else rows(gold)), ("", {}))
@@ -193,6 +193,7 @@ def _predicted_answers(path: Path) -> dict[str, str]:
         given = [(f"{path}: {id!r}", id, answer) for id, answer in _json_object(path).items()]
     found = {}
     for where, id, answer in given:
+        id = str(id) if type(id) is int else id
         if not (isinstance(id, str) and isinstance(answer, str)):
             raise InputError(f"{where}: expected an id and an answer as text, found {id!r} and {answer!r}; mend it")
         found[id] = answer

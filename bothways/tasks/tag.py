@@ -19,7 +19,7 @@ from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint
 from bothways.data.examples import Sentence, read_tagged
 from bothways.data.splits import parts_for, split_groups
-from bothways.data.tags import Scheme, detect, first_illegal, spans_of, tags_of
+from bothways.data.tags import OUTSIDE, Scheme, detect, first_illegal, spans_of, tags_of
 from bothways.errors import InputError
 from bothways.metrics.entities import entity_scores
 from bothways.model.model import Model
@@ -32,7 +32,7 @@ from bothways.tasks.task import Figures, Task, outputs
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.train.losses import Loss, class_loss
 from bothways.train.state import Run
-from bothways.windows import NUM_SPECIALS, merge_rows
+from bothways.windows import NUM_SPECIALS, merge_rows, whole_length
 
 NO_LABEL = -100  # on tokens at which no label counts
 
@@ -74,11 +74,14 @@ class Tagging(Task):
         scheme = scheme_of(settings, sentences["train"])
         read = {split: [as_iob2(one, scheme) for one in found] for split, found in sentences.items()}
         tagset = Tagset.learned(chain.from_iterable(one.tags for one in read["train"]), plain=scheme == "plain")
+        if not tagset.plain and tagset.names == (OUTSIDE,):
+            raise InputError(f"{settings.train}: every tag is {OUTSIDE}; there is nothing to learn")
         predictor = Predictor(start, dtype="float32", device="cpu")
         texts, data, numbers = {}, {}, {}
         for split, found in read.items():
             texts[split] = list(runs(found, predictor.tokenizer, settings.window if settings.context else 0))
-            parts = [windows_of(text, predictor, settings, tagset) for text in texts[split]]
+            strict = split == "train"
+            parts = [windows_of(text, predictor, settings, tagset, strict) for text in texts[split]]
             data[split], numbers[split] = Windows([*chain.from_iterable(parts)]), [*map(len, parts)]
         return Tagging(settings, start, tagset, texts, data, numbers)
 
@@ -114,13 +117,14 @@ class Tagging(Task):
         predicted = list(self.predicted(split, scores))
         if not self.tagset.plain:
             found = entity_scores(gold, predicted, "iob2")
-            return {"loss": total / number, **{name: found[name] for name in SCORES}, "baseline": 0.0}
+            return {"loss": total / max(1, number), **{name: found[name] for name in SCORES}, "baseline": 0.0}
         tags = [*chain.from_iterable(gold)]
         right = sum(map(str.__eq__, tags, chain.from_iterable(predicted)))
         commonest = Counter(tag for text in self.texts["train"] for one in text for tag in one.tags).most_common(1)[0][
             0
         ]
-        return {"loss": total / number, "accuracy": right / len(tags), "baseline": tags.count(commonest) / len(tags)}
+        baseline = tags.count(commonest) / len(tags)
+        return {"loss": total / max(1, number), "accuracy": right / len(tags), "baseline": baseline}
 
     def predicted(self, split: str, scores: Sequence[Tensor]) -> Iterator[list[str]]:
         """A tag for each word of each sentence, from the scores of the windows."""
@@ -151,6 +155,11 @@ class Tagging(Task):
         ]  # fmt: skip
         return [page.Labels(scores), page.TagMistakes(mistakes, len(sentences))]
 
+    def lengths(self, split: str) -> Sequence[int]:
+        windows = iter(self.data[split].labelled)
+        texts = [[next(windows).window for _ in range(number)] for number in self.windows_of_text[split]]
+        return [*map(whole_length, texts)]
+
     def describe(self) -> str:
         found = []
         for split, texts in self.texts.items():
@@ -164,6 +173,10 @@ class Tagging(Task):
                 f"{split}: {len(sentences):,} sentences of {words:,} words, read as {len(texts):,} texts, "
                 f"{windowed} of them in windows\n  {kinds}"
             )
+            strange = Counter(tag for one in sentences for tag in one.tags if tag not in self.tagset.names)
+            if strange:
+                number, some = strange.total(), ", ".join([*strange][:9])
+                found.append(f"  {number:,} words have tags that train lacks ({some}); none of them can be right")
         return "\n".join(found)
 
 
@@ -190,7 +203,7 @@ def read_splits(settings: Tag) -> dict[str, list[Sentence]]:
         return found
     whole = found["train"]
     groups = [number if one.document is None else one.document for number, one in enumerate(whole)]
-    rows = split_groups(groups, seed=settings.seed, parts=parts_for(found), source=settings.train)
+    rows = split_groups(groups, seed=settings.seed, parts=parts_for(found), source=settings.train, of="documents")
     return {**found, **{split: [whole[row] for row in own] for split, own in rows.items()}}
 
 
@@ -207,7 +220,10 @@ def scheme_of(settings: Tag, sentences: Sequence[Sentence]) -> Scheme:
 def as_iob2(sentence: Sentence, scheme: Scheme) -> Sentence:
     if scheme == "plain":
         return sentence
-    return replace(sentence, tags=tuple(tags_of(spans_of(sentence.tags, scheme), len(sentence.words), "iob2")))
+    try:
+        return replace(sentence, tags=tuple(tags_of(spans_of(sentence.tags, scheme), len(sentence.words), "iob2")))
+    except InputError as error:
+        raise InputError(f"{sentence.where}: {error}") from None
 
 
 def runs(sentences: Sequence[Sentence], tokenizer: Tokenizer, window: int) -> Iterator[list[Sentence]]:
@@ -230,12 +246,15 @@ def words_of(text: Sequence[Sentence]) -> list[str]:
     return [*chain.from_iterable(sentence.words for sentence in text)]
 
 
-def windows_of(text: Sequence[Sentence], predictor: Predictor, settings: Tag, tagset: Tagset) -> list[Labelled]:
+def windows_of(
+    text: Sequence[Sentence], predictor: Predictor, settings: Tag, tagset: Tagset, strict: bool
+) -> list[Labelled]:
+    """strict: a tag that the tagset does not know is an error, and else has no part in the loss."""
     words = words_of(text)
     encoding = predictor.tokenizer.encode(joined(words))
     windows = predictor.fit_windows([encoding], settings.long, settings.window, settings.window // 4)[0]
     tags = [*chain.from_iterable(sentence.tags for sentence in text)]
-    return label_windows(windows, words, tags, tagset, where=text[0].where)
+    return label_windows(windows, words, tags, tagset, where=text[0].where, strict=strict)
 
 
 def marked(words: Sequence[str], tags: Sequence[str]) -> list[page.Span]:

@@ -15,6 +15,7 @@ from bothways.config import EncoderConfig
 from bothways.data.order import by_length, fill_budget
 from bothways.device import choose_device, choose_dtype
 from bothways.model.model import Model
+from bothways.model.moving import move
 from bothways.settings import FineTune
 from bothways.train.losses import Loss
 
@@ -59,6 +60,10 @@ class Task(ABC):
     @abstractmethod
     def measure(self, model: Model, split: str) -> Figures:
         """The mean `loss`, the metric, and as `baseline` what the metric would be of a model that learned nothing."""
+
+    @abstractmethod
+    def lengths(self, split: str) -> Sequence[int]:
+        """Tokens of each text, or pair that is read as one, before it is divided into windows or cut."""
 
     @abstractmethod
     def describe(self) -> str:
@@ -107,4 +112,6 @@ def peak_rate(settings: FineTune, config: EncoderConfig) -> float:
 def at_work(model: Model, settings: FineTune) -> Model:
     """A copy as it predicts: where and in the numbers it was trained in."""
     device = choose_device("auto")
-    return deepcopy(model).to(device, choose_dtype(settings.dtype, device)).eval()
+    copy = deepcopy(model)
+    move(copy, device, choose_dtype(settings.dtype, device))
+    return copy.eval()

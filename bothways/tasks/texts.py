@@ -16,11 +16,11 @@ from torch.utils.checkpoint import checkpoint
 
 from bothways.batch import Batch
 from bothways.data.examples import Table
-from bothways.errors import InputError
 from bothways.model.model import Model
 from bothways.predict import Predictor
 from bothways.settings import FineTune
-from bothways.tokenizer.tokenizer import SHORTEST_ROOM, Encoding
+from bothways.tokenizer.tokenizer import Encoding
+from bothways.windows import whole_length
 
 AT_ONCE = 8192  # tokens of which activations are kept for the backward pass; what is more is worked out once again
 
@@ -36,24 +36,19 @@ class Texts:
     def of(table: Table, targets: np.ndarray, predictor: Predictor, settings: FineTune) -> "Texts":
         """InputError where the first text of a pair leaves too little room for the second in what the model reads."""
         encodings = predictor.tokenizer.encode_many(table.texts, table.pairs)
-        readable = predictor.module.config.max_position_embeddings
-        window, room = min(settings.window, readable), 1 if settings.long == "truncate" else SHORTEST_ROOM
-        sizes = [
-            window_of(encoding, window, readable, where, room)
-            for encoding, where in zip(encodings, table.where, strict=True)
-        ]
-        windows: list[list[Encoding]] = [[]] * len(encodings)
-        for size in set(sizes):
-            rows = [row for row, own in enumerate(sizes) if own == size]
-            found = predictor.fit_windows([encodings[row] for row in rows], settings.long, size, size // 4)
-            for row, parts in zip(rows, found, strict=True):
-                windows[row] = parts
+        window = settings.window
+        windows = predictor.fit_pairs(encodings, table.where, settings.long, window, window // 4)
         return Texts(windows, targets)
 
     @cached_property
     def sizes(self) -> list[int]:
         """Tokens of each text, over all its windows."""
         return [sum(map(len, parts)) for parts in self.windows]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each text, whole."""
+        return [*map(whole_length, self.windows)]
 
     def batch(self, rows: Sequence[int]) -> Batch:
         """All windows of these texts, sorted by length, with the text each belongs to and the texts' targets."""
@@ -73,20 +68,6 @@ class Texts:
             f"{len(sizes):,} texts, tokens: median {middle:.0f}, 90 % up to {most:.0f}, longest {max(sizes):,}; "
             f"{windowed} read in windows"
         )
-
-
-def window_of(encoding: Encoding, window: int, readable: int, where: str, room: int = SHORTEST_ROOM) -> int:
-    """The window an example is read in: a larger one where the first text of a pair, which stays whole, needs it."""
-    if len(encoding.sources) == 1 or len(encoding) <= window:
-        return window
-    (_, first, last), (_, sliding, end) = encoding.sources
-    fixed = len(encoding) - (end - sliding)
-    if fixed + room > readable:
-        raise InputError(
-            f"{where}: the first text of the pair takes {last - first} of the {readable} tokens that the model reads, "
-            f"which leaves {readable - fixed} for the second, fewer than {room}; shorten it"
-        )
-    return max(window, min(fixed + SHORTEST_ROOM, readable))
 
 
 def text_scores(model: Model, batch: Batch) -> Tensor:

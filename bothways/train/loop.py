@@ -61,7 +61,7 @@ def fit(
             write({**progress.row, "split": "train", **row})
             last, save_due = progress.step == plan.steps, _due(progress.step, plan.checkpoint_every)
             figures: Mapping[str, float] = {}
-            if last or save_due or _due(progress.step, plan.evaluate_every):
+            if last or (save_due and not plan.best_by) or _due(progress.step, plan.evaluate_every):
                 figures = trainer.evaluate(evaluate)
                 progress = trainer.mark_best(progress, figures)
                 write({**progress.row, "split": "heldout", **figures})

@@ -58,6 +58,7 @@ def test_a_ranking_goes_by_score_and_equal_scores_by_name_as_trec_eval_has_it(tm
         ("a.txt", "q1 0 d1 2\nq1 0 d1 1\n", r"a\.txt:2: query 'q1' has document 'd1' twice; keep one"),
         ("a.txt", "q1 0 d1 2\nq1 d1 1\n", r"a\.txt:2: 3 columns, expected 4 \(query iteration document grade\)"),
         ("a.txt", "q1 0 d1 high\n", r"a\.txt:1: 'high' is no number"),
+        ("a.txt", "q1 0 d1 nan\n", r"a\.txt:1: 'nan' is no number"),
         ("a.txt", "\n", r"a\.txt: empty; expected a query"),
         ("a.csv", "query,text,score\na,b,1\n", r"a\.csv:2: expected columns query, document and score, found query"),
     ],

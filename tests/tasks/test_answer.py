@@ -13,8 +13,8 @@ import bothways
 from bothways import checkpoint
 from bothways.checkpoint import Checkpoint
 from bothways.errors import InputError
-from bothways.settings import Answer
-from bothways.tasks import answer
+from bothways.settings import Answer, Evaluate
+from bothways.tasks import answer, evaluate
 from bothways.tasks.progress import silence
 
 FILLERS = "the and on a b".split()
@@ -42,6 +42,41 @@ def squad(seed, number, *, length=9, impossible=0.0):
 def write(file, found):
     file.write_text(json.dumps(found), encoding="utf-8")
     return file
+
+
+def test_a_test_set_is_measured_with_the_threshold_of_the_weights_that_are_kept(settings, tmp_path, monkeypatch):
+    """Where dev is taken from train, too; of a threshold that changes with each measurement."""
+    given = replace(
+        settings, train=write(tmp_path / "train.json", squad(0, 60, impossible=0.4)), dev=None, epochs=2.0,
+        test=write(tmp_path / "test.json", squad(2, 20, impossible=0.4)), out=tmp_path / "run", evaluations=2.0,
+    )  # fmt: skip
+    result = answer.run(given, silence)
+    made = json.loads((result.model / "bothways.json").read_text())
+    figures = json.loads((result.directory / "bothways.json").read_text())["figures"]
+    assert figures["test"]["no_answer_threshold"] == figures["dev"]["no_answer_threshold"]
+    assert figures["dev"]["no_answer_threshold"] == made["no_answer_threshold"]
+    assert [*figures] == ["dev", "test"]
+    found = evaluate.run(Evaluate(model=result.model, file=(given.test,), dtype="float32"))
+    assert found["f1"] == pytest.approx(100 * result.mean)
+
+
+def test_an_answer_of_which_nothing_is_read_is_left_out_where_that_is_asked_for(settings, tmp_path):
+    found = squad(0, 30)
+    asked = found["data"][0]["paragraphs"][3]
+    asked["context"] += " \u200b"
+    asked["qas"][0]["answers"] = [{"text": "\u200b", "answer_start": len(asked["context"]) - 1}]
+    given = replace(settings, train=write(tmp_path / "train.json", found), epochs=0.1, out=tmp_path / "run")
+    with pytest.raises(InputError, match=r"train\.json"):
+        answer.run(given, silence)
+    told = []
+    answer.run(replace(given, on_error="skip"), told.append)
+    assert "train: 29 questions" in told[0] and "left out: 1 answers of which nothing is read" in told[0]
+
+
+def test_a_question_in_two_files_is_refused(settings, tmp_path):
+    model = answer.run(replace(settings, epochs=0.1, out=tmp_path / "run"), silence).model
+    with pytest.raises(InputError, match="question 'q2-0' is in two of the files"):
+        evaluate.run(Evaluate(model=model, file=(settings.test, settings.test)))
 
 
 @pytest.fixture(scope="module")

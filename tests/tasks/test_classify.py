@@ -10,13 +10,14 @@ import torch
 import transformers
 
 import bothways
-from bothways import checkpoint
+from bothways import checkpoint, cli
 from bothways.checkpoint import Checkpoint
-from bothways.data.examples import Table
+from bothways.data.examples import Table, read_table
 from bothways.errors import InputError
 from bothways.settings import Classify, Evaluate
 from bothways.tasks import classify, evaluate, finetune, info, tables, texts
 from bothways.tasks.progress import silence
+from bothways.tasks.texts import Texts
 
 FILLERS = "the and on a b mat ran".split()
 SIGNS = {"feline": "cat", "canine": "dog", "none": "sat"}  # sorted otherwise than they appear
@@ -309,6 +310,75 @@ def test_pairs_are_told_apart_by_their_second_text(settings, tmp_path):
     assert found.mean > 0.9
     model = bothways.load(found.model, dtype="float32")
     assert [one.label for one in model.classify(["the dog", "the cat"], ["a cat sat", "a dog sat"])] == ["cat", "dog"]
+
+
+def test_what_a_model_was_fine_tuned_for_is_known_when_it_is_measured(settings, tmp_path, capsys):
+    """Its columns and the class its F1 is of, until another is named; columns only where the file has them."""
+    rows = [row for row in rows_of(0, 240) if row["label"] != "none"]
+    odd = [{"words": "the", "other": row["text"], "kind": row["label"]} for row in rows]
+    given = replace(
+        settings, train=write(tmp_path / "odd.csv", odd), dev=None, test=None, text_column="words", epochs=2.0,
+        pair_column="other", label_column="kind", metric="f1", positive="canine", seeds=1, out=tmp_path / "run",
+    )  # fmt: skip
+    model = classify.run(given, silence).model
+    asked = Evaluate(model=model, file=(given.train,), dtype="float32")
+    named = {"text_column": "words", "pair_column": "other", "label_column": "kind", "positive": "canine"}
+    assert evaluate.run(asked) == evaluate.run(replace(asked, **named))
+    assert evaluate.run(asked)["f1"] != evaluate.run(replace(asked, positive="feline"))["f1"]
+    with pytest.raises(InputError, match=r"positive \('bogus'\) is no label of the model \(canine, feline\)"):
+        evaluate.run(replace(asked, positive="bogus"))
+    usual = [{"text": row["words"], "pair": row["other"], "label": row["kind"]} for row in odd]
+    assert evaluate.run(replace(asked, file=(write(tmp_path / "usual.csv", usual),))) == evaluate.run(asked)
+    for file in ("odd", "usual"):
+        cli.main(["predict", str(model), str(tmp_path / f"{file}.csv"), "--dtype", "float32"])
+    first, second = np.array_split(capsys.readouterr().out.splitlines(), 2)
+    assert [*first] == [*second]
+
+
+def test_pairs_are_measured_in_the_windows_they_were_learned_in(settings, make_model, tokenizer, tmp_path):
+    """A first text that leaves little of a window has a larger one, in `evaluate` and `predict` too."""
+    rows = [{"text": "the " * 40 + row["text"], "pair": row["text"], "label": row["label"]} for row in rows_of(0, 60)]
+    model = make_model("bert", {"masked_words": 0}, num_hidden_layers=1, max_position_embeddings=160)
+    checkpoint.save(Checkpoint(model, tokenizer), tmp_path / "start")
+    given = replace(
+        settings, model=tmp_path / "start", train=write(tmp_path / "long.csv", rows), dev=None, test=None, window=32,
+        seeds=1, epochs=1.0, out=tmp_path / "run",
+    )  # fmt: skip
+    result = classify.run(given, silence)
+    predictor = bothways.load(result.model, dtype="float32")
+    seen = Texts.of(read_table(given.train, need_labels=True), np.zeros(60), predictor, given)
+    pairs = [[row[name] for row in rows] for name in ("text", "pair")]
+    windows = predictor._windows(*pairs, "windows", None, None)
+    assert [[one.ids for one in parts] for parts in windows] == [[one.ids for one in parts] for parts in seen.windows]
+    assert "accuracy" in evaluate.run(Evaluate(model=result.model, file=(given.train,)))
+
+
+def test_the_report_tells_how_long_texts_are_and_what_becomes_of_them(settings, tmp_path):
+    """Of texts, not of their windows; and of what the model reads, not of a wider window that was asked for."""
+    rows = [{**row, "text": row["text"] + " the" * 60} for row in rows_of(0, 60)]
+    train = write(tmp_path / "long.csv", rows)
+    for long, told in (("truncate", "are cut there"), ("windows", "are read in windows; none is cut")):
+        given = replace(settings, train=train, dev=None, test=None, seeds=1, epochs=0.2, window=256, long=long)
+        result = classify.run(replace(given, out=tmp_path / long), silence)
+        page = (result.directory / "report.html").read_text(encoding="utf-8")
+        assert f"48 (100.0%) are longer than 64 tokens and {told}" in page and "longest 7" in page
+
+
+def test_labels_that_are_none_are_refused(settings, tmp_path):
+    wrong = {
+        "nan.jsonl": ('{"text": "a cat", "label": NaN}', r"nan\.jsonl:4: 'label' is missing"),
+        "list.jsonl": ('{"text": "a cat", "label": ["x"]}', r"list\.jsonl:4: a list of labels; .* need --multi-label"),
+        "half.jsonl": (r'{"text": "a cat", "label": "y\ud83d"}', r"half\.jsonl:4: 'label' holds half of a character"),
+    }
+    for name, (line, told) in wrong.items():
+        (tmp_path / name).write_text('{"text": "a dog", "label": "x"}\n' * 3 + line, encoding="utf-8")
+        with pytest.raises(InputError, match=told):
+            classify.run(replace(settings, train=tmp_path / name, out=tmp_path / "run"), silence)
+    (tmp_path / "twice.csv").write_text("text,label,label\na,b,c\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"twice\.csv:1: two columns are named 'label'; rename one"):
+        classify.run(replace(settings, train=tmp_path / "twice.csv", out=tmp_path / "run"), silence)
+    with pytest.raises(InputError, match=r"epochs \(inf\) must be at least"):
+        replace(settings, epochs=float("inf"))
 
 
 def test_columns_go_by_the_names_given(settings, tmp_path):

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -238,7 +239,7 @@ def undisturbed(start, table, tmp_path_factory):
     return result
 
 
-@pytest.mark.parametrize("rows", [2, 6, 9, 24])
+@pytest.mark.parametrize("rows", [2, 6, 9, 22])
 def test_a_killed_run_goes_on_to_the_same_numbers(settings, undisturbed, rows, monkeypatch):
     """Killed before a checkpoint, after one, and in the second seed."""
     metric, written = Run.metric, []
@@ -281,14 +282,60 @@ def test_a_run_asked_to_stop_saves_and_goes_on(settings, undisturbed, monkeypatc
     assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
 
 
-def test_a_run_does_not_go_on_with_other_settings_or_when_it_is_done(settings, table):
+def test_a_run_that_is_done_gives_its_result_again_but_not_with_other_settings(settings, monkeypatch):
     done = classify.run(replace(settings, epochs=0.1), silence)
+    told = []
+    monkeypatch.setattr(finetune, "trained", None)  # nothing is trained again
+    assert classify.run(replace(settings, epochs=0.1, resume=True), told.append) == done
+    assert told[-1] == f"{done.directory}: its run is done"
     before = (done.directory / "bothways.json").read_text(encoding="utf-8")
-    with pytest.raises(InputError, match="its run is done; name a new directory"):
-        classify.run(replace(settings, epochs=0.1, resume=True), silence)
     with pytest.raises(InputError, match=r"begun with other settings \(rate: 0.005 -> 0.1\)"):
         classify.run(replace(settings, epochs=0.1, resume=True, rate=0.1), silence)
     assert (done.directory / "bothways.json").read_text(encoding="utf-8") == before
+
+
+def test_a_run_whose_end_failed_is_not_done(settings, monkeypatch):
+    """Its report cannot be written, say, for the disk is full: the weights are there, and it goes on to a model."""
+    given = replace(settings, epochs=0.2)
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="full"):
+        patch.setattr(finetune, "draw", mock.Mock(side_effect=OSError("full")))
+        classify.run(given, silence)
+    assert not (given.out / "model").exists()
+    result = classify.run(replace(given, resume=True), silence)
+    assert checkpoint.load(result.model).labels == ("canine", "feline")
+    assert not (given.out / "seeds").exists()
+
+
+def test_how_often_a_run_is_saved_does_not_change_what_it_comes_to(settings, tmp_path):
+    def kept(name, every):
+        given = replace(settings, epochs=4.0, evaluations=0.5, patience=2, checkpoint_every=every, out=tmp_path / name)
+        result = classify.run(given, silence)
+        return without_seconds(result.directory), result.scores
+
+    assert kept("often", 3) == kept("never", 0)
+
+
+@pytest.mark.parametrize("split", ["dev", "test"])
+def test_a_run_does_not_go_on_with_other_rows_to_measure_on(split, settings, table, tmp_path, monkeypatch):
+    files = {name: tmp_path / f"{name}.jsonl" for name in ("dev", "test")}
+    lines = table.read_text(encoding="utf-8").splitlines()
+    for file in files.values():
+        file.write_text("\n".join(lines[:30]), encoding="utf-8")
+    given = replace(settings, epochs=0.2, seeds=2, **files)
+    train_one, done = finetune.train_one, []
+
+    def dies(*told):
+        if done:
+            raise Killed
+        done.append(told)
+        return train_one(*told)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(finetune, "train_one", dies)
+        classify.run(given, silence)
+    files[split].write_text("\n".join(lines[30:70]), encoding="utf-8")
+    with pytest.raises(InputError, match=rf"its run began with other examples of {split}; give the same files"):
+        classify.run(replace(given, resume=True), silence)
 
 
 def test_a_run_does_not_go_on_with_other_labels(settings, table, tmp_path, monkeypatch):
@@ -308,5 +355,5 @@ def test_a_run_does_not_go_on_with_other_labels(settings, table, tmp_path, monke
     rows = [json.loads(line) for line in own.read_text(encoding="utf-8").splitlines()]
     lines = [json.dumps({**row, "label": swapped[row["label"]]}) for row in rows]
     own.write_text("\n".join(lines), encoding="utf-8")
-    with pytest.raises(InputError, match="examples: .* -> .*start a new run"):
+    with pytest.raises(InputError, match="its run began with other examples of train; give the same files"):
         classify.run(resumable(settings, train=own, resume=True), silence)

@@ -61,6 +61,16 @@ def test_the_average_is_that_of_the_tasks(directory, tmp_path, capsys):
     assert found["average"] == pytest.approx(sum(one["mean"] for one in found["tasks"].values()) / 2)
 
 
+def test_a_table_goes_on_behind_the_tasks_that_are_done(directory, tmp_path):
+    told = {"model": directory / "model", "directory": directory, "out": tmp_path / "runs"}
+    recipe = {"epochs": 0.2, "dtype": "float32"}
+    first = glue.run(Glue(**told, **recipe, tasks=("CoLA",)), silence)
+    lines = []
+    both = glue.run(Glue(**told, **recipe, resume=True), lines.append)
+    assert [name for name, _ in both.rows] == ["CoLA", "SST-2"] and both.rows[0] == first.rows[0]
+    assert any("CoLA: its run is done" in line for line in lines)
+
+
 def test_an_unknown_task_and_an_empty_directory_are_refused(directory, tmp_path):
     with pytest.raises(InputError, match="task 'SST' is unknown; expected some of CoLA, SST-2"):
         glue.run(Glue(model=directory / "model", directory=directory, out=tmp_path / "r", tasks=("SST",)), silence)

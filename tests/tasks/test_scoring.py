@@ -88,6 +88,25 @@ def test_several_labels_are_scored_where_a_list_or_the_caller_says_so(write):
     assert score(write("p3.jsonl", ['{"labels": ["y", "x"]}', '{"labels": []}']), table)["accuracy"] == 1
 
 
+def test_what_predict_writes_of_several_labels_is_scored_by_them(write):
+    """A row tells the best label too, which may not be among those predicted."""
+    gold = write("gold.jsonl", ['{"text": "a", "label": ["x", "y"]}', '{"text": "b", "label": []}'])
+    rows = ['{"label": "x", "score": 0.9, "labels": ["x", "y"]}', '{"label": "x", "score": 0.1, "labels": []}']
+    assert score(write("p.jsonl", rows), gold)["accuracy"] == 1
+
+
+def test_glues_own_files_are_no_judgements_of_search(write):
+    """Tabs in a .csv without a header (STS-B), whose texts have commas."""
+    rows = [f"main-captions\tMSRvid\t2012test\t000{row}\t{row}.500\ta, cat, sat\ta, dog, ran" for row in range(3)]
+    gold = write("sts-dev.csv", rows)
+    assert score(write("p.txt", ["0.1", "0.2", "0.9"]), gold)["spearman"] == pytest.approx(1)
+
+
+def test_ids_of_questions_may_be_numbers(write):
+    gold = write("gold.json", [answers(("7", ["Ada"]))])
+    assert score(write("p.jsonl", ['{"id": 7, "answer": "Ada"}']), gold)["exact_match"] == 100
+
+
 def test_tags_are_scored_by_entities_whatever_their_schemes(write):
     gold = write("gold.conll", columns(WORDS, GOLD))
     found = score(write("p.conll", columns(WORDS, FOUND)), gold)

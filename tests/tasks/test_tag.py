@@ -143,11 +143,30 @@ def test_a_tag_that_its_scheme_does_not_allow_is_named(settings, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_label_only_dev_has_is_named(settings, tmp_path):
+def test_a_label_only_dev_has_is_told_and_counts_as_missed(settings, tmp_path):
     dev = tmp_path / "dev.txt"
-    dev.write_text("the O\nmat B-THING\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"dev.txt:1: tag 'B-THING' of 'mat' is unknown; known: O, B-CANINE"):
-        tag.run(replace(settings, dev=dev, out=tmp_path / "run"), silence)
+    dev.write_text("the O\nmat B-THING\ncat B-FELINE\n", encoding="utf-8")
+    told = []
+    result = tag.run(replace(settings, dev=dev, test=None, out=tmp_path / "run"), told.append)
+    assert "1 words have tags that train lacks (B-THING); none of them can be right" in told[0]
+    assert result.mean == pytest.approx(2 / 3)  # one of two is found, and nothing else
+    assert evaluate.run(Evaluate(model=result.model, file=(dev,), dtype="float32"))["f1"] == pytest.approx(result.mean)
+
+
+def test_tags_that_say_nothing_are_refused(settings, tmp_path):
+    for text, told in (("the O\nmat THING\n", "mat"), ("the O\nmat Q-THING\n", r"bad\.txt:10: ")):
+        (tmp_path / "bad.txt").write_text("the O\ncat B-FELINE\n\n" * 3 + text, encoding="utf-8")
+        with pytest.raises(InputError, match=told):
+            tag.run(replace(settings, train=tmp_path / "bad.txt", scheme="iob2", out=tmp_path / "run"), silence)
+    (tmp_path / "none.txt").write_text("the O\ncat O\n\n" * 9, encoding="utf-8")
+    with pytest.raises(InputError, match=r"none\.txt: every tag is O; there is nothing to learn"):
+        tag.run(replace(settings, train=tmp_path / "none.txt", scheme="iob2", out=tmp_path / "run"), silence)
+
+
+def test_an_entity_model_is_not_measured_on_labels_of_words(result, tmp_path):
+    (tmp_path / "pos.txt").write_text("the DET\ncat NOUN\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"pos\.txt:1: tag 'DET' says no entity to a model that learned O, B-CANINE"):
+        evaluate.run(Evaluate(model=result.model, file=(tmp_path / "pos.txt",)))
 
 
 def test_plain_labels_are_one_a_word_and_never_merged(settings, tmp_path):
