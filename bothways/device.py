@@ -3,6 +3,7 @@
 import ctypes
 import sys
 import time
+from collections.abc import Mapping
 
 import torch
 
@@ -57,15 +58,31 @@ def matrix_peak(device: torch.device, dtype: torch.dtype, seconds: float = 0.3) 
     return 2 * size**3 / best
 
 
+SETTLED = 100  # steps of a run after which `settle_memory` is due
+HEAP_SHRINKS, MMAP_FROM, MMAP_MOST = -1, -3, -4  # glibc's numbers of what mallopt sets
+
+
 def keep_memory() -> None:
     """Have this process keep the memory it frees, for its next step.
 
     Linux's C library gives big blocks back at once, so that every step asks for the same pages anew: on a processor a
     tenth of our step, 40 % of a step with padded batches and scores of the whole vocabulary (docs/LOG.md).
     """
-    if not sys.platform.startswith("linux"):
-        return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt:  # glibc's; its numbers for "no blocks apart from the heap" and "never shrink the heap"
-        mallopt(-4, 0)
-        mallopt(-1, 2**31 - 1)
+    _mallopt({HEAP_SHRINKS: 2**31 - 1, MMAP_MOST: 0})
+
+
+def settle_memory() -> None:
+    """Have it keep no more than it has by now: what finds no place in that is given back once it is free.
+
+    Batches differ in size, and so do the blocks of each step; small ones that stay cut what lies between them into
+    holes that fit none of the next, and a long run would grow without end (docs/LOG.md).
+    """
+    _mallopt({MMAP_FROM: 2**20, MMAP_MOST: 2**16})
+
+
+def _mallopt(options: Mapping[int, int]) -> None:
+    """Nothing where the C library is not Linux's."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform.startswith("linux") else None
+    for option, value in options.items():
+        if mallopt:
+            mallopt(option, value)

@@ -18,7 +18,7 @@ from torch import Tensor
 from bothways import checkpoint, metrics
 from bothways.batch import Batch
 from bothways.data.order import blocks, divide, fill_budget, fingerprint, shuffled
-from bothways.device import choose_device, choose_dtype, keep_memory
+from bothways.device import SETTLED, choose_device, choose_dtype, keep_memory, settle_memory
 from bothways.disk import write_whole
 from bothways.errors import InputError
 from bothways.model.model import Model
@@ -158,6 +158,8 @@ def train_one(settings: FineTune, task: Task, model: Model, seed: int, run: Run,
 
         def record(row: dict[str, Any]) -> None:
             run.metric(**row, seed=seed)
+            if row["step"] == (start.progress.step if start else 0) + SETTLED:
+                settle_memory()
             bar.show(row)
 
         evaluate = lambda: task.measure(model, "dev")  # noqa: E731

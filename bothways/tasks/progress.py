@@ -10,7 +10,7 @@ from typing import Any
 
 from bothways.batch import Batch
 from bothways.config import EncoderConfig
-from bothways.device import matrix_peak
+from bothways.device import SETTLED, matrix_peak, settle_memory
 from bothways.errors import InputError
 from bothways.model.work import training_work
 from bothways.train.checkpoints import Saved
@@ -145,12 +145,14 @@ def watched(
     run.note(work_of_token=work, matrix_peak=peak)
     with ExitStack() as stack:
         shown: list[Bar | Board] = [stack.enter_context(Bar(title, plan.steps, work=work, peak=peak, tell=tell))]
+        first = start.progress.step if start else 0
         if board and run.leads:
-            first = start.progress.step if start else 0
             shown.append(stack.enter_context(Board(run.directory / "tensorboard", first)))
 
         def record(row: dict[str, Any]) -> None:
             run.metric(**row)
+            if row["step"] == first + SETTLED:
+                settle_memory()
             for one in shown:
                 one.show(row)
 
