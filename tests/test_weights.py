@@ -42,18 +42,23 @@ def test_a_file_cut_short_is_refused_when_it_is_opened(file):
         stored(file)
 
 
+MAP = "heads.classes.output."  # to classes: stays float32, as `model.moving` has it
+
+
 def test_a_model_loaded_in_bf16_is_the_float32_one_rounded(make_model, tokenizer, tmp_path):
     checkpoint.save(Checkpoint(make_model("bert", {"classes": 3}), tokenizer, labels=("a", "b", "c")), tmp_path / "m")
     exact, half = (checkpoint.load(tmp_path / "m", dtype=dtype).model for dtype in (torch.float32, torch.bfloat16))
     for name, value in exact.state_dict().items():
         assert value.dtype == torch.float32
-        assert torch.equal(half.state_dict()[name], value.bfloat16()), name
+        wanted = value if name.startswith(MAP) else value.bfloat16()
+        assert half.state_dict()[name].dtype is wanted.dtype and torch.equal(half.state_dict()[name], wanted), name
 
 
 def test_what_works_in_bf16_is_saved_as_it_was_stored(make_model, tokenizer, tmp_path):
     checkpoint.save(Checkpoint(make_model("bert", {"classes": 3}), tokenizer, labels=("a", "b", "c")), tmp_path / "m")
     model = bothways.load(tmp_path / "m", dtype="bfloat16")
-    assert {value.dtype for value in model.module.parameters()} == {torch.bfloat16}
+    for name, value in model.module.named_parameters():
+        assert value.dtype is (torch.float32 if name.startswith(MAP) else torch.bfloat16), name
     model.save(tmp_path / "again")
     first, second = (checkpoint.load(tmp_path / name).model.state_dict() for name in ("m", "again"))
     assert all(torch.equal(value, second[name]) for name, value in first.items())
