@@ -51,6 +51,7 @@ class Checked:
             value = getattr(self, name, None)
             if value is not None and not (least <= value <= most and value < math.inf):
                 wanted = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
+                wanted = "finite" if value == math.inf else wanted
                 raise InputError(f"{name} ({value}) must be {wanted}")
 
 

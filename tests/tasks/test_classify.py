@@ -377,7 +377,7 @@ def test_labels_that_are_none_are_refused(settings, tmp_path):
     (tmp_path / "twice.csv").write_text("text,label,label\na,b,c\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"twice\.csv:1: two columns are named 'label'; rename one"):
         classify.run(replace(settings, train=tmp_path / "twice.csv", out=tmp_path / "run"), silence)
-    with pytest.raises(InputError, match=r"epochs \(inf\) must be at least"):
+    with pytest.raises(InputError, match=r"epochs \(inf\) must be finite"):
         replace(settings, epochs=float("inf"))
 
 
