@@ -158,7 +158,7 @@ def train_one(settings: FineTune, task: Task, model: Model, seed: int, run: Run,
 
         def record(row: dict[str, Any]) -> None:
             run.metric(**row, seed=seed)
-            if row["step"] == (start.progress.step if start else 0) + SETTLED:
+            if row["step"] == (start.progress.step if start else 0) + SETTLED and device.type == "cpu":
                 settle_memory()
             bar.show(row)
 

@@ -151,7 +151,7 @@ def watched(
 
         def record(row: dict[str, Any]) -> None:
             run.metric(**row)
-            if row["step"] == first + SETTLED:
+            if row["step"] == first + SETTLED and plan.device.type == "cpu":
                 settle_memory()
             for one in shown:
                 one.show(row)
