@@ -55,9 +55,9 @@ def test_help_is_printed_without_loading_anything_heavy(verb):
 
 @pytest.mark.parametrize("verb", ["", *VERBS])
 def test_help_takes_less_than_300_ms(verb):
-    # A shared machine may be several times slower for some seconds, in processor time too: then eight times what an
-    # interpreter takes that does nothing (10 to 40 ms, and help about 50). What takes too long does so every time.
-    assert any(seconds("-m", "bothways", *verb.split(), "--help") < max(0.3, 8 * seconds("-c", "")) for _ in range(20))
+    # A shared machine may be several times slower for some seconds, in processor time too: then twelve times what an
+    # interpreter takes that does nothing (25 ms, and help 40 to 210). What takes too long does so every time.
+    assert any(seconds("-m", "bothways", *verb.split(), "--help") < max(0.3, 12 * seconds("-c", "")) for _ in range(20))
 
 
 def test_the_tokenizer_needs_no_torch():
