@@ -13,7 +13,7 @@ generator = torch.Generator().manual_seed(0)
 draw = lambda low, high: int(torch.randint(low, high, (1,), generator=generator))
 kept, levels = [], []
 device.keep_memory()
-for step in range(400):  # blocks of as many sizes as ragged batches have, and small ones that stay
+for step in range(300):  # blocks of as many sizes as ragged batches have, and small ones that stay
     if step == device.SETTLED and "settled" in sys.argv:
         device.settle_memory()
     tokens, held = draw(1200, 2048), []
