@@ -59,7 +59,7 @@ def texts(file: str, *, text: str | None = None, pair: str | None = None) -> Ite
 def first_columns(file: str) -> Sequence[str]:
     """Names of the columns of a table's first row that can be read; none of a .txt, of GLUE's files, of "-"."""
     path = Path(file)
-    if file == "-" or look_of(path) or not (kind_of(path) != ".txt" or is_dataset(path)):
+    if file == "-" or look_of(path) or (kind_of(path) == ".txt" and not is_dataset(path)):
         return []
     return next(([*one[1]] for one in _records(path) if not isinstance(one, InputError)), [])
 

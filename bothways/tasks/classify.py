@@ -185,7 +185,7 @@ def _is_list(label: str) -> bool:
     """Whether it was a list in its file (data/columns.py)."""
     try:
         return label.startswith("[") and isinstance(json.loads(label), list)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 

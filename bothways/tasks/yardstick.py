@@ -19,11 +19,11 @@ from bothways.data.files import text_lines
 from bothways.data.labelled import has_named_columns, labelled_rows
 from bothways.data.squad import Question, read_squad
 from bothways.data.streams import questions
-from bothways.data.tags import OUTSIDE, detect, spans_of, tags_of
+from bothways.data.tags import OUTSIDE, detect
 from bothways.errors import InputError
 from bothways.predict import MASK, Predictor
 from bothways.settings import TextColumns
-from bothways.tasks.tag import runs, words_of
+from bothways.tasks.tag import as_iob2, runs, words_of
 
 MAX_DROP = 0.5  # points, where nothing else is said
 MEASURING = 2000  # rows at most
@@ -154,10 +154,10 @@ def of_tags(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
 
     def judge(rows: Rows, found: list[Any], exact: list[Any]) -> Figures:
         given = [*chain.from_iterable(found)]
-        gold = [one.tags for row in rows for one in texts[row]]
+        gold = [one for row in rows for one in texts[row]]
         if plain:
-            return _same("accuracy", [*chain.from_iterable(given)], [*chain.from_iterable(gold)])
-        right = [tags_of(spans_of(tags, scheme), len(tags), "iob2") for tags in gold]
+            return _same("accuracy", [*chain.from_iterable(given)], [*chain.from_iterable(one.tags for one in gold)])
+        right = [as_iob2(one, scheme).tags for one in gold]
         return _percent(metrics.entity_scores(right, given, "iob2"), "f1", "accuracy")
 
     return Yardstick(len(texts), True, ask, judge)
