@@ -1,8 +1,8 @@
 """Long texts two ways: MiniLM-L6 by windows of 512 with pooling, and one long read by the same model made a Longformer
 of 4,096 tokens; on IMDb and on articles that take sides (Kiesel 2019).
 
-    python -m benchmarks.long_texts -o DIR [--minutes 60] [--seeds 3] [--rows 5000] [--epochs 3] [--only imdb articles]
-        [--ways windows "one long read"]
+    python -m benchmarks.long_texts -o DIR [--minutes 60] [--seeds 3] [--rows 5000] [--epochs 3] [--rate 1e-4]
+        [--only imdb articles] [--ways windows "one long read"]
 
 The long reader is pre-trained on for some minutes on Wikipedia, documents of up to 4,096 tokens, masked words, a window
 of 256; then both are fine-tuned alike, 16 texts a step. IMDb: the first so many rows of train and of test, shuffled by
@@ -84,18 +84,16 @@ def long_reader(out: Path, minutes: float) -> Path:
     return settings.out
 
 
-def settings_of(way: str, model: Path, files: dict[str, Path], out: Path, epochs: float, seeds: int) -> Classify:
+def settings_of(way: str, model: Path, files: dict[str, Path], out: Path, **told: Any) -> Classify:
     return Classify(
-        model=model, **files, out=out, seeds=seeds, epochs=epochs, batch_size=16, evaluations=1, resume=True,
+        model=model, **files, out=out, **told, batch_size=16, evaluations=1, resume=True,
         window=512 if way == "windows" else LENGTH,
     )  # fmt: skip
 
 
 def child(told: dict[str, Any]) -> None:
     files = {name: Path(file) for name, file in told["files"].items()}
-    settings = settings_of(
-        told["way"], Path(told["model"]), files, Path(told["out"]), told["epochs"], told["seeds"]
-    )  # fmt: skip
+    settings = settings_of(told["way"], Path(told["model"]), files, Path(told["out"]), **told["settings"])
     bothways.train(settings)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     (settings.out / "memory.json").write_text(json.dumps(most), encoding="utf-8")
@@ -108,6 +106,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=5000)
     parser.add_argument("--epochs", type=float, default=3)
+    parser.add_argument("--rate", type=float, default=1e-4)
     parser.add_argument("--only", nargs="+", default=list(SETS), choices=SETS)
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -127,8 +126,9 @@ def main() -> None:
             out = options.out / f"{name}-{way.replace(' ', '-')}"
             if not (out / "memory.json").exists():
                 told = {
-                    "way": way, "model": str(model), "out": str(out), "epochs": options.epochs, "seeds": options.seeds,
+                    "way": way, "model": str(model), "out": str(out),
                     "files": {split: str(file) for split, file in found[name].items()},
+                    "settings": {"epochs": options.epochs, "seeds": options.seeds, "rate": options.rate},
                 }  # fmt: skip
                 subprocess.run([sys.executable, "-m", "benchmarks.long_texts", "--child", json.dumps(told)], check=True)
             made = json.loads((out / "bothways.json").read_text(encoding="utf-8"))["result"]

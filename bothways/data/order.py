@@ -32,7 +32,7 @@ def shuffled(num_examples: int, *, seed: int, epoch: int, part: int = 0) -> np.n
     return generator(seed, Purpose.ORDER, epoch, part).permutation(num_examples)
 
 
-def fill_budget(order: Sequence[int], lengths: Lengths, budget: int) -> Iterator[list[int]]:
+def fill_budget(order: Sequence[int], lengths: Lengths, budget: float) -> Iterator[list[int]]:
     """Consecutive rows of `order` as batches of at most `budget` tokens, at least one row each."""
     rows: list[int] = []
     tokens = 0

@@ -22,7 +22,7 @@ from bothways.tasks.finetune import Result, over_seeds
 from bothways.tasks.progress import Tell, lines
 from bothways.tasks.tables import overlap_lines, read_tables
 from bothways.tasks.task import Figures, Task, outputs
-from bothways.tasks.texts import Texts, text_scores
+from bothways.tasks.texts import AT_ONCE, Texts, text_scores
 from bothways.train.losses import Loss
 from bothways.train.state import Run
 from bothways.train.task_losses import label_loss, weighted_class_loss
@@ -44,6 +44,7 @@ class Classification(Task):
     """Texts (or pairs) with one label each, or with several at once."""
 
     name: ClassVar[str] = "classify"
+    at_once: ClassVar[float] = AT_ONCE
     settings: Classify
     start: Checkpoint
     names: tuple[str, ...]

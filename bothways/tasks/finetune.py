@@ -139,7 +139,7 @@ def train_one(settings: FineTune, task: Task, model: Model, seed: int, run: Run,
     def steps(first: int) -> Iterator[Sequence[Batch]]:
         epochs = (step_rows(settings, sizes, seed, epoch=epoch) for epoch in count())
         for rows in islice(chain.from_iterable(epochs), first, None):
-            yield [task.data["train"].batch(part) for part in divide(rows, sizes, settings.micro_batches) if part]
+            yield [task.data["train"].batch(part) for part in parts_of_step(settings, task, rows)]
 
     plan = Plan(
         steps=max(1, math.ceil(settings.epochs * an_epoch)), rate=peak_rate(settings, model.config),
@@ -178,6 +178,13 @@ def step_rows(settings: FineTune, sizes: Sequence[int], seed: int, *, epoch: int
     if settings.batch_size:
         return blocks(order, settings.batch_size)
     return fill_budget(order, sizes, settings.batch_tokens)
+
+
+def parts_of_step(settings: FineTune, task: Task, rows: Sequence[int]) -> Iterator[list[int]]:
+    """A step's examples as micro-batches: as many as asked for, or more where those would hold too many tokens."""
+    sizes = task.data["train"].sizes
+    for part in divide(rows, sizes, settings.micro_batches):
+        yield from fill_budget(part, sizes, task.at_once)
 
 
 def freeze(model: Model, parts: int) -> dict[str, Tensor]:

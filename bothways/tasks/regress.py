@@ -21,7 +21,7 @@ from bothways.tasks.finetune import Result, over_seeds
 from bothways.tasks.progress import Tell, lines
 from bothways.tasks.tables import overlap_lines, read_tables
 from bothways.tasks.task import Figures, Task, outputs
-from bothways.tasks.texts import Texts, text_scores
+from bothways.tasks.texts import AT_ONCE, Texts, text_scores
 from bothways.train.losses import Loss, squared_loss
 from bothways.train.state import Run
 
@@ -42,6 +42,7 @@ class Regression(Task):
     unit is learned alike; the finished head gives the number itself."""
 
     name: ClassVar[str] = "regress"
+    at_once: ClassVar[float] = AT_ONCE
     settings: Regress
     start: Checkpoint
     tables: Mapping[str, Table]

@@ -1,5 +1,6 @@
 """What one kind of fine-tuning is made of: examples, a head, losses, figures, and what a reader is shown."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
@@ -38,6 +39,8 @@ class Task(ABC):
     """One kind of fine-tuning: its examples by split (train, dev and perhaps test), its head, losses and figures."""
 
     name: ClassVar[str]
+    at_once: ClassVar[float] = math.inf
+    """Tokens of a micro-batch at most; a longer example is one of its own. Only where losses of examples are apart."""
     data: Mapping[str, Examples]
 
     @property

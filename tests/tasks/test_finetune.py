@@ -15,7 +15,7 @@ from bothways import checkpoint
 from bothways.batch import Batch
 from bothways.errors import InputError
 from bothways.settings import Classify
-from bothways.tasks import classify, finetune, texts
+from bothways.tasks import classify, finetune, regress, texts
 from bothways.tasks.progress import silence
 from bothways.tasks.reporting import rates
 from bothways.tasks.task import peak_rate
@@ -151,6 +151,27 @@ def test_micro_batches_change_no_loss(settings, tmp_path):
         run = classify.run(replace(settings, epochs=1.0, micro_batches=parts, out=tmp_path / str(parts)), silence)
         losses.append([row["loss"] for row in rows_of(run.directory) if row["split"] == "train"])
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+
+
+def test_a_step_of_many_tokens_is_cut_between_texts_and_changes_no_loss(settings, tmp_path, monkeypatch):
+    """So that nothing is worked out twice, but for a text that is longer than the bound itself."""
+    found, losses = {}, classify.Classification.losses
+    for bound in (10_000, 30):
+        sizes = []
+        monkeypatch.setattr(classify.Classification, "at_once", bound)
+        monkeypatch.setattr(
+            classify.Classification, "losses",
+            lambda task, model, batch, sizes=sizes: sizes.append(batch.num_tokens) or losses(task, model, batch),
+        )  # fmt: skip
+        run = classify.run(replace(settings, epochs=1.0, micro_batches=2, out=tmp_path / str(bound)), silence)
+        found[bound] = sizes, [row["loss"] for row in rows_of(run.directory) if row["split"] == "train"]
+    assert found[10_000][1] == pytest.approx(found[30][1], abs=1e-5)
+    assert min(found[10_000][0]) > 30 and max(found[30][0]) <= 30
+
+
+@pytest.mark.parametrize("task", [classify.Classification, regress.Regression])
+def test_what_reads_texts_one_by_one_never_has_more_in_memory_than_is_kept_for_the_way_back(task):
+    assert task.at_once == texts.AT_ONCE
 
 
 def test_windows_beyond_the_bound_have_the_gradients_of_all_at_once(make_model):
