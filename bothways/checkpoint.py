@@ -1,6 +1,5 @@
 """A checkpoint: a directory in the Hugging Face layout. Loaded with every parameter checked, saved so that a failed
-write
-leaves the old one whole."""
+write leaves the old one whole."""
 
 import json
 import shutil
@@ -44,8 +43,9 @@ class Checkpoint:
     """A model with all that is kept beside it.
 
     labels: names of the classes, in the order of the head's outputs; none for regression. several: whether a text may
-    have several of them, or none. pooling: how a text's vector is made (mean, cls, max), as the directory says. extra:
-    config keys nobody here knows, kept. made: how it came to be (bothways.json).
+    have several of them, or none. pooling: how a text's vector is made (mean, cls, max), as the directory says;
+    normalized: whether it is then scaled to length 1. extra: config keys nobody here knows, kept. made: how it came to
+    be (bothways.json).
     """
 
     model: Model
@@ -54,6 +54,7 @@ class Checkpoint:
     labels: tuple[str, ...] = ()
     several: bool = False
     pooling: str | None = None
+    normalized: bool = True
     extra: Mapping[str, Any] = field(default_factory=dict)
     made: Mapping[str, Any] = field(default_factory=dict)
 
@@ -72,8 +73,7 @@ def say(line: str) -> None:
     print(f"bothways: {line}", file=sys.stderr)
 
 
-# --- load
-# ---------------------------------------------------------------------------------------------------------------
+# --- load -------------------------------------------------------------------------------------------------------------
 
 
 def find(path: str | PathLike[str]) -> Path:
@@ -104,7 +104,7 @@ def load(
     config, extra = variant.config(theirs, directory / "config.json")
     if extra:
         warn(f"{directory / 'config.json'}: unknown keys kept as they are: {', '.join(sorted(extra))}")
-    labels = _labels(theirs)
+    labels = _labels(theirs, directory / "config.json")
     model = (
         _read_int8(config, directory) if quantized else _read(variant, config, labels, theirs, directory, dtype, warn)
     )
@@ -117,6 +117,7 @@ def load(
                 f"do not belong together"
             )
     made = read_json(directory / MADE) if (directory / MADE).exists() else {}
+    modules = modules_of(directory)
     several = theirs.get("problem_type") == SEVERAL
     return Checkpoint(
         model=model.eval(),
@@ -125,6 +126,7 @@ def load(
         labels=labels if several or model.num_outputs.get("classes", 1) > 1 or "tokens" in model.num_outputs else (),
         several=several,
         pooling=_read_pooling(directory),
+        normalized=not modules or "Normalize" in modules,
         extra=extra,
         made=made,
     )
@@ -145,6 +147,12 @@ def _read(
     state = stored_weights(directory)
     model = _build(variant, config, state, labels, theirs, directory, dtype)
     _fill(model, variant, state, directory, warn)
+    file, outputs = directory / "config.json", model.num_outputs.get("classes", 1)
+    if theirs.get("problem_type") == "regression" and outputs > 1:
+        raise InputError(f"{file}: a regression with {outputs} outputs is not supported; with one it is")
+    copies = [name for name in state if name.endswith(TABLE_COPIES)]  # equal to the table, as is known by now
+    if theirs.get("tie_word_embeddings") is False and "masked_words" in model.num_outputs and not copies:
+        raise InputError(f"{file}: untied vocabulary scores (tie_word_embeddings) are not supported; tied ones are")
     return model
 
 
@@ -158,11 +166,15 @@ def _read_int8(config: EncoderConfig, directory: Path) -> Model:
         raise InputError(f"{file}: does not belong to config.json ({error}); quantize the model again") from None
 
 
-def _labels(theirs: Mapping[str, Any]) -> tuple[str, ...]:
+def _labels(theirs: Mapping[str, Any], source: Path) -> tuple[str, ...]:
     names = theirs.get("id2label") or {}
-    if not names:
-        return tuple(f"LABEL_{index}" for index in range(theirs.get("num_labels", 2)))
-    return tuple(str(names[key]) for key in sorted(names, key=int))
+    try:
+        if not names:
+            return tuple(f"LABEL_{index}" for index in range(theirs.get("num_labels", 2)))
+        return tuple(str(names[key]) for key in sorted(names, key=int))
+    except (TypeError, ValueError, IndexError):
+        way = 'such as {"0": "neg", "1": "pos"}'
+        raise InputError(f"{source}: id2label must name a class for each number, {way}; mend it") from None
 
 
 def _build(
@@ -261,8 +273,7 @@ def modules_of(directory: Path) -> list[str]:
 
 
 def _read_pooling(directory: Path) -> str | None:
-    """What 1_Pooling says (sentence-transformers' layout). InputError where more than pooling is done to vectors."""
-    modules_of(directory)
+    """What 1_Pooling says (sentence-transformers' layout)."""
     file = directory / "1_Pooling" / "config.json"
     if not file.exists():
         return None
@@ -278,8 +289,7 @@ def _read_pooling(directory: Path) -> str | None:
     return names[on[0]]
 
 
-# --- change
-# -------------------------------------------------------------------------------------------------------------
+# --- change -----------------------------------------------------------------------------------------------------------
 
 
 def with_head(
@@ -329,8 +339,7 @@ def refuse_int8(model: Model) -> None:
         raise refusal()
 
 
-# --- save
-# ---------------------------------------------------------------------------------------------------------------
+# --- save -------------------------------------------------------------------------------------------------------------
 
 
 def save(checkpoint: Checkpoint, path: str | PathLike[str]) -> None:
@@ -338,10 +347,12 @@ def save(checkpoint: Checkpoint, path: str | PathLike[str]) -> None:
     model one that only Bothways loads.
 
     Everything is written beside the target and moved into place, so a failed write leaves what stood there. InputError
-    where the target holds something that is not a checkpoint of ours.
+    where the target holds something that is not a checkpoint of ours: a whole run, too.
     """
     target = Path(path)
     refuse_strangers(target, holds=MADE)
+    if (target / MADE).exists() and "status" in read_json(target / MADE):
+        raise InputError(f"{target}: holds a run, which would be lost; name a new directory")
     target.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
@@ -374,8 +385,8 @@ def _write(checkpoint: Checkpoint, directory: Path) -> None:
         config["id2label"] = {str(index): label for index, label in enumerate(labels)}
         config["label2id"] = {label: index for index, label in enumerate(labels)}
     if "classes" in model.num_outputs:
-        kind = SEVERAL if checkpoint.several else "single_label_classification" if checkpoint.labels else "regression"
-        config["problem_type"] = kind
+        one = "single_label_classification" if checkpoint.labels or num_labels > 1 else "regression"
+        config["problem_type"] = SEVERAL if checkpoint.several else one
     if is_int8(model):
         config["quantization_config"] = {"quant_method": INT8, "model_type": config["model_type"]}
         config["model_type"] = INT8
@@ -388,7 +399,7 @@ def _write(checkpoint: Checkpoint, directory: Path) -> None:
     if own:
         own.save(directory, model.config.max_position_embeddings, segments=model.config.type_vocab_size)
     if checkpoint.pooling:
-        _write_pooling(directory, checkpoint.pooling, model.config)
+        _write_pooling(directory, checkpoint, model.config)
     for file in directory.rglob("*"):
         sync(file)
 
@@ -412,13 +423,15 @@ def _write_json(file: Path, content: Mapping[str, Any]) -> None:
     file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _write_pooling(directory: Path, pooling: str, config: EncoderConfig) -> None:
+def _write_pooling(directory: Path, checkpoint: Checkpoint, config: EncoderConfig) -> None:
     (directory / "1_Pooling").mkdir()
     names = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
-    modes = {f"pooling_mode_{name}": kind == pooling for kind, name in names.items()}
+    modes = {f"pooling_mode_{name}": kind == checkpoint.pooling for kind, name in names.items()}
     _write_json(directory / "1_Pooling" / "config.json", {"word_embedding_dimension": config.hidden_size, **modes})
-    kinds = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
-    (directory / "2_Normalize").mkdir()
+    kinds = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    if checkpoint.normalized:
+        kinds.append(("2_Normalize", "Normalize"))
+        (directory / "2_Normalize").mkdir()
     modules = [
         {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for index, (path, kind) in enumerate(kinds)

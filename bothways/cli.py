@@ -118,7 +118,9 @@ def vocab(settings: Any) -> None:
     corpus = Corpus(settings.corpus, settings.documents, settings.text_column, settings.on_error)
     skipped: Counter[str] = Counter()
     texts = corpus.documents(skipped)
-    tokenizer = Tokenizer.learn(texts, settings.size, settings.lowercase, settings.processes)
+    tokenizer = Tokenizer.learn(texts, settings.size, settings.lowercase, settings.processes, settings.alphabet)
+    if left_out := corpus.left_out():
+        say(left_out)
     if skipped:
         say(skipped_line(skipped))
     tokenizer.save(settings.out)

@@ -288,7 +288,8 @@ class Predictor:
     ) -> list[Reading]:
         """The `most` best spans for each question, and how good "no answer" is: before a threshold decides."""
         self._need_head("spans", "answers", "fine-tune one: bothways finetune answer")
-        windows = self.fit_windows(answering.encode_pairs(self.tokenizer, questions, passages), long, window, overlap)
+        pairs = answering.encode_pairs(self.tokenizer, questions, passages)
+        windows = self.fit_pairs(pairs, _numbered("question", len(pairs)), long, window, overlap)
         scored = self._rows(windows, partial(self.module.token_scores, "spans"))
         tokens = self.longest if longest is None else longest
         return [answering.read(parts, rows, longest=tokens, most=most) for parts, rows in scored]
@@ -330,8 +331,7 @@ class Predictor:
         encodings = self.tokenizer.encode_many(texts, pairs)
         if pairs is None:
             return self.fit_windows(encodings, long, window, overlap)
-        where = [f"pair {number:,} of {len(encodings):,}" for number in range(1, len(encodings) + 1)]
-        return self.fit_pairs(encodings, where, long, window, overlap)
+        return self.fit_pairs(encodings, _numbered("pair", len(encodings)), long, window, overlap)
 
     def fit_pairs(
         self, encodings: Sequence[Encoding], where: Sequence[str], long: Long, window: int | None = None,
@@ -424,6 +424,11 @@ class Predictor:
 
 def _shortened(text: str, size: int = 60) -> str:
     return text if len(text) <= size else text[: size - 3] + "..."
+
+
+def _numbered(what: str, number: int) -> list[str]:
+    """Names for what was given, for whoever is told what is wrong with one."""
+    return [f"{what} {index:,} of {number:,}" for index in range(1, number + 1)]
 
 
 def load(path: str | PathLike[str], dtype: str = "auto", device: str = "auto") -> Predictor:

@@ -19,7 +19,8 @@ Dir = Annotated[Path, arg(metavar="DIR")]
 
 # From where to where a setting makes sense, both included, whichever verb has it.
 BOUNDS: dict[str, tuple[float, float]] = {
-    **dict.fromkeys(("size", "vocab_size", "processes", "steps", "batch_tokens", "micro_batches"), (1, math.inf)),
+    **dict.fromkeys(("size", "vocab_size", "alphabet", "processes", "steps"), (1, math.inf)),
+    **dict.fromkeys(("batch_tokens", "micro_batches"), (1, math.inf)),
     **dict.fromkeys(("evaluate_every", "seeds", "top", "keep", "heldout_examples"), (1, math.inf)),
     **dict.fromkeys(("batch_size", "patience", "longest", "repeats"), (1, math.inf)),
     **dict.fromkeys(("tolerance", "max_drop"), (0, math.inf)),
@@ -65,6 +66,8 @@ class Vocab(Checked):
     """Directory for vocab.txt, tokenizer.json and tokenizer_config.json."""
     size: int = 30522
     """Entries at most."""
+    alphabet: int = 1000
+    """Characters that get an entry, at most, the commonest; Chinese and Japanese need more."""
     lowercase: bool = True
     """Lower-case the text and strip accents."""
     documents: Literal["blank", "line", "file"] = "blank"
@@ -129,7 +132,7 @@ class Pretrain(Checked):
     batch_tokens: int = 4096
     """Tokens a step, over all processes."""
     micro_batches: int = 1
-    """Parts that a step is computed in by each process, to save memory; changes no result."""
+    """Parts that a step is computed in by each process, to save memory; changes nothing but what dropout drops."""
     length: int = 128
     """Tokens of an example at most, specials counted. A new model reads as many; longer texts become windows."""
     pairs: Literal["auto", "next", "order", "none"] = "auto"
@@ -193,6 +196,9 @@ class Pretrain(Checked):
             )
         if self.start and self.family != Pretrain.family:
             raise InputError(f"family ({self.family}) is for a new model; --from ({self.start}) has its own")
+        for name in ("model", "vocab_size"):
+            if self.start and (given := getattr(self, name)) != getattr(Pretrain, name):
+                raise InputError(f"{name} ({given}) is for a new model; --from ({self.start}) has its own")
         if self.lengthen and not self.start:
             raise InputError(f"lengthen ({self.lengthen}) needs --from, a model to make read longer texts")
         if self.extend_vocab and not self.start:
@@ -214,7 +220,7 @@ class Recipe(Checked):
     batch_size: int | None = None
     """Examples a step, instead of so many tokens."""
     micro_batches: int = 1
-    """Parts that a step is computed in, to save memory; changes no result."""
+    """Parts that a step is computed in, to save memory; changes nothing but what dropout drops."""
     window: int = 256
     """Tokens of a training window, specials counted; longer texts become several."""
     long: Literal["windows", "error", "truncate"] = "windows"

@@ -147,6 +147,17 @@ def test_a_module_that_changes_vectors_is_refused_by_name_and_never_ignored(dire
     refused(directory, "modules.json: no list of modules")
 
 
+@pytest.mark.parametrize("normalized", [True, False])
+def test_vectors_keep_their_length_in_a_saved_copy(normalized, directory, tmp_path):
+    kinds = ["Transformer", "Pooling", *["Normalize"] * normalized]
+    listed = [{"idx": i, "type": f"sentence_transformers.models.{kind}"} for i, kind in enumerate(kinds)]
+    (directory / "modules.json").write_text(json.dumps(listed))
+    checkpoint.save(quietly(directory), tmp_path / "copy")
+    again = json.loads((tmp_path / "copy" / "modules.json").read_text())
+    assert [one["type"].rpartition(".")[2] for one in again] == kinds
+    assert (tmp_path / "copy" / "2_Normalize").exists() == normalized == quietly(tmp_path / "copy").normalized
+
+
 def test_half_precision_weights_are_read(directory):
     change_weights(directory, lambda state: {name: value.bfloat16() for name, value in state.items()})
     model = quietly(directory).model
@@ -261,6 +272,22 @@ def test_labels_that_do_not_fit_the_head_are_named(directory):
     refused(directory, "classifier.weight is [5, 24], config.json asks for [2, 24]")
 
 
+@pytest.mark.parametrize("names", [["a", "b"], {"neg": 0, "pos": 1}, {"0": "neg", "one": "pos"}, "ab"])
+def test_labels_that_are_not_names_by_number_are_refused(names, directory):
+    change_config(directory, id2label=names)
+    refused(directory, "config.json: id2label must name a class for each number", "mend it")
+
+
+def test_a_number_of_labels_that_is_none_is_refused(directory):
+    change_config(directory, id2label=None, num_labels=None)
+    refused(directory, "config.json: id2label must name a class for each number")
+
+
+def test_a_regression_of_several_numbers_is_refused_and_not_taken_for_classes(directory):
+    change_config(directory, problem_type="regression")
+    refused(directory, "config.json: a regression with 5 outputs is not supported; with one it is")
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -295,6 +322,14 @@ def test_untied_vocabulary_scores_are_refused(make_model, tmp_path):
     quietly(tmp_path / "model")
     change_weights(tmp_path / "model", lambda state: {**state, name: state[table] + 1})
     refused(tmp_path / "model", name, "untied")
+
+
+def test_that_nothing_is_tied_matters_only_where_words_are_scored(directory, make_model, tmp_path):
+    change_config(directory, tie_word_embeddings=False)
+    quietly(directory)
+    checkpoint.save(Checkpoint(model=make_model("bert", {"masked_words": 0})), tmp_path / "model")
+    change_config(tmp_path / "model", tie_word_embeddings=False)
+    refused(tmp_path / "model", "config.json: untied vocabulary scores (tie_word_embeddings) are not supported")
 
 
 class Opens:
@@ -343,6 +378,15 @@ def test_a_directory_that_holds_something_else_is_not_touched(held, tmp_path):
     with pytest.raises(InputError, match="notes: a file stands there"):
         checkpoint.save(held, tmp_path / "notes")
     assert contents(tmp_path) == {"thesis/chapter1.tex": b"years of work", "notes": b"more work"}
+
+
+def test_a_run_is_not_replaced_by_a_checkpoint(held, tmp_path):
+    checkpoint.save(held, tmp_path / "run" / "model")
+    (tmp_path / "run" / "bothways.json").write_text('{"verb": "pretrain", "status": "done"}', encoding="utf-8")
+    before = contents(tmp_path)
+    with pytest.raises(InputError, match="run: holds a run, which would be lost; name a new directory"):
+        checkpoint.save(held, tmp_path / "run")
+    assert contents(tmp_path) == before
 
 
 def test_a_checkpoint_of_somebody_else_is_not_replaced(held, make_peer, tmp_path):

@@ -20,6 +20,7 @@ from bothways.data.files import (
     is_packed,
     kind_of,
     open_file,
+    others,
     text_lines,
 )
 from bothways.data.hub import PREFIX, HubDataset, saved_files
@@ -60,6 +61,15 @@ class Corpus:
     def files(self) -> list[Path]:
         """The files in the order they are read, each once. InputError where a path stands for none."""
         return [source for source in self._sources() if isinstance(source, Path)]
+
+    def left_out(self) -> str:
+        """'left out, since such files are not read: 2 .bz2' of folders and globs; nothing where all are read."""
+        found = Counter[str]()
+        for path in map(Path, self.paths):
+            found += Counter() if saved_files(path) else others(path)
+        told = [f"{number:,} {ending}" for ending, number in found.most_common(5)]
+        more = ", ..." if len(found) > len(told) else ""
+        return f"left out, since such files are not read: {', '.join(told)}{more}" if told else ""
 
     def documents(self, skipped: Counter[str] | None = None) -> Iterator[str]:
         """The documents in order. What holds nothing but white space is none.

@@ -3,16 +3,12 @@ corpus. T tokens."""
 
 import gc
 import os
-import signal
 import string
 from array import array
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
-from threading import Thread
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +17,7 @@ from sentencex import segment
 from bothways.errors import InputError
 from bothways.tokenizer.reading import BertReading
 from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.tokenizer.workers import workers
 
 BLOCK = 1_000_000  # characters a task: enough to be worth sending, few enough to stay near the processor
 READ_AHEAD = 2  # tasks waiting for a free process
@@ -57,21 +54,14 @@ def encode(
     if number == 1:
         yield from map(encoder, _blocks(documents))
         return
-    # Spawned, not forked: forking a process that has run torch can hang.
-    with ProcessPoolExecutor(number, get_context("spawn"), _start, (encoder,)) as pool:
+    with workers(number, "encode text", _start, encoder) as pool:
         running: deque[Future[Block]] = deque()
-        try:
-            for block in _blocks(documents):
-                running.append(pool.submit(_encode, block))
-                if len(running) == number + READ_AHEAD:
-                    yield running.popleft().result()
-            while running:
+        for block in _blocks(documents):
+            running.append(pool.submit(_encode, block))
+            if len(running) == number + READ_AHEAD:
                 yield running.popleft().result()
-        except BrokenProcessPool:
-            raise InputError(
-                f"one of {number} processes that encode text was killed, most often because memory ran out; end other "
-                "programs or use fewer processes (--processes)"
-            ) from None
+        while running:
+            yield running.popleft().result()
 
 
 def num_cores() -> int:
@@ -143,15 +133,6 @@ def _start(encoder: Encoder) -> None:
     global _encoder  # one a process, sent once and not with every block
     _encoder = encoder
     gc.disable()  # nothing here is cyclic, and the collector would search the tokenizer's memory again and again
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to answer
-    Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """A parent that is killed cannot end its processes, and they would wait for work for ever."""
-    if parent := parent_process():
-        parent.join()
-        os._exit(1)
 
 
 def _encode(documents: Sequence[str]) -> Block:

@@ -5,6 +5,7 @@ import io
 import lzma
 import os
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from glob import glob
 from pathlib import Path
@@ -36,18 +37,29 @@ def find(path: Path) -> list[Path]:
 
     Hidden files and folders are left out, links to folders not followed. InputError where there is nothing to read.
     """
-    if path.is_dir():
-        found = list(_below(path))
-    elif not path.exists() and any(sign in str(path) for sign in "*?["):  # a file's name may have a bracket in it
-        found = [file for file in map(Path, glob(str(path), recursive=True)) if file.is_file()]
-    else:
+    among = _among(path)
+    if among is None:
         open_file(path).close()
         known_kind(path)
         return [path]
-    found = sorted((file for file in found if kind_of(file) in KINDS), key=Path.as_posix)
+    found = sorted((file for file in among if kind_of(file) in KINDS), key=Path.as_posix)
     if not found:
         raise InputError(f"{path}: holds no file to read; they end in {', '.join(KINDS)}, perhaps packed as .gz")
     return found
+
+
+def others(path: Path) -> Counter[str]:
+    """How many files in a folder, or matched by a glob, are of kinds that we do not read, by ending."""
+    return Counter(file.suffix or file.name for file in _among(path) or () if kind_of(file) not in KINDS)
+
+
+def _among(path: Path) -> list[Path] | None:
+    """The files that a folder or a glob stands for; None of a path that is one file."""
+    if path.is_dir():
+        return list(_below(path))
+    if path.exists() or not any(sign in str(path) for sign in "*?["):  # a file's name may have a bracket in it
+        return None
+    return [file for file in map(Path, glob(str(path), recursive=True)) if file.is_file()]
 
 
 def _below(folder: Path) -> Iterator[Path]:

@@ -44,7 +44,7 @@ def read_squad(
     """
     found: dict[str, Question] = {}
     contexts: dict[str, str] = {}
-    for where, node, passage in _nodes(path):
+    for where, node, passage in nodes(path):
         try:
             question = _question(where, node, passage, contexts)
             if question.id in found:
@@ -60,7 +60,7 @@ def read_squad(
     return list(found.values())
 
 
-def _nodes(path: Path) -> Iterator[tuple[str, Any, Any]]:
+def nodes(path: Path) -> Iterator[tuple[str, Any, Any]]:
     """(where, what holds a question, what holds its passage)."""
     if has_named_columns(path):
         for where, row in labelled_rows(path):

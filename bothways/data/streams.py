@@ -15,7 +15,7 @@ from bothways.data.files import checked_lines, kind_of, open_file
 from bothways.data.glue import look_of, look_rows
 from bothways.data.hub import PREFIX, HubDataset, saved_files
 from bothways.data.labelled import is_dataset
-from bothways.data.squad import read_squad
+from bothways.data.squad import nodes
 from bothways.data.tables import Row, rows
 from bothways.errors import InputError
 
@@ -77,12 +77,13 @@ def known_columns(
 
 def questions(file: str, *, question: str | None = None, context: str | None = None) -> Iterator[Found]:
     """Questions and passages of a table or dataset with columns question and context (or those named), and id if there
-    is one, else the row's number; or of SQuAD's .json, which is read as a whole. InputError as of texts."""
+    is one, else the row's number; or of SQuAD's .json, with answers or without. InputError as of texts."""
     path = Path(file)
     if file == "-":
         raise InputError("questions need passages; name a table with columns question and context, or SQuAD's JSON")
     if kind_of(path) == ".json":
-        yield from (Given(one.question, one.context, one.id) for one in read_squad(path, on_error="skip"))
+        found = _not_none(path, nodes(path), "SQuAD's JSON holds at least one question")
+        yield from (_asked(*one, number) for number, one in enumerate(found))
         return
     names = question or "question", context or "context"
     records = enumerate(_not_none(path, _records(path), "a table of questions holds one a row"))
@@ -99,6 +100,15 @@ def _question(record: Record, names: tuple[str, str], number: int) -> Found:
         return InputError(f"{where}: no {absent[0]!r} (there are: {there}); {way}")
     found = _given(where, row, names)
     return found if isinstance(found, InputError) else found._replace(id=str(row.get("id", number)))
+
+
+def _asked(where: str, question: Any, passage: Any, number: int) -> Found:
+    """A question of SQuAD's JSON; its answers are not looked at."""
+    held = [(question, "id"), (question, "question"), (passage, "context")]
+    row = {key: node[key] for node, key in held if isinstance(node, Mapping) and node.get(key) is not None}
+    if absent := [key for key in ("question", "context") if key not in row]:
+        return InputError(f"{where}: no {absent[0]!r}; add it")
+    return _question((where, row), ("question", "context"), number)
 
 
 def _standard_input() -> Iterator[Found]:
@@ -121,14 +131,14 @@ def _by_columns(path: Path, records: Iterable[Record], text: str | None, pair: s
             yield record
             continue
         where, row = record
-        if not row.keys() <= columns.keys():
+        if chosen is None or not row.keys() <= columns.keys():
             wider = columns | dict.fromkeys(row)
             if chosen and _chosen(path, wider, text, pair) != chosen:
                 there = ", ".join(row.keys() - columns.keys())
                 yield InputError(f"{where}: has {there}, which no row had before; mend the row, or give it to all")
                 continue
             chosen, columns = chosen or find_texts(path, list(wider), text, pair), wider
-        yield _given(where, row, chosen or ())
+        yield _given(where, row, chosen)
 
 
 def _chosen(path: Path, columns: Iterable[str], text: str | None, pair: str | None) -> tuple[str, str | None] | None:

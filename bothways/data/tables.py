@@ -37,7 +37,8 @@ def stop(wrong: InputError) -> None:
 
 
 def rows(path: Path, *, column: str | None = None, broken: Broken = stop) -> Iterator[tuple[str, Row]]:
-    """('file:line', columns by name) of a table. CSV is quoted as spreadsheets do; in TSV a quote is a character.
+    """('file:line', columns by name) of a table. CSV is quoted as spreadsheets do, between commas,
+    semicolons or tabs as its header has them; in TSV a quote is a character.
 
     column: one that is needed; where a header names the columns it must be among them, and Parquet reads no other.
     What is wrong with a row is told to `broken`; InputError where the file as a whole cannot be read.
@@ -111,8 +112,10 @@ def _separated_rows(path: Path, column: str | None, broken: Broken) -> Iterator[
 def _records(path: Path) -> Iterator[tuple[int, list[str], InputError | None]]:
     """(line on which it ends, its values, what is wrong with it) of every record; a blank line is none."""
     lines = _Rereadable(checked_lines(path))
-    tabs = kind_of(path) == ".tsv"
-    reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE) if tabs else csv.reader(lines, strict=True)
+    if kind_of(path) == ".tsv":
+        reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    else:
+        reader = csv.reader(lines, delimiter=_delimiter(lines.header()), strict=True)
     while True:
         lines.taken.clear()
         try:
@@ -127,6 +130,14 @@ def _records(path: Path) -> Iterator[tuple[int, list[str], InputError | None]]:
         wrong = next((line.wrong for line in lines.taken if line.wrong), None)
         if values:
             yield lines.taken[-1].number, values, wrong
+
+
+def _delimiter(header: str) -> str:
+    """What stands between a header's names: spreadsheets write semicolons where the comma belongs to numbers."""
+    try:
+        return next((sign for sign in ",;\t" if len(next(csv.reader([header], delimiter=sign))) > 1), ",")
+    except csv.Error:  # which is said where the header is read
+        return ","
 
 
 class _Rereadable:
@@ -146,6 +157,14 @@ class _Rereadable:
     def __next__(self) -> str:
         self.taken.append(self.again.popleft() if self.again else next(self.lines))
         return self.taken[-1].text + "\n"
+
+    def header(self) -> str:
+        """The first line that is not blank, or "", without taking it."""
+        while not any(line.text for line in self.again):
+            if (line := next(self.lines, None)) is None:
+                return ""
+            self.again.append(line)
+        return self.again[-1].text
 
     def go_back(self) -> None:
         self.again.extendleft(reversed(self.taken[1:]))

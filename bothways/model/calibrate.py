@@ -23,6 +23,7 @@ from bothways.model.model import Model
 
 STRENGTHS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # 0: one step for all columns
 KEPT = 64  # inputs of a batch that errors are measured on, about
+MOST = 2048  # ... and of all batches: with more, every other one goes
 TINY = 1e-30  # in place of 0, to divide by
 
 
@@ -33,11 +34,14 @@ class Inputs:
     low_I: Tensor
     high_I: Tensor
     rows: list[Tensor] = field(default_factory=list)
+    step: int = 1  # of a batch's rows that could be kept, every so many are
 
     def see(self, x_TI: Tensor) -> None:
         self.low_I = torch.minimum(self.low_I, x_TI.amin(0))
         self.high_I = torch.maximum(self.high_I, x_TI.amax(0))
-        self.rows.append(x_TI[:: max(1, len(x_TI) // KEPT)].clone())
+        self.rows.append(x_TI[:: max(1, len(x_TI) // KEPT) * self.step].clone())
+        if sum(map(len, self.rows)) > MOST:
+            self.rows, self.step = [torch.cat(self.rows)[::2].clone()], 2 * self.step
 
 
 class Candidate(NamedTuple):

@@ -74,7 +74,8 @@ class Answering(Task):
             pairs = answering.encode_pairs(
                 predictor.tokenizer, [one.question for one in asked], [one.context for one in asked]
             )
-            fitted = predictor.fit_windows(pairs, settings.long, settings.window, settings.overlap)
+            where = [one.where for one in asked]
+            fitted = predictor.fit_pairs(pairs, where, settings.long, settings.window, settings.overlap)
             read = []
             for own, one in zip(fitted, asked, strict=True):
                 try:

@@ -9,6 +9,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 
@@ -28,15 +29,18 @@ SECONDS = 0.1  # a measurement takes so long, or one call if that is longer
 def run(settings: Bench) -> Measured:
     """Measure, and draw the picture where one is asked for."""
     check(settings)
+    settings = replace(settings, lengths=ascending(settings.lengths), batches=ascending(settings.batches))
     model = load(settings.model, dtype=settings.dtype)
     model.read_in(settings.window)
     method = method_of(model)
     works = workloads(settings, model, method)
     with tempfile.TemporaryDirectory() as files:
         sides, setups, left_out = all_sides(settings, model, method, Path(files))
-        timings = [
-            one for work in watched(works) for one in timings_of(work, sides, settings.repeats, device_of(model))
-        ]
+        timings: list[Timing] = []
+        for work in watched(works):
+            timings += timings_of(work, sides, left_out, settings.repeats, device_of(model))
+    timings = [one for one in timings if one.side in sides]
+    setups = {name: setup for name, setup in setups.items() if name in sides}
     most = longest(model)
     too_long = {f"{size} tokens": f"{most} are read at once (--window)" for size in settings.lengths if size > most}
     measured = Measured(facts_of(settings, model, method), setups, {**too_long, **left_out}, timings)
@@ -56,6 +60,10 @@ def check(settings: Bench) -> None:
     for name, values in (("lengths", settings.lengths), ("batches", settings.batches)):
         if not values or min(values) < 1:
             raise InputError(f"{name} ({' '.join(map(str, values))}) must be at least one number from 1 on")
+
+
+def ascending(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted(set(numbers)))
 
 
 def all_sides(
@@ -82,24 +90,39 @@ def all_sides(
             sides[name](["a text"], 1)
             setups[name] = peer.setup
         except Exception as error:  # whatever ails a peer, the others are still to be measured
-            sides.pop(name, None)
-            left_out[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            leave_out(name, error, sides, left_out)
     return sides, setups, left_out
+
+
+def leave_out(name: str, error: Exception, sides: dict[str, Calls], left_out: dict[str, str]) -> None:
+    sides.pop(name, None)
+    left_out[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 # --- how it is measured ----------------------------------------------------------------------------------------------
 
 
-def timings_of(work: Workload, sides: dict[str, Calls], repeats: int, device: Device) -> list[Timing]:
-    """Every side at one workload; a peer at its best batch size, which no call exceeds."""
+def timings_of(
+    work: Workload, sides: dict[str, Calls], left_out: dict[str, str], repeats: int, device: Device
+) -> list[Timing]:
+    """Every side at one workload; a peer at its best batch size, which no call exceeds. A peer that fails moves from
+    `sides` to `left_out`."""
     sizes = [size for size in BATCH_SIZES[device] if size <= work.texts_a_call] or [work.texts_a_call]
-    batch = {name: tuned(side, work.calls[0], sizes if name in PEERS else sizes[:1]) for name, side in sides.items()}
     calls = {name: cycle(zip(work.calls, work.tokens, strict=True)) for name in sides}
+    batch: dict[str, int] = {}
     found: dict[str, list[list[tuple[int, float]]]] = {name: [] for name in sides}
-    for _ in range(repeats):
-        for name, side in sides.items():
-            found[name].append(measurement(side, batch[name], calls[name]))
-    return [timing(name, work, measurements) for name, measurements in found.items()]
+    for turn in range(repeats + 1):
+        for name, side in [*sides.items()]:
+            try:
+                if turn == 0:
+                    batch[name] = tuned(side, work.calls[0], sizes if name in PEERS else sizes[:1])
+                else:
+                    found[name].append(measurement(side, batch[name], calls[name]))
+            except Exception as error:  # out of memory, or a form that it does not take
+                if name not in PEERS:
+                    raise
+                leave_out(name, error, sides, left_out)
+    return [timing(name, work, found[name]) for name in sides]
 
 
 def measurement(side: Calls, batch: int, calls: Iterator[tuple[tuple[str, ...], int]]) -> list[tuple[int, float]]:

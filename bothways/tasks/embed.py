@@ -94,7 +94,7 @@ class Embedding(Task):
         config = self.start.model.config.changed(hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)
         model = Model(config)
         model.encoder.load_state_dict(self.start.model.encoder.state_dict())
-        return replace(self.start, model=model, labels=(), pooling=self.pooling, made={})
+        return replace(self.start, model=model, labels=(), pooling=self.pooling, normalized=True, made={})
 
     def finished(self, model: Model) -> None:
         """Published encoders carry a pooler, which no vector goes through: it stays as it was, where it has a name."""

@@ -3,6 +3,7 @@ figures, picture and checkpoint."""
 
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from bothways import checkpoint, metrics, report
 from bothways.axes import Globals
 from bothways.checkpoint import Checkpoint
 from bothways.config import Direction
+from bothways.data.arrays import digest
 from bothways.data.masking import rate_at
 from bothways.data.order import Order, ahead
 from bothways.device import choose_device, choose_dtype, keep_memory
@@ -42,6 +44,8 @@ OUR_OWN = "bothways-oneway"
 
 def settled(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
     """The settings with what the family's paper has in place of "auto". InputError where they do not go together."""
+    if start:
+        checkpoint.refuse_int8(start.model)
     variant = VARIANTS[start.model_type if start else settings.family]
     if start and settings.lengthen:
         variant = VARIANTS[lengthened_type(start, settings.length, settings.lengthen)]
@@ -54,6 +58,10 @@ def settled(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
             objective = direction
     if pairs == "auto":
         pairs = variant.pairs if objective == "masked" else "none"
+    if not start and settings.length > variant.longest:
+        raise InputError(f"length ({settings.length}) is more than the {variant.longest} tokens of {settings.family}")
+    if start and not settings.lengthen and settings.length > (most := start.model.config.max_position_embeddings):
+        raise InputError(f"length ({settings.length}) is more than the {most} positions of {settings.start}")
     asked = f"objective ({objective})"
     if start and (one_way or objective in ONE_WAY) and objective != direction:
         raise InputError(f"{asked}: {settings.start} was made to look {direction}; leave out --objective")
@@ -75,6 +83,8 @@ def settled(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
         raise InputError(f"{asked} hides nothing; leave out --masks and --mask-rate")
     if objective in ("replaced", "enhanced") and settings.shard:
         raise InputError(f"{asked} uses weights in two places, which cannot be shared out; leave out --shard")
+    if settings.tensorboard and find_spec("tensorboard") is None:
+        raise InputError("tensorboard: needs the package tensorboard; pip install 'bothways[tensorboard]'")
     if objective == "replaced" and settings.deterministic and choose_device("auto").type == "cuda":
         raise InputError(f"{asked} adds floats in no fixed order on a GPU; leave out --deterministic")
     return replace(settings, objective=objective, pairs=pairs)
@@ -88,8 +98,6 @@ def new_model(settings: Pretrain, text: Text) -> Checkpoint:
         hidden_dropout_prob=settings.dropout, attention_probs_dropout_prob=settings.dropout,
         initializer_range=settings.init,
     )  # fmt: skip
-    if settings.length > variant.longest:
-        raise InputError(f"length ({settings.length}) is more than the {variant.longest} tokens of {settings.family}")
     config = variant.new(config.changed(max_position_embeddings=settings.length))  # what it never saw, it cannot read
     if isinstance(config.far, Globals):
         config = config.changed(far=Globals(separator=tokenizer.sep_id))
@@ -133,12 +141,6 @@ def goes_on(settings: Pretrain, found: Checkpoint, text: Text, tell: Tell) -> Ch
     if settings.lengthen:
         found = lengthened(found, settings.length, settings.lengthen, warn=tell)
     old, heads, tokenizer = found.model, aim_of(settings).heads, text.tokenizer
-    checkpoint.refuse_int8(old)
-    if settings.length > old.config.max_position_embeddings:
-        raise InputError(
-            f"length ({settings.length}) is more than the {old.config.max_position_embeddings} positions of "
-            f"{settings.start}"
-        )
     config = old.config.changed(
         vocab_size=max(len(tokenizer), old.config.vocab_size), hidden_dropout_prob=settings.dropout,
         attention_probs_dropout_prob=settings.dropout,
@@ -211,7 +213,8 @@ def going_on(
     settings: Pretrain, text: Text, order: Order, run: Run, processes: Processes, tell: Tell
 ) -> tuple[Checkpoints, Saved | None]:
     """The run's checkpoints, and the one to go on from, to whose step the metrics are cut back."""
-    read = {"text": text.store.fingerprint, "heldout": text.unseen.fingerprint}
+    vocabulary = digest(text.tokenizer.tokens)
+    read = {"text": text.store.fingerprint, "heldout": text.unseen.fingerprint, "vocabulary": vocabulary}
     checkpoints = Checkpoints(run.directory, keep=settings.keep, order=read, processes=processes, memo=order.counts)
     start = checkpoints.newest_sound(tell) if settings.resume else None
     if start:

@@ -44,6 +44,9 @@ def run(settings: Export, tell: Callable[[str], None]) -> dict[str, Any]:
     if held.model.config.direction != "both":
         direction = held.model.config.direction
         raise InputError(f"{source}: looks one way ({direction}); export is for models that look both ways")
+    heads = set(held.model.num_outputs)
+    if settings.int8 and ("replaced_tokens" in heads or ("masked_words" in heads and held.pooling)):
+        raise InputError(f"{source}: what int8 loses of its scores is measured by nothing here; leave out --int8")
     vectors = vectors_of(source, held)
     with directory_in_the_making(settings.out) as beside:
         onnx_graph.write(held.model, vectors, beside / GRAPH)

@@ -5,7 +5,7 @@ from typing import Any
 
 from bothways import checkpoint
 from bothways.checkpoint import MADE
-from bothways.errors import MissingFile
+from bothways.errors import InputError, MissingFile
 from bothways.model.int8_model import is_int8
 from bothways.tokenizer.files import read_json
 from bothways.train.checkpoints import FOLDER, STATE
@@ -54,7 +54,10 @@ def trained(last: dict[str, Any], made: dict[str, Any]) -> str:
 
 
 def best_of(newest: Path) -> str:
-    best = read_json(newest / STATE).get("best_checkpoint")
+    try:
+        best = read_json(newest / STATE).get("best_checkpoint")
+    except InputError as error:  # --resume takes the one before
+        return f" (the newest is broken: {error})"
     return f" (best: {best['path']}, held-out loss {best['loss']:.4f})" if best else ""
 
 

@@ -102,7 +102,7 @@ def _said(say: Callable[[Sequence[Given]], Any], block: Block, settings: Embed |
     try:
         return say(block.given)
     except InputError as error:
-        if settings.long != "error" or not block.numbers:
+        if not block.numbers:
             raise
         first, last = block.numbers[0], block.numbers[-1]
         raise InputError(f"of rows {first:,} to {last:,}, counted from 0, {error}") from None
@@ -128,7 +128,7 @@ def _fingerprint(directory: Path) -> str:
     """Names a checkpoint: a hash of its files, 16 hexadecimal digits."""
     digest = hashlib.sha256()
     names = ("*.json", "*.txt", "*.model", "*.safetensors", "*/config.json")
-    files = sorted(file for name in names for file in directory.glob(name))
+    files = sorted(file for name in names for file in directory.glob(name) if not file.name.startswith("."))
     if not (directory / WEIGHTS).exists():
         files += sorted(directory.glob(OLD_WEIGHTS))
     for file in files:

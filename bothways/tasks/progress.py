@@ -37,15 +37,18 @@ class Bar:
     one a line to `tell` at evaluations.
 
     work: operations of a token's matrix products; peak: those the hardware does in a second; 0 where it is not known.
+    leads: of several processes only the first draws.
     """
 
-    def __init__(self, title: str, steps: int, *, work: float = 0, peak: float = 0, tell: Tell = silence) -> None:
+    def __init__(
+        self, title: str, steps: int, *, work: float = 0, peak: float = 0, tell: Tell = silence, leads: bool = True
+    ) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         console = Console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self.progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self.progress = Progress(*columns, console=console, transient=True, disable=not (leads and console.is_terminal))
         self.title, self.steps, self.task = title, steps, self.progress.add_task(title, total=steps)
         self.share_of_token = work / peak if peak else 0.0
         self.tell: Tell = silence if console.is_terminal else tell
@@ -144,7 +147,8 @@ def watched(
     peak = sum(processes.gather(matrix_peak(plan.device, plan.dtype)))
     run.note(work_of_token=work, matrix_peak=peak)
     with ExitStack() as stack:
-        shown: list[Bar | Board] = [stack.enter_context(Bar(title, plan.steps, work=work, peak=peak, tell=tell))]
+        bar = Bar(title, plan.steps, work=work, peak=peak, tell=tell, leads=run.leads)
+        shown: list[Bar | Board] = [stack.enter_context(bar)]
         first = start.progress.step if start else 0
         if board and run.leads:
             shown.append(stack.enter_context(Board(run.directory / "tensorboard", first)))

@@ -70,6 +70,8 @@ def run(settings: Quantize, tell: Tell = lines) -> Quantized:
     loaded = checkpoint.load(settings.model)
     refuse_int8(loaded.model)
     refuse_strangers(settings.out, holds=MADE)
+    if (settings.out / MADE).exists():
+        raise InputError(f"{settings.out}: holds a model or a run already; name a new directory, or delete that one")
     exact = Predictor(loaded, dtype="float32", device="cpu")
     measure = yardstick(exact, settings.texts, settings)
     calibrating, measuring = halves(measure.size, settings.texts)

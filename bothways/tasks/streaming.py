@@ -166,6 +166,7 @@ class Appended:
         if self.place.stat().st_size < size:
             raise InputError(f"{self.place}: shorter than its journal says; delete both to begin anew")
         self.file.truncate(size)
+        self.file.seek(size)  # an append of nothing tells this place
 
     def append(self, pieces: Iterable[bytes]) -> int:
         """How many bytes it has when these are on the disk too."""

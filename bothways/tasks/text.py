@@ -13,6 +13,8 @@ import numpy as np
 
 from bothways.data.corpus import Corpus, held_out, skipped_line
 from bothways.data.encode import num_cores
+from bothways.data.order import fill_budget
+from bothways.data.segments import ranges
 from bothways.data.store import TokenStore, open_or_build
 from bothways.disk import sync
 from bothways.errors import InputError
@@ -24,6 +26,7 @@ from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.train.parallel import Processes
 
 HELD_OUT_EVERY = 20  # documents
+UNKNOWN = 0.01  # share of unknown words from which on it is said
 LEAST = 3  # times a word must stand in the text to become an entry
 
 
@@ -44,9 +47,16 @@ class Text:
         counts_V = _counted(self.store.ids, len(self.tokenizer))
         if self.unseen is self.store:
             bounds = self.store.sentences[self.store.documents]
-            for number in self.heldout.tolist():
-                counts_V -= _counted(self.store.ids[bounds[number] : bounds[number + 1]], len(self.tokenizer))
+            starts, ends = bounds[self.heldout], bounds[self.heldout + 1]
+            for part in fill_budget(range(len(starts)), ends - starts, 1 << 22):
+                where = ranges(starts[part], ends[part])
+                counts_V -= _counted(self.store.ids[where], len(self.tokenizer))
         return counts_V
+
+    @property
+    def unknown(self) -> float:
+        """Of the training text's tokens, the share that the vocabulary has no entry for."""
+        return float(self.frequencies[self.tokenizer.unknown_id] / max(1, self.frequencies.sum()))
 
 
 def _counted(ids: np.ndarray, vocab_size: int) -> np.ndarray:
@@ -64,7 +74,11 @@ def corpora(settings: Pretrain) -> tuple[Corpus, Corpus | None]:
         found.files()
         return found
 
-    return corpus(settings.corpus), corpus(settings.heldout) if settings.heldout else None
+    text, other = corpus(settings.corpus), corpus(settings.heldout) if settings.heldout else None
+    known = {file.resolve() for file in text.files()}
+    if other and (both := [file for file in other.files() if file.resolve() in known]):
+        raise InputError(f"{both[0]}: is training text too, so that figures would be too good; hold out other text")
+    return text, other
 
 
 def read(settings: Pretrain, tokenizer: Tokenizer, tell: Tell) -> Text:
@@ -78,6 +92,9 @@ def read(settings: Pretrain, tokenizer: Tokenizer, tell: Tell) -> Text:
         training = numbers[~_are_held_out(len(numbers))]
     else:
         training, heldout = numbers, np.arange(unseen.num_documents)
+    for one in filter(None, (corpus, other)):
+        if left_out := one.left_out():
+            tell(left_out)
     tell(
         f"training text: {_tokens(store, training):,} tokens in {len(training):,} documents; held out: "
         f"{_tokens(unseen, heldout):,} in {len(heldout):,}"
@@ -86,7 +103,13 @@ def read(settings: Pretrain, tokenizer: Tokenizer, tell: Tell) -> Text:
         "train": {**facts, "documents": len(training), "tokens": _tokens(store, training)},
         "heldout": {**unseen_facts, "documents": len(heldout), "tokens": _tokens(unseen, heldout)},
     }
-    return Text(tokenizer, store, training, unseen, heldout, {"data": data})
+    text = Text(tokenizer, store, training, unseen, heldout, {"data": data})
+    if text.unknown > UNKNOWN:
+        tell(
+            f"{text.unknown:.1%} of the training text are words that the vocabulary does not know; learn one with more "
+            "characters: bothways vocab --alphabet"
+        )
+    return text
 
 
 def _tokens(store: TokenStore, documents: np.ndarray) -> int:

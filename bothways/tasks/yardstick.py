@@ -178,7 +178,8 @@ def _kind(tag: str) -> str:
 
 
 def of_answers(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
-    if has_named_columns(file) and "answers" not in labelled_rows(file)[0][1]:
+    rows = labelled_rows(file) if has_named_columns(file) else []
+    if rows and "answers" not in rows[0][1]:
         given = [*questions(str(file), question=columns.text_column, context=columns.pair_column)]
         asked = [(one.text, one.pair or "") for one in given if not isinstance(one, InputError)]
         return _unlabelled(len(asked), "same answer", lambda model, rows: _answers(model, [asked[row] for row in rows]))

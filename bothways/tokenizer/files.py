@@ -67,7 +67,18 @@ def from_vocab(file: Path) -> Stored:
         )
     _refuse_other_specials(config, config_file)
     vocab = {token: index for index, token in enumerate(tokens)}
+    _refuse_added(vocab, config, file.parent)
     return Stored(vocab, _options(config, {}), file)
+
+
+def _refuse_added(vocab: Mapping[str, int], config: dict[str, Any], directory: Path) -> None:
+    """InputError where entries were added beside a vocabulary, which transformers takes out of a text before it is
+    split."""
+    older = directory / "added_tokens.json"
+    added = [*(read_json(older) if older.exists() else {})]
+    added += [str(one["content"]) for one in config.get("added_tokens_decoder", {}).values() if "content" in one]
+    if others := [token for token in added if token not in vocab and token not in SPECIALS]:
+        raise InputError(f"{directory}: added token {others[0]!r} is not supported; only {', '.join(SPECIALS)} are")
 
 
 def from_json(content: dict[str, Any], file: Path) -> Stored:

@@ -7,12 +7,11 @@ and all else is a sum of whole numbers: the same text gives the same vocabulary,
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import nullcontext
 from functools import partial
 from heapq import heappop, heappush
 from itertools import islice
-from multiprocessing import get_context
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from bothways.errors import InputError
 from bothways.tokenizer.wordpiece import CONTINUATION, SPECIALS
+from bothways.tokenizer.workers import workers
 
 DELETED = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"  # BERT deletes these, where str.split() would split
 WHITE_SPACE = re.compile(r"\s")  # where str.split() splits
@@ -37,9 +37,11 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 
 
-def learn_pieces(texts: Iterable[str], split: Split, size: int = 30522, *, processes: int = 1) -> list[str]:
+def learn_pieces(
+    texts: Iterable[str], split: Split, size: int = 30522, alphabet: int = 1000, *, processes: int = 1
+) -> list[str]:
     """The vocabulary of these texts, at most `size` entries: `count_words`, then `merge_pieces`."""
-    return merge_pieces(count_words(texts, split, processes), size)
+    return merge_pieces(count_words(texts, split, processes), size, alphabet_limit=alphabet)
 
 
 def count_words(texts: Iterable[str], split: Split, processes: int = 1) -> Counter[str]:
@@ -54,8 +56,7 @@ def count_words(texts: Iterable[str], split: Split, processes: int = 1) -> Count
         raise InputError(f"processes ({processes}) must be at least 1; 1 runs everything in this process")
     chunks: Counter[str] = Counter()
     words: Counter[str] = Counter()
-    # Spawned, not forked: forking a process that has run torch can hang.
-    with ProcessPoolExecutor(processes, get_context("spawn")) if processes > 1 else nullcontext() as pool:
+    with workers(processes, "count words") if processes > 1 else nullcontext() as pool:
         for counts in _map(pool, processes, _count_chunks, _blocks(texts)):
             chunks.update(counts)
             if len(chunks) > MAX_CHUNKS:
@@ -151,8 +152,8 @@ def merge_pieces(
     vocabulary = dict.fromkeys([*specials, *line.pieces[1:]])
     if len(vocabulary) > size:
         raise InputError(
-            f"size ({size}) must be at least {len(vocabulary)} for {len(specials)} special tokens and "
-            f"{len(line.pieces) - 1} single characters; raise size or lower alphabet_limit ({alphabet_limit})"
+            f"a vocabulary of {size} entries is too small: {len(specials)} special tokens and {len(line.pieces) - 1} "
+            f"single characters make {len(vocabulary)}; ask for more, or for an alphabet of fewer than {alphabet_limit}"
         )
     pairs = _Pairs(min_count)
     for piece in line.pieces[1:]:

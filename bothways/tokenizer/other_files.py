@@ -14,6 +14,15 @@ from bothways.tokenizer.library import LibraryReading
 # The first that a directory has is read.
 NAMES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "spm.model")
 ROBERTA, DEBERTA = "RobertaTokenizer", "DebertaTokenizer"  # transformers' classes
+# Those that read a file as we do, without Tokenizer or TokenizerFast; others have files of the same name.
+ANY_KIND = ("", "PreTrained", "TokenizersBackend")
+READ_AS_WE_DO = {
+    "vocab.txt": (
+        *ANY_KIND, "Bert", "DistilBert", "Electra", "MobileBert", "SqueezeBert", "ConvBert", "LayoutLM", "Funnel",
+        "Lxmert", "RetriBert", "Realm", "Splinter", "DPRQuestionEncoder", "DPRContextEncoder", "DPRReader",
+    ),
+    "vocab.json": (*ANY_KIND, "Roberta", "Longformer", "Deberta", "Bart", "LED", "GPT2"),
+}  # fmt: skip
 
 
 def load(path: str | PathLike[str]) -> Stored:
@@ -28,6 +37,7 @@ def load(path: str | PathLike[str]) -> Stored:
         content, config = sentencepiece.content(file, _config(file.parent))
         return _library(_with_added(content, file.parent), config, file)
     if file.name in ("vocab.json", "merges.txt"):
+        _refuse_other_classes(file, "vocab.json")
         config = _config(file.parent)
         content = _byte_level(file.parent, config)
         if content["post_processor"]["type"] == "RobertaProcessing":
@@ -36,12 +46,25 @@ def load(path: str | PathLike[str]) -> Stored:
             config["tokenizer_class"] = f"{GENERAL}Fast"
         return _library(_with_added(content, file.parent), config, file)
     if file.suffix != ".json":
+        _refuse_other_classes(file, "vocab.txt")
         return files.from_vocab(file)
     content = read_json(file)
     model = {"type": _kind(files.inner(content, "model", file)), **files.inner(content, "model", file)}
     if model["type"] == "WordPiece":
         return files.from_json(content, file)
     return _library({**content, "model": model}, _config(file.parent), file)
+
+
+def _refuse_other_classes(file: Path, kind: str) -> None:
+    """InputError where tokenizer_config.json, or else config.json, beside the file names a class that reads such files
+    in another way."""
+    config, beside = _config(file.parent), file.parent / "config.json"
+    told = config.get("tokenizer_class") or (read_json(beside) if beside.exists() else {}).get("tokenizer_class")
+    name = str(told or "").removesuffix("Fast").removesuffix("Tokenizer")
+    inside = [key for key in ("word_tokenizer_type", "subword_tokenizer_type") if config.get(key)]
+    if name not in READ_AS_WE_DO[kind] or inside:
+        known = ", ".join(f"{name}Tokenizer" for name in READ_AS_WE_DO[kind][len(ANY_KIND) :][:3])
+        raise InputError(f"{file}: a vocabulary of {told or inside[0]}, which is not supported; one of {known} is")
 
 
 def _kind(model: dict[str, Any]) -> str:

@@ -1,9 +1,9 @@
 """Ids of very many texts by several processes, each with its own copy of the tokenizer."""
 
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from typing import TYPE_CHECKING
+
+from bothways.tokenizer.workers import workers
 
 if TYPE_CHECKING:
     from bothways.tokenizer.tokenizer import Tokenizer
@@ -23,9 +23,9 @@ def _encode(texts: Sequence[str]) -> tuple[list[list[int]], int]:
 
 
 def ids(tokenizer: "Tokenizer", texts: Sequence[str], processes: int) -> list[list[int]]:
-    """What tokenizer gives for each text, in order. Processes are spawned: forking one that runs torch can hang."""
+    """What tokenizer gives for each text, in order."""
     blocks = [texts[start : start + BLOCK] for start in range(0, len(texts), BLOCK)]
-    with ProcessPoolExecutor(processes, get_context("spawn"), _start, (tokenizer,)) as pool:
+    with workers(processes, "encode text", _start, tokenizer) as pool:
         rows: list[list[int]] = []
         for block_rows, replaced in pool.map(_encode, blocks):
             rows += block_rows

@@ -138,11 +138,16 @@ class Tokenizer:
             raise InputError(f"{stored.file}: {error}") from None
 
     @classmethod
-    def learn(cls, texts: Iterable[str], size: int = 30522, lowercase: bool = True, processes: int = 1) -> "Tokenizer":
-        """Learn a WordPiece vocabulary of at most `size` entries. The same texts give the same one, byte for byte."""
+    def learn(
+        cls, texts: Iterable[str], size: int = 30522, lowercase: bool = True, processes: int = 1, alphabet: int = 1000
+    ) -> "Tokenizer":
+        """Learn a WordPiece vocabulary of at most `size` entries. The same texts give the same one, byte for byte.
+
+        Words with a character that is not among the `alphabet` most frequent ones are left out, to be [UNK].
+        """
         from bothways.tokenizer import learn
 
-        pieces = learn.learn_pieces(texts, Splitter(lowercase=lowercase), size, processes=processes)
+        pieces = learn.learn_pieces(texts, Splitter(lowercase=lowercase), size, alphabet, processes=processes)
         return cls({piece: index for index, piece in enumerate(pieces)}, lowercase=lowercase)
 
     def save(self, path: str | PathLike[str], longest_input: int = 512, segments: int = 2) -> None:
@@ -184,9 +189,8 @@ class Tokenizer:
             from bothways.tokenizer import parallel
 
             flat = [*texts, *(pairs or [])]
-            sources = [
-                Source(text, self, ids=ids) for text, ids in zip(flat, parallel.ids(self, flat, processes), strict=True)
-            ]
+            ids = parallel.ids(self, flat, processes)
+            sources = [Source(text, self, ids=own) for text, own in zip(flat, ids, strict=True)]
             firsts, seconds = sources[: len(texts)], sources[len(texts) :] or repeat(None, len(texts))
             return [self._whole(*both) for both in zip(firsts, seconds, strict=True)]
         return [self.encode(*both) for both in zip(texts, pairs or repeat(None, len(texts)), strict=True)]

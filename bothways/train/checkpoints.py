@@ -130,7 +130,7 @@ class Checkpoints:
             except InputError as error:
                 tell(f"{error}; trying the one before")
                 continue
-            if saved.facts["order"] != self.order:
+            if {**self.order, **saved.facts["order"]} != self.order:  # an older run may not tell of all
                 raise InputError(f"{place}: {differences(saved.facts['order'], self.order)}; start a new run")
             tell(f"going on from {place}, step {saved.facts['step']:,}")
             if saved.facts["torch"] != torch.__version__:

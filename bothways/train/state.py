@@ -67,6 +67,8 @@ class Run:
             if not resume:
                 raise InputError(f"{directory}: holds a run already; name a new directory, or delete that one")
             self.before = read_json(directory / MADE)
+            if "status" not in self.before:
+                raise InputError(f"{directory}: holds a model, not a run to go on with; name the run's directory")
             self.made = _resumed(directory, self.before, self.made, tell)
             # Of killed writes; `.model.old` is whole, the one that was to be replaced.
             _remove([*directory.glob(f".{MADE}.*"), *set(directory.glob(".model.*")) - {directory / ".model.old"}])

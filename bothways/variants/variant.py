@@ -13,9 +13,9 @@ HARMLESS = frozenset(
     "_name_or_path architectures attn_implementation _attn_implementation bos_token_id chunk_size_feed_forward"
     " cls_token_id directionality do_sample dtype eos_token_id finetuning_task gradient_checkpointing id2label"
     " is_encoder_decoder keys_to_ignore_at_inference label2id model_type num_labels output_attentions"
-    " output_hidden_states output_past return_dict sep_token_id tokenizer_class torch_dtype torchscript"
-    " transformers_version use_bfloat16 use_cache pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers"
-    " pooler_size_per_head pooler_type".split()
+    " output_hidden_states output_past return_dict sep_token_id tie_word_embeddings tokenizer_class torch_dtype"
+    " torchscript transformers_version use_bfloat16 use_cache pooler_fc_size pooler_num_attention_heads"
+    " pooler_num_fc_layers pooler_size_per_head pooler_type".split()
 )
 # Keys that change the result, with the only values whose result we compute.
 SUPPORTED: dict[str, tuple[Any, ...]] = {
@@ -24,7 +24,6 @@ SUPPORTED: dict[str, tuple[Any, ...]] = {
     "position_embedding_type": ("absolute", None),
     "problem_type": ("single_label_classification", "multi_label_classification", "regression", None),
     "pruned_heads": ({}, None),
-    "tie_word_embeddings": (True, None),
     "quantization_config": (None,),
 }
 ACTIVATIONS = {
@@ -81,7 +80,7 @@ class Variant:
     def config(self, theirs: Mapping[str, Any], source: object) -> tuple[EncoderConfig, dict[str, Any]]:
         """Our config, and the keys nobody knows (to be kept and written back). InputError names what is unsupported."""
         for key, values in {**SUPPORTED, **self.supported}.items():
-            if key in theirs and theirs[key] not in values:
+            if key in theirs and theirs[key] not in values and key not in self.harmless:
                 raise InputError(
                     f"{source}: {key}={theirs[key]!r} is not supported for {self.model_type} ({values[0]!r} is)"
                 )

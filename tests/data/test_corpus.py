@@ -107,6 +107,24 @@ def test_csv_is_quoted_as_spreadsheets_do(file):
     assert [where for where, _ in rows(path)] == [f"{path}:3", f"{path}:4", f"{path}:6"]  # where a row ends
 
 
+@pytest.mark.parametrize("sign", [",", ";", "\t"])
+def test_csv_is_divided_by_what_divides_its_header(sign, file):
+    path = file("a.csv", f'\r\nn{sign}text\r\n1{sign}"a; b, c"\r\n2{sign}d.e\r\n')
+    assert [row["text"] for _, row in rows(path)] == ["a; b, c", "d.e"]
+
+
+def test_a_csv_header_with_a_stray_carriage_return_is_named(file):
+    with pytest.raises(InputError, match=r"a\.csv:1: not valid CSV"):
+        [*rows(file("a.csv", "n\rtext\r1\rtwo\r"))]
+
+
+@pytest.mark.parametrize("header", ['"one; two"', "one.two", "a,b;c"])
+def test_a_csv_header_of_one_name_or_with_commas_is_not_divided_elsewhere(header, file):
+    names = ["a", "b;c"] if "," in header else [header.strip('"')]
+    path = file("a.csv", header + "\r\n" + ",".join(["v;w"] * len(names)) + "\r\n")
+    assert [*rows(path)] == [(f"{path}:2", dict.fromkeys(names, "v;w"))]
+
+
 def test_in_tsv_a_quote_is_a_character_and_a_comma_too(file):
     path = file("a.tsv", 'text\tn\n"one\t1\nsay "two", three\t2\n')
     assert [row["text"] for _, row in rows(path)] == ['"one', 'say "two", three']

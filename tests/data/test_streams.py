@@ -145,6 +145,25 @@ def test_questions_have_ids_their_own_or_their_rows_number(tmp_path):
     assert "t.jsonl:2: no 'context' (there are: question)" in str(wrong)
 
 
+def test_questions_of_squads_json_need_no_answers_and_a_bad_one_stands_in_its_place(tmp_path):
+    asked = [
+        {"id": "a", "question": "q"}, {"id": "b"}, "r",
+        {"id": 4, "question": "s", "answers": [{"text": "x", "answer_start": 9}]}, {"question": "t"},
+    ]  # fmt: skip
+    told = {"data": [{"paragraphs": [{"context": "c", "qas": asked}, {"qas": [{"id": "d", "question": "u"}]}]}]}
+    first, lacking, strange, other, plain, homeless = questions(str(written(tmp_path / "q.json", json.dumps(told))))
+    assert (first, other, plain) == (Given("q", "c", "a"), Given("s", "c", "4"), Given("t", "c", "4"))
+    assert "qas[1]: no 'question'; add it" in str(lacking) and "qas[2]: no 'question'" in str(strange)
+    assert "paragraphs[1].qas[0]: no 'context'; add it" in str(homeless)
+    with pytest.raises(InputError, match=r"e\.json: empty; SQuAD's JSON"):
+        list(questions(str(written(tmp_path / "e.json", '{"data": []}'))))
+
+
+def test_rows_without_any_column_lack_the_text(tmp_path):
+    with pytest.raises(InputError, match=r"t\.jsonl.*column"):
+        list(texts(str(written(tmp_path / "t.jsonl", "{}\n"))))
+
+
 # --- blocks -----------------------------------------------------------------------------------------------------------
 
 

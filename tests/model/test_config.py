@@ -79,7 +79,6 @@ def test_named_sizes_are_the_published_ones():
         ("bert", "position_embedding_type", "relative_key"),
         ("bert", "is_decoder", True),
         ("bert", "add_cross_attention", True),
-        ("bert", "tie_word_embeddings", False),
         ("bert", "pruned_heads", {"0": [1]}),
         ("bert", "quantization_config", {"bits": 4}),
         ("bert", "hidden_act", "mish"),
@@ -120,6 +119,13 @@ def test_a_key_that_changes_the_result_is_refused_by_name(family, key, value):
     line = str(refused.value)
     assert line.startswith("some/config.json: ") and "\n" not in line and "not supported" in line
     assert {"rope_parameters": "rope_type 'linear' of full_attention"}.get(key, key) in line
+
+
+def test_a_key_that_is_harmless_in_a_family_alone_is_so_whatever_it_holds():
+    """As the configs of ModernBERT's followers have it, for other programs."""
+    theirs = VARIANTS["modernbert"].config_json(EncoderConfig(**VARIANTS["modernbert"].axes))
+    found = VARIANTS["modernbert"].config({**theirs, "position_embedding_type": "sans_pos"}, "some/config.json")
+    assert found == VARIANTS["modernbert"].config(theirs, "some/config.json")
 
 
 @pytest.mark.parametrize("family", VARIANTS)

@@ -127,6 +127,18 @@ def quantized(make_model, tokenizer):
         return model, with_int8(model, {name: one.linear for name, one in found.items()}), batch
 
 
+def test_the_rows_kept_are_bounded_and_spread_over_all_batches(monkeypatch):
+    monkeypatch.setattr(calibrate, "MOST", 12)
+    monkeypatch.setattr(calibrate, "KEPT", 4)
+    seen = calibrate.Inputs(torch.zeros(1), torch.zeros(1))
+    for batch in range(10):
+        seen.see(torch.arange(4.0)[:, None] + 4 * batch)
+        assert sum(map(len, seen.rows)) <= 12
+    rows = torch.cat(seen.rows)[:, 0].tolist()
+    assert rows == sorted(set(rows)) and rows[-1] >= 36 and max(np.diff(rows)) <= 8
+    assert (float(seen.low_I), float(seen.high_I)) == (0, 39)
+
+
 def test_an_int8_model_is_near_the_float_one(quantized):
     model, small, batch = quantized
     with torch.no_grad():

@@ -155,10 +155,14 @@ def test_peers_that_are_missing_or_fail_are_named_and_the_others_measured(direct
     def start(place):
         return lambda texts, batch: np.zeros((len(texts), 24), np.float32)
 
+    def tire(place):
+        return lambda texts, batch: start(place)(texts, batch) if len(texts) == 1 else stumble(texts, batch)
+
     made = {
         "absent": Peer(("no_such_module",), ("vectors",), "", start),
         "broken": Peer((), ("vectors",), "", fail),
         "broken at work": Peer((), ("vectors",), "", lambda place: stumble),
+        "broken by many": Peer((), ("vectors",), "", tire),
         "other work": Peer((), ("classes",), "", start),
         "other device": Peer((), ("vectors",), "", start, ("cuda",)),
         "there": Peer((), ("vectors",), "as it comes", start),
@@ -169,10 +173,17 @@ def test_peers_that_are_missing_or_fail_are_named_and_the_others_measured(direct
         "absent": "not installed: no_such_module",
         "broken": "ValueError: no such kernel",
         "broken at work": "RuntimeError: no memory",
+        "broken by many": "RuntimeError: no memory",
     }
     assert [one.side for one in measured.timings] == ["bothways float32", "there"] * 2
+    assert [*measured.setups] == ["bothways float32", "there"]
     table = "\n".join(as_table(measured))
     assert "left out: absent (not installed: no_such_module)" in table and "there: as it comes" in table
+
+
+def test_lengths_and_sizes_are_measured_once_each_the_least_first(directory_of):
+    measured = bench.run(settings_of(directory_of("embed"), lengths=(23, 9, 23), batches=(2, 1, 2)))
+    assert [(one.work.texts_a_call, one.work.length) for one in measured.timings] == [(1, 9), (2, 9), (1, 23), (2, 23)]
 
 
 def test_lengths_beyond_the_window_are_named_and_a_window_may_be_longer(directory_of):

@@ -306,6 +306,15 @@ def test_int8_that_loses_more_is_refused_and_the_float32_file_stays(exported, te
     assert {file.name for file in out.iterdir()} == {file.name for file in (tmp_path / "out").iterdir()} == FILES
 
 
+def test_int8_of_what_nothing_measures_is_refused_before_any_work(make_model, tokenizer, texts, tmp_path):
+    for family, heads, pooling in (("electra", {"replaced_tokens": 1}, None), ("bert", {"masked_words": 0}, "mean")):
+        source, out = tmp_path / family, tmp_path / "out"
+        checkpoint.save(Checkpoint(make_model(family, heads), tokenizer, model_type=family, pooling=pooling), source)
+        with pytest.raises(InputError, match=f"{family}: what int8 loses .* leave out --int8"):
+            export.run(Export(model=source, out=out, int8=True, texts=texts), print)
+        assert not out.exists()
+
+
 @pytest.mark.parametrize("case", ["pretraining", "classes", "tokens"])
 def test_int8_of_a_head_is_measured_by_what_the_head_says(case, exported, texts, tmp_path):
     source, out, _ = exported(case)

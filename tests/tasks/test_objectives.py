@@ -394,7 +394,9 @@ def test_what_does_not_go_together_is_refused_before_anything_is_written(asked, 
 
 def test_a_model_goes_on_as_its_family_learns(trained, settings, tmp_path):
     for case, loss in (("electra", "replaced"), ("albert", "sentence_order_accuracy"), ("forward", "next_word")):
-        short = replace(settings, steps=2, tokenizer=None, start=trained(case).model, out=tmp_path / case)
+        short = replace(
+            settings, steps=2, tokenizer=None, start=trained(case).model, model=Pretrain.model, out=tmp_path / case
+        )
         figures = pretrain.run(short, silence).figures
         assert loss in figures
     for objective in ("masked", "halves"):  # what looks both ways would see the answer
@@ -411,7 +413,9 @@ def test_a_classifier_of_a_family_whose_pooler_is_the_heads_goes_on_without_it(
         make_model("distilbert", {"classes": 3}), tokenizer, model_type="distilbert", labels=("a", "b", "c")
     )
     checkpoint.save(held, tmp_path / "start")
-    short = replace(settings, steps=1, tokenizer=None, start=tmp_path / "start", out=tmp_path / "run")
+    short = replace(
+        settings, steps=1, tokenizer=None, start=tmp_path / "start", model=Pretrain.model, out=tmp_path / "run"
+    )
     assert checkpoint.load(pretrain.run(short, silence).model).model.pooler is None
 
 

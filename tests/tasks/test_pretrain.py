@@ -27,6 +27,7 @@ from bothways.train.trainer import Trainer
 SUBJECTS = "king queen farmer sailor doctor baker".split()
 PLACES = "castle palace field harbour clinic bakery".split()
 FEELINGS = "proud gentle patient brave careful cheerful".split()
+OLD = {"model": Pretrain.model, "vocab_size": Pretrain.vocab_size}  # what a model that goes on has of its own
 
 
 def corpus(seed, num_documents):
@@ -443,7 +444,7 @@ def test_a_model_goes_on_with_new_text_and_a_longer_vocabulary(result, texts, se
     (tmp_path / "new.txt").write_text(new, encoding="utf-8")
     further = replace(
         settings, corpus=(tmp_path / "new.txt",), start=result.model, tokenizer=None, extend_vocab=2,
-        steps=3, rate=1e-4,
+        steps=3, rate=1e-4, **OLD,
     )  # fmt: skip
     told = []
     found = pretrain.run(replace(further, out=tmp_path / "longer"), told.append)
@@ -462,10 +463,60 @@ def test_a_model_goes_on_with_new_text_and_a_longer_vocabulary(result, texts, se
     assert kept.figures["loss"] < 1.5 * result.figures["loss"]  # it goes on, and does not begin anew
 
 
+@pytest.mark.parametrize("asked", [{"model": "base"}, {"vocab_size": 9000}])
+def test_what_is_for_a_new_model_is_refused_where_one_goes_on(asked, settings, tmp_path):
+    name, value = next(iter(asked.items()))
+    with pytest.raises(InputError, match=rf"{name} \({value}\) is for a new model; --from \(.*\) has its own"):
+        replace(settings, **{**OLD, **asked}, start=tmp_path, tokenizer=None)
+
+
+def test_a_length_that_no_model_reads_is_refused_before_anything_is_read(settings, minilm_directory, tmp_path):
+    long = replace(settings, length=600, out=tmp_path / "run", store=tmp_path / "store")
+    for given, line in (
+        ({}, r"length \(600\) is more than the 512 tokens of bert"),
+        ({"start": minilm_directory, **OLD}, r"length \(600\) is more than the 512 positions of"),
+    ):
+        with pytest.raises(InputError, match=line):
+            pretrain.run(replace(long, **given), silence)
+    assert not any(tmp_path.iterdir())
+
+
+def test_text_that_is_learned_from_is_not_held_out(settings, texts, tmp_path):
+    both = replace(settings, corpus=(texts,), out=tmp_path / "run")
+    with pytest.raises(InputError, match=r"new\.txt: is training text too"):
+        pretrain.run(both, silence)
+    assert not (tmp_path / "run").exists()
+
+
+def test_files_that_are_not_read_and_words_that_are_not_known_are_said(settings, texts, tmp_path):
+    folder = tmp_path / "corpus"
+    (folder / "deep").mkdir(parents=True)
+    shutil.copy(texts / "train.txt", folder)
+    for name in ("a.bz2", "deep/b.bz2", "LICENSE", ".hidden.md"):
+        (folder / name).write_text("more")
+    told = []
+    ignorant = bothways.Tokenizer.learn([corpus(0, 60)], size=100, alphabet=12)
+    text.read(replace(settings, corpus=(folder,), store=tmp_path / "store"), ignorant, told.append)
+    assert "left out, since such files are not read: 2 .bz2, 1 LICENSE" in told
+    assert any("of the training text are words that the vocabulary does not know" in line for line in told)
+    told.clear()
+    known = text.tokenizer_of(replace(settings, tokenizer=None), tmp_path / "own", ALONE, None, silence)
+    found = text.read(replace(settings, corpus=(folder / "*.txt",), store=tmp_path / "store"), known, told.append)
+    assert found.unknown < 0.01 and not any("left out" in line or "does not know" in line for line in told)
+
+
+def test_a_held_out_tenth_is_not_counted(settings, texts, tokenizer, tmp_path):
+    found = text.read(replace(settings, heldout=(), store=tmp_path), tokenizer, silence)
+    bounds = found.store.sentences[found.store.documents]
+    ids = [found.store.ids[bounds[number] : bounds[number + 1]] for number in found.training]
+    counts_V = np.bincount(np.concatenate(ids), minlength=len(tokenizer))
+    assert found.heldout.size and (counts_V == found.frequencies).all()
+
+
 def test_a_vector_model_gets_the_heads_it_lacks(minilm_directory, settings, tmp_path):
     told = []
     start = checkpoint.load(minilm_directory)
-    settings = ends.settled(replace(settings, start=minilm_directory, tokenizer=None), start)
+    settings = ends.settled(replace(settings, start=minilm_directory, tokenizer=None, **OLD), start)
     found = ends.goes_on(settings, start, read(settings, start.tokenizer), told.append)
     assert set(found.model.num_outputs) == {"masked_words", "next_sentence"}
     assert told == ["new, to be trained: heads.masked_words, heads.next_sentence"]
@@ -491,6 +542,29 @@ def test_a_run_is_not_resumed_on_other_text_and_stays_as_it_is(result, settings,
     with pytest.raises(InputError, match="heldout: '.*' -> '.*'; start a new run"):
         pretrain.run(replace(short, steps=4, resume=True), silence)
     assert (tmp_path / "run" / "bothways.json").read_bytes() == before
+
+
+def test_a_run_is_not_resumed_with_another_vocabulary(result, settings, tmp_path):
+    shutil.copytree(result.model, tmp_path / "own")
+    short = replace(settings, steps=2, tokenizer=tmp_path / "own" / "vocab.txt", out=tmp_path / "run")
+    pretrain.run(short, silence)
+    newest = max((tmp_path / "run" / "checkpoints").glob("step-*")) / "state.json"
+    with (tmp_path / "own" / "vocab.txt").open("a") as file:
+        file.write("unheard-of\n")
+    with pytest.raises(InputError, match="vocabulary: '.*' -> '.*'; start a new run"):
+        pretrain.run(replace(short, steps=4, resume=True), silence)
+    shutil.copy(result.model / "vocab.txt", tmp_path / "own")
+    state = json.loads(newest.read_text())
+    del state["order"]["vocabulary"]  # as older runs have it
+    newest.write_text(json.dumps(state))
+    pretrain.run(replace(short, steps=4, resume=True), silence)
+
+
+def test_what_is_known_of_a_run_is_told_though_its_newest_checkpoint_is_broken(result, tmp_path):
+    shutil.copytree(result.directory, tmp_path / "run")
+    (max((tmp_path / "run" / "checkpoints").glob("step-*")) / "state.json").write_text('{"best')
+    facts = info.run(tmp_path / "run")
+    assert "step-00000085 (the newest is broken: " in facts["checkpoints"] and facts["status"] == "done"
 
 
 def test_a_vocabulary_half_written_by_a_killed_run_is_written_again(settings, tmp_path):

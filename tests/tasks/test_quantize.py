@@ -44,6 +44,10 @@ def texts(tmp_path):
     return tmp_path / "texts.txt"
 
 
+def contents(directory):
+    return {file: file.read_bytes() for file in directory.rglob("*") if file.is_file()}
+
+
 def rows(directory, found):
     (directory / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found), encoding="utf-8")
     return directory / "rows.jsonl"
@@ -235,6 +239,10 @@ def test_files_that_cannot_be_used_are_named(vectors, make, texts, tmp_path):
         quantize.run(settings(tagger, tmp_path / "gold.txt", out), silence)
     with pytest.raises(InputError, match="holds something else already"):
         quantize.run(settings(vectors, texts, tmp_path), silence)
+    before = contents(vectors)
+    with pytest.raises(InputError, match="model: holds a model or a run already; name a new directory"):
+        quantize.run(settings(vectors, texts, vectors), silence)
+    assert before == contents(vectors)
     assert not out.exists()
 
 

@@ -4,6 +4,7 @@ import fcntl
 import gzip
 import io
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ from bothways import checkpoint, cli
 from bothways.checkpoint import Checkpoint
 from bothways.data import blocks
 from bothways.tasks.rowbar import RowBar
-from bothways.tasks.streaming import side_file
+from bothways.tasks.streaming import Appended, side_file
 
 WORDS = "the cat sat on a mat and dogs ran".split()
 TEXTS = [" ".join(WORDS[(i * j) % 9] for j in range(1 + i % 17)) for i in range(37)]
@@ -198,6 +199,15 @@ def test_a_text_too_long_is_said_with_the_rows_it_is_among(models, tmp_path, cap
     assert "of rows 11 to 15, counted from 0, 1 of 5 texts are longer than 64 tokens" in error
 
 
+def test_what_leaves_no_room_for_a_second_text_is_said_with_the_rows_it_is_among(models, tmp_path, capsys):
+    rows = [{"question": "the cat", "context": "a mat"}] * 13 + [
+        {"question": "the cat " * 40, "context": "a mat " * 40}
+    ]
+    file = written(tmp_path / "t.jsonl", "\n".join(map(json.dumps, rows)))
+    error = refused(capsys, "predict", models / "answers", file, "-o", tmp_path / "p.jsonl")
+    assert "of rows 11 to 13, counted from 0, question 3 of 3: the first text of the pair takes 80 of the 64" in error
+
+
 # --- going on ---------------------------------------------------------------------------------------------------------
 
 
@@ -256,6 +266,25 @@ def test_other_settings_and_another_model_are_refused_with_the_difference(stoppe
     error = refused(capsys, command[0], models / "labels", *command[2:])
     assert "v.npy: begun otherwise (model: '" in error
     run(*command)
+
+
+def test_what_is_written_into_the_models_own_directory_is_no_part_of_it(models, tmp_path, capsys):
+    model, out = tmp_path / "model", tmp_path / "model" / "v.jsonl"
+    shutil.copytree(models / "labels", model)
+    lines = [f'{{"text": "{text}"}}' for text in TEXTS]
+    file = written(tmp_path / "t.jsonl", "\n".join([*lines[:25], "{", *lines[26:]]))
+    refused(capsys, "predict", model, file, "-o", out)
+    written(file, "\n".join(lines))
+    run("predict", model, file, "-o", out, "--resume")
+    assert len(out.read_text().splitlines()) == 37
+
+
+def test_an_append_of_nothing_behind_a_cut_tells_where_the_file_ends(tmp_path):
+    file = Appended(tmp_path / "v.npy")
+    assert file.append([b"abcdef"]) == 6
+    file.cut(2)
+    assert [file.append([]), file.append([b"x"])] == [2, 3]
+    file.close()
 
 
 def test_other_threads_are_refused(stopped, capsys, monkeypatch):

@@ -1,5 +1,6 @@
 """Learning a vocabulary, compared with a slow formula that counts all pairs anew after every merge."""
 
+import multiprocessing
 import os
 import random
 import string
@@ -7,11 +8,13 @@ import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import Future
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import pytest
 
+from bothways import Tokenizer
+from bothways.errors import InputError
 from bothways.tokenizer import learn
 from bothways.tokenizer.learn import SPECIALS, count_words, learn_pieces, merge_pieces
 from bothways.tokenizer.text import Splitter
@@ -137,6 +140,23 @@ def test_words_are_counted_as_if_split_at_once(processes, monkeypatch):
     assert count_words(["\n".join(texts)], split, processes) == expected  # one long text, to be cut
 
 
+def test_a_process_that_is_killed_while_words_are_counted_is_one_clear_line():
+    def texts():
+        yield "a b c"
+        multiprocessing.active_children()[0].kill()
+        yield from ("d e f",) * 9
+
+    with pytest.raises(InputError, match="one of 2 processes that count words was killed.*--processes"):
+        count_words(chain(["x " * learn.BLOCK], texts(), ["y " * learn.BLOCK]), Splitter(), 2)
+
+
+def test_how_many_characters_get_an_entry_may_be_said():
+    texts = ["".join(chr(0x4E00 + code) for code in range(70)), "ab " * 9]
+    assert len(learn_pieces(texts, Splitter(), 5000, alphabet=2)) < 12
+    known = Tokenizer.learn(texts, size=5000, alphabet=100)
+    assert len(learn_pieces(texts, Splitter(), 5000)) == len(known) and chr(0x4E00 + 69) in known.vocab
+
+
 def test_every_character_between_words_is_read_as_the_splitter_reads_it(monkeypatch):
     monkeypatch.setattr(learn, "BLOCK", 101)
     split = Splitter()
@@ -209,7 +229,7 @@ def test_the_hash_seed_does_not_change_a_vocabulary():
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (({"ab": 3}, 6), r"size \(6\) must be at least 7 for 5 special tokens and 2 single characters; raise size"),
+        (({"ab": 3}, 6), "of 6 entries is too small: 5 special tokens and 2 single characters make 7; ask for more"),
         (({}, 60), "no word to learn from among 0 distinct ones"),
         (({"a" * 101: 2}, 60), "no word to learn from among 1 distinct ones"),
     ],

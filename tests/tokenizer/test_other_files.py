@@ -12,6 +12,7 @@ from transformers.convert_slow_tokenizer import BigBirdConverter, DebertaConvert
 
 from bothways import Tokenizer, checkpoint
 from bothways.errors import InputError
+from bothways.tokenizer.wordpiece import SPECIALS
 
 ALBERT_SPECIALS = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
 BIG_BIRD = {"tokenizer_class": "BigBirdTokenizer"}
@@ -187,6 +188,39 @@ def test_a_family_that_shares_the_file_s_name_is_refused_by_its_class(xlm_robert
     assert refusal(file).startswith(f": CamembertTokenizer is not supported; {SUPPORTED}")
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "XLMRobertaTokenizerFast"}')
     assert Tokenizer.load(tmp_path).specials[0] == "<pad>"
+
+
+@pytest.mark.parametrize("place", ["tokenizer_config.json", "config.json"])
+def test_a_class_that_reads_a_vocabulary_in_another_way_is_refused(place, roberta, tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIALS, "a"]))
+    for told in ("BertTokenizer", "ElectraTokenizerFast", "PreTrainedTokenizerFast", None):
+        (tmp_path / place).write_text(json.dumps({"tokenizer_class": told}))
+        assert len(Tokenizer.load(tmp_path)) == 6
+    (tmp_path / place).write_text('{"tokenizer_class": "BertJapaneseTokenizer"}')
+    assert refusal(tmp_path / "vocab.txt").startswith(": a vocabulary of BertJapaneseTokenizer, which is not supported")
+    shutil.copytree(roberta, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "tokenizer_config.json").unlink(missing_ok=True)
+    (tmp_path / place).write_text('{"tokenizer_class": "HerbertTokenizerFast"}')
+    assert refusal(tmp_path / "vocab.json").startswith(": a vocabulary of HerbertTokenizerFast, which is not supported")
+
+
+def test_words_that_are_divided_by_another_library_are_refused(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIALS, "a"]))
+    (tmp_path / "tokenizer_config.json").write_text('{"word_tokenizer_type": "mecab"}')
+    assert refusal(tmp_path / "vocab.txt").startswith(": a vocabulary of word_tokenizer_type, which is not supported")
+
+
+def test_tokens_added_beside_a_vocabulary_are_refused_unless_it_has_them(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIALS, "a"]))
+    (tmp_path / "added_tokens.json").write_text('{"a": 5, "[MASK]": 4}')
+    assert len(Tokenizer.load(tmp_path)) == 6
+    (tmp_path / "added_tokens.json").write_text('{"[E1]": 6}')
+    with pytest.raises(InputError, match=r"added token '\[E1\]' is not supported"):
+        Tokenizer.load(tmp_path)
+    (tmp_path / "added_tokens.json").unlink()
+    (tmp_path / "tokenizer_config.json").write_text('{"added_tokens_decoder": {"6": {"content": "[E2]"}}}')
+    with pytest.raises(InputError, match=r"added token '\[E2\]' is not supported"):
+        Tokenizer.load(tmp_path)
 
 
 def test_sentencepiece_models_of_byte_pairs_or_broken_ones_are_refused(albert, tmp_path, make_sentencepiece):

@@ -74,6 +74,13 @@ def test_a_directory_with_something_else_is_refused_and_an_empty_one_taken(tmp_p
     assert read(Run(tmp_path / "empty", "pretrain", SETTINGS))["verb"] == "pretrain"
 
 
+def test_a_model_is_no_run_to_go_on_with(tmp_path):
+    (tmp_path / "bothways.json").write_text('{"format": 1}', encoding="utf-8")
+    with pytest.raises(InputError, match="holds a model, not a run to go on with; name the run's directory"):
+        Run(tmp_path, "pretrain", SETTINGS, resume=True)
+    assert (tmp_path / "bothways.json").read_text(encoding="utf-8") == '{"format": 1}'
+
+
 def test_a_file_in_place_of_the_directory_is_refused(tmp_path):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(InputError, match="a file stands there"):
