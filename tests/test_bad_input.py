@@ -222,9 +222,9 @@ def test_a_text_without_a_mask_is_refused(filler, refused):
 
 
 def test_a_model_without_the_head_says_which_it_has(filler, classifier, refused, tmp_path):
-    assert "no head for text classes (heads: masked_words, next_sentence)" in refused(
-        "predict", filler, write(tmp_path / "a.txt", "a\n")
-    )
+    for out in ((), ("-o", tmp_path / "p.jsonl")):
+        error = refused("predict", filler, write(tmp_path / "a.txt", "a\n"), *out)
+        assert "no head for text classes (heads: masked_words, next_sentence)" in error and "rows" not in error
     assert "no head for masked words (heads: classes)" in refused("fill", classifier, "a [MASK]")
 
 

@@ -151,4 +151,6 @@ def _sentence(where: str, row: Row, words: str, tags: str) -> Sentence:
             raise InputError(f"{where}: {name!r} holds {held}, not a list of {name}; mend the row or drop it")
     if len(row[words]) != len(row[tags]):
         raise InputError(f"{where}: {len(row[words])} words but {len(row[tags])} tags; mend the row or drop it")
+    if "" in row[words]:
+        raise InputError(f"{where}: word {row[words].index('') + 1} is empty; mend the row or drop it")
     return Sentence(tuple(map(str, row[words])), tuple(map(str, row[tags])), where)

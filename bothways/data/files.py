@@ -50,7 +50,8 @@ def find(path: Path) -> list[Path]:
 
 def others(path: Path) -> Counter[str]:
     """How many files in a folder, or matched by a glob, are of kinds that we do not read, by ending."""
-    return Counter(file.suffix or file.name for file in _among(path) or () if kind_of(file) not in KINDS)
+    found = [file for file in _among(path) or () if kind_of(file) not in KINDS]
+    return Counter(kind_of(file) + (file.suffix if is_packed(file) else "") or file.name for file in found)
 
 
 def _among(path: Path) -> list[Path] | None:

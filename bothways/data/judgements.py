@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bothways.data.files import kind_of, text_lines
+from bothways.data.files import ARROW, kind_of, text_lines
 from bothways.data.tables import Row, rows
 from bothways.errors import InputError
 
 QUERY, DOCUMENT = ("query", "query-id", "query_id", "qid"), ("document", "corpus-id", "corpus_id", "doc", "doc_id")
 GRADE = SCORE = ("score", "grade", "relevance", "label")
 QRELS, RUN = (0, 2, 3), (0, 2, 4)  # where TREC has query, document and number, of 4 and of 6 columns
-TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
+TABLES = (".csv", ".tsv", ".jsonl", ".parquet", ARROW)
 Numbers = dict[str, dict[str, float]]  # {query: {document: grade or score}}
 
 

@@ -99,7 +99,8 @@ def _question(record: Record, names: tuple[str, str], number: int) -> Found:
         way = "name it with --text-column or --pair-column"
         return InputError(f"{where}: no {absent[0]!r} (there are: {there}); {way}")
     found = _given(where, row, names)
-    return found if isinstance(found, InputError) else found._replace(id=str(row.get("id", number)))
+    own = number if row.get("id") is None else row["id"]
+    return found if isinstance(found, InputError) else found._replace(id=str(own))
 
 
 def _asked(where: str, question: Any, passage: Any, number: int) -> Found:

@@ -148,7 +148,8 @@ class Embedding(Task):
         if texts.scores is None:
             return found_pairs(vectors_RNH, texts.ids)
         cosines_N = F.cosine_similarity(vectors_RNH[0], vectors_RNH[1], dim=-1)
-        return metrics.regression(texts.scores.tolist(), cosines_N.tolist())
+        found = metrics.regression(texts.scores.tolist(), cosines_N.tolist())
+        return {name: found[name] for name in ("spearman", "pearson")}  # a cosine has not the scores' unit
 
     def lengths(self, split: str) -> Sequence[int]:
         return self.data[split].lengths

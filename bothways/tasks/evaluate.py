@@ -37,10 +37,13 @@ def run(settings: Evaluate) -> dict[str, Any]:
         )  # fmt: skip
     predictor = Predictor(checkpoint.load(settings.model), dtype=settings.dtype)
     predictor.read_in(settings.window)
+    heads = predictor.module.num_outputs
+    if settings.on_error == "skip" and not {"spans", "masked_words"} & {*heads}:
+        raise InputError("on_error skip is for plain text and answers; every row of a labelled file counts, mend it")
     for head, measure in HEADS.items():
-        if head in predictor.module.num_outputs:
+        if head in heads:
             return measure(predictor, settings)
-    if not predictor.module.num_outputs:
+    if not heads:
         return vectors(predictor, settings)
     raise InputError(f"{settings.model}: no head to be measured ({', '.join(HEADS)}); fine-tune or pre-train one")
 
@@ -118,14 +121,19 @@ def answers(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     found = predictor.answers([one.question for one in asked], [one.context for one in asked])
     given = {one.id: best[0].text for one, best in zip(asked, found, strict=True)}
     scores = metrics.answer_scores({one.id: [text for text, _ in one.answers] for one in asked}, given)
-    return {**scores, **({"skipped": skipped.total()} if skipped else {})}
+    return {**scores, **_told(skipped)}
+
+
+def _told(skipped: Counter[str]) -> dict[str, int]:
+    return {"skipped": skipped.total()} if skipped else {}
 
 
 def masked_words(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     """Of a pre-trained model, on text it has not read."""
     predictor.say_what_is_lost()
     corpus = Corpus(settings.file, settings.documents, settings.text_column or "text", settings.on_error)
-    store = build(corpus.documents(), predictor.tokenizer, language=settings.language)
+    skipped: Counter[str] = Counter()
+    store = build(corpus.documents(skipped), predictor.tokenizer, language=settings.language)
     usual = VARIANTS[predictor.checkpoint.model_type].pairs
     learned: Pairs = predictor.checkpoint.told.get("pairs", usual)
     length = min(settings.length, predictor.module.config.max_position_embeddings)
@@ -135,7 +143,7 @@ def masked_words(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
         store, np.arange(store.num_documents), predictor.tokenizer, length, pairs=pairs, most=4096,
         objective="masked" if direction == "both" else "halves" if direction == "halves" else "forward",
     )  # fmt: skip
-    return {**held.measure(predictor.module), "tokens": store.num_tokens}
+    return {**held.measure(predictor.module), "tokens": store.num_tokens, **_told(skipped)}
 
 
 HEADS: dict[str, Callable[[Predictor, Evaluate], dict[str, Any]]] = {

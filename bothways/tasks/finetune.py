@@ -58,10 +58,10 @@ def over_seeds(settings: FineTune, task: Task, run: Run, tell: Tell) -> Result:
     if len(task.data["train"].sizes) < 2:
         way = "; read its sentences one by one (--no-context), or add some" if getattr(settings, "context", 0) else ""
         raise InputError(f"{settings.train}: one training example; at least two are needed to learn from{way}")
+    refuse_other_data(run, task)
     if "result" in run.made:
         tell(f"{run.directory}: its run is done")
         return result_of(run, task.name)
-    refuse_other_data(run, task)
     tell(task.describe())
     seeds = range(settings.seed, settings.seed + settings.seeds)
     figures: dict[int, dict[str, Figures]] = {}

@@ -90,11 +90,12 @@ class PairTexts:
 
     def describe(self) -> str:
         """How many, how long, and how many are read in windows."""
-        sizes, windowed = self.sizes, sum(len(parts) > 1 for texts in self.windows for parts in texts)
-        middle, most = np.percentile(sizes, [50, 90])
+        lengths = [sum(map(whole_length, texts)) for texts in zip(*self.windows, strict=True)]
+        windowed = sum(len(parts) > 1 for texts in self.windows for parts in texts)
+        middle, most = np.percentile(lengths, [50, 90])
         return (
             f"{self.ids.shape[1]:,} pairs of {len(np.unique(self.ids)):,} different texts, tokens a pair: median "
-            f"{middle:.0f}, 90 % up to {most:.0f}, longest {max(sizes):,}; {windowed} texts read in windows"
+            f"{middle:.0f}, 90 % up to {most:.0f}, longest {max(lengths):,}; {windowed} texts read in windows"
         )
 
 

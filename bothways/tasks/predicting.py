@@ -13,7 +13,7 @@ import torch
 import bothways
 from bothways import checkpoint
 from bothways.data.blocks import Block, about_how_many, in_blocks
-from bothways.data.streams import Given, known_columns, questions, texts
+from bothways.data.streams import Found, Given, known_columns, questions, texts
 from bothways.errors import InputError
 from bothways.predict import Predictor, load
 from bothways.settings import Embed, Predict
@@ -34,8 +34,9 @@ def embed(settings: Embed) -> tuple[Journal, int]:
     refuse(settings.out, ENDINGS, "vectors", resume=settings.resume)
     model = load(settings.model, dtype=settings.dtype)
     model.read_in(settings.window)
-    blocks = in_blocks(texts(settings.file, text=settings.text_column), settings.on_error)
-    width = int(model.embed([]).shape[1])
+    found = texts(settings.file, text=settings.text_column)
+    blocks = in_blocks(_single(found, settings.file, settings.text_column, "a vector is of one"), settings.on_error)
+    width = int(model.embed([], pooling=settings.pooling).shape[1])
 
     def say(given: Sequence[Given]) -> Vectors:
         found = [one.text for one in given]
@@ -53,6 +54,7 @@ def predict(settings: Predict) -> Journal:
     model.read_in(settings.window)
     form = _table(settings.out, columns(model))
     say = partial(SAY[kind_of(model)], model, long=settings.long)
+    say([])  # so that a model of another kind is no fault of the rows
     return _write(settings.out, form, _blocks(model, settings), say, settings, model)
 
 
@@ -63,6 +65,7 @@ def printed(settings: Predict) -> Iterator[list[str]]:
     model = load(settings.model, dtype=settings.dtype)
     model.read_in(settings.window)
     say = partial(SAY[kind_of(model)], model, long=settings.long)
+    say([])  # so that a model of another kind is no fault of the rows
     for block in _blocks(model, settings):
         for number, why in block.wrong.items():
             lines(f"row {number:,} set aside: {why}")
@@ -79,8 +82,19 @@ def _blocks(model: Predictor, settings: Predict) -> Iterator[Block]:
     if kind_of(model) == "answers":
         found = questions(settings.file, question=settings.text_column, context=settings.pair_column)
     else:
-        found = texts(settings.file, **known_columns(settings.file, settings, model.checkpoint.told))
+        known = known_columns(settings.file, settings, model.checkpoint.told)
+        found = texts(settings.file, **known)
+        if kind_of(model) == "entities":
+            found = _single(found, settings.file, known["text"], "entities are found in one")
     return in_blocks(found, settings.on_error)
+
+
+def _single(found: Iterator[Found], file: str, column: str | None, why: str) -> Iterator[Found]:
+    """The same. InputError where rows have two texts, of which one would be left out, and nobody said which."""
+    for one in found:
+        if column is None and isinstance(one, Given) and one.pair is not None:
+            raise InputError(f"{file}: a row has two texts, and {why}; say which with --text-column")
+        yield one
 
 
 def _write(

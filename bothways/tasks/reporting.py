@@ -57,7 +57,7 @@ def others_of(task: Task, figures: Mapping[str, Figures], splits: Sequence[str])
     """The other figures of the seed kept."""
     for split in splits:
         for name, value in figures[split].items():
-            if name not in (task.metric, "baseline", "loss"):
+            if name not in (task.metric, "baseline", "loss", "queries"):  # of the last: how many, no score
                 yield page.Score(name, split, value, 0.0, 1, split == "dev", unit_of(name))
 
 

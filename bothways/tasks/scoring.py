@@ -47,7 +47,8 @@ def score(
     where it is given, the files hold tags, whatever their names. multi_label: a text may have several labels, though
     no list says so. positive: the class of `f1`. One CoNLL file as both has gold in the last column but one.
     """
-    kind = "tags" if scheme or words_column or tags_column else _kind(gold)
+    labelled = bool(text_column or pair_column or label_column or multi_label or positive)
+    kind = "tags" if scheme or words_column or tags_column else _kind(gold, labelled)
     if kind == "answers":
         return _answers(predictions, gold)
     if kind == "ranking":
@@ -69,9 +70,10 @@ def score(
     return _classes(predictions, table, found, positive)
 
 
-def _kind(gold: Path) -> Literal["labels", "tags", "answers", "ranking"]:
-    """What the file holds, by its first row; or by its name, where columns have none."""
-    if not look_of(gold) and are_judgements(gold):
+def _kind(gold: Path, labelled: bool) -> Literal["labels", "tags", "answers", "ranking"]:
+    """What the file holds, by its first row; or by its name, where columns have none. labelled: something that only
+    labels have was told, so that query, document and label are no judgements."""
+    if not labelled and not look_of(gold) and are_judgements(gold):
         return "ranking"
     if has_named_columns(gold):
         _, row = next(iter(labelled_rows(gold) if is_dataset(gold) else rows(gold)), ("", {}))

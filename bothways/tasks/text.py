@@ -105,10 +105,8 @@ def read(settings: Pretrain, tokenizer: Tokenizer, tell: Tell) -> Text:
     }
     text = Text(tokenizer, store, training, unseen, heldout, {"data": data})
     if text.unknown > UNKNOWN:
-        tell(
-            f"{text.unknown:.1%} of the training text are words that the vocabulary does not know; learn one with more "
-            "characters: bothways vocab --alphabet"
-        )
+        way = "" if settings.start else "; learn one with more characters: bothways vocab --alphabet"
+        tell(f"{text.unknown:.1%} of the training text are words that the vocabulary does not know{way}")
     return text
 
 

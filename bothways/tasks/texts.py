@@ -62,10 +62,10 @@ class Texts:
 
     def describe(self) -> str:
         """How many, how long, and how many are read in windows."""
-        sizes, windowed = self.sizes, sum(len(parts) > 1 for parts in self.windows)
-        middle, most = np.percentile(sizes, [50, 90])
+        lengths, windowed = self.lengths, sum(len(parts) > 1 for parts in self.windows)
+        middle, most = np.percentile(lengths, [50, 90])
         return (
-            f"{len(sizes):,} texts, tokens: median {middle:.0f}, 90 % up to {most:.0f}, longest {max(sizes):,}; "
+            f"{len(lengths):,} texts, tokens: median {middle:.0f}, 90 % up to {most:.0f}, longest {max(lengths):,}; "
             f"{windowed} read in windows"
         )
 

@@ -371,6 +371,7 @@ def test_a_conll_file_goes_by_the_numbers_of_its_columns(file):
     [
         ({"words": ["a", "b"], "tags": ["O"]}, "2 words but 1 tags; mend the row or drop it"),
         ({"words": [], "tags": []}, "'words' holds an empty list, not a list of words; mend the row or drop it"),
+        ({"words": ["a", ""], "tags": ["O", "B-X"]}, "word 2 is empty; mend the row or drop it"),
         ({"words": ["a"]}, "'tags' holds None, not a list of tags; mend the row or drop it"),
         ({"words": "a b", "tags": ["O"]}, "'words' holds 'a b', not a list of words; mend the row or drop it"),
         (

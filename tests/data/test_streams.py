@@ -143,6 +143,9 @@ def test_questions_have_ids_their_own_or_their_rows_number(tmp_path):
     first, wrong, last = questions(str(file))
     assert (first, last) == (Given("q", "c", "7"), Given("s", "d", "2"))
     assert "t.jsonl:2: no 'context' (there are: question)" in str(wrong)
+    rows = [{"question": "q", "context": "c", "id": None}, {"question": "r", "context": "c", "id": 0}]
+    file = written(tmp_path / "n.jsonl", "\n".join(map(json.dumps, rows)))
+    assert [one.id for one in questions(str(file))] == ["0", "0"]
 
 
 def test_questions_of_squads_json_need_no_answers_and_a_bad_one_stands_in_its_place(tmp_path):

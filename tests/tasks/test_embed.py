@@ -108,6 +108,12 @@ def test_texts_learn_to_find_their_pairs(result):
     assert result.mean > 0.8 and figures_of(result)["test"]["baseline"] < 0.3
 
 
+def test_the_page_has_scores_alone(result):
+    assert "queries" in figures_of(result)["test"]
+    page = (result.directory / "report.html").read_text(encoding="utf-8")
+    assert "ndcg@10" in page and "queries" not in page
+
+
 def test_what_is_learned_and_the_figure_before_training_are_told(told, result):
     assert "train: 240 pairs of 471 different texts, tokens a pair: median 13" in told[0]
     assert "pairs: each text's own against all others of its step\nbefore training: dev mrr@10" in told[0]
@@ -118,6 +124,7 @@ def test_cosines_learn_to_be_scores_with_all_numbers_and_with_the_first_five(sco
     told = []
     result = embed.run(replace(scored, epochs=12.0), told.append)
     figures = figures_of(result)["test"]
+    assert {*figures} == {"loss", "spearman", "pearson", "spearman_5", "baseline"}
     assert result.metric == "spearman" and result.mean > 0.6 > abs(figures["baseline"]) + 0.4
     assert figures["spearman"] == result.mean and figures["spearman_5"] > 0.5
     assert "scores: 0 is to be cosine 0, 3 cosine 1\n1 of 61 examples of test stand in train too\n" in told[0]

@@ -110,6 +110,29 @@ def test_every_command_that_reads_texts_can_be_told_the_window(make, said, tmp_p
     assert filled[0]["score"] == pytest.approx(expected[0].score, abs=1e-6)
 
 
+def test_rows_left_out_are_counted_and_of_labelled_ones_none_is(make, said, tmp_path):
+    rows = ['{"text": "the cat sat on the mat. a dog ran."}'] * 9
+    (tmp_path / "text.jsonl").write_text("\n".join([*rows, "{", *rows, "["]), encoding="utf-8")
+    filler = make("masked_words", 0)
+    found = json.loads(said("evaluate", filler, tmp_path / "text.jsonl", "--json", "--on-error", "skip"))["metrics"]
+    assert found["skipped"] == 2
+    for told in ({"model": make("classes", 1)}, {"model": make("tokens", 3, labels=("O", "B-X", "I-X"))}):
+        with pytest.raises(InputError, match="on_error skip is for plain text and answers"):
+            evaluate.run(Evaluate(**told, file=(tmp_path / "text.jsonl",), on_error="skip"))
+
+
+@pytest.mark.parametrize("kind", ["entities", "vectors"])
+def test_of_two_texts_a_row_none_is_left_out_unasked(kind, make, tmp_path, said):
+    model = make("tokens", 3, labels=("O", "B-X", "I-X")) if kind == "entities" else make("classes", 1)
+    (tmp_path / "faq.csv").write_text("question,answer\nthe cat,a dog\n", encoding="utf-8")
+    given = ("predict",) if kind == "entities" else ("embed", "-o", tmp_path / "v.npy")
+    command = [str(part) for part in (given[0], model, tmp_path / "faq.csv", *given[1:])]
+    with pytest.raises(SystemExit) as left:
+        cli.main(command)
+    assert left.value.code == 1 and not (tmp_path / "v.npy").exists()
+    said(*command, "--text-column", "answer")
+
+
 def test_a_regression_model_is_scored_by_correlation(make, said, tmp_path):
     model = make("classes", 1)
     (tmp_path / "gold.csv").write_text("text,score\nthe cat,1.5\na dog ran,2\non and on,0\n", encoding="utf-8")

@@ -315,6 +315,24 @@ def test_a_run_that_is_done_gives_its_result_again_but_not_with_other_settings(s
     assert (done.directory / "bothways.json").read_text(encoding="utf-8") == before
 
 
+def test_a_run_that_is_done_gives_no_result_for_other_data(settings, table, tmp_path):
+    own = tmp_path / "own.jsonl"
+    own.write_text(table.read_text(encoding="utf-8"), encoding="utf-8")
+    classify.run(replace(settings, train=own, epochs=0.1), silence)
+    own.write_text(table.read_text(encoding="utf-8").replace("ran", "sat on a mat"), encoding="utf-8")
+    with pytest.raises(InputError, match="its run began with other examples of train"):
+        classify.run(replace(settings, train=own, epochs=0.1, resume=True), silence)
+
+
+def test_lengths_are_told_of_texts_and_not_of_their_windows(settings, tmp_path):
+    rows = [json.dumps({"text": "cat " * number, "label": "xy"[number % 2]}) for number in range(1, 61)]
+    (tmp_path / "long.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    told = []
+    given = replace(settings, train=tmp_path / "long.jsonl", dev=tmp_path / "long.jsonl", epochs=0.1, window=16)
+    classify.run(given, told.append)
+    assert "dev: 60 texts, tokens: median 32, 90 % up to 56, longest 62; 46 read in windows" in told[0]
+
+
 def test_a_run_whose_end_failed_is_not_done(settings, monkeypatch):
     """Its report cannot be written, say, for the disk is full: the weights are there, and it goes on to a model."""
     given = replace(settings, epochs=0.2)

@@ -492,12 +492,13 @@ def test_files_that_are_not_read_and_words_that_are_not_known_are_said(settings,
     folder = tmp_path / "corpus"
     (folder / "deep").mkdir(parents=True)
     shutil.copy(texts / "train.txt", folder)
-    for name in ("a.bz2", "deep/b.bz2", "LICENSE", ".hidden.md"):
+    for name in ("a.bz2", "deep/b.bz2", "LICENSE", "c.json.gz", ".hidden.md"):
         (folder / name).write_text("more")
     told = []
     ignorant = bothways.Tokenizer.learn([corpus(0, 60)], size=100, alphabet=12)
     text.read(replace(settings, corpus=(folder,), store=tmp_path / "store"), ignorant, told.append)
-    assert "left out, since such files are not read: 2 .bz2, 1 LICENSE" in told
+    line = next(line for line in told if line.startswith("left out, since such files are not read: 2 .bz2, "))
+    assert "1 .json.gz" in line and "1 LICENSE" in line and "md" not in line
     assert any("of the training text are words that the vocabulary does not know" in line for line in told)
     told.clear()
     known = text.tokenizer_of(replace(settings, tokenizer=None), tmp_path / "own", ALONE, None, silence)

@@ -2,6 +2,8 @@
 
 import json
 
+import pyarrow
+import pyarrow.ipc
 import pytest
 
 from bothways.errors import InputError
@@ -93,6 +95,21 @@ def test_what_predict_writes_of_several_labels_is_scored_by_them(write):
     gold = write("gold.jsonl", ['{"text": "a", "label": ["x", "y"]}', '{"text": "b", "label": []}'])
     rows = ['{"label": "x", "score": 0.9, "labels": ["x", "y"]}', '{"label": "x", "score": 0.1, "labels": []}']
     assert score(write("p.jsonl", rows), gold)["accuracy"] == 1
+
+
+def test_labels_of_queries_with_documents_are_no_judgements_where_a_column_is_told(write):
+    gold = write("gold.csv", ["query,document,label", "a,b,yes", "c,d,no"])
+    found = score(write("p.txt", ["yes", "yes"]), gold, label_column="label")
+    assert found["accuracy"] == 0.5
+
+
+def test_judgements_may_be_an_arrow_file(write, tmp_path):
+    columns = {"query": ["a", "a"], "document": ["d", "e"], "score": [1, 0]}
+    table = pyarrow.table(columns)
+    with pyarrow.ipc.new_stream(str(tmp_path / "gold.arrow"), table.schema) as file:
+        file.write_table(table)
+    found = score(write("p.csv", ["query,document,score", "a,d,2", "a,e,1"]), tmp_path / "gold.arrow")
+    assert found["mrr@10"] == 1
 
 
 def test_glues_own_files_are_no_judgements_of_search(write):
