@@ -117,7 +117,6 @@ def load(
                 f"do not belong together"
             )
     made = read_json(directory / MADE) if (directory / MADE).exists() else {}
-    modules = modules_of(directory)
     several = theirs.get("problem_type") == SEVERAL
     return Checkpoint(
         model=model.eval(),
@@ -126,7 +125,7 @@ def load(
         labels=labels if several or model.num_outputs.get("classes", 1) > 1 or "tokens" in model.num_outputs else (),
         several=several,
         pooling=_read_pooling(directory),
-        normalized=not modules or "Normalize" in modules,
+        normalized=normalizes(directory),
         extra=extra,
         made=made,
     )
@@ -172,7 +171,7 @@ def _labels(theirs: Mapping[str, Any], source: Path) -> tuple[str, ...]:
         if not names:
             return tuple(f"LABEL_{index}" for index in range(theirs.get("num_labels", 2)))
         return tuple(str(names[key]) for key in sorted(names, key=int))
-    except (TypeError, ValueError, IndexError):
+    except (TypeError, ValueError):
         way = 'such as {"0": "neg", "1": "pos"}'
         raise InputError(f"{source}: id2label must name a class for each number, {way}; mend it") from None
 
@@ -270,6 +269,12 @@ def modules_of(directory: Path) -> list[str]:
             "encoder alone loads)"
         )
     return kinds
+
+
+def normalizes(directory: Path) -> bool:
+    """Whether a text's vector is scaled to length 1: as modules.json says, else yes, as `bothways embed` does."""
+    kinds = modules_of(directory)
+    return not kinds or "Normalize" in kinds
 
 
 def _read_pooling(directory: Path) -> str | None:

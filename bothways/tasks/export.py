@@ -78,8 +78,7 @@ def check(settings: Export) -> None:
 
 def vectors_of(source: Path, held: Checkpoint) -> Vectors:
     """What modules.json and 1_Pooling say; without them a mean of length 1, as `bothways embed` gives."""
-    kinds = checkpoint.modules_of(source)
-    return Vectors(pooling_name("auto", held.pooling), normalize=not kinds or "Normalize" in kinds)
+    return Vectors(pooling_name("auto", held.pooling), normalize=checkpoint.normalizes(source))
 
 
 def facts(held: Checkpoint, vectors: Vectors, report: parity.Report) -> dict[str, Any]:

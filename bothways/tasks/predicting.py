@@ -53,8 +53,7 @@ def predict(settings: Predict) -> Journal:
     model = load(settings.model, dtype=settings.dtype)
     model.read_in(settings.window)
     form = _table(settings.out, columns(model))
-    say = partial(SAY[kind_of(model)], model, long=settings.long)
-    say([])  # so that a model of another kind is no fault of the rows
+    say = _say_of(model, settings)
     return _write(settings.out, form, _blocks(model, settings), say, settings, model)
 
 
@@ -64,14 +63,20 @@ def printed(settings: Predict) -> Iterator[list[str]]:
         raise InputError("resume needs a file to go on with; name it with --out")
     model = load(settings.model, dtype=settings.dtype)
     model.read_in(settings.window)
-    say = partial(SAY[kind_of(model)], model, long=settings.long)
-    say([])  # so that a model of another kind is no fault of the rows
+    say = _say_of(model, settings)
     for block in _blocks(model, settings):
         for number, why in block.wrong.items():
             lines(f"row {number:,} set aside: {why}")
         rows: Sequence[Row] = _said(say, block, settings)
         numbered = ({"row": number, **row} for number, row in zip(block.numbers, rows, strict=True))
         yield [json_line(row) for row in (numbered if settings.on_error == "skip" else rows)]
+
+
+def _say_of(model: Predictor, settings: Predict) -> Callable[[Sequence[Given]], list[Row]]:
+    """What the model says of rows. InputError where it has no head to say anything with: no fault of a row."""
+    say = partial(SAY[kind_of(model)], model, long=settings.long)
+    say([])
+    return say
 
 
 def _table(out: Path, columns: Any) -> Format:

@@ -75,9 +75,10 @@ def corpora(settings: Pretrain) -> tuple[Corpus, Corpus | None]:
         return found
 
     text, other = corpus(settings.corpus), corpus(settings.heldout) if settings.heldout else None
-    known = {file.resolve() for file in text.files()}
-    if other and (both := [file for file in other.files() if file.resolve() in known]):
-        raise InputError(f"{both[0]}: is training text too, so that figures would be too good; hold out other text")
+    if other:
+        known = {file.resolve() for file in text.files()}
+        if both := [file for file in other.files() if file.resolve() in known]:
+            raise InputError(f"{both[0]}: is training text too, so that figures would be too good; hold out other text")
     return text, other
 
 

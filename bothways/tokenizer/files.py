@@ -67,16 +67,16 @@ def from_vocab(file: Path) -> Stored:
         )
     _refuse_other_specials(config, config_file)
     vocab = {token: index for index, token in enumerate(tokens)}
-    _refuse_added(vocab, config, file.parent)
+    _refuse_added(vocab, inner(config, "added_tokens_decoder", config_file), file.parent)
     return Stored(vocab, _options(config, {}), file)
 
 
-def _refuse_added(vocab: Mapping[str, int], config: dict[str, Any], directory: Path) -> None:
+def _refuse_added(vocab: Mapping[str, int], told: Mapping[str, Any], directory: Path) -> None:
     """InputError where entries were added beside a vocabulary, which transformers takes out of a text before it is
-    split."""
+    split. told: {id: entry}, as tokenizer_config.json has it."""
     older = directory / "added_tokens.json"
     added = [*(read_json(older) if older.exists() else {})]
-    added += [str(one["content"]) for one in config.get("added_tokens_decoder", {}).values() if "content" in one]
+    added += [str(one["content"]) for one in told.values() if isinstance(one, dict) and "content" in one]
     if others := [token for token in added if token not in vocab and token not in SPECIALS]:
         raise InputError(f"{directory}: added token {others[0]!r} is not supported; only {', '.join(SPECIALS)} are")
 
