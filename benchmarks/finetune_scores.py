@@ -4,14 +4,15 @@
 
 GLUE's sets and SICK: three seeds, reported on dev, where the weights were chosen too (MRPC: its published test set
 stands in for dev). CoNLL-2003: three seeds, chosen on testa, reported on testb. SQuAD 1.1 and IMDb: one seed, and
-reported as one; IMDb is read in windows and, for comparison, cut at 128 tokens. A set whose directory is in DIR is not
-trained again. Data: $BOTHWAYS_DATA (unset: ../shared/data).
+reported as one; IMDb is read in windows and, for comparison, cut at 128 tokens. A set whose directory is in DIR goes on
+where it stood. Data: $BOTHWAYS_DATA (unset: ../shared/data).
 """
 
 import argparse
 import json
 import os
 import time
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -75,8 +76,7 @@ def main() -> None:
         if options.only and name not in options.only:
             continue
         began = time.perf_counter()
-        if not (settings.out / "bothways.json").exists():
-            bothways.train(settings)
+        bothways.train(replace(settings, resume=True) if settings.out.exists() else settings)
         made = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
         result, minutes = made["result"], (time.perf_counter() - began) / 60
         bar, plain = (f"{table[name]:7.2%}" if name in table else "       " for table in (BARS, PLAIN))
@@ -90,6 +90,7 @@ def main() -> None:
 SETTINGS: dict[str, type] = {
     "rate": float, "epochs": float, "batch_tokens": int, "batch_size": int, "warmup": float, "layer_decay": float,
     "dropout": float, "weight_decay": float, "schedule": str, "evaluations": float, "window": int, "seed": int,
+    "checkpoint_every": int,
 }  # fmt: skip
 
 
