@@ -21,12 +21,11 @@ from bothways.metrics.answers import answer_scores, best_threshold
 from bothways.model.model import Model
 from bothways.predict import Predictor
 from bothways.settings import Answer
-from bothways.tasks.finetune import Result, over_seeds
+from bothways.tasks.finetune import Result, fine_tuned
 from bothways.tasks.progress import Tell, lines
 from bothways.tasks.task import Figures, Task, outputs
 from bothways.tokenizer.tokenizer import Encoding
 from bothways.train.losses import Loss, class_loss
-from bothways.train.state import Run
 from bothways.windows import whole_length
 
 SCORES = ("exact_match", "f1", "HasAns_f1", "NoAns_f1")
@@ -186,8 +185,7 @@ def run(settings: Answer, tell: Tell = lines) -> Result:
     start = checkpoint.load(settings.model)
     checkpoint.refuse_headless(start, "spans", settings.model)
     task = Answering.of(settings, start)
-    with Run(settings.out, "finetune answer", settings, resume=settings.resume, tell=tell) as run:
-        return over_seeds(settings, task, run, tell)
+    return fine_tuned(settings, task, tell)
 
 
 def read_splits(settings: Answer, skipped: Counter[str]) -> dict[str, list[Question]]:

@@ -18,13 +18,12 @@ from bothways.errors import InputError
 from bothways.model.model import Model
 from bothways.predict import Predictor
 from bothways.settings import Classify
-from bothways.tasks.finetune import Result, over_seeds
+from bothways.tasks.finetune import Result, fine_tuned
 from bothways.tasks.progress import Tell, lines
 from bothways.tasks.tables import overlap_lines, read_tables
 from bothways.tasks.task import Figures, Task, outputs
 from bothways.tasks.texts import AT_ONCE, Texts, text_scores
 from bothways.train.losses import Loss
-from bothways.train.state import Run
 from bothways.train.task_losses import label_loss, weighted_class_loss
 
 
@@ -35,8 +34,7 @@ def run(settings: Classify, tell: Tell = lines) -> Result:
     checkpoint.refuse_headless(start, "classes", settings.model)
     tables = read_tables(settings)
     task = Classification.of(settings, start, tables)
-    with Run(settings.out, "finetune classify", settings, resume=settings.resume, tell=tell) as run:
-        return over_seeds(settings, task, run, tell)
+    return fine_tuned(settings, task, tell)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from bothways.model.model import Model
 from bothways.pooling import pooling_name
 from bothways.predict import Predictor
 from bothways.settings import TrainEmbed
-from bothways.tasks.finetune import Result, over_seeds
+from bothways.tasks.finetune import Result, fine_tuned, parts_of_step, step_rows
 from bothways.tasks.pair_tables import Pairs, read_pairs
 from bothways.tasks.pair_texts import PairBatch, PairTexts, text_vectors
 from bothways.tasks.progress import Tell, lines
@@ -35,7 +35,6 @@ from bothways.tasks.retrieval import FOUND, found_pairs
 from bothways.tasks.task import Figures, Task, outputs
 from bothways.train.losses import Loss
 from bothways.train.pair_losses import at_sizes, cosine_loss, ranking_loss
-from bothways.train.state import Run
 from bothways.variants import VARIANTS
 
 COMPARED = 256  # pairs among which each text's own is to be found where only the loss is measured
@@ -50,8 +49,7 @@ def run(settings: TrainEmbed, tell: Tell = lines) -> Result:
     start = checkpoint.load(settings.model)
     checkpoint.refuse_int8(start.model)
     task = Embedding.of(settings, start, read_pairs(settings))
-    with Run(settings.out, "finetune embed", settings, resume=settings.resume, tell=tell) as run:
-        return over_seeds(settings, task, run, tell)
+    return fine_tuned(settings, task, tell)
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,14 @@ class Embedding(Task):
         for split, found in pairs.items():
             scores = None if found.scores is None else ((found.scores - low) / (high - low)).astype(np.float32)
             data[split] = PairTexts.of(found.texts, scores, predictor, settings)
-        return Embedding(settings, start, pairs, data, pooling_name(settings.pooling, start.pooling), sizes, low, high)
+        pooling = pooling_name(settings.pooling, start.pooling)
+        task = Embedding(settings, start, pairs, data, pooling, sizes, low, high)
+        if task.alone == len(data["train"].sizes):
+            raise InputError(
+                f"batch_tokens ({settings.batch_tokens}) holds one pair a step, which has no other to compete with; "
+                "raise it, or give --batch-size"
+            )
+        return task
 
     @property
     def scored(self) -> bool:
@@ -87,6 +92,14 @@ class Embedding(Task):
     @property
     def metric(self) -> str:
         return "spearman" if self.scored else f"mrr@{FOUND}"
+
+    @cached_property
+    def alone(self) -> int:
+        """How many pairs of the first pass have no other, and no negative, to compete with."""
+        if self.scored or len(self.data["train"].windows) > 2:
+            return 0
+        steps = step_rows(self.settings, self.data["train"].sizes, self.settings.seed, epoch=0)
+        return sum(len(part) == 1 for rows in steps for part in parts_of_step(self.settings, self, rows))
 
     def begin(self, seed: int, warn: Callable[[str], None]) -> Checkpoint:
         """The encoder as it is, for every seed; what differs is the order of the examples, and dropout."""
@@ -161,6 +174,9 @@ class Embedding(Task):
         else:
             negatives = " and the negatives given" if len(self.data["train"].windows) > 2 else ""
             found.append(f"pairs: each text's own against all others of its step{negatives}")
+            if self.alone > len(self.data["train"].sizes) / 100:
+                way = "they teach nothing (raise --batch-tokens, or give --batch-size)"
+                found.append(f"{self.alone:,} pairs are alone in their step: {way}")
         shared = overlap_line({split: [*zip(*part.texts[:2], strict=True)] for split, part in self.pairs.items()})
         before = [f"{split} {self.metric} {figures[self.metric]:.4f}" for split, figures in self.untrained.items()]
         return "\n".join([*found, *([shared] if shared else []), f"before training: {', '.join(before)}"])

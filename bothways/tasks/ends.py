@@ -210,13 +210,13 @@ def mask_rate_at(step: int, settings: Pretrain, plan: Plan) -> float:
 
 
 def going_on(
-    settings: Pretrain, text: Text, order: Order, run: Run, processes: Processes, tell: Tell
+    settings: Pretrain, text: Text, order: Order, plan: Plan, run: Run, processes: Processes, tell: Tell
 ) -> tuple[Checkpoints, Saved | None]:
     """The run's checkpoints, and the one to go on from, to whose step the metrics are cut back."""
     vocabulary = digest(text.tokenizer.tokens)
     read = {"text": text.store.fingerprint, "heldout": text.unseen.fingerprint, "vocabulary": vocabulary}
     checkpoints = Checkpoints(run.directory, keep=settings.keep, order=read, processes=processes, memo=order.counts)
-    start = checkpoints.newest_sound(tell) if settings.resume else None
+    start = checkpoints.newest_sound(tell, plan.dtype) if settings.resume else None
     if start:
         order.counts[:] = start.facts["memo"]
     run.cut_back(start.progress.step if start else 0)

@@ -4,6 +4,7 @@ every seed measured alike, their mean and spread (Dodge 2020; Mosbach 2021 on ho
 import hashlib
 import json
 import math
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +34,7 @@ from bothways.train.plan import Plan
 from bothways.train.state import Run
 
 SEEDS, MODEL, WEIGHTS = "seeds", "model", "model.safetensors"
-NAMED_BY = 256  # examples at most whose tokens and labels name them all
+NAMED_BY = 256  # examples at most whose tokens and labels name them all, and numbers of a tensor
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,21 @@ class Result:
     scores: list[float]
 
 
+def fine_tuned(settings: FineTune, task: Task, tell: Tell) -> Result:
+    """A whole run, in its directory."""
+    if (world := os.environ.get("WORLD_SIZE", "1")) != "1":
+        raise InputError(f"fine-tuning is done by one process, not by {world} (WORLD_SIZE); start it without torchrun")
+    with Run(settings.out, f"finetune {task.name}", settings, resume=settings.resume, tell=tell) as run:
+        return over_seeds(settings, task, run, tell)
+
+
 def over_seeds(settings: FineTune, task: Task, run: Run, tell: Tell) -> Result:
     """One training a seed; the best or the median model by dev is kept. Scores are of test if there is one, else of
     dev, and say so."""
     if len(task.data["train"].sizes) < 2:
         way = "; read its sentences one by one (--no-context), or add some" if getattr(settings, "context", 0) else ""
         raise InputError(f"{settings.train}: one training example; at least two are needed to learn from{way}")
-    refuse_other_data(run, task)
+    refuse_others(settings, task, run)
     if "result" in run.made:
         tell(f"{run.directory}: its run is done")
         return result_of(run, task.name)
@@ -102,8 +111,8 @@ def result_of(run: Run, task: str) -> Result:
     return Result(run.directory, run.directory / MODEL, task, **given, scores=found["scores"][found["split"]])
 
 
-def refuse_other_data(run: Run, task: Task) -> None:
-    """InputError where a run goes on with examples that are not those it began with."""
+def refuse_others(settings: FineTune, task: Task, run: Run) -> None:
+    """InputError where a run goes on with examples or with a model that are not those it began with."""
     read = {split: _fingerprint(examples) for split, examples in task.data.items()}
     begun = run.made.get("examples", read)
     if strange := [split for split in read if read[split] != begun.get(split)]:
@@ -111,7 +120,13 @@ def refuse_other_data(run: Run, task: Task) -> None:
             f"{run.directory}: its run began with other examples of {strange[0]}; give the same files, or name a new "
             "directory"
         )
-    run.note(examples=read)
+    weights = _digest(task.start.model)
+    if run.made.get("start", weights) != weights:
+        raise InputError(
+            f"{run.directory}: {settings.model} holds other weights than when the run began; put those back, or name a "
+            "new directory"
+        )
+    run.note(examples=read, start=weights)
 
 
 def trained(settings: FineTune, task: Task, model: Model, seed: int, run: Run, tell: Tell) -> dict[str, Figures]:
@@ -152,7 +167,7 @@ def train_one(settings: FineTune, task: Task, model: Model, seed: int, run: Run,
     frozen = freeze(model, settings.freeze)
     place = _place(run, seed)
     checkpoints = Checkpoints(place, keep=1, order={"examples": _fingerprint(task.data["train"])}, at_end=False)
-    start = checkpoints.newest_sound(tell) if (place / FOLDER).exists() else None
+    start = checkpoints.newest_sound(tell, plan.dtype) if (place / FOLDER).exists() else None
     run.cut_back(start.progress.step if start else 0, seed)
     with Bar(f"fine-tuning, seed {seed}", plan.steps) as bar:
 
@@ -209,6 +224,15 @@ def _fingerprint(examples: Examples) -> str:
     sizes = hashlib.sha256(np.array(examples.sizes).tobytes()).hexdigest()[:16]
     number = len(examples.sizes)
     return f"{sizes} {fingerprint(examples.batch(range(0, number, -(-number // NAMED_BY))))}"
+
+
+def _digest(model: Model) -> str:
+    """Names a model by some of the numbers of each of its tensors."""
+    found = hashlib.sha256()
+    for name, value in model.state_dict().items():
+        flat = value.detach().flatten()
+        found.update(name.encode() + flat[:: -(-len(flat) // NAMED_BY) or 1].float().cpu().numpy().tobytes())
+    return found.hexdigest()[:16]
 
 
 def _place(run: Run, seed: int) -> Path:

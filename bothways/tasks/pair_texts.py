@@ -11,14 +11,13 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from bothways.batch import Batch
 from bothways.model.model import Model
 from bothways.pooling import Bounds, pool_rows, pool_windows
 from bothways.predict import Predictor
 from bothways.settings import FineTune
-from bothways.tasks.texts import AT_ONCE, parts_of
+from bothways.tasks.texts import AT_ONCE, parts_of, worked_out_again
 from bothways.tokenizer.tokenizer import Encoding
 from bothways.windows import own_rows, whole_length
 
@@ -119,7 +118,7 @@ def text_vectors(model: Model, batch: PairBatch, pooling: str, at_once: int = AT
         found: list[Tensor] = []
         for part in parts_of(batch, at_once):
             own = bounds[len(found) : len(found) + len(part)]
-            found += checkpoint(encode, part, own, use_reentrant=False) if again else encode(part, own)
+            found += worked_out_again(encode, part, own) if again else encode(part, own)
         rows_WH = torch.stack(found)
     text_W = batch.text_of_window.cpu()
     order = text_W.argsort().tolist()

@@ -71,7 +71,7 @@ def train(settings: Pretrain, text: Text, begun: Checkpoint, run: Run, processes
     timed = partial(seconds_a_step, module, aim.losses, aim.counts, steps, plan, processes)
     plan = replace(plan, steps=ends.num_steps(settings, run, processes, timed, tell))
     held = ends.held_out_of(settings, text)
-    checkpoints, start = ends.going_on(settings, text, order, run, processes, tell)
+    checkpoints, start = ends.going_on(settings, text, order, plan, run, processes, tell)
     run.note(steps=plan.steps, parameters=sum(value.numel() for value in model.parameters()), **text.facts)
     seen, board = next(steps(0)), settings.tensorboard
     with watched("pre-training", run, plan, model.config, seen, tell, board, start, processes) as record:

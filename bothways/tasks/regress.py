@@ -17,13 +17,12 @@ from bothways.model.heads import Classes
 from bothways.model.model import Model
 from bothways.predict import Predictor
 from bothways.settings import Regress
-from bothways.tasks.finetune import Result, over_seeds
+from bothways.tasks.finetune import Result, fine_tuned
 from bothways.tasks.progress import Tell, lines
 from bothways.tasks.tables import overlap_lines, read_tables
 from bothways.tasks.task import Figures, Task, outputs
 from bothways.tasks.texts import AT_ONCE, Texts, text_scores
 from bothways.train.losses import Loss, squared_loss
-from bothways.train.state import Run
 
 
 def run(settings: Regress, tell: Tell = lines) -> Result:
@@ -32,8 +31,7 @@ def run(settings: Regress, tell: Tell = lines) -> Result:
     start = checkpoint.load(settings.model)
     checkpoint.refuse_headless(start, "classes", settings.model)
     task = Regression.of(settings, start, read_tables(settings))
-    with Run(settings.out, "finetune regress", settings, resume=settings.resume, tell=tell) as run:
-        return over_seeds(settings, task, run, tell)
+    return fine_tuned(settings, task, tell)
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,11 @@ from bothways.model.model import Model
 from bothways.predict import Predictor
 from bothways.settings import Tag
 from bothways.tagging import Labelled, Tagset, joined, label_windows, word_tags
-from bothways.tasks.finetune import Result, over_seeds
+from bothways.tasks.finetune import Result, fine_tuned
 from bothways.tasks.progress import Tell, lines
 from bothways.tasks.task import Figures, Task, outputs
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.train.losses import Loss, class_loss
-from bothways.train.state import Run
 from bothways.windows import NUM_SPECIALS, merge_rows, whole_length
 
 NO_LABEL = -100  # on tokens at which no label counts
@@ -190,8 +189,7 @@ def run(settings: Tag, tell: Tell = lines) -> Result:
     checkpoint.refuse_headless(start, "tokens", settings.model)
     sentences = read_splits(settings)
     task = Tagging.of(settings, start, sentences)
-    with Run(settings.out, "finetune tag", settings, resume=settings.resume, tell=tell) as run:
-        return over_seeds(settings, task, run, tell)
+    return fine_tuned(settings, task, tell)
 
 
 def read_splits(settings: Tag) -> dict[str, list[Sentence]]:

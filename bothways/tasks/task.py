@@ -41,6 +41,7 @@ class Task(ABC):
     name: ClassVar[str]
     at_once: ClassVar[float] = math.inf
     """Tokens of a micro-batch at most; a longer example is one of its own. Only where losses of examples are apart."""
+    start: Checkpoint
     data: Mapping[str, Examples]
 
     @property

@@ -4,10 +4,11 @@ classifier, in training as in prediction.
 Letters: N texts, W windows of them, H hidden size, C outputs.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -74,9 +75,10 @@ def text_scores(model: Model, batch: Batch) -> Tensor:
     """Scores of each text from the mean of its windows' [CLS] vectors, [N, C]."""
     assert batch.text_of_window is not None and batch.labels is not None
     first_WH = first_vectors(model, batch)
-    sums_NH = first_WH.new_zeros(len(batch.labels), first_WH.shape[1]).index_add(0, batch.text_of_window, first_WH)
+    exact_WH = first_WH.float()  # sums in bf16 stand still after some hundred windows
+    sums_NH = exact_WH.new_zeros(len(batch.labels), exact_WH.shape[1]).index_add(0, batch.text_of_window, exact_WH)
     windows_N = torch.bincount(batch.text_of_window, minlength=len(batch.labels))
-    return model.text_scores("classes", sums_NH / windows_N[:, None].to(sums_NH.dtype))
+    return model.text_scores("classes", (sums_NH / windows_N[:, None]).to(first_WH.dtype))
 
 
 def first_vectors(model: Model, batch: Batch, at_once: int = AT_ONCE) -> Tensor:
@@ -90,7 +92,14 @@ def first_vectors(model: Model, batch: Batch, at_once: int = AT_ONCE) -> Tensor:
         return encode(batch)
     if not torch.is_grad_enabled():
         return torch.cat([encode(part) for part in parts_of(batch, at_once)])
-    return torch.cat([checkpoint(encode, part, use_reentrant=False) for part in parts_of(batch, at_once)])
+    return torch.cat([worked_out_again(encode, part) for part in parts_of(batch, at_once)])
+
+
+def worked_out_again(encode: Callable[..., Tensor], part: Batch, *given: Any) -> Tensor:
+    """encode(part, *given), whose activations are not kept but worked out again on the way back, with the same dropout:
+    torch remembers the random state of those devices alone whose tensors it is given, so it is given one."""
+    found: Tensor = checkpoint(lambda _: encode(part, *given), part.input_ids, use_reentrant=False)
+    return found
 
 
 def parts_of(batch: Batch, tokens: int) -> Iterator[Batch]:

@@ -103,24 +103,25 @@ class Checkpoints:
                 "order": self.order,
                 "memo": list(self.memo),
             }
-            facts |= {"torch": torch.__version__, "dtype": str(dtype).removeprefix("torch.")}
+            facts |= {"torch": torch.__version__, "dtype": _name(dtype)}
             self._write(place, facts, tensors)
             self._remove_old(place)
         self.last = place
         self.processes.wait()
 
-    def newest_sound(self, tell: Callable[[str], None]) -> Saved | None:
+    def newest_sound(self, tell: Callable[[str], None], dtype: torch.dtype | None = None) -> Saved | None:
         """The newest checkpoint that is whole, from which the run is to go on; tells which, and names broken ones.
+        dtype: what it is to compute in now.
 
         None where there is none. InputError where the data's order has changed since.
         """
-        saved: Saved | None = self.processes.share(self._newest_sound(tell) if self.processes.leads else None)
+        saved: Saved | None = self.processes.share(self._newest_sound(tell, dtype) if self.processes.leads else None)
         if saved is not None:
             self.last, best = saved.path, saved.facts["best_checkpoint"]
             self.best = best if best and (saved.path.parent / best["path"]).exists() else None
         return saved
 
-    def _newest_sound(self, tell: Callable[[str], None]) -> Saved | None:
+    def _newest_sound(self, tell: Callable[[str], None], dtype: torch.dtype | None) -> Saved | None:
         if self.folder is None:
             return None
         _remove_unfinished(self.folder)
@@ -133,10 +134,10 @@ class Checkpoints:
             if {**self.order, **saved.facts["order"]} != self.order:  # an older run may not tell of all
                 raise InputError(f"{place}: {differences(saved.facts['order'], self.order)}; start a new run")
             tell(f"going on from {place}, step {saved.facts['step']:,}")
-            if saved.facts["torch"] != torch.__version__:
-                tell(
-                    f"torch was {saved.facts['torch']} then and is {torch.__version__} now: losses may differ a little"
-                )
+            current = {"torch": torch.__version__} | ({"dtype": _name(dtype)} if dtype else {})
+            for name, value in current.items():
+                if saved.facts[name] != value:
+                    tell(f"{name} was {saved.facts[name]} then and is {value} now: losses may differ a little")
             return saved
         tell(f"{self.folder}: no sound checkpoint there; starting at step 0")
         return None
@@ -167,6 +168,10 @@ class Checkpoints:
         for place in self.folder.glob("step-*"):
             if place.name not in kept:
                 shutil.rmtree(place, ignore_errors=True)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _save_tensors(tensors: Mapping[str, Tensor], file: Path) -> None:

@@ -42,8 +42,7 @@ def fit(
     """
     trainer = Trainer(module, losses, counts, plan, processes)
     progress = trainer.load(start)
-    if plan.rehearse:
-        trainer.rehearse(next(steps(0)))
+    trainer.rehearse(steps)
     write = record if processes.leads else lambda row: None
     batches = steps(progress.step)
     with requests_to_stop(when=checkpoints.folder is not None) as asked_to_stop:
@@ -65,9 +64,10 @@ def fit(
                 figures = trainer.evaluate(evaluate)
                 progress = trainer.mark_best(progress, figures)
                 write({**progress.row, "split": "heldout", **figures})
+            stop = stop or (not trainer.has_more(progress) and asked_to_stop())
             if (last and checkpoints.at_end) or save_due or stop:
                 checkpoints.save(progress, trainer.optimizer.state(), figures.get("loss"), plan.dtype)
-            if stop and not last:
+            if stop and not (last and checkpoints.at_end):
                 raise Stopped(f"stopped at step {progress.step:,}; go on with --resume")
     trainer.optimizer.write_masters(module)
     module.to("cpu").eval()

@@ -85,6 +85,8 @@ def joined(timeout: timedelta = TIMEOUT) -> Iterator[Processes]:
         raise InputError(f"WORLD_SIZE is {world}, but {', '.join(missing)} are not set; start with torchrun")
     processes = Processes(int(os.environ["RANK"]), world, int(os.environ.get("LOCAL_RANK", "0")))
     if torch.cuda.is_available():
+        if processes.local_rank >= (found := torch.cuda.device_count()):
+            raise InputError(f"process {processes.local_rank} has no GPU of its own; start {found} (--nproc-per-node)")
         torch.cuda.set_device(processes.local_rank)
     # Python objects go through gloo even where tensors go through nccl, so that they need not wait for the GPU.
     dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=timeout)

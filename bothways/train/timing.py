@@ -1,6 +1,5 @@
 """How long a step takes, to make a number of steps of minutes."""
 
-import copy
 import time
 
 from torch import nn
@@ -10,7 +9,7 @@ from bothways.train.loop import Steps, one_step
 from bothways.train.losses import Counts, Losses
 from bothways.train.parallel import ALONE, Processes
 from bothways.train.plan import Plan
-from bothways.train.trainer import Trainer
+from bothways.train.trainer import Trainer, copied
 
 TIMED_SECONDS, TIMED_STEPS = 3.0, 8  # at least
 
@@ -19,7 +18,7 @@ def seconds_a_step(
     module: nn.Module, losses: Losses, counts: Counts, steps: Steps, plan: Plan, processes: Processes = ALONE
 ) -> float:
     """How long a step takes on a quiet machine: the quickest quarter of some, on a copy of the module."""
-    trainer = Trainer(copy.deepcopy(module), losses, counts, plan, processes)
+    trainer = Trainer(copied(module), losses, counts, plan, processes)
     times: list[float] = []
     batches = steps(0)
     while processes.share(sum(times) < TIMED_SECONDS or len(times) < TIMED_STEPS):

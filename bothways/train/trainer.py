@@ -1,7 +1,7 @@
 """A module in training, and all that surrounds it: number format, optimizer, the other processes."""
 
-import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 
 from torch import nn
@@ -16,6 +16,15 @@ from bothways.train.plan import Plan
 from bothways.train.scaling import LossScale
 
 
+def copied(module: nn.Module) -> nn.Module:
+    """A deep copy, compiled where the original is: torch's own copies are not."""
+    copy = deepcopy(module)
+    for part, own in zip(module.modules(), copy.modules(), strict=True):
+        if part._compiled_call_impl is not None:
+            own.compile(dynamic=True)
+    return copy
+
+
 class Trainer:
     """A module in training: where it stands, its optimizer, and the processes that share the work."""
 
@@ -25,7 +34,7 @@ class Trainer:
         self.module, self.counts, self.plan, self.processes = module, counts, plan, processes
         self.sharded = plan.shard and processes.world > 1
         # Shared-out parameters are no plain tensors any more; the module stays one that can be measured and saved.
-        trained = (copy.deepcopy(module) if self.sharded else module).to(plan.device)
+        trained = (copied(module) if self.sharded else module).to(plan.device)
         processes.equalize(trained)
         replica = Replica(trained, losses, sharded=self.sharded)
         if self.sharded:
@@ -48,11 +57,16 @@ class Trainer:
         self.optimizer.load(start.tensors())
         return start.progress
 
-    def rehearse(self, micro_batches: Sequence[Batch]) -> None:
-        """One pass forward and back that changes nothing."""
-        for batch in micro_batches[:1]:
-            with exchanging(self.replica, False):
-                self.replica(batch.to(self.plan.device), self.counts(batch))[0].backward()
+    def rehearse(self, steps: Callable[[int], Iterator[Sequence[Batch]]]) -> None:
+        """One pass forward and back over the first step's first micro-batch that changes nothing, if so planned."""
+        if not self.plan.rehearse:
+            return
+        first = next(steps(0))[:1]
+        if not first and not self.sharded:
+            return
+        batch, totals = (first[0].to(self.plan.device), self.counts(first[0])) if first else (None, {})
+        with exchanging(self.replica, self.sharded):  # gradients not exchanged yet would stay in FSDP's keeping
+            self.replica(batch, totals)[0].backward()
         for parameter in self.replica.parameters():
             parameter.grad = None
 

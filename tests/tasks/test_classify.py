@@ -291,6 +291,15 @@ def test_windows_of_a_text_are_averaged_in_training_as_in_prediction(result, set
     assert found.numpy() == pytest.approx(np.array(expected)[[4, 5, 0, 2, 1, 3]], abs=1e-5)
 
 
+def test_hundreds_of_windows_are_averaged_exactly_in_bf16(start):
+    model = checkpoint.with_head(checkpoint.load(start), "classes", ("a", "b"), seed=0).model.eval().bfloat16()
+    encoding = bothways.load(start, dtype="float32").tokenizer.encode("the cat ran")
+    table = Texts([[encoding] * 600, [encoding]], np.array([0, 1]))
+    with torch.no_grad():
+        many, one = texts.text_scores(model, table.batch([0, 1]))
+    assert torch.equal(many, one)
+
+
 def test_a_run_on_long_texts_learns(settings, tmp_path):
     train = write(tmp_path / "train.csv", rows_of(0, 150, words=(30, 60), signs=9))
     short = replace(settings, train=train, dev=None, test=None, window=32, seeds=1, out=tmp_path / "run")

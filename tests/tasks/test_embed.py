@@ -14,7 +14,7 @@ from bothways import checkpoint
 from bothways.checkpoint import Checkpoint
 from bothways.errors import InputError
 from bothways.settings import TrainEmbed
-from bothways.tasks import embed, pair_texts
+from bothways.tasks import embed, texts
 from bothways.tasks.pair_tables import read_pairs
 from bothways.tasks.pair_texts import PairTexts, text_vectors
 from bothways.tasks.progress import silence
@@ -210,8 +210,8 @@ def test_vectors_in_training_are_those_of_prediction(pooling, at_once, make_pred
     assert sum(len(parts) > 1 for texts in long_texts.windows for parts in texts) == 3
     with torch.no_grad():
         found = text_vectors(predictor.module, long_texts.batch(rows), pooling, at_once)
-    for vectors, texts in zip(found, LONG, strict=True):
-        expected = predictor.embed([texts[row] for row in rows], pooling, normalize=False, window=40, overlap=10)
+    for vectors, part in zip(found, LONG, strict=True):
+        expected = predictor.embed([part[row] for row in rows], pooling, normalize=False, window=40, overlap=10)
         assert vectors.dtype is torch.float32 and np.abs(vectors.numpy() - expected).max() < 1e-5
 
 
@@ -234,12 +234,30 @@ def test_what_is_worked_out_again_has_the_same_dropout(make_model, long_texts, m
     batch, gradients = long_texts.batch(range(4)), []
     for keep_all in (False, True):
         if keep_all:
-            monkeypatch.setattr(pair_texts, "checkpoint", lambda encode, *given, use_reentrant: encode(*given))
+            monkeypatch.setattr(texts, "checkpoint", lambda encode, *given, use_reentrant: encode(*given))
         model = make_model(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2).train()
         torch.manual_seed(5)
         text_vectors(model, batch, "mean", 70).square().sum().backward()
         gradients.append(torch.cat([value.grad.flatten() for value in model.parameters()]))
     assert torch.equal(*gradients)
+
+
+@pytest.mark.parametrize("states", ["pairs", "texts"])
+def test_working_out_again_repeats_the_draws_of_the_device_that_computes(states, make_model, long_texts, monkeypatch):
+    given = []
+    again = texts.checkpoint
+    monkeypatch.setattr(texts, "checkpoint", lambda *all, **how: given.append(all[1:]) or again(*all, **how))
+    batch, model = long_texts.batch(range(4)), make_model()
+    text_vectors(model, batch, "mean", 70) if states == "pairs" else texts.first_vectors(model, batch, 70)
+    assert len(given) > 1 and all(any(isinstance(one, torch.Tensor) for one in all) for all in given)
+
+
+def test_pairs_that_fill_a_step_each_are_refused_and_some_are_told(pairs):
+    with pytest.raises(InputError, match=r"batch_tokens \(8\) holds one pair a step, .*; raise it, or give"):
+        task_of(replace(pairs, batch_size=None, batch_tokens=8))
+    task = task_of(replace(pairs, batch_size=None, batch_tokens=24))
+    assert task.alone and f"{task.alone} pairs are alone in their step: they teach nothing" in task.describe()
+    assert "alone" not in task_of(pairs).describe()
 
 
 def test_pairs_compete_within_a_micro_batch_and_scores_by_themselves(pairs, scored):

@@ -3,6 +3,7 @@ memory."""
 
 import json
 import os
+import shutil
 import signal
 from dataclasses import replace
 from unittest import mock
@@ -301,6 +302,44 @@ def test_a_run_asked_to_stop_saves_and_goes_on(settings, undisturbed, monkeypatc
     assert made["status"] == "stopped"
     result = classify.run(resumable(settings, resume=True), silence)
     assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
+
+
+@pytest.mark.parametrize("split", ["train", "heldout"])
+def test_a_run_asked_to_stop_in_its_last_step_begins_no_other_seed(split, settings, undisturbed, monkeypatch):
+    last = max(row["step"] for row in rows_of(undisturbed.directory))
+    metric = Run.metric
+
+    def asks(self, **row):
+        metric(self, **row)
+        if (row["split"], row["step"], row["seed"]) == (split, last, 0):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch, pytest.raises(Stopped, match=f"stopped at step {last}; go on with --resume"):
+        patch.setattr(Run, "metric", asks)
+        classify.run(resumable(settings), silence)
+    assert {row["seed"] for row in rows_of(settings.out)} == {0}
+    result = classify.run(resumable(settings, resume=True), silence)
+    assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
+
+
+def test_a_run_does_not_go_on_from_another_model(settings, monkeypatch, tmp_path):
+    own = tmp_path / "start"
+    shutil.copytree(settings.model, own)
+    settings = replace(settings, model=own, epochs=0.1)
+    classify.run(settings, silence)
+    start = checkpoint.load(own)
+    with torch.no_grad():
+        start.model.encoder.layers[0].attention.output.bias += 0.01
+    checkpoint.save(start, own)
+    with pytest.raises(InputError, match="start holds other weights than when the run began; put those back"):
+        classify.run(replace(settings, resume=True), silence)
+
+
+def test_one_process_fine_tunes(settings, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match=r"by one process, not by 2 \(WORLD_SIZE\); start it without torchrun"):
+        classify.run(settings, silence)
+    assert not settings.out.exists()
 
 
 def test_a_run_that_is_done_gives_its_result_again_but_not_with_other_settings(settings, monkeypatch):

@@ -581,7 +581,12 @@ def test_rehearsing_a_step_for_the_compiler_changes_no_loss(result, settings, tm
     plan_of, rehearsed = ends.plan_of, []
     monkeypatch.setattr(ends, "plan_of", lambda *given: replace(plan_of(*given), rehearse=True))
     rehearse = Trainer.rehearse
-    monkeypatch.setattr(Trainer, "rehearse", lambda *given: rehearsed.append(rehearse(*given)))
+
+    def watched(trainer, steps):
+        with trainer.replica.register_forward_hook(lambda *given: rehearsed.append(given)):
+            rehearse(trainer, steps)
+
+    monkeypatch.setattr(Trainer, "rehearse", watched)
     pretrain.run(replace(short, out=tmp_path / "rehearsed"), silence)
     assert len(rehearsed) == 1 and losses_of(tmp_path / "plain") == losses_of(tmp_path / "rehearsed")
 

@@ -33,6 +33,15 @@ def test_what_is_saved_comes_back(tmp_path):
     assert lines == [f"going on from {tmp_path / 'checkpoints' / 'step-00000007'}, step 7"]
 
 
+def test_another_number_format_is_told(tmp_path):
+    save(Checkpoints(tmp_path), 7)
+    lines = []
+    Checkpoints(tmp_path).newest_sound(lines.append, torch.float32)
+    assert lines[1:] == ["dtype was bfloat16 then and is float32 now: losses may differ a little"]
+    Checkpoints(tmp_path).newest_sound(lines.append, torch.bfloat16)
+    assert len(lines) == 3
+
+
 def test_the_newest_ones_and_the_best_are_kept_and_the_best_is_named(tmp_path):
     saving = Checkpoints(tmp_path, keep=2)
     for step, loss in ((1, 5.0), (2, 3.0), (3, 4.0), (4, None), (5, 3.5)):

@@ -25,6 +25,7 @@ from bothways.train.plan import Plan
 from bothways.train.signals import Stopped
 from bothways.train.task_losses import label_loss, weighted_class_loss
 from bothways.train.timing import seconds_a_step
+from bothways.train.trainer import copied
 
 LENGTHS = (3, 5, 5, 7, 11, 13, 17, 19, 23, 29, 31)  # N=11
 HEADS = {"masked_words": 0, "next_sentence": 2}
@@ -386,6 +387,16 @@ def test_a_run_evaluates_where_it_saves_and_saves_where_it_is_stopped(make_model
     assert losses_of(rows) == losses_of(whole)
     tokens = [[row["tokens"] for row in found if row["split"] == "train"] for found in (rows, whole)]
     assert tokens[0] == tokens[1]
+
+
+@pytest.mark.filterwarnings("default")  # torch.compile uses deprecated parts of torch
+def test_copies_are_compiled_where_their_model_is(make_model):
+    model = make_model("bert", HEADS)
+    compiled = ["encoder.layers.0", "heads.masked_words"]
+    for name in compiled:
+        model.get_submodule(name).compile()
+    parts = copied(model).named_modules()
+    assert [name for name, part in parts if part._compiled_call_impl is not None] == compiled
 
 
 def test_timing_steps_leaves_the_model_as_it_was(make_model, monkeypatch):

@@ -28,10 +28,11 @@ def test_masked_lm_is_the_sum_of_cross_entropies_and_its_gradients_are_torchs():
 
 
 def test_nothing_masked_is_a_zero_that_can_be_differentiated():
-    x_ME = draw(0, 5).requires_grad_()
-    value, number = masked_lm_loss(x_ME, draw(11, 5), draw(11), torch.zeros(0, dtype=torch.long))
+    given = [draw(*shape).requires_grad_() for shape in ((0, 5), (11, 5), (11,))]
+    value, number = masked_lm_loss(*given, torch.zeros(0, dtype=torch.long))
     assert (value.item(), number) == (0.0, 0)
     value.backward()
+    assert all(one.grad is not None and not one.grad.any() for one in given)  # as where words are masked
 
 
 def test_class_loss_is_the_sum_of_cross_entropies():

@@ -7,6 +7,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from bothways.errors import InputError
+from bothways.train.parallel import joined
 from bothways.train.state import read_metrics
 
 STEPS = 20
@@ -37,8 +39,11 @@ def distance(out, other):
 
 
 @pytest.mark.parametrize(
-    "told", [{"dropout": 0.0}, {"dropout": 0.1}, {"dropout": 0.0, "shard": True}],
-    ids=["replicated", "with dropout", "shared out"],
+    "told", [
+        {"dropout": 0.0}, {"dropout": 0.1}, {"dropout": 0.0, "shard": True},
+        {"dropout": 0.0, "shard": True, "rehearse": True}, {"dropout": 0.0, "rehearse": True},
+    ],
+    ids=["replicated", "with dropout", "shared out", "shared out, rehearsed", "replicated, rehearsed"],
 )  # fmt: skip
 def test_two_processes_have_the_gradient_and_the_losses_of_one(told, work, undisturbed, tmp_path):
     out = tmp_path / "run"
@@ -49,6 +54,16 @@ def test_two_processes_have_the_gradient_and_the_losses_of_one(told, work, undis
     assert_close(out, alone)
     assert "Warning" not in log_of(out)
     assert [row["step"] for row in read_metrics(out) if row["split"] == "heldout"] == [10, 20]
+
+
+def test_a_process_without_a_gpu_of_its_own_is_told(monkeypatch):
+    told = {"WORLD_SIZE": "8", "RANK": "5", "LOCAL_RANK": "5", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    with pytest.raises(InputError, match=r"process 5 has no GPU of its own; start 4 \(--nproc-per-node\)"), joined():
+        pass
 
 
 def test_a_process_without_texts_takes_part(work, undisturbed, tmp_path):

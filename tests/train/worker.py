@@ -60,6 +60,7 @@ class Task:
     muon_rate: float | None = None
     best_by: str | None = None
     shard: bool = False
+    rehearse: bool = False
     resume: bool = False
     pause: float = 0.0
     spoil: int | None = None
@@ -164,6 +165,7 @@ def train(task):
         plan = Plan(
             steps=task.steps, rate=1e-2, evaluate_every=task.evaluate_every, checkpoint_every=task.checkpoint_every,
             seed=3, dtype=getattr(torch, task.dtype), shard=task.shard, muon_rate=task.muon_rate, best_by=task.best_by,
+            rehearse=task.rehearse,
         )  # fmt: skip
         if task.keep_gradient and not task.resume:
             keep_first_gradient(task.out / ("gradient.safetensors" if processes.leads else f"of-{processes.rank}"))
