@@ -22,7 +22,7 @@ from bothways.model.heads import Classes
 from bothways.model.int8 import refusal
 from bothways.model.int8_model import from_int8_state, int8_state, is_int8
 from bothways.model.model import OUTPUTS, POOLED_HEADS, Model, initialize
-from bothways.tokenizer.files import read_json, read_text
+from bothways.tokenizer.files import inner, read_json, read_text
 from bothways.tokenizer.other_files import NAMES as TOKENIZER_FILES
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.variants import UNNAMED, VARIANTS, Variant
@@ -34,8 +34,9 @@ MADE = "bothways.json"
 INT8, INT8_WEIGHTS = "bothways-int8", "int8.safetensors"
 # In files, but not parameters of ours: buffers, and copies of the token table and of the vocabulary bias.
 SEVERAL = "multi_label_classification"
+BIAS, BIAS_COPY = "heads.masked_words.bias", "decoder.bias"
 TABLE_COPIES = ("decoder.weight", "vocab_projector.weight", "lm_head.weight")
-DERIVED = ("position_ids", "token_type_ids", "decoder.bias", *TABLE_COPIES)
+DERIVED = ("position_ids", "token_type_ids", BIAS_COPY, *TABLE_COPIES)
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,7 @@ def load(
                 f"{directory}: the tokenizer has {len(tokenizer)} entries, the model {config.vocab_size}; they "
                 f"do not belong together"
             )
+        _warn_of_other_texts(directory, tokenizer.ids("A") != tokenizer.ids("a"), warn)
     made = read_json(directory / MADE) if (directory / MADE).exists() else {}
     several = theirs.get("problem_type") == SEVERAL
     return Checkpoint(
@@ -221,6 +223,8 @@ def _fill(
     for ours, target in model.state_dict().items():
         names = variant.parameters(ours, model.num_outputs)
         names = tuple(name if prefixed else name.removeprefix(variant.prefix) for name in names)
+        if ours == BIAS and names[0] not in state:
+            names = (names[0].removesuffix("bias") + BIAS_COPY,)
         used.update(names)
         if absent := [name for name in names if name not in state]:
             missing += absent
@@ -241,11 +245,22 @@ def _fill(
     left = [name for name in state if name not in used and not name.endswith(DERIVED)]
     if left:
         warn(f"{file}: not read, since nothing here uses them: {_some(left)}")
-    table = model.encoder.embeddings.words.weight
-    copies = [name for name in state if name.endswith(TABLE_COPIES)] if "masked_words" in model.num_outputs else []
-    for name in copies:
-        if not torch.equal(state[name].to(table.dtype), table):
-            raise InputError(f"{file}: {name} differs from the token table; untied vocabulary scores are not supported")
+    if "masked_words" in model.num_outputs:
+        _refuse_untied(model, {name: value for name, value in state.items() if name not in used}, file)
+
+
+def _refuse_untied(model: Model, left: Mapping[str, Tensor], file: Path) -> None:
+    """InputError where what transformers would score words with is not what is read."""
+    found = model.state_dict()
+    for origin, name_of, copies in (
+        (found["encoder.embeddings.words.weight"], "token table", TABLE_COPIES),
+        (found[BIAS], "vocabulary bias", BIAS_COPY),
+    ):
+        for name in (name for name in left if name.endswith(copies)):
+            if not torch.equal(left[name].to(origin.dtype), origin):
+                raise InputError(
+                    f"{file}: {name} differs from the {name_of}; untied vocabulary scores are not supported"
+                )
 
 
 def _some(names: list[str], most: int = 5) -> str:
@@ -275,6 +290,18 @@ def normalizes(directory: Path) -> bool:
     """Whether a text's vector is scaled to length 1: as modules.json says, else yes, as `bothways embed` does."""
     kinds = modules_of(directory)
     return not kinds or "Normalize" in kinds
+
+
+def _warn_of_other_texts(directory: Path, keeps_case: bool, warn: Callable[[str], None]) -> None:
+    """Where sentence-transformers would change a text before it reads it, which nothing here does."""
+    file = directory / "config_sentence_transformers.json"
+    told = read_json(file) if file.exists() else {}
+    if (name := told.get("default_prompt_name")) is not None:
+        prompt = inner(told, "prompts", file).get(name)
+        warn(f"{file}: the prompt {prompt!r} is not put before texts here; put it there yourself")
+    file = directory / "sentence_bert_config.json"
+    if file.exists() and read_json(file).get("do_lower_case") and keeps_case:
+        warn(f"{file}: texts are not made lower case here (do_lower_case); give them in lower case")
 
 
 def _read_pooling(directory: Path) -> str | None:

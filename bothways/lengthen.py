@@ -83,9 +83,11 @@ def longer_config(found: Checkpoint, length: int, window: int) -> EncoderConfig:
         )
     if not 2 <= window <= length or window % 2:
         raise InputError(f"lengthen ({window}) must be an even number of tokens, from 2 to length ({length})")
+    # A RoBERTa's and a Longformer's positions begin behind pad_token_id; a BERT's may say anything there.
+    padding = config.pad_token_id if config.first_position else found.tokenizer.pad_id
     changed = config.changed(
-        max_position_embeddings=length, first_position=config.pad_token_id + 1, window=window // 2, whole_text_every=0,
-        far=Globals(separator=found.tokenizer.sep_id), pooler_dropout=True,
+        max_position_embeddings=length, pad_token_id=padding, first_position=padding + 1, window=window // 2,
+        whole_text_every=0, far=Globals(separator=found.tokenizer.sep_id), pooler_dropout=True,
     )  # fmt: skip
     plain = EncoderConfig(
         **{name: getattr(changed, name) for name in FREE}, whole_text_every=0, pooler_dropout=True

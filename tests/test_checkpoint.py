@@ -18,6 +18,7 @@ from bothways import checkpoint
 from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint
 from bothways.errors import InputError, MissingFile
+from bothways.tokenizer.tokenizer import Tokenizer
 
 LABELS = ("red", "green", "blue", "black", "white")
 MADE = {"verb": "finetune", "seed": 7}
@@ -321,7 +322,40 @@ def test_untied_vocabulary_scores_are_refused(make_model, tmp_path):
     change_weights(tmp_path / "model", lambda state: {**state, name: state[table].clone()})
     quietly(tmp_path / "model")
     change_weights(tmp_path / "model", lambda state: {**state, name: state[table] + 1})
-    refused(tmp_path / "model", name, "untied")
+    refused(tmp_path / "model", name, "differs from the token table", "untied")
+
+
+def test_a_vocabulary_bias_is_read_by_either_name_and_refused_where_they_differ(make_model, tmp_path):
+    saved = make_model("bert", {"masked_words": 0})
+    with torch.no_grad():
+        saved.heads["masked_words"].bias.normal_()
+    checkpoint.save(Checkpoint(model=saved), tmp_path / "model")
+    name, copy = "cls.predictions.bias", "cls.predictions.decoder.bias"
+    change_weights(tmp_path / "model", lambda state: {**state, copy: state[name].clone()})
+    quietly(tmp_path / "model")
+    change_weights(tmp_path / "model", lambda state: {one: value for one, value in state.items() if one != name})
+    assert torch.equal(quietly(tmp_path / "model").model.heads["masked_words"].bias, saved.heads["masked_words"].bias)
+    change_weights(tmp_path / "model", lambda state: {**state, name: state[copy] + 1})
+    refused(tmp_path / "model", copy, "differs from the vocabulary bias", "untied")
+
+
+def test_a_prompt_and_lower_case_that_only_another_library_applies_are_told(directory, tokenizer):
+    prompts = {"prompts": {"passage": "passage: "}, "default_prompt_name": "passage"}
+    (directory / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    (directory / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": True}))
+
+    def told():
+        lines = []
+        checkpoint.load(directory, warn=lines.append)
+        return [line for line in lines if "config.json: unknown keys" not in line]
+
+    (line,) = told()
+    assert "config_sentence_transformers.json: the prompt 'passage: ' is not put before texts here; put it" in line
+    cased = Tokenizer({token: index for index, token in enumerate(tokenizer.tokens)}, lowercase=False)
+    (directory / "config_sentence_transformers.json").write_text(json.dumps({**prompts, "default_prompt_name": None}))
+    cased.save(directory)
+    (line,) = told()
+    assert "sentence_bert_config.json: texts are not made lower case here (do_lower_case); give them" in line
 
 
 def test_that_nothing_is_tied_matters_only_where_words_are_scored(directory, make_model, tmp_path):

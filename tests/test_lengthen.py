@@ -16,6 +16,8 @@ from bothways.lengthen import lengthened, see_all_as_others, sees_all_as_others
 from bothways.settings import Pretrain
 from bothways.tasks import pretrain
 from bothways.tasks.progress import silence
+from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.tokenizer.wordpiece import SPECIALS
 
 
 def of(family, make_model, tokenizer, heads=None, **changes):
@@ -60,6 +62,22 @@ def test_transformers_reads_it_and_computes_the_same(make_model, tokenizer, tmp_
     checkpoint.save(long, tmp_path / "long")
     peer = transformers.LongformerForMaskedLM.from_pretrained(tmp_path / "long").eval()
     batch = one_text(143)
+    with torch.no_grad():
+        ours, theirs = long.model.word_scores(long.model(batch)), peer(batch.input_ids[None]).logits[0]
+    assert float((ours - theirs).abs().max()) < 1e-5
+
+
+def test_positions_begin_behind_the_tokenizer_s_padding_as_transformers_counts_them(make_model, tokenizer, tmp_path):
+    moved = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", *[token for token in tokenizer.tokens if token not in SPECIALS[:4]]]
+    other = Tokenizer({token: index for index, token in enumerate(moved)})
+    found = of("bert", make_model, other, {"masked_words": 0})
+    assert (found.model.config.pad_token_id, other.pad_id) == (0, 3)
+    long = lengthened(found, 150, 8, warn=pytest.fail)
+    checkpoint.save(long, tmp_path / "long")
+    peer = transformers.LongformerForMaskedLM.from_pretrained(tmp_path / "long").eval()
+    ids = np.random.default_rng(0).integers(5, 97, 143)
+    ids[::9] = other.unknown_id
+    batch = Batch.of_arrays(ids, np.zeros_like(ids), np.array([143]))
     with torch.no_grad():
         ours, theirs = long.model.word_scores(long.model(batch)), peer(batch.input_ids[None]).logits[0]
     assert float((ours - theirs).abs().max()) < 1e-5

@@ -88,13 +88,14 @@ class LibraryReading:
         return before.rstrip() + word if self.continues(token) else before + space + word
 
     def save(self, path: str | PathLike[str], tokens: Sequence[str], longest_input: int, segments: int) -> None:
-        """tokenizer.json and tokenizer_config.json; of BPE also vocab.json and merges.txt. Segments stay the file's."""
+        """tokenizer.json and tokenizer_config.json; of BPE also vocab.json and merges.txt. transformers tells a
+        model of two segments those of the file."""
         directory = Path(path)
         directory.mkdir(parents=True, exist_ok=True)
         given = json.loads(self.content)
         files = {
             "tokenizer.json": json.dumps(given, ensure_ascii=False),
-            "tokenizer_config.json": json.dumps(self._config(longest_input), ensure_ascii=False, indent=1),
+            "tokenizer_config.json": json.dumps(self._config(longest_input, segments), ensure_ascii=False, indent=1),
         }
         if self.mark == BYTE_SPACE:
             merges = (pair if isinstance(pair, str) else " ".join(pair) for pair in given["model"]["merges"])
@@ -145,14 +146,15 @@ class LibraryReading:
             end -= text[end - 1].isspace()
         return start, end
 
-    def _config(self, longest_input: int) -> dict[str, Any]:
+    def _config(self, longest_input: int, segments: int) -> dict[str, Any]:
         """tokenizer_config.json: what was given, with the names of the special tokens."""
         names = dict(zip(ROLES, self.specials, strict=False))
         names |= {"bos": names["cls"], "eos": names["sep"]}
+        told = self.second_segment if segments > 1 else 0
         return {
             "tokenizer_class": "PreTrainedTokenizerFast",  # which follows tokenizer.json to the letter
-            "model_input_names": ["input_ids", *["token_type_ids"] * self.second_segment, "attention_mask"],
             **self.config,
+            "model_input_names": ["input_ids", *["token_type_ids"] * told, "attention_mask"],
             "model_max_length": longest_input,
             **{f"{name}_token": token for name, token in names.items()},
         }

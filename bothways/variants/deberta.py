@@ -114,7 +114,7 @@ DEBERTA = Variant(
 DEBERTA_V2 = replace(
     DEBERTA,
     model_type="deberta-v2",
-    axes={**DEBERTA.axes, "relative": Relative(longest=512)},
+    axes={**DEBERTA.axes, "num_attention_heads": 24, "intermediate_size": 6144, "relative": Relative(longest=512)},
     # transformers has no class for the task of the third version. The names are our own, since the head published with
     # it (mask_predictions) is another function: it adds [CLS]'s state and a norm.
     heads={

@@ -105,7 +105,7 @@ MODERNBERT = Variant(
         "head_bias": "classifier_bias",
         "pad_token_id": "pad_token_id",
     },
-    axes={**AXES, **NO_DROPOUT},
+    axes={**AXES, **NO_DROPOUT, "intermediate_size": 1152, "max_position_embeddings": 8192},
     supported={"decoder_bias": (True,)},
     harmless=frozenset(
         "attention_bias mlp_bias local_attention global_attn_every_n_layers layer_types rope_parameters rope_scaling"

@@ -113,6 +113,17 @@ def test_a_text_alone_is_framed_by_one_token_on_either_side(kind, ours, saved):
     assert (ours.reading.separators, ours.reading.second_segment) == ((1, 1) if kind in LIKE_BERT else (2, 0))
 
 
+@pytest.mark.parametrize("segments", [1, 2])
+def test_transformers_tells_a_model_the_segments_that_it_was_trained_with(albert, tmp_path, segments):
+    """Whatever the names in the file that the tokenizer came from."""
+    ours = Tokenizer.load(albert)
+    ours.reading.config["model_input_names"] = ["input_ids", "attention_mask"]
+    ours.save(tmp_path, segments=segments)
+    found = AutoTokenizer.from_pretrained(tmp_path)("a", "b")
+    expected = ours.encode("a", "b").segment_ids if segments == 2 else None
+    assert found.get("token_type_ids") == expected
+
+
 def test_a_space_before_a_word_is_no_part_of_its_place(roberta):
     encoding = Tokenizer.load(roberta).encode(" the  cat\n sat ")
     text = encoding.sources[0][0].text
