@@ -81,6 +81,7 @@ class Predictor:
         self.truncated_texts, self._said = 0, False
         self.window: int = loaded.told.get("window", WINDOW)  # where a call names none
         self.overlap: int = loaded.told.get("overlap", self.window // 4)
+        self.long: Long = "truncate" if loaded.told.get("long") == "truncate" else "windows"  # as it was fine-tuned
         self.longest: int = loaded.told.get("longest", answering.LONGEST)  # answer, in tokens
 
     def read_in(self, window: int | None) -> None:
@@ -90,6 +91,21 @@ class Predictor:
             raise InputError(f"window ({window}) must be at most {readable}, which is what the model reads")
         if window and window != self.window:
             self.window, self.overlap = window, OVERLAP
+
+    @property
+    def reads_pairs(self) -> bool | None:
+        """Whether the model was fine-tuned on pairs; None if it does not say."""
+        found: bool | None = self.checkpoint.made.get("reads_pairs")
+        return found
+
+    def refuse_other_texts(self, paired: bool, file: object) -> None:
+        """InputError where a file has pairs and the model was fine-tuned on single texts, or the reverse."""
+        if self.reads_pairs not in (paired, None):
+            had, way = ("pairs", "--pair-column") if not paired else ("single texts", "--text-column")
+            raise InputError(
+                f"{file}: holds {'pairs' if paired else 'single texts'}, and the model was fine-tuned on {had}; say "
+                f"what is to be read with {way}"
+            )
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -432,8 +432,8 @@ class Predict(Checked):
     """Name of the column with second texts. [pair, sentence2, ... where there is one]"""
     window: int | None = None
     """Tokens that are read at once, specials counted. [as it was fine-tuned, else 512]"""
-    long: Literal["windows", "error", "truncate"] = "windows"
-    """What to do with texts longer than a window."""
+    long: Literal["windows", "error", "truncate"] | None = None
+    """What to do with texts longer than a window. [as it was fine-tuned, else windows]"""
     out: Annotated[Path | None, arg(aliases=("-o",))] = None
     """File to write, .jsonl or .parquet. [standard output]"""
     resume: bool = False
@@ -482,8 +482,8 @@ class Embed(Checked):
     """Vectors of length 1."""
     window: int | None = None
     """Tokens that are read at once, specials counted. [as it was fine-tuned, else 512]"""
-    long: Literal["windows", "error", "truncate"] = "windows"
-    """What to do with texts longer than a window."""
+    long: Literal["windows", "error", "truncate"] | None = None
+    """What to do with texts longer than a window. [as it was fine-tuned, else windows]"""
     resume: bool = False
     """Go on with an output file that a stopped or killed command left unfinished."""
     on_error: Literal["stop", "skip"] = "stop"

@@ -90,8 +90,8 @@ def label_windows(
 ) -> list[Labelled]:  # fmt: skip
     """The windows of joined(words) with their labels. A label counts once: in the window that speaks for its token.
 
-    tags: IOB2 or plain, one a word. The first of BERT's words in a word tagged B-X is B-X, the following are I-X; a
-    plain tag stands on all of them. A word of which BERT reads nothing has no label, and with strict=False none whose
+    tags: IOB2 or plain, one a word. The first of BERT's words in an entity X is B-X, the following are I-X; a plain tag
+    stands on all of them. A word of which BERT reads nothing has no label, and with strict=False none whose
     tag the tagset does not know. Of several sentences given as one text, each is read with its neighbours.
     InputError begins with `where`: a tag that the tagset does not know, or not one a word.
     """
@@ -99,11 +99,13 @@ def label_windows(
         raise InputError(f"{where}: {len(words)} words but {len(tags)} tags; give one tag a word")
     number_by_name = {name: number for number, name in enumerate(tagset.names)}
     read = bert_words(windows)
-    given_W, is_first_W = given_words(words, read)
-    labels = []
-    for given, is_first in zip(given_W.tolist(), is_first_W.tolist(), strict=True):
+    labels, begins, last = [], _begins(tags), -1
+    for given in given_words(words, read)[0].tolist():
         tag = tags[given]
-        name = tag if is_first or tagset.plain or tag == OUTSIDE else "I-" + tag[2:]
+        name = tag if tagset.plain or tag == OUTSIDE else ("B-" if last < begins[given] else "I-") + tag[2:]
+        last = given
+        if tag not in number_by_name:
+            name = tag
         if name not in number_by_name and strict:
             raise InputError(f"{where}: tag {tag!r} of {words[given]!r} is unknown; known: {', '.join(tagset.names)}")
         labels.append(number_by_name.get(name, UNKNOWN))
@@ -114,6 +116,15 @@ def label_windows(
         own_W = (low <= row_W) & (row_W < high) & (labels_W != UNKNOWN)
         labelled.append(Labelled(window, row_W[own_W], labels_W[own_W]))
     return labelled
+
+
+def _begins(tags: Sequence[str]) -> list[int]:
+    """The word at which each word's entity begins, itself where it goes on with none."""
+    found: list[int] = []
+    for place, tag in enumerate(tags):
+        goes_on = place > 0 and tag[:2] == "I-" and tags[place - 1] != OUTSIDE and tags[place - 1][2:] == tag[2:]
+        found.append(found[-1] if goes_on else place)
+    return found
 
 
 # --- scores -> tags ---------------------------------------------------------------------------------------------------

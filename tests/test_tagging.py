@@ -100,7 +100,16 @@ def test_sentences_given_as_one_text_are_read_with_their_neighbours(tokenizer):
 def test_words_with_spaces_and_words_that_bert_does_not_read_keep_their_tags_apart(tokenizer):
     words, tags = ["a", "", "1 1/2", "\u200b\x00", "b"], ["O", "B-PER", "B-LOC", "B-PER", "I-PER"]
     (labelled,) = label_windows(windows_of(tokenizer, words), words, tags, IOB2)
-    assert [IOB2.names[label] for label in labelled.labels] == ["O", "B-LOC", *["I-LOC"] * 3, "I-PER"]
+    assert [IOB2.names[label] for label in labelled.labels] == ["O", "B-LOC", *["I-LOC"] * 3, "B-PER"]
+
+
+def test_an_entity_begins_with_the_first_of_its_words_that_is_read(tokenizer):
+    words, tags = ["\u200b", "cat", "dogs", "\u200b", "ran"], ["B-LOC", "I-LOC", "I-LOC", "B-PER", "O"]
+    (labelled,) = label_windows(windows_of(tokenizer, words), words, tags, IOB2)
+    names = [IOB2.names[label] for label in labelled.labels]
+    assert [name[:2] for name in names].count("B-") == 1 and names[0] == "B-LOC" and names[-1] == "O"
+    with pytest.raises(InputError, match="tag 'B_LOC' of 'cat' is unknown"):
+        label_windows(windows_of(tokenizer, ["cat"]), ["cat"], ["B_LOC"], IOB2)
 
 
 def test_what_is_learned_knows_how_every_entity_goes_on():

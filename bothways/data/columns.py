@@ -124,6 +124,11 @@ def find_texts(path: Path, columns: Sequence[str], text: str | None, pair: str |
     return chosen[0], chosen[1] if len(chosen) > 1 else None
 
 
+def has_usual_texts(columns: Sequence[str]) -> bool:
+    """Whether some column has a usual name of texts."""
+    return "text" in columns or bool(_usual_texts(columns))
+
+
 def _usual_texts(columns: Sequence[str]) -> list[tuple[str, ...]]:
     """(text, pair) or (text,) of every choice among the usual names; a part of a pair is no choice of its own."""
     by_name = {name.strip().lower(): name for name in columns}
@@ -139,13 +144,13 @@ def _only(path: Path, use: Use, choices: Sequence[tuple[str, ...]]) -> tuple[str
     raise InputError(f"{path}: the {use} could be {told}; say which with --{use}-column")
 
 
-def text_in(where: str, row: Row, column: str) -> str:
+def text_in(where: str, row: Row, column: str, use: str = "text") -> str:
     """The text in a row's column. InputError where there is none."""
     _check_filled(where, row, column)
     value = row[column]
     if isinstance(value, list | dict | bytes):
         raise InputError(
-            f"{where}: {column!r} holds {type(value).__name__}, not text; name the column with --text-column"
+            f"{where}: {column!r} holds {type(value).__name__}, not text; name the column with --{use}-column"
         )
     return str(value)
 

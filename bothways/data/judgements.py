@@ -87,6 +87,8 @@ def _texts(path: Path) -> dict[str, str]:
     for where, row in rows(path):
         if row.get("_id") is None or not isinstance(row.get("text"), str):
             raise InputError(f"{where}: expected `_id` and `text`, found {', '.join(row)}; mend it")
+        if str(row["_id"]) in found:
+            raise InputError(f"{where}: `_id` {row['_id']!r} stands above already; give each text its own")
         found[str(row["_id"])] = " ".join(str(row[key]) for key in ("title", "text") if row.get(key))
     return found
 

@@ -83,6 +83,8 @@ class Answering(Task):
                     if settings.on_error == "stop":
                         raise
                     skipped["answers of which nothing is read"] += 1
+            if not read:
+                raise InputError(f"{asked[0].where}: nothing is read of any answer of {split}; mend them")
             questions[split], windows[split] = [one for one, _, _ in read], [own for _, own, _ in read]
             rows = [*chain.from_iterable(row for _, _, row in read)]
             data[split] = Windows([*chain.from_iterable(windows[split])], rows)

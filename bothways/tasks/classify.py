@@ -69,6 +69,9 @@ class Classification(Task):
             dropout=self.settings.dropout, warn=warn,
         )  # fmt: skip
 
+    def facts(self, figures: Mapping[str, Figures]) -> dict[str, bool]:
+        return {"reads_pairs": self.tables["train"].pairs is not None}
+
     def counts(self, batch: Batch) -> dict[str, int]:
         assert batch.labels is not None
         return {"classes": batch.labels.numel()}

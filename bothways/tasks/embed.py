@@ -174,12 +174,17 @@ class Embedding(Task):
         else:
             negatives = " and the negatives given" if len(self.data["train"].windows) > 2 else ""
             found.append(f"pairs: each text's own against all others of its step{negatives}")
-            if self.alone > len(self.data["train"].sizes) / 100:
-                way = "they teach nothing (raise --batch-tokens, or give --batch-size)"
-                found.append(f"{self.alone:,} pairs are alone in their step: {way}")
-        shared = overlap_line({split: [*zip(*part.texts[:2], strict=True)] for split, part in self.pairs.items()})
         before = [f"{split} {self.metric} {figures[self.metric]:.4f}" for split, figures in self.untrained.items()]
-        return "\n".join([*found, *([shared] if shared else []), f"before training: {', '.join(before)}"])
+        return "\n".join([*found, *self.warnings, f"before training: {', '.join(before)}"])
+
+    @property
+    def warnings(self) -> list[str]:
+        shared = overlap_line({split: [*zip(*part.texts[:2], strict=True)] for split, part in self.pairs.items()})
+        found = [shared] if shared else []
+        if self.alone > len(self.data["train"].sizes) / 100:
+            way = "they teach nothing (raise --batch-tokens, or give --batch-size)"
+            found.append(f"{self.alone:,} pairs are alone in their step: {way}")
+        return found
 
 
 def checked_sizes(sizes: tuple[int, ...], hidden_size: int) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from bothways.settings import Evaluate
 from bothways.tasks.heldout import HeldOut
 from bothways.tasks.retrieval import vectors
 from bothways.tasks.scoring import score
-from bothways.tasks.tag import as_iob2, runs, words_of
+from bothways.tasks.tag import as_iob2, runs, tag_columns, words_of
 from bothways.variants import VARIANTS
 
 
@@ -53,16 +54,20 @@ def texts(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     learned, uses = predictor.checkpoint.told, ("text", "pair", "label")
     columns = [known_columns(str(file), settings, learned, uses) for file in settings.file]
     tables = [read_table(file, **own, need_labels=True) for file, own in zip(settings.file, columns, strict=True)]
+    if predictor.reads_pairs is False and settings.pair_column is None:
+        tables = [replace(one, pairs=None) if own["text"] else one for one, own in zip(tables, columns, strict=True)]
+    for file, table in zip(settings.file, tables, strict=True):
+        predictor.refuse_other_texts(table.pairs is not None, file)
     if not predictor.labels:
         gold = [number for table in tables for number in numbers(table)]
-        given = [float(one) for table in tables for one in predictor.score(table.texts, table.pairs)]
+        given = [float(one) for table in tables for one in predictor.score(table.texts, table.pairs, predictor.long)]
         return {**metrics.regression(gold, given), "texts": len(gold)}
     if predictor.checkpoint.several:
         return several(predictor, tables)
     for table in tables:
         label_numbers(table, predictor.labels)  # unknown labels are named before any work
     right = [label for table in tables for label in table.labels or []]
-    predicted = [found.label for table in tables for found in predictor.classify(table.texts, table.pairs)]
+    predicted = [one.label for table in tables for one in predictor.classify(table.texts, table.pairs, predictor.long)]
     positive = positive_of(predictor, settings.positive)
     low, high = metrics.interval(sum(map(str.__eq__, right, predicted)), len(right))
     found = metrics.classification(right, predicted, positive=positive)
@@ -80,27 +85,29 @@ def positive_of(predictor: Predictor, given: str | None) -> str | None:
 def several(predictor: Predictor, tables: list[Table]) -> dict[str, Any]:
     """Of a model that gives a text several labels, or none."""
     gold = [labels for table in tables for labels in label_sets(table, predictor.labels)]
-    predicted = [found.labels for table in tables for found in predictor.classify(table.texts, table.pairs)]
+    predicted = [one.labels for table in tables for one in predictor.classify(table.texts, table.pairs, predictor.long)]
     return {**metrics.multi_label(gold, predicted, predictor.labels), "texts": len(gold)}
 
 
 def tags(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     """Of a tagger: exact entities, or with one label a word the share that is right. Sentences are read with those
     around them where it was fine-tuned so."""
-    columns = {"words": settings.words_column, "tags": settings.tags_column}
-    sentences = [one for file in settings.file for one in read_tagged(Path(file), **columns)]
-    window = predictor.window if predictor.checkpoint.told.get("context") else 0
-    texts = [words_of(text) for text in runs(sentences, predictor.tokenizer, window)]
-    tags = chain.from_iterable(predictor.tag_words(texts))
+    given = {"words": settings.words_column, "tags": settings.tags_column}
+    learned = predictor.checkpoint.told
+    by_file = [read_tagged(file, **tag_columns(file, given, learned)) for file in map(Path, settings.file)]
+    sentences = [*chain.from_iterable(by_file)]
+    window = predictor.window if learned.get("context") else 0
+    texts = [words_of(text) for one in by_file for text in runs(one, predictor.tokenizer, window)]
+    tags = chain.from_iterable(predictor.tag_words(texts, predictor.long))
     found = [[*islice(tags, len(one.words))] for one in sentences]
     scheme = detect([one.tags for one in sentences]) if settings.scheme == "auto" else settings.scheme
     is_plain = predictor.checkpoint.made.get("scheme") == "plain"
     if settings.scheme == "auto" and scheme == "plain" and not is_plain:
         for one in sentences:
             if strange := [tag for tag in one.tags if tag not in (*predictor.labels, OUTSIDE)]:
-                learned = ", ".join(predictor.labels)
+                names = ", ".join(predictor.labels)
                 raise InputError(
-                    f"{one.where}: tag {strange[0]!r} says no entity to a model that learned {learned}; write it with "
+                    f"{one.where}: tag {strange[0]!r} says no entity to a model that learned {names}; write it with "
                     "B- and I-"
                 )
     if is_plain or scheme == "plain":
@@ -118,7 +125,7 @@ def answers(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     for id, number in Counter(one.id for one in asked).items():
         if number > 1:
             raise InputError(f"question {id!r} is in two of the files; measure each file by itself, or keep one")
-    found = predictor.answers([one.question for one in asked], [one.context for one in asked])
+    found = predictor.answers([one.question for one in asked], [one.context for one in asked], long=predictor.long)
     given = {one.id: best[0].text for one, best in zip(asked, found, strict=True)}
     scores = metrics.answer_scores({one.id: [text for text, _ in one.answers] for one in asked}, given)
     return {**scores, **_told(skipped)}

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from bothways.data.columns import LABELS, Table, find_column, table_of
+from bothways.data.columns import LABELS, Table, find_column, table_of, text_in
 from bothways.data.examples import numbers
 from bothways.data.glue import glue_table
 from bothways.data.labelled import labelled_rows
@@ -98,7 +98,4 @@ def negatives(
         if named is None:
             return []
         raise InputError(f"{path}: no column {name!r} (there are: {', '.join(columns)}); name yours, or none")
-    for where, row in rows:
-        if row.get(name) is None:
-            raise InputError(f"{where}: {name!r} is missing; fill it in or drop the row")
-    return [[str(row[name]) for _, row in rows]]
+    return [[text_in(where, row, name, "negative") for where, row in rows]]

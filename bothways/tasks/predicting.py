@@ -39,8 +39,8 @@ def embed(settings: Embed) -> tuple[Journal, int]:
     width = int(model.embed([], pooling=settings.pooling).shape[1])
 
     def say(given: Sequence[Given]) -> Vectors:
-        found = [one.text for one in given]
-        return model.embed(found, pooling=settings.pooling, normalize=settings.normalize, long=settings.long)
+        found, long = [one.text for one in given], settings.long or model.long
+        return model.embed(found, pooling=settings.pooling, normalize=settings.normalize, long=long)
 
     form = Npy(width) if settings.out.suffix == ".npy" else _table(settings.out, vector_column(width))
     return _write(settings.out, form, blocks, say, settings, model), width
@@ -74,7 +74,7 @@ def printed(settings: Predict) -> Iterator[list[str]]:
 
 def _say_of(model: Predictor, settings: Predict) -> Callable[[Sequence[Given]], list[Row]]:
     """What the model says of rows. InputError where it has no head to say anything with: no fault of a row."""
-    say = partial(SAY[kind_of(model)], model, long=settings.long)
+    say = partial(SAY[kind_of(model)], model, long=settings.long or model.long)
     say([])
     return say
 
@@ -91,6 +91,7 @@ def _blocks(model: Predictor, settings: Predict) -> Iterator[Block]:
         found = texts(settings.file, **known)
         if kind_of(model) == "entities":
             found = _single(found, settings.file, known["text"], "entities are found in one")
+        found = _as_learned(found, settings, known["text"], model)
     return in_blocks(found, settings.on_error)
 
 
@@ -99,6 +100,17 @@ def _single(found: Iterator[Found], file: str, column: str | None, why: str) -> 
     for one in found:
         if column is None and isinstance(one, Given) and one.pair is not None:
             raise InputError(f"{file}: a row has two texts, and {why}; say which with --text-column")
+        yield one
+
+
+def _as_learned(found: Iterator[Found], settings: Predict, column: str | None, model: Predictor) -> Iterator[Found]:
+    """The same, of a model of single texts without second ones where one column is named. InputError where a row has
+    two texts and the model was fine-tuned on single ones, or the reverse."""
+    alone = column is not None and settings.pair_column is None and model.reads_pairs is False
+    for one in found:
+        if isinstance(one, Given):
+            one = one._replace(pair=None) if alone else one
+            model.refuse_other_texts(one.pair is not None, settings.file)
         yield one
 
 

@@ -70,6 +70,9 @@ class Regression(Task):
             self.start, "classes", (), seed=seed, num_outputs=1, dropout=self.settings.dropout, warn=warn
         )
 
+    def facts(self, figures: Mapping[str, Figures]) -> dict[str, bool]:
+        return {"reads_pairs": self.tables["train"].pairs is not None}
+
     def counts(self, batch: Batch) -> dict[str, int]:
         assert batch.labels is not None
         return {"numbers": len(batch.labels)}
@@ -83,12 +86,12 @@ class Regression(Task):
         scores = torch.stack(outputs(model, self.data[split], text_scores))[:, 0]
         targets = torch.from_numpy(self.data[split].targets)
         loss = float(squared_loss(scores, targets)[0]) / len(targets)
-        gold, predicted = (values.double().numpy() * self.deviation + self.mean for values in (targets, scores))
-        return {"loss": loss, **metrics.regression(gold.tolist(), predicted.tolist()), "baseline": 0.0}
+        predicted = scores.double().numpy() * self.deviation + self.mean
+        return {"loss": loss, **metrics.regression(numbers(self.tables[split]), predicted.tolist()), "baseline": 0.0}
 
     def parts(self, model: Model, split: str, figures: Mapping[str, Figures]) -> list[page.Part]:
         scores = torch.stack(outputs(model, self.data[split], text_scores))[:, 0].double().numpy()
-        gold = (self.data[split].targets * self.deviation + self.mean).tolist()
+        gold = numbers(self.tables[split])
         predicted = (scores * self.deviation + self.mean).tolist()
         table = self.tables[split]
         misses = [

@@ -3,7 +3,8 @@
 Letters: N pairs of R texts each, H numbers a vector; Q queries or different texts, D documents or different pairs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,11 @@ from torch import Tensor
 from bothways import metrics
 from bothways.data.judgements import Collection, is_collection
 from bothways.data.order import blocks
+from bothways.data.streams import known_columns
 from bothways.errors import InputError
 from bothways.predict import Predictor
-from bothways.settings import Evaluate
-from bothways.tasks.pair_tables import read_file
+from bothways.settings import Evaluate, TextColumns
+from bothways.tasks.pair_tables import Pairs, read_file
 
 FOUND = 10  # places of a ranking that are looked at
 COMPARED = 256  # texts at once that are compared with all others
@@ -31,8 +33,10 @@ def vectors(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     (file,) = settings.file
     if is_collection(file):
         return retrieved(predictor, Collection.read(file))
-    pairs = read_file(file, settings, "auto")
-    vectors_RNH = torch.stack([torch.from_numpy(predictor.embed(texts)) for texts in pairs.texts[:2]])
+    pairs = pairs_of(file, settings, predictor.checkpoint.told)
+    vectors_RNH = torch.stack(
+        [torch.from_numpy(predictor.embed(texts, long=predictor.long)) for texts in pairs.texts[:2]]
+    )
     if pairs.scores is not None:
         cosines_N = (vectors_RNH[0] * vectors_RNH[1]).sum(1)
         found = metrics.regression(pairs.scores.tolist(), cosines_N.tolist())
@@ -42,9 +46,19 @@ def vectors(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     return dict(found_pairs(vectors_RNH, ids_RN))
 
 
+def pairs_of(file: Path, settings: Evaluate, learned: Mapping[str, Any]) -> Pairs:
+    """By the columns named, else those `learned` from; without scores where it learned from pairs alone, unless a
+    column of them is named."""
+    own = known_columns(str(file), settings, learned, ("text", "pair", "label"))
+    columns = TextColumns(**{f"{use}_column": name for use, name in own.items()})
+    alone = learned.get("objective") == "pairs" or learned.get("negative_column") is not None
+    return read_file(file, columns, "pairs" if alone and settings.label_column is None else "auto")
+
+
 def retrieved(predictor: Predictor, given: Collection) -> dict[str, Any]:
     queries_QH, documents_DH = (
-        torch.from_numpy(predictor.embed([*part.values()])) for part in (given.queries, given.documents)
+        torch.from_numpy(predictor.embed([*part.values()], long=predictor.long))
+        for part in (given.queries, given.documents)
     )
     ranking = nearest(queries_QH, documents_DH, [*given.queries], [*given.documents])
     return {**metrics.ranking_scores(given.judgements, ranking, k=FOUND), "documents": len(given.documents)}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bothways import metrics
+from bothways.data.columns import has_usual_texts
 from bothways.data.examples import Sentence, Table, label_sets, numbers, read_table, read_tagged
 from bothways.data.files import kind_of, open_file, text_lines
 from bothways.data.glue import look_of
@@ -25,7 +26,8 @@ from bothways.data.tables import rows
 from bothways.data.tags import Scheme, detect, first_illegal, spans_of
 from bothways.errors import InputError
 
-PREDICTED = ("prediction", "predicted", "labels", "label", "score")  # the first of them that a table has
+LABELS = ("labels", "label", "score")
+PREDICTED = ("prediction", "predicted", *LABELS)  # the first of them that a table has
 
 
 def score(
@@ -91,15 +93,22 @@ def _labels(path: Path) -> tuple[str, list[tuple[str, str]]]:
         return "label", [(f"{path}:{number}", line) for number, line in text_lines(path)]
     found = labelled_rows(path)
     there = dict.fromkeys(name for _, row in found for name in row)
-    column = next((name for name in PREDICTED if name in there), None)
-    if column is None:
+    by_name = {name.strip().lower(): name for name in there}
+    usual = next((name for name in PREDICTED if name in by_name), None)
+    if usual is None:
         there_are = f"(there are: {', '.join(there) or 'none'})"
         raise InputError(f"{path}: no column of predictions {there_are}; name it {' or '.join(PREDICTED)}")
+    column = by_name[usual]
+    if usual in LABELS and has_usual_texts([*there]):
+        raise InputError(
+            f"{path}: stands {column!r} beside the texts for what is right, or for what is predicted? name the column "
+            f"of predictions {PREDICTED[0]!r}"
+        )
     for where, row in found:
         if row.get(column) is None:
             raise InputError(f"{where}: {column!r} is missing; give a prediction for each row")
     values = [(where, row[column]) for where, row in found]
-    return column, [(where, json.dumps(value) if isinstance(value, list) else str(value)) for where, value in values]
+    return usual, [(where, json.dumps(value) if isinstance(value, list) else str(value)) for where, value in values]
 
 
 def _are_numbers(*tables: Table) -> bool:
@@ -196,6 +205,8 @@ def _predicted_answers(path: Path) -> dict[str, str]:
     found = {}
     for where, id, answer in given:
         id = str(id) if type(id) is int else id
+        if id in found:
+            raise InputError(f"{where}: {id!r} is answered above already; keep one answer")
         if not (isinstance(id, str) and isinstance(answer, str)):
             raise InputError(f"{where}: expected an id and an answer as text, found {id!r} and {answer!r}; mend it")
         found[id] = answer

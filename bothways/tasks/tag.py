@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, chain
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -18,7 +19,9 @@ from bothways import checkpoint, page
 from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint
 from bothways.data.examples import Sentence, read_tagged
-from bothways.data.splits import parts_for, split_groups
+from bothways.data.labelled import has_named_columns
+from bothways.data.splits import overlap_line, parts_for, split_groups
+from bothways.data.streams import first_columns
 from bothways.data.tags import OUTSIDE, Scheme, detect, first_illegal, spans_of, tags_of
 from bothways.errors import InputError
 from bothways.metrics.entities import entity_scores
@@ -172,11 +175,18 @@ class Tagging(Task):
                 f"{split}: {len(sentences):,} sentences of {words:,} words, read as {len(texts):,} texts, "
                 f"{windowed} of them in windows\n  {kinds}"
             )
-            strange = Counter(tag for one in sentences for tag in one.tags if tag not in self.tagset.names)
-            if strange:
-                number, some = strange.total(), ", ".join([*strange][:9])
-                found.append(f"  {number:,} words have tags that train lacks ({some}); none of them can be right")
-        return "\n".join(found)
+        return "\n".join([*found, *self.warnings])
+
+    @property
+    def warnings(self) -> list[str]:
+        sentences = {split: [*chain.from_iterable(texts)] for split, texts in self.texts.items()}
+        shared = overlap_line({split: [one.words for one in own] for split, own in sentences.items()})
+        found = [shared] if shared else []
+        for split, own in sentences.items():
+            if strange := Counter(tag for one in own for tag in one.tags if tag not in self.tagset.names):
+                have = f"{strange.total():,} words have tags that train lacks ({', '.join([*strange][:9])})"
+                found.append(f"{split}: {have}; none of them can be right")
+        return found
 
 
 SCORES = ("precision", "recall", "f1", "f1_macro", "accuracy")
@@ -203,6 +213,17 @@ def read_splits(settings: Tag) -> dict[str, list[Sentence]]:
     groups = [number if one.document is None else one.document for number, one in enumerate(whole)]
     rows = split_groups(groups, seed=settings.seed, parts=parts_for(found), source=settings.train, of="documents")
     return {**found, **{split: [whole[row] for row in own] for split, own in rows.items()}}
+
+
+def tag_columns(file: Path, given: Mapping[str, str | None], learned: Mapping[str, Any]) -> dict[str, str | None]:
+    """The columns of words and of tags in a file: those given, else those `learned` from, if the file can have them."""
+    before = {use: learned.get(f"{use}_column") for use in given}
+    if not has_named_columns(file):
+        before = {use: name if str(name).lstrip("-").isdecimal() else None for use, name in before.items()}
+    elif any(before.values()):
+        there = first_columns(str(file))
+        before = {use: name if name in there else None for use, name in before.items()}
+    return {use: name or before[use] for use, name in given.items()}
 
 
 def scheme_of(settings: Tag, sentences: Sequence[Sentence]) -> Scheme:

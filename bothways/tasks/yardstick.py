@@ -23,7 +23,7 @@ from bothways.data.tags import OUTSIDE, detect
 from bothways.errors import InputError
 from bothways.predict import MASK, Predictor
 from bothways.settings import TextColumns
-from bothways.tasks.tag import as_iob2, runs, words_of
+from bothways.tasks.tag import as_iob2, runs, tag_columns, words_of
 
 MAX_DROP = 0.5  # points, where nothing else is said
 MEASURING = 2000  # rows at most
@@ -129,7 +129,8 @@ def of_tags(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
         return _unlabelled(
             len(table), "same entities", lambda model, rows: model.tag([table.texts[row] for row in rows])
         )
-    sentences = read_tagged(file, tags=columns.label_column)
+    own = tag_columns(file, {"words": None, "tags": columns.label_column}, model.checkpoint.told)
+    sentences = read_tagged(file, **own)
     known = {_kind(label) for label in model.labels} | {OUTSIDE}
     for one in sentences:
         if strange := [tag for tag in one.tags if _kind(tag) not in known]:

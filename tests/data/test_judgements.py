@@ -90,6 +90,7 @@ def test_a_collection_has_titles_before_texts_and_the_judged_queries(collection)
     [
         ("qrels/test.tsv", TSV + "q9\td1\t1\n", "query 'q9' of the judgements is not among the queries"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\tother\t2\n", "no judged document is in the corpus"),
+        ("corpus.jsonl", '{"_id": "d1", "text": "x"}\n' * 2, r"corpus\.jsonl:2: `_id` 'd1' stands above already"),
         ("corpus.jsonl", '{"_id": "d1"}\n', r"corpus\.jsonl:1: expected `_id` and `text`, found _id"),
     ],
 )

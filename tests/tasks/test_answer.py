@@ -71,6 +71,10 @@ def test_an_answer_of_which_nothing_is_read_is_left_out_where_that_is_asked_for(
     told = []
     answer.run(replace(given, on_error="skip"), told.append)
     assert "train: 29 questions" in told[0] and "left out: 1 answers of which nothing is read" in told[0]
+    found["data"][0]["paragraphs"] = [asked]
+    none_left = replace(given, dev=write(tmp_path / "dev.json", found), on_error="skip", out=tmp_path / "other")
+    with pytest.raises(InputError, match="dev.json.*: nothing is read of any answer of dev; mend them"):
+        answer.run(none_left, silence)
 
 
 def test_a_question_in_two_files_is_refused(settings, tmp_path):

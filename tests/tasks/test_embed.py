@@ -358,6 +358,12 @@ def test_pairs_of_one_text_stay_together_when_the_table_is_divided(pairs, tmp_pa
         ),
         ({"text": "a", "pair": "b", "label": "inf"}, {}, r"train.csv:2: label 'inf' is not a finite number"),
         ({"text": "a", "pair": "b"}, {}, r"train.csv: a single pair has no other to compete with"),
+        (
+            {"text": "a", "pair": "b", "negative": ["c", "d"]},
+            {},
+            r"jsonl:1: 'negative' holds list, not text.*negative-c",
+        ),
+        ({"text": "a", "pair": "b", "negative": float("nan")}, {}, r"jsonl:1: 'negative' is missing"),
         ({"text": "a", "pair": "b"}, {"objective": "scores"}, r"train.csv: no column 'label'.*--label-column"),
         ({"text": "a", "pair": "b"}, {"negative_column": "c"}, r"no column 'c' \(there are: text, pair\)"),
         ({"text": "a", "pair": "b"}, {"objective": "scores", "negative_column": "c"}, r"negative_column \(c\) is for"),
@@ -365,5 +371,8 @@ def test_pairs_of_one_text_stay_together_when_the_table_is_divided(pairs, tmp_pa
 )
 def test_tables_that_teach_nothing_are_refused(row, changes, message, pairs, tmp_path):
     file = write(tmp_path / "train.csv", [row] * 3)
+    if "negative" in row:
+        file = tmp_path / "train.jsonl"
+        file.write_text("\n".join([json.dumps(row)] * 3), encoding="utf-8")
     with pytest.raises(InputError, match=message):
         read_pairs(replace(pairs, train=file, **changes))

@@ -2,6 +2,7 @@
 
 import io
 import json
+import random
 import sys
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 import bothways
-from bothways import checkpoint, cli
+from bothways import checkpoint, cli, metrics
 from bothways.checkpoint import Checkpoint
 from bothways.errors import InputError
 from bothways.settings import Evaluate
@@ -141,6 +142,42 @@ def test_a_regression_model_is_scored_by_correlation(make, said, tmp_path):
     (tmp_path / "rows.jsonl").write_text(said("predict", model, tmp_path / "gold.csv"), encoding="utf-8")
     again = json.loads(said("evaluate", "--predictions", tmp_path / "rows.jsonl", tmp_path / "gold.csv", "--json"))
     assert again["metrics"]["pearson"] == pytest.approx(found["pearson"])
+
+
+def test_long_texts_are_cut_where_they_were_in_fine_tuning(make, said, tmp_path):
+    told = {"settings": {"long": "truncate", "window": 8}}
+    rows = [" ".join(random.Random(row).choices(["the", "cat", "a", "dog", "ran"], k=40)) for row in range(30)]
+    (tmp_path / "gold.csv").write_text("text,score\n" + "".join(f"{text},{row}\n" for row, text in enumerate(rows)))
+    model = make("classes", 1, made=told)
+    predictor = bothways.load(model, dtype="float32")
+    cut, whole = (predictor.score(rows, long=long).tolist() for long in ("truncate", "windows"))
+    command = (model, tmp_path / "gold.csv", "--dtype", "float32")
+    found = json.loads(said("evaluate", *command, "--json"))["metrics"]
+    expected = [metrics.regression([*range(30)], scores)["mean_squared_error"] for scores in (cut, whole)]
+    assert found["mean_squared_error"] == pytest.approx(expected[0]) != pytest.approx(expected[1])
+    for flags, scores in (([], cut), (["--long", "windows"], whole)):
+        given = [json.loads(line)["score"] for line in said("predict", *command, *flags).splitlines()]
+        assert given == pytest.approx(scores, abs=1e-5)
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_a_model_of_pairs_reads_pairs_and_one_of_texts_texts(paired, make, said, tmp_path):
+    model = make("classes", 1, made={"reads_pairs": paired})
+    (tmp_path / "one.csv").write_text("text,score\nthe cat,1.5\na dog ran,2\n", encoding="utf-8")
+    (tmp_path / "two.csv").write_text("text,pair,score\nthe cat,a,1.5\na dog ran,b,2\n", encoding="utf-8")
+    right, wrong = ("two.csv", "one.csv") if paired else ("one.csv", "two.csv")
+    way = "and the model was fine-tuned on pairs; .* --pair-column" if paired else "on single texts; .* --text-column"
+    for verb in ("evaluate", "predict"):
+        said(verb, model, tmp_path / right)
+        with pytest.raises(SystemExit) as refused:
+            said(verb, model, tmp_path / wrong)
+        assert refused.value.code == 1
+    with pytest.raises(InputError, match=way):
+        evaluate.run(Evaluate(model=model, file=(tmp_path / wrong,)))
+    if not paired:
+        for verb in ("evaluate", "predict"):
+            alone, with_more = (said(verb, model, tmp_path / name, "--text-column", "text") for name in (right, wrong))
+            assert with_more.replace(wrong, right) == alone
 
 
 def test_several_labels_are_scored_as_sets(make, said, tmp_path):

@@ -16,6 +16,7 @@ from bothways.predict import Predictor
 from bothways.settings import Regress
 from bothways.tasks import regress
 from bothways.tasks.progress import silence
+from bothways.tasks.tables import read_tables
 
 FILLERS = "the and on a b mat ran".split()
 
@@ -77,6 +78,15 @@ def test_the_figures_of_the_run_are_those_of_the_finished_model(result):
     rows = rows_of(2, 50)
     errors = model.score([row["text"] for row in rows]) - np.array([row["score"] for row in rows])
     assert made["figures"]["test"]["mean_squared_error"] == pytest.approx((errors**2).mean(), rel=1e-3)
+
+
+def test_the_page_shows_the_table_s_own_numbers(settings, result, tmp_path):
+    rows = [{**row, "score": row["score"] * 1000 + 1.25} for row in rows_of(1, 40)]
+    (tmp_path / "dev.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    given = replace(settings, dev=tmp_path / "dev.jsonl")
+    task = regress.Regression.of(given, checkpoint.load(settings.model), read_tables(given))
+    _, misses = task.parts(checkpoint.load(result.model).model, "dev", {})
+    assert [miss.gold for miss in misses.cases] == [row["score"] for row in rows]
 
 
 def test_transformers_loads_the_model_and_gives_the_same_numbers(result):

@@ -1,6 +1,7 @@
 """Vectors measured: by judged documents, by pairs, by scored pairs; against slow formulas and training."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -76,6 +77,33 @@ def test_pairs_are_measured_as_in_training(model, tmp_path, scored):
     names = ("pearson", "spearman") if scored else ("ndcg@10", "mrr@10", "recall@10")
     assert "mean_squared_error" not in found  # cosines are not in the scores' unit
     assert {name: found[name] for name in names} == pytest.approx({name: expected[name] for name in names}, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("learned", "asked", "names"),
+    [
+        ({"label_column": "similarity"}, {}, {"spearman", "pearson"}),
+        ({"objective": "pairs"}, {}, {"ndcg@10", "mrr@10", "recall@10"}),
+        ({"objective": "pairs"}, {"label_column": "similarity"}, {"spearman", "pearson"}),
+        ({"negative_column": "other"}, {}, {"ndcg@10", "mrr@10", "recall@10"}),
+    ],
+)
+def test_what_a_model_learned_from_is_what_it_is_measured_by(learned, asked, names, model, tmp_path):
+    held = checkpoint.load(model)
+    checkpoint.save(replace(held, made={"settings": learned}), tmp_path / "model")
+    first, second = some_texts(20, 3), some_texts(20, 4)
+    rows = [
+        {"text": one, "pair": other, "label": number % 2, "similarity": number}
+        for number, (one, other) in enumerate(zip(first, second, strict=True))
+    ]
+    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    file = (tmp_path / "p.jsonl",)
+    found = evaluate.run(Evaluate(model=tmp_path / "model", file=file, dtype="float32", **asked))
+    assert names <= found.keys()
+    if "spearman" in names:
+        vectors = [Predictor(held, dtype="float32").embed(texts) for texts in (first, second)]
+        expected = metrics.regression([*range(20)], (vectors[0] * vectors[1]).sum(1).tolist())["spearman"]
+        assert found["spearman"] == pytest.approx(expected)
 
 
 def test_vectors_are_measured_on_one_file(model, tmp_path):

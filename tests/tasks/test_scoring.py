@@ -69,6 +69,14 @@ def test_classes_are_scored_from_each_shape_of_predictions(write, labelled, name
     assert score(write(name, content), labelled, positive="no")["f1"] == pytest.approx(2 * 1 / (2 * 1 + 1 + 1))
 
 
+def test_gold_is_not_taken_for_a_prediction(write, labelled):
+    gold_and_more = ["text,label,pred", "a,yes,yes", "b,no,no", "c,yes,no", "d,no,yes", "e,yes,yes"]
+    with pytest.raises(InputError, match=r"p.csv: stands 'label' beside the texts for what is right, .* 'prediction'"):
+        score(write("p.csv", gold_and_more), labelled)
+    named = write("p.csv", [gold_and_more[0].replace("pred", "Prediction"), *gold_and_more[1:]])
+    assert score(named, labelled)["accuracy"] == pytest.approx(3 / 5)
+
+
 def test_numbers_are_scored_where_predictions_are_scores_or_have_fractions(write):
     gold = write("gold.tsv", ["text\tlabel", "a\t1", "b\t2", "c\t4"])
     for predictions in (
@@ -214,6 +222,7 @@ def test_predicted_tags_that_do_not_fit_are_refused(write, lines, told):
         ("p.json", '{"1": 5}', r"p\.json: '1': expected an id and an answer as text, found '1' and 5"),
         ("p.json", "[]", r"p\.json: holds list; SQuAD's predictions are one object, id to answer"),
         ("p.json", "{", r"p\.json: not JSON"),
+        ("p.jsonl", ['{"id": "1", "answer": "x"}'] * 2, r"p\.jsonl:2: '1' is answered above already; keep one"),
         ("p.jsonl", ['{"id": "1"}'], r"p\.jsonl:1: expected an id and an answer as text, found '1' and None"),
     ],
 )

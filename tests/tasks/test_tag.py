@@ -100,10 +100,44 @@ def test_the_score_of_the_run_is_that_of_the_entities_it_predicts(result, settin
 def test_evaluate_reads_the_sentences_as_the_run_did(result, settings, monkeypatch):
     task = tag.Tagging.of(settings, checkpoint.load(settings.model), tag.read_splits(settings))
     read, tag_words = [], Predictor.tag_words
-    monkeypatch.setattr(Predictor, "tag_words", lambda self, words: tag_words(self, read.append(words) or words))
+    monkeypatch.setattr(Predictor, "tag_words", lambda self, words, *told: tag_words(self, read.append(words) or words))
     found = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
     assert read == [[tag.words_of(text) for text in task.texts["test"]]]
     assert found["f1"] == pytest.approx(result.scores[0]) and found["sentences"] == 41
+
+
+def test_sentences_of_two_files_are_not_read_together(result, tmp_path, monkeypatch):
+    for name, seed in (("a", 5), ("b", 6)):
+        write(tmp_path / f"{name}.txt", sentences(seed, 3), every=99)
+    read, tag_words = [], Predictor.tag_words
+    monkeypatch.setattr(Predictor, "tag_words", lambda self, words, *told: tag_words(self, read.extend(words) or words))
+    evaluate.run(Evaluate(model=result.model, file=(tmp_path / "a.txt", tmp_path / "b.txt"), dtype="float32"))
+    ends = [[word for words, _ in sentences(seed, 3) for word in words] for seed in (5, 6)]
+    assert [word for words in read for word in words] == [*ends[0], *ends[1]]
+    assert len(ends[0]) in np.cumsum([*map(len, read)])
+
+
+def test_evaluate_takes_the_columns_the_model_was_fine_tuned_with(settings, tmp_path):
+    """Parts of speech behind, entities in the second of three columns."""
+    files = {}
+    for split in ("train", "dev", "test"):
+        lines = getattr(settings, split).read_text(encoding="utf-8").split("\n")
+        files[split] = tmp_path / f"{split}.txt"
+        files[split].write_text("\n".join(line and f"{line} B-NN" for line in lines), encoding="utf-8")
+    result = tag.run(replace(settings, **files, tags_column="1", epochs=8.0, out=tmp_path / "run"), silence)
+    found = evaluate.run(Evaluate(model=result.model, file=(files["test"],), dtype="float32"))
+    assert 0.1 < result.scores[0] == pytest.approx(found["f1"])
+    words = tag.tag_columns(
+        files["test"], {"words": None, "tags": "-1"}, {"words_column": "tokens", "tags_column": "1"}
+    )
+    assert words == {"words": None, "tags": "-1"}  # what is given counts, and a file without names has no such column
+
+
+def test_sentences_that_splits_share_are_told(settings):
+    given = replace(settings, dev=settings.train)
+    task = tag.Tagging.of(given, checkpoint.load(settings.model), tag.read_splits(given))
+    assert "200 of 200 examples of dev stand in train too" in task.describe()
+    assert task.warnings[0].startswith("200 of 200 examples of dev stand in train too")
 
 
 def test_a_text_is_a_run_of_sentences_of_one_document_within_a_window(settings):
