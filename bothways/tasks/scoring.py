@@ -101,8 +101,8 @@ def _labels(path: Path) -> tuple[str, list[tuple[str, str]]]:
     column = by_name[usual]
     if usual in LABELS and has_usual_texts([*there]):
         raise InputError(
-            f"{path}: stands {column!r} beside the texts for what is right, or for what is predicted? name the column "
-            f"of predictions {PREDICTED[0]!r}"
+            f"{path}: {column!r} beside texts may be what is right, not what is predicted; name the column of "
+            f"predictions {PREDICTED[0]!r}"
         )
     for where, row in found:
         if row.get(column) is None:

@@ -71,7 +71,7 @@ def test_classes_are_scored_from_each_shape_of_predictions(write, labelled, name
 
 def test_gold_is_not_taken_for_a_prediction(write, labelled):
     gold_and_more = ["text,label,pred", "a,yes,yes", "b,no,no", "c,yes,no", "d,no,yes", "e,yes,yes"]
-    with pytest.raises(InputError, match=r"p.csv: stands 'label' beside the texts for what is right, .* 'prediction'"):
+    with pytest.raises(InputError, match=r"p.csv: 'label' beside texts may be what is right, .* 'prediction'"):
         score(write("p.csv", gold_and_more), labelled)
     named = write("p.csv", [gold_and_more[0].replace("pred", "Prediction"), *gold_and_more[1:]])
     assert score(named, labelled)["accuracy"] == pytest.approx(3 / 5)
