@@ -1,7 +1,6 @@
 """A checkpoint: a directory in the Hugging Face layout. Loaded with every parameter checked, saved so that a failed
 write leaves the old one whole."""
 
-import json
 import shutil
 import sys
 import tempfile
@@ -15,14 +14,15 @@ import torch
 from torch import Tensor
 
 from bothways.config import EncoderConfig
-from bothways.disk import sync
+from bothways.disk import sync, write_json
 from bothways.errors import InputError, MissingFile
 from bothways.model.blank import blank
 from bothways.model.heads import Classes
 from bothways.model.int8 import refusal
 from bothways.model.int8_model import from_int8_state, int8_state, is_int8
 from bothways.model.model import OUTPUTS, POOLED_HEADS, Model, initialize
-from bothways.tokenizer.files import inner, read_json, read_text
+from bothways.sentence_files import normalizes, read_pooling, warn_of_other_texts, write_pooling
+from bothways.tokenizer.files import read_json
 from bothways.tokenizer.other_files import NAMES as TOKENIZER_FILES
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.variants import UNNAMED, VARIANTS, Variant
@@ -117,7 +117,7 @@ def load(
                 f"{directory}: the tokenizer has {len(tokenizer)} entries, the model {config.vocab_size}; they "
                 f"do not belong together"
             )
-        _warn_of_other_texts(directory, tokenizer.ids("A") != tokenizer.ids("a"), warn)
+        warn_of_other_texts(directory, tokenizer, warn)
     made = read_json(directory / MADE) if (directory / MADE).exists() else {}
     several = theirs.get("problem_type") == SEVERAL
     return Checkpoint(
@@ -126,7 +126,7 @@ def load(
         model_type=variant.model_type,
         labels=labels if several or model.num_outputs.get("classes", 1) > 1 or "tokens" in model.num_outputs else (),
         several=several,
-        pooling=_read_pooling(directory),
+        pooling=read_pooling(directory),
         normalized=normalizes(directory),
         extra=extra,
         made=made,
@@ -268,59 +268,6 @@ def _some(names: list[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + more
 
 
-def modules_of(directory: Path) -> list[str]:
-    """The kinds of modules that modules.json names; none where there is no such file. InputError of others than pool
-    and normalize."""
-    file = directory / "modules.json"
-    if not file.exists():
-        return []
-    try:
-        kinds = [str(module["type"]).rpartition(".")[2] for module in json.loads(read_text(file))]
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{file}: no list of modules with types ({error!r}); fetch the file again") from None
-    if strange := sorted({*kinds} - {"Transformer", "Pooling", "Normalize", "Dropout"}):
-        raise InputError(
-            f"{file}: {strange[0]} is not supported; Transformer, Pooling and Normalize are (without this file the "
-            "encoder alone loads)"
-        )
-    return kinds
-
-
-def normalizes(directory: Path) -> bool:
-    """Whether a text's vector is scaled to length 1: as modules.json says, else yes, as `bothways embed` does."""
-    kinds = modules_of(directory)
-    return not kinds or "Normalize" in kinds
-
-
-def _warn_of_other_texts(directory: Path, keeps_case: bool, warn: Callable[[str], None]) -> None:
-    """Where sentence-transformers would change a text before it reads it, which nothing here does."""
-    file = directory / "config_sentence_transformers.json"
-    told = read_json(file) if file.exists() else {}
-    if (name := told.get("default_prompt_name")) is not None:
-        prompt = inner(told, "prompts", file).get(name)
-        warn(f"{file}: the prompt {prompt!r} is not put before texts here; put it there yourself")
-    file = directory / "sentence_bert_config.json"
-    if file.exists() and read_json(file).get("do_lower_case") and keeps_case:
-        warn(f"{file}: texts are not made lower case here (do_lower_case); give them in lower case")
-
-
-def _read_pooling(directory: Path) -> str | None:
-    """What 1_Pooling says (sentence-transformers' layout)."""
-    file = directory / "1_Pooling" / "config.json"
-    if not file.exists():
-        return None
-    modes = read_json(file)
-    names = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max"}
-    on = [key for key, value in modes.items() if key.startswith("pooling_mode") and value]
-    if isinstance(modes.get("pooling_mode"), str):  # as newer versions write it
-        names, on = {"mean": "mean", "cls": "cls", "max": "max"}, [modes["pooling_mode"]]
-    if len(on) != 1 or on[0] not in names:
-        raise InputError(
-            f"{file}: pooling {' + '.join(on) or 'none'} is not supported; one of {', '.join(names.values())} is"
-        )
-    return names[on[0]]
-
-
 # --- change -----------------------------------------------------------------------------------------------------------
 
 
@@ -426,12 +373,12 @@ def _write(checkpoint: Checkpoint, directory: Path) -> None:
     else:
         prefix = "" if architecture.endswith("Model") else variant.prefix
         write_weights(their_state(model, variant, prefix), directory / WEIGHTS)
-    _write_json(directory / "config.json", config)
-    _write_json(directory / MADE, {"format": 1, **checkpoint.made})
+    write_json(directory / "config.json", config)
+    write_json(directory / MADE, {"format": 1, **checkpoint.made})
     if own:
         own.save(directory, model.config.max_position_embeddings, segments=model.config.type_vocab_size)
     if checkpoint.pooling:
-        _write_pooling(directory, checkpoint, model.config)
+        write_pooling(directory, checkpoint.pooling, checkpoint.normalized, model.config)
     for file in directory.rglob("*"):
         sync(file)
 
@@ -449,28 +396,6 @@ def their_state(model: Model, variant: Variant, prefix: str) -> dict[str, Tensor
             renamed = prefix + name.removeprefix(variant.prefix) if name.startswith(variant.prefix) else name
             state[renamed] = part.detach().float().cpu().contiguous().clone()
     return state
-
-
-def _write_json(file: Path, content: Mapping[str, Any]) -> None:
-    file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _write_pooling(directory: Path, checkpoint: Checkpoint, config: EncoderConfig) -> None:
-    (directory / "1_Pooling").mkdir()
-    names = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
-    modes = {f"pooling_mode_{name}": kind == checkpoint.pooling for kind, name in names.items()}
-    _write_json(directory / "1_Pooling" / "config.json", {"word_embedding_dimension": config.hidden_size, **modes})
-    kinds = [("", "Transformer"), ("1_Pooling", "Pooling")]
-    if checkpoint.normalized:
-        kinds.append(("2_Normalize", "Normalize"))
-        (directory / "2_Normalize").mkdir()
-    modules = [
-        {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for index, (path, kind) in enumerate(kinds)
-    ]
-    (directory / "modules.json").write_text(json.dumps(modules, indent=2) + "\n", encoding="utf-8")
-    limits = {"max_seq_length": config.max_position_embeddings, "do_lower_case": False}
-    _write_json(directory / "sentence_bert_config.json", limits)
 
 
 def _set_aside(target: Path) -> Path:

@@ -1,8 +1,10 @@
 """Writing so that a failure leaves the old file or the new one, never half of it."""
 
+import json
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 
 def sync(path: Path) -> None:
@@ -27,3 +29,8 @@ def write_whole(file: Path, text: str) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def write_json(file: Path, content: Any) -> None:
+    """Into a directory that is not in its place yet."""
+    file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -98,6 +98,10 @@ class Predictor:
         found: bool | None = self.checkpoint.made.get("reads_pairs")
         return found
 
+    def reads_alone(self, text_column: str | None, pair_column: str | None) -> bool:
+        """Whether second texts are left out: where a model was fine-tuned on single ones and their column is named."""
+        return self.reads_pairs is False and text_column is not None and pair_column is None
+
     def refuse_other_texts(self, paired: bool, file: object) -> None:
         """InputError where a file has pairs and the model was fine-tuned on single texts, or the reverse."""
         if self.reads_pairs not in (paired, None):

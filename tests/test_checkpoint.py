@@ -456,7 +456,7 @@ def test_a_model_no_class_of_theirs_fits_is_refused_and_the_old_one_stays(direct
     assert contents(tmp_path) == before
 
 
-STAGES = ["write_weights", "_write_json", "_write_pooling", "sync", "_put_in_place"]
+STAGES = ["write_weights", "write_json", "write_pooling", "sync", "_put_in_place"]
 
 
 def full_disk(*given, **options):

@@ -54,8 +54,8 @@ def texts(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     learned, uses = predictor.checkpoint.told, ("text", "pair", "label")
     columns = [known_columns(str(file), settings, learned, uses) for file in settings.file]
     tables = [read_table(file, **own, need_labels=True) for file, own in zip(settings.file, columns, strict=True)]
-    if predictor.reads_pairs is False and settings.pair_column is None:
-        tables = [replace(one, pairs=None) if own["text"] else one for one, own in zip(tables, columns, strict=True)]
+    alone = [predictor.reads_alone(own["text"], settings.pair_column) for own in columns]
+    tables = [replace(table, pairs=None) if single else table for table, single in zip(tables, alone, strict=True)]
     for file, table in zip(settings.file, tables, strict=True):
         predictor.refuse_other_texts(table.pairs is not None, file)
     if not predictor.labels:
@@ -92,9 +92,8 @@ def several(predictor: Predictor, tables: list[Table]) -> dict[str, Any]:
 def tags(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     """Of a tagger: exact entities, or with one label a word the share that is right. Sentences are read with those
     around them where it was fine-tuned so."""
-    given = {"words": settings.words_column, "tags": settings.tags_column}
     learned = predictor.checkpoint.told
-    by_file = [read_tagged(file, **tag_columns(file, given, learned)) for file in map(Path, settings.file)]
+    by_file = [read_tagged(file, **tag_columns(file, settings, learned)) for file in map(Path, settings.file)]
     sentences = [*chain.from_iterable(by_file)]
     window = predictor.window if learned.get("context") else 0
     texts = [words_of(text) for one in by_file for text in runs(one, predictor.tokenizer, window)]

@@ -22,6 +22,7 @@ from bothways.model import onnx_graph
 from bothways.model.int8_model import is_int8
 from bothways.model.onnx_graph import Vectors
 from bothways.pooling import pooling_name
+from bothways.sentence_files import normalizes
 from bothways.settings import Export
 from bothways.tasks import onnx_int8, parity
 from bothways.weights import WEIGHTS
@@ -78,7 +79,7 @@ def check(settings: Export) -> None:
 
 def vectors_of(source: Path, held: Checkpoint) -> Vectors:
     """What modules.json and 1_Pooling say; without them a mean of length 1, as `bothways embed` gives."""
-    return Vectors(pooling_name("auto", held.pooling), normalize=checkpoint.normalizes(source))
+    return Vectors(pooling_name("auto", held.pooling), normalize=normalizes(source))
 
 
 def facts(held: Checkpoint, vectors: Vectors, report: parity.Report) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def _single(found: Iterator[Found], file: str, column: str | None, why: str) -> 
 def _as_learned(found: Iterator[Found], settings: Predict, column: str | None, model: Predictor) -> Iterator[Found]:
     """The same, of a model of single texts without second ones where one column is named. InputError where a row has
     two texts and the model was fine-tuned on single ones, or the reverse."""
-    alone = column is not None and settings.pair_column is None and model.reads_pairs is False
+    alone = model.reads_alone(column, settings.pair_column)
     for one in found:
         if isinstance(one, Given):
             one = one._replace(pair=None) if alone else one

@@ -21,7 +21,7 @@ from bothways.checkpoint import Checkpoint
 from bothways.data.examples import Sentence, read_tagged
 from bothways.data.labelled import has_named_columns
 from bothways.data.splits import overlap_line, parts_for, split_groups
-from bothways.data.streams import first_columns
+from bothways.data.streams import known_columns
 from bothways.data.tags import OUTSIDE, Scheme, detect, first_illegal, spans_of, tags_of
 from bothways.errors import InputError
 from bothways.metrics.entities import entity_scores
@@ -215,15 +215,14 @@ def read_splits(settings: Tag) -> dict[str, list[Sentence]]:
     return {**found, **{split: [whole[row] for row in own] for split, own in rows.items()}}
 
 
-def tag_columns(file: Path, given: Mapping[str, str | None], learned: Mapping[str, Any]) -> dict[str, str | None]:
-    """The columns of words and of tags in a file: those given, else those `learned` from, if the file can have them."""
-    before = {use: learned.get(f"{use}_column") for use in given}
-    if not has_named_columns(file):
-        before = {use: name if str(name).lstrip("-").isdecimal() else None for use, name in before.items()}
-    elif any(before.values()):
-        there = first_columns(str(file))
-        before = {use: name if name in there else None for use, name in before.items()}
-    return {use: name or before[use] for use, name in given.items()}
+def tag_columns(file: Path, told: object, learned: Mapping[str, Any]) -> dict[str, str | None]:
+    """The columns of words and of tags in a file: those that `told` names as words_column and tags_column, else those
+    `learned` from, if the file can have them."""
+    if has_named_columns(file):
+        return known_columns(str(file), told, learned, ("words", "tags"))
+    numbers = {use: str(learned.get(f"{use}_column")) for use in ("words", "tags")}
+    before = {use: number if number.lstrip("-").isdecimal() else None for use, number in numbers.items()}
+    return {use: getattr(told, f"{use}_column") or before[use] for use in before}
 
 
 def scheme_of(settings: Tag, sentences: Sequence[Sentence]) -> Scheme:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from operator import eq
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -129,8 +130,8 @@ def of_tags(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
         return _unlabelled(
             len(table), "same entities", lambda model, rows: model.tag([table.texts[row] for row in rows])
         )
-    own = tag_columns(file, {"words": None, "tags": columns.label_column}, model.checkpoint.told)
-    sentences = read_tagged(file, **own)
+    named = SimpleNamespace(words_column=None, tags_column=columns.label_column)
+    sentences = read_tagged(file, **tag_columns(file, named, model.checkpoint.told))
     known = {_kind(label) for label in model.labels} | {OUTSIDE}
     for one in sentences:
         if strange := [tag for tag in one.tags if _kind(tag) not in known]:

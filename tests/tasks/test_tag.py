@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -127,9 +128,8 @@ def test_evaluate_takes_the_columns_the_model_was_fine_tuned_with(settings, tmp_
     result = tag.run(replace(settings, **files, tags_column="1", epochs=8.0, out=tmp_path / "run"), silence)
     found = evaluate.run(Evaluate(model=result.model, file=(files["test"],), dtype="float32"))
     assert 0.1 < result.scores[0] == pytest.approx(found["f1"])
-    words = tag.tag_columns(
-        files["test"], {"words": None, "tags": "-1"}, {"words_column": "tokens", "tags_column": "1"}
-    )
+    told, learned = SimpleNamespace(words_column=None, tags_column="-1"), {"words_column": "tokens", "tags_column": "1"}
+    words = tag.tag_columns(files["test"], told, learned)
     assert words == {"words": None, "tags": "-1"}  # what is given counts, and a file without names has no such column
 
 

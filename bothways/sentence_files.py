@@ -1,0 +1,83 @@
+"""What sentence-transformers keeps beside a model: how a text becomes one vector."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from bothways.config import EncoderConfig
+from bothways.disk import write_json
+from bothways.errors import InputError
+from bothways.tokenizer.files import inner, read_json, read_text
+from bothways.tokenizer.tokenizer import Tokenizer
+
+
+def modules_of(directory: Path) -> list[str]:
+    """The kinds of modules that modules.json names; none where there is no such file. InputError of others than pool
+    and normalize."""
+    file = directory / "modules.json"
+    if not file.exists():
+        return []
+    try:
+        kinds = [str(module["type"]).rpartition(".")[2] for module in json.loads(read_text(file))]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{file}: no list of modules with types ({error!r}); fetch the file again") from None
+    if strange := sorted({*kinds} - {"Transformer", "Pooling", "Normalize", "Dropout"}):
+        raise InputError(
+            f"{file}: {strange[0]} is not supported; Transformer, Pooling and Normalize are (without this file the "
+            "encoder alone loads)"
+        )
+    return kinds
+
+
+def normalizes(directory: Path) -> bool:
+    """Whether a text's vector is scaled to length 1: as modules.json says, else yes, as `bothways embed` does."""
+    kinds = modules_of(directory)
+    return not kinds or "Normalize" in kinds
+
+
+def warn_of_other_texts(directory: Path, tokenizer: Tokenizer, warn: Callable[[str], None]) -> None:
+    """Where sentence-transformers would change a text before it reads it, which nothing here does."""
+    file = directory / "config_sentence_transformers.json"
+    told = read_json(file) if file.exists() else {}
+    if (name := told.get("default_prompt_name")) is not None:
+        prompt = inner(told, "prompts", file).get(name)
+        warn(f"{file}: the prompt {prompt!r} is not put before texts here; put it there yourself")
+    file = directory / "sentence_bert_config.json"
+    if file.exists() and read_json(file).get("do_lower_case") and tokenizer.ids("A") != tokenizer.ids("a"):
+        warn(f"{file}: texts are not made lower case here (do_lower_case); give them in lower case")
+
+
+def read_pooling(directory: Path) -> str | None:
+    """How a text's vector is made, as 1_Pooling says; None where there is none. InputError of other kinds than ours."""
+    file = directory / "1_Pooling" / "config.json"
+    if not file.exists():
+        return None
+    modes = read_json(file)
+    names = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max"}
+    on = [key for key, value in modes.items() if key.startswith("pooling_mode") and value]
+    if isinstance(modes.get("pooling_mode"), str):  # as newer versions write it
+        names, on = {"mean": "mean", "cls": "cls", "max": "max"}, [modes["pooling_mode"]]
+    if len(on) != 1 or on[0] not in names:
+        raise InputError(
+            f"{file}: pooling {' + '.join(on) or 'none'} is not supported; one of {', '.join(names.values())} is"
+        )
+    return names[on[0]]
+
+
+def write_pooling(directory: Path, pooling: str, normalized: bool, config: EncoderConfig) -> None:
+    """Its files, so that it gives the vectors that we do."""
+    (directory / "1_Pooling").mkdir()
+    names = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
+    modes = {f"pooling_mode_{name}": kind == pooling for kind, name in names.items()}
+    write_json(directory / "1_Pooling" / "config.json", {"word_embedding_dimension": config.hidden_size, **modes})
+    kinds = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    if normalized:
+        kinds.append(("2_Normalize", "Normalize"))
+        (directory / "2_Normalize").mkdir()
+    modules = [
+        {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for index, (path, kind) in enumerate(kinds)
+    ]
+    write_json(directory / "modules.json", modules)
+    limits = {"max_seq_length": config.max_position_embeddings, "do_lower_case": False}
+    write_json(directory / "sentence_bert_config.json", limits)
