@@ -79,16 +79,21 @@ def say(line: str) -> None:
 
 def find(path: str | PathLike[str]) -> Path:
     """The checkpoint directory that a path means: itself, or the model of a run."""
-    directory = Path(path)
-    if not directory.exists() and (old := _set_aside(directory)).exists():
-        say(f"{directory}: a save was cut off; using the last good checkpoint, {old}")
-        directory = old
+    directory = _or_set_aside(Path(path))
     if not directory.exists():
         raise MissingFile(f"{directory}: no such directory; name a checkpoint or a run")
-    for candidate in (directory, directory / "model"):
+    for candidate in (directory, _or_set_aside(directory / "model")):
         if (candidate / "config.json").exists():
             return candidate
     raise MissingFile(f"{directory}: no config.json there; name a checkpoint directory in the Hugging Face layout")
+
+
+def _or_set_aside(directory: Path) -> Path:
+    """The directory, or what stood there before a save that was cut off, which is said."""
+    if directory.exists() or not (old := _set_aside(directory)).exists():
+        return directory
+    say(f"{directory}: a save was cut off; using the last good checkpoint, {old}")
+    return old
 
 
 def load(

@@ -5,14 +5,15 @@ Results go to standard output, everything else to standard error. Exit status 0:
 2: usage.
 """
 
-import json
 import os
 import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
+from io import TextIOWrapper
 from typing import Any
 
+from bothways.disk import as_json
 from bothways.errors import InputError
 from bothways.train.signals import Stopped
 
@@ -61,6 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"bothways: no verb {name!r}; one of {known} is (bothways --help)", file=sys.stderr)
         sys.exit(2)
     settings = parse(name, rest)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # half a character from the command line stands as \\udce9
     # Before torch is loaded: threads that wait asleep, not spinning, bear other work on the same cores (docs/LOG.md).
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
@@ -100,7 +103,7 @@ def say(text: str) -> None:
 
 
 def put(value: Any) -> None:
-    print(json.dumps(value, ensure_ascii=False), flush=True)
+    print(as_json(value), flush=True)
 
 
 # --- what each verb prints
@@ -304,7 +307,8 @@ def _aside_prose(told: dict[str, Any]) -> str:
 
 def _short(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:.4f}".rstrip("0").rstrip(".")
+        small = 0 < abs(value) < 0.01
+        return f"{value:.4g}" if small else f"{value:.4f}".rstrip("0").rstrip(".")
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     if isinstance(value, (list, tuple)):

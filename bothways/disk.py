@@ -2,9 +2,12 @@
 
 import json
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
+
+SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def sync(path: Path) -> None:
@@ -20,7 +23,7 @@ def write_whole(file: Path, text: str) -> None:
     """Write beside, sync, rename."""
     descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as beside:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as beside:
             beside.write(text)
             beside.flush()
             os.fsync(descriptor)
@@ -31,6 +34,12 @@ def write_whole(file: Path, text: str) -> None:
         raise
 
 
+def as_json(content: Any, indent: int | None = None) -> str:
+    """As JSON that UTF-8 can hold: in ASCII where half of a character is in it, as names of files may have."""
+    text = json.dumps(content, indent=indent, ensure_ascii=False)
+    return text if text.isprintable() or not SURROGATES.search(text) else json.dumps(content, indent=indent)
+
+
 def write_json(file: Path, content: Any) -> None:
     """Into a directory that is not in its place yet."""
-    file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    file.write_text(as_json(content, 2) + "\n", encoding="utf-8")

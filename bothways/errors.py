@@ -1,8 +1,18 @@
 """The one error a user's mistake raises: what was found, what was expected, and the way out, in one line."""
 
+from collections.abc import Mapping
+
 
 class InputError(ValueError):
     """Something given to Bothways cannot be used. The command line prints the message alone and exits with status 1."""
+
+
+class RowsError(InputError):
+    """Some of the rows that were given cannot be used. rows: why not, by their places among those given."""
+
+    def __init__(self, message: str, rows: Mapping[int, str]) -> None:
+        super().__init__(message)
+        self.rows = dict(rows)
 
 
 class MissingFile(InputError, FileNotFoundError):

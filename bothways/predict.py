@@ -4,7 +4,7 @@ order. What is made of vectors and scores: pooling.py, tagging.py, answering.py.
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TypeVar
@@ -20,7 +20,7 @@ from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint, say
 from bothways.data.order import by_length, fill_budget
 from bothways.device import choose_device, choose_dtype
-from bothways.errors import InputError
+from bothways.errors import InputError, RowsError
 from bothways.model.model import Model
 from bothways.model.moving import move
 from bothways.model.packed import packed
@@ -62,9 +62,10 @@ class Predictor:
     """A model at work. Results do not depend on order, batch or company of the texts.
 
     Every method that reads texts takes long ("windows": what does not fit is read in overlapping windows; "error": it
-    is refused; "truncate": cut, counted in `truncated_texts` and said), window (tokens, specials counted; without one
-    those of the fine-tuning, else 512) and overlap (text tokens; as it was fine-tuned, else 128). A window is never
-    longer than what the model reads, and an overlap as long as a window is taken as a quarter of it.
+    is refused; "truncate": cut, counted in `truncated_texts` and said; without one windows, or cut where the model was
+    fine-tuned on cut texts), window (tokens, specials counted; without one those of the fine-tuning, else 512) and
+    overlap (text tokens; as it was fine-tuned, else 128). A window is never longer than what the model reads, and an
+    overlap as long as a window is taken as a quarter of it.
     """
 
     def __init__(
@@ -78,6 +79,8 @@ class Predictor:
         model = loaded.model if source or self.dtype is torch.float32 else deepcopy(loaded.model)
         move(model, self.device, self.dtype)
         self.module: Model = model.eval()
+        self._loaded = self._weights()
+        self._packed: tuple[list[tuple[int, int]], Callable[[Batch], Tensor]] | None = None
         self.truncated_texts, self._said = 0, False
         self.window: int = loaded.told.get("window", WINDOW)  # where a call names none
         self.overlap: int = loaded.told.get("overlap", self.window // 4)
@@ -125,13 +128,19 @@ class Predictor:
         return self.checkpoint.labels
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the checkpoint, weights as float32, in the layout transformers loads."""
+        """Write the checkpoint, weights as float32, in the layout transformers loads. InputError where they were
+        changed in another number format: the ones that would be written are those from before."""
+        if self.dtype is not torch.float32 and self._weights() != self._loaded:
+            raise InputError(
+                f"the weights were changed in {str(self.dtype).removeprefix('torch.')}, and float32 ones are saved; "
+                "load the model with dtype='float32' to change and save it"
+            )
         checkpoint.save(checkpoint.load(self.source) if self.source else self.checkpoint, path)
 
     # --- what it can do -----------------------------------------------------------------------------------------------
 
     def encode(
-        self, texts: Sequence[str], long: Long = "windows", window: int | None = None, overlap: int | None = None
+        self, texts: Sequence[str], long: Long | None = None, window: int | None = None, overlap: int | None = None
     ) -> list[Vectors]:
         """Last hidden states, float32 [S, H] a text: one row a token of tokenizer.encode(text), specials included.
 
@@ -145,7 +154,7 @@ class Predictor:
         texts: Sequence[str],
         pooling: Pooling = "auto",
         normalize: bool = True,
-        long: Long = "windows",
+        long: Long | None = None,
         window: int | None = None,
         overlap: int | None = None,
     ) -> Vectors:
@@ -164,7 +173,7 @@ class Predictor:
         return (torch.nn.functional.normalize(vectors) if normalize else vectors).numpy()
 
     def fill(
-        self, text: str, top: int = 5, long: Long = "windows", window: int | None = None, overlap: int | None = None
+        self, text: str, top: int = 5, long: Long | None = None, window: int | None = None, overlap: int | None = None
     ) -> list[list[Fill]]:
         """For each [MASK] of a text, its `top` likeliest words, best first. InputError where there is no mask or no
         head. A model's own mask token (`<mask>` in RoBERTa) does as well.
@@ -203,7 +212,7 @@ class Predictor:
         self,
         texts: Sequence[str],
         pairs: Sequence[str] | None = None,
-        long: Long = "windows",
+        long: Long | None = None,
         window: int | None = None,
         overlap: int | None = None,
     ) -> list[Prediction]:
@@ -226,7 +235,7 @@ class Predictor:
         self,
         texts: Sequence[str],
         pairs: Sequence[str] | None = None,
-        long: Long = "windows",
+        long: Long | None = None,
         window: int | None = None,
         overlap: int | None = None,
     ) -> Vectors:
@@ -238,7 +247,7 @@ class Predictor:
         return scores
 
     def tag(
-        self, texts: Sequence[str], long: Long = "windows", window: int | None = None, overlap: int | None = None
+        self, texts: Sequence[str], long: Long | None = None, window: int | None = None, overlap: int | None = None
     ) -> list[list[Entity]]:
         """The entities of each text, in order: text == source[start:end], always.
 
@@ -250,7 +259,7 @@ class Predictor:
     def tag_words(
         self,
         words: Sequence[Sequence[str]],
-        long: Long = "windows",
+        long: Long | None = None,
         window: int | None = None,
         overlap: int | None = None,
     ) -> list[list[str]]:
@@ -268,7 +277,7 @@ class Predictor:
         question: str,
         passage: str,
         top: int = 1,
-        long: Long = "windows",
+        long: Long | None = None,
         window: int | None = None,
         overlap: int | None = None,
         longest: int | None = None,
@@ -285,7 +294,7 @@ class Predictor:
         questions: Sequence[str],
         passages: Sequence[str],
         top: int = 1,
-        long: Long = "windows",
+        long: Long | None = None,
         window: int | None = None,
         overlap: int | None = None,
         longest: int | None = None,
@@ -301,13 +310,15 @@ class Predictor:
         questions: Sequence[str],
         passages: Sequence[str],
         most: int = answering.NUM_BEST,
-        long: Long = "windows",
+        long: Long | None = None,
         window: int | None = None,
         overlap: int | None = None,
         longest: int | None = None,
     ) -> list[Reading]:
         """The `most` best spans for each question, and how good "no answer" is: before a threshold decides."""
         self._need_head("spans", "answers", "fine-tune one: bothways finetune answer")
+        if not isinstance(questions, str) and not isinstance(passages, str):
+            questions, passages = _all_text("question", questions), _all_text("passage", passages)
         pairs = answering.encode_pairs(self.tokenizer, questions, passages)
         windows = self.fit_pairs(pairs, _numbered("question", len(pairs)), long, window, overlap)
         scored = self._rows(windows, partial(self.module.token_scores, "spans"))
@@ -331,10 +342,17 @@ class Predictor:
     def _tagset(self) -> Tagset:
         return Tagset.of(self.labels, self.checkpoint.made.get("scheme"))
 
-    @cached_property
+    def _weights(self) -> list[tuple[int, int]]:
+        """Names the weights as they are now: which tensors, and how often each was written to."""
+        return [(id(weight), weight._version) for weight in self.module.parameters()]
+
+    @property
     def _hidden(self) -> Callable[[Batch], Tensor]:
-        """The last hidden states of a batch, [T, H]."""
-        return packed(self.module)
+        """The last hidden states of a batch, [T, H]. What is laid out anew for it goes by the weights as they are."""
+        weights = self._weights()
+        if self._packed is None or self._packed[0] != weights:
+            self._packed = weights, packed(self.module)
+        return self._packed[1]
 
     @property
     def _hidden_size(self) -> int:
@@ -346,35 +364,55 @@ class Predictor:
             raise InputError(f"the model has no head for {what} (heads: {has}); {way_out}")
 
     def _windows(
-        self, texts: Sequence[str], pairs: Sequence[str] | None, long: Long, window: int | None, overlap: int | None
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None,
+        long: Long | None,
+        window: int | None,
+        overlap: int | None,
     ) -> list[list[Encoding]]:
-        encodings = self.tokenizer.encode_many(texts, pairs)
+        given = texts if isinstance(texts, str) else _all_text("text", texts)
+        encodings = self.tokenizer.encode_many(given, None if pairs is None else _all_text("pair", pairs))
         if pairs is None:
             return self.fit_windows(encodings, long, window, overlap)
         return self.fit_pairs(encodings, _numbered("pair", len(encodings)), long, window, overlap)
 
     def fit_pairs(
-        self, encodings: Sequence[Encoding], where: Sequence[str], long: Long, window: int | None = None,
+        self, encodings: Sequence[Encoding], where: Sequence[str], long: Long | None, window: int | None = None,
         overlap: int | None = None,
     ) -> list[list[Encoding]]:  # fmt: skip
-        """As `fit_windows`; where the first text of a pair needs it, the window is larger. InputError begins with
+        """As `fit_windows`; where the first text of a pair needs it, the window is larger. RowsError begins with
         `where`: it leaves too little room for the second in what the model reads."""
+        long = long or self.long
         readable = self.module.config.max_position_embeddings
         usual = min(self.window if window is None else window, readable)
         room = 1 if long == "truncate" else SHORTEST_ROOM
-        sizes = [window_of(one, usual, readable, place, room) for one, place in zip(encodings, where, strict=True)]
+        sizes, wrong = [], {}
+        for row, encoding in enumerate(encodings):
+            try:
+                sizes.append(window_of(encoding, usual, readable, room))
+            except InputError as error:
+                wrong[row] = str(error)
+        if wrong:
+            first = min(wrong)
+            raise RowsError(f"{where[first]}: {wrong[first]}", wrong)
         windows: list[list[Encoding]] = [[]] * len(encodings)
         for size in sorted(set(sizes)):
             rows = [row for row, own in enumerate(sizes) if own == size]
             told = (window, overlap) if size == usual else (size, size // 4)
-            for row, parts in zip(rows, self.fit_windows([encodings[row] for row in rows], long, *told), strict=True):
+            try:
+                found = self.fit_windows([encodings[row] for row in rows], long, *told)
+            except RowsError as error:
+                raise RowsError(str(error), {rows[place]: why for place, why in error.rows.items()}) from None
+            for row, parts in zip(rows, found, strict=True):
                 windows[row] = parts
         return windows
 
     def fit_windows(
-        self, encodings: Sequence[Encoding], long: Long, window: int | None = None, overlap: int | None = None
+        self, encodings: Sequence[Encoding], long: Long | None, window: int | None = None, overlap: int | None = None
     ) -> list[list[Encoding]]:
-        """Each encoding as the windows in which the model reads it."""
+        """Each encoding as the windows in which the model reads it. RowsError where long="error" refuses some."""
+        long = long or self.long
         readable = self.module.config.max_position_embeddings
         own = self.overlap if window in (None, self.window) else OVERLAP
         window = self.window if window is None else window
@@ -391,7 +429,12 @@ class Predictor:
         return windows
 
     def _text_scores(
-        self, texts: Sequence[str], pairs: Sequence[str] | None, long: Long, window: int | None, overlap: int | None
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None,
+        long: Long | None,
+        window: int | None,
+        overlap: int | None,
     ) -> Tensor:
         windows = self._windows(texts, pairs, long, window, overlap)
         if not windows:
@@ -403,7 +446,7 @@ class Predictor:
             return self.module.text_scores("classes", pooled.to(self.dtype)).float().cpu()
 
     def _tag_scores(
-        self, texts: Sequence[str], long: Long, window: int | None, overlap: int | None
+        self, texts: Sequence[str], long: Long | None, window: int | None, overlap: int | None
     ) -> list[tuple[list[Encoding], Vectors]]:
         """Each text's windows and its scores, one row a token, [S, C]."""
         self._need_head("tokens", "tags", "fine-tune one: bothways finetune tag")
@@ -449,6 +492,16 @@ def _shortened(text: str, size: int = 60) -> str:
 def _numbered(what: str, number: int) -> list[str]:
     """Names for what was given, for whoever is told what is wrong with one."""
     return [f"{what} {index:,} of {number:,}" for index in range(1, number + 1)]
+
+
+def _all_text(what: str, given: Sequence[str]) -> list[str]:
+    """The same as a list. InputError where one is no text, as pandas and others write what is missing."""
+    found = list(given)
+    for number, one in enumerate(found, 1):
+        if not isinstance(one, str):
+            place = f"{what} {number:,} of {len(found):,}"
+            raise InputError(f"{place} is {_shortened(repr(one))}, not text; fill it in or leave it out")
+    return found
 
 
 def load(path: str | PathLike[str], dtype: str = "auto", device: str = "auto") -> Predictor:

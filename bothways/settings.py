@@ -393,7 +393,7 @@ class Evaluate(TextColumns, Checked):
     multi_label: bool = False
     """With --predictions: a text may have several labels."""
     positive: str | None = None
-    """The label that f1 looks for, of two. [the last in the alphabet]"""
+    """The label that f1 looks for, of two. [the last of the model's, or of the files' in the alphabet]"""
     documents: Literal["blank", "line", "file"] = "blank"
     """Where a document of a .txt ends, when measuring masked words: at a blank line, a line's end, the file's end."""
     on_error: Literal["stop", "skip"] = "stop"

@@ -50,6 +50,10 @@ def stored_weights(directory: Path) -> Mapping[str, Tensor]:
         return stored(file)
     if (directory / OLD_WEIGHTS).exists():
         return _pickled(directory / OLD_WEIGHTS)
+    if (directory / "model.onnx").exists():
+        raise MissingFile(
+            f"{directory}: an ONNX export, for ONNX Runtime and the like; name the model it was made from"
+        )
     raise MissingFile(f"{directory}: no {WEIGHTS} or {OLD_WEIGHTS} there; fetch the checkpoint again")
 
 

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.errors import InputError
+from bothways.errors import InputError, RowsError
 from bothways.tokenizer.tokenizer import SHORTEST_ROOM, Encoding, Tokenizer
 
 Long = Literal["windows", "error", "truncate"]
@@ -20,7 +20,7 @@ def fit(
     """Each encoding as windows of at most `window` tokens, and never more than the `readable` ones of the model.
 
     An overlap as long as a window (or as the room that the first text of a pair leaves) is taken as a quarter of it.
-    long "error": InputError where a text takes several. "truncate": the caller keeps the first of several, and says so.
+    long "error": RowsError where a text takes several. "truncate": the caller keeps the first of several, and says so.
     """
     if long not in get_args(Long):
         raise InputError(f"long={long!r} is not supported; one of {', '.join(get_args(Long))} is")
@@ -32,8 +32,10 @@ def fit(
         overlap = 0  # nothing slides
     windows = [_slide(tokenizer, encoding, window, overlap, long) for encoding in encodings]
     if long == "error" and (lengths := lengths_of_long(encodings, windows)):
-        raise InputError(
-            f"{len(lengths)} of {len(windows)} texts are longer than {window} tokens (up to {max(lengths)})"
+        sizes = {row: len(one) for row, (one, parts) in enumerate(zip(encodings, windows, strict=True)) if parts[1:]}
+        raise RowsError(
+            f"{len(lengths)} of {len(windows)} texts are longer than {window} tokens (up to {max(lengths)})",
+            {row: f"its text is longer than {window} tokens ({size})" for row, size in sizes.items()},
         )
     return windows
 
@@ -45,16 +47,17 @@ def _slide(tokenizer: Tokenizer, encoding: Encoding, window: int, overlap: int, 
     return tokenizer.slide(encoding, size=window, overlap=overlap, cut=long == "truncate")
 
 
-def window_of(encoding: Encoding, window: int, readable: int, where: str, room: int = SHORTEST_ROOM) -> int:
-    """The window an example is read in: a larger one where the first text of a pair, which stays whole, needs it."""
+def window_of(encoding: Encoding, window: int, readable: int, room: int = SHORTEST_ROOM) -> int:
+    """The window an example is read in: a larger one where the first text of a pair, which stays whole, needs it.
+    InputError where it leaves too little room for the second in what the model reads."""
     if len(encoding.sources) == 1 or len(encoding) <= window:
         return window
     (_, first, last), (_, sliding, end) = encoding.sources
     fixed = len(encoding) - (end - sliding)
     if fixed + room > readable:
         raise InputError(
-            f"{where}: the first text of the pair takes {last - first} of the {readable} tokens that the model reads, "
-            f"which leaves {readable - fixed} for the second, fewer than {room}; shorten it"
+            f"the first text of the pair takes {last - first} of the {readable} tokens that the model reads, "
+            f"which leaves {max(0, readable - fixed)} for the second, fewer than {room}; shorten it"
         )
     return max(window, min(fixed + SHORTEST_ROOM, readable))
 

@@ -566,3 +566,17 @@ def test_several_labels_a_text_come_back_even_where_there_is_one(names, make_mod
     checkpoint.save(made, tmp_path / "model")
     found = checkpoint.load(tmp_path / "model")
     assert found.several and found.labels == names
+
+
+def test_the_model_of_a_run_is_found_behind_a_save_that_was_cut_off(held, tmp_path, capsys):
+    (tmp_path / "run").mkdir()
+    checkpoint.save(held, tmp_path / "run" / "model")
+    (tmp_path / "run" / "model").rename(tmp_path / "run" / ".model.old")
+    assert checkpoint.find(tmp_path / "run") == tmp_path / "run" / ".model.old"
+    assert "run/model: a save was cut off; using the last good checkpoint" in capsys.readouterr().err
+
+
+def test_an_export_is_not_taken_for_a_broken_checkpoint(directory):
+    (directory / "model.safetensors").rename(directory / "model.onnx")
+    with pytest.raises(InputError, match="an ONNX export, for ONNX Runtime and the like; name the model"):
+        checkpoint.load(directory)

@@ -34,6 +34,13 @@ def filler(make_model, tokenizer, tmp_path_factory):
     return directory
 
 
+@pytest.fixture(scope="module")
+def reader(make_model, tokenizer, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("reader") / "model"
+    checkpoint.save(Checkpoint(make_model("bert", {"spans": 2}), tokenizer), directory)
+    return directory
+
+
 @pytest.fixture
 def texts(tmp_path):
     (tmp_path / "texts.txt").write_text("".join(text + "\n" for text in TEXTS), encoding="utf-8")
@@ -168,7 +175,7 @@ def test_a_regression_model_prints_scores(make_model, tokenizer, texts, tmp_path
 def test_long_texts_are_refused_where_asked(classifier, texts, capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main(["predict", str(classifier), str(texts), "--long", "error"])
-    assert stopped.value.code == 1 and "1 of 7 texts are longer than 64 tokens" in capsys.readouterr().err
+    assert stopped.value.code == 1 and "row 5, counted from 0: its text is longer than 64" in capsys.readouterr().err
 
 
 def test_fills_are_a_table_or_json(filler, said):
@@ -311,3 +318,26 @@ def test_torchrun_starts_a_run_in_two_processes_that_has_the_losses_of_one(tmp_p
     runs = [rows_of(tmp_path / name) for name in ("alone", "together")]
     for one, two in zip(*runs, strict=True):
         assert one["loss"] == pytest.approx(two["loss"], abs=1e-5) and one["tokens"] == two["tokens"]
+
+
+def test_half_a_character_from_the_command_line_is_no_hindrance(filler, said):
+    text = "caf\udce9 the [MASK]"
+    assert "caf\\udce9" in said("fill", filler, text)
+    (first, *_), *_ = json.loads(said("fill", filler, text, "--json"))
+    assert first["text"].startswith("caf\udce9 the ")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(2e-5, "2e-05"), (1.4e-4, "0.00014"), (0.0, "0"), (0.12345, "0.1235"), (3.0, "3")],
+)
+def test_small_numbers_keep_their_digits(value, shown):
+    assert cli._short(value) == shown
+
+
+def test_what_a_head_does_not_read_is_refused(filler, reader, tmp_path):
+    (tmp_path / "t.txt").write_text("The cat sat.\n\nThe dog ran.\n")
+    failed = run("evaluate", filler, tmp_path / "t.txt", "--window", "32")
+    assert failed.returncode == 1 and "window (32) is for texts with labels; masked words" in failed.stderr
+    failed = run("evaluate", reader, tmp_path / "t.txt", "--pair-column", "body")
+    assert failed.returncode == 1 and "column 'body': answers are measured by columns named question" in failed.stderr

@@ -515,3 +515,45 @@ def test_saving_from_half_precision_loses_nothing(make_predictor, tmp_path):
     before, after = exact.module.state_dict(), back.module.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert np.array_equal(back.embed(["the cat"]), exact.embed(["the cat"]))
+
+
+def test_weights_changed_in_half_precision_are_used_and_not_saved_as_they_were(make_predictor, tmp_path):
+    for dtype in ("float32", "bf16"):
+        predictor = make_predictor("bert", dtype=dtype)
+        before = predictor.embed(["the cat"])
+        with torch.no_grad():
+            for weight in predictor.module.parameters():
+                weight.mul_(1.5)
+        assert np.abs(predictor.embed(["the cat"]) - before).max() > 0.01
+        if dtype == "float32":
+            predictor.save(tmp_path / dtype)
+            again = bothways.load(tmp_path / dtype, dtype="float32", device="cpu")
+            assert np.array_equal(again.embed(["the cat"]), predictor.embed(["the cat"]))
+    with pytest.raises(InputError, match=r"changed in bfloat16, and float32 ones are saved; load .* dtype='float32'"):
+        predictor.save(tmp_path / "half")
+    assert not (tmp_path / "half").exists()
+
+
+def test_columns_of_tables_are_read_as_lists_and_what_is_no_text_is_named(make_predictor):
+    predictor = make_predictor("bert", {"classes": 2}, labels=("no", "yes"))
+    texts, pairs = ["the cat", "a mat"], ["sat", "ran"]
+    arrays = np.array(texts, dtype=object), np.array(pairs, dtype=object)
+    assert predictor.classify(*arrays) == predictor.classify(texts, pairs)
+    for missing in (None, float("nan")):
+        with pytest.raises(InputError, match=r"^text 2 of 2 is (None|nan), not text; fill it in or leave it out$"):
+            predictor.embed(["the cat", missing])
+        with pytest.raises(InputError, match=r"^pair 1 of 2 is (None|nan), not text"):
+            predictor.classify(texts, [missing, "a"])
+    reader = make_predictor("bert", {"spans": 2})
+    with pytest.raises(InputError, match=r"^passage 1 of 1 is None, not text"):
+        reader.answers(["the cat"], [None])
+
+
+def test_texts_are_cut_where_the_model_learned_from_cut_ones_unless_another_way_is_asked_for(make_predictor, capsys):
+    loaded = make_predictor("bert", {"classes": 2}, labels=("no", "yes")).checkpoint
+    learned = Predictor(replace(loaded, made={"settings": {"long": "truncate"}}), dtype="float32", device="cpu")
+    other = Predictor(loaded, dtype="float32", device="cpu")
+    text = " ".join(words_of(90))
+    assert learned.classify([text]) == other.classify([text], long="truncate") != other.classify([text])
+    assert learned.truncated_texts == 1 and capsys.readouterr().err.count("cut 1 of 1 texts to") == 2
+    assert learned.classify([text], long="windows") == other.classify([text])

@@ -103,8 +103,11 @@ def of_own(
     """The texts, cut to `most` tokens beside the frame, in calls of each size and all in one."""
     plain = len(tokenizer.encode(""))
     cut = [shortened(text, most + plain, tokenizer) for text in texts]
-    sizes = [len(tokenizer.encode(text)) - plain + method.frame for text in cut]
-    cut = [text_of(text.split(), method) for text in cut] if method.gap else cut
+    if method.gap:
+        mask = tokenizer.tokens[tokenizer.mask_id]
+        cut = [text_of(text.split(), method).replace(MASK, mask) for text in cut]
+    specials = (mask,) if method.gap else False
+    sizes = [len(tokenizer.encode(text, specials=specials)) - plain + method.frame for text in cut]
     for size in [*(size for size in batches if size < len(cut)), len(cut)]:
         starts = range(0, len(cut) - size + 1, size)
         calls = tuple(tuple(cut[start : start + size]) for start in starts)
@@ -116,7 +119,8 @@ def own_texts(path: Path, method: Method) -> list[str]:
     if method.name == "answers" and kind_of(path) == ".json":
         texts = list(dict.fromkeys(one.context for one in read_squad(path, on_error="skip")))
     else:
-        texts = read_table(path, text="context" if method.name == "answers" else None, need_labels=False).texts
+        passages = method.name == "answers" and kind_of(path) != ".txt"
+        texts = read_table(path, text="context" if passages else None, need_labels=False).texts
     texts = [text for text in texts if text.strip()]
     if not texts:
         raise InputError(f"{path}: holds blank texts only; give some with words")

@@ -1,7 +1,7 @@
 """The rows of an input in blocks, each read, worked on and written before the next; and about how many a file has."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -25,6 +25,14 @@ class Block:
 
     def __len__(self) -> int:
         return len(self.numbers) + len(self.wrong)
+
+    def without(self, wrong: Mapping[int, str]) -> "Block":
+        """The same with some of those given among the wrong ones, by their places."""
+        left = [place for place in range(len(self.given)) if place not in wrong]
+        told = self.wrong | {self.numbers[place]: why for place, why in wrong.items()}
+        return Block(
+            [self.numbers[place] for place in left], [self.given[place] for place in left], dict(sorted(told.items()))
+        )
 
     def digest(self, before: str) -> str:
         """Names all that was read so far; before: that of the block before, "" of none."""

@@ -126,7 +126,7 @@ def find_texts(path: Path, columns: Sequence[str], text: str | None, pair: str |
 
 def has_usual_texts(columns: Sequence[str]) -> bool:
     """Whether some column has a usual name of texts."""
-    return "text" in columns or bool(_usual_texts(columns))
+    return "text" in {name.strip().lower() for name in columns} or bool(_usual_texts(columns))
 
 
 def _usual_texts(columns: Sequence[str]) -> list[tuple[str, ...]]:
@@ -167,9 +167,13 @@ def _is_missing(value: Any) -> bool:
 
 def _label(where: str, row: Row, column: str) -> str:
     value: Any = row[column]
-    if isinstance(value, dict):
-        raise InputError(f"{where}: {column!r} holds dict, not a label; name the column with --label-column")
-    label = json.dumps(value, ensure_ascii=False) if isinstance(value, list) else str(value)
+    for one in value if isinstance(value, list) else [value]:
+        if isinstance(one, dict | list | bytes):
+            held = type(one).__name__
+            raise InputError(f"{where}: {column!r} holds {held}, not a label; name the column with --label-column")
+        if _is_missing(one):
+            raise InputError(f"{where}: {column!r} has a gap in its list of labels; fill it in or take it out")
+    label = json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list) else str(value)
     if not label.isprintable() and any("\ud800" <= sign <= "\udfff" for sign in label):
         raise InputError(
             f"{where}: {column!r} holds half of a character ({label!a}), which no file can; mend the label"

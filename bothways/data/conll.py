@@ -11,6 +11,7 @@ from bothways.errors import InputError
 DOCUMENT = "-DOCSTART-"  # stands between documents, or before each
 BLANKS = " \t"  # what divides columns; other white space can be part of a word
 CONLL_U_COLUMNS = 10
+BETWEEN = r"\d+[-.]\d+"  # 3-4: two words written as one, which follow; 3.1: a word that is not written at all
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +52,21 @@ def read_conll(path: Path, *, words: int = 0, tags: int = -1) -> list[Sentence]:
     _check_columns(path, layout, words, tags)
     is_divided = any(line.text.startswith(DOCUMENT) for line in lines)
     found = []
-    for document, group in _groups(path, lines, layout):
+    for document, group in _groups(path, lines, layout, words):
         for number, values in group:
             if not (values[words] and values[tags]):
                 raise InputError(f"{path}:{number}: an empty column where the word or its tag should stand; fill it in")
         texts, labels = zip(*((values[words], values[tags]) for _, values in group), strict=True)
         found.append(Sentence(texts, labels, f"{path}:{group[0][0]}", document if is_divided else None))
-    if all(sentence.words == tuple(map(str, range(1, len(sentence) + 1))) for sentence in found):
+    if all(_are_numbers(sentence.words) for sentence in found):
         raise InputError(f"{path}: column {words} numbers the words; say where they stand, such as --words-column 1")
     return found
+
+
+def _are_numbers(words: Sequence[str]) -> bool:
+    """Whether they count words, as CoNLL-U's first column does."""
+    whole = [word for word in words if not fullmatch(BETWEEN, word)]
+    return whole == [str(number) for number in range(1, len(whole) + 1)]
 
 
 def _layout(path: Path, lines: Sequence[Line]) -> Layout:
@@ -90,7 +97,9 @@ def _check_columns(path: Path, layout: Layout, words: int, tags: int) -> None:
         )
 
 
-def _groups(path: Path, lines: Sequence[Line], layout: Layout) -> Iterator[tuple[int, list[tuple[int, list[str]]]]]:
+def _groups(
+    path: Path, lines: Sequence[Line], layout: Layout, words: int
+) -> Iterator[tuple[int, list[tuple[int, list[str]]]]]:
     """(number of the document, (line number, columns) of each word) of every sentence."""
     document, found_any = 0, False  # a sentence, since the last document began
     group: list[tuple[int, list[str]]] = []
@@ -100,7 +109,7 @@ def _groups(path: Path, lines: Sequence[Line], layout: Layout) -> Iterator[tuple
         divides = line.text.startswith(DOCUMENT)
         if not divides and line.text.strip(BLANKS):
             values = _split(line.text, layout.tabs)
-            if _is_word(f"{path}:{line.number}", values, layout, is_first=not group):
+            if _is_word(f"{path}:{line.number}", values, layout, words, is_first=not group):
                 group.append((line.number, values))
             continue
         if group:
@@ -112,11 +121,11 @@ def _groups(path: Path, lines: Sequence[Line], layout: Layout) -> Iterator[tuple
         yield document, group
 
 
-def _is_word(where: str, values: list[str], layout: Layout, *, is_first: bool) -> bool:
+def _is_word(where: str, values: list[str], layout: Layout, words: int, *, is_first: bool) -> bool:
     """Whether a line holds a word, not a comment nor one of CoNLL-U's other rows. InputError where it is broken."""
     if len(values) == layout.num_columns:
-        # 3-4: two words written as one, which follow; 3.1: a word that is not written at all
-        return len(values) != CONLL_U_COLUMNS or not fullmatch(r"\d+[-.]\d+", values[0])
+        numbered = len(values) == CONLL_U_COLUMNS and words % CONLL_U_COLUMNS != 0
+        return not (numbered and fullmatch(BETWEEN, values[0]))
     if is_first and values[0].startswith("#"):
         return False
     raise InputError(

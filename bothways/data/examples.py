@@ -10,11 +10,13 @@ from bothways.data.conll import Sentence, read_conll
 from bothways.data.files import kind_of, text_lines
 from bothways.data.glue import glue_table
 from bothways.data.labelled import has_named_columns, is_dataset, labelled_rows
+from bothways.data.streams import refuse_columns
 from bothways.data.tables import Row
 from bothways.errors import InputError
 
 __all__ = ["Sentence", "Table", "label_numbers", "label_sets", "numbers", "read_table", "read_tagged"]
 
+MARKS = {"0", "1", "0.0", "1.0", "True", "False"}  # of a label that a text has or has not, in its place in a list
 SEPARATORS = "|;,"  # between several labels of one text, in this order
 TAGS = ("ner_tags", "ner", "labels")  # usual names of columns, beside our own
 
@@ -38,6 +40,7 @@ def read_table(
             f"{path}: a .txt has no labels; give .csv, .tsv, .jsonl or .parquet with columns "
             f"{text or 'text'!r} and {label or 'label'!r}"
         )
+    refuse_columns(path, text, pair)
     numbered = list(text_lines(path))
     if not numbered:
         raise InputError(f"{path}: empty; a file of texts holds one a line")
@@ -96,9 +99,14 @@ def _label_set(where: str, label: str, separator: str, names: Collection[str]) -
     if not label.startswith("["):
         return frozenset(name.strip() for name in label.split(separator) if name.strip())
     try:
-        return frozenset(map(str, json.loads(label)))
+        found = [*map(str, json.loads(label))]
     except (ValueError, RecursionError):
         raise InputError(f'{where}: label {label!r} is not a JSON list such as ["a", "b"]; mend it') from None
+    if len(set(found)) < len(found) and set(found) <= MARKS:
+        raise InputError(
+            f"{where}: label {label} says yes or no to each label there is; give the names of those the text has"
+        )
+    return frozenset(found)
 
 
 def _number(where: str, label: str) -> float:
@@ -151,6 +159,12 @@ def _sentence(where: str, row: Row, words: str, tags: str) -> Sentence:
             raise InputError(f"{where}: {name!r} holds {held}, not a list of {name}; mend the row or drop it")
     if len(row[words]) != len(row[tags]):
         raise InputError(f"{where}: {len(row[words])} words but {len(row[tags])} tags; mend the row or drop it")
+    for name in (words, tags):
+        if strange := [value for value in row[name] if not isinstance(value, str | int | float)]:
+            raise InputError(
+                f"{where}: {name!r} holds {type(strange[0]).__name__}, not text; name the column with "
+                f"--{'words' if name == words else 'tags'}-column"
+            )
     if "" in row[words]:
         raise InputError(f"{where}: word {row[words].index('') + 1} is empty; mend the row or drop it")
     return Sentence(tuple(map(str, row[words])), tuple(map(str, row[tags])), where)

@@ -86,6 +86,13 @@ def _in_one_line(name: str) -> Iterator[None]:
         raise InputError(f"{name}: not read from the hub ({what}); check its name and the network") from error
 
 
+def other_splits(path: Path) -> list[str]:
+    """Splits of a saved DatasetDict beside `train`, where its directory is named and none of them."""
+    if not (path / "dataset_dict.json").is_file():
+        return []
+    return sorted(file.parent.name for file in path.glob("*/state.json") if file.parent.name != "train")
+
+
 def saved_files(folder: Path) -> list[Path] | None:
     """The .arrow files of a saved Dataset, or of split `train` of a saved DatasetDict, in order; None for others."""
     if (folder / "dataset_dict.json").is_file():

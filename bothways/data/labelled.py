@@ -45,6 +45,7 @@ def class_names(features: Mapping[str, Any]) -> ClassNames:
     """The names of classes in `features`, as Hugging Face writes them beside a table (datasets 5.2)."""
     found = {}
     for column, feature in features.items():
+        feature = feature[0] if isinstance(feature, list) and feature else feature  # of lists, before datasets 4
         inner = feature.get("feature", feature) if isinstance(feature, Mapping) else None  # List and Sequence
         if isinstance(inner, Mapping) and inner.get("_type") == "ClassLabel":
             found[column] = [*map(str, inner["names"])]

@@ -45,6 +45,7 @@ def texts(file: str, *, text: str | None = None, pair: str | None = None) -> Ite
     """
     path = Path(file)
     if file == "-":
+        refuse_columns("standard input", text, pair)
         yield from _standard_input()
     elif look := look_of(path):
         names = (look.text, pair or look.pair) if text is None else (text, pair)
@@ -52,14 +53,23 @@ def texts(file: str, *, text: str | None = None, pair: str | None = None) -> Ite
     elif kind_of(path) != ".txt" or is_dataset(path):
         yield from _by_columns(path, _records(path), text, pair)
     else:
+        refuse_columns(file, text, pair)
         lines = (line.wrong or Given(line.text) for line in checked_lines(path))
         yield from _not_none(path, lines, "a file of texts holds one a line")
 
 
+def refuse_columns(file: object, text: str | None, pair: str | None) -> None:
+    """InputError where a column is named of what has none, but our own names."""
+    if (named := text or pair) and named not in ("text", "pair"):
+        raise InputError(f"{file}: holds a text a line, and no column {named!r}; give a table, or name no column")
+
+
 def first_columns(file: str) -> Sequence[str]:
-    """Names of the columns of a table's first row that can be read; none of a .txt, of GLUE's files, of "-"."""
+    """Names of the columns of a table's first row that can be read, or of a file of GLUE; none of a .txt, of "-"."""
     path = Path(file)
-    if file == "-" or look_of(path) or (kind_of(path) == ".txt" and not is_dataset(path)):
+    if file != "-" and (look := look_of(path)):
+        return look.columns
+    if file == "-" or (kind_of(path) == ".txt" and not is_dataset(path)):
         return []
     return next(([*one[1]] for one in _records(path) if not isinstance(one, InputError)), [])
 

@@ -115,7 +115,7 @@ def _records(path: Path) -> Iterator[tuple[int, list[str], InputError | None]]:
     if kind_of(path) == ".tsv":
         reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
     else:
-        reader = csv.reader(lines, delimiter=_delimiter(lines.header()), strict=True)
+        reader = csv.reader(lines, delimiter=_delimiter(*lines.first_two()), strict=True)
     while True:
         lines.taken.clear()
         try:
@@ -123,7 +123,7 @@ def _records(path: Path) -> Iterator[tuple[int, list[str], InputError | None]]:
         except StopIteration:
             return
         except csv.Error as error:  # a quote is never closed, or a word follows a closed one
-            number = lines.taken[-1].number
+            number = lines.taken[0].number
             lines.go_back()
             yield number, [], InputError(f"{path}:{number}: not valid CSV ({error}); mend the line or its quotes")
             continue
@@ -132,12 +132,19 @@ def _records(path: Path) -> Iterator[tuple[int, list[str], InputError | None]]:
             yield lines.taken[-1].number, values, wrong
 
 
-def _delimiter(header: str) -> str:
-    """What stands between a header's names: spreadsheets write semicolons where the comma belongs to numbers."""
+def _delimiter(header: str, second: str) -> str:
+    """What stands between a header's names: spreadsheets write semicolons where the comma belongs to numbers. Where it
+    could be one or another, the one which divides the next line into as many values."""
     try:
-        return next((sign for sign in ",;\t" if len(next(csv.reader([header], delimiter=sign))) > 1), ",")
+        counts = {sign: len(next(csv.reader([header], delimiter=sign))) for sign in ",;\t"}
     except csv.Error:  # which is said where the header is read
         return ","
+    signs = [sign for sign, number in counts.items() if number > 1] or [","]
+    try:
+        fits = [sign for sign in signs if len(next(csv.reader([second], delimiter=sign), [])) == counts[sign]]
+    except csv.Error:
+        fits = []
+    return next(iter(fits or signs))
 
 
 class _Rereadable:
@@ -158,13 +165,14 @@ class _Rereadable:
         self.taken.append(self.again.popleft() if self.again else next(self.lines))
         return self.taken[-1].text + "\n"
 
-    def header(self) -> str:
-        """The first line that is not blank, or "", without taking it."""
-        while not any(line.text for line in self.again):
+    def first_two(self) -> tuple[str, str]:
+        """The first lines that are not blank, or "", without taking them."""
+        while len(found := [line.text for line in self.again if line.text]) < 2:
             if (line := next(self.lines, None)) is None:
-                return ""
+                break
             self.again.append(line)
-        return self.again[-1].text
+        first, second, *_ = *found, "", ""
+        return first, second
 
     def go_back(self) -> None:
         self.again.extendleft(reversed(self.taken[1:]))
@@ -241,18 +249,32 @@ def _batch_rows(path: Path, batches: Iterable[Any], broken: Broken) -> Iterator[
     for batch in batches:
         try:
             found = batch.to_pylist()
-        except UnicodeDecodeError:
+        except (ValueError, OverflowError):
             found = [_row_of(batch, index) for index in range(len(batch))]
         for row in found:
             where = f"{path}: row {next(numbers)}"
-            if row is None:
-                broken(InputError(f"{where}: not UTF-8; convert it first"))
+            if isinstance(row, str):
+                broken(InputError(f"{where}: {row}"))
             else:
                 yield where, row
 
 
-def _row_of(batch: Any, index: int) -> Row | None:
+def _row_of(batch: Any, index: int) -> Row | str:
+    """A row whose times may be more than Python's: those stand as text then. Or what is wrong with it."""
     try:
-        return cast(Row, batch.slice(index, 1).to_pylist()[0])
+        return {name: _value_of(batch.column(place).slice(index, 1)) for place, name in enumerate(batch.schema.names)}
     except UnicodeDecodeError:
-        return None
+        return "not UTF-8; convert it first"
+    except (ValueError, OverflowError) as error:
+        return f"a value that cannot be read ({error}); mend it or drop the row"
+
+
+def _value_of(one: Any) -> Any:
+    import pyarrow
+
+    try:
+        return one.to_pylist()[0]
+    except (ValueError, OverflowError):
+        if not pyarrow.types.is_temporal(one.type):
+            raise
+        return one.cast(pyarrow.string()).to_pylist()[0]

@@ -82,5 +82,6 @@ def _miss(case: Miss) -> Html:
         element("strong.said", written(case.predicted, "number")),
         element("strong.is", written(case.gold, "number")),
     )
-    off = f" (off by {case.predicted - case.gold:+,.3f})"
+    by = case.predicted - case.gold
+    off = f" (off by {by:+,.3f})" if abs(by) >= 0.001 else f" (off by {by:+.1e})"
     return join((element("p.verdict", "said ", said, ", is ", is_, off), texts(case.text, case.pair)))

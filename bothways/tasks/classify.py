@@ -20,7 +20,7 @@ from bothways.predict import Predictor
 from bothways.settings import Classify
 from bothways.tasks.finetune import Result, fine_tuned
 from bothways.tasks.progress import Tell, lines
-from bothways.tasks.tables import overlap_lines, read_tables
+from bothways.tasks.tables import read_tables, table_warnings
 from bothways.tasks.task import Figures, Task, outputs
 from bothways.tasks.texts import AT_ONCE, Texts, text_scores
 from bothways.train.losses import Loss
@@ -143,7 +143,7 @@ class Classification(Task):
 
     @property
     def warnings(self) -> list[str]:
-        return overlap_lines(self.tables)
+        return table_warnings(self.tables)
 
     def lengths(self, split: str) -> Sequence[int]:
         return self.data[split].lengths
@@ -155,7 +155,7 @@ class Classification(Task):
             counts = texts.targets.sum(0) if several else np.bincount(texts.targets, minlength=len(self.names))
             classes = ", ".join(f"{name} {number:,}" for name, number in zip(self.names, counts.tolist(), strict=True))
             found.append(f"{split}: {texts.describe()}\n  {classes}")
-        return "\n".join([*found, *overlap_lines(self.tables)])
+        return "\n".join([*found, *self.warnings])
 
 
 def label_scores(names: Sequence[str], counts_CC: np.ndarray) -> list[page.LabelScore]:

@@ -181,6 +181,9 @@ class Embedding(Task):
     def warnings(self) -> list[str]:
         shared = overlap_line({split: [*zip(*part.texts[:2], strict=True)] for split, part in self.pairs.items()})
         found = [shared] if shared else []
+        for split, part in self.pairs.items():
+            if number := sum(not all(map(str.strip, texts)) for texts in zip(*part.texts, strict=True)):
+                found.append(f"{number:,} of {len(part.texts[0]):,} pairs of {split} have an empty text")
         if self.alone > len(self.data["train"].sizes) / 100:
             way = "they teach nothing (raise --batch-tokens, or give --batch-size)"
             found.append(f"{self.alone:,} pairs are alone in their step: {way}")
@@ -201,5 +204,8 @@ def cosine_range(settings: TrainEmbed, scores: np.ndarray | None) -> tuple[float
         return 0.0, 1.0
     low, high = float(scores.min()), float(scores.max())
     if low == high:
-        raise InputError(f"{settings.train}: every score is {low:g}; there is nothing to learn")
+        raise InputError(
+            f"{settings.train}: every score is {low:g}, which teaches nothing; leave scores aside with "
+            "--objective pairs"
+        )
     return (0.0, 1.0) if low >= -1 and high <= 1 else (low, high)

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,16 @@ import numpy as np
 
 from bothways import checkpoint, metrics
 from bothways.data.corpus import Corpus
-from bothways.data.examples import Table, label_numbers, label_sets, numbers, read_table, read_tagged
+from bothways.data.examples import Table, label_numbers, label_sets, numbers, read_tagged
+from bothways.data.hub import other_splits
 from bothways.data.pairs import Pairs
 from bothways.data.squad import read_squad
 from bothways.data.store import build
-from bothways.data.streams import known_columns
 from bothways.data.tags import OUTSIDE, detect
 from bothways.errors import InputError
 from bothways.predict import Predictor
 from bothways.settings import Evaluate
+from bothways.tasks.as_learned import table_as_learned
 from bothways.tasks.heldout import HeldOut
 from bothways.tasks.retrieval import vectors
 from bothways.tasks.scoring import score
@@ -34,8 +34,12 @@ def run(settings: Evaluate) -> dict[str, Any]:
             settings.predictions, settings.model, text_column=settings.text_column, pair_column=settings.pair_column,
             label_column=settings.label_column, words_column=settings.words_column, tags_column=settings.tags_column,
             scheme=None if settings.scheme == "auto" else settings.scheme, multi_label=settings.multi_label,
-            positive=settings.positive,
+            positive=settings.positive, on_error=settings.on_error,
         )  # fmt: skip
+    for file in map(Path, settings.file):
+        if others := other_splits(file):
+            more = f"{', '.join(others)} beside train"
+            raise InputError(f"{file}: has splits {more}; say which is measured, such as {file / others[0]}")
     predictor = Predictor(checkpoint.load(settings.model), dtype=settings.dtype)
     predictor.read_in(settings.window)
     heads = predictor.module.num_outputs
@@ -51,23 +55,17 @@ def run(settings: Evaluate) -> dict[str, Any]:
 
 def texts(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     """Of a model with one output or several at [CLS]."""
-    learned, uses = predictor.checkpoint.told, ("text", "pair", "label")
-    columns = [known_columns(str(file), settings, learned, uses) for file in settings.file]
-    tables = [read_table(file, **own, need_labels=True) for file, own in zip(settings.file, columns, strict=True)]
-    alone = [predictor.reads_alone(own["text"], settings.pair_column) for own in columns]
-    tables = [replace(table, pairs=None) if single else table for table, single in zip(tables, alone, strict=True)]
-    for file, table in zip(settings.file, tables, strict=True):
-        predictor.refuse_other_texts(table.pairs is not None, file)
+    tables = [table_as_learned(predictor, file, settings, need_labels=True) for file in settings.file]
     if not predictor.labels:
         gold = [number for table in tables for number in numbers(table)]
-        given = [float(one) for table in tables for one in predictor.score(table.texts, table.pairs, predictor.long)]
+        given = [float(one) for table in tables for one in predictor.score(table.texts, table.pairs)]
         return {**metrics.regression(gold, given), "texts": len(gold)}
     if predictor.checkpoint.several:
         return several(predictor, tables)
     for table in tables:
         label_numbers(table, predictor.labels)  # unknown labels are named before any work
     right = [label for table in tables for label in table.labels or []]
-    predicted = [one.label for table in tables for one in predictor.classify(table.texts, table.pairs, predictor.long)]
+    predicted = [one.label for table in tables for one in predictor.classify(table.texts, table.pairs)]
     positive = positive_of(predictor, settings.positive)
     low, high = metrics.interval(sum(map(str.__eq__, right, predicted)), len(right))
     found = metrics.classification(right, predicted, positive=positive)
@@ -85,7 +83,7 @@ def positive_of(predictor: Predictor, given: str | None) -> str | None:
 def several(predictor: Predictor, tables: list[Table]) -> dict[str, Any]:
     """Of a model that gives a text several labels, or none."""
     gold = [labels for table in tables for labels in label_sets(table, predictor.labels)]
-    predicted = [one.labels for table in tables for one in predictor.classify(table.texts, table.pairs, predictor.long)]
+    predicted = [one.labels for table in tables for one in predictor.classify(table.texts, table.pairs)]
     return {**metrics.multi_label(gold, predicted, predictor.labels), "texts": len(gold)}
 
 
@@ -97,7 +95,7 @@ def tags(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     sentences = [*chain.from_iterable(by_file)]
     window = predictor.window if learned.get("context") else 0
     texts = [words_of(text) for one in by_file for text in runs(one, predictor.tokenizer, window)]
-    tags = chain.from_iterable(predictor.tag_words(texts, predictor.long))
+    tags = chain.from_iterable(predictor.tag_words(texts))
     found = [[*islice(tags, len(one.words))] for one in sentences]
     scheme = detect([one.tags for one in sentences]) if settings.scheme == "auto" else settings.scheme
     is_plain = predictor.checkpoint.made.get("scheme") == "plain"
@@ -119,12 +117,16 @@ def tags(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
 
 def answers(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     """Of a model that finds answers: SQuAD's scores, in percent."""
+    if named := settings.text_column or settings.pair_column or settings.label_column:
+        raise InputError(
+            f"column {named!r}: answers are measured by columns named question, context and answers; rename yours"
+        )
     skipped: Counter[str] = Counter()
     asked = [one for file in settings.file for one in read_squad(file, on_error=settings.on_error, skipped=skipped)]
     for id, number in Counter(one.id for one in asked).items():
         if number > 1:
             raise InputError(f"question {id!r} is in two of the files; measure each file by itself, or keep one")
-    found = predictor.answers([one.question for one in asked], [one.context for one in asked], long=predictor.long)
+    found = predictor.answers([one.question for one in asked], [one.context for one in asked])
     given = {one.id: best[0].text for one, best in zip(asked, found, strict=True)}
     scores = metrics.answer_scores({one.id: [text for text, _ in one.answers] for one in asked}, given)
     return {**scores, **_told(skipped)}
@@ -136,6 +138,10 @@ def _told(skipped: Counter[str]) -> dict[str, int]:
 
 def masked_words(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     """Of a pre-trained model, on text it has not read."""
+    if settings.window is not None:
+        raise InputError(
+            f"window ({settings.window}) is for texts with labels; masked words are read --length at a time"
+        )
     predictor.say_what_is_lost()
     corpus = Corpus(settings.file, settings.documents, settings.text_column or "text", settings.on_error)
     skipped: Counter[str] = Counter()

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from bothways import checkpoint, metrics
 from bothways.batch import Batch
+from bothways.data.hub import other_splits
 from bothways.data.order import blocks, divide, fill_budget, fingerprint, shuffled
 from bothways.device import SETTLED, choose_device, choose_dtype, keep_memory, settle_memory
 from bothways.disk import write_whole
@@ -72,6 +73,9 @@ def over_seeds(settings: FineTune, task: Task, run: Run, tell: Tell) -> Result:
         tell(f"{run.directory}: its run is done")
         return result_of(run, task.name)
     tell(task.describe())
+    if others := other_splits(settings.train):
+        more = ", ".join(others)
+        tell(f"{settings.train}: split train is read; there are {more} too (--dev {settings.train / others[0]})")
     seeds = range(settings.seed, settings.seed + settings.seeds)
     figures: dict[int, dict[str, Figures]] = {}
     for seed in seeds:

@@ -6,8 +6,6 @@ last bytes: its blocks are kept as an Arrow stream, which one pass at the end ma
 """
 
 import io
-import json
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +14,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.disk import SURROGATES, as_json
+
 Row = dict[str, Any]
 Vectors = NDArray[np.float32]
-SURROGATES = re.compile("[\ud800-\udfff]")
 ROW_GROUP = 1 << 26  # bytes of a .parquet's row group, or a little more
 
 
@@ -74,14 +73,8 @@ class JsonLines:
         return partial
 
 
-def json_line(row: Row) -> str:
-    """A row as JSON, which UTF-8 can hold: where half a surrogate pair is in it, in ASCII."""
-    line = json.dumps(row, ensure_ascii=False)
-    return json.dumps(row) if SURROGATES.search(line) else line
-
-
 def _row_lines(numbers: Sequence[int], rows: Sequence[Row]) -> Iterator[str]:
-    return (json_line({"row": number, **row}) for number, row in zip(numbers, rows, strict=True))
+    return (as_json({"row": number, **row}) for number, row in zip(numbers, rows, strict=True))
 
 
 def _vector_lines(numbers: Sequence[int], vectors: Vectors) -> Iterator[str]:

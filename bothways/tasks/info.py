@@ -34,7 +34,9 @@ def of_run(path: Path, made: dict[str, Any]) -> dict[str, Any]:
     told = ("reason", "resumed", "data", "steps", "heldout", "result", "figures", "parts")
     facts |= {key: made[key] for key in told if key in made}
     if rows := read_metrics(path):
-        facts["trained"] = trained(rows[-1], made)
+        last = {row.get("seed"): row for row in rows}  # each seed counts from 0
+        whole = {key: sum(row[key] for row in last.values()) for key in ("step", "tokens", "seconds")}
+        facts["trained"] = trained(whole, made) + (f", over {len(last)} seeds" if len(last) > 1 else "")
     if places := sorted((path / FOLDER).glob("step-*")):
         facts["checkpoints"] = ", ".join(place.name for place in places) + best_of(places[-1])
     given = made.get("settings", {})

@@ -92,10 +92,15 @@ def scores_of(table: Table) -> np.ndarray:
 def negatives(
     path: Path, rows: Sequence[tuple[str, Row]], columns: Sequence[str], named: str | None
 ) -> list[list[str]]:
-    """The texts of the column that is named, else of `negative`; none where there is no such column."""
-    name = named or "negative"
+    """The texts of the column that is named, else of `negative`; none where there is no such column. InputError where
+    several could be meant: one is learned from."""
+    name = named or next((name for name in columns if name.strip().lower() == "negative"), None)
+    if name is None:
+        if like := [name for name in columns if name.strip().lower().startswith("negative")]:
+            raise InputError(
+                f"{path}: {', '.join(like)} could be texts that do not belong; say which with --negative-column"
+            )
+        return []
     if name not in columns:
-        if named is None:
-            return []
         raise InputError(f"{path}: no column {name!r} (there are: {', '.join(columns)}); name yours, or none")
     return [[text_in(where, row, name, "negative") for where, row in rows]]

@@ -14,10 +14,11 @@ import bothways
 from bothways import checkpoint
 from bothways.data.blocks import Block, about_how_many, in_blocks
 from bothways.data.streams import Found, Given, known_columns, questions, texts
-from bothways.errors import InputError
+from bothways.disk import as_json
+from bothways.errors import InputError, RowsError
 from bothways.predict import Predictor, load
 from bothways.settings import Embed, Predict
-from bothways.tasks.formats import Format, JsonLines, Npy, Parquet, Row, Vectors, json_line, vector_column
+from bothways.tasks.formats import Format, JsonLines, Npy, Parquet, Row, Vectors, vector_column
 from bothways.tasks.progress import lines
 from bothways.tasks.rowbar import RowBar
 from bothways.tasks.saying import SAY, columns, kind_of
@@ -39,8 +40,8 @@ def embed(settings: Embed) -> tuple[Journal, int]:
     width = int(model.embed([], pooling=settings.pooling).shape[1])
 
     def say(given: Sequence[Given]) -> Vectors:
-        found, long = [one.text for one in given], settings.long or model.long
-        return model.embed(found, pooling=settings.pooling, normalize=settings.normalize, long=long)
+        found = [one.text for one in given]
+        return model.embed(found, pooling=settings.pooling, normalize=settings.normalize, long=settings.long)
 
     form = Npy(width) if settings.out.suffix == ".npy" else _table(settings.out, vector_column(width))
     return _write(settings.out, form, blocks, say, settings, model), width
@@ -64,17 +65,17 @@ def printed(settings: Predict) -> Iterator[list[str]]:
     model = load(settings.model, dtype=settings.dtype)
     model.read_in(settings.window)
     say = _say_of(model, settings)
-    for block in _blocks(model, settings):
+    for read in _blocks(model, settings):
+        block, rows = _said(say, read, settings)
         for number, why in block.wrong.items():
             lines(f"row {number:,} set aside: {why}")
-        rows: Sequence[Row] = _said(say, block, settings)
         numbered = ({"row": number, **row} for number, row in zip(block.numbers, rows, strict=True))
-        yield [json_line(row) for row in (numbered if settings.on_error == "skip" else rows)]
+        yield [as_json(row) for row in (numbered if settings.on_error == "skip" else rows)]
 
 
 def _say_of(model: Predictor, settings: Predict) -> Callable[[Sequence[Given]], list[Row]]:
     """What the model says of rows. InputError where it has no head to say anything with: no fault of a row."""
-    say = partial(SAY[kind_of(model)], model, long=settings.long or model.long)
+    say = partial(SAY[kind_of(model)], model, long=settings.long)
     say([])
     return say
 
@@ -124,14 +125,23 @@ def _write(
         growing.catch_up(blocks)
         with RowBar(out.name, total=about_how_many(settings.file), done=growing.journal.rows) as bar:
             for block in blocks:
-                growing.add(block, _said(say, block, settings))
+                growing.add(block, *_said(say, block, settings))
                 bar.show(growing.journal.rows)
         return growing.finish()
 
 
-def _said(say: Callable[[Sequence[Given]], Any], block: Block, settings: Embed | Predict) -> Any:
+def _said(say: Callable[[Sequence[Given]], Any], block: Block, settings: Embed | Predict) -> tuple[Block, Any]:
+    """What is said of a block's rows; with on_error "skip" the block without those of which nothing can be said."""
     try:
-        return say(block.given)
+        return block, say(block.given)
+    except RowsError as error:
+        if settings.on_error == "skip":
+            return _said(say, block.without(error.rows), settings)
+        place = min(error.rows)
+        raise InputError(
+            f"row {block.numbers[place]:,}, counted from 0: {error.rows[place]}, or set such rows aside with "
+            "--on-error skip"
+        ) from None
     except InputError as error:
         if not block.numbers:
             raise

@@ -19,7 +19,7 @@ from bothways.predict import Predictor
 from bothways.settings import Regress
 from bothways.tasks.finetune import Result, fine_tuned
 from bothways.tasks.progress import Tell, lines
-from bothways.tasks.tables import overlap_lines, read_tables
+from bothways.tasks.tables import read_tables, table_warnings
 from bothways.tasks.task import Figures, Task, outputs
 from bothways.tasks.texts import AT_ONCE, Texts, text_scores
 from bothways.train.losses import Loss, squared_loss
@@ -102,7 +102,7 @@ class Regression(Task):
 
     @property
     def warnings(self) -> list[str]:
-        return overlap_lines(self.tables)
+        return table_warnings(self.tables)
 
     def finished(self, model: Model) -> None:
         head = model.heads["classes"]
@@ -120,4 +120,4 @@ class Regression(Task):
             values = texts.targets * self.deviation + self.mean
             low, middle, high = np.percentile(values, [0, 50, 100])
             found.append(f"{split}: {texts.describe()}\n  numbers from {low:g} to {high:g}, median {middle:g}")
-        return "\n".join([*found, *overlap_lines(self.tables)])
+        return "\n".join([*found, *self.warnings])

@@ -72,7 +72,8 @@ def warnings_of(failed: Sequence[int], number: int) -> list[str]:
 
 def facts_of(settings: FineTune, run: Run) -> list[tuple[str, str]]:
     """What the run was told beside defaults, when it began, and by which versions it was done."""
-    usual = {field.name: field.default for field in fields(settings)}
+    plain = {field.name: field.default for field in fields(settings)}
+    usual = {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
     told = [(name, str(value)) for name, value in run.made["settings"].items() if value != usual[name]]
     versions = [(name, str(version)) for name, version in run.made["versions"].items()]
     return [*told, ("started", str(run.made["started"])), *versions]

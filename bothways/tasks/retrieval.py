@@ -22,6 +22,7 @@ from bothways.settings import Evaluate, TextColumns
 from bothways.tasks.pair_tables import Pairs, read_file
 
 FOUND = 10  # places of a ranking that are looked at
+AT_ONCE = 8192  # texts that are embedded together
 COMPARED = 256  # texts at once that are compared with all others
 
 
@@ -34,9 +35,7 @@ def vectors(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     if is_collection(file):
         return retrieved(predictor, Collection.read(file))
     pairs = pairs_of(file, settings, predictor.checkpoint.told)
-    vectors_RNH = torch.stack(
-        [torch.from_numpy(predictor.embed(texts, long=predictor.long)) for texts in pairs.texts[:2]]
-    )
+    vectors_RNH = torch.stack([embedded(predictor, texts) for texts in pairs.texts[:2]])
     if pairs.scores is not None:
         cosines_N = (vectors_RNH[0] * vectors_RNH[1]).sum(1)
         found = metrics.regression(pairs.scores.tolist(), cosines_N.tolist())
@@ -56,12 +55,17 @@ def pairs_of(file: Path, settings: Evaluate, learned: Mapping[str, Any]) -> Pair
 
 
 def retrieved(predictor: Predictor, given: Collection) -> dict[str, Any]:
-    queries_QH, documents_DH = (
-        torch.from_numpy(predictor.embed([*part.values()], long=predictor.long))
-        for part in (given.queries, given.documents)
-    )
+    queries_QH, documents_DH = (embedded(predictor, [*part.values()]) for part in (given.queries, given.documents))
     ranking = nearest(queries_QH, documents_DH, [*given.queries], [*given.documents])
     return {**metrics.ranking_scores(given.judgements, ranking, k=FOUND), "documents": len(given.documents)}
+
+
+def embedded(predictor: Predictor, texts: Sequence[str]) -> Tensor:
+    """A vector a text, [N, H], some texts at a time: of millions the vectors alone stay in memory."""
+    vectors_NH = torch.empty(len(texts), predictor.module.config.hidden_size)
+    for rows in blocks(range(len(texts)), AT_ONCE):
+        vectors_NH[rows[0] : rows[-1] + 1] = torch.from_numpy(predictor.embed([texts[row] for row in rows]))
+    return vectors_NH
 
 
 def nearest(

@@ -13,7 +13,7 @@ Kind = Literal["answers", "entities", "number", "labels"]
 
 
 class Say(Protocol):
-    def __call__(self, model: Predictor, given: Sequence[Given], long: Long) -> list[Row]: ...
+    def __call__(self, model: Predictor, given: Sequence[Given], long: Long | None) -> list[Row]: ...
 
 
 def kind_of(model: Predictor) -> Kind:
@@ -24,7 +24,7 @@ def kind_of(model: Predictor) -> Kind:
     return "number" if "classes" in model.module.num_outputs and not model.labels else "labels"
 
 
-def labels(model: Predictor, given: Sequence[Given], long: Long) -> list[Row]:
+def labels(model: Predictor, given: Sequence[Given], long: Long | None) -> list[Row]:
     """The likeliest label, its score and all scores; where a text may have several labels, those too."""
     found = model.classify([one.text for one in given], _pairs(given), long=long)
     if not model.checkpoint.several:
@@ -32,17 +32,17 @@ def labels(model: Predictor, given: Sequence[Given], long: Long) -> list[Row]:
     return [{"label": one.label, "labels": list(one.labels), "score": one.score, "scores": one.scores} for one in found]
 
 
-def number(model: Predictor, given: Sequence[Given], long: Long) -> list[Row]:
+def number(model: Predictor, given: Sequence[Given], long: Long | None) -> list[Row]:
     """The number of a regression model."""
     return [{"score": score} for score in model.score([one.text for one in given], _pairs(given), long=long).tolist()]
 
 
-def entities(model: Predictor, given: Sequence[Given], long: Long) -> list[Row]:
+def entities(model: Predictor, given: Sequence[Given], long: Long | None) -> list[Row]:
     found = model.tag([one.text for one in given], long=long)
     return [{"entities": [asdict(entity) for entity in entities]} for entities in found]
 
 
-def answers(model: Predictor, given: Sequence[Given], long: Long) -> list[Row]:
+def answers(model: Predictor, given: Sequence[Given], long: Long | None) -> list[Row]:
     """The best answer to each question."""
     found = model.answers([one.text for one in given], [one.pair or "" for one in given], long=long)
     return [

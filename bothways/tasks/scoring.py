@@ -9,6 +9,7 @@ them.
 """
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, Literal
 from bothways import metrics
 from bothways.data.columns import has_usual_texts
 from bothways.data.examples import Sentence, Table, label_sets, numbers, read_table, read_tagged
-from bothways.data.files import kind_of, open_file, text_lines
+from bothways.data.files import UNPACKING_ERRORS, kind_of, open_file, text_lines, unpacking_failed
 from bothways.data.glue import look_of
 from bothways.data.judgements import are_judgements, read_judgements, read_ranking
 from bothways.data.labelled import has_named_columns, is_dataset, labelled_rows
@@ -42,8 +43,11 @@ def score(
     scheme: Scheme | None = None,
     multi_label: bool = False,
     positive: str | None = None,
+    on_error: Literal["stop", "skip"] = "stop",
 ) -> dict[str, Any]:
     """The metrics by name, of the kind that the gold file asks for. InputError where the two files do not fit.
+
+    on_error: what a gold answer that does not stand where it says does: stop, or leave its question out, counted.
 
     The columns are the gold file's; those of words and tags are both files'. scheme: found out by looking (`detect`);
     where it is given, the files hold tags, whatever their names. multi_label: a text may have several labels, though
@@ -52,10 +56,17 @@ def score(
     labelled = bool(text_column or pair_column or label_column or multi_label or positive)
     kind = "tags" if scheme or words_column or tags_column else _kind(gold, labelled)
     if kind == "answers":
-        return _answers(predictions, gold)
+        return _answers(predictions, gold, on_error)
+    if on_error == "skip":
+        raise InputError("on_error skip is for gold answers; every row of these files counts, mend it")
     if kind == "ranking":
         return _ranking(predictions, gold)
     if kind == "tags":
+        if predictions == gold and tags_column is not None:
+            raise InputError(
+                f"{gold}: --tags-column ({tags_column}) names one column for gold and predictions; leave it out (gold "
+                "is then the last but one, predictions the last), or divide the file"
+            )
         gold_column = "-2" if predictions == gold and tags_column is None else tags_column
         right = read_tagged(gold, words=words_column, tags=gold_column)
         return _tags(gold, predictions, right, read_tagged(predictions, words=words_column, tags=tags_column), scheme)
@@ -181,12 +192,14 @@ def _check(sentence: Sentence, scheme: Scheme) -> None:
         raise InputError(f"{sentence.where}: {error}") from None
 
 
-def _answers(predictions: Path, gold: Path) -> dict[str, Any]:
-    answers = {question.id: [text for text, _ in question.answers] for question in read_squad(gold)}
+def _answers(predictions: Path, gold: Path, on_error: Literal["stop", "skip"]) -> dict[str, Any]:
+    skipped: Counter[str] = Counter()
+    questions = read_squad(gold, on_error=on_error, skipped=skipped)
+    answers = {question.id: [text for text, _ in question.answers] for question in questions}
     predicted = _predicted_answers(predictions)
     if answers.keys().isdisjoint(predicted):
         raise InputError(f"{predictions}: no id is one of {gold}, such as {min(answers)!r}; give an answer an id")
-    return dict(metrics.answer_scores(answers, predicted))
+    return {**metrics.answer_scores(answers, predicted), **({"skipped": skipped.total()} if skipped else {})}
 
 
 def _ranking(predictions: Path, gold: Path) -> dict[str, Any]:
@@ -217,6 +230,8 @@ def _json_object(path: Path) -> dict[str, Any]:
     with open_file(path) as file:
         try:
             found = json.load(file)
+        except UNPACKING_ERRORS as error:
+            raise unpacking_failed(str(path), error) from None
         except (ValueError, RecursionError) as error:
             raise InputError(f"{path}: not JSON ({error}); SQuAD's predictions are one object, id to answer") from None
     if not isinstance(found, dict):

@@ -105,15 +105,16 @@ class Growing:
             rows = f"the first {self.journal.rows:,} rows are not those that were read before"
             raise InputError(f"{self.out}: {rows}; give the same, or delete {_journal(self.out)} to begin anew")
 
-    def add(self, block: Block, results: Vectors | Sequence[Row]) -> None:
-        """Append a block's results, and list the rows that were set aside."""
+    def add(self, read: Block, block: Block, results: Vectors | Sequence[Row]) -> None:
+        """Append a block's results, and list the rows that were set aside. read: the block before any were for what the
+        model cannot say of them."""
         aside = (json.dumps({"row": number, "reason": why}) for number, why in block.wrong.items())
         now = self.journal
         done = replace(
             now,
             blocks=now.blocks + 1,
             rows=now.rows + len(block),
-            read=block.digest(now.read),
+            read=read.digest(now.read),
             results=now.results + len(block.given),
             size=self.results.append(self.form.block(block.numbers, results)),
             set_aside=now.set_aside + len(block.wrong),

@@ -48,8 +48,24 @@ def rows_of(table: Table, rows: Sequence[int]) -> Table:
     return Table(*(None if column is None else [column[row] for row in rows] for column in columns))  # type: ignore[arg-type]
 
 
+def table_warnings(tables: Mapping[str, Table]) -> list[str]:
+    """Lines where texts are empty, and where splits share some."""
+    return [*empty_lines(tables), *overlap_lines(tables)]
+
+
+def empty_lines(tables: Mapping[str, Table]) -> list[str]:
+    found = []
+    for name, table in tables.items():
+        both = zip(table.texts, table.pairs or table.texts, strict=True)
+        if empty := [row for row, texts in enumerate(both) if not all(map(str.strip, texts))]:
+            first = table.where[empty[0]]
+            found.append(
+                f"{len(empty):,} of {len(table):,} examples of {name} have an empty text, the first at {first}"
+            )
+    return found
+
+
 def overlap_lines(tables: Mapping[str, Table]) -> list[str]:
-    """A line where splits share texts."""
     line = overlap_line(
         {name: [*zip(table.texts, table.pairs or table.texts, strict=True)] for name, table in tables.items()}
     )

@@ -15,7 +15,7 @@ from bothways.data.corpus import Corpus, held_out, skipped_line
 from bothways.data.encode import num_cores
 from bothways.data.order import fill_budget
 from bothways.data.segments import ranges
-from bothways.data.store import TokenStore, open_or_build
+from bothways.data.store import Intake, TokenStore, open_or_build
 from bothways.disk import sync
 from bothways.errors import InputError
 from bothways.settings import Pretrain
@@ -195,5 +195,5 @@ def extended(tokenizer: Tokenizer, texts: Iterable[str], number: int, processes:
 
 def _training_texts(settings: Pretrain) -> Iterator[str]:
     corpus, other = corpora(settings)
-    texts = corpus.documents()
-    return texts if other else (text for text, is_held_out in held_out(texts, HELD_OUT_EVERY) if not is_held_out)
+    texts: Iterable[str] = Intake(corpus.documents(), settings.drop_duplicates, lambda line: None)
+    return iter(texts) if other else (text for text, is_held_out in held_out(texts, HELD_OUT_EVERY) if not is_held_out)

@@ -4,6 +4,7 @@ how many results stay as they were (of masked words too), and by the cosine betw
 Figures are in percent, so that a loss is in points; the first of each kind is what counts.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from bothways import metrics
+from bothways.checkpoint import say
 from bothways.data.examples import Table, label_numbers, label_sets, numbers, read_table, read_tagged
 from bothways.data.files import text_lines
 from bothways.data.labelled import has_named_columns, labelled_rows
@@ -24,10 +26,13 @@ from bothways.data.tags import OUTSIDE, detect
 from bothways.errors import InputError
 from bothways.predict import MASK, Predictor
 from bothways.settings import TextColumns
+from bothways.tasks.as_learned import table_as_learned
 from bothways.tasks.tag import as_iob2, runs, tag_columns, words_of
+from bothways.tokenizer.tokenizer import Tokenizer
 
 MAX_DROP = 0.5  # points, where nothing else is said
 MEASURING = 2000  # rows at most
+GAPS = 7  # a word of so many is hidden
 FEWEST = 64  # texts made of sentences, where there are so many sentences
 Rows = Sequence[int]
 Figures = dict[str, float]
@@ -55,8 +60,7 @@ def yardstick(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
         return of_guesses(read_table(file, text=columns.text_column, need_labels=False))
     if "next_sentence" in heads and len(heads) == 1:
         raise InputError("a head for next sentences alone is measured by nothing here; fine-tune the model first")
-    names = {"text": columns.text_column, "pair": columns.pair_column, "label": columns.label_column}
-    table = read_table(file, **names, need_labels=columns.label_column is not None)
+    table = table_as_learned(model, file, columns, need_labels=columns.label_column is not None)
     if "classes" not in heads:
         return of_vectors(table)
     return of_classes(model, table) if model.labels else of_numbers(table)
@@ -74,17 +78,25 @@ def of_vectors(table: Table) -> Yardstick:
 
 
 def of_guesses(table: Table) -> Yardstick:
-    """Every seventh word is hidden, about as many as BERT was trained to guess."""
+    """Some words are hidden, about as many as BERT was trained to guess."""
 
     def ask(model: Predictor, rows: Rows) -> list[Any]:
-        found = []
-        for row in rows:
-            words = table.texts[row].split() or [MASK]
-            words[::7] = [MASK] * len(words[::7])
-            found += [best.token for best, *_ in model.fill(" ".join(words), top=1)]
-        return found
+        hidden = (with_gaps(table.texts[row], model.tokenizer) for row in rows)
+        return [best.token for text in hidden for best, *_ in model.fill(text, top=1)]
 
     return _unlabelled(len(table), "same guesses", ask)
+
+
+def with_gaps(text: str, tokenizer: Tokenizer) -> str:
+    """Every seventh word hidden, of those the model reads: where no spaces stand between them there are many too."""
+    encoding = tokenizer.encode(text)
+    spans: dict[int, tuple[int, int]] = {}
+    for word, (start, end) in zip(encoding.word_ids, encoding.offsets, strict=True):
+        if word is not None:
+            spans[word] = (min(start, spans.get(word, (start,))[0]), end)
+    for start, end in reversed([*spans.values()][::GAPS]):
+        text = f"{text[:start]}{MASK}{text[end:]}"
+    return text if spans else MASK
 
 
 def of_classes(model: Predictor, table: Table) -> Yardstick:
@@ -127,9 +139,7 @@ def of_numbers(table: Table) -> Yardstick:
 def of_tags(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
     if not _is_tagged(file, model.labels):
         table = read_table(file, text=columns.text_column, need_labels=False)
-        return _unlabelled(
-            len(table), "same entities", lambda model, rows: model.tag([table.texts[row] for row in rows])
-        )
+        return _unlabelled(len(table), "same entities", lambda model, rows: _entities(model, table, rows))
     named = SimpleNamespace(words_column=None, tags_column=columns.label_column)
     sentences = read_tagged(file, **tag_columns(file, named, model.checkpoint.told))
     known = {_kind(label) for label in model.labels} | {OUTSIDE}
@@ -165,6 +175,12 @@ def of_tags(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
     return Yardstick(len(texts), True, ask, judge)
 
 
+def _entities(model: Predictor, table: Table, rows: Rows) -> list[Any]:
+    """What is found where; how sure of it a model is differs from one number format to the next."""
+    found = model.tag([table.texts[row] for row in rows])
+    return [[(one.label, one.start, one.end) for one in entities] for entities in found]
+
+
 def _is_tagged(file: Path, labels: Sequence[str]) -> bool:
     """Whether there are tags: in columns with names a list of words, else lines that end in one of the model's tags."""
     if has_named_columns(file):
@@ -183,9 +199,14 @@ def of_answers(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
     rows = labelled_rows(file) if has_named_columns(file) else []
     if rows and "answers" not in rows[0][1]:
         given = [*questions(str(file), question=columns.text_column, context=columns.pair_column)]
+        if wrong := [one for one in given if isinstance(one, InputError)]:
+            raise wrong[0]
         asked = [(one.text, one.pair or "") for one in given if not isinstance(one, InputError)]
         return _unlabelled(len(asked), "same answer", lambda model, rows: _answers(model, [asked[row] for row in rows]))
-    gold: list[Question] = read_squad(file, on_error="skip")
+    skipped: Counter[str] = Counter()
+    gold: list[Question] = read_squad(file, on_error="skip", skipped=skipped)
+    if skipped:
+        say(f"{file}: left out {skipped.total():,} questions that cannot be read (finetune answer names the first)")
 
     def ask(model: Predictor, rows: Rows) -> list[Any]:
         return _answers(model, [(gold[row].question, gold[row].context) for row in rows])

@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from bothways.disk import write_whole
 from bothways.errors import InputError, MissingFile
 from bothways.tokenizer.text import Splitter
 from bothways.tokenizer.wordpiece import CONTINUATION, SPECIALS
@@ -148,12 +149,12 @@ def save(
     """
     directory = Path(path)
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "vocab.txt").write_bytes("".join(f"{token}\n" for token in tokens).encode())
-    for name, content in (
-        ("tokenizer.json", _json(tokens, splitter, longest_word, min(segments - 1, 1) if segments else 0)),
+    for name, content in (  # vocab.txt, which does not say how a text is read, last
         ("tokenizer_config.json", _config(splitter, longest_input, segments)),
+        ("tokenizer.json", _json(tokens, splitter, longest_word, min(segments - 1, 1) if segments else 0)),
     ):
-        (directory / name).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        write_whole(directory / name, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+    write_whole(directory / "vocab.txt", "".join(f"{token}\n" for token in tokens))
 
 
 def _config(splitter: Splitter, longest_input: int, segments: int) -> dict[str, Any]:

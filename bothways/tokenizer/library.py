@@ -14,6 +14,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bothways.disk import write_whole
 from bothways.errors import InputError
 from bothways.tokenizer.kinds import BYTE_SPACE, DECODERS, ROLES, name_of
 from bothways.tokenizer.reading import Place
@@ -102,7 +103,7 @@ class LibraryReading:
             files["vocab.json"] = json.dumps({token: index for index, token in enumerate(tokens)}, ensure_ascii=False)
             files["merges.txt"] = "\n".join(["#version: 0.2", *merges])
         for name, text in files.items():
-            (directory / name).write_text(text + "\n", encoding="utf-8", newline="\n")
+            write_whole(directory / name, text + "\n")
 
     # --- inside ---------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ def workers(number: int, what: str, start: Callable[..., object] | None = None, 
         except BrokenProcessPool:
             raise InputError(
                 f"one of {number} processes that {what} was killed, most often because memory ran out; end other "
-                "programs or use fewer processes (--processes)"
+                "programs or use fewer processes (--processes); a script of your own needs if __name__ == '__main__'"
             ) from None
 
 

@@ -17,7 +17,7 @@ import torch
 
 import bothways
 from bothways.checkpoint import MADE, refuse_strangers
-from bothways.disk import write_whole
+from bothways.disk import as_json, write_whole
 from bothways.errors import InputError
 from bothways.tokenizer.files import read_json
 from bothways.train.checkpoints import differences
@@ -97,7 +97,7 @@ class Run:
         """Add facts to bothways.json; a failed write leaves the old file."""
         self.made |= {key: _plain(value) for key, value in facts.items()}
         if self.leads:
-            write_whole(self.directory / MADE, json.dumps(self.made, indent=2, ensure_ascii=False) + "\n")
+            write_whole(self.directory / MADE, as_json(self.made, 2) + "\n")
 
     @property
     def origin(self) -> dict[str, Any]:

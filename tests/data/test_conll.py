@@ -170,3 +170,8 @@ def test_what_is_written_comes_back(documents, between, tmp_path_factory):
     found = read_conll(path)[1:]
     expected = [(number, tuple(one)) for number, sentences in enumerate(documents, 1) for one in sentences]
     assert [(one.document, tuple(zip(one.words, one.tags, strict=True))) for one in found] == expected
+
+
+def test_among_ten_columns_numbers_are_words_where_words_stand_first(read):
+    row = " _ _ _ _ _ _ _ _ O\n"
+    assert texts(read(f"won{row}3-4{row}at{row}1.5{row}")) == ["won/O 3-4/O at/O 1.5/O"]

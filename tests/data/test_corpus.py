@@ -163,7 +163,7 @@ def test_a_very_long_field_is_read(file):
         ("a.tsv", b"text\n\xff\n", r"a\.tsv:2: not UTF-8 at byte 5 of the file"),
         ("a.csv", "body,n\na,1\n", r"a\.csv:1: no column 'text' \(there are: body, n\)"),
         ("a.csv", "text,n\na,1\nb\n", r"a\.csv:3: 1 columns where the header has 2"),
-        ("a.csv", 'text,n\na,1\n"b,2\nc,3\n', r"a\.csv:4: not valid CSV \(unexpected end of data\)"),
+        ("a.csv", 'text,n\na,1\n"b,2\nc,3\n', r"a\.csv:3: not valid CSV \(unexpected end of data\)"),
         ("a.csv", "text,n\na\rb,1\n", r"a\.csv:2: not valid CSV"),
         ("a.csv", "", r"a\.csv: empty"),
         ("a.tsv", "text\tn\na\t1\t2\n", r"a\.tsv:2: 3 columns where the header has 2"),

@@ -394,3 +394,61 @@ def test_a_table_without_words_or_without_rows_is_named(file):
         read_tagged(file("t.jsonl", lines({"tokens": ["a"]})))
     with pytest.raises(InputError, match="empty; a table of sentences holds one a row"):
         read_tagged(file("t.jsonl", "\n"))
+
+
+@pytest.mark.parametrize("marks", [[0.0, 1.0, 0.0], [0, 1, 0], [True, False, True]])
+def test_a_yes_or_no_for_each_label_is_no_list_of_labels(marks, file):
+    table = read_table(file("t.jsonl", lines({"text": "a", "labels": marks})), need_labels=True)
+    with pytest.raises(InputError, match=r"t\.jsonl:1: label \[.*\] says yes or no to each label there is; give the"):
+        label_sets(table)
+
+
+@pytest.mark.parametrize(
+    ("value", "held"), [(b"pos", "bytes"), ([b"pos"], "bytes"), ([["a"]], "list"), ([{"name": "a"}], "dict")]
+)
+def test_what_is_no_label_is_named(value, held, tmp_path):
+    table = pyarrow.Table.from_pylist([{"text": "a", "label": value}])
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(InputError, match=rf"t\.parquet: row 1: 'label' holds {held}, not a label; name the column"):
+        read_table(tmp_path / "t.parquet", need_labels=True)
+
+
+def test_a_gap_in_a_list_of_labels_is_named(file):
+    with pytest.raises(InputError, match=r"t\.jsonl:1: 'label' has a gap in its list of labels"):
+        read_table(file("t.jsonl", lines({"text": "a", "label": ["x", None]})), need_labels=True)
+
+
+def test_words_that_are_bytes_are_named(tmp_path):
+    rows = pyarrow.Table.from_pylist([{"words": [b"EU"], "tags": ["O"]}])
+    pyarrow.parquet.write_table(rows, tmp_path / "t.parquet")
+    with pytest.raises(InputError, match=r"row 1: 'words' holds bytes, not text; name the column with --words-column"):
+        read_tagged(tmp_path / "t.parquet")
+
+
+def test_a_column_that_is_named_of_a_file_without_columns_is_refused(file):
+    path = file("t.txt", "a\nb\n")
+    assert read_table(path, text="text", need_labels=False).texts == ["a", "b"]
+    with pytest.raises(InputError, match=r"t\.txt: holds a text a line, and no column 'body'; give a table, or name"):
+        read_table(path, text="body", need_labels=False)
+
+
+def test_times_beyond_pythons_are_no_hindrance(tmp_path):
+    """Nanoseconds, which only pandas can hold, and years without end."""
+    far = pyarrow.array([1700000000123456789, None, 5], pyarrow.int64())
+    columns = {
+        "text": ["a", "b", "c"], "label": ["x", "y", "x"], "at": far.cast(pyarrow.timestamp("ns")),
+        "until": pyarrow.array([2**62, 0, None], pyarrow.int64()).cast(pyarrow.timestamp("us")),
+        "long": far.cast(pyarrow.duration("ns")),
+    }  # fmt: skip
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(sys.modules, "pandas", None)
+        table = read_table(tmp_path / "t.parquet", need_labels=True)
+    assert table.texts == ["a", "b", "c"] and table.labels == ["x", "y", "x"]
+
+
+def test_a_header_with_commas_in_its_names_is_divided_as_its_rows_are(file):
+    path = file("t.csv", "text;label;Why, in your words, so?\na, b;x;1\nc;y;2,5\n")
+    table = read_table(path, need_labels=True)
+    assert (table.texts, table.labels) == (["a, b", "c"], ["x", "y"])
+    assert read_table(file("u.csv", "text,label\na;b;c,x\n"), need_labels=True).texts == ["a;b;c"]

@@ -15,7 +15,7 @@ import pytest
 from bothways.data import blocks, streams
 from bothways.data.blocks import about_how_many, in_blocks
 from bothways.data.examples import read_table
-from bothways.data.streams import Given, questions, texts
+from bothways.data.streams import Given, known_columns, questions, texts
 from bothways.errors import InputError
 
 PAIRS = [("a cat", "b"), ("", "c\x07\x00d"), ("  ", "é\u2028ü"), ("e, f", "g\th")]
@@ -218,3 +218,17 @@ def test_about_how_many_rows_a_file_has_is_known_by_parts_of_it(tmp_path):
     assert about_how_many(str(written(tmp_path / "t.jsonl.gz", b""))) is None and about_how_many("-") is None
     pyarrow.parquet.write_table(pyarrow.table({"text": ["a"] * 33}), tmp_path / "t.parquet")
     assert about_how_many(str(tmp_path / "t.parquet")) == 33
+
+
+def test_columns_named_of_lines_of_text_are_refused(tmp_path):
+    file = str(written(tmp_path / "t.txt", "a\n"))
+    for asked in ({"text": "body"}, {"pair": "second"}):
+        with pytest.raises(InputError, match=r"t\.txt: holds a text a line, and no column '(body|second)'"):
+            next(texts(file, **asked))
+
+
+def test_the_columns_learned_from_are_found_in_glues_own_files(tmp_path):
+    sick = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n1\ta\tb\t4.5\tNEUTRAL\n"
+    file = str(written(tmp_path / "SICK_test.txt", sick))
+    told, learned = SimpleNamespace(label_column=None), {"label_column": "relatedness_score"}
+    assert known_columns(file, told, learned, ("label",)) == {"label": "relatedness_score"}

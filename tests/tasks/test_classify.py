@@ -4,6 +4,7 @@ import csv
 import json
 from dataclasses import replace
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -17,6 +18,7 @@ from bothways.errors import InputError
 from bothways.settings import Classify, Evaluate
 from bothways.tasks import classify, evaluate, finetune, info, tables, texts
 from bothways.tasks.progress import silence
+from bothways.tasks.tables import empty_lines, read_tables
 from bothways.tasks.texts import Texts
 
 FILLERS = "the and on a b mat ran".split()
@@ -168,6 +170,31 @@ def test_info_names_the_labels_and_the_result(result):
     found = info.run(result.directory)
     assert found["run"] == "finetune classify" and found["labels"] == "canine, feline, none"
     assert found["result"]["n"] == 2 and found["figures"]["dev"]["accuracy"] > 0.9
+    rows = [json.loads(line) for line in (result.directory / "metrics.jsonl").read_text().splitlines()]
+    steps = sum(max(row["step"] for row in rows if row["seed"] == seed) for seed in (0, 1))
+    assert found["trained"].startswith(f"{steps:,} steps, ") and found["trained"].endswith(", over 2 seeds")
+
+
+def test_empty_texts_are_counted_and_the_first_is_named(settings, tmp_path):
+    rows = [{"text": "", "label": "none"}, *rows_of(0, 30), {"text": " ", "label": "feline"}]
+    write(tmp_path / "t.csv", rows)
+    tables = read_tables(replace(settings, train=tmp_path / "t.csv"))
+    (line,) = empty_lines(tables)
+    assert line == f"2 of 32 examples of train have an empty text, the first at {tmp_path / 't.csv'}:2"
+
+
+def test_splits_beside_train_of_a_saved_dictionary_are_told_and_measuring_asks_for_one(settings, result, tmp_path):
+    parts = {name: datasets.Dataset.from_list(rows_of(seed, 30)) for seed, name in enumerate(("train", "validation"))}
+    saved = tmp_path / "saved"
+    datasets.disable_progress_bars()
+    datasets.DatasetDict(parts).save_to_disk(saved)
+    told = []
+    short = replace(settings, train=saved, dev=None, test=None, epochs=0.1, seeds=1, out=tmp_path / "run")
+    classify.run(short, told.append)
+    assert f"{saved}: split train is read; there are validation too (--dev {saved / 'validation'})" in told
+    with pytest.raises(InputError, match=r"saved: has splits validation beside train; say which is measured, such as"):
+        evaluate.run(Evaluate(model=result.model, file=(saved,)))
+    assert evaluate.run(Evaluate(model=result.model, file=(saved / "validation",)))["texts"] == 30
 
 
 def test_the_same_seed_gives_the_same_model_with_dropout_on(settings, tmp_path):

@@ -310,7 +310,7 @@ def test_sizes_are_those_a_vector_has_and_end_with_all_of_it():
 )
 def test_scores_that_can_be_cosines_stay_and_others_are_put_between_0_and_1(scores, expected, pairs):
     assert embed.cosine_range(pairs, np.array(scores)) == expected
-    with pytest.raises(InputError, match=r"train.csv: every score is 3; there is nothing to learn"):
+    with pytest.raises(InputError, match="every score is 3, which teaches nothing; .* --objective pairs"):
         embed.cosine_range(pairs, np.array([3.0, 3.0]))
 
 
@@ -328,6 +328,25 @@ def test_negatives_are_read_and_compete(pairs, tmp_path):
     model = task.begin(0, silence).model.eval()
     plain = replace(task.data["train"], windows=task.data["train"].windows[:2], ids=task.data["train"].ids[:2])
     assert task.losses(model, batch)["pairs"][0] > without.losses(model, plain.batch(range(6)))["pairs"][0]
+
+
+def test_negatives_go_by_their_name_in_any_case_and_of_several_one_is_to_be_named(pairs, tmp_path):
+    rows = [{"Anchor": f"a {row}", "Positive": f"b {row}", "Negative": f"c {row}"} for row in range(9)]
+    settings = replace(pairs, train=write(tmp_path / "t.csv", rows), dev=None, test=None)
+    assert len(read_pairs(settings)["train"].texts) == 3
+    rows = [{**row, "negative_2": "d"} for row in rows]
+    for row in rows:
+        row["negative_1"] = row.pop("Negative")
+    several = replace(settings, train=write(tmp_path / "s.csv", rows))
+    with pytest.raises(InputError, match=r"s.csv: negative_2, negative_1 could be texts that .* --negative-column"):
+        read_pairs(several)
+    assert read_pairs(replace(several, negative_column="negative_2"))["train"].texts[2] == ["d"] * 7
+
+
+def test_empty_texts_are_counted_and_said(pairs, tmp_path):
+    rows = [{"text": "a", "pair": ""}, *rows_of(0, 20), {"text": " ", "pair": "b"}]
+    task = task_of(replace(pairs, train=write(tmp_path / "t.csv", rows)))
+    assert "2 of 22 pairs of train have an empty text" in task.warnings
 
 
 def test_scores_are_taken_where_there_are_any_unless_pairs_are_asked_for(pairs, tmp_path):

@@ -7,8 +7,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from bothways.disk import as_json
 from bothways.tasks import formats
-from bothways.tasks.formats import JsonLines, Npy, Parquet, json_line, vector_column
+from bothways.tasks.formats import JsonLines, Npy, Parquet, vector_column
 
 HALF = "a\ud800b\ude00c"
 
@@ -20,8 +21,8 @@ def made(form, file, *blocks):
 
 
 def test_a_line_of_json_is_plain_text_and_reads_back_even_with_half_a_surrogate_pair():
-    assert json_line({"a": "é \u65e5"}) == '{"a": "é \u65e5"}'
-    assert json.loads(json_line({"a": HALF}).encode()) == {"a": HALF}
+    assert as_json({"a": "é \u65e5"}) == '{"a": "é \u65e5"}'
+    assert json.loads(as_json({"a": HALF}).encode()) == {"a": HALF}
 
 
 def test_in_a_parquet_half_a_surrogate_pair_is_one_sign_wherever_it_stands(tmp_path):

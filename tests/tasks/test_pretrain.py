@@ -317,6 +317,8 @@ def test_a_vocabulary_is_learned_from_what_is_not_held_out(settings, tmp_path):
     given = replace(settings, corpus=(file,), heldout=(), tokenizer=None)
     learned = text.tokenizer_of(given, tmp_path, ALONE, None, silence)
     assert "cat" in learned.vocab and "dog" in learned.vocab and "z" not in learned.vocab
+    once = text.tokenizer_of(replace(given, drop_duplicates=True), tmp_path / "once", ALONE, None, silence)
+    assert "cat" in once.vocab and "zebra" in once.vocab and "dog" not in once.vocab  # the last of three is held out
 
 
 def test_text_is_read_once_and_again_when_something_changed(settings, result, tmp_path):

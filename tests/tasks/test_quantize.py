@@ -16,7 +16,7 @@ from bothways.settings import Classify, Evaluate, Pretrain, Quantize, TrainEmbed
 from bothways.tasks import classify, embed, evaluate, pretrain, quantize
 from bothways.tasks.progress import silence
 from bothways.tasks.quantize import halves
-from bothways.tasks.yardstick import yardstick
+from bothways.tasks.yardstick import with_gaps, yardstick
 
 WORDS = ["cat", "dog", "mat", "sat", "ran", "and", "on", "the", "a", "b"]
 TEXTS = [" ".join(WORDS[(row * step + row) % 10] for step in range(1, 4 + row % 9)) for row in range(37)]
@@ -208,6 +208,57 @@ def test_a_tagger_that_learned_from_neighbours_is_measured_with_them(make, tmp_p
         wanted = evaluate.run(Evaluate(model=model, file=(tmp_path / "gold.txt",), dtype="float32"))
         assert measure.judge(every, found, found)["f1"] == pytest.approx(100 * wanted["f1"])
         assert sum(map(len, found)) == 300 and (measure.size < 300) == context
+
+
+def test_entities_are_the_same_though_a_number_format_is_less_sure_of_them(make, texts):
+    model = make({"tokens": 3}, labels=("O", "B-X", "I-X"), made={"scheme": "iob2"})
+    exact, rounded = (bothways.load(model, dtype=dtype) for dtype in ("float32", "bf16"))
+    measure = yardstick(exact, texts, settings(model, texts, texts.parent / "out"))
+    first, second = (one.tag(TEXTS) for one in (exact, rounded))
+    places = [[[(one.label, one.start, one.end) for one in found] for found in each] for each in (first, second)]
+    same = sum(map(list.__eq__, *places)) / len(TEXTS)
+    assert any(first) and sum(map(list.__eq__, first, second)) < same * len(TEXTS)  # scores differ
+    every = range(measure.size)
+    found = [measure.ask(one, every) for one in (exact, rounded)]
+    assert measure.judge(every, found[1], found[0]) == {"same entities": pytest.approx(100 * same)}
+
+
+def test_words_are_hidden_where_no_spaces_stand_between_them(tokenizer):
+    assert with_gaps("the cat sat on the mat, and ran", tokenizer) == "[MASK] cat sat on the mat, [MASK] ran"
+    assert with_gaps("日本語の文字列です", tokenizer).count("[MASK]") >= 2
+    assert with_gaps("   ", tokenizer) == "[MASK]"
+
+
+def test_a_table_is_read_as_the_model_learned_to(make, tmp_path):
+    """The columns it was fine-tuned on, second texts left out, single texts for a model of pairs refused."""
+    table = rows(tmp_path, ({"premise": text, "hypothesis": "a cat", "far": len(text)} for text in TEXTS))
+    told = {"text_column": "premise", "label_column": "far"}
+    model = make({"classes": 1}, made={"settings": told, "reads_pairs": False})
+    predictor = bothways.load(model, dtype="float32")
+    measure = yardstick(predictor, table, settings(model, table, tmp_path / "out"))
+    found = measure.ask(predictor, range(measure.size))
+    assert measure.labelled and found == predictor.score(TEXTS).tolist()
+    assert found != predictor.score(TEXTS, ["a cat"] * len(TEXTS)).tolist()
+    of_pairs = make({"classes": 2}, labels=("neg", "pos"), made={"reads_pairs": True})
+    single = tmp_path / "single.txt"
+    single.write_text("\n".join(TEXTS), encoding="utf-8")
+    with pytest.raises(InputError, match=r"single\.txt: holds single texts, and the model was fine-tuned on pairs"):
+        yardstick(bothways.load(of_pairs), single, settings(of_pairs, single, tmp_path / "out"))
+
+
+def test_questions_that_cannot_be_read_are_not_left_out_in_silence(make, tmp_path, capsys):
+    model = make({"spans": 2})
+    asked = [{"id": str(row), "question": "who", "context": text} for row, text in enumerate(TEXTS)]
+    del asked[5]["context"]
+    broken = rows(tmp_path, asked)
+    with pytest.raises(InputError, match=r"rows\.jsonl:6: no 'context'"):
+        yardstick(bothways.load(model), broken, settings(model, broken, tmp_path / "out"))
+    asked[5]["context"] = "a cat"
+    for row in asked:
+        row["answers"] = {"text": [row["context"][:3]], "answer_start": [0 if row["id"] != "7" else 2]}
+    answered = rows(tmp_path, asked)
+    assert yardstick(bothways.load(model), answered, settings(model, answered, tmp_path / "out")).size == len(TEXTS) - 1
+    assert "left out 1 questions that cannot be read" in capsys.readouterr().err
 
 
 # --- what cannot be used ----------------------------------------------------------------------------------------------

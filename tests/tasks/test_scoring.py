@@ -1,5 +1,6 @@
 """Somebody's predictions are scored as the gold file asks, and what does not fit is refused in one line."""
 
+import gzip
 import json
 
 import pyarrow
@@ -73,6 +74,8 @@ def test_gold_is_not_taken_for_a_prediction(write, labelled):
     gold_and_more = ["text,label,pred", "a,yes,yes", "b,no,no", "c,yes,no", "d,no,yes", "e,yes,yes"]
     with pytest.raises(InputError, match=r"p.csv: 'label' beside texts may be what is right, .* 'prediction'"):
         score(write("p.csv", gold_and_more), labelled)
+    with pytest.raises(InputError, match=r"p.csv: 'Label' beside texts may be what is right"):
+        score(write("p.csv", [gold_and_more[0].title(), *gold_and_more[1:]]), labelled)
     named = write("p.csv", [gold_and_more[0].replace("pred", "Prediction"), *gold_and_more[1:]])
     assert score(named, labelled)["accuracy"] == pytest.approx(3 / 5)
 
@@ -149,7 +152,9 @@ def test_tags_may_be_lists_in_a_table_and_plain_labels(write):
     gold = write("gold", ["a DT", "cat NN", "ran VB"])
     assert score(write("p", ["a DT", "cat NN", "ran NN"]), gold)["accuracy"] == pytest.approx(2 / 3)
     table = write("gold.tsv", ["a\tDT", "cat\tNN"])  # a table by its name
-    assert score(table, table, scheme="plain", tags_column="1")["f1"] == 1
+    assert score(write("p.tsv", ["a\tDT", "cat\tNN"]), table, scheme="plain", tags_column="1")["f1"] == 1
+    with pytest.raises(InputError, match=r"gold\.tsv: --tags-column \(1\) names one column for gold and predictions"):
+        score(table, table, scheme="plain", tags_column="1")
 
 
 def test_answers_are_scored_as_squad_scores_them(write):
@@ -230,3 +235,22 @@ def test_answers_that_do_not_fit_are_refused(write, name, content, told):
     gold = write("gold.json", answers(("1", ["Ada"])))
     with pytest.raises(InputError, match=told):
         score(write(name, content), gold)
+
+
+def test_gold_answers_that_do_not_stand_where_they_say_are_left_out_where_asked(write):
+    broken = json.loads("".join(answers(("1", ["Charles"]), ("2", ["London"]))))
+    broken["data"][0]["paragraphs"][0]["qas"][1]["answers"][0]["answer_start"] = 0
+    gold, given = write("gold.json", json.dumps(broken)), write("p.json", '{"1": "Charles", "2": "x"}')
+    with pytest.raises(InputError, match="or leave such questions out with --on-error skip"):
+        score(given, gold)
+    found = score(given, gold, on_error="skip")
+    assert found["skipped"] == 1 and found["f1"] == 100
+    with pytest.raises(InputError, match="on_error skip is for gold answers"):
+        score(write("p", ["yes"]), write("g.csv", ["text,label", "a,yes"]), on_error="skip")
+
+
+def test_predictions_that_are_cut_off_are_named(write, tmp_path):
+    gold = write("gold.json", answers(("1", ["Charles"])))
+    (tmp_path / "p.json.gz").write_bytes(gzip.compress(b'{"1": "' + b"Charles" * 99 + b'"}')[:-9])
+    with pytest.raises(InputError, match=r"p\.json\.gz: "):
+        score(tmp_path / "p.json.gz", gold)

@@ -19,7 +19,7 @@ from bothways import checkpoint, cli
 from bothways.checkpoint import Checkpoint
 from bothways.data import blocks
 from bothways.tasks.rowbar import RowBar
-from bothways.tasks.streaming import Appended, side_file
+from bothways.tasks.streaming import Appended, Growing, side_file
 
 WORDS = "the cat sat on a mat and dogs ran".split()
 TEXTS = [" ".join(WORDS[(i * j) % 9] for j in range(1 + i % 17)) for i in range(37)]
@@ -193,19 +193,65 @@ def test_a_bad_row_in_the_first_block_leaves_nothing(models, tmp_path, capsys):
     assert names(tmp_path) == {"t.jsonl"}
 
 
-def test_a_text_too_long_is_said_with_the_rows_it_is_among(models, tmp_path, capsys):
+def test_a_text_too_long_is_said_with_its_row(models, tmp_path, capsys):
     file = written(tmp_path / "t.txt", "a\n" * 15 + "the cat " * 99)
     error = refused(capsys, "predict", models / "labels", file, "--long", "error", "-o", tmp_path / "p.jsonl")
-    assert "of rows 11 to 15, counted from 0, 1 of 5 texts are longer than 64 tokens" in error
+    assert "row 15, counted from 0: its text is longer than 64 tokens (200), or set such rows aside with" in error
 
 
-def test_what_leaves_no_room_for_a_second_text_is_said_with_the_rows_it_is_among(models, tmp_path, capsys):
+def test_what_leaves_no_room_for_a_second_text_is_said_with_its_row(models, tmp_path, capsys):
     rows = [{"question": "the cat", "context": "a mat"}] * 13 + [
         {"question": "the cat " * 40, "context": "a mat " * 40}
     ]
     file = written(tmp_path / "t.jsonl", "\n".join(map(json.dumps, rows)))
     error = refused(capsys, "predict", models / "answers", file, "-o", tmp_path / "p.jsonl")
-    assert "of rows 11 to 13, counted from 0, question 3 of 3: the first text of the pair takes 80 of the 64" in error
+    assert "row 13, counted from 0: the first text of the pair takes 80 of the 64 tokens" in error
+
+
+def test_rows_the_model_cannot_read_are_set_aside_like_others(models, tmp_path, capsys):
+    """Among rows that cannot be read at all, in several blocks, to a file and to a terminal."""
+    asked = [{"question": "the cat", "context": f"a mat {row}"} for row in range(40)]
+    for row in (4, 5, 30):
+        asked[row]["question"] = "the cat " * 40
+    lines = [*map(json.dumps, asked)]
+    lines[7] = "{"
+    file, out = written(tmp_path / "t.jsonl", "\n".join(lines)), tmp_path / "p.jsonl"
+    run("predict", models / "answers", file, "-o", out, "--on-error", "skip")
+    assert "36 predictions in" in capsys.readouterr().out
+    rows, aside = json_lines(out), json_lines(side_file(out))
+    assert [row["row"] for row in rows] == [row for row in range(40) if row not in (4, 5, 7, 30)]
+    assert [row["row"] for row in aside] == [4, 5, 7, 30]
+    reasons = [row["reason"] for row in aside]
+    assert reasons[0] == reasons[1] == reasons[3] and reasons[0].startswith("the first text of the pair takes 80 of")
+    alone = bothways.load(models / "answers", dtype="float32").answer("the cat", "a mat 6")[0]
+    assert next(row for row in rows if row["row"] == 6)["answer"] == alone.text
+    run("predict", models / "answers", file, "--on-error", "skip")
+    said = capsys.readouterr()
+    assert [json.loads(line) for line in said.out.splitlines()] == rows
+    assert [line.split(":")[0] for line in said.err.splitlines()] == [f"row {n} set aside" for n in (4, 5, 7, 30)]
+
+
+def test_a_command_goes_on_behind_rows_the_model_could_not_read(models, tmp_path, capsys, monkeypatch):
+    lines = [
+        json.dumps({"question": "the cat " * (40 if row in (3, 30) else 1), "context": "a mat"}) for row in range(40)
+    ]
+    file, out = written(tmp_path / "t.jsonl", "\n".join(lines)), tmp_path / "p.jsonl"
+    command = ("predict", models / "answers", file, "-o", out, "--on-error", "skip")
+    run(*command)
+    whole = out.read_bytes(), side_file(out).read_bytes()
+    out.unlink(), side_file(out).unlink()
+    add = Growing.add
+
+    def interrupted(self, *given):
+        if self.journal.blocks == 2:
+            raise KeyboardInterrupt
+        add(self, *given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Growing, "add", interrupted)
+        assert "22 rows are done and kept" in refused(capsys, *command)
+    run(*command, "--resume")
+    assert (out.read_bytes(), side_file(out).read_bytes()) == whole and whole[1].count(b"reason") == 2
 
 
 # --- going on ---------------------------------------------------------------------------------------------------------

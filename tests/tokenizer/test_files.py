@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -273,3 +274,27 @@ def test_special_tokens_of_another_name_are_refused(tmp_path):
             Tokenizer.load(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"mask_token": {"content": "[MASK]"}}), encoding="utf-8")
     assert Tokenizer.load(tmp_path).mask_id == 4
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2])
+def test_a_full_disk_leaves_the_old_files_whole(stage, tmp_path, monkeypatch):
+    """And vocab.txt, which alone would be read as lower-cased, comes last."""
+    old, new = Tokenizer.learn(["the cat sat"], size=30), Tokenizer.learn(["The Dog Ran"], size=40, lowercase=False)
+    old.save(tmp_path)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    written, replace = [], os.replace
+
+    def full(beside, file):
+        if len(written) == stage:
+            raise OSError(28, "No space left on device")
+        written.append(file.name)
+        replace(beside, file)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", full)
+        with pytest.raises(OSError, match="No space"):
+            new.save(tmp_path)
+    assert written == ["tokenizer_config.json", "tokenizer.json"][:stage]
+    after = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    assert after.keys() == before.keys()
+    assert all(after[name] == before[name] for name in before if name not in written)

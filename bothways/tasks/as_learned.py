@@ -1,0 +1,20 @@
+"""A table read as a model learned to read: by the columns it learned from, and without second texts if it had none."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from bothways.data.examples import Table, read_table
+from bothways.data.streams import known_columns
+from bothways.predict import Predictor
+from bothways.settings import TextColumns
+
+
+def table_as_learned(model: Predictor, file: Path, columns: TextColumns, *, need_labels: bool) -> Table:
+    """By the columns named, else those the model was fine-tuned on, else usual ones. InputError where it holds pairs
+    and the model was fine-tuned on single texts, or the reverse."""
+    own = known_columns(str(file), columns, model.checkpoint.told, ("text", "pair", "label"))
+    table = read_table(file, **own, need_labels=need_labels)
+    if model.reads_alone(own["text"], columns.pair_column):
+        table = replace(table, pairs=None)
+    model.refuse_other_texts(table.pairs is not None, file)
+    return table
