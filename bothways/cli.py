@@ -62,8 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"bothways: no verb {name!r}; one of {known} is (bothways --help)", file=sys.stderr)
         sys.exit(2)
     settings = parse(name, rest)
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # half a character from the command line stands as \\udce9
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.encoding.lower() == "utf-8":
+        sys.stdout.reconfigure(errors="backslashreplace")  # so half a character stands as JSON writes it
     # Before torch is loaded: threads that wait asleep, not spinning, bear other work on the same cores (docs/LOG.md).
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
@@ -202,16 +202,20 @@ def glue(settings: Any) -> None:
     table = glue.run(settings)
     if settings.json:
         scores = {
-            name: {"metric": one.metric, "mean": one.mean, "std": one.std, "n": len(one.scores), "failed": one.failed}
+            name: {
+                "metric": one.metric, "mean": one.mean, "std": one.std, "n": len(one.scores), "failed": one.failed,
+                "selected_on": "dev",
+            }
             for name, one in table.rows
-        }
-        put({"tasks": scores, "average": table.average})
+        }  # fmt: skip
+        put({"tasks": scores, "average": table.average, "std": table.std, "n": len(table.by_seed)})
         return
     for name, one in table.rows:
         spread = f"+- {one.std:6.2%}" if len(one.scores) > 1 else "one seed "
         failed = f"  {one.failed} failed" if one.failed else ""
         print(f"{name:8} {one.metric:10} {one.mean:7.2%} {spread}{failed}")
-    print(f"{'average':19} {table.average:7.2%}  (of dev, which the weights were chosen on)")
+    spread = f"+- {table.std:6.2%}" if len(table.by_seed) > 1 else "one seed "
+    print(f"{'average':19} {table.average:7.2%} {spread}  (of dev, which the weights were chosen on)")
 
 
 def fill(settings: Any) -> None:

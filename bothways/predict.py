@@ -142,7 +142,8 @@ class Predictor:
     def encode(
         self, texts: Sequence[str], long: Long | None = None, window: int | None = None, overlap: int | None = None
     ) -> list[Vectors]:
-        """Last hidden states, float32 [S, H] a text: one row a token of tokenizer.encode(text), specials included.
+        """Last hidden states, float32 [S, H] a text: one row a token of tokenizer.encode(text), specials included, that
+        is not cut off.
 
         A token of a long text is taken from the window where it stands furthest from where the text was cut.
         """
@@ -343,13 +344,15 @@ class Predictor:
         return Tagset.of(self.labels, self.checkpoint.made.get("scheme"))
 
     def _weights(self) -> list[tuple[int, int]]:
-        """Names the weights as they are now: which tensors, and how often each was written to."""
-        return [(id(weight), weight._version) for weight in self.module.parameters()]
+        """Names the weights as they are now: where they lie, and how often each was written to; but what is written
+        through `data`, or in inference mode, is not counted."""
+        weights = self.module.parameters()
+        return [(weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in weights]
 
     @property
     def _hidden(self) -> Callable[[Batch], Tensor]:
-        """The last hidden states of a batch, [T, H]. What is laid out anew for it goes by the weights as they are."""
-        weights = self._weights()
+        """What makes the last hidden states of batches, [T, H]: laid out anew where weights have been changed."""
+        weights = self._weights() if self.dtype is not torch.float32 else []
         if self._packed is None or self._packed[0] != weights:
             self._packed = weights, packed(self.module)
         return self._packed[1]
@@ -403,15 +406,19 @@ class Predictor:
             try:
                 found = self.fit_windows([encodings[row] for row in rows], long, *told)
             except RowsError as error:
-                raise RowsError(str(error), {rows[place]: why for place, why in error.rows.items()}) from None
+                wrong |= {rows[place]: why for place, why in error.rows.items()}
+                continue
             for row, parts in zip(rows, found, strict=True):
                 windows[row] = parts
+        if wrong:
+            raise RowsError(f"{len(wrong)} of {len(encodings)} texts are {wrong[min(wrong)]}", wrong)
         return windows
 
     def fit_windows(
         self, encodings: Sequence[Encoding], long: Long | None, window: int | None = None, overlap: int | None = None
     ) -> list[list[Encoding]]:
         """Each encoding as the windows in which the model reads it. RowsError where long="error" refuses some."""
+        how = "asked" if long else "it was fine-tuned"
         long = long or self.long
         readable = self.module.config.max_position_embeddings
         own = self.overlap if window in (None, self.window) else OVERLAP
@@ -422,7 +429,7 @@ class Predictor:
             self.truncated_texts += len(lengths)
             longest_read = max(len(parts[0]) for parts in windows)
             say(
-                f"cut {len(lengths)} of {len(windows)} texts to {longest_read} tokens, as asked (the longest had "
+                f"cut {len(lengths)} of {len(windows)} texts to {longest_read} tokens, as {how} (the longest had "
                 f"{max(lengths)})"
             )
             windows = [parts[:1] for parts in windows]
@@ -477,11 +484,12 @@ class Predictor:
         """
         lengths = [len(encoding) for encoding in encodings]
         results: list[tuple[int, Result]] = []
+        hidden = self._hidden
         with torch.inference_mode():
             for rows in fill_budget(by_length(range(len(lengths)), lengths), lengths, TOKENS):
                 batch = Batch.of([encodings[row] for row in rows]).to(self.device)
                 own = [[values[row] for row in rows] for values in given]
-                results += zip(rows, reduce(self._hidden(batch), batch, *own), strict=True)
+                results += zip(rows, reduce(hidden(batch), batch, *own), strict=True)
         return [result for _, result in sorted(results, key=lambda pair: pair[0])]
 
 

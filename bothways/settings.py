@@ -213,8 +213,8 @@ class Recipe(Checked):
     """How many runs, seeds 0, 1, ...; the score is their mean, with its spread."""
     kept: Literal["best", "median"] = "best"
     """Which seed's model is kept, by its score on dev."""
-    epochs: float = 3.0
-    """Passes over the training data."""
+    epochs: float | None = None
+    """Passes over the training data. [3; of a small set as many as make 300 steps, at most 20]"""
     batch_tokens: int = 2048
     """Tokens a step at most; a longer example is a step of its own."""
     batch_size: int | None = None
@@ -434,6 +434,8 @@ class Predict(Checked):
     """Tokens that are read at once, specials counted. [as it was fine-tuned, else 512]"""
     long: Literal["windows", "error", "truncate"] | None = None
     """What to do with texts longer than a window. [as it was fine-tuned, else windows]"""
+    top: int = 1
+    """Answers a question; of more than one each stands in `answers` too, best first."""
     out: Annotated[Path | None, arg(aliases=("-o",))] = None
     """File to write, .jsonl or .parquet. [standard output]"""
     resume: bool = False

@@ -31,11 +31,12 @@ def fit(
     if long != "windows":
         overlap = 0  # nothing slides
     windows = [_slide(tokenizer, encoding, window, overlap, long) for encoding in encodings]
-    if long == "error" and (lengths := lengths_of_long(encodings, windows)):
-        sizes = {row: len(one) for row, (one, parts) in enumerate(zip(encodings, windows, strict=True)) if parts[1:]}
+    sizes = {row: len(one) for row, (one, parts) in enumerate(zip(encodings, windows, strict=True)) if len(parts) > 1}
+    if sizes and long == "error":
+        told = f"longer than {window} tokens"
         raise RowsError(
-            f"{len(lengths)} of {len(windows)} texts are longer than {window} tokens (up to {max(lengths)})",
-            {row: f"its text is longer than {window} tokens ({size})" for row, size in sizes.items()},
+            f"{len(sizes)} of {len(windows)} texts are {told} (up to {max(sizes.values())})",
+            {row: f"{told} ({size}); shorten it, read it in windows" for row, size in sizes.items()},
         )
     return windows
 

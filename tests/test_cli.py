@@ -175,7 +175,7 @@ def test_a_regression_model_prints_scores(make_model, tokenizer, texts, tmp_path
 def test_long_texts_are_refused_where_asked(classifier, texts, capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main(["predict", str(classifier), str(texts), "--long", "error"])
-    assert stopped.value.code == 1 and "row 5, counted from 0: its text is longer than 64" in capsys.readouterr().err
+    assert stopped.value.code == 1 and "row 5, counted from 0: longer than 64 tokens" in capsys.readouterr().err
 
 
 def test_fills_are_a_table_or_json(filler, said):
@@ -341,3 +341,8 @@ def test_what_a_head_does_not_read_is_refused(filler, reader, tmp_path):
     assert failed.returncode == 1 and "window (32) is for texts with labels; masked words" in failed.stderr
     failed = run("evaluate", reader, tmp_path / "t.txt", "--pair-column", "body")
     assert failed.returncode == 1 and "column 'body': answers are measured by columns named question" in failed.stderr
+    row = {"id": "1", "question": "who", "context": "a cat", "answers": {"text": ["cat"], "answer_start": [2]}}
+    (tmp_path / "t.jsonl").write_text(json.dumps(row))
+    named = ("--text-column", "question", "--pair-column", "context", "--json")
+    done = run("evaluate", reader, tmp_path / "t.jsonl", *named)
+    assert done.returncode == 0 and "exact_match" in json.loads(done.stdout)["metrics"]

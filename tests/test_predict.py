@@ -524,6 +524,7 @@ def test_weights_changed_in_half_precision_are_used_and_not_saved_as_they_were(m
         with torch.no_grad():
             for weight in predictor.module.parameters():
                 weight.mul_(1.5)
+            weight.data = weight.data.clone()
         assert np.abs(predictor.embed(["the cat"]) - before).max() > 0.01
         if dtype == "float32":
             predictor.save(tmp_path / dtype)
@@ -532,6 +533,13 @@ def test_weights_changed_in_half_precision_are_used_and_not_saved_as_they_were(m
     with pytest.raises(InputError, match=r"changed in bfloat16, and float32 ones are saved; load .* dtype='float32'"):
         predictor.save(tmp_path / "half")
     assert not (tmp_path / "half").exists()
+
+
+def test_a_model_may_be_loaded_in_inference_mode(make_predictor, tmp_path):
+    checkpoint.save(make_predictor("bert").checkpoint, tmp_path / "model")
+    with torch.inference_mode():
+        held = bothways.load(tmp_path / "model", dtype="bf16", device="cpu")
+    assert held.embed(["the cat"]).shape == (1, 24)
 
 
 def test_columns_of_tables_are_read_as_lists_and_what_is_no_text_is_named(make_predictor):

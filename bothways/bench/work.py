@@ -103,10 +103,10 @@ def of_own(
     """The texts, cut to `most` tokens beside the frame, in calls of each size and all in one."""
     plain = len(tokenizer.encode(""))
     cut = [shortened(text, most + plain, tokenizer) for text in texts]
+    specials: tuple[str, ...] = ()
     if method.gap:
-        mask = tokenizer.tokens[tokenizer.mask_id]
-        cut = [text_of(text.split(), method).replace(MASK, mask) for text in cut]
-    specials = (mask,) if method.gap else False
+        specials = (tokenizer.tokens[tokenizer.mask_id],)
+        cut = [text_of(text.split(), method).replace(MASK, *specials) for text in cut]
     sizes = [len(tokenizer.encode(text, specials=specials)) - plain + method.frame for text in cut]
     for size in [*(size for size in batches if size < len(cut)), len(cut)]:
         starts = range(0, len(cut) - size + 1, size)

@@ -73,11 +73,17 @@ def table_of(
         for name in (text, pair, label if need_labels else None):
             if name is not None:
                 _check_filled(where, row, name)
-    labelled = label is not None and not any(_is_missing(row.get(label)) for _, row in found)
+    labels = None
+    if label is not None and not any(_is_missing(row.get(label)) for _, row in found):
+        try:
+            labels = [_label(where, row, label) for where, row in found]
+        except InputError:
+            if need_labels:
+                raise
     return Table(
         [text_in(where, row, text) for where, row in found],
         None if pair is None else [text_in(where, row, pair) for where, row in found],
-        [_label(where, row, label) for where, row in found] if labelled and label is not None else None,
+        labels,
         [where for where, _ in found],
     )
 

@@ -66,7 +66,7 @@ def read_conll(path: Path, *, words: int = 0, tags: int = -1) -> list[Sentence]:
 def _are_numbers(words: Sequence[str]) -> bool:
     """Whether they count words, as CoNLL-U's first column does."""
     whole = [word for word in words if not fullmatch(BETWEEN, word)]
-    return whole == [str(number) for number in range(1, len(whole) + 1)]
+    return bool(whole) and whole == [str(number) for number in range(1, len(whole) + 1)]
 
 
 def _layout(path: Path, lines: Sequence[Line]) -> Layout:

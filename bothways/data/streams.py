@@ -60,8 +60,9 @@ def texts(file: str, *, text: str | None = None, pair: str | None = None) -> Ite
 
 def refuse_columns(file: object, text: str | None, pair: str | None) -> None:
     """InputError where a column is named of what has none, but our own names."""
-    if (named := text or pair) and named not in ("text", "pair"):
-        raise InputError(f"{file}: holds a text a line, and no column {named!r}; give a table, or name no column")
+    for named in (text, pair):
+        if named not in (None, "text", "pair"):
+            raise InputError(f"{file}: holds a text a line, and no column {named!r}; give a table, or name no column")
 
 
 def first_columns(file: str) -> Sequence[str]:

@@ -110,7 +110,7 @@ def _separated_rows(path: Path, column: str | None, broken: Broken) -> Iterator[
 
 
 def _records(path: Path) -> Iterator[tuple[int, list[str], InputError | None]]:
-    """(line on which it ends, its values, what is wrong with it) of every record; a blank line is none."""
+    """(line on which it ends, a broken one begins; its values; what is wrong with it) of every record."""
     lines = _Rereadable(checked_lines(path))
     if kind_of(path) == ".tsv":
         reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
@@ -140,6 +140,8 @@ def _delimiter(header: str, second: str) -> str:
     except csv.Error:  # which is said where the header is read
         return ","
     signs = [sign for sign, number in counts.items() if number > 1] or [","]
+    if second.count('"') % 2:  # a record that goes on in the line below
+        return signs[0]
     try:
         fits = [sign for sign in signs if len(next(csv.reader([second], delimiter=sign), [])) == counts[sign]]
     except csv.Error:

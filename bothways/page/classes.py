@@ -18,6 +18,23 @@ class Confusion:
     counts: Sequence[Sequence[int]]
     heading: ClassVar[str] = "Confusion matrix"
 
+    @staticmethod
+    def of(labels: Sequence[str], gold: Sequence[int], predicted: Sequence[int]) -> "Confusion":
+        """From the labels' places."""
+        counts = [[0] * len(labels) for _ in labels]
+        for row, column in zip(gold, predicted, strict=True):
+            counts[row][column] += 1
+        return Confusion(labels, counts)
+
+    @property
+    def scores(self) -> list["LabelScore"]:
+        """Those of each label."""
+        given = [sum(column) for column in zip(*self.counts, strict=True)]
+        return [
+            LabelScore.of(label, row[place], sum(row), given[place])
+            for place, (label, row) in enumerate(zip(self.labels, self.counts, strict=True))
+        ]
+
     @property
     def wide(self) -> bool:
         return len(self.labels) > 4
@@ -85,6 +102,11 @@ class LabelScore:
     recall: float
     f1: float
     support: int
+
+    @staticmethod
+    def of(label: str, right: int, gold: int, given: int) -> "LabelScore":
+        """From how often it was right, is gold, and was given."""
+        return LabelScore(label, right / max(1, given), right / max(1, gold), 2 * right / max(1, gold + given), gold)
 
 
 @dataclass(frozen=True)

@@ -83,5 +83,5 @@ def _miss(case: Miss) -> Html:
         element("strong.is", written(case.gold, "number")),
     )
     by = case.predicted - case.gold
-    off = f" (off by {by:+,.3f})" if abs(by) >= 0.001 else f" (off by {by:+.1e})"
+    off = f" (off by {by:+,.3f})" if not by or abs(by) >= 0.001 else f" (off by {by:+.1e})"
     return join((element("p.verdict", "said ", said, ", is ", is_, off), texts(case.text, case.pair)))

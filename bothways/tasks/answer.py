@@ -23,7 +23,7 @@ from bothways.predict import Predictor
 from bothways.settings import Answer
 from bothways.tasks.finetune import Result, fine_tuned
 from bothways.tasks.progress import Tell, lines
-from bothways.tasks.task import Figures, Task, outputs
+from bothways.tasks.task import Figures, Task, length_line, outputs
 from bothways.tokenizer.tokenizer import Encoding
 from bothways.train.losses import Loss, class_loss
 from bothways.windows import whole_length
@@ -176,6 +176,7 @@ class Answering(Task):
             windowed = sum(len(windows) > 1 for windows in self.windows[split])
             found.append(
                 f"{split}: {len(asked):,} questions about {passages:,} passages, {impossible:,} without an answer; "
+                f"with their passages {length_line(self.lengths(split))}; "
                 f"{windowed:,} read in windows"
             )
         return "\n".join([*found, *self.warnings])

@@ -112,17 +112,22 @@ class Classification(Task):
     def baseline(self, gold: np.ndarray) -> Figures:
         """The figures of a model that gives every text what is commonest in the training table."""
         targets = self.data["train"].targets
-        if self.settings.multi_label:
-            commonest = np.zeros_like(gold)
-            commonest[:, targets.sum(0).argmax()] = 1
-        else:
-            commonest = np.full_like(gold, np.bincount(targets).argmax())
-        return self.figures(gold, commonest)
+        if not self.settings.multi_label:
+            return self.figures(gold, np.full_like(gold, np.bincount(targets).argmax()))
+        label = np.zeros_like(gold)
+        label[:, targets.sum(0).argmax()] = 1
+        sets, counts = np.unique(targets, axis=0, return_counts=True)  # "none" may be commoner than any label
+        choices = (label, np.broadcast_to(sets[counts.argmax()], gold.shape))
+        return max((self.figures(gold, given) for given in choices), key=lambda found: found[self.metric])
 
     def parts(self, model: Model, split: str, figures: Mapping[str, Figures]) -> list[page.Part]:
+        scores = torch.stack(outputs(model, self.data[split], text_scores))
         if self.settings.multi_label:
-            return []
-        scores = torch.stack(outputs(model, self.data[split], text_scores)).softmax(-1)
+            gold_NC, given_NC = self.data[split].targets > 0, scores.numpy() > 0
+            counts = ((gold_NC & given_NC).sum(0), gold_NC.sum(0), given_NC.sum(0))
+            rows = zip(self.names, *(counts_C.tolist() for counts_C in counts), strict=True)
+            return [page.Labels([page.LabelScore.of(*row) for row in rows])]
+        scores = scores.softmax(-1)
         certain, predicted = (found.tolist() for found in scores.max(-1))
         gold, table, names = self.data[split].targets.tolist(), self.tables[split], self.names
         right = [one == other for one, other in zip(gold, predicted, strict=True)]
@@ -134,10 +139,9 @@ class Classification(Task):
             )
             for row in range(len(gold)) if not right[row]
         ]  # fmt: skip
-        counts = np.zeros((len(names), len(names)), np.int64)
-        np.add.at(counts, (gold, predicted), 1)
+        confusion = page.Confusion.of(names, gold, predicted)
         return [
-            page.Confusion(names, counts.tolist()), page.Labels(label_scores(names, counts)),
+            confusion, page.Labels(confusion.scores),
             page.Reliability(found.bins, found.error), page.Mistakes(mistakes, len(gold)),
         ]  # fmt: skip
 
@@ -156,15 +160,6 @@ class Classification(Task):
             classes = ", ".join(f"{name} {number:,}" for name, number in zip(self.names, counts.tolist(), strict=True))
             found.append(f"{split}: {texts.describe()}\n  {classes}")
         return "\n".join([*found, *self.warnings])
-
-
-def label_scores(names: Sequence[str], counts_CC: np.ndarray) -> list[page.LabelScore]:
-    """Precision, recall and F1 of each class from a confusion matrix [gold, predicted]."""
-    right_C, gold_C, given_C = counts_CC.diagonal(), counts_CC.sum(1), counts_CC.sum(0)
-    precision_C, recall_C = right_C / given_C.clip(1), right_C / gold_C.clip(1)
-    f1_C = 2 * right_C / (gold_C + given_C).clip(1)
-    columns = (names, precision_C.tolist(), recall_C.tolist(), f1_C.tolist(), gold_C.tolist())
-    return [page.LabelScore(*row) for row in zip(*columns, strict=True)]
 
 
 def label_names(table: Table, settings: Classify) -> tuple[str, ...]:

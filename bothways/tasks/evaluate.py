@@ -15,14 +15,14 @@ from bothways.data.hub import other_splits
 from bothways.data.pairs import Pairs
 from bothways.data.squad import read_squad
 from bothways.data.store import build
-from bothways.data.tags import OUTSIDE, detect
+from bothways.data.tags import OUTSIDE, detect, first_illegal
 from bothways.errors import InputError
 from bothways.predict import Predictor
 from bothways.settings import Evaluate
 from bothways.tasks.as_learned import table_as_learned
 from bothways.tasks.heldout import HeldOut
 from bothways.tasks.retrieval import vectors
-from bothways.tasks.scoring import score
+from bothways.tasks.scoring import score, told_of
 from bothways.tasks.tag import as_iob2, runs, tag_columns, words_of
 from bothways.variants import VARIANTS
 
@@ -38,19 +38,27 @@ def run(settings: Evaluate) -> dict[str, Any]:
         )  # fmt: skip
     for file in map(Path, settings.file):
         if others := other_splits(file):
-            more = f"{', '.join(others)} beside train"
-            raise InputError(f"{file}: has splits {more}; say which is measured, such as {file / others[0]}")
+            raise InputError(f"{file}: has several splits; say which is measured, such as {file / others[0]}")
     predictor = Predictor(checkpoint.load(settings.model), dtype=settings.dtype)
     predictor.read_in(settings.window)
     heads = predictor.module.num_outputs
     if settings.on_error == "skip" and not {"spans", "masked_words"} & {*heads}:
         raise InputError("on_error skip is for plain text and answers; every row of a labelled file counts, mend it")
-    for head, measure in HEADS.items():
-        if head in heads:
-            return measure(predictor, settings)
-    if not heads:
-        return vectors(predictor, settings)
-    raise InputError(f"{settings.model}: no head to be measured ({', '.join(HEADS)}); fine-tune or pre-train one")
+    measure = next((measure for head, measure in HEADS.items() if head in heads), None if heads else vectors)
+    if measure is None:
+        raise InputError(f"{settings.model}: no head to be measured ({', '.join(HEADS)}); fine-tune or pre-train one")
+    return {**measure(predictor, settings), **selected_on(predictor, settings)}
+
+
+def selected_on(predictor: Predictor, settings: Evaluate) -> dict[str, str]:
+    """Which of the files that the model was trained on, or its weights chosen by, is measured; said, and marked."""
+    for split, done in (("train", "trained on"), ("dev", "chosen by")):
+        used = predictor.checkpoint.told.get(split)
+        for file in settings.file:
+            if used and Path(used).resolve() == Path(file).resolve():
+                checkpoint.say(f"{file}: the model was {done} it, so the score says little of other text")
+                return {"selected_on": split}
+    return {}
 
 
 def texts(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
@@ -112,14 +120,16 @@ def tags(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
         same = sum(map(str.__eq__, right, chain.from_iterable(found)))
         return {"accuracy": same / len(right), "words": len(right)}
     gold = [as_iob2(one, scheme).tags for one in sentences]
-    return {**metrics.entity_scores(gold, found, "iob2"), "sentences": len(gold)}
+    illegal = sum(first_illegal(one.tags, scheme) is not None for one in sentences)
+    return {**metrics.entity_scores(gold, found, "iob2"), "sentences": len(gold), "illegal_gold": illegal}
 
 
 def answers(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     """Of a model that finds answers: SQuAD's scores, in percent."""
-    if named := settings.text_column or settings.pair_column or settings.label_column:
+    named = {settings.text_column: "question", settings.pair_column: "context", settings.label_column: "answers"}
+    if strange := [column for column, usual in named.items() if column not in (None, usual)]:
         raise InputError(
-            f"column {named!r}: answers are measured by columns named question, context and answers; rename yours"
+            f"column {strange[0]!r}: answers are measured by columns named question, context and answers; rename yours"
         )
     skipped: Counter[str] = Counter()
     asked = [one for file in settings.file for one in read_squad(file, on_error=settings.on_error, skipped=skipped)]
@@ -129,11 +139,7 @@ def answers(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     found = predictor.answers([one.question for one in asked], [one.context for one in asked])
     given = {one.id: best[0].text for one, best in zip(asked, found, strict=True)}
     scores = metrics.answer_scores({one.id: [text for text, _ in one.answers] for one in asked}, given)
-    return {**scores, **_told(skipped)}
-
-
-def _told(skipped: Counter[str]) -> dict[str, int]:
-    return {"skipped": skipped.total()} if skipped else {}
+    return {**scores, **told_of(skipped)}
 
 
 def masked_words(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
@@ -155,7 +161,7 @@ def masked_words(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
         store, np.arange(store.num_documents), predictor.tokenizer, length, pairs=pairs, most=4096,
         objective="masked" if direction == "both" else "halves" if direction == "halves" else "forward",
     )  # fmt: skip
-    return {**held.measure(predictor.module), "tokens": store.num_tokens, **_told(skipped)}
+    return {**held.measure(predictor.module), "tokens": store.num_tokens, **told_of(skipped)}
 
 
 HEADS: dict[str, Callable[[Predictor, Evaluate], dict[str, Any]]] = {

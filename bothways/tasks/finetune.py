@@ -34,6 +34,7 @@ from bothways.train.optim import depths_of
 from bothways.train.plan import Plan
 from bothways.train.state import Run
 
+EPOCHS, LEAST_STEPS, MOST_EPOCHS = 3.0, 300, 20.0  # where none are asked for
 SEEDS, MODEL, WEIGHTS = "seeds", "model", "model.safetensors"
 NAMED_BY = 256  # examples at most whose tokens and labels name them all, and numbers of a tensor
 
@@ -73,9 +74,11 @@ def over_seeds(settings: FineTune, task: Task, run: Run, tell: Tell) -> Result:
         tell(f"{run.directory}: its run is done")
         return result_of(run, task.name)
     tell(task.describe())
-    if others := other_splits(settings.train):
-        more = ", ".join(others)
-        tell(f"{settings.train}: split train is read; there are {more} too (--dev {settings.train / others[0]})")
+    if settings.epochs is None and (more := passes(settings, an_epoch := steps_an_epoch(settings, task))) > EPOCHS:
+        tell(f"{more:.3g} epochs of {an_epoch} steps, for so few examples (--epochs)")
+    used = {path.resolve() for path in (settings.dev, settings.test) if path}
+    if left := [name for name in other_splits(settings.train) if (settings.train / name).resolve() not in used]:
+        tell(f"{settings.train}: split train is read, not {', '.join(left)}; name {settings.train / left[0]} to use it")
     seeds = range(settings.seed, settings.seed + settings.seeds)
     figures: dict[int, dict[str, Figures]] = {}
     for seed in seeds:
@@ -153,7 +156,7 @@ def train_one(settings: FineTune, task: Task, model: Model, seed: int, run: Run,
     device = choose_device("auto")
     if device.type == "cpu":
         keep_memory()
-    an_epoch = len(list(step_rows(settings, sizes, seed, epoch=0)))
+    an_epoch = steps_an_epoch(settings, task, seed)
 
     def steps(first: int) -> Iterator[Sequence[Batch]]:
         epochs = (step_rows(settings, sizes, seed, epoch=epoch) for epoch in count())
@@ -161,7 +164,7 @@ def train_one(settings: FineTune, task: Task, model: Model, seed: int, run: Run,
             yield [task.data["train"].batch(part) for part in parts_of_step(settings, task, rows)]
 
     plan = Plan(
-        steps=max(1, math.ceil(settings.epochs * an_epoch)), rate=peak_rate(settings, model.config),
+        steps=max(1, math.ceil(passes(settings, an_epoch) * an_epoch)), rate=peak_rate(settings, model.config),
         schedule=settings.schedule, warmup=settings.warmup, weight_decay=settings.weight_decay,
         layer_decay=settings.layer_decay, clip=settings.clip,
         evaluate_every=max(1, round(an_epoch / settings.evaluations)), best_by=task.metric,
@@ -189,6 +192,15 @@ def train_one(settings: FineTune, task: Task, model: Model, seed: int, run: Run,
     model.load_state_dict(frozen, strict=False)  # as they were, not as bf16 has them
     copy = at_work(model, settings)
     return {split: task.measure(copy, split) for split in ("dev", "test") if split in task.data}
+
+
+def steps_an_epoch(settings: FineTune, task: Task, seed: int = 0) -> int:
+    return len(list(step_rows(settings, task.data["train"].sizes, seed, epoch=0)))
+
+
+def passes(settings: FineTune, an_epoch: int) -> float:
+    """The epochs asked for, else three, of few examples more: they need steps, not epochs (Mosbach 2021, section 6)."""
+    return min(MOST_EPOCHS, max(EPOCHS, LEAST_STEPS / an_epoch)) if settings.epochs is None else settings.epochs
 
 
 def step_rows(settings: FineTune, sizes: Sequence[int], seed: int, *, epoch: int) -> Iterator[list[int]]:

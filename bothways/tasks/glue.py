@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from bothways import metrics
 from bothways.data.glue import TASKS, Task
 from bothways.errors import InputError
 from bothways.settings import Classify, Glue, Recipe, Regress
@@ -16,13 +17,24 @@ Row = tuple[str, Result]
 
 @dataclass(frozen=True)
 class Table:
-    """The result of each task, and the average of their means."""
+    """The result of each task; the average of their means, and the deviation over seeds of each seed's average. SICK,
+    which is no task of GLUE, counts where it stands alone."""
 
     rows: tuple[Row, ...]
 
     @property
     def average(self) -> float:
-        return sum(result.mean for _, result in self.rows) / len(self.rows)
+        return metrics.spread(self.by_seed)[0]
+
+    @property
+    def std(self) -> float:
+        return metrics.spread(self.by_seed)[1]
+
+    @property
+    def by_seed(self) -> list[float]:
+        """Each seed's average over the tasks."""
+        counted = [result.scores for name, result in self.rows if name != "SICK"] or [self.rows[0][1].scores]
+        return [sum(scores) / len(counted) for scores in zip(*counted, strict=True)]
 
 
 def run(settings: Glue, tell: Tell = lines) -> Table:
@@ -33,7 +45,8 @@ def run(settings: Glue, tell: Tell = lines) -> Table:
     for name in settings.tasks or TASKS:
         files = files_of(settings.directory / name, TASKS[name])
         if "train" in files and "dev" in files:
-            tell(f"{name}:")
+            its = "; published without a dev set: its test set stands in" if "test" in files["dev"].name else ""
+            tell(f"{name}:{its}")
             rows.append((name, fine_tune(settings, name, files, tell)))
         elif files or name in settings.tasks:
             tell(f"{name}: left out, {settings.directory / name} has no training data beside dev")

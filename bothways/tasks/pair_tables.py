@@ -4,6 +4,7 @@ does not."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from re import fullmatch
 from typing import Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from bothways.data.tables import Row
 from bothways.errors import InputError
 from bothways.settings import TextColumns, TrainEmbed
 
+NONE = ""  # the column of negatives that no table has
 Objective = Literal["auto", "pairs", "scores"]
 
 
@@ -56,8 +58,8 @@ def read_pairs(settings: TrainEmbed) -> dict[str, Pairs]:
 
 
 def read_file(path: Path, settings: TextColumns, objective: Objective, negative: str | None = None) -> Pairs:
-    """negative: the column of texts that do not belong. auto: scores where there is a column of them and no such
-    column is named."""
+    """negative: the column of texts that do not belong; NONE: none is read. auto: scores where there is a column of
+    them and no such column is named."""
     text, pair, label = settings.text_column, settings.pair_column, settings.label_column
     scored = objective == "scores"
     table = glue_table(path, text=text, pair=pair, label=label, need_labels=objective != "pairs")
@@ -65,12 +67,12 @@ def read_file(path: Path, settings: TextColumns, objective: Objective, negative:
         return Pairs(both(table), None if objective == "pairs" else scores_of(table))
     rows = labelled_rows(path)
     columns = list(dict.fromkeys(name for _, row in rows for name in row))
-    if objective == "auto" and negative is None:
+    if objective == "auto" and negative in (None, NONE):
         scored = find_column(path, columns, "label", label, ["label"], LABELS) is not None
     table = table_of(path, rows, text=text, pair=pair, label=label, need_labels=scored)
     if scored:
         return Pairs(both(table), scores_of(table))
-    return Pairs([*both(table), *negatives(path, rows, columns, negative)], None)
+    return Pairs([*both(table), *([] if negative == NONE else negatives(path, rows, columns, negative))], None)
 
 
 def both(table: Table) -> list[list[str]]:
@@ -96,7 +98,8 @@ def negatives(
     several could be meant: one is learned from."""
     name = named or next((name for name in columns if name.strip().lower() == "negative"), None)
     if name is None:
-        if like := [name for name in columns if name.strip().lower().startswith("negative")]:
+        like = [name for name in columns if fullmatch(r"negative[ _-]?\d+", name.strip().lower())]
+        if like:
             raise InputError(
                 f"{path}: {', '.join(like)} could be texts that do not belong; say which with --negative-column"
             )

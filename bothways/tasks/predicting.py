@@ -53,7 +53,7 @@ def predict(settings: Predict) -> Journal:
     refuse(settings.out, ENDINGS[1:], "predictions", resume=settings.resume)
     model = load(settings.model, dtype=settings.dtype)
     model.read_in(settings.window)
-    form = _table(settings.out, columns(model))
+    form = _table(settings.out, columns(model, settings.top))
     say = _say_of(model, settings)
     return _write(settings.out, form, _blocks(model, settings), say, settings, model)
 
@@ -75,7 +75,11 @@ def printed(settings: Predict) -> Iterator[list[str]]:
 
 def _say_of(model: Predictor, settings: Predict) -> Callable[[Sequence[Given]], list[Row]]:
     """What the model says of rows. InputError where it has no head to say anything with: no fault of a row."""
-    say = partial(SAY[kind_of(model)], model, long=settings.long)
+    kind = kind_of(model)
+    if settings.top > 1 and kind != "answers":
+        raise InputError(f"top ({settings.top}) is for a model that finds answers; this one gives {kind}")
+    told: dict[str, Any] = {"top": settings.top} if kind == "answers" else {}
+    say: Callable[[Sequence[Given]], list[Row]] = partial(SAY[kind], model, long=settings.long, **told)
     say([])
     return say
 
@@ -132,21 +136,22 @@ def _write(
 
 def _said(say: Callable[[Sequence[Given]], Any], block: Block, settings: Embed | Predict) -> tuple[Block, Any]:
     """What is said of a block's rows; with on_error "skip" the block without those of which nothing can be said."""
-    try:
-        return block, say(block.given)
-    except RowsError as error:
-        if settings.on_error == "skip":
-            return _said(say, block.without(error.rows), settings)
-        place = min(error.rows)
-        raise InputError(
-            f"row {block.numbers[place]:,}, counted from 0: {error.rows[place]}, or set such rows aside with "
-            "--on-error skip"
-        ) from None
-    except InputError as error:
-        if not block.numbers:
-            raise
-        first, last = block.numbers[0], block.numbers[-1]
-        raise InputError(f"of rows {first:,} to {last:,}, counted from 0, {error}") from None
+    while True:
+        try:
+            return block, say(block.given)
+        except RowsError as error:
+            if settings.on_error == "stop":
+                place = min(error.rows)
+                raise InputError(
+                    f"row {block.numbers[place]:,}, counted from 0: {error.rows[place]}, or set such rows aside with "
+                    "--on-error skip"
+                ) from None
+            block = block.without(error.rows)
+        except InputError as error:
+            if not block.numbers:
+                raise
+            first, last = block.numbers[0], block.numbers[-1]
+            raise InputError(f"of rows {first:,} to {last:,}, counted from 0, {error}") from None
 
 
 def _made_with(settings: Embed | Predict, model: Predictor) -> dict[str, Any]:

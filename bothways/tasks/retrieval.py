@@ -19,7 +19,7 @@ from bothways.data.streams import known_columns
 from bothways.errors import InputError
 from bothways.predict import Predictor
 from bothways.settings import Evaluate, TextColumns
-from bothways.tasks.pair_tables import Pairs, read_file
+from bothways.tasks.pair_tables import NONE, Pairs, read_file
 
 FOUND = 10  # places of a ranking that are looked at
 AT_ONCE = 8192  # texts that are embedded together
@@ -51,7 +51,7 @@ def pairs_of(file: Path, settings: Evaluate, learned: Mapping[str, Any]) -> Pair
     own = known_columns(str(file), settings, learned, ("text", "pair", "label"))
     columns = TextColumns(**{f"{use}_column": name for use, name in own.items()})
     alone = learned.get("objective") == "pairs" or learned.get("negative_column") is not None
-    return read_file(file, columns, "pairs" if alone and settings.label_column is None else "auto")
+    return read_file(file, columns, "pairs" if alone and settings.label_column is None else "auto", NONE)
 
 
 def retrieved(predictor: Predictor, given: Collection) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Literal, Protocol
 
+from bothways.answering import Answer
 from bothways.data.streams import Given
 from bothways.predict import Predictor
 from bothways.tasks.formats import Row
@@ -42,19 +43,24 @@ def entities(model: Predictor, given: Sequence[Given], long: Long | None) -> lis
     return [{"entities": [asdict(entity) for entity in entities]} for entities in found]
 
 
-def answers(model: Predictor, given: Sequence[Given], long: Long | None) -> list[Row]:
-    """The best answer to each question."""
-    found = model.answers([one.text for one in given], [one.pair or "" for one in given], long=long)
+def answers(model: Predictor, given: Sequence[Given], long: Long | None, top: int = 1) -> list[Row]:
+    """The best answer to each question; where more are asked for, all of them too."""
+    found = model.answers([one.text for one in given], [one.pair or "" for one in given], top, long)
+    rows = [[_answer(answer) for answer in best] for best in found]
     return [
-        {"id": one.id, "answer": best.text, "start": best.start, "end": best.end, "score": best.score}
-        for one, (best, *_) in zip(given, found, strict=True)
+        {"id": one.id, **best[0], **({"answers": best} if top > 1 else {})}
+        for one, best in zip(given, rows, strict=True)
     ]
+
+
+def _answer(answer: Answer) -> Row:
+    return {"answer": answer.text, "start": answer.start, "end": answer.end, "score": answer.score}
 
 
 SAY: dict[Kind, Say] = {"answers": answers, "entities": entities, "number": number, "labels": labels}
 
 
-def columns(model: Predictor) -> Any:
+def columns(model: Predictor, top: int = 1) -> Any:
     """The types of what is said, a pyarrow.Schema."""
     import pyarrow
 
@@ -62,13 +68,15 @@ def columns(model: Predictor) -> Any:
     if kind_of(model) == "number":
         return pyarrow.schema({"score": share})
     if kind_of(model) == "answers":
-        return pyarrow.schema({"id": text, "answer": text, "start": place, "end": place, "score": share})
+        answer = {"answer": text, "start": place, "end": place, "score": share}
+        several = {"answers": pyarrow.list_(pyarrow.struct(answer))} if top > 1 else {}
+        return pyarrow.schema({"id": text, **answer, **several})
     if kind_of(model) == "entities":
         entity = {"label": text, "text": text, "start": place, "end": place, "score": share}
         return pyarrow.schema({"entities": pyarrow.list_(pyarrow.struct(entity))})
-    several = {"labels": pyarrow.list_(text)} if model.checkpoint.several else {}
+    labels = {"labels": pyarrow.list_(text)} if model.checkpoint.several else {}
     scores = pyarrow.struct(dict.fromkeys(model.labels, share))
-    return pyarrow.schema({"label": text, **several, "score": share, "scores": scores})
+    return pyarrow.schema({"label": text, **labels, "score": share, "scores": scores})
 
 
 def _pairs(given: Sequence[Given]) -> list[str] | None:

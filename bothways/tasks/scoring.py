@@ -63,10 +63,12 @@ def score(
         return _ranking(predictions, gold)
     if kind == "tags":
         if predictions == gold and tags_column is not None:
-            raise InputError(
-                f"{gold}: --tags-column ({tags_column}) names one column for gold and predictions; leave it out (gold "
-                "is then the last but one, predictions the last), or divide the file"
+            way = (
+                "divide the file"
+                if has_named_columns(gold)
+                else "leave it out: gold is the last but one, they the last"
             )
+            raise InputError(f"{gold}: --tags-column ({tags_column}) names one column for gold and predictions; {way}")
         gold_column = "-2" if predictions == gold and tags_column is None else tags_column
         right = read_tagged(gold, words=words_column, tags=gold_column)
         return _tags(gold, predictions, right, read_tagged(predictions, words=words_column, tags=tags_column), scheme)
@@ -199,7 +201,12 @@ def _answers(predictions: Path, gold: Path, on_error: Literal["stop", "skip"]) -
     predicted = _predicted_answers(predictions)
     if answers.keys().isdisjoint(predicted):
         raise InputError(f"{predictions}: no id is one of {gold}, such as {min(answers)!r}; give an answer an id")
-    return {**metrics.answer_scores(answers, predicted), **({"skipped": skipped.total()} if skipped else {})}
+    return {**metrics.answer_scores(answers, predicted), **told_of(skipped)}
+
+
+def told_of(skipped: Counter[str]) -> dict[str, int]:
+    """How many were left out, if any."""
+    return {"skipped": skipped.total()} if skipped else {}
 
 
 def _ranking(predictions: Path, gold: Path) -> dict[str, Any]:

@@ -106,8 +106,8 @@ class Growing:
             raise InputError(f"{self.out}: {rows}; give the same, or delete {_journal(self.out)} to begin anew")
 
     def add(self, read: Block, block: Block, results: Vectors | Sequence[Row]) -> None:
-        """Append a block's results, and list the rows that were set aside. read: the block before any were for what the
-        model cannot say of them."""
+        """Append a block's results, and list the rows that were set aside. read: the block as it was read, with rows of
+        which the model can say nothing."""
         aside = (json.dumps({"row": number, "reason": why}) for number, why in block.wrong.items())
         now = self.journal
         done = replace(

@@ -31,7 +31,7 @@ from bothways.settings import Tag
 from bothways.tagging import Labelled, Tagset, joined, label_windows, word_tags
 from bothways.tasks.finetune import Result, fine_tuned
 from bothways.tasks.progress import Tell, lines
-from bothways.tasks.task import Figures, Task, outputs
+from bothways.tasks.task import Figures, Task, length_line, outputs
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.train.losses import Loss, class_loss
 from bothways.windows import NUM_SPECIALS, merge_rows, whole_length
@@ -70,6 +70,7 @@ class Tagging(Task):
     texts: Mapping[str, list[list[Sentence]]]
     data: Mapping[str, Windows]
     windows_of_text: Mapping[str, list[int]]
+    illegal: Mapping[str, list[Sentence]]  # sentences of dev and test that the scheme would not write so
 
     @staticmethod
     def of(settings: Tag, start: Checkpoint, sentences: Mapping[str, list[Sentence]]) -> "Tagging":
@@ -85,7 +86,10 @@ class Tagging(Task):
             strict = split == "train"
             parts = [windows_of(text, predictor, settings, tagset, strict) for text in texts[split]]
             data[split], numbers[split] = Windows([*chain.from_iterable(parts)]), [*map(len, parts)]
-        return Tagging(settings, start, tagset, texts, data, numbers)
+        illegal = {
+            split: [one for one in found if first_illegal(one.tags, scheme)] for split, found in sentences.items()
+        }
+        return Tagging(settings, start, tagset, texts, data, numbers, illegal)
 
     @property
     def metric(self) -> str:
@@ -142,10 +146,10 @@ class Tagging(Task):
                 yield tags[begin:end]
 
     def parts(self, model: Model, split: str, figures: Mapping[str, Figures]) -> list[page.Part]:
-        if self.tagset.plain:
-            return []
         sentences = [sentence for text in self.texts[split] for sentence in text]
         predicted = list(self.predicted(split, outputs(model, self.data[split], token_scores)))
+        if self.tagset.plain:
+            return self.confused([tag for one in sentences for tag in one.tags], [*chain.from_iterable(predicted)])
         by_type = entity_scores([one.tags for one in sentences], predicted, "iob2")["by_type"]
         scores = [
             page.LabelScore(label, one["precision"], one["recall"], one["f1"], int(one["support"]))
@@ -156,6 +160,12 @@ class Tagging(Task):
             for one, tags in zip(sentences, predicted, strict=True) if list(one.tags) != tags
         ]  # fmt: skip
         return [page.Labels(scores), page.TagMistakes(mistakes, len(sentences))]
+
+    def confused(self, gold: Sequence[str], predicted: Sequence[str]) -> list[page.Part]:
+        """Which words' tags are taken for which; those that train lacks among them."""
+        places = {name: place for place, name in enumerate(sorted({*gold, *predicted}))}
+        confusion = page.Confusion.of([*places], [places[tag] for tag in gold], [places[tag] for tag in predicted])
+        return [confusion, page.Labels(confusion.scores)]
 
     def lengths(self, split: str) -> Sequence[int]:
         windows = iter(self.data[split].labelled)
@@ -173,7 +183,7 @@ class Tagging(Task):
             windowed = sum(number > 1 for number in self.windows_of_text[split])
             found.append(
                 f"{split}: {len(sentences):,} sentences of {words:,} words, read as {len(texts):,} texts, "
-                f"{windowed} of them in windows\n  {kinds}"
+                f"{length_line(self.lengths(split))}; {windowed} read in windows\n  {kinds}"
             )
         return "\n".join([*found, *self.warnings])
 
@@ -186,6 +196,10 @@ class Tagging(Task):
             if strange := Counter(tag for one in own for tag in one.tags if tag not in self.tagset.names):
                 have = f"{strange.total():,} words have tags that train lacks ({', '.join([*strange][:9])})"
                 found.append(f"{split}: {have}; none of them can be right")
+        for split, wrong in self.illegal.items():
+            if wrong:
+                have = f"{len(wrong):,} of {len(sentences[split]):,} sentences have tags that the scheme does not allow"
+                found.append(f"{split}: {have}, the first at {wrong[0].where}; they are read as conlleval reads them")
         return found
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -90,6 +91,12 @@ class Task(ABC):
         return {}
 
 
+def length_line(lengths: Sequence[int]) -> str:
+    """How long the texts of a split are."""
+    middle, most = np.percentile(lengths, [50, 90])
+    return f"tokens: median {middle:.0f}, 90 % up to {most:.0f}, longest {max(lengths):,}"
+
+
 def outputs(
     model: Model, examples: Examples, read: Callable[[Model, Batch], Iterable[Tensor]], tokens: int = TOKENS
 ) -> list[Tensor]:
@@ -108,7 +115,7 @@ def peak_rate(settings: FineTune, config: EncoderConfig) -> float:
     """The rate asked for, or one for the model's width.
 
     Wide models were fine-tuned at 5e-5 (768; Devlin 2018, appendix A.3) and at 2e-5 to 5e-5 (1,024), narrow ones at
-    3e-4 (256; Clark 2020, appendix B); MiniLM's 384 do better at 1.4e-4 than at 5e-5 (docs/RESULTS.md).
+    3e-4 (256; Clark 2020, appendix B); MiniLM's 384 do better at 1.5e-4 than at 5e-5 (docs/LOG.md).
     """
     return min(5e-5 * (768 / config.hidden_size) ** 1.5, 5e-4) if settings.rate is None else settings.rate
 

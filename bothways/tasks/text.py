@@ -19,7 +19,7 @@ from bothways.data.store import Intake, TokenStore, open_or_build
 from bothways.disk import sync
 from bothways.errors import InputError
 from bothways.settings import Pretrain
-from bothways.tasks.progress import Tell
+from bothways.tasks.progress import Tell, silence
 from bothways.tokenizer.learn import count_words
 from bothways.tokenizer.reading import BertReading
 from bothways.tokenizer.tokenizer import Tokenizer
@@ -195,5 +195,5 @@ def extended(tokenizer: Tokenizer, texts: Iterable[str], number: int, processes:
 
 def _training_texts(settings: Pretrain) -> Iterator[str]:
     corpus, other = corpora(settings)
-    texts: Iterable[str] = Intake(corpus.documents(), settings.drop_duplicates, lambda line: None)
+    texts: Iterable[str] = Intake(corpus.documents(), settings.drop_duplicates, silence)
     return iter(texts) if other else (text for text, is_held_out in held_out(texts, HELD_OUT_EVERY) if not is_held_out)

@@ -20,6 +20,7 @@ from bothways.data.examples import Table
 from bothways.model.model import Model
 from bothways.predict import Predictor
 from bothways.settings import FineTune
+from bothways.tasks.task import length_line
 from bothways.tokenizer.tokenizer import Encoding
 from bothways.windows import whole_length
 
@@ -64,11 +65,7 @@ class Texts:
     def describe(self) -> str:
         """How many, how long, and how many are read in windows."""
         lengths, windowed = self.lengths, sum(len(parts) > 1 for parts in self.windows)
-        middle, most = np.percentile(lengths, [50, 90])
-        return (
-            f"{len(lengths):,} texts, tokens: median {middle:.0f}, 90 % up to {most:.0f}, longest {max(lengths):,}; "
-            f"{windowed} read in windows"
-        )
+        return f"{len(lengths):,} texts, {length_line(lengths)}; {windowed} read in windows"
 
 
 def text_scores(model: Model, batch: Batch) -> Tensor:

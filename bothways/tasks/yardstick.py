@@ -57,7 +57,7 @@ def yardstick(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
     if "tokens" in heads:
         return of_tags(model, file, columns)
     if "masked_words" in heads and model.checkpoint.pooling is None:
-        return of_guesses(read_table(file, text=columns.text_column, need_labels=False))
+        return of_guesses(read_table(file, text=columns.text_column, need_labels=False), model.tokenizer)
     if "next_sentence" in heads and len(heads) == 1:
         raise InputError("a head for next sentences alone is measured by nothing here; fine-tune the model first")
     table = table_as_learned(model, file, columns, need_labels=columns.label_column is not None)
@@ -77,23 +77,26 @@ def of_vectors(table: Table) -> Yardstick:
     return Yardstick(len(table), False, ask, judge)
 
 
-def of_guesses(table: Table) -> Yardstick:
+def of_guesses(table: Table, tokenizer: Tokenizer) -> Yardstick:
     """Some words are hidden, about as many as BERT was trained to guess."""
+    hidden = [with_gaps(text, tokenizer) for text in table.texts]
 
     def ask(model: Predictor, rows: Rows) -> list[Any]:
-        hidden = (with_gaps(table.texts[row], model.tokenizer) for row in rows)
-        return [best.token for text in hidden for best, *_ in model.fill(text, top=1)]
+        return [best.token for row in rows for best, *_ in model.fill(hidden[row], top=1)]
 
     return _unlabelled(len(table), "same guesses", ask)
 
 
 def with_gaps(text: str, tokenizer: Tokenizer) -> str:
-    """Every seventh word hidden, of those the model reads: where no spaces stand between them there are many too."""
+    """Every seventh word hidden; of a text without spaces, one word to many a tokenizer, every seventh piece."""
     encoding = tokenizer.encode(text)
+    words = encoding.word_ids
+    whole = len({*words}) > len(words) / GAPS
     spans: dict[int, tuple[int, int]] = {}
-    for word, (start, end) in zip(encoding.word_ids, encoding.offsets, strict=True):
-        if word is not None:
-            spans[word] = (min(start, spans.get(word, (start,))[0]), end)
+    for place, (word, (start, end)) in enumerate(zip(words, encoding.offsets, strict=True)):
+        if word is not None and start < end:
+            name = word if whole else place
+            spans[name] = (spans[name][0] if name in spans else start, end)
     for start, end in reversed([*spans.values()][::GAPS]):
         text = f"{text[:start]}{MASK}{text[end:]}"
     return text if spans else MASK

@@ -175,3 +175,4 @@ def test_what_is_written_comes_back(documents, between, tmp_path_factory):
 def test_among_ten_columns_numbers_are_words_where_words_stand_first(read):
     row = " _ _ _ _ _ _ _ _ O\n"
     assert texts(read(f"won{row}3-4{row}at{row}1.5{row}")) == ["won/O 3-4/O at/O 1.5/O"]
+    assert texts(read("2.5 O\n")) == ["2.5/O"]

@@ -411,6 +411,7 @@ def test_what_is_no_label_is_named(value, held, tmp_path):
     pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
     with pytest.raises(InputError, match=rf"t\.parquet: row 1: 'label' holds {held}, not a label; name the column"):
         read_table(tmp_path / "t.parquet", need_labels=True)
+    assert read_table(tmp_path / "t.parquet", need_labels=False).labels is None
 
 
 def test_a_gap_in_a_list_of_labels_is_named(file):
@@ -452,3 +453,5 @@ def test_a_header_with_commas_in_its_names_is_divided_as_its_rows_are(file):
     table = read_table(path, need_labels=True)
     assert (table.texts, table.labels) == (["a, b", "c"], ["x", "y"])
     assert read_table(file("u.csv", "text,label\na;b;c,x\n"), need_labels=True).texts == ["a;b;c"]
+    longer = file("v.csv", 'text,label,more; or less\n"good; long\ntext",x,y\n')
+    assert read_table(longer, need_labels=True).texts == ["good; long\ntext"]

@@ -222,7 +222,7 @@ def test_about_how_many_rows_a_file_has_is_known_by_parts_of_it(tmp_path):
 
 def test_columns_named_of_lines_of_text_are_refused(tmp_path):
     file = str(written(tmp_path / "t.txt", "a\n"))
-    for asked in ({"text": "body"}, {"pair": "second"}):
+    for asked in ({"text": "body"}, {"pair": "second"}, {"text": "text", "pair": "body"}):
         with pytest.raises(InputError, match=r"t\.txt: holds a text a line, and no column '(body|second)'"):
             next(texts(file, **asked))
 

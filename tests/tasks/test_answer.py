@@ -70,7 +70,11 @@ def test_an_answer_of_which_nothing_is_read_is_left_out_where_that_is_asked_for(
         answer.run(given, silence)
     told = []
     answer.run(replace(given, on_error="skip"), told.append)
-    assert "train: 29 questions" in told[0] and "left out: 1 answers of which nothing is read" in told[0]
+    assert (
+        "train: 29 questions" in told[0]
+        and ", longest " in told[0]
+        and "left out: 1 answers of which nothing is read" in told[0]
+    )
     found["data"][0]["paragraphs"] = [asked]
     none_left = replace(given, dev=write(tmp_path / "dev.json", found), on_error="skip", out=tmp_path / "other")
     with pytest.raises(InputError, match="dev.json.*: nothing is read of any answer of dev; mend them"):
@@ -105,6 +109,20 @@ def result(settings):
 def test_answers_are_learned(result):
     assert (result.task, result.metric, result.split) == ("answer", "f1", "test")
     assert result.mean > 0.9 and result.failed == 0
+
+
+def test_the_page_shows_the_answers_that_are_wrong(result, settings):
+    task = answer.Answering.of(settings, checkpoint.load(settings.model))
+    model = bothways.load(result.model, dtype="float32")
+    figures = json.loads((result.directory / "bothways.json").read_text())["figures"]
+    (mistakes,) = task.parts(model.module, "test", figures)
+    asked = task.questions["test"]
+    given = model.answers([one.question for one in asked], [one.context for one in asked])
+    wrong = [
+        (one.question, one.context) for one, (best, *_) in zip(asked, given, strict=True)
+        if best.text not in [text for text, _ in one.answers]
+    ]  # fmt: skip
+    assert mistakes.examined == 51 and [(case.question, case.passage) for case in mistakes.cases] == wrong
 
 
 def test_the_model_points_at_a_slice_of_the_passage(result):

@@ -184,15 +184,22 @@ def test_empty_texts_are_counted_and_the_first_is_named(settings, tmp_path):
 
 
 def test_splits_beside_train_of_a_saved_dictionary_are_told_and_measuring_asks_for_one(settings, result, tmp_path):
-    parts = {name: datasets.Dataset.from_list(rows_of(seed, 30)) for seed, name in enumerate(("train", "validation"))}
+    parts = {
+        name: datasets.Dataset.from_list(rows_of(seed, 30))
+        for seed, name in enumerate(("train", "validation", "other"))
+    }
     saved = tmp_path / "saved"
     datasets.disable_progress_bars()
     datasets.DatasetDict(parts).save_to_disk(saved)
     told = []
     short = replace(settings, train=saved, dev=None, test=None, epochs=0.1, seeds=1, out=tmp_path / "run")
     classify.run(short, told.append)
-    assert f"{saved}: split train is read; there are validation too (--dev {saved / 'validation'})" in told
-    with pytest.raises(InputError, match=r"saved: has splits validation beside train; say which is measured, such as"):
+    (line,) = [line for line in told if line.startswith(f"{saved}:")]
+    assert line.endswith(f"split train is read, not other, validation; name {saved / 'other'} to use it")
+    told.clear()
+    classify.run(replace(short, dev=saved / "validation", test=saved / "other", out=tmp_path / "again"), told.append)
+    assert not [line for line in told if line.startswith(f"{saved}:")]
+    with pytest.raises(InputError, match=r"saved: has several splits; say which is measured, such as .*saved/other"):
         evaluate.run(Evaluate(model=result.model, file=(saved,)))
     assert evaluate.run(Evaluate(model=result.model, file=(saved / "validation",)))["texts"] == 30
 
@@ -364,7 +371,8 @@ def test_what_a_model_was_fine_tuned_for_is_known_when_it_is_measured(settings, 
     with pytest.raises(InputError, match=r"positive \('bogus'\) is no label of the model \(canine, feline\)"):
         evaluate.run(replace(asked, positive="bogus"))
     usual = [{"text": row["words"], "pair": row["other"], "label": row["kind"]} for row in odd]
-    assert evaluate.run(replace(asked, file=(write(tmp_path / "usual.csv", usual),))) == evaluate.run(asked)
+    found = evaluate.run(replace(asked, file=(write(tmp_path / "usual.csv", usual),)))
+    assert {**found, "selected_on": "train"} == evaluate.run(asked)
     for file in ("odd", "usual"):
         cli.main(["predict", str(model), str(tmp_path / f"{file}.csv"), "--dtype", "float32"])
     first, second = np.array_split(capsys.readouterr().out.splitlines(), 2)
@@ -503,6 +511,88 @@ def test_a_rare_class_that_is_weighed_is_found_more_often(settings, tmp_path):
     weights = task.weights.numpy()
     assert weights[0] / weights[1] == pytest.approx(counts[1] / counts[0])
     assert weights @ counts == pytest.approx(counts.sum())
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_the_loss_weighs_classes_by_how_rare_they_are(several, settings, tmp_path):
+    rows = rows_of(0, 60)
+    if several:
+        rows = [{**row, "label": row["label"] if index % 3 else "canine|feline"} for index, row in enumerate(rows)]
+    told = {"train": write(tmp_path / "t.csv", rows), "dev": None, "test": None, "multi_label": several}
+    task = classify.Classification.of(
+        replace(settings, **told, class_weights="balanced"), checkpoint.load(settings.model),
+        tables.read_tables(replace(settings, **told)),
+    )  # fmt: skip
+    model, targets = task.begin(0, silence).model.eval().requires_grad_(False), task.data["train"].targets
+    batch = task.data["train"].batch(range(20))
+    scores_NC, gold = texts.text_scores(model, batch), torch.from_numpy(targets[:20])
+    loss, count = task.losses(model, batch)["classes"]
+    if several:
+        rare_C = torch.from_numpy((len(targets) - targets.sum(0)) / targets.sum(0)).float()
+        plain = torch.nn.functional.binary_cross_entropy_with_logits
+        expected = plain(scores_NC, gold.float(), pos_weight=rare_C, reduction="sum")
+        even = plain(scores_NC, gold.float(), reduction="sum")
+    else:
+        rare_C = torch.from_numpy(len(targets) / (3 * np.bincount(targets))).float()
+        expected = torch.nn.functional.cross_entropy(scores_NC, gold, weight=rare_C, reduction="sum")
+        even = torch.nn.functional.cross_entropy(scores_NC, gold, reduction="sum")
+    assert float(loss) == pytest.approx(float(expected), rel=1e-5) and count == batch.labels.numel()
+    assert float(loss) != pytest.approx(float(even), rel=1e-2)
+
+
+def test_the_page_shows_what_evaluate_counts(result, settings, several):
+    """Confusions, labels and mistakes of the weights kept, and of several labels each by itself."""
+    task = classify.Classification.of(settings, checkpoint.load(settings.model), tables.read_tables(settings))
+    model = bothways.load(result.model, dtype="float32")
+    confusion, labels, _, mistakes = task.parts(model.module, "test", {})
+    gold, given = task.tables["test"].labels, [one.label for one in model.classify(task.tables["test"].texts)]
+    for row, label in enumerate(confusion.labels):
+        for column, other in enumerate(confusion.labels):
+            pairs = zip(gold, given, strict=True)
+            assert confusion.counts[row][column] == sum(pair == (label, other) for pair in pairs)
+    assert sum(sum(row) for row in confusion.counts) == 61
+    wrong = [(text, a, b) for text, a, b in zip(task.tables["test"].texts, gold, given, strict=True) if a != b]
+    assert [(case.text, case.gold, case.predicted) for case in mistakes.cases] == wrong
+    found = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
+    assert sum(one.f1 for one in labels.scores) / 3 == pytest.approx(found["f1_macro"])
+    assert [one.support for one in labels.scores] == [gold.count(label) for label in confusion.labels]
+    for run, headings in ((result, ("Confusion matrix", "Worst mistakes", "reliab")), (several, ("Labels",))):
+        page = (run.directory / "report.html").read_text(encoding="utf-8")
+        assert [heading for heading in headings if heading.lower() not in page.lower()] == []
+
+
+def test_giving_no_label_is_no_better_than_learning_nothing_where_most_have_none(settings, tmp_path):
+    rows = [{"text": "the cat", "label": "feline" if index % 5 == 0 else ""} for index in range(50)]
+    told = replace(
+        settings, train=write(tmp_path / "t.csv", rows), dev=None, test=None, multi_label=True, metric="accuracy"
+    )
+    task = classify.Classification.of(told, checkpoint.load(told.model), tables.read_tables(told))
+    gold = task.data["train"].targets
+    assert task.baseline(gold)["accuracy"] == pytest.approx(1 - gold.mean()) and gold.mean() < 0.5
+
+
+@pytest.mark.parametrize(("rows", "told", "steps"), [(30, {}, 60), (4000, {}, 1200), (30, {"epochs": 2.0}, 6)])
+def test_few_examples_are_read_more_often_unless_epochs_are_named(rows, told, steps, settings, tmp_path):
+    """Three steps an epoch: 20 epochs. 4,000 rows: 400 steps an epoch, and three of them."""
+    given = replace(settings, **{"epochs": None, "batch_size": 10, **told})
+    assert finetune.passes(given, rows // 10) * (rows // 10) == steps
+    assert finetune.passes(given, 60) == (5 if not told else 2)
+    if not told and rows == 30:
+        lines = []
+        files = {"train": write(tmp_path / "t.csv", rows_of(0, rows)), "dev": settings.dev, "test": None}
+        classify.run(replace(given, **files, seeds=1, out=tmp_path / "run"), lines.append)
+        assert "20 epochs of 3 steps, for so few examples (--epochs)" in lines
+        rows_read = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+        assert max(row["step"] for row in rows_read) == steps
+
+
+def test_a_score_on_what_a_model_learned_from_is_marked(result, settings, capsys):
+    for split, said in (("train", "trained on it"), ("dev", "chosen by it"), ("test", None)):
+        file = getattr(settings, split)
+        found = evaluate.run(Evaluate(model=result.model, file=(file,), dtype="float32"))
+        assert found.get("selected_on") == (split if said else None)
+        error = capsys.readouterr().err
+        assert (f"{file}: the model was {said}, so the score says little" in error) if said else not error
 
 
 def test_f1_is_of_two_classes_and_of_the_one_named(settings, tmp_path):

@@ -15,7 +15,7 @@ from bothways.checkpoint import Checkpoint
 from bothways.errors import InputError
 from bothways.settings import TrainEmbed
 from bothways.tasks import embed, texts
-from bothways.tasks.pair_tables import read_pairs
+from bothways.tasks.pair_tables import NONE, read_file, read_pairs
 from bothways.tasks.pair_texts import PairTexts, text_vectors
 from bothways.tasks.progress import silence
 from bothways.train.pair_losses import ranking_loss
@@ -341,6 +341,10 @@ def test_negatives_go_by_their_name_in_any_case_and_of_several_one_is_to_be_name
     with pytest.raises(InputError, match=r"s.csv: negative_2, negative_1 could be texts that .* --negative-column"):
         read_pairs(several)
     assert read_pairs(replace(several, negative_column="negative_2"))["train"].texts[2] == ["d"] * 7
+    read = read_file(several.train, several, "auto", NONE)
+    assert len(read.texts) == 2 and read.scores is None  # as `evaluate` reads them
+    scored = [{**row, "negative_score": 1} for row in rows_of(0, 9)]
+    assert len(read_pairs(replace(settings, train=write(tmp_path / "n.csv", scored)))["train"].texts) == 2
 
 
 def test_empty_texts_are_counted_and_said(pairs, tmp_path):

@@ -1,6 +1,7 @@
 """The table of GLUE on two small tasks made here."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -59,6 +60,17 @@ def test_the_average_is_that_of_the_tasks(directory, tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)
     assert [*found["tasks"]] == ["SST-2", "CoLA"]
     assert found["average"] == pytest.approx(sum(one["mean"] for one in found["tasks"].values()) / 2)
+    assert found["n"] == 1 and all(one["selected_on"] == "dev" for one in found["tasks"].values())
+
+
+def test_the_average_has_the_spread_of_the_seeds_averages_and_leaves_sick_out():
+    def row(name, *scores):
+        return name, SimpleNamespace(scores=[*scores])
+
+    table = glue.Table((row("CoLA", 0.2, 0.4), row("RTE", 0.6, 0.7), row("SICK", 0.9, 0.9)))
+    assert table.by_seed == pytest.approx([0.4, 0.55])
+    assert (table.average, table.std) == pytest.approx((0.475, 0.15 / 2**0.5))
+    assert glue.Table((row("SICK", 0.9, 0.8),)).average == pytest.approx(0.85)
 
 
 def test_a_table_goes_on_behind_the_tasks_that_are_done(directory, tmp_path):

@@ -16,7 +16,8 @@ from bothways.settings import Classify, Evaluate, Pretrain, Quantize, TrainEmbed
 from bothways.tasks import classify, embed, evaluate, pretrain, quantize
 from bothways.tasks.progress import silence
 from bothways.tasks.quantize import halves
-from bothways.tasks.yardstick import with_gaps, yardstick
+from bothways.tasks.yardstick import GAPS, with_gaps, yardstick
+from bothways.tokenizer.tokenizer import SPECIALS, Tokenizer
 
 WORDS = ["cat", "dog", "mat", "sat", "ran", "and", "on", "the", "a", "b"]
 TEXTS = [" ".join(WORDS[(row * step + row) % 10] for step in range(1, 4 + row % 9)) for row in range(37)]
@@ -227,6 +228,11 @@ def test_words_are_hidden_where_no_spaces_stand_between_them(tokenizer):
     assert with_gaps("the cat sat on the mat, and ran", tokenizer) == "[MASK] cat sat on the mat, [MASK] ran"
     assert with_gaps("日本語の文字列です", tokenizer).count("[MASK]") >= 2
     assert with_gaps("   ", tokenizer) == "[MASK]"
+    text = "thecatsatonthematandranonthemat" * 3
+    pieces = Tokenizer(
+        {token: row for row, token in enumerate([*SPECIALS, *"theca", *map("##{}".format, "thecasonmdr")])}
+    )
+    assert with_gaps(text, pieces).count("[MASK]") == -(-len(text) // GAPS)  # one word, in pieces
 
 
 def test_a_table_is_read_as_the_model_learned_to(make, tmp_path):

@@ -193,10 +193,32 @@ def test_a_bad_row_in_the_first_block_leaves_nothing(models, tmp_path, capsys):
     assert names(tmp_path) == {"t.jsonl"}
 
 
+def test_several_answers_to_a_question_stand_beside_the_best(models, tmp_path, capsys):
+    asked = [{"question": "the cat", "context": "a mat and the dog"}, {"question": "a", "context": ""}]
+    file = written(tmp_path / "t.jsonl", "\n".join(map(json.dumps, asked)))
+    for ending in ("jsonl", "parquet"):
+        run("predict", models / "answers", file, "-o", tmp_path / f"p.{ending}", "--top", "3")
+    rows = json_lines(tmp_path / "p.jsonl")
+    assert rows == pyarrow.parquet.read_table(tmp_path / "p.parquet").to_pylist()
+    model = bothways.load(models / "answers", dtype="float32")
+    for row, one in zip(rows, asked, strict=True):
+        best = model.answer(one["question"], one["context"], top=3)
+        assert [(given["answer"], given["start"], given["end"]) for given in row["answers"]] == [
+            (answer.text, answer.start, answer.end) for answer in best
+        ]
+        assert {name: row[name] for name in row["answers"][0]} == row["answers"][0]
+    assert len(rows[0]["answers"]) == 3 and rows[1]["answers"][0]["answer"] == ""
+    run("predict", models / "answers", file, "-o", tmp_path / "one.jsonl")
+    assert "answers" not in json_lines(tmp_path / "one.jsonl")[0]
+    texts = written(tmp_path / "t.txt", "a cat\n")
+    error = refused(capsys, "predict", models / "labels", texts, "--top", "3")
+    assert "top (3) is for a model that finds answers; this one gives labels" in error
+
+
 def test_a_text_too_long_is_said_with_its_row(models, tmp_path, capsys):
     file = written(tmp_path / "t.txt", "a\n" * 15 + "the cat " * 99)
     error = refused(capsys, "predict", models / "labels", file, "--long", "error", "-o", tmp_path / "p.jsonl")
-    assert "row 15, counted from 0: its text is longer than 64 tokens (200), or set such rows aside with" in error
+    assert "row 15, counted from 0: longer than 64 tokens (200); shorten it, read it in windows, or set" in error
 
 
 def test_what_leaves_no_room_for_a_second_text_is_said_with_its_row(models, tmp_path, capsys):

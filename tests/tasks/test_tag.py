@@ -1,6 +1,7 @@
 """Fine-tuning a tagger on sentences made here: cats are FELINE, "a dog" is CANINE of two words."""
 
 import json
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -185,6 +186,59 @@ def test_a_label_only_dev_has_is_told_and_counts_as_missed(settings, tmp_path):
     assert "1 words have tags that train lacks (B-THING); none of them can be right" in told[0]
     assert result.mean == pytest.approx(2 / 3)  # one of two is found, and nothing else
     assert evaluate.run(Evaluate(model=result.model, file=(dev,), dtype="float32"))["f1"] == pytest.approx(result.mean)
+
+
+def test_tags_of_dev_that_the_scheme_does_not_allow_are_counted_and_said(settings, result, tmp_path):
+    """They are read as conlleval reads them, in training and by `evaluate`."""
+    dev = tmp_path / "dev.txt"
+    dev.write_text("the O\ncat B-FELINE\n\nthe O\ncat I-FELINE\n\nthe O\ncat I-FELINE\n", encoding="utf-8")
+    given = replace(settings, dev=dev, test=None, scheme="iob2")
+    task = tag.Tagging.of(given, checkpoint.load(settings.model), tag.read_splits(given))
+    (line,) = [line for line in task.warnings if line.startswith("dev:")]
+    assert f"2 of 3 sentences have tags that the scheme does not allow, the first at {dev}:4" in line
+    found = evaluate.run(Evaluate(model=result.model, file=(dev,), scheme="iob2", dtype="float32"))
+    assert found["illegal_gold"] == 2 and found["sentences"] == 3
+
+
+def test_lengths_are_told_before_training(told):
+    assert re.search(
+        r"read as \d+ texts, tokens: median \d+, 90 % up to \d+, longest \d+; 0 read in windows\n", told[0]
+    )
+
+
+def test_one_text_is_too_few_to_learn_from(settings, tmp_path):
+    """Sentences that are read together are one example."""
+    file = tmp_path / "few.txt"
+    file.write_text("the O\ncat B-FELINE\n\na O\ndog B-CANINE\n", encoding="utf-8")
+    given = replace(settings, train=file, out=tmp_path / "run")
+    with pytest.raises(InputError, match=r"few.txt: one training example; at least two are .* \(--no-context\)"):
+        tag.run(given, silence)
+
+
+def test_the_page_shows_which_words_are_taken_for_which(settings, result, tmp_path):
+    """Entities by type with the sentences that went wrong; plain tags as a confusion."""
+    task = tag.Tagging.of(settings, checkpoint.load(settings.model), tag.read_splits(settings))
+    model = bothways.load(result.model, dtype="float32")
+    labels, mistakes = task.parts(model.module, "test", {})
+    found = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
+    assert {one.label: one.f1 for one in labels.scores} == pytest.approx(
+        {label: one["f1"] for label, one in found["by_type"].items()}
+    )
+    sentences = [sentence for text in task.texts["test"] for sentence in text]
+    wrong = sum(
+        tags != list(one.tags)
+        for one, tags in zip(sentences, model.tag_words([one.words for one in sentences]), strict=True)
+    )
+    assert mistakes.examined == 41 and abs(len(mistakes.cases) - wrong) <= 3  # read with neighbours, and alone
+    plain = replace(settings, scheme="plain", epochs=1.0, out=tmp_path / "run")
+    made = tag.run(plain, silence)
+    task = tag.Tagging.of(plain, checkpoint.load(settings.model), tag.read_splits(plain))
+    confusion, labels = task.parts(bothways.load(made.model, dtype="float32").module, "test", {})
+    gold = [tag for one in sentences for tag in one.tags]
+    assert [sum(row) for row in confusion.counts] == [gold.count(label) for label in confusion.labels]
+    right = sum(confusion.counts[place][place] for place in range(len(confusion.labels)))
+    assert right / len(gold) == pytest.approx(made.mean)
+    assert {one.label: one.support for one in labels.scores} == {label: gold.count(label) for label in confusion.labels}
 
 
 def test_tags_that_say_nothing_are_refused(settings, tmp_path):
