@@ -32,7 +32,7 @@ def test_a_new_run_says_what_it_is_before_it_counts(run):
     made = read(run)
     assert made["verb"] == "finetune classify" and made["status"] == "running"
     assert (
-        made["settings"]["train"] == "t.csv" and made["settings"]["epochs"] == 3.0 and made["settings"]["dev"] is None
+        made["settings"]["train"] == "t.csv" and made["settings"]["warmup"] == 0.1 and made["settings"]["dev"] is None
     )
     assert set(made["versions"]) == {"bothways", "python", "torch", "numpy"}
 
