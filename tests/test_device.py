@@ -37,4 +37,4 @@ def test_memory_that_is_kept_grows_no_more_once_it_is_settled():
         return end - after
 
     free, settled = growth(), growth("settled")
-    assert free > 60 and settled < free / 3, (free, settled)
+    assert settled < 5 and settled < free / 3, (free, settled)  # MB; how far the free one grows, machines differ in
