@@ -280,6 +280,8 @@ def test_many_records_are_drawn_as_means_and_broken_ones_are_counted():
     points = [(float(step), step % 2.0) for step in range(1, 401)]
     assert thinned(points) == [(10 * k + 5.5, 0.5) for k in range(40)]
     assert thinned(points[:7]) == points[:7]
+    uneven = [(float(step), float(step == 1407)) for step in range(1408)]  # no last point of the few that are left over
+    assert len(thinned(uneven)) == 40 and thinned(uneven)[-1][1] <= 1 / 35
     row = {"split": "train", "loss": float("nan"), "seed": 5}
     page = p.Page("t", "s", [], [p.Curves([*rows(1), {**row, "step": 7}, {**row, "step": 8}], "accuracy", "Accuracy")])
     assert "Loss, training: 2 values that are no numbers are left out." in Tree(p.render(page)).text

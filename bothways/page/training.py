@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import fmean, median
 from typing import Any, ClassVar
 
@@ -64,7 +65,7 @@ def _panel(name: str, series: Mapping[str, Points], unit: Unit) -> Html:
     y = axis(name, values, DOWN, unit)
     most = max(map(len, sound.values()))
     if most > MOST_POINTS:
-        notes.append(f"Each point is the mean of {runs(most)} records.")
+        notes.append(f"Each point is the mean of up to {runs(most)} records.")
     ends = "; ".join(f"{seed} ends at {written(points[-1][1], unit)}" for seed, points in sound.items() if points)
     drawing = lines(drawn, x, y, dots=most <= MOST_DOTS)
     return shown(plot(name, f"Lines over steps: {ends}.", x, y, drawing, size=SIZE), " ".join(notes))
@@ -76,9 +77,10 @@ def runs(number: int) -> int:
 
 
 def thinned(points: Points) -> Points:
-    """At most MOST_POINTS, each the mean of a run of neighbours."""
-    run = runs(len(points))
-    parts = [points[start : start + run] for start in range(0, len(points), run)]
+    """At most MOST_POINTS, each the mean of a run of neighbours, their lengths one apart at most."""
+    number = math.ceil(len(points) / max(1, runs(len(points))))
+    bounds = [part * len(points) // number for part in range(number + 1)] if points else []
+    parts = [points[start:end] for start, end in pairwise(bounds)]
     return [(fmean(step for step, _ in part), fmean(value for _, value in part)) for part in parts]
 
 
