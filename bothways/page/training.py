@@ -65,21 +65,16 @@ def _panel(name: str, series: Mapping[str, Points], unit: Unit) -> Html:
     y = axis(name, values, DOWN, unit)
     most = max(map(len, sound.values()))
     if most > MOST_POINTS:
-        notes.append(f"Each point is the mean of up to {runs(most)} records.")
+        notes.append(f"Each point is the mean of up to {math.ceil(most / MOST_POINTS)} records.")
     ends = "; ".join(f"{seed} ends at {written(points[-1][1], unit)}" for seed, points in sound.items() if points)
     drawing = lines(drawn, x, y, dots=most <= MOST_DOTS)
     return shown(plot(name, f"Lines over steps: {ends}.", x, y, drawing, size=SIZE), " ".join(notes))
 
 
-def runs(number: int) -> int:
-    """How many neighbours make one point, so that there are at most MOST_POINTS."""
-    return math.ceil(number / MOST_POINTS)
-
-
 def thinned(points: Points) -> Points:
     """At most MOST_POINTS, each the mean of a run of neighbours, their lengths one apart at most."""
-    number = math.ceil(len(points) / max(1, runs(len(points))))
-    bounds = [part * len(points) // number for part in range(number + 1)] if points else []
+    number = min(len(points), MOST_POINTS)
+    bounds = [part * len(points) // max(1, number) for part in range(number + 1)]
     parts = [points[start:end] for start, end in pairwise(bounds)]
     return [(fmean(step for step, _ in part), fmean(value for _, value in part)) for part in parts]
 
