@@ -80,6 +80,7 @@ def run(settings: Demo, tell: Tell) -> dict[str, Any]:
         "authors": "classifier run",
     }
     run.note(status="done", figures=figures, parts=parts)
+    run.close()
     tell(f"\nDone in {figures['seconds']:.0f} s. All of it is in {settings.out}:")
     tell(f"   bothways info {settings.out / 'pretrain'}")
     tell(f'   bothways fill {settings.out / "pretrain"} "She looked at the [MASK] and smiled."')

@@ -2,10 +2,8 @@
 line)."""
 
 import json
-import os
 import platform
 import shutil
-import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -21,6 +19,7 @@ from bothways.disk import as_json, write_whole
 from bothways.errors import InputError
 from bothways.tokenizer.files import read_json
 from bothways.train.checkpoints import differences
+from bothways.train.lock import LOCK, Lock, lives, this_process
 from bothways.train.signals import Stopped
 
 METRICS = "metrics.jsonl"
@@ -37,10 +36,11 @@ class Run:
     """A run's directory. Made new: InputError where something stands there already.
 
     resume: go on with the run that is there, if one is. Its settings must be the same but for FREE ones and a larger
-    number of steps (told); InputError shows the difference, and refuses a run that is still at work. leads: whether
-    this process is the one of several that writes.
+    number of steps (told); InputError shows the difference, and refuses a run that is still at work, on this host or
+    on another one that shares the directory (train/lock.py). leads: whether this process is the one of several that
+    writes.
 
-    As a context it notes how the run ended: done, stopped, or failed and why.
+    As a context it keeps the directory locked, and notes how the run ended: done, stopped, or failed and why.
     """
 
     def __init__(
@@ -58,27 +58,57 @@ class Run:
         self.made: dict[str, Any] = {"verb": verb, "settings": given, "versions": versions(), "started": now()}
         self.before: dict[str, Any] | None = None  # the facts of a run that goes on, as they were
         self.has_stepped = False
+        self.lock: Lock | None = None
         if not leads:
             return
-        if not (directory / MADE).exists():
-            _remove(directory.glob(f".{MADE}.*"))  # of a first write that was killed
-        refuse_strangers(directory, holds=MADE)
-        if (directory / MADE).exists():
-            if not resume:
-                raise InputError(f"{directory}: holds a run already; name a new directory, or delete that one")
-            self.before = read_json(directory / MADE)
-            if "status" not in self.before:
-                raise InputError(f"{directory}: holds a model, not a run to go on with; name the run's directory")
-            self.made = _resumed(directory, self.before, self.made, tell)
-            # Of killed writes; `.model.old` is whole, the one that was to be replaced.
-            _remove([*directory.glob(f".{MADE}.*"), *set(directory.glob(".model.*")) - {directory / ".model.old"}])
+        if not _is_just_begun(directory):
+            refuse_strangers(directory, holds=MADE)
+        self._refuse_unless(resume)
         directory.mkdir(parents=True, exist_ok=True)
+        self.lock = Lock(directory, tell)
+        try:
+            self._begin(resume, tell)
+        except BaseException:
+            self.close()
+            raise
+
+    def _refuse_unless(self, resume: bool) -> None:
+        if not resume and (self.directory / MADE).exists():
+            raise InputError(f"{self.directory}: holds a run already; name a new directory, or delete that one")
+
+    def _begin(self, resume: bool, tell: Tell) -> None:
+        """Begin, or take up what is there, now that nobody else can."""
+        self._refuse_unless(resume)
+        _remove(self.directory.glob(f".{MADE}.*"))  # of killed writes
+        if (self.directory / MADE).exists():
+            self.before = read_json(self.directory / MADE)
+            if "status" not in self.before:
+                raise InputError(f"{self.directory}: holds a model, not a run to go on with; name the run's directory")
+            self.made = _resumed(self.directory, self.before, self.made, tell)
+            # Of killed writes; `.model.old` is whole, the one that was to be replaced.
+            _remove(set(self.directory.glob(".model.*")) - {self.directory / ".model.old"})
         self.note(status="running", process=this_process())
 
     def __enter__(self) -> "Run":
+        if self.lock:
+            self.lock.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if self.lock:
+            self.lock.stop()
+        try:
+            if not (self.lock and self.lock.lost_to):
+                self._note_end(error)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Let other processes have the directory."""
+        if self.lock:
+            self.lock.release()
+
+    def _note_end(self, error: BaseException | None) -> None:
         if error is None:
             self.note(status="done")
         elif isinstance(error, Stopped):
@@ -96,7 +126,8 @@ class Run:
     def note(self, **facts: Any) -> None:
         """Add facts to bothways.json; a failed write leaves the old file."""
         self.made |= {key: _plain(value) for key, value in facts.items()}
-        if self.leads:
+        if self.lock:
+            self.lock.check()
             write_whole(self.directory / MADE, as_json(self.made, 2) + "\n")
 
     @property
@@ -107,7 +138,8 @@ class Run:
     def metric(self, **row: Any) -> None:
         """Append one object to metrics.jsonl."""
         self.has_stepped = True
-        if self.leads:
+        if self.lock:
+            self.lock.check()
             with (self.directory / METRICS).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
 
@@ -121,6 +153,11 @@ class Run:
             kept = [row for row in self.metrics() if row["step"] <= step or row.get("seed") != seed]
             rows = [json.dumps(row) + "\n" for row in kept]
             write_whole(self.directory / METRICS, "".join(rows))
+
+
+def _is_just_begun(directory: Path) -> bool:
+    """Whether it holds nothing but the lock and the unfinished first write of a run."""
+    return directory.is_dir() and all(entry.name.startswith((LOCK, f".{MADE}.")) for entry in directory.iterdir())
 
 
 def _remove(leftovers: Iterable[Path]) -> None:
@@ -140,37 +177,14 @@ def status_of(made: Mapping[str, Any]) -> str:
     process = made.get("process")
     if made["status"] != "running" or process is None:
         return str(made["status"])
-    if process["host"] != socket.gethostname():
+    alive = lives(process)
+    if alive is None:
         return f"running or killed, on {process['host']}"
-    return "running" if process == _process(process["id"]) else "killed"
-
-
-def this_process() -> dict[str, Any]:
-    """This process, so that no later one can be taken for it."""
-    found = _process(os.getpid())
-    assert found is not None
-    return found
-
-
-def _process(number: int) -> dict[str, Any] | None:
-    """A living process of this machine. began: in clock ticks since the machine started, where the system tells."""
-    try:
-        os.kill(number, 0)
-    except ProcessLookupError:
-        return None
-    except PermissionError:
-        pass  # it lives, and is somebody else's
-    file = Path(f"/proc/{number}/stat")
-    began = file.read_text().rpartition(")")[2].split()[19] if file.exists() else None  # field 22: man 5 proc
-    return {"host": socket.gethostname(), "id": number, "began": began}
+    return "running" if alive else "killed"
 
 
 def _resumed(directory: Path, old: dict[str, Any], new: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """The facts of a run that goes on."""
-    if status_of(old) == "running" and old["process"] != this_process():
-        raise InputError(
-            f"{directory}: its run is still at work, as process {old['process']['id']}; stop that one first"
-        )
     if old["verb"] != new["verb"]:
         raise InputError(f"{directory}: holds a run of {old['verb']}, not of {new['verb']}; name another directory")
     was, now_given = ({key: value for key, value in made["settings"].items() if key not in FREE} for made in (old, new))

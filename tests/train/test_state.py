@@ -5,6 +5,7 @@ import json
 import os
 import stat
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +14,9 @@ import pytest
 from bothways.disk import write_whole
 from bothways.errors import InputError
 from bothways.settings import Classify
+from bothways.train.lock import LOCK, living, this_process
 from bothways.train.signals import Stopped
-from bothways.train.state import Run, read_metrics, status_of, this_process
+from bothways.train.state import Run, read_metrics, status_of
 
 SETTINGS = Classify(model=Path("m"), train=Path("t.csv"), out=Path("o"))
 
@@ -101,7 +103,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(failing, run, 
         with pytest.raises(OSError, match="No space left"):
             run.note(steps=4)
     assert (run.directory / "bothways.json").read_bytes() == before
-    assert [entry.name for entry in run.directory.iterdir()] == ["bothways.json"]
+    assert [entry.name for entry in run.directory.iterdir() if entry.name != LOCK] == ["bothways.json"]
 
 
 def test_a_written_file_can_be_read_by_others(tmp_path):
@@ -166,22 +168,25 @@ def test_the_steps_that_minutes_became_are_there_when_a_run_goes_on(tmp_path):
 def test_resuming_where_nothing_is_begins(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".bothways.json.k1ll3d").write_text("{")
-    run = Run(tmp_path / "run", "pretrain", Told(), resume=True)
+    with Run(tmp_path / "run", "pretrain", Told(), resume=True) as run:
+        pass
     assert [entry.name for entry in run.directory.iterdir()] == ["bothways.json"]
 
 
-def test_a_run_at_work_elsewhere_is_not_resumed_and_a_dead_one_is(tmp_path):
+def test_a_run_at_work_in_another_process_is_not_resumed_and_a_dead_one_is_at_once(tmp_path):
     run = begun(tmp_path, Told(), steps=5)
     assert status_of(read(run)) == "running"
     with subprocess.Popen(["sleep", "60"]) as other:
-        file = Path(f"/proc/{other.pid}/stat")
-        began = file.read_text().rpartition(")")[2].split()[19] if file.exists() else None
-        run.note(process={**this_process(), "id": other.pid, "began": began})
-        with pytest.raises(InputError, match=f"still at work, as process {other.pid}"):
+        process = living(other.pid)
+        run.note(process=process)
+        (run.directory / LOCK).write_text(json.dumps({**process, "token": "theirs", "count": 3}))
+        with pytest.raises(InputError, match=f"still at work, as process {other.pid} on "):
             Run(run.directory, "pretrain", Told(), resume=True)
         other.kill()
     assert status_of(read(run)) == "killed"
-    assert Run(run.directory, "pretrain", Told(), resume=True).made["status"] == "running"
+    told, began = [], time.monotonic()
+    assert Run(run.directory, "pretrain", Told(), resume=True, tell=told.append).made["status"] == "running"
+    assert time.monotonic() - began < 2 and f"process {other.pid} on " in told[0]
 
 
 def test_a_number_that_another_process_has_now_is_not_the_runs(tmp_path):
