@@ -18,6 +18,7 @@ __all__ = ["Sentence", "Table", "label_numbers", "label_sets", "numbers", "read_
 
 MARKS = {"0", "1", "0.0", "1.0", "True", "False"}  # of a label that a text has or has not, in its place in a list
 SEPARATORS = "|;,"  # between several labels of one text, in this order
+FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 TAGS = ("ner_tags", "ner", "labels")  # usual names of columns, beside our own
 
 
@@ -77,7 +78,7 @@ def label_sets(table: Table, names: Sequence[str] | None = None) -> list[frozens
 
 
 def numbers(table: Table) -> list[float]:
-    """Each row's label as a finite number. InputError where it is none."""
+    """Each row's label as a number that float32, in which models compute, can hold. InputError where it is none."""
     return [_number(where, label) for where, label in _labels(table)]
 
 
@@ -116,6 +117,10 @@ def _number(where: str, label: str) -> float:
         raise InputError(f"{where}: label {label!r} is not a number such as 3.5; mend it or drop the row") from None
     if not math.isfinite(number):
         raise InputError(f"{where}: label {label!r} is not a finite number; mend it or drop the row")
+    if abs(number) > FLOAT32_MAX:
+        raise InputError(
+            f"{where}: label {label!r} is beyond {FLOAT32_MAX:.2g}, the largest float32; scale the numbers or drop it"
+        )
     return number
 
 

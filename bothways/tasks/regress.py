@@ -2,6 +2,7 @@
 2018, section 4.1)."""
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -23,6 +24,9 @@ from bothways.tasks.tables import read_tables, table_warnings
 from bothways.tasks.task import Figures, Task, outputs
 from bothways.tasks.texts import AT_ONCE, Texts, text_scores
 from bothways.train.losses import Loss, squared_loss
+
+# The distance between neighbouring float32 numbers, beside the deviation of a table's: warned of, and refused.
+ROUNDED, TOO_COARSE = 0.001, 0.1
 
 
 def run(settings: Regress, tell: Tell = lines) -> Result:
@@ -54,6 +58,11 @@ class Regression(Task):
         mean, deviation = float(targets["train"].mean()), float(targets["train"].std())
         if not np.ptp(targets["train"]):
             raise InputError(f"{settings.train}: every number is {mean:g}; there is nothing to learn")
+        if spacing(targets["train"]) > TOO_COARSE * deviation:
+            raise InputError(
+                f"{settings.train}: {rounding(targets['train'])}, too coarse to tell them apart; subtract a constant "
+                f"such as {mean:.6g} from every number, or scale them"
+            )
         predictor = Predictor(start, dtype="float32", device="cpu")
         data = {
             split: Texts.of(table, ((targets[split] - mean) / deviation).astype(np.float32), predictor, settings)
@@ -82,17 +91,24 @@ class Regression(Task):
         return {"numbers": squared_loss(text_scores(model, batch)[:, 0], batch.labels)}
 
     def measure(self, model: Model, split: str) -> Figures:
-        """Mean loss (of standardized numbers), both correlations, the mean squared error in the numbers' own unit."""
-        scores = torch.stack(outputs(model, self.data[split], text_scores))[:, 0]
-        targets = torch.from_numpy(self.data[split].targets)
-        loss = float(squared_loss(scores, targets)[0]) / len(targets)
-        predicted = scores.double().numpy() * self.deviation + self.mean
-        return {"loss": loss, **metrics.regression(numbers(self.tables[split]), predicted.tolist()), "baseline": 0.0}
+        """Mean loss (of standardized numbers), both correlations, the mean squared error in the numbers' own unit: all
+        of the numbers that the finished model gives."""
+        predicted = self.predicted(model, split)
+        errors = (predicted - self.mean) / self.deviation - self.data[split].targets
+        found = metrics.regression(numbers(self.tables[split]), predicted.tolist())
+        return {"loss": float((errors**2).mean()), **found, "baseline": 0.0}
+
+    def predicted(self, model: Model, split: str) -> np.ndarray:
+        """What a model in training would give each text if it were finished, float64 [N]."""
+        own = model.heads["classes"]
+        self.finished(model)
+        try:
+            return torch.stack(outputs(model, self.data[split], text_scores))[:, 0].double().numpy()
+        finally:
+            model.heads["classes"] = own
 
     def parts(self, model: Model, split: str, figures: Mapping[str, Figures]) -> list[page.Part]:
-        scores = torch.stack(outputs(model, self.data[split], text_scores))[:, 0].double().numpy()
-        gold = numbers(self.tables[split])
-        predicted = (scores * self.deviation + self.mean).tolist()
+        gold, predicted = numbers(self.tables[split]), self.predicted(model, split).tolist()
         table = self.tables[split]
         misses = [
             page.Miss(table.texts[row], gold[row], predicted[row], table.pairs[row] if table.pairs else None)
@@ -102,14 +118,18 @@ class Regression(Task):
 
     @property
     def warnings(self) -> list[str]:
-        return table_warnings(self.tables)
+        train_N = np.array(numbers(self.tables["train"]))
+        rounded = spacing(train_N) > ROUNDED * self.deviation
+        way_out = "predictions are rounded to that; subtract a constant from every number to avoid it"
+        return [*table_warnings(self.tables), *([f"{rounding(train_N)}: {way_out}"] if rounded else [])]
 
     def finished(self, model: Model) -> None:
-        head = model.heads["classes"]
+        head = deepcopy(model.heads["classes"]).float()
         assert isinstance(head, Classes)
         with torch.no_grad():
             head.output.weight.mul_(self.deviation)
             head.output.bias.mul_(self.deviation).add_(self.mean)
+        model.heads["classes"] = head
 
     def lengths(self, split: str) -> Sequence[int]:
         return self.data[split].lengths
@@ -117,7 +137,18 @@ class Regression(Task):
     def describe(self) -> str:
         found = []
         for split, texts in self.data.items():
-            values = texts.targets * self.deviation + self.mean
-            low, middle, high = np.percentile(values, [0, 50, 100])
-            found.append(f"{split}: {texts.describe()}\n  numbers from {low:g} to {high:g}, median {middle:g}")
+            low, middle, high = np.percentile(numbers(self.tables[split]), [0, 50, 100])
+            found.append(f"{split}: {texts.describe()}\n  numbers from {low:.9g} to {high:.9g}, median {middle:.9g}")
         return "\n".join([*found, *self.warnings])
+
+
+def spacing(numbers_N: np.ndarray) -> float:
+    """How far apart neighbouring float32 numbers are where the largest of these stands."""
+    return float(np.spacing(np.float32(abs(numbers_N).max())))
+
+
+def rounding(numbers_N: np.ndarray) -> str:
+    return (
+        f"float32 numbers near {abs(numbers_N).max():.10g} are {spacing(numbers_N):g} apart, "
+        f"{spacing(numbers_N) / numbers_N.std():.1%} of these numbers' standard deviation ({numbers_N.std():g})"
+    )

@@ -121,7 +121,38 @@ def test_numbers_that_never_change_are_refused(settings, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("written", ["NaN", '"high"', "Infinity"])
+def shifted(settings, tmp_path, offset, scale):
+    """The same tables with offset + scale * cats as numbers."""
+    files = {name: tmp_path / f"{name}.jsonl" for name in ("train", "dev", "test")}
+    for file, rows in zip(files.values(), (rows_of(0, 250), rows_of(1, 40), rows_of(2, 50)), strict=True):
+        own = [{**row, "score": offset + scale * (row["score"] - 7000) / 500} for row in rows]
+        file.write_text("\n".join(map(json.dumps, own)), encoding="utf-8")
+    return replace(settings, **files, out=tmp_path / "run", epochs=4.0)
+
+
+def test_what_is_reported_is_measured_on_what_is_saved_and_rounding_is_warned_of(settings, tmp_path):
+    told = []
+    given = shifted(settings, tmp_path, 1.7e9, 3000)
+    result = regress.run(given, told.append)
+    model = bothways.load(result.model, dtype="float32")
+    rows = [json.loads(line) for line in given.test.read_text(encoding="utf-8").splitlines()]
+    scores = model.score([row["text"] for row in rows]).astype(float)
+    assert len(np.unique(scores)) > 5 and not (scores % 128).any()  # float32 has no others there
+    errors = scores - np.array([row["score"] for row in rows])
+    figures = json.loads((result.directory / "bothways.json").read_text(encoding="utf-8"))["figures"]["test"]
+    assert figures["mean_squared_error"] == pytest.approx((errors**2).mean(), rel=1e-9)
+    assert any("128 apart" in line for line in told[0].splitlines())
+    assert "128 apart" in (result.directory / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("offset", "scale"), [(1.7e9, 10), (-3e38, 1e29), (0, 1e-45)])
+def test_numbers_that_float32_cannot_tell_apart_are_refused(offset, scale, settings, tmp_path):
+    with pytest.raises(InputError, match=r"train.jsonl: float32 numbers near .* apart.*subtract a constant"):
+        regress.run(shifted(settings, tmp_path, offset, scale), silence)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("written", ["NaN", '"high"', "Infinity", "1e307", "-3.5e38"])
 def test_what_is_no_number_is_refused_with_file_and_line(written, settings, tmp_path):
     (tmp_path / "t.jsonl").write_text(f'{{"text": "a", "score": 1}}\n{{"text": "b", "score": {written}}}\n')
     with pytest.raises(InputError, match=r"t.jsonl:2: "):
