@@ -181,7 +181,9 @@ def evaluate(settings: Any) -> None:
         put({"metrics": found})
         return
     for name, value in found.items():
-        print(f"{name:24} {_short(value)}")
+        low, high = map(_short, found.get(f"{name}_interval", ("", "")))
+        if name.removesuffix("_interval") not in found or not name.endswith("_interval"):
+            print(f"{name:24} {_short(value):8}{f' (95 % interval {low} to {high})' if low else ''}".rstrip())
 
 
 def predict(settings: Any) -> None:

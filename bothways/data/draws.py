@@ -22,6 +22,7 @@ class Purpose(IntEnum):
     DROPOUT = 4
     HELD_OUT = 5
     EXTRAS = 6  # weights of parts that only training needs
+    BOOTSTRAP = 7
 
 
 def keys(seed: int, purpose: Purpose, *at: Whole) -> np.ndarray:

@@ -1,33 +1,49 @@
 """How good predictions are. No torch here: whatever made the predictions, they are scored alike."""
 
-from bothways.metrics.answers import answer_scores, best_threshold
+from bothways.metrics.answers import answer_intervals, answer_scores, best_threshold
 from bothways.metrics.basic import (
     classification,
-    interval,
+    classification_intervals,
     multi_label,
+    multi_label_intervals,
     perplexity,
     regression,
+    regression_intervals,
     reliability,
     spread,
     unigram_loss,
     unigram_shares,
 )
-from bothways.metrics.entities import entity_scores, span_scores
-from bothways.metrics.ranking import ranking_scores
+from bothways.metrics.entities import entity_intervals, entity_scores, span_scores, tag_interval
+from bothways.metrics.intervals import FEW_ROWS, Interval, few_rows_line, interval, mean_interval, with_intervals
+from bothways.metrics.ranking import query_scores, ranking_intervals, ranking_scores
 
 __all__ = [
+    "FEW_ROWS",
+    "Interval",
+    "answer_intervals",
     "answer_scores",
     "best_threshold",
     "classification",
+    "classification_intervals",
+    "entity_intervals",
     "entity_scores",
+    "few_rows_line",
     "interval",
+    "mean_interval",
     "multi_label",
+    "multi_label_intervals",
     "perplexity",
+    "query_scores",
+    "ranking_intervals",
     "ranking_scores",
     "regression",
+    "regression_intervals",
     "reliability",
     "span_scores",
     "spread",
+    "tag_interval",
     "unigram_loss",
     "unigram_shares",
+    "with_intervals",
 ]

@@ -8,10 +8,11 @@ import math
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from bothways.errors import InputError
+from bothways.metrics.intervals import Interval, mean_interval
 
 Version = Literal["1.1", "2.0"]
 Metric = Literal["f1", "exact_match"]
@@ -59,6 +60,28 @@ def answer_scores(gold: Gold, predictions: Mapping[str, str], version: Version |
             scores[f"{name}_exact"], scores[f"{name}_f1"] = _percent(exact, ids), _percent(by_f1, ids)
             scores[f"{name}_total"] = len(ids)
     return scores
+
+
+def answer_intervals(
+    gold: Gold, predictions: Mapping[str, str], groups: Mapping[str, Hashable], version: Version | None = None
+) -> dict[str, Interval]:
+    """The 95 % intervals of `answer_scores`' scores, in percent. groups: the passage of each question; the questions
+    about one are drawn together, unless there are few passages (FEW_UNITS)."""
+    version = version or version_of(gold)
+    exact, by_f1 = (_scores(gold, predictions, metric, version) for metric in ("exact_match", "f1"))
+    asked = {"exact_match": (exact, [*gold]), "f1": (by_f1, [*gold])}
+    if version == "2.0":
+        for name, ids in (
+            ("HasAns", [id for id in gold if gold[id]]),
+            ("NoAns", [id for id in gold if not gold[id]]),
+        ):
+            asked |= {f"{name}_exact": (exact, ids), f"{name}_f1": (by_f1, ids)}
+    found = {
+        name: mean_interval([values[id] for id in ids], [groups[id] for id in ids])
+        for name, (values, ids) in asked.items()
+        if ids
+    }
+    return {name: (100 * low, 100 * high) for name, (low, high) in found.items()}
 
 
 def version_of(gold: Gold) -> Version:

@@ -1,4 +1,4 @@
-"""How good predictions are: classes, sets of labels, numbers; intervals, spreads, perplexity and calibration.
+"""How good predictions are: classes, sets of labels, numbers; spreads, perplexity and calibration.
 
 Scores of classes come from scikit-learn, loaded when first used. Letters: N texts, C labels, U values, V words.
 """
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+
+from bothways.metrics.intervals import Interval, bootstrap, interval, mark_intervals, mean_interval
 
 Label = TypeVar("Label", str, int)
 
@@ -42,6 +44,22 @@ def classification(
     return scores
 
 
+def classification_intervals(
+    gold: Sequence[Label], predicted: Sequence[Label], *, positive: Label | None = None
+) -> dict[str, Interval]:
+    """The 95 % intervals of `classification`'s scores; texts are independent."""
+    names = sorted(set(gold) | set(predicted))
+    if positive is None and len(names) == 2:
+        positive = names[1]
+    rows = range(len(gold))
+    marks, given = (list(zip(rows, labels, strict=True)) for labels in (gold, predicted))
+    found = mark_intervals(marks, given, np.arange(len(gold)), positive)
+    accuracy = interval(sum(a == b for a, b in zip(gold, predicted, strict=True)), len(gold))
+    f1 = {} if positive is None else {"f1": found["f1_positive"]}
+    kept = {name: found[name] for name in ("f1_macro", "matthews")}
+    return {"accuracy": accuracy, "f1_micro": accuracy, **kept, **f1}
+
+
 def multi_label(
     gold: Sequence[Collection[str]], predicted: Sequence[Collection[str]], names: Sequence[str]
 ) -> dict[str, float]:
@@ -63,6 +81,21 @@ def multi_label(
     }
 
 
+def multi_label_intervals(gold: Sequence[Collection[str]], predicted: Sequence[Collection[str]]) -> dict[str, Interval]:
+    """The 95 % intervals of `multi_label`'s scores; texts are independent."""
+    rows = range(len(gold))
+    marks, given = ([(row, label) for row in rows for label in labels[row]] for labels in (gold, predicted))
+    found = mark_intervals(marks, given, np.arange(len(gold)))
+    both = [(set(a), set(b)) for a, b in zip(gold, predicted, strict=True)]
+    samples = [2 * len(a & b) / len([*a, *b]) if a or b else 1.0 for a, b in both]
+    return {
+        "accuracy": interval(sum(a == b for a, b in both), len(both)),
+        "f1_micro": found["f1"],
+        "f1_macro": found["f1_macro"],
+        "f1_samples": mean_interval(samples, rows),
+    }
+
+
 def _indicators(labels: Sequence[Collection[str]], names: Sequence[str]) -> np.ndarray:
     """[N, C], true where a text has a label."""
     place = {name: index for index, name in enumerate(names)}
@@ -78,7 +111,7 @@ def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     return shares
 
 
-def regression(gold: Sequence[float], predicted: Sequence[float]) -> dict[str, float]:
+def regression(gold: Sequence[float] | np.ndarray, predicted: Sequence[float] | np.ndarray) -> dict[str, float]:
     """pearson, spearman (0 where one side is constant), mean_squared_error, mean_absolute_error, and `variance` of
     gold: the squared error of always guessing its mean."""
     gold_N, predicted_N = np.asarray(gold, float), np.asarray(predicted, float)
@@ -89,6 +122,19 @@ def regression(gold: Sequence[float], predicted: Sequence[float]) -> dict[str, f
         "mean_absolute_error": float(abs(gold_N - predicted_N).mean()),
         "variance": float(gold_N.var()),
     }
+
+
+def regression_intervals(gold: Sequence[float], predicted: Sequence[float]) -> dict[str, Interval]:
+    """The 95 % intervals of `regression`'s correlations and errors; texts are independent."""
+    gold_N, predicted_N = np.asarray(gold, float), np.asarray(predicted, float)
+
+    def scores(drawn_N: np.ndarray) -> dict[str, float]:
+        rows = np.repeat(np.arange(len(gold_N)), drawn_N)
+        return regression(gold_N[rows], predicted_N[rows])
+
+    found = bootstrap(len(gold_N), scores)
+    del found["variance"]
+    return found
 
 
 def _pearson(a_N: np.ndarray, b_N: np.ndarray) -> float:
@@ -136,16 +182,6 @@ def reliability(confidences: Sequence[float], right: Sequence[bool], bins: int =
     ]
     gaps = sum(part.count * abs(part.accuracy - part.confidence) for part in filled)
     return Reliability(filled, gaps / len(right_N))
-
-
-def interval(successes: float, trials: float, z: float = 1.96) -> tuple[float, float]:
-    """The 95 % interval of a share (Wilson 1927)."""
-    if not trials:
-        return 0.0, 1.0
-    share = successes / trials
-    middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
-    half = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def perplexity(mean_loss: float) -> float:

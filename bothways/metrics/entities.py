@@ -8,6 +8,7 @@ from typing import Any
 
 from bothways.data.tags import Scheme, spans_of
 from bothways.errors import InputError
+from bothways.metrics.intervals import Interval, mark_intervals, mean_interval, units_of
 
 Located = tuple[Hashable, str, int, int]  # (document, label, start, end), in words or in characters
 
@@ -30,6 +31,33 @@ def entity_scores(
     )
     scores = span_scores(_located(gold, scheme, strict), _located(predicted, scheme, strict))
     return {**scores, "accuracy": _share(correct, sum(map(len, gold)))}
+
+
+def entity_intervals(
+    gold: Sequence[Sequence[str]],
+    predicted: Sequence[Sequence[str]],
+    scheme: Scheme,
+    groups: Sequence[Hashable] | None = None,
+) -> dict[str, Interval]:
+    """The 95 % intervals of `entity_scores`' precision, recall, f1, f1_macro and accuracy. groups: what each sequence
+    is part of (its document), which is drawn as a whole; without them, or with few (FEW_UNITS), each is by itself."""
+    groups = range(len(gold)) if groups is None else groups
+    accuracy = tag_interval(gold, predicted, groups)
+    if scheme == "plain":
+        return {"accuracy": accuracy}
+    marks = mark_intervals(_located(gold, scheme, False), _located(predicted, scheme, False), units_of(groups))
+    return {**{name: marks[name] for name in ("precision", "recall", "f1", "f1_macro")}, "accuracy": accuracy}
+
+
+def tag_interval(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], groups: Sequence[Hashable]
+) -> Interval:
+    """That of the share of words whose tag is right."""
+    shares = [
+        _share(sum(a == b for a, b in zip(right, found, strict=True)), len(right))
+        for right, found in zip(gold, predicted, strict=True)
+    ]
+    return mean_interval(shares, groups, [*map(len, gold)])
 
 
 def _located(sequences: Sequence[Sequence[str]], scheme: Scheme, strict: bool) -> list[Located]:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from bothways.errors import InputError
+from bothways.metrics.intervals import Interval, mean_interval
 
 Grades = Mapping[str, float]  # {document: grade}; what is not judged has grade 0
 
@@ -19,19 +20,39 @@ def ranking_scores(
     A query without a ranking scores 0. A query without a relevant document cannot be scored: it is left out, and
     `queries` counts the others. InputError for a document ranked twice, and where no query can be scored.
     """
+    by_query = query_scores(gold, ranking, k=k)
+    number = len(by_query)
+    means = {name: sum(scores[name] for scores in by_query.values()) / number for name in next(iter(by_query.values()))}
+    return {**means, "queries": number}
+
+
+def ranking_intervals(
+    gold: Mapping[str, Grades], ranking: Mapping[str, Sequence[str]], *, k: int = 10
+) -> dict[str, Interval]:
+    """The 95 % intervals of `ranking_scores`' means; queries are independent."""
+    by_query = [*query_scores(gold, ranking, k=k).values()]
+    return {name: mean_interval([one[name] for one in by_query], range(len(by_query))) for name in by_query[0]}
+
+
+def query_scores(
+    gold: Mapping[str, Grades], ranking: Mapping[str, Sequence[str]], *, k: int = 10
+) -> dict[str, dict[str, float]]:
+    """{query: {"ndcg@k", "mrr@k", "recall@k"}} of the queries that can be scored. InputError as `ranking_scores`."""
     queries = [query for query, grades in gold.items() if any(grade > 0 for grade in grades.values())]
     if not queries:
         raise InputError(f"none of {len(gold)} queries has a relevant document (grade above 0); check the judgements")
-    ndcgs, ranks, recalls = 0.0, 0.0, 0.0
+    by_query = {}
     for query in queries:
         documents = ranking.get(query, ())
         if len(set(documents)) < len(documents):
             raise InputError(f"query {query!r}: a document is ranked twice; rank each once")
-        ndcgs += ndcg(gold[query], documents, k)
-        ranks += reciprocal_rank(gold[query], documents, k)
-        recalls += recall(gold[query], documents, k)
-    number = len(queries)
-    return {f"ndcg@{k}": ndcgs / number, f"mrr@{k}": ranks / number, f"recall@{k}": recalls / number, "queries": number}
+        grades = gold[query]
+        by_query[query] = {
+            f"ndcg@{k}": ndcg(grades, documents, k),
+            f"mrr@{k}": reciprocal_rank(grades, documents, k),
+            f"recall@{k}": recall(grades, documents, k),
+        }
+    return by_query
 
 
 def ndcg(grades: Grades, documents: Sequence[str], k: int) -> float:

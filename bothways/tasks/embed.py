@@ -159,7 +159,7 @@ class Embedding(Task):
 
     def quality(self, vectors_RNH: Tensor, texts: PairTexts) -> Figures:
         if texts.scores is None:
-            return found_pairs(vectors_RNH, texts.ids)
+            return metrics.ranking_scores(*found_pairs(vectors_RNH, texts.ids), k=FOUND)
         cosines_N = F.cosine_similarity(vectors_RNH[0], vectors_RNH[1], dim=-1)
         found = metrics.regression(texts.scores.tolist(), cosines_N.tolist())
         return {name: found[name] for name in ("spearman", "pearson")}  # a cosine has not the scores' unit

@@ -22,13 +22,24 @@ from bothways.settings import Evaluate
 from bothways.tasks.as_learned import table_as_learned
 from bothways.tasks.heldout import HeldOut
 from bothways.tasks.retrieval import vectors
+from bothways.tasks.scores import answer_scores, class_scores, entity_scores, label_set_scores, number_scores
 from bothways.tasks.scoring import score, told_of
 from bothways.tasks.tag import as_iob2, runs, tag_columns, words_of
 from bothways.variants import VARIANTS
 
 
 def run(settings: Evaluate) -> dict[str, Any]:
-    """The metrics by name, of the model's head; or of somebody else's predictions."""
+    """The metrics by name, of the model's head; or of somebody else's predictions. A score with a 95 % interval is
+    followed by it as NAME_interval; the number of rows is there under one of the names in ROWS."""
+    scores = measured(settings)
+    rows = next(((scores[name], kind) for name, kind in ROWS.items() if name in scores), None)
+    measured_on = " ".join(map(str, settings.file or [settings.model]))
+    if rows and (few := metrics.few_rows_line(*rows, measured_on)):
+        checkpoint.say(few)
+    return scores
+
+
+def measured(settings: Evaluate) -> dict[str, Any]:
     if settings.predictions:
         return score(
             settings.predictions, settings.model, text_column=settings.text_column, pair_column=settings.pair_column,
@@ -47,7 +58,12 @@ def run(settings: Evaluate) -> dict[str, Any]:
     measure = next((measure for head, measure in HEADS.items() if head in heads), None if heads else vectors)
     if measure is None:
         raise InputError(f"{settings.model}: no head to be measured ({', '.join(HEADS)}); fine-tune or pre-train one")
-    return {**measure(predictor, settings), **selected_on(predictor, settings)}
+    scores = measure(predictor, settings)
+    return {**scores, **selected_on(predictor, settings)}
+
+
+# Where scores say how many rows they are of, and what those are.
+ROWS = {"texts": "texts", "sentences": "sentences", "n": "questions", "pairs": "pairs", "queries": "queries"}
 
 
 def selected_on(predictor: Predictor, settings: Evaluate) -> dict[str, str]:
@@ -67,17 +83,14 @@ def texts(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     if not predictor.labels:
         gold = [number for table in tables for number in numbers(table)]
         given = [float(one) for table in tables for one in predictor.score(table.texts, table.pairs)]
-        return {**metrics.regression(gold, given), "texts": len(gold)}
+        return number_scores(gold, given)
     if predictor.checkpoint.several:
         return several(predictor, tables)
     for table in tables:
         label_numbers(table, predictor.labels)  # unknown labels are named before any work
     right = [label for table in tables for label in table.labels or []]
     predicted = [one.label for table in tables for one in predictor.classify(table.texts, table.pairs)]
-    positive = positive_of(predictor, settings.positive)
-    low, high = metrics.interval(sum(map(str.__eq__, right, predicted)), len(right))
-    found = metrics.classification(right, predicted, positive=positive)
-    return {**found, "accuracy_interval": [low, high], "texts": len(right)}
+    return class_scores(right, predicted, positive_of(predictor, settings.positive))
 
 
 def positive_of(predictor: Predictor, given: str | None) -> str | None:
@@ -92,7 +105,7 @@ def several(predictor: Predictor, tables: list[Table]) -> dict[str, Any]:
     """Of a model that gives a text several labels, or none."""
     gold = [labels for table in tables for labels in label_sets(table, predictor.labels)]
     predicted = [one.labels for table in tables for one in predictor.classify(table.texts, table.pairs)]
-    return {**metrics.multi_label(gold, predicted, predictor.labels), "texts": len(gold)}
+    return label_set_scores(gold, predicted, predictor.labels)
 
 
 def tags(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
@@ -116,12 +129,12 @@ def tags(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
                     "B- and I-"
                 )
     if is_plain or scheme == "plain":
-        right = [*chain.from_iterable(one.tags for one in sentences)]
-        same = sum(map(str.__eq__, right, chain.from_iterable(found)))
-        return {"accuracy": same / len(right), "words": len(right)}
-    gold = [as_iob2(one, scheme).tags for one in sentences]
+        scores = entity_scores(sentences, found, "plain")
+        words = sum(map(len, sentences))
+        return {**{name: scores[name] for name in ("accuracy", "accuracy_interval", "sentences")}, "words": words}
     illegal = sum(first_illegal(one.tags, scheme) is not None for one in sentences)
-    return {**metrics.entity_scores(gold, found, "iob2"), "sentences": len(gold), "illegal_gold": illegal}
+    gold = [as_iob2(one, scheme) for one in sentences]
+    return {**entity_scores(gold, found, "iob2"), "illegal_gold": illegal}
 
 
 def answers(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
@@ -138,8 +151,7 @@ def answers(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
             raise InputError(f"question {id!r} is in two of the files; measure each file by itself, or keep one")
     found = predictor.answers([one.question for one in asked], [one.context for one in asked])
     given = {one.id: best[0].text for one, best in zip(asked, found, strict=True)}
-    scores = metrics.answer_scores({one.id: [text for text, _ in one.answers] for one in asked}, given)
-    return {**scores, **told_of(skipped)}
+    return {**answer_scores(asked, given), **told_of(skipped)}
 
 
 def masked_words(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:

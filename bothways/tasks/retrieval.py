@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bothways import metrics
 from bothways.data.judgements import Collection, is_collection
 from bothways.data.order import blocks
 from bothways.data.streams import known_columns
@@ -20,6 +19,7 @@ from bothways.errors import InputError
 from bothways.predict import Predictor
 from bothways.settings import Evaluate, TextColumns
 from bothways.tasks.pair_tables import NONE, Pairs, read_file
+from bothways.tasks.scores import pair_scores, ranking_scores
 
 FOUND = 10  # places of a ranking that are looked at
 AT_ONCE = 8192  # texts that are embedded together
@@ -38,11 +38,10 @@ def vectors(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     vectors_RNH = torch.stack([embedded(predictor, texts) for texts in pairs.texts[:2]])
     if pairs.scores is not None:
         cosines_N = (vectors_RNH[0] * vectors_RNH[1]).sum(1)
-        found = metrics.regression(pairs.scores.tolist(), cosines_N.tolist())
-        return {"spearman": found["spearman"], "pearson": found["pearson"], "pairs": len(cosines_N)}
+        return pair_scores(pairs.scores.tolist(), cosines_N.tolist())
     numbers: dict[str, int] = {}
     ids_RN = np.array([[numbers.setdefault(text, len(numbers)) for text in texts] for texts in pairs.texts[:2]])
-    return dict(found_pairs(vectors_RNH, ids_RN))
+    return ranking_scores(*found_pairs(vectors_RNH, ids_RN), k=FOUND)
 
 
 def pairs_of(file: Path, settings: Evaluate, learned: Mapping[str, Any]) -> Pairs:
@@ -57,7 +56,7 @@ def pairs_of(file: Path, settings: Evaluate, learned: Mapping[str, Any]) -> Pair
 def retrieved(predictor: Predictor, given: Collection) -> dict[str, Any]:
     queries_QH, documents_DH = (embedded(predictor, [*part.values()]) for part in (given.queries, given.documents))
     ranking = nearest(queries_QH, documents_DH, [*given.queries], [*given.documents])
-    return {**metrics.ranking_scores(given.judgements, ranking, k=FOUND), "documents": len(given.documents)}
+    return {**ranking_scores(given.judgements, ranking, k=FOUND), "documents": len(given.documents)}
 
 
 def embedded(predictor: Predictor, texts: Sequence[str]) -> Tensor:
@@ -82,8 +81,8 @@ def nearest(
     return ranking
 
 
-def found_pairs(vectors_RNH: Tensor, ids_RN: np.ndarray) -> dict[str, float]:
-    """How well each text finds its own pairs among all pairs by cosine: nDCG, mean reciprocal rank, recall at 10.
+def found_pairs(vectors_RNH: Tensor, ids_RN: np.ndarray) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:
+    """What each text is to find, {text: {pair: 1}}, and the FOUND pairs of greatest cosine among all, best first.
 
     A text that stands among the pairs does not find itself, unless it is its own pair.
     """
@@ -103,4 +102,4 @@ def found_pairs(vectors_RNH: Tensor, ids_RN: np.ndarray) -> dict[str, float]:
         scores_BD[torch.from_numpy(itself_BD)] = -torch.inf
         best = scores_BD.topk(min(FOUND, len(pairs_D))).indices.numpy()
         ranking |= {str(texts_Q[row]): [*map(str, pairs_D[found])] for row, found in zip(rows, best, strict=True)}
-    return metrics.ranking_scores(gold, ranking, k=FOUND)
+    return gold, ranking

@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from bothways import metrics
 from bothways.data.columns import has_usual_texts
 from bothways.data.examples import Sentence, Table, label_sets, numbers, read_table, read_tagged
 from bothways.data.files import UNPACKING_ERRORS, kind_of, open_file, text_lines, unpacking_failed
@@ -26,6 +25,14 @@ from bothways.data.squad import read_squad
 from bothways.data.tables import rows
 from bothways.data.tags import Scheme, detect, first_illegal, spans_of
 from bothways.errors import InputError
+from bothways.tasks.scores import (
+    answer_scores,
+    class_scores,
+    entity_scores,
+    label_set_scores,
+    number_scores,
+    ranking_scores,
+)
 
 LABELS = ("labels", "label", "score")
 PREDICTED = ("prediction", "predicted", *LABELS)  # the first of them that a table has
@@ -79,7 +86,7 @@ def score(
         raise InputError(f"{predictions}: {number}; give one for each, in order")
     found = replace(table, labels=[label for _, label in predicted], where=[where for where, _ in predicted])
     if column == "score" or _are_numbers(table, found):
-        return {**metrics.regression(numbers(table), numbers(found)), "texts": len(table)}
+        return number_scores(numbers(table), numbers(found))
     if multi_label or column == "labels" or any(label.startswith("[") for label in table.labels or []):
         return _label_sets(table, found)
     return _classes(predictions, table, found, positive)
@@ -134,8 +141,7 @@ def _are_numbers(*tables: Table) -> bool:
 
 def _label_sets(gold: Table, predicted: Table) -> dict[str, Any]:
     right, found = label_sets(gold), label_sets(predicted)
-    names = sorted(frozenset().union(*right, *found))
-    return {**metrics.multi_label(right, found, names), "texts": len(gold)}
+    return label_set_scores(right, found, sorted(frozenset().union(*right, *found)))
 
 
 def _classes(path: Path, gold: Table, predicted: Table, positive: str | None) -> dict[str, Any]:
@@ -146,9 +152,7 @@ def _classes(path: Path, gold: Table, predicted: Table, positive: str | None) ->
         )
     if positive is not None and positive not in right:
         raise InputError(f"positive ({positive!r}) is no gold label; these are {_some(right)}")
-    low, high = metrics.interval(sum(map(str.__eq__, right, found)), len(right))
-    scores = metrics.classification(right, found, positive=positive)
-    return {**scores, "accuracy_interval": [low, high], "texts": len(gold)}
+    return class_scores(right, found, positive)
 
 
 def _some(labels: Sequence[str], most: int = 9) -> str:
@@ -172,11 +176,9 @@ def _tags(
     for sentence in (*right, *found):
         _check(sentence, scheme)
     of_predictions = scheme if scheme == "plain" else detect([sentence.tags for sentence in found])
-    scores = metrics.entity_scores([one.tags for one in right], [other.tags for other in found], scheme)
     return {
-        **scores,
+        **entity_scores(right, [other.tags for other in found], scheme),
         "scheme": scheme,
-        "sentences": len(right),
         "illegal_gold": sum(first_illegal(one.tags, scheme) is not None for one in right),
         "illegal_predicted": sum(first_illegal(other.tags, of_predictions) is not None for other in found),
     }
@@ -197,11 +199,11 @@ def _check(sentence: Sentence, scheme: Scheme) -> None:
 def _answers(predictions: Path, gold: Path, on_error: Literal["stop", "skip"]) -> dict[str, Any]:
     skipped: Counter[str] = Counter()
     questions = read_squad(gold, on_error=on_error, skipped=skipped)
-    answers = {question.id: [text for text, _ in question.answers] for question in questions}
+    ids = {question.id for question in questions}
     predicted = _predicted_answers(predictions)
-    if answers.keys().isdisjoint(predicted):
-        raise InputError(f"{predictions}: no id is one of {gold}, such as {min(answers)!r}; give an answer an id")
-    return {**metrics.answer_scores(answers, predicted), **told_of(skipped)}
+    if ids.isdisjoint(predicted):
+        raise InputError(f"{predictions}: no id is one of {gold}, such as {min(ids)!r}; give an answer an id")
+    return {**answer_scores(questions, predicted), **told_of(skipped)}
 
 
 def told_of(skipped: Counter[str]) -> dict[str, int]:
@@ -213,7 +215,7 @@ def _ranking(predictions: Path, gold: Path) -> dict[str, Any]:
     judgements, ranking = read_judgements(gold), read_ranking(predictions)
     if judgements.keys().isdisjoint(ranking):
         raise InputError(f"{predictions}: no query is one of {gold}, such as {min(judgements)!r}; check the names")
-    return dict(metrics.ranking_scores(judgements, ranking))
+    return ranking_scores(judgements, ranking)
 
 
 def _predicted_answers(path: Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ import torch
 import transformers
 
 import bothways
-from bothways import checkpoint
+from bothways import checkpoint, metrics
 from bothways.checkpoint import Checkpoint
 from bothways.errors import InputError
 from bothways.settings import TrainEmbed
@@ -161,7 +161,7 @@ def test_few_numbers_of_a_vector_do_better_when_they_were_trained_for_it(pairs, 
     for name, run in (("trained", trained), ("not", result)):
         model = bothways.load(run.model, dtype="float32")
         vectors = np.stack([model.embed([row[part] for row in rows]) for part in ("text", "pair")])
-        found[name] = embed.found_pairs(torch.from_numpy(vectors[..., :2]), ids_2N)["mrr@10"]
+        found[name] = metrics.ranking_scores(*embed.found_pairs(torch.from_numpy(vectors[..., :2]), ids_2N))["mrr@10"]
     assert found["trained"] > found["not"] + 0.1
     assert found["trained"] == pytest.approx(figures_of(trained)["test"]["mrr@10_2"], abs=1e-6)
 
@@ -293,7 +293,7 @@ def test_reciprocal_ranks_are_those_of_a_slow_count():
         }
         ranked = sorted(cosines, key=cosines.__getitem__, reverse=True)[:10]
         total += next((1 / rank for rank, pair in enumerate(ranked, 1) if pair in own), 0.0)
-    found = embed.found_pairs(vectors_2NH, ids_2N)
+    found = metrics.ranking_scores(*embed.found_pairs(vectors_2NH, ids_2N))
     assert found["queries"] == len(texts) == 34
     assert found["mrr@10"] == pytest.approx(total / 34, rel=1e-6)
 

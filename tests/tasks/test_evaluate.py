@@ -235,3 +235,15 @@ def test_entities_are_the_same_in_any_company(make):
         assert torch.allclose(
             torch.tensor([one.score for one in alone]), torch.tensor([one.score for one in found]), atol=1e-5
         )
+
+
+@pytest.mark.parametrize("number", [99, 100])
+def test_a_score_of_fewer_than_100_rows_is_called_too_few_to_tell(make, tmp_path, capsys, number):
+    model = make("classes", 2, labels=("cat", "dog"))
+    rows = "".join(f"a cat and {row},{'cat dog'.split()[row % 2]}\n" for row in range(number))
+    (tmp_path / "gold.csv").write_text(f"text,label\n{rows}", encoding="utf-8")
+    scores = evaluate.run(Evaluate(model=model, file=(tmp_path / "gold.csv",)))
+    assert scores["texts"] == number and ("--folds 5" in capsys.readouterr().err) == (number < 100)
+    for name in ("accuracy", "f1", "f1_macro", "matthews"):
+        low, high = scores[f"{name}_interval"]
+        assert low <= scores[name] <= high and high - low > 0.1

@@ -1,0 +1,104 @@
+"""95 % intervals: they hold the score, hold the true value about as often as they say, and are never of no width."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+import sklearn.metrics
+
+from bothways import metrics
+from bothways.metrics import intervals
+
+
+def labelled(number, right, seed=0, names="abc"):
+    """Gold labels, and predictions of which about `right` are the same."""
+    rng = np.random.default_rng(seed)
+    gold = rng.choice([*names], number)
+    return gold.tolist(), np.where(rng.random(number) < right, gold, rng.choice([*names], number)).tolist()
+
+
+def inside(found, scores):
+    return all(low <= scores[name] <= high and low < high for name, (low, high) in found.items())
+
+
+def test_every_interval_holds_its_score():
+    gold, predicted = labelled(143, 0.7)
+    found = metrics.classification_intervals(gold, predicted, positive="b")
+    scores = metrics.classification(gold, predicted, positive="b")
+    assert found.keys() == {"accuracy", "f1_micro", "f1_macro", "matthews", "f1"} and inside(found, scores)
+
+    sets = [{a, b} - {"c"} for a, b in zip(*labelled(143, 0.2), strict=True)]
+    others = [one if row % 3 else one - {"a"} for row, one in enumerate(sets)]
+    assert inside(metrics.multi_label_intervals(sets, others), metrics.multi_label(sets, others, "abc"))
+
+    rng = np.random.default_rng(1)
+    numbers = rng.normal(size=143)
+    near = numbers + rng.normal(size=143)
+    assert inside(metrics.regression_intervals(numbers, near), metrics.regression(numbers, near))
+
+    words = [[f"B-{tag}" for tag in tags] for tags in (gold[:70], gold[70:])] * 20
+    tags = [[f"B-{tag}" for tag in tags] for tags in (predicted[:70], predicted[70:])] * 20
+    assert inside(metrics.entity_intervals(words, tags, "iob2"), metrics.entity_scores(words, tags, "iob2"))
+
+    answers = {str(row): [label] if label != "c" else [] for row, label in enumerate(gold)}
+    given = {str(row): label if label != "c" else "" for row, label in enumerate(predicted)}
+    found = metrics.answer_intervals(answers, given, dict.fromkeys(answers, "one passage"))
+    assert {"f1", "exact_match", "HasAns_f1", "NoAns_f1"} <= found.keys()
+    assert inside(found, metrics.answer_scores(answers, given))
+
+    judged, ranking = {str(q): {"x": 1.0} for q in range(61)}, {str(q): ["y"] * (q % 3 > 1) + ["x"] for q in range(61)}
+    assert inside(metrics.ranking_intervals(judged, ranking), metrics.ranking_scores(judged, ranking))
+
+
+def test_all_right_of_thirty_rows_is_no_certainty():
+    gold = [*"ab"] * 15
+    found = metrics.classification_intervals(gold, gold)
+    assert found["accuracy"][0] == pytest.approx(metrics.interval(30, 30)[0]) and found["accuracy"][0] < 0.9
+    assert {name for name, (low, high) in found.items() if low > 0.9 or high < 1} == set()
+    tags = [["B-a", "O"]] * 30
+    assert all(low < 0.95 for low, _ in metrics.entity_intervals(tags, tags, "iob2").values())
+
+
+def test_an_interval_of_f1_holds_the_true_value_about_as_often_as_it_says(monkeypatch):
+    monkeypatch.setattr(intervals, "RESAMPLES", 200)
+    true = metrics.classification(*labelled(200_000, 0.6))["f1_macro"]
+    bounds = [metrics.classification_intervals(*labelled(80, 0.6, seed))["f1_macro"] for seed in range(120)]
+    assert 0.89 <= np.mean([low <= true <= high for low, high in bounds]) <= 0.99
+
+
+def test_a_correlation_has_the_width_of_fishers_interval():
+    rng = np.random.default_rng(2)
+    gold = rng.normal(size=400)
+    near = gold + rng.normal(size=400)
+    low, high = metrics.regression_intervals(gold, near)["pearson"]
+    theirs = scipy.stats.pearsonr(gold, near).confidence_interval()
+    assert (low, high) == pytest.approx(tuple(theirs), abs=0.02)
+
+
+def test_scores_of_marks_are_those_of_scikit_learn():
+    gold, predicted = labelled(211, 0.5)
+    counts = [np.array([list(labels).count(name) for name in "abc"]) for labels in (gold, predicted)]
+    right = np.array([sum(a == b == name for a, b in zip(gold, predicted, strict=True)) for name in "abc"])
+    found = intervals.mark_scores(*counts, right)
+    assert found["matthews"] == pytest.approx(sklearn.metrics.matthews_corrcoef(gold, predicted))
+    assert found["f1_macro"] == pytest.approx(sklearn.metrics.f1_score(gold, predicted, average="macro"))
+    assert found["f1"] == pytest.approx(sklearn.metrics.f1_score(gold, predicted, average="micro"))
+
+
+def test_rows_of_one_document_are_drawn_together_so_the_interval_is_wider():
+    values = np.repeat(np.random.default_rng(3).random(40) > 0.5, 25).astype(float)  # all right or all wrong
+    apart = metrics.mean_interval(values, range(1000))
+    together = metrics.mean_interval(values, np.repeat(range(40), 25).tolist())
+    assert apart[1] - apart[0] == pytest.approx(2 * 1.96 * math.sqrt(0.25 / 1000), rel=0.1)
+    assert together[1] - together[0] == pytest.approx(2 * 1.96 * math.sqrt(0.25 / 40), rel=0.15)
+    few = metrics.mean_interval(values[:100], np.repeat(range(4), 25).tolist())  # four documents tell nothing: rows
+    assert few[0] < few[1] and few == metrics.mean_interval(values[:100], range(100))
+
+
+def test_the_same_rows_have_the_same_interval_whatever_was_drawn_before():
+    gold, predicted = labelled(97, 0.6)
+    first = metrics.classification_intervals(gold, predicted)
+    np.random.default_rng(0).random(7)
+    metrics.regression_intervals([1.0, 2.0, 3.0], [3.0, 1.0, 2.0])
+    assert metrics.classification_intervals(gold, predicted) == first
