@@ -17,6 +17,12 @@ Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
 Output = Annotated[Path, arg(aliases=("-o",))]
 Dir = Annotated[Path, arg(metavar="DIR")]
 
+# Whose rules for the end of a sentence `sentencex` has. It splits text of all others by those of English, silently.
+LANGUAGES = (
+    "am", "ar", "bg", "bn", "ca", "da", "de", "el", "en", "es", "fi", "fr", "gu", "hi", "hy", "it", "ja", "kk", "kn",
+    "ml", "mr", "my", "nl", "pa", "pl", "pt", "ru", "sk", "ta", "te", "uk",
+)  # fmt: skip
+
 # From where to where a setting makes sense, both included, whichever verb has it.
 BOUNDS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("size", "vocab_size", "alphabet", "processes", "steps"), (1, math.inf)),
@@ -42,7 +48,8 @@ BOUNDS: dict[str, tuple[float, float]] = {
 
 
 class Checked:
-    """Settings that refuse a number outside its bounds, or no files, when they are made. InputError names it."""
+    """Settings that refuse a number outside its bounds, no files, or an unknown language, when they are made.
+    InputError names it."""
 
     def __post_init__(self) -> None:
         for name in ("corpus", "file"):
@@ -54,6 +61,11 @@ class Checked:
                 wanted = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
                 wanted = "finite" if value == math.inf else wanted
                 raise InputError(f"{name} ({value}) must be {wanted}")
+        if (language := getattr(self, "language", "en")) not in LANGUAGES:
+            raise InputError(
+                f"language ({language}) has no rules for the end of a sentence; {', '.join(LANGUAGES)} have. Give the "
+                "closest of these, or en, whose rules were the fallback"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +182,7 @@ class Pretrain(Checked):
     keep: int = 2
     """Checkpoints kept, beside the best by held-out loss."""
     language: str = "en"
-    """Language code for splitting sentences."""
+    """Language whose rules say where a sentence ends (ISO 639-1, such as de); for one without rules of its own en."""
     processes: int | None = None
     """Processes that read the corpus. [one a core]"""
     compile: bool = False
@@ -404,7 +416,7 @@ class Evaluate(TextColumns, Checked):
     length: int = 128
     """Tokens of a pair at most, when measuring masked words."""
     language: str = "en"
-    """Language code for splitting sentences, when measuring masked words."""
+    """Language whose rules say where a sentence ends, when measuring masked words."""
     dtype: Dtype = "auto"
     """auto: bf16 where the processor is fast at it."""
     json: bool = False

@@ -384,6 +384,16 @@ def test_a_setting_of_fine_tuning_out_of_range_is_named(flags, filler, usage, tm
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("verb", ["pretrain", "evaluate"])
+def test_a_language_without_rules_for_sentences_is_refused_with_those_that_have_them(verb, filler, usage, tmp_path):
+    text = write(tmp_path / "text.txt", TEXT)
+    command = ("pretrain", text, "-o", tmp_path / "out") if verb == "pretrain" else ("evaluate", filler, text)
+    for code in ("klingon", "EN", ""):
+        error = " ".join(usage(*command, "--language", code).replace("│", " ").split())
+        assert f"language ({code})" in error and ", de, el, en, es," in error and "fallback" in error
+    assert not (tmp_path / "out").exists()
+
+
 def test_no_words_a_mask_are_refused(filler, usage):
     assert "top (0) must be at least 1" in usage("fill", filler, "a [MASK]", "--top", "0")
 
