@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import math
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 
 from bothways.data import hub
 from bothways.data.columns import LABELS, PAIRED, TEXTS
-from bothways.data.examples import Table, label_numbers, label_sets, numbers, read_table, read_tagged
+from bothways.data.examples import FLOAT32_MAX, Table, label_numbers, label_sets, numbers, read_table, read_tagged
 from bothways.errors import InputError, MissingFile
 
 
@@ -210,9 +212,15 @@ def test_any_sets_of_labels_come_back_from_lists(sets):
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
-def test_any_finite_numbers_come_back(values):
+@given(st.lists(st.floats(-FLOAT32_MAX, FLOAT32_MAX), min_size=1))
+def test_any_numbers_that_float32_holds_come_back(values):
     assert numbers(labelled(*map(repr, values))) == values
+
+
+@pytest.mark.parametrize("label", ["1e307", "-3.5e38", repr(math.nextafter(FLOAT32_MAX, math.inf))])
+def test_a_number_beyond_float32_is_named(label):
+    with pytest.raises(InputError, match=f"t.csv:3: label {re.escape(repr(label))} is beyond 3.4e"):
+        numbers(labelled(repr(FLOAT32_MAX), label))
 
 
 @pytest.mark.parametrize("label", ["nan", "NaN", "inf", "-Infinity", "1e999"])
