@@ -303,6 +303,8 @@ class Classify(TextColumns, FineTune):
 
     multi_label: bool = False
     """A text may have several labels, or none."""
+    merge_labels: bool = False
+    """Take labels that differ only in case or blanks for one, in the commonest spelling."""
     class_weights: Literal["none", "balanced"] = "none"
     """balanced: a rare class counts as much as a common one."""
     metric: Literal["accuracy", "f1", "f1_macro", "f1_micro", "matthews"] | None = None

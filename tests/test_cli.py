@@ -236,7 +236,7 @@ def test_the_whole_way_by_commands(tmp_path, said):
     words = ["the cat sat", "a dog ran", "the mat", "on and on"]
     text = "\n\n".join("\n".join(f"{words[(i + j) % 4]} {words[(i * j) % 4]}." for j in range(9)) for i in range(30))
     (tmp_path / "text.txt").write_text(text)
-    table = "text,label\n" + "".join(f"{words[i % 2]},{'xy'[i % 2]}\n" for i in range(60))
+    table = "text,label\n" + "".join(f"{words[i % 2]} {i},{'xy'[i % 2]}\n" for i in range(60))
     (tmp_path / "t.csv").write_text(table)
     small = ("--model", "tiny", "--steps", "4", "--vocab-size", "90", "--length", "32", "--batch-tokens", "256")
     made = run("pretrain", tmp_path / "text.txt", "-o", tmp_path / "run", *small, "--json")
@@ -254,7 +254,7 @@ def test_the_whole_way_by_commands(tmp_path, said):
 
 def test_prose_says_what_a_score_was_chosen_on(make_model, tokenizer, tmp_path, said):
     checkpoint.save(Checkpoint(make_model("bert", {"masked_words": 0}), tokenizer), tmp_path / "m")
-    (tmp_path / "t.csv").write_text("text,label\n" + "a cat,x\nthe dog,y\n" * 10)
+    (tmp_path / "t.csv").write_text("text,label\n" + "".join(f"a cat {n},x\nthe dog {n},y\n" for n in range(10)))
     tuning = ("finetune", "classify", "--model", tmp_path / "m", "--train", tmp_path / "t.csv", "--epochs", "0.1")
     prose = said(*tuning, "-o", tmp_path / "a", "--dev", tmp_path / "t.csv")
     assert prose.startswith("dev accuracy") and "one seed" in prose and "no measure of new text" in prose

@@ -9,9 +9,11 @@ import json
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from bothways.data.near_duplicates import text_key
 from bothways.data.tables import Row
 from bothways.errors import InputError
 
@@ -37,16 +39,23 @@ Use = Literal["text", "pair", "label", "words", "tags"]  # of a column; the flag
 class Table:
     """Texts with, where the file has them, pairs and labels; `where` says file and line of each.
 
-    A label that is a list (several at once) stands as JSON.
+    A label that is a list (several at once) stands as JSON. notes: what was changed or left out when it was read.
     """
 
     texts: list[str]
     pairs: list[str] | None
     labels: list[str] | None
     where: list[str]
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    @cached_property
+    def keys(self) -> list[tuple[str, ...]]:
+        """What near-equal rows share (near_duplicates.text_key), labels aside."""
+        columns = [self.texts] if self.pairs is None else [self.texts, self.pairs]
+        return [*zip(*([*map(text_key, texts)] for texts in columns), strict=True)]
 
 
 def table_of(

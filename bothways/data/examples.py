@@ -10,6 +10,7 @@ from bothways.data.conll import Sentence, read_conll
 from bothways.data.files import kind_of, text_lines
 from bothways.data.glue import glue_table
 from bothways.data.labelled import has_named_columns, is_dataset, labelled_rows
+from bothways.data.near_duplicates import label_key
 from bothways.data.streams import refuse_columns
 from bothways.data.tables import Row
 from bothways.errors import InputError
@@ -88,10 +89,10 @@ def _labels(table: Table) -> Iterable[tuple[str, str]]:
 
 
 def _unknown(where: str, label: str, names: Sequence[str]) -> InputError:
-    return InputError(
-        f"{where}: label {label!r} is unknown; the model knows {', '.join(names)}; "
-        "mend the label, or train with rows that have it"
-    )
+    like = next((name for name in names if label_key(name) == label_key(label)), None)
+    there = f"it differs from {like!r} only in case or blanks" if like else f"the model knows {', '.join(names)}"
+    way = "mend the label, or train with " + ("--merge-labels" if like else "rows that have it")
+    return InputError(f"{where}: label {label!r} is unknown; {there}; {way}")
 
 
 def _label_set(where: str, label: str, separator: str, names: Collection[str]) -> frozenset[str]:

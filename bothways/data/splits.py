@@ -23,37 +23,57 @@ def parts_for(given: Collection[str]) -> Parts:
 def split(
     num_rows: int,
     labels: Sequence[Hashable] | None = None,
+    groups: Sequence[Hashable] | None = None,
     *,
     seed: int,
     parts: Parts,
     source: object,
     of: str = "rows",
 ) -> dict[str, list[int]]:
-    """The numbers of each split's rows, in order: a function of labels, parts and seed alone.
+    """The numbers of each split's rows, in order: a function of labels, groups, parts and seed alone.
 
     labels: each row's class; every class is divided as the whole is, by largest remainders. None: one class.
+    groups: rows with the same one stay together, in the class of most of them, so that classes are divided only about
+    so; a group too large for dev or test is for training. None: each row is a group.
     source: what the rows are of, and of: what they are, for the message. InputError where a split, or a class in train,
     would have no row.
     """
     if labels is None:
         labels = [""] * num_rows
-    classes: dict[Hashable, list[int]] = {label: [] for label in labels}
+    classes: dict[Hashable, list[list[int]]] = {label: [] for label in labels}
+    members = _members(range(num_rows) if groups is None else groups)
     for row in np.argsort(keys(seed, Purpose.HELD_OUT, np.arange(num_rows)), kind="stable").tolist():
-        classes[labels[row]].append(row)
+        if row in members:
+            [(label, _)] = Counter(labels[member] for member in members[row]).most_common(1)
+            classes[label].append(members[row])
     found: dict[str, list[int]] = {name: [] for name in parts}
-    for label, rows in classes.items():
-        begin = 0
-        for name, size in _sizes(len(rows), parts, found).items():
-            if name == "train" and not size:
-                raise InputError(f"{source}: with {len(rows)} rows {label!r} has none to train on; add rows of it")
-            found[name] += rows[begin : begin + size]
-            begin += size
+    room = Counter[str]()  # rows that each split may still take; what groups took too many of is made up for later
+    for label, own in classes.items():
+        num_own = sum(map(len, own))
+        room.update(sizes := _sizes(num_own, parts, found))
+        if own and not sizes["train"]:
+            raise InputError(f"{source}: with {num_own} rows {label!r} has none to train on; add rows of it")
+        for place, rows in enumerate(own):
+            fits = (name for name in parts if 2 * room[name] >= len(rows))
+            name = next(fits, "train") if place else "train"
+            found[name] += rows
+            room[name] -= len(rows)
     if empty := [name for name, rows in found.items() if not rows]:
         among = f" of {len(classes)} classes" if len(classes) > 1 else ""
+        different = f" ({len(members)} different)" if len(members) < num_rows else ""
         raise InputError(
-            f"{source}: {num_rows} {of}{among} are too few to take some of each for {empty[0]}; add {of}, or give --dev"
+            f"{source}: {num_rows} {of}{among}{different} are too few to take some of each for {empty[0]}; add {of}, "
+            "or give --dev"
         )
     return {name: sorted(rows) for name, rows in found.items()}
+
+
+def _members(groups: Sequence[Hashable]) -> dict[int, list[int]]:
+    """The rows of each group, by its first one."""
+    found: dict[Hashable, list[int]] = {}
+    for row, group in enumerate(groups):
+        found.setdefault(group, []).append(row)
+    return {rows[0]: rows for rows in found.values()}
 
 
 def _sizes(num_rows: int, parts: Parts, found: Mapping[str, Sequence[int]]) -> dict[str, int]:
@@ -95,7 +115,7 @@ def rarest_labels(label_sets: Sequence[Collection[str]]) -> list[str]:
 
 
 def overlaps(splits: Mapping[str, Sequence[Hashable]]) -> dict[tuple[str, str], int]:
-    """{(earlier, later): how many examples of the later split stand, exactly so, in the earlier one}, of all pairs."""
+    """{(earlier, later): how many examples of the later split equal one of the earlier}, of all pairs of splits."""
     seen = {name: set(examples) for name, examples in splits.items()}
     return {
         (earlier, later): sum(example in seen[earlier] for example in splits[later])
@@ -104,9 +124,13 @@ def overlaps(splits: Mapping[str, Sequence[Hashable]]) -> dict[tuple[str, str], 
 
 
 def overlap_line(splits: Mapping[str, Sequence[Hashable]]) -> str:
-    """'3 of 872 examples of dev stand in train too', of all pairs of splits that share some; '' where none do."""
-    return "; ".join(
+    """'3 of 872 examples of dev stand in train too ...', of all pairs of splits that share some; '' where none do.
+
+    splits: the examples as near_duplicates.text_key gives them.
+    """
+    shared = "; ".join(
         f"{number:,} of {len(splits[later]):,} examples of {later} stand in {earlier} too"
         for (earlier, later), number in overlaps(splits).items()
         if number
     )
+    return shared and f"{shared} (case, blanks and punctuation aside)"

@@ -14,6 +14,7 @@ from torch import Tensor
 from bothways import answering, checkpoint, page
 from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint
+from bothways.data.near_duplicates import text_key
 from bothways.data.splits import overlap_line, parts_for, split_groups
 from bothways.data.squad import Question, read_squad
 from bothways.errors import InputError
@@ -157,8 +158,14 @@ class Answering(Task):
     def warnings(self) -> list[str]:
         """What was left out, and passages that splits share."""
         left_out = ", ".join(f"{number:,} {why}" for why, number in self.skipped.items())
-        pairs = {split: [(one.question, one.context) for one in asked] for split, asked in self.questions.items()}
-        shared = overlap_line(pairs)
+        passages = {one.context for asked in self.questions.values() for one in asked}
+        keys = {passage: text_key(passage) for passage in passages}
+        shared = overlap_line(
+            {
+                split: [(text_key(one.question), keys[one.context]) for one in asked]
+                for split, asked in self.questions.items()
+            }
+        )
         return [*([f"left out: {left_out}"] if left_out else []), *([shared] if shared else [])]
 
     def facts(self, figures: Mapping[str, Figures]) -> dict[str, float]:
@@ -200,7 +207,8 @@ def read_splits(settings: Answer, skipped: Counter[str]) -> dict[str, list[Quest
     if "dev" in found:
         return found
     whole = found["train"]
-    groups = [one.context for one in whole]
+    keys = {passage: text_key(passage) for passage in {one.context for one in whole}}
+    groups = [keys[one.context] for one in whole]
     rows = split_groups(groups, seed=settings.seed, parts=parts_for(found), source=settings.train, of="passages")
     return {**found, **{split: [whole[row] for row in own] for split, own in rows.items()}}
 

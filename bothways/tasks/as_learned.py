@@ -4,17 +4,23 @@ from dataclasses import replace
 from pathlib import Path
 
 from bothways.data.examples import Table, read_table
+from bothways.data.near_duplicates import label_key
 from bothways.data.streams import known_columns
 from bothways.predict import Predictor
 from bothways.settings import TextColumns
+from bothways.tasks.tables import respelled
 
 
 def table_as_learned(model: Predictor, file: Path, columns: TextColumns, *, need_labels: bool) -> Table:
-    """By the columns named, else those the model was fine-tuned on, else usual ones. InputError where it holds pairs
+    """By the columns named, else those the model was fine-tuned on, else usual ones; labels in the model's spelling
+    where it was fine-tuned with merge_labels. InputError where it holds pairs
     and the model was fine-tuned on single texts, or the reverse."""
     own = known_columns(str(file), columns, model.checkpoint.told, ("text", "pair", "label"))
     table = read_table(file, **own, need_labels=need_labels)
     if model.reads_alone(own["text"], columns.pair_column):
         table = replace(table, pairs=None)
     model.refuse_other_texts(table.pairs is not None, file)
+    if table.labels is not None and model.checkpoint.told.get("merge_labels"):
+        names = {label_key(name): name for name in model.labels}
+        table = respelled(table, names, several=model.checkpoint.several)
     return table

@@ -147,7 +147,7 @@ class Classification(Task):
 
     @property
     def warnings(self) -> list[str]:
-        return table_warnings(self.tables)
+        return table_warnings(self.settings, self.tables)
 
     def lengths(self, split: str) -> Sequence[int]:
         return self.data[split].lengths

@@ -19,6 +19,7 @@ from torch import Tensor
 from bothways import checkpoint, metrics
 from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint
+from bothways.data.near_duplicates import text_key
 from bothways.data.order import blocks
 from bothways.data.splits import overlap_line
 from bothways.device import choose_device, choose_dtype
@@ -179,7 +180,11 @@ class Embedding(Task):
 
     @property
     def warnings(self) -> list[str]:
-        shared = overlap_line({split: [*zip(*part.texts[:2], strict=True)] for split, part in self.pairs.items()})
+        both = {
+            split: zip(*([*map(text_key, texts)] for texts in part.texts[:2]), strict=True)
+            for split, part in self.pairs.items()
+        }
+        shared = overlap_line({split: [*keys] for split, keys in both.items()})
         found = [shared] if shared else []
         for split, part in self.pairs.items():
             if number := sum(not all(map(str.strip, texts)) for texts in zip(*part.texts, strict=True)):

@@ -13,6 +13,7 @@ from bothways.data.columns import LABELS, Table, find_column, table_of, text_in
 from bothways.data.examples import numbers
 from bothways.data.glue import glue_table
 from bothways.data.labelled import labelled_rows
+from bothways.data.near_duplicates import text_key
 from bothways.data.splits import parts_for, split_groups
 from bothways.data.tables import Row
 from bothways.errors import InputError
@@ -38,7 +39,7 @@ class Pairs:
 
 def read_pairs(settings: TrainEmbed) -> dict[str, Pairs]:
     """train, dev and perhaps test. Where dev has no file of its own, a tenth of the training table is taken for it, and
-    where there is neither another tenth for test; the pairs of one text stay together."""
+    where there is neither another tenth for test; the pairs of one text, and of near-equal ones, stay together."""
     if settings.objective == "scores" and settings.negative_column is not None:
         raise InputError(
             f"negative_column ({settings.negative_column}) is for pairs; leave it out, or take --objective pairs"
@@ -53,7 +54,9 @@ def read_pairs(settings: TrainEmbed) -> dict[str, Pairs]:
     found = {"train": train, **found}
     if settings.dev:
         return found
-    rows = split_groups(train.texts[0], seed=settings.seed, parts=parts_for(found), source=settings.train)
+    rows = split_groups(
+        [*map(text_key, train.texts[0])], seed=settings.seed, parts=parts_for(found), source=settings.train
+    )
     return {**found, **{name: train.take(own) for name, own in rows.items()}}
 
 

@@ -121,7 +121,7 @@ class Regression(Task):
         train_N = np.array(numbers(self.tables["train"]))
         rounded = spacing(train_N) > ROUNDED * self.deviation
         way_out = "predictions are rounded to that; subtract a constant from every number to avoid it"
-        return [*table_warnings(self.tables), *([f"{rounding(train_N)}: {way_out}"] if rounded else [])]
+        return [*table_warnings(self.settings, self.tables), *([f"{rounding(train_N)}: {way_out}"] if rounded else [])]
 
     def finished(self, model: Model) -> None:
         head = deepcopy(model.heads["classes"]).float()

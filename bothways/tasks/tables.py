@@ -1,26 +1,36 @@
-"""The tables of a fine-tuning run: train, dev and test as given, or divided; what they share."""
+"""The tables of a fine-tuning run: train, dev and test as given, or divided; what is doubtful about their rows."""
 
+import json
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
 
-from bothways.data.examples import Table, label_sets, read_table
+from bothways.data.examples import Table, label_sets, numbers, read_table
+from bothways.data.near_duplicates import conflicts, label_key, merged, spellings
 from bothways.data.splits import overlap_line, parts_for, rarest_labels, split
 from bothways.errors import InputError
 from bothways.settings import Classify, Regress
 
+LISTED = 5  # examples of what is doubtful
+
 
 def read_tables(settings: Classify | Regress) -> dict[str, Table]:
     """train, dev and perhaps test. What has no file of its own is taken from the training table: a tenth of it for
-    dev, and where there is neither another tenth for test, each class divided alike."""
+    dev, and where there is neither another tenth for test, each class divided alike; near-equal texts stay together."""
     columns = {"text": settings.text_column, "pair": settings.pair_column, "label": settings.label_column}
     given = {"train": settings.train, "dev": settings.dev, "test": settings.test}
     tables = {name: read_table(path, **columns, need_labels=True) for name, path in given.items() if path}
     check_pairs(tables)
+    if isinstance(settings, Classify) and settings.merge_labels:
+        tables = merge_labels(tables, several=settings.multi_label)
     if settings.dev:
         return tables
     whole = tables["train"]
     rows = split(
-        len(whole), classes_of(settings, whole), seed=settings.seed, parts=parts_for(tables), source=settings.train
-    )
+        len(whole), classes_of(settings, whole), whole.keys, seed=settings.seed, parts=parts_for(tables),
+        source=settings.train,
+    )  # fmt: skip
     return {**tables, **{name: rows_of(whole, own) for name, own in rows.items()}}
 
 
@@ -45,12 +55,49 @@ def check_pairs(tables: Mapping[str, Table]) -> None:
 def rows_of(table: Table, rows: Sequence[int]) -> Table:
     """Those rows of a table."""
     columns = (table.texts, table.pairs, table.labels, table.where)
-    return Table(*(None if column is None else [column[row] for row in rows] for column in columns))  # type: ignore[arg-type]
+    chosen = (None if column is None else [column[row] for row in rows] for column in columns)
+    return replace(Table(*chosen), notes=table.notes)  # type: ignore[arg-type]
 
 
-def table_warnings(tables: Mapping[str, Table]) -> list[str]:
-    """Lines where texts are empty, and where splits share some."""
-    return [*empty_lines(tables), *overlap_lines(tables)]
+# --- spellings of labels ----------------------------------------------------------------------------------------------
+
+
+def merge_labels(tables: Mapping[str, Table], *, several: bool) -> dict[str, Table]:
+    """The tables with one spelling of each label, that of `merged` over the training table; noted there.
+
+    several: whether a row may have several labels.
+    """
+    names = merged(spellings(chain.from_iterable(_labels_of(tables["train"], several))))
+    by_key = {label_key(name): name for name in chain.from_iterable(_labels_of(tables["train"], several))}
+    by_key |= {label_key(name): name for name in names.values()}
+    found = {name: respelled(table, by_key, several=several) for name, table in tables.items()}
+    changed = sorted((one, name) for one, name in names.items() if one != name)
+    if changed:
+        note = f"labels merged: {', '.join(f'{one!r} into {name!r}' for one, name in changed)}"
+        found["train"] = replace(found["train"], notes=(*found["train"].notes, note))
+    return found
+
+
+def respelled(table: Table, names: Mapping[str, str], *, several: bool) -> Table:
+    """The table with labels as `names` spells them, by near_duplicates.label_key; others stay."""
+    rows = [[names.get(label_key(label), label) for label in labels] for labels in _labels_of(table, several)]
+    return replace(table, labels=[json.dumps(row, ensure_ascii=False) if several else row[0] for row in rows])
+
+
+def _labels_of(table: Table, several: bool) -> list[list[str]]:
+    if several:
+        return [sorted(labels) for labels in label_sets(table)]
+    return [[label] for label in table.labels or []]
+
+
+# --- what is doubtful -------------------------------------------------------------------------------------------------
+
+
+def table_warnings(settings: Classify | Regress, tables: Mapping[str, Table]) -> list[str]:
+    """Lines on what was left out, on empty texts, texts that splits share, and labels that may be wrong."""
+    notes = dict.fromkeys(chain.from_iterable(table.notes for table in tables.values()))
+    found = [*notes, *empty_lines(tables), *overlap_lines(tables), *conflict_lines(settings, tables)]
+    return [*found, *label_lines(tables, settings.multi_label)] if isinstance(settings, Classify) else found
 
 
 def empty_lines(tables: Mapping[str, Table]) -> list[str]:
@@ -66,7 +113,54 @@ def empty_lines(tables: Mapping[str, Table]) -> list[str]:
 
 
 def overlap_lines(tables: Mapping[str, Table]) -> list[str]:
-    line = overlap_line(
-        {name: [*zip(table.texts, table.pairs or table.texts, strict=True)] for name, table in tables.items()}
-    )
+    line = overlap_line({name: table.keys for name, table in tables.items()})
     return [line] if line else []
+
+
+def conflict_lines(settings: Classify | Regress, tables: Mapping[str, Table]) -> list[str]:
+    """Texts that have different labels in different rows, of any split: how many, and some of them."""
+    keys = [*chain.from_iterable(table.keys for table in tables.values())]
+    where = [*chain.from_iterable(table.where for table in tables.values())]
+    labels = [*chain.from_iterable(_comparable(settings, table) for table in tables.values())]
+    found = conflicts(keys, labels)
+    if not found:
+        return []
+    shown = [" but ".join(f"{_shown(labels[row])} at {where[row]}" for row in rows[:3]) for rows in found[:LISTED]]
+    texts = f"{len(found):,} text{'s' if len(found) > 1 else ''} with different labels"
+    return [f"{texts} (case, blanks and punctuation aside): {_listed(shown, len(found))}"]
+
+
+def _comparable(settings: Classify | Regress, table: Table) -> Sequence[Hashable]:
+    if isinstance(settings, Regress):
+        return numbers(table)
+    return label_sets(table) if settings.multi_label else table.labels or []
+
+
+def _shown(label: Hashable) -> str:
+    if isinstance(label, frozenset):
+        return ", ".join(map(repr, sorted(label))) or "no label"
+    return f"{label:g}" if isinstance(label, float) else repr(label)
+
+
+def label_lines(tables: Mapping[str, Table], several: bool) -> list[str]:
+    """Labels that differ only in case or blanks, and those of one row."""
+    rows = [
+        (where, labels)
+        for table in tables.values()
+        for where, labels in zip(table.where, _labels_of(table, several), strict=True)
+    ]
+    found = []
+    if alike := spellings(chain.from_iterable(labels for _, labels in rows)):
+        shown = [", ".join(f"{name!r} ({number:,})" for name, number in one.items()) for one in alike]
+        way = "--merge-labels takes them for one"
+        found.append(f"labels that differ only in case or blanks: {_listed(shown, len(alike))}; {way}")
+    counts = Counter(chain.from_iterable(labels for _, labels in rows))
+    if rare := [(label, where) for where, labels in rows for label in labels if counts[label] == 1]:
+        shown = [f"{label!r} at {where}" for label, where in rare]
+        classes = f"{len(rare):,} label{'s' if len(rare) > 1 else ''} of a single row"
+        found.append(f"{classes}, too few to learn and to measure: {_listed(shown, len(rare))}")
+    return found
+
+
+def _listed(shown: Sequence[str], number: int) -> str:
+    return "; ".join(shown[:LISTED]) + ("; ..." if number > LISTED else "")

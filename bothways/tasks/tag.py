@@ -20,6 +20,7 @@ from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint
 from bothways.data.examples import Sentence, read_tagged
 from bothways.data.labelled import has_named_columns
+from bothways.data.near_duplicates import text_key
 from bothways.data.splits import overlap_line, parts_for, split_groups
 from bothways.data.streams import known_columns
 from bothways.data.tags import OUTSIDE, Scheme, detect, first_illegal, spans_of, tags_of
@@ -190,7 +191,7 @@ class Tagging(Task):
     @property
     def warnings(self) -> list[str]:
         sentences = {split: [*chain.from_iterable(texts)] for split, texts in self.texts.items()}
-        shared = overlap_line({split: [one.words for one in own] for split, own in sentences.items()})
+        shared = overlap_line({split: [_key(one) for one in own] for split, own in sentences.items()})
         found = [shared] if shared else []
         for split, own in sentences.items():
             if strange := Counter(tag for one in own for tag in one.tags if tag not in self.tagset.names):
@@ -217,16 +218,21 @@ def run(settings: Tag, tell: Tell = lines) -> Result:
 
 
 def read_splits(settings: Tag) -> dict[str, list[Sentence]]:
-    """Sentences by split. What is split off a file is whole documents, where it tells where they begin."""
+    """Sentences by split. What is split off a file is whole documents, where it tells where they begin; of other files
+    near-equal sentences stay together."""
     given = {"train": settings.train, "dev": settings.dev, "test": settings.test}
     columns = {"words": settings.words_column, "tags": settings.tags_column}
     found = {split: read_tagged(path, **columns) for split, path in given.items() if path}
     if "dev" in found:
         return found
     whole = found["train"]
-    groups = [number if one.document is None else one.document for number, one in enumerate(whole)]
+    groups = [_key(one) if one.document is None else one.document for one in whole]
     rows = split_groups(groups, seed=settings.seed, parts=parts_for(found), source=settings.train, of="documents")
     return {**found, **{split: [whole[row] for row in own] for split, own in rows.items()}}
+
+
+def _key(sentence: Sentence) -> str:
+    return text_key(" ".join(sentence.words))
 
 
 def tag_columns(file: Path, told: object, learned: Mapping[str, Any]) -> dict[str, str | None]:

@@ -99,6 +99,41 @@ def test_rows_of_one_group_stay_together(groups, seed):
     assert all(rows == sorted(rows) for rows in found.values())
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.integers(0, 2**31))
+def test_rows_of_one_text_stay_together_and_classes_keep_about_their_shares(data, seed):
+    sizes = data.draw(st.lists(st.sampled_from([1, 1, 1, 2, 3, 5]), min_size=40, max_size=70))
+    groups = [group for group, size in enumerate(sizes) for _ in range(size)]
+    labels = [data.draw(st.sampled_from("aab")) for _ in sizes]
+    of_rows = [labels[group] for group in groups]
+    found = split(len(groups), of_rows, groups, seed=seed, parts=PARTS, source="t.csv")
+    assert sorted(chain(*found.values())) == [*range(len(groups))]
+    held = [{groups[row] for row in rows} for rows in found.values()]
+    assert len(set.union(*held)) == sum(map(len, held)) == len(sizes)
+    for name, part in PARTS.items():
+        assert abs(len(found[name]) - len(groups) * part / 10) < 6  # a group and what was left over
+    assert {of_rows[row] for row in found["train"]} == {*of_rows}
+
+
+def test_rows_that_are_all_different_are_divided_as_without_groups():
+    labels = [*"aaab" * 30]
+    alone = split(120, labels, seed=4, parts=PARTS, source="t.csv")
+    assert split(120, labels, [f"text {row}" for row in range(120)], seed=4, parts=PARTS, source="t.csv") == alone
+
+
+def test_a_text_that_is_half_of_the_table_is_trained_on():
+    groups = [0] * 60 + [*range(1, 61)]
+    found = split(120, [*"ab" * 60], groups, seed=1, parts=PARTS, source="t.csv")
+    assert set(range(60)) <= {*found["train"]} and len(found["dev"]) == len(found["test"]) == 12
+
+
+def test_a_table_that_holds_every_row_twice_is_divided_even_where_classes_are_small():
+    labels = [label for label in "abcdefgh" for _ in range(5)] * 2
+    found = split(80, labels, [*range(40)] * 2, seed=2, parts=PARTS, source="t.csv")
+    assert [len(rows) for rows in found.values()] == [64, 8, 8]
+    assert {*found["dev"]}.isdisjoint(row + 40 for row in found["train"])
+
+
 def test_several_labels_are_divided_by_the_rarest():
     assert rarest_labels([{"a", "b"}, {"a"}, set(), {"a", "c"}, {"b", "c"}]) == ["b", "a", "", "c", "b"]
     sets = [{"all", "even"} if row % 2 == 0 else {"all"} for row in range(40)] + [{"all", "once"}]
@@ -114,7 +149,7 @@ def test_examples_that_stand_in_two_splits_are_counted():
     assert overlaps(splits) == {("train", "dev"): 2, ("train", "test"): 1, ("dev", "test"): 1}
     assert overlap_line(splits) == (
         "2 of 4 examples of dev stand in train too; 1 of 3 examples of test stand in train too; "
-        "1 of 3 examples of test stand in dev too"
+        "1 of 3 examples of test stand in dev too (case, blanks and punctuation aside)"
     )
     assert overlap_line({"train": ["a"], "dev": ["b"]}) == "" == overlap_line({"train": ["a"]})
 

@@ -114,7 +114,9 @@ def test_numbers_are_exact_to_the_unit_in_bf16_too(result):
 
 
 def test_numbers_that_never_change_are_refused(settings, tmp_path):
-    (tmp_path / "same.jsonl").write_text("\n".join('{"text": "a", "score": 2}' for _ in range(30)), encoding="utf-8")
+    (tmp_path / "same.jsonl").write_text(
+        "\n".join(f'{{"text": "a {n}", "score": 2}}' for n in range(30)), encoding="utf-8"
+    )
     with pytest.raises(InputError, match="same.jsonl: every number is 2; there is nothing to learn"):
         alone = replace(settings, train=tmp_path / "same.jsonl", dev=None, test=None)
         regress.run(replace(alone, out=tmp_path / "run"), silence)
