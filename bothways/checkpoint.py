@@ -2,7 +2,6 @@
 write leaves the old one whole."""
 
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bothways import terminal
 from bothways.config import EncoderConfig
 from bothways.disk import sync, write_json
 from bothways.errors import InputError, MissingFile
@@ -71,7 +71,7 @@ POOLER = "pooler.dense.weight"
 
 def say(line: str) -> None:
     """A line for the user beside the results."""
-    print(f"bothways: {line}", file=sys.stderr)
+    terminal.say(f"bothways: {line}")
 
 
 # --- load -------------------------------------------------------------------------------------------------------------

@@ -6,15 +6,18 @@ Results go to standard output, everything else to standard error. Exit status 0:
 """
 
 import os
+import signal
 import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
-from io import TextIOWrapper
+from contextlib import redirect_stderr, suppress
+from difflib import get_close_matches
+from io import StringIO, TextIOWrapper
 from typing import Any
 
-from bothways.disk import as_json
 from bothways.errors import InputError
+from bothways.terminal import say, show, show_json
 from bothways.train.signals import Stopped
 
 Verb = tuple[str, str, Callable[[Any], None]]  # settings class, one line of help, what runs it
@@ -23,9 +26,8 @@ Verb = tuple[str, str, Callable[[Any], None]]  # settings class, one line of hel
 def entry() -> None:
     """What the command runs: `main`, after which one of several processes leaves at once. Were Python taken down first,
     a thread of gloo that still held a tensor would abort the process when it let go of it."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        main()
-        return
+    # SIGTERM unwinds as Ctrl-C does, so that unfinished files and directories are removed.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     status: Any = 1
     try:
         main()
@@ -34,59 +36,93 @@ def entry() -> None:
         status = end.code
     except BaseException:
         traceback.print_exc()
-    finally:
-        sys.stdout.flush()
+    if os.environ.get("WORLD_SIZE", "") not in ("", "1"):
         sys.stderr.flush()
         os._exit(status or 0)
+    sys.exit(status)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command. Prints one line and exits 1 where the user's input cannot be used or the disk cannot be written."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    _prepare_streams()
+    name = ""
+    try:
+        try:
+            name, rest = _verb(given)
+            if name:
+                _run(name, rest)
+        finally:
+            sys.stdout.flush()  # else a pipe that nobody reads, or a full disk, is found when Python ends
+    except BrokenPipeError:
+        _drop_output()
+        sys.exit(1)
+    except (Stopped, KeyboardInterrupt) as stopped:
+        if os.environ.get("RANK", "") in ("", "0"):  # of several processes the first one tells
+            say(f"{_named(name)}: {stopped if isinstance(stopped, Stopped) else 'stopped'}")
+        sys.exit(1)
+    except (InputError, OSError) as error:
+        say(f"{_named(name)}: error: {' '.join(str(error).split())}")
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _drop_output()
+        sys.exit(1)
+
+
+def _prepare_streams() -> None:
+    """Standard output and standard error that take any text: one that is closed becomes the null device."""
+    for name in ("stdout", "stderr"):
+        if (stream := getattr(sys, name)) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        elif isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _drop_output() -> None:
+    """Have what standard output still holds go nowhere, so that Python does not fail on it when it ends."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _named(verb: str) -> str:
+    return f"bothways {verb}".strip()
+
+
+def _verb(given: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """The verb and its arguments; "" where all is said. SystemExit where it is not one of VERBS."""
     if not given or given[0] in ("-h", "--help"):
-        print(overview())
+        show(*overview())
         sys.exit(0 if given else 2)
     if given[0] == "--version":
         import bothways
 
-        print(f"bothways {bothways.__version__}")
-        return
+        show(f"bothways {bothways.__version__}")
+        return "", []
     name, rest = given[0], given[1:]
     if name == "finetune":
         name, rest = f"finetune {rest[0] if rest else ''}".strip(), rest[1:]
     if name in ("finetune", "finetune -h", "finetune --help"):
-        print(overview("finetune"))
+        show(*overview("finetune"))
         sys.exit(2 if name == "finetune" else 0)
     if name not in VERBS:
-        known = ", ".join(VERBS)
-        print(f"bothways: no verb {name!r}; one of {known} is (bothways --help)", file=sys.stderr)
+        near = "".join(f" (did you mean {verb!r}?)" for verb in get_close_matches(name, VERBS, n=1))
+        say(f"bothways: no verb {name!r}{near}; the verbs are {', '.join(VERBS)} (bothways --help)")
         sys.exit(2)
+    return name, rest
+
+
+def _run(name: str, rest: Sequence[str]) -> None:
     settings = parse(name, rest)
-    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.encoding.lower() == "utf-8":
-        sys.stdout.reconfigure(errors="backslashreplace")  # so half a character stands as JSON writes it
     # Before torch is loaded: threads that wait asleep, not spinning, bear other work on the same cores (docs/LOG.md).
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    try:
-        VERBS[name][2](settings)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    except Stopped as stopped:
-        if not int(os.environ.get("RANK", "0")):  # of several processes the first one tells
-            print(f"bothways {name}: {stopped}", file=sys.stderr)
-        sys.exit(1)
-    except (InputError, OSError) as error:
-        print(f"bothways {name}: error: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        print(f"bothways {name}: stopped", file=sys.stderr)
-        sys.exit(1)
+    VERBS[name][2](settings)
 
 
-def overview(only: str = "") -> str:
+def overview(only: str = "") -> list[str]:
     """The verbs, a line each."""
     rows = [f"  {name:18} {verb[1]}" for name, verb in VERBS.items() if name.startswith(only)]
-    return "\n".join(["usage: bothways VERB ...", "", *rows, "", "bothways VERB --help tells what a verb can be told."])
+    return ["usage: bothways VERB ...", "", *rows, "", "bothways VERB --help tells what a verb can be told."]
 
 
 def parse(name: str, rest: Sequence[str]) -> Any:
@@ -95,15 +131,13 @@ def parse(name: str, rest: Sequence[str]) -> Any:
     from bothways import settings
 
     kind = getattr(settings, VERBS[name][0])
-    return tyro.cli(kind, prog=f"bothways {name}", args=list(rest), description=kind.__doc__)
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def put(value: Any) -> None:
-    print(as_json(value), flush=True)
+    told = StringIO()  # what is wrong with the arguments, which repeats them
+    try:
+        with redirect_stderr(told):
+            return tyro.cli(kind, prog=f"bothways {name}", args=list(rest), description=kind.__doc__)
+    finally:
+        if told.getvalue():
+            say(told.getvalue().rstrip("\n"))
 
 
 # --- what each verb prints
@@ -128,7 +162,7 @@ def vocab(settings: Any) -> None:
         say(skipped_line(skipped))
     tokenizer.save(settings.out)
     told = {"entries": len(tokenizer), "directory": str(settings.out)}
-    put(told) if settings.json else print(f"{len(tokenizer):,} entries in {settings.out}")
+    show_json(told) if settings.json else show(f"{len(tokenizer):,} entries in {settings.out}")
 
 
 def pretrain(settings: Any) -> None:
@@ -139,19 +173,19 @@ def pretrain(settings: Any) -> None:
     if int(os.environ.get("RANK", "0")):  # of several processes the first one tells
         return
     if settings.json:
-        put({"model": str(result.model), "heldout": dict(result.figures)})
+        show_json({"model": str(result.model), "heldout": dict(result.figures)})
         return
     figures = result.figures
     words = "masked words" if "masked_lm" in figures else "words by those beside them"
     words += " (its generator's guesses)" if "replaced_accuracy" in figures else ""
-    print(
+    show(
         f"{words}, held out: perplexity {figures['perplexity']:.1f} (by word frequency alone "
         f"{figures['unigram_perplexity']:.1f})"
     )
     asked = {"sentence_order_accuracy": "sentence order", "replaced_accuracy": "replaced tokens"}
     name = next((told for key, told in asked.items() if key in figures), "next sentence")
-    print(f"{name}, held out: {next_sentence_verdict(figures)}")
-    print(f"model in {result.model}, curves in {result.directory / 'curves.png'}")
+    show(f"{name}, held out: {next_sentence_verdict(figures)}")
+    show(f"model in {result.model}, curves in {result.directory / 'curves.png'}")
 
 
 def finetune(settings: Any) -> None:
@@ -160,7 +194,7 @@ def finetune(settings: Any) -> None:
     result = registry.train(settings)
     n = len(result.scores)
     if settings.json:
-        put(
+        show_json(
             {
                 "task": result.task, "metric": result.metric, "mean": result.mean, "std": result.std, "n": n,
                 "failed": result.failed, "scores": result.scores, "split": result.split, "model": str(result.model),
@@ -170,7 +204,7 @@ def finetune(settings: Any) -> None:
     spread = f"{result.mean:.2%} +- {result.std:.2%} over {n} seeds" if n > 1 else f"{result.mean:.2%}, one seed"
     chosen = " (the set it was chosen on: no measure of new text)" if result.split == "dev" else ""
     failed = f"; {result.failed} no better than a model that learned nothing" if result.failed else ""
-    print(f"{result.split} {result.metric} {spread}{failed}{chosen}\nmodel in {result.model}")
+    show(f"{result.split} {result.metric} {spread}{failed}{chosen}", f"model in {result.model}")
 
 
 def evaluate(settings: Any) -> None:
@@ -178,24 +212,24 @@ def evaluate(settings: Any) -> None:
 
     found = evaluate.run(settings)
     if settings.json:
-        put({"metrics": found})
+        show_json({"metrics": found})
         return
     for name, value in found.items():
         low, high = map(_short, found.get(f"{name}_interval", ("", "")))
         if name.removesuffix("_interval") not in found or not name.endswith("_interval"):
-            print(f"{name:24} {_short(value):8}{f' (95 % interval {low} to {high})' if low else ''}".rstrip())
+            show(f"{name:24} {_short(value):8}{f' (95 % interval {low} to {high})' if low else ''}".rstrip())
 
 
 def predict(settings: Any) -> None:
     from bothways.tasks import predicting
 
     if settings.out is None:
-        for lines in predicting.printed(settings):
-            print("".join(f"{line}\n" for line in lines), end="", flush=True)
+        for rows in predicting.printed(settings):
+            show_json(*rows)
         return
     done = predicting.predict(settings)
     told = {"predictions": done.results, "file": str(settings.out), **_set_aside(settings, done)}
-    put(told) if settings.json else print(f"{done.results:,} predictions in {settings.out}{_aside_prose(told)}")
+    show_json(told) if settings.json else show(f"{done.results:,} predictions in {settings.out}{_aside_prose(told)}")
 
 
 def glue(settings: Any) -> None:
@@ -210,14 +244,14 @@ def glue(settings: Any) -> None:
             }
             for name, one in table.rows
         }  # fmt: skip
-        put({"tasks": scores, "average": table.average, "std": table.std, "n": len(table.by_seed)})
+        show_json({"tasks": scores, "average": table.average, "std": table.std, "n": len(table.by_seed)})
         return
     for name, one in table.rows:
         spread = f"+- {one.std:6.2%}" if len(one.scores) > 1 else "one seed "
         failed = f"  {one.failed} failed" if one.failed else ""
-        print(f"{name:8} {one.metric:10} {one.mean:7.2%} {spread}{failed}")
+        show(f"{name:8} {one.metric:10} {one.mean:7.2%} {spread}{failed}")
     spread = f"+- {table.std:6.2%}" if len(table.by_seed) > 1 else "one seed "
-    print(f"{'average':19} {table.average:7.2%} {spread}  (of dev, which the weights were chosen on)")
+    show(f"{'average':19} {table.average:7.2%} {spread}  (of dev, which the weights were chosen on)")
 
 
 def fill(settings: Any) -> None:
@@ -227,13 +261,13 @@ def fill(settings: Any) -> None:
     model.read_in(settings.window)
     masks = model.fill(settings.text, top=settings.top)
     if settings.json:
-        put([[{"token": one.token, "score": one.score, "text": one.text} for one in mask] for mask in masks])
+        show_json([[{"token": one.token, "score": one.score, "text": one.text} for one in mask] for mask in masks])
         return
     for number, mask in enumerate(masks, 1):
         if len(masks) > 1:
-            print(f"mask {number}")
+            show(f"mask {number}")
         for one in mask:
-            print(f"{one.score:6.1%}  {one.token:16} {one.text}")
+            show(f"{one.score:6.1%}  {one.token:16} {one.text}")
 
 
 def embed(settings: Any) -> None:
@@ -241,7 +275,9 @@ def embed(settings: Any) -> None:
 
     done, width = predicting.embed(settings)
     told = {"vectors": done.results, "size": width, "file": str(settings.out), **_set_aside(settings, done)}
-    put(told) if settings.json else print(f"{done.results:,} vectors of {width} in {settings.out}{_aside_prose(told)}")
+    show_json(told) if settings.json else show(
+        f"{done.results:,} vectors of {width} in {settings.out}{_aside_prose(told)}"
+    )
 
 
 def quantize(settings: Any) -> None:
@@ -249,10 +285,10 @@ def quantize(settings: Any) -> None:
 
     found = quantize.run(settings)
     if settings.json:
-        put(found.as_json())
+        show_json(found.as_json())
         return
     for line in found.as_table():
-        print(line)
+        show(line)
 
 
 def bench(settings: Any) -> None:
@@ -261,20 +297,20 @@ def bench(settings: Any) -> None:
 
     measured = bench.run(settings)
     if settings.json:
-        put(as_json(measured))
+        show_json(as_json(measured))
         return
     for line in as_table(measured):
-        print(line)
+        show(line)
     if settings.out:
-        print(f"picture in {settings.out}")
+        show(f"picture in {settings.out}")
 
 
 def export(settings: Any) -> None:
     from bothways.tasks import export
 
-    made = export.run(settings, lambda line: None if settings.json else print(line, flush=True))
+    made = export.run(settings, lambda line: None if settings.json else show(line))
     if settings.json:
-        put({"directory": str(settings.out), **made})
+        show_json({"directory": str(settings.out), **made})
 
 
 def info(settings: Any) -> None:
@@ -282,22 +318,22 @@ def info(settings: Any) -> None:
 
     facts = info.run(settings.path)
     if settings.json:
-        put(facts)
+        show_json(facts)
         return
     for name, value in facts.items():
         rows = (
             [f"{key} {_short(inner)}" for key, inner in value.items()] if isinstance(value, dict) else [_short(value)]
         )
         for index, row in enumerate(rows):
-            print(f"{name if index == 0 else '':12} {row}")
+            show(f"{name if index == 0 else '':12} {row}")
 
 
 def demo(settings: Any) -> None:
     from bothways.tasks import demo
 
-    told = demo.run(settings, lambda text: print(text, flush=True))
+    told = demo.run(settings, lambda text: show(*text.split("\n")))
     if settings.json:
-        put(told)
+        show_json(told)
 
 
 def _set_aside(settings: Any, done: Any) -> dict[str, Any]:

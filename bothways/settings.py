@@ -57,7 +57,7 @@ class Checked:
                 raise InputError(f"{name} is empty; name at least one file")
         for name, (least, most) in BOUNDS.items():
             value = getattr(self, name, None)
-            if value is not None and not (least <= value <= most and value < math.inf):
+            if isinstance(value, int | float) and not (least <= value <= most and value < math.inf):
                 wanted = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
                 wanted = "finite" if value == math.inf else wanted
                 raise InputError(f"{name} ({value}) must be {wanted}")
@@ -440,6 +440,12 @@ class Predict(Checked):
     file: Positional[str] = "-"
     """.txt (one text a line), .jsonl, .csv, .tsv, .parquet, or - for lines of standard input; for questions SQuAD's
     JSON or a table with columns question and context."""
+    text: str | None = None
+    """A text to label, in place of a file."""
+    pair: str | None = None
+    """With --text: its second text; if it is a question, the passage."""
+    keep: str | None = None
+    """Input columns to copy into the result, such as id,text; or all."""
     text_column: str | None = None
     """Name of the column with the texts. [text, sentence, sentence1, question, ...]"""
     pair_column: str | None = None
@@ -451,7 +457,9 @@ class Predict(Checked):
     top: int = 1
     """Answers a question; of more than one each stands in `answers` too, best first."""
     out: Annotated[Path | None, arg(aliases=("-o",))] = None
-    """File to write, .jsonl or .parquet. [standard output]"""
+    """File to write, .jsonl, .parquet, .csv or .tsv. [standard output]"""
+    escape_formulas: bool = False
+    """In .csv and .tsv: put ' before texts that a spreadsheet would compute, those that begin with =, +, - or @."""
     resume: bool = False
     """Go on with an output file that a stopped or killed command left unfinished."""
     on_error: Literal["stop", "skip"] = "stop"
@@ -460,6 +468,15 @@ class Predict(Checked):
     """auto: bf16 where the processor is fast at it."""
     json: bool = False
     """Predictions are JSON anyway."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.text is None and self.pair is not None:
+            raise InputError(f"pair ({self.pair!r}) is the second text of --text; give both, or a file")
+        if self.text is not None and self.file != "-":
+            raise InputError(f"file ({self.file}) and text ({self.text!r}) exclude each other; leave one out")
+        if self.escape_formulas and (self.out is None or self.out.suffix not in (".csv", ".tsv")):
+            raise InputError("escape_formulas is for a .csv or .tsv; name one with --out")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from bothways.data.files import ARROW, is_packed, kind_of
-from bothways.data.streams import Found, Given
+from bothways.data.streams import Given, Live
 from bothways.errors import InputError
 
 ROWS, CHARACTERS = 8192, 1 << 22  # of a block at most; a longer text is a block of its own
@@ -39,11 +39,17 @@ class Block:
         return hashlib.sha256(repr((before, self)).encode()).hexdigest()
 
 
-def in_blocks(found: Iterable[Found], on_error: Literal["stop", "skip"]) -> Iterator[Block]:
+def in_blocks(found: Iterable[Live], on_error: Literal["stop", "skip"]) -> Iterator[Block]:
     """All rows in blocks, a function of what is read alone. on_error: whether an InputError among them is raised, or
-    stands in `wrong`."""
-    block, size = Block(), 0
-    for number, one in enumerate(found):
+    stands in `wrong`. A block ends early where None says that the next row is not there yet."""
+    block, size, number = Block(), 0, -1
+    for one in found:
+        if one is None:
+            if len(block):
+                yield block
+            block, size = Block(), 0
+            continue
+        number += 1
         room = 0 if isinstance(one, InputError) else len(one.text) + len(one.pair or "")
         if len(block) == ROWS or (len(block) and size + room > CHARACTERS):
             yield block

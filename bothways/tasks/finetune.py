@@ -57,7 +57,7 @@ class Result:
 
 def fine_tuned(settings: FineTune, task: Task, tell: Tell) -> Result:
     """A whole run, in its directory."""
-    if (world := os.environ.get("WORLD_SIZE", "1")) != "1":
+    if (world := os.environ.get("WORLD_SIZE") or "1") != "1":
         raise InputError(f"fine-tuning is done by one process, not by {world} (WORLD_SIZE); start it without torchrun")
     with Run(settings.out, f"finetune {task.name}", settings, resume=settings.resume, tell=tell) as run:
         return over_seeds(settings, task, run, tell)

@@ -1,11 +1,12 @@
-"""Vectors and predictions as .npy, .jsonl and .parquet: bytes that are appended block by block, and what is done with
-them once all are there.
+"""Vectors and predictions as .npy, .jsonl, .parquet, .csv and .tsv: bytes that are appended block by block, and what is
+done with them once all are there.
 
 So an unfinished file can always be cut back to the end of a block. A .parquet cannot, as it is of no use without its
 last bytes: its blocks are kept as an Arrow stream, which one pass at the end makes a .parquet of.
 """
 
 import io
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from bothways.disk import SURROGATES, as_json
 
 Row = dict[str, Any]
 Vectors = NDArray[np.float32]
+FORMULA = re.compile("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")  # what spreadsheets take for a formula's beginning
 ROW_GROUP = 1 << 26  # bytes of a .parquet's row group, or a little more
 
 
@@ -102,7 +104,9 @@ class Parquet:
             vectors = pyarrow.FixedSizeListArray.from_arrays(flat, results.shape[1])
             batch = pyarrow.RecordBatch.from_arrays([pyarrow.array(numbers, pyarrow.int64()), vectors], schema=schema)
         else:
+            texts = [field.name for field in schema if pyarrow.types.is_string(field.type)]
             rows = [{"row": number, **_sound(row)} for number, row in zip(numbers, results, strict=True)]
+            rows = [row | {name: _text(row[name]) for name in texts} for row in rows]
             batch = pyarrow.RecordBatch.from_pylist(rows, schema=schema)
         yield bytes(batch.serialize())
 
@@ -130,6 +134,45 @@ class Parquet:
         import pyarrow
 
         return self.columns.insert(0, pyarrow.field("row", pyarrow.int64()))
+
+
+@dataclass(frozen=True)
+class Separated:
+    """.csv: commas, quotes as in RFC 4180, lines that end in a line feed. .tsv: tabs, and a space for each tab and line
+    end inside a value, since quotes are plain characters there.
+
+    A list or an object is a cell of JSON. escape_formulas: put ' before texts that spreadsheets would compute.
+    """
+
+    columns: Sequence[str]  # without "row"
+    tabs: bool
+    escape_formulas: bool = False
+
+    def head(self) -> bytes:
+        return self._line(["row", *self.columns])
+
+    def block(self, numbers: Sequence[int], results: Vectors | Sequence[Row]) -> Iterable[bytes]:
+        for number, row in zip(numbers, results, strict=True):
+            yield self._line([number, *(row[name] for name in self.columns)])
+
+    def complete(self, partial: Path, num_rows: int) -> Path:
+        return partial
+
+    def _line(self, values: Sequence[Any]) -> bytes:
+        return (("\t" if self.tabs else ",").join(map(self._cell, values)) + "\n").encode()
+
+    def _cell(self, value: Any) -> str:
+        text = _sound(_text(value) or "")
+        if self.escape_formulas and isinstance(value, str) and FORMULA.match(text):
+            text = f"'{text}"
+        if self.tabs:
+            return re.sub("[\t\r\n]", " ", text)
+        return '"' + text.replace('"', '""') + '"' if re.search('[,"\r\n]', text) else text
+
+
+def _text(value: Any) -> str | None:
+    """A text as it is, anything else as JSON; None stays."""
+    return value if value is None or isinstance(value, str) else as_json(value)
 
 
 def vector_column(width: int) -> Any:

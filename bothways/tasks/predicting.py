@@ -2,7 +2,7 @@
 in input order."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -13,26 +13,28 @@ import torch
 import bothways
 from bothways import checkpoint
 from bothways.data.blocks import Block, about_how_many, in_blocks
-from bothways.data.streams import Found, Given, known_columns, questions, texts
-from bothways.disk import as_json
+from bothways.data.files import ARROW
+from bothways.data.hub import saved_files
+from bothways.data.streams import Given, Live, columns_of, known_columns, questions, texts
+from bothways.data.tables import schema
 from bothways.errors import InputError, RowsError
 from bothways.predict import Predictor, load
 from bothways.settings import Embed, Predict
-from bothways.tasks.formats import Format, JsonLines, Npy, Parquet, Row, Vectors, vector_column
+from bothways.tasks.formats import Format, JsonLines, Npy, Parquet, Row, Separated, Vectors, vector_column
 from bothways.tasks.progress import lines
 from bothways.tasks.rowbar import RowBar
 from bothways.tasks.saying import SAY, columns, kind_of
 from bothways.tasks.streaming import Journal, refuse, unfinished
 from bothways.weights import OLD_WEIGHTS, WEIGHTS
 
-ENDINGS = (".npy", ".parquet", ".jsonl")
+VECTORS, PREDICTIONS = (".npy", ".parquet", ".jsonl"), (".parquet", ".jsonl", ".csv", ".tsv")  # endings of files
 # Settings that change no byte of a result, or are compared otherwise.
-FREE = ("model", "file", "out", "resume", "on_error", "dtype", "json")
+FREE = ("model", "file", "text", "pair", "out", "resume", "on_error", "dtype", "json")
 
 
 def embed(settings: Embed) -> tuple[Journal, int]:
     """Write a vector a row. What was written, and the size of a vector."""
-    refuse(settings.out, ENDINGS, "vectors", resume=settings.resume)
+    refuse(settings.out, VECTORS, "vectors", resume=settings.resume)
     model = load(settings.model, dtype=settings.dtype)
     model.read_in(settings.window)
     found = texts(settings.file, text=settings.text_column)
@@ -50,57 +52,129 @@ def embed(settings: Embed) -> tuple[Journal, int]:
 def predict(settings: Predict) -> Journal:
     """Write what the model says of each row (tasks/saying.py) to `out`."""
     assert settings.out is not None
-    refuse(settings.out, ENDINGS[1:], "predictions", resume=settings.resume)
+    refuse(settings.out, PREDICTIONS, "predictions", resume=settings.resume)
     model = load(settings.model, dtype=settings.dtype)
     model.read_in(settings.window)
-    form = _table(settings.out, columns(model, settings.top))
-    say = _say_of(model, settings)
-    return _write(settings.out, form, _blocks(model, settings), say, settings, model)
+    keep = _keep(settings, model)
+    say = _say_of(model, settings, keep)
+    form = _table(settings.out, _columns(model, settings, keep), settings.escape_formulas)
+    return _write(settings.out, form, _blocks(model, settings, keep), say, settings, model)
 
 
-def printed(settings: Predict) -> Iterator[list[str]]:
-    """The same as JSON, a line a row, block by block. With on_error "skip" each begins with the row's number."""
+def printed(settings: Predict) -> Iterator[list[Row]]:
+    """The same row by row, a block at a time; of standard input, whatever is there. With on_error "skip" each begins
+    with the row's number."""
     if settings.resume:
         raise InputError("resume needs a file to go on with; name it with --out")
     model = load(settings.model, dtype=settings.dtype)
     model.read_in(settings.window)
-    say = _say_of(model, settings)
-    for read in _blocks(model, settings):
+    keep = _keep(settings, model)
+    say = _say_of(model, settings, keep)
+    for read in _blocks(model, settings, keep):
         block, rows = _said(say, read, settings)
         for number, why in block.wrong.items():
             lines(f"row {number:,} set aside: {why}")
         numbered = ({"row": number, **row} for number, row in zip(block.numbers, rows, strict=True))
-        yield [as_json(row) for row in (numbered if settings.on_error == "skip" else rows)]
+        yield [*numbered] if settings.on_error == "skip" else rows
 
 
-def _say_of(model: Predictor, settings: Predict) -> Callable[[Sequence[Given]], list[Row]]:
-    """What the model says of rows. InputError where it has no head to say anything with: no fault of a row."""
+def _keep(settings: Predict, model: Predictor) -> dict[str, str]:
+    """The columns that go along into the result, with their names there: input_NAME where the result has that name."""
+    if settings.keep is None:
+        return {}
+    there = [*_literal(settings)] if settings.text is not None else columns_of(settings.file)
+    names = there if settings.keep == "all" else [settings.keep]
+    if settings.keep not in ("all", *there):
+        names = [name.strip() for name in settings.keep.split(",")]
+    if absent := [name for name in names if name not in there]:
+        where = settings.file if settings.text is None else "--text"
+        raise InputError(f"{where}: no column {absent[0]!r} to keep (there are: {', '.join(there)}); name others")
+    taken = {"row", *columns(model, settings.top).names}
+    if kind_of(model) == "answers":  # whose id is the question's own
+        names = [name for name in names if name != "id"]
+    kept: dict[str, str] = {}
+    for name in sorted(names, key=taken.__contains__):  # those that keep their names first
+        kept[name] = name
+        while kept[name] in taken:
+            kept[name] = f"input_{kept[name]}"
+        taken.add(kept[name])
+    return {name: kept[name] for name in names}
+
+
+def _literal(settings: Predict) -> Row:
+    """The row that stands on the command line."""
+    return {"text": settings.text} | ({} if settings.pair is None else {"pair": settings.pair})
+
+
+def _columns(model: Predictor, settings: Predict, keep: Mapping[str, str]) -> Any:
+    """The types of a result's columns, a pyarrow.Schema. Numbers of a Parquet or Arrow file keep their types; what else
+    goes along is text, or JSON."""
+    import pyarrow
+
+    path = Path(settings.file)
+    files = (saved_files(path) if path.is_dir() else None) or [path]
+    known = schema(files[0]) if keep and files[0].suffix in (".parquet", ARROW) else pyarrow.schema([])
+    types, kinds = pyarrow.types, {field.name: field.type for field in known}
+
+    def type_of(name: str) -> Any:
+        kind = kinds.get(name, pyarrow.string())
+        is_number = types.is_integer(kind) or types.is_float32(kind) or types.is_float64(kind)
+        return kind if is_number or types.is_boolean(kind) else pyarrow.string()
+
+    return pyarrow.schema([*((own, type_of(name)) for name, own in keep.items()), *columns(model, settings.top)])
+
+
+def _say_of(model: Predictor, settings: Predict, keep: Mapping[str, str]) -> Callable[[Sequence[Given]], list[Row]]:
+    """What the model says of rows, behind what is kept of them. InputError where it has no head to say anything with:
+    no fault of a row."""
     kind = kind_of(model)
     if settings.top > 1 and kind != "answers":
         raise InputError(f"top ({settings.top}) is for a model that finds answers; this one gives {kind}")
     told: dict[str, Any] = {"top": settings.top} if kind == "answers" else {}
     say: Callable[[Sequence[Given]], list[Row]] = partial(SAY[kind], model, long=settings.long, **told)
     say([])
-    return say
+    if not keep:
+        return say
+
+    def with_kept(given: Sequence[Given]) -> list[Row]:
+        kept = (dict(zip(keep.values(), one.kept, strict=True)) for one in given)
+        return [{**before, **row} for before, row in zip(kept, say(given), strict=True)]
+
+    return with_kept
 
 
-def _table(out: Path, columns: Any) -> Format:
+def _table(out: Path, columns: Any, escape_formulas: bool = False) -> Format:
+    if out.suffix in (".csv", ".tsv"):
+        return Separated(columns.names, out.suffix == ".tsv", escape_formulas)
     return JsonLines() if out.suffix == ".jsonl" else Parquet(columns)
 
 
-def _blocks(model: Predictor, settings: Predict) -> Iterator[Block]:
-    if kind_of(model) == "answers":
-        found = questions(settings.file, question=settings.text_column, context=settings.pair_column)
+def _blocks(model: Predictor, settings: Predict, keep: Mapping[str, str]) -> Iterator[Block]:
+    if settings.text is not None:
+        found: Iterator[Live] = iter([_asked(model, settings, keep)])
+    elif kind_of(model) == "answers":
+        found = questions(settings.file, question=settings.text_column, context=settings.pair_column, keep=[*keep])
     else:
         known = known_columns(settings.file, settings, model.checkpoint.told)
-        found = texts(settings.file, **known)
+        # Blocks of a file to go on with are a function of the text alone, never of when it comes.
+        found = texts(settings.file, **known, keep=[*keep], live=settings.out is None)
         if kind_of(model) == "entities":
             found = _single(found, settings.file, known["text"], "entities are found in one")
         found = _as_learned(found, settings, known["text"], model)
     return in_blocks(found, settings.on_error)
 
 
-def _single(found: Iterator[Found], file: str, column: str | None, why: str) -> Iterator[Found]:
+def _asked(model: Predictor, settings: Predict, keep: Iterable[str]) -> Given:
+    """The text on the command line. InputError where the model reads pairs and it is alone, or the reverse."""
+    row, kind = _literal(settings), kind_of(model)
+    if "pair" not in row and (kind == "answers" or model.reads_pairs):
+        raise InputError("text: this model reads two; give the second, of a question its passage, with --pair")
+    if "pair" in row and (kind == "entities" or model.reads_pairs is False):
+        raise InputError("pair: this model reads single texts; leave out --pair")
+    return Given(row["text"], row.get("pair"), id="0", kept=tuple(row[name] for name in keep))
+
+
+def _single(found: Iterator[Live], file: str, column: str | None, why: str) -> Iterator[Live]:
     """The same. InputError where rows have two texts, of which one would be left out, and nobody said which."""
     for one in found:
         if column is None and isinstance(one, Given) and one.pair is not None:
@@ -108,7 +182,7 @@ def _single(found: Iterator[Found], file: str, column: str | None, why: str) -> 
         yield one
 
 
-def _as_learned(found: Iterator[Found], settings: Predict, column: str | None, model: Predictor) -> Iterator[Found]:
+def _as_learned(found: Iterator[Live], settings: Predict, column: str | None, model: Predictor) -> Iterator[Live]:
     """The same, of a model of single texts without second ones where one column is named. InputError where a row has
     two texts and the model was fine-tuned on single ones, or the reverse."""
     alone = model.reads_alone(column, settings.pair_column)

@@ -1,6 +1,5 @@
 """How a run tells a person how it is doing: a bar on a terminal, now and then a line elsewhere, TensorBoard files."""
 
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +12,7 @@ from bothways.config import EncoderConfig
 from bothways.device import SETTLED, matrix_peak, settle_memory
 from bothways.errors import InputError
 from bothways.model.work import training_work
+from bothways.terminal import printable, say
 from bothways.train.checkpoints import Saved
 from bothways.train.parallel import Processes
 from bothways.train.plan import Plan
@@ -23,9 +23,7 @@ LINE_EVERY = 120.0  # seconds, at least, between lines where there is no termina
 RECENT = 20  # steps whose speed is shown
 
 
-def lines(text: str) -> None:
-    """Tell on standard error, so that standard output holds results alone."""
-    print(text, file=sys.stderr, flush=True)
+lines: Tell = say
 
 
 def silence(text: str) -> None:
@@ -47,9 +45,15 @@ class Bar:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         console = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
         self.progress = Progress(*columns, console=console, transient=True, disable=not (leads and console.is_terminal))
-        self.title, self.steps, self.task = title, steps, self.progress.add_task(title, total=steps)
+        self.title, self.steps = printable(title), steps
+        self.task = self.progress.add_task(self.title, total=steps)
         self.share_of_token = work / peak if peak else 0.0
         self.tell: Tell = silence if console.is_terminal else tell
         self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT)

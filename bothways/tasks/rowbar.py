@@ -2,6 +2,8 @@
 
 import time
 
+from bothways.terminal import printable
+
 
 class RowBar:
     """As a context: rows done, rows a second, and the time left where `total` is known; nothing where there is no
@@ -12,10 +14,10 @@ class RowBar:
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         console = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
         self.progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self.title, self.done, self.began = title, done, time.monotonic()
-        self.task = self.progress.add_task(title, total=total, completed=done)
+        self.title, self.done, self.began = printable(title), done, time.monotonic()
+        self.task = self.progress.add_task(self.title, total=total, completed=done)
 
     def __enter__(self) -> "RowBar":
         self.progress.start()

@@ -77,13 +77,13 @@ _groups: list[Any] = []
 def joined(timeout: timedelta = TIMEOUT) -> Iterator[Processes]:
     """The processes torchrun started, connected while inside: gloo on processors, nccl on GPUs. Without torchrun,
     ALONE."""
-    world = int(os.environ.get("WORLD_SIZE", "1"))
+    world = _number("WORLD_SIZE", 1)
     if world == 1:
         yield ALONE
         return
-    if missing := [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]:
+    if missing := [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]:
         raise InputError(f"WORLD_SIZE is {world}, but {', '.join(missing)} are not set; start with torchrun")
-    processes = Processes(int(os.environ["RANK"]), world, int(os.environ.get("LOCAL_RANK", "0")))
+    processes = Processes(_number("RANK", 0), world, _number("LOCAL_RANK", 0))
     if torch.cuda.is_available():
         if processes.local_rank >= (found := torch.cuda.device_count()):
             raise InputError(f"process {processes.local_rank} has no GPU of its own; start {found} (--nproc-per-node)")
@@ -99,6 +99,14 @@ def joined(timeout: timedelta = TIMEOUT) -> Iterator[Processes]:
         raise
     finally:
         dist.destroy_process_group()
+
+
+def _number(name: str, default: int) -> int:
+    """A variable of the environment; InputError where it is no number."""
+    value = os.environ.get(name) or str(default)
+    if not value.isdecimal():
+        raise InputError(f"{name} ({value}) must be a whole number; start with torchrun, or unset it")
+    return int(value)
 
 
 class Replica(nn.Module):

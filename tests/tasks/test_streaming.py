@@ -1,5 +1,6 @@
 """Files of results that grow block by block: whole, in order, and the same bytes however often they were killed."""
 
+import csv
 import fcntl
 import gzip
 import io
@@ -7,6 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -58,13 +60,13 @@ def run(*arguments):
     cli.main([*map(str, arguments), "--dtype", "float32"])
 
 
-def refused(capsys, *arguments):
+def refused(capsys, *arguments, status=1):
     """Both what is told, and the error, of a command that fails."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as stopped:
         run(*arguments)
     said = capsys.readouterr()
-    assert stopped.value.code == 1 and said.out == "" and "Traceback" not in said.err
+    assert stopped.value.code == status and said.out == "" and "Traceback" not in said.err
     return said.err
 
 
@@ -139,7 +141,7 @@ def test_no_line_at_all_is_a_file_of_none(ending, models, tmp_path, monkeypatch)
 
 def test_another_ending_is_refused_before_anything_is_read(models, tmp_path, capsys):
     error = refused(capsys, "predict", models / "labels", tmp_path / "none.txt", "-o", tmp_path / "p.npy")
-    assert "p.npy: predictions are written as .parquet or .jsonl" in error
+    assert "p.npy: predictions are written as .parquet, .jsonl, .csv or .tsv" in error
 
 
 # --- rows that cannot be read -----------------------------------------------------------------------------------------
@@ -274,6 +276,187 @@ def test_a_command_goes_on_behind_rows_the_model_could_not_read(models, tmp_path
         assert "22 rows are done and kept" in refused(capsys, *command)
     run(*command, "--resume")
     assert (out.read_bytes(), side_file(out).read_bytes()) == whole and whole[1].count(b"reason") == 2
+
+
+# --- input columns in the result --------------------------------------------------------------------------------------
+
+WIDE = "id,text,label,note\n" + "".join(
+    f'{i:03},{text},{"xy"[i % 2]},"a, ""b""\n{i}"\n' for i, text in enumerate(TEXTS)
+)
+
+
+def separated(file):
+    with file.open(encoding="utf-8", newline="") as opened:
+        return [*csv.DictReader(opened)]
+
+
+def test_kept_columns_stand_in_every_format_under_names_of_their_own(models, tmp_path, capsys):
+    file = written(tmp_path / "t.csv", WIDE)
+    expected = list(csv.DictReader(io.StringIO(WIDE)))
+    run("predict", models / "labels", file, "--keep", "all")
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert list(printed[0]) == ["id", "text", "input_label", "note", "label", "score", "scores"]
+    for ending in ("jsonl", "parquet", "csv"):
+        run("predict", models / "labels", file, "--keep", "all", "-o", tmp_path / f"p.{ending}")
+    rows = json_lines(tmp_path / "p.jsonl")
+    assert rows == pyarrow.parquet.read_table(tmp_path / "p.parquet").to_pylist()
+    assert [{name: value for name, value in row.items() if name != "row"} for row in rows] == printed
+    for row, cells, given in zip(rows, separated(tmp_path / "p.csv"), expected, strict=True):
+        assert {name: row["input_label" if name == "label" else name] for name in given} == given
+        texts = {
+            name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            for name, value in row.items()
+        }
+        assert cells == texts
+    run("predict", models / "labels", file, "--keep", "note, id", "-o", tmp_path / "few.tsv")
+    header, first, *_ = (tmp_path / "few.tsv").read_text(encoding="utf-8").splitlines()
+    assert header == "row\tnote\tid\tlabel\tscore\tscores" and first.startswith('0\ta, "b" 0\t000\t')
+    assert "no column 'nole' to keep (there are: id, text, label, note)" in refused(
+        capsys, "predict", models / "labels", file, "--keep", "nole"
+    )
+
+
+def test_kept_values_are_those_of_the_input_whatever_they_are(models, tmp_path, capsys):
+    table = pyarrow.table(
+        {
+            "text": TEXTS[:3], "id": pyarrow.array([7, None, 2**60], pyarrow.int64()), "ok": [True, False, None],
+            "weight": [0.1, float("nan"), 2.5], "day": pyarrow.array([0, 1, None], pyarrow.date32()),
+            "tags": [["a"], [], None], "input_label": ["u", "v", "w"], "label": ["k", "l", "m"],
+        }
+    )  # fmt: skip
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    for ending in ("jsonl", "parquet", "csv"):
+        run("predict", models / "labels", tmp_path / "t.parquet", "--keep", "all", "-o", tmp_path / f"p.{ending}")
+    rows = json_lines(tmp_path / "p.jsonl")
+    assert [row["id"] for row in rows] == [7, None, 2**60] and [row["weight"] for row in rows] == [0.1, None, 2.5]
+    assert rows[0]["day"] == "1970-01-01" and rows[0]["tags"] == ["a"]
+    assert rows[0]["input_label"] == "u" and rows[0]["input_input_label"] == "k"
+    made = pyarrow.parquet.read_table(tmp_path / "p.parquet")
+    assert [str(made.schema.field(name).type) for name in ("id", "ok", "weight", "day", "tags")] == [
+        "int64", "bool", "double", "string", "string",
+    ]  # fmt: skip
+    assert made["id"].to_pylist() == [7, None, 2**60] and made["tags"].to_pylist() == ['["a"]', "[]", None]
+    assert separated(tmp_path / "p.csv")[1]["id"] == "" and separated(tmp_path / "p.csv")[0]["ok"] == "true"
+    lines = written(tmp_path / "t.jsonl", "\n".join(['{"text": "a"}'] * 99 + ['{"text": "b", "late": {"x": 1}}']))
+    run("predict", models / "labels", lines, "--keep", "all", "-o", tmp_path / "late.csv")
+    assert [row["late"] for row in separated(tmp_path / "late.csv")] == [""] * 99 + ['{"x": 1}']
+    raw = pyarrow.table({"text": ["a"], "raw": [b"x"]})
+    pyarrow.parquet.write_table(raw, tmp_path / "raw.parquet")
+    assert "'raw' holds bytes" in refused(
+        capsys, "predict", models / "labels", tmp_path / "raw.parquet", "--keep", "all"
+    )
+
+
+def test_questions_keep_their_columns_beside_their_id(models, tmp_path, capsys):
+    data = {"data": [{"paragraphs": [{"context": "a mat", "qas": [{"id": "q7", "question": "the cat"}]}]}]}
+    for file, keep in (
+        (written(tmp_path / "t.json", json.dumps(data)), "id,question"),
+        (written(tmp_path / "t.csv", "id,question,context\nq7,the cat,a mat\n"), "question"),
+    ):
+        run("predict", models / "answers", file, "--keep", keep)
+        row = json.loads(capsys.readouterr().out)
+        assert list(row) == ["question", "id", "answer", "start", "end", "score"]
+        assert (row["question"], row["id"]) == ("the cat", "q7")
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])
+def test_a_stopped_command_goes_on_to_the_same_bytes_with_kept_columns(ending, models, tmp_path, capsys):
+    file, whole, out = tmp_path / "t.csv", tmp_path / f"whole.{ending}", tmp_path / f"p.{ending}"
+    run("predict", models / "labels", written(file, WIDE), "--keep", "id,label", "-o", whole)
+    refused(capsys, "predict", models / "labels", written(file, WIDE + "1,2\n"), "--keep", "id,label", "-o", out)
+    written(file, WIDE)
+    again = ("predict", models / "labels", file, "-o", out, "--resume")
+    assert "begun otherwise (keep: 'id,label' -> 'id')" in refused(capsys, *again, "--keep", "id")
+    written(file, WIDE.replace("000,", "999,", 1))  # a kept value is part of what was read
+    assert "are not those that were read before" in refused(capsys, *again, "--keep", "id,label")
+    written(file, WIDE)
+    run(*again, "--keep", "id,label")
+    assert out.read_bytes() == whole.read_bytes()
+
+
+def test_formulas_are_escaped_where_asked(models, tmp_path, capsys):
+    texts = ["=1+1", "@x", "-5", "+a", "a=b", "\uff1dz"]
+    file = written(tmp_path / "t.jsonl", "".join(json.dumps({"text": text, "n": -2.5}) + "\n" for text in texts))
+    for flags, sign in (((), ""), (("--escape-formulas",), "'")):
+        out = tmp_path / f"p{len(flags)}.csv"
+        run("predict", models / "labels", file, "--keep", "text,n", "-o", out, *flags)
+        rows = separated(out)
+        assert [row["text"] for row in rows] == [text if text == "a=b" else sign + text for text in texts]
+        assert {row["n"] for row in rows} == {"-2.5"}  # a number is no formula
+    error = refused(capsys, "predict", models / "labels", file, "--escape-formulas", status=2)
+    assert "escape_formulas is for a .csv or .tsv" in error
+
+
+def test_a_text_on_the_command_line(models, tmp_path, capsys):
+    run("predict", models / "labels", "--text", "the cat")
+    expected = bothways.load(models / "labels", dtype="float32").classify(["the cat"])[0]
+    assert json.loads(capsys.readouterr().out)["label"] == expected.label
+    run("predict", models / "answers", "--text", "the cat", "--pair", "a mat and a dog", "-o", tmp_path / "p.csv")
+    best = bothways.load(models / "answers", dtype="float32").answer("the cat", "a mat and a dog")[0]
+    (row,) = separated(tmp_path / "p.csv")
+    assert (row["id"], row["answer"], float(row["score"])) == ("0", best.text, pytest.approx(best.score, abs=1e-6))
+    for kind, flags, status, way in (
+        ("answers", ("--text", "who"), 1, "give the second, of a question its passage, with --pair"),
+        ("entities", ("--text", "a", "--pair", "b"), 1, "leave out --pair"),
+        ("labels", ("--text", "a", "--keep", "id"), 1, "--text: no column 'id' to keep"),
+        ("labels", ("--pair", "b"), 2, "is the second text of --text"),
+        ("labels", ("t.txt", "--text", "b"), 2, "exclude each other"),
+    ):
+        assert way in refused(capsys, "predict", models / kind, *flags, status=status)
+
+
+# --- a pipe -----------------------------------------------------------------------------------------------------------
+
+
+def test_lines_of_a_pipe_are_answered_as_they_come(models):
+    """Each before the next is written, as behind `tail -f`; what is there together is answered together."""
+    command = [sys.executable, "-m", "bothways", "predict", str(models / "labels"), "-", "--keep", "text"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as running:
+        for text in ("the cat", "é", ""):
+            running.stdin.write(f"{text}\n".encode())
+            assert json.loads(running.stdout.readline())["text"] == text
+        running.stdin.write(b"a\nb\nwithout its en")
+        assert [json.loads(running.stdout.readline())["text"] for _ in range(2)] == ["a", "b"]
+        running.stdin.write(b"d")
+        running.stdin.close()
+        assert [json.loads(line)["text"] for line in running.stdout] == ["without its end"]
+    assert running.returncode == 0
+
+
+def test_what_is_there_already_is_read_in_whole_blocks(monkeypatch, tmp_path):
+    from bothways.data import streams
+    from bothways.data.blocks import in_blocks
+
+    def sizes(opened, live=True):
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=opened))
+        return [len(block) for block in in_blocks(streams.texts("-", live=live), "stop")]
+
+    file = written(tmp_path / "t.txt", "the cat\n" * 27)
+    with file.open("rb") as opened:
+        assert sizes(opened) == [11, 11, 5]
+    assert sizes(io.BytesIO(file.read_bytes())) == [11, 11, 5]
+    writing = [
+        "python3",
+        "-c",
+        "import sys, time\nfor n in range(9): print('a', flush=True); time.sleep(0.4 * (n == 3))",
+    ]
+    for live in (True, False):  # a result that can be gone on with does not depend on when lines come
+        with subprocess.Popen(writing, stdout=subprocess.PIPE) as writer:
+            assert sum(found := sizes(writer.stdout, live)) == 9 and (len(found) > 1) == live
+
+
+def test_lines_that_keep_coming_do_not_put_off_the_answer(monkeypatch):
+    from bothways.data import streams
+
+    monkeypatch.setattr(streams, "PAUSE", 60.0)
+    monkeypatch.setattr(streams, "LONGEST_WAIT", 0.2)
+    writing = ["python3", "-c", "import time\nwhile True: print('a', flush=True); time.sleep(0.02)"]
+    with subprocess.Popen(writing, stdout=subprocess.PIPE) as writer:
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=writer.stdout))
+        began = time.monotonic()
+        assert any(one is None for one in streams.texts("-", live=True))
+        assert time.monotonic() - began < 30
+        writer.kill()
 
 
 # --- going on ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,36 @@
+"""What the command prints: results on standard output, everything else on standard error.
+
+Labels, file names and configs come from strangers, so no text reaches a terminal with characters that act on it.
+"""
+
+import json
+import re
+import sys
+from typing import Any
+
+from bothways.disk import as_json
+
+# C0 (tab and line feed aside) and C1 control characters, line separators, and marks that change the writing direction.
+ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """The text with each character that acts on a terminal as an escape, \\u001b, which is the same string in JSON."""
+    return ACTING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def show(*lines: str) -> None:
+    """Lines of a result, on standard output. A line feed inside one is escaped: a label cannot look like a line."""
+    print("".join(printable(line).replace("\n", "\\n") + "\n" for line in lines), end="", flush=True)
+
+
+def show_json(*values: Any) -> None:
+    """JSON on standard output, one value a line; in ASCII where the output's encoding is not UTF-8."""
+    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("_", "-")
+    write = as_json if encoding in ("utf-8", "utf8") else json.dumps
+    show(*map(write, values))
+
+
+def say(text: str) -> None:
+    """A message, on standard error. It may have several lines."""
+    print(printable(text), file=sys.stderr, flush=True)
