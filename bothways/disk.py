@@ -1,5 +1,6 @@
 """Writing so that a failure leaves the old file or the new one, never half of it."""
 
+import errno
 import json
 import os
 import re
@@ -17,6 +18,20 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def reserve(file: Path, size: int) -> None:
+    """Take up `size` bytes of the disk, for what is written much later once this file is removed. OSError if there is
+    no room."""
+    with file.open("wb") as opened:
+        try:
+            if hasattr(os, "posix_fallocate"):  # not on macOS
+                os.posix_fallocate(opened.fileno(), 0, size)
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system that cannot promise room
+                return
+            file.unlink()
+            raise OSError(f"{file}: {size / 1e6:,.0f} MB cannot be reserved ({error.strerror}); make room") from None
 
 
 def write_whole(file: Path, text: str) -> None:

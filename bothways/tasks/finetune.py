@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from bothways import checkpoint, metrics
@@ -21,7 +21,7 @@ from bothways.batch import Batch
 from bothways.data.hub import other_splits
 from bothways.data.order import blocks, divide, fill_budget, fingerprint, shuffled
 from bothways.device import SETTLED, choose_device, choose_dtype, keep_memory, settle_memory
-from bothways.disk import write_whole
+from bothways.disk import reserve, write_whole
 from bothways.errors import InputError
 from bothways.model.model import Model
 from bothways.settings import FineTune
@@ -33,9 +33,11 @@ from bothways.train.loop import fit
 from bothways.train.optim import depths_of
 from bothways.train.plan import Plan
 from bothways.train.state import Run
+from bothways.weights import WEIGHTS, write_weights
 
 EPOCHS, LEAST_STEPS, MOST_EPOCHS = 3.0, 300, 20.0  # where none are asked for
-SEEDS, MODEL, WEIGHTS = "seeds", "model", "model.safetensors"
+SEEDS, MODEL = "seeds", "model"
+ROOM_BESIDE = 2**18  # bytes for a seed's figures and the header of its weights
 NAMED_BY = 256  # examples at most whose tokens and labels name them all, and numbers of a tensor
 
 
@@ -138,12 +140,15 @@ def refuse_others(settings: FineTune, task: Task, run: Run) -> None:
 
 def trained(settings: FineTune, task: Task, model: Model, seed: int, run: Run, tell: Tell) -> dict[str, Figures]:
     """The figures of one seed, whose weights are kept beside them until the run's end; a run that goes on finds those
-    of seeds that were done."""
+    of seeds that were done. OSError before the training if the disk has no room for what it comes to."""
     figures = _place(run, seed) / "figures.json"
     if not figures.exists():
         figures.parent.mkdir(parents=True, exist_ok=True)
+        room = figures.with_name("room")
+        reserve(room, sum(value.nbytes for value in model.state_dict().values()) + ROOM_BESIDE)
         found = train_one(settings, task, model, seed, run, tell)
-        save_file(model.state_dict(), figures.with_name(WEIGHTS))
+        room.unlink()
+        write_weights(model.state_dict(), figures.with_name(WEIGHTS))
         write_whole(figures, json.dumps(found))
         shutil.rmtree(figures.with_name(FOLDER), ignore_errors=True)
     read: dict[str, Figures] = json.loads(figures.read_text(encoding="utf-8"))

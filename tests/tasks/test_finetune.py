@@ -3,8 +3,11 @@ memory."""
 
 import json
 import os
+import resource
 import shutil
 import signal
+import subprocess
+from contextlib import suppress
 from dataclasses import replace
 from unittest import mock
 
@@ -382,6 +385,74 @@ def test_a_run_whose_end_failed_is_not_done(settings, monkeypatch):
     result = classify.run(replace(given, resume=True), silence)
     assert checkpoint.load(result.model).labels == ("canine", "feline")
     assert not (given.out / "seeds").exists()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of one megabyte, and a function that changes how many."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a file system can only be mounted by root")
+    resize = "mount -o remount,size={} {}".format
+    yield disk, lambda size: subprocess.run(resize(size, disk).split(), check=True)
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def test_a_disk_without_room_for_a_seed_is_said_before_its_training(settings, small_disk):
+    disk, resize = small_disk
+    with (disk / "others").open("wb") as file:
+        file.write(bytes(900_000))
+    given = replace(settings, epochs=0.2, out=disk / "run")
+    with pytest.raises(OSError, match="cannot be reserved .No space left on device.; make room"):
+        classify.run(given, silence)
+    assert not (disk / "run").exists()
+    resize("8m")
+    assert classify.run(given, silence).model.exists()
+
+
+def test_a_disk_that_is_full_at_a_seeds_end_loses_no_seed(settings, small_disk, undisturbed, monkeypatch):
+    """Somebody else fills it during the training, all but what this run holds."""
+    disk, resize = small_disk
+    metric, last = Run.metric, max(row["step"] for row in rows_of(undisturbed.directory))
+
+    def fills(self, **row):
+        metric(self, **row)
+        if (row["split"], row["step"], row["seed"]) == ("heldout", last, 1):
+            with (disk / "others").open("wb", buffering=0) as file, suppress(OSError):
+                while file.write(bytes(4096)):
+                    pass
+
+    resize("8m")
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "metric", fills)
+        result = classify.run(resumable(settings, out=disk / "run"), silence)
+    assert (disk / "others").stat().st_size > 1e5  # it was full, and has the room that the checkpoints freed
+    assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
+    assert result.scores == undisturbed.scores
+
+
+def test_weights_that_cannot_be_written_are_an_error_of_the_disk_and_the_run_goes_on(
+    settings, undisturbed, monkeypatch
+):
+    """Whatever kept them from it, as a limit on the size of files does here."""
+    limits, write = resource.getrlimit(resource.RLIMIT_FSIZE), finetune.write_weights
+
+    def limited(*given):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+        try:
+            write(*given)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="model.safetensors could not be written"):
+        patch.setattr(finetune, "write_weights", limited)
+        classify.run(resumable(settings), silence)
+    assert json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))["status"] == "failed"
+    result = classify.run(resumable(settings, resume=True), silence)
+    assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
+    assert result.scores == undisturbed.scores
 
 
 def test_how_often_a_run_is_saved_does_not_change_what_it_comes_to(settings, tmp_path):
