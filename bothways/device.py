@@ -1,9 +1,13 @@
 """Where to compute and in which number format: `auto` resolved once, by what the hardware is fast at."""
 
 import ctypes
+import platform
 import sys
 import time
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -42,6 +46,22 @@ def fast_bf16(device: torch.device) -> bool:
         return torch.cuda.get_device_capability(device) >= (8, 0)
     able = torch.cpu.get_capabilities()
     return device.type == "cpu" and any(able.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+
+
+@cache
+def processor() -> str:
+    """The processor's name if the system tells it, else its architecture."""
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def hardware() -> dict[str, Any]:
+    """What, beside versions and number format, decides in which order sums are added, and so their last bits."""
+    gpu = {"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}
+    kernels = torch.backends.cpu.get_cpu_capability()
+    return {"processor": processor(), "kernels": kernels, "threads": torch.get_num_threads(), **gpu}
 
 
 def matrix_peak(device: torch.device, dtype: torch.dtype, seconds: float = 0.3) -> float:

@@ -5,7 +5,6 @@ scores of classes). The sides take turns, so that a busy moment hits all alike.
 """
 
 import os
-import platform
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from bothways import checkpoint
 from bothways.bench.peers import BATCH_SIZES, PEERS, Calls, Device, Place, tuned
 from bothways.bench.result import Measured, Timing
 from bothways.bench.work import Method, Workload, longest, method_of, workloads
+from bothways.device import processor
 from bothways.errors import InputError
 from bothways.predict import Predictor, load
 from bothways.settings import Bench
@@ -172,15 +172,7 @@ def facts_of(settings: Bench, model: Predictor, method: Method) -> dict[str, str
         "model": f"{name}, {config.num_hidden_layers} layers x {config.hidden_size}",
         "method": method.name,
         "device": device_of(model),
-        "processor": processor(),
+        "processor": f"{processor()}, {os.cpu_count()} cores",
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
     }
-
-
-def processor() -> str:
-    """Its name, where the system tells it, and how many cores the machine has."""
-    file = Path("/proc/cpuinfo")
-    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores"

@@ -30,6 +30,7 @@ def of_run(path: Path, made: dict[str, Any]) -> dict[str, Any]:
         "status": status_of(made),
         "started": made.get("started"),
         "made by": made.get("versions"),
+        "made on": made.get("hardware"),
     }
     told = ("reason", "resumed", "data", "steps", "heldout", "result", "figures", "parts")
     facts |= {key: made[key] for key in told if key in made}

@@ -75,8 +75,8 @@ def facts_of(settings: FineTune, run: Run) -> list[tuple[str, str]]:
     plain = {field.name: field.default for field in fields(settings)}
     usual = {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
     told = [(name, str(value)) for name, value in run.made["settings"].items() if value != usual[name]]
-    versions = [(name, str(version)) for name, version in run.made["versions"].items()]
-    return [*told, ("started", str(run.made["started"])), *versions]
+    made_with = [(name, str(value)) for part in ("versions", "hardware") for name, value in run.made[part].items()]
+    return [*told, ("started", str(run.made["started"])), *made_with]
 
 
 def rates(model: Model, settings: FineTune) -> list[tuple[str, float, int]]:

@@ -103,7 +103,7 @@ class Checkpoints:
                 "order": self.order,
                 "memo": list(self.memo),
             }
-            facts |= {"torch": torch.__version__, "dtype": _name(dtype)}
+            facts |= {"torch": torch.__version__, "dtype": _name(dtype), "processes": self.processes.world}
             self._write(place, facts, tensors)
             self._remove_old(place)
         self.last = place
@@ -134,10 +134,9 @@ class Checkpoints:
             if {**self.order, **saved.facts["order"]} != self.order:  # an older run may not tell of all
                 raise InputError(f"{place}: {differences(saved.facts['order'], self.order)}; start a new run")
             tell(f"going on from {place}, step {saved.facts['step']:,}")
-            current = {"torch": torch.__version__} | ({"dtype": _name(dtype)} if dtype else {})
-            for name, value in current.items():
-                if saved.facts[name] != value:
-                    tell(f"{name} was {saved.facts[name]} then and is {value} now: losses may differ a little")
+            tell_changes(
+                saved.facts, ({"dtype": _name(dtype)} if dtype else {}) | {"processes": self.processes.world}, tell
+            )
             return saved
         tell(f"{self.folder}: no sound checkpoint there; starting at step 0")
         return None
@@ -203,6 +202,13 @@ def read(place: Path) -> Saved:
 def checksum(file: Path) -> str:
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def tell_changes(old: Mapping[str, Any], new: Mapping[str, Any], tell: Callable[[str], None]) -> None:
+    """A line for each fact that changes the last bits of a loss and is not what it was. old: may lack some."""
+    for name, value in new.items():
+        if old.get(name, value) != value:
+            tell(f"{name} changed from {old[name]} to {value}: losses may differ in their last digits")
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:

@@ -15,10 +15,11 @@ import torch
 
 import bothways
 from bothways.checkpoint import MADE, refuse_strangers
+from bothways.device import hardware
 from bothways.disk import as_json, write_whole
 from bothways.errors import InputError
 from bothways.tokenizer.files import read_json
-from bothways.train.checkpoints import differences
+from bothways.train.checkpoints import differences, tell_changes
 from bothways.train.lock import LOCK, Lock, lives, this_process
 from bothways.train.signals import Stopped
 
@@ -37,8 +38,8 @@ class Run:
 
     resume: go on with the run that is there, if one is. Its settings must be the same but for FREE ones and a larger
     number of steps (told); InputError shows the difference, and refuses a run that is still at work, on this host or
-    on another one that shares the directory (train/lock.py). leads: whether this process is the one of several that
-    writes.
+    on another one that shares the directory (train/lock.py). Other versions, another processor or number of threads
+    are told, since sums are then added in another order. leads: whether this process is the one of several that writes.
 
     As a context it keeps the directory locked, and notes how the run ended: done, stopped, or failed and why.
     """
@@ -55,7 +56,9 @@ class Run:
     ) -> None:
         self.directory, self.leads = directory, leads
         given = {key: _plain(value) for key, value in asdict(settings).items()}
-        self.made: dict[str, Any] = {"verb": verb, "settings": given, "versions": versions(), "started": now()}
+        self.made: dict[str, Any] = {
+            "verb": verb, "settings": given, "versions": versions(), "hardware": hardware(), "started": now(),
+        }  # fmt: skip
         self.before: dict[str, Any] | None = None  # the facts of a run that goes on, as they were
         self.has_stepped = False
         self.lock: Lock | None = None
@@ -194,10 +197,13 @@ def _resumed(directory: Path, old: dict[str, Any], new: dict[str, Any], tell: Te
         now_given |= {key: was[key] for key in ("steps", "minutes") if key in was}
     if changed := differences({key: was.get(key, value) for key, value in now_given.items()}, now_given):
         raise InputError(f"{directory}: begun with other settings ({changed}); give the same, or name a new directory")
+    for facts in ("versions", "hardware"):
+        tell_changes(old.get(facts, {}), new[facts], tell)
     return {
         **{key: value for key, value in old.items() if key != "reason"},
         "settings": new["settings"],
         "versions": new["versions"],
+        "hardware": new["hardware"],
         "resumed": [*old.get("resumed", []), now()],
     }
 

@@ -37,9 +37,18 @@ def test_another_number_format_is_told(tmp_path):
     save(Checkpoints(tmp_path), 7)
     lines = []
     Checkpoints(tmp_path).newest_sound(lines.append, torch.float32)
-    assert lines[1:] == ["dtype was bfloat16 then and is float32 now: losses may differ a little"]
+    assert lines[1:] == ["dtype changed from bfloat16 to float32: losses may differ in their last digits"]
     Checkpoints(tmp_path).newest_sound(lines.append, torch.bfloat16)
     assert len(lines) == 3
+
+
+def test_another_number_of_processes_is_told(tmp_path):
+    save(Checkpoints(tmp_path), 7)
+    file = tmp_path / "checkpoints" / "step-00000007" / "state.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "processes": 2}))
+    lines = []
+    Checkpoints(tmp_path).newest_sound(lines.append)
+    assert lines[1:] == ["processes changed from 2 to 1: losses may differ in their last digits"]
 
 
 def test_the_newest_ones_and_the_best_are_kept_and_the_best_is_named(tmp_path):

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
+from bothways import device
 from bothways.disk import write_whole
 from bothways.errors import InputError
 from bothways.settings import Classify
@@ -158,6 +160,25 @@ def test_more_steps_are_allowed_and_said(first, tmp_path):
     assert lines == ["steps: 5 -> 8; from here on the rate is that of the longer run"]
     assert again.made["steps"] == 5  # as long as nobody notes another number
     assert read(again)["settings"]["steps"] == 8
+
+
+def test_other_threads_processors_and_versions_are_told_and_recorded(tmp_path, monkeypatch):
+    before = read(begun(tmp_path, Told()))
+    assert before["hardware"]["threads"] == torch.get_num_threads() and before["hardware"]["processor"]
+    lines = []
+    Run(tmp_path / "run", "pretrain", Told(), resume=True, tell=lines.append)
+    assert lines == []
+    threads, processor = before["hardware"]["threads"] + 1, before["hardware"]["processor"]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(device, "processor", lambda: "An other one")
+    monkeypatch.setattr(torch, "__version__", "9.9")
+    again = Run(tmp_path / "run", "pretrain", Told(), resume=True, tell=lines.append)
+    assert [line.split(":")[0] for line in lines] == [
+        f"torch changed from {before['versions']['torch']} to 9.9",
+        f"processor changed from {processor} to An other one",
+        f"threads changed from {threads - 1} to {threads}",
+    ]
+    assert (read(again)["hardware"]["threads"], read(again)["versions"]["torch"]) == (threads, "9.9")
 
 
 def test_the_steps_that_minutes_became_are_there_when_a_run_goes_on(tmp_path):
