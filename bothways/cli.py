@@ -198,13 +198,16 @@ def finetune(settings: Any) -> None:
             {
                 "task": result.task, "metric": result.metric, "mean": result.mean, "std": result.std, "n": n,
                 "failed": result.failed, "scores": result.scores, "split": result.split, "model": str(result.model),
+                "interval": result.interval, "rows": result.rows,
             }
         )  # fmt: skip
         return
     spread = f"{result.mean:.2%} +- {result.std:.2%} over {n} seeds" if n > 1 else f"{result.mean:.2%}, one seed"
     chosen = " (the set it was chosen on: no measure of new text)" if result.split == "dev" else ""
     failed = f"; {result.failed} no better than a model that learned nothing" if result.failed else ""
-    show(f"{result.split} {result.metric} {spread}{failed}{chosen}", f"model in {result.model}")
+    low, high = result.interval or (None, None)
+    interval = "" if low is None else f" (95 % interval {low:.2%} to {high:.2%}, {result.rows:,} rows)"
+    show(f"{result.split} {result.metric} {spread}{interval}{failed}{chosen}", f"model in {result.model}")
 
 
 def evaluate(settings: Any) -> None:
@@ -240,7 +243,7 @@ def glue(settings: Any) -> None:
         scores = {
             name: {
                 "metric": one.metric, "mean": one.mean, "std": one.std, "n": len(one.scores), "failed": one.failed,
-                "selected_on": "dev",
+                "selected_on": "dev", "interval": one.interval, "rows": one.rows,
             }
             for name, one in table.rows
         }  # fmt: skip
@@ -249,7 +252,8 @@ def glue(settings: Any) -> None:
     for name, one in table.rows:
         spread = f"+- {one.std:6.2%}" if len(one.scores) > 1 else "one seed "
         failed = f"  {one.failed} failed" if one.failed else ""
-        show(f"{name:8} {one.metric:10} {one.mean:7.2%} {spread}{failed}")
+        interval = f"  95 %: {one.interval[0]:.2%} to {one.interval[1]:.2%}" if one.interval else ""
+        show(f"{name:8} {one.metric:10} {one.mean:7.2%} {spread}{interval}{failed}")
     spread = f"+- {table.std:6.2%}" if len(table.by_seed) > 1 else "one seed "
     show(f"{'average':19} {table.average:7.2%} {spread}  (of dev, which the weights were chosen on)")
 

@@ -94,7 +94,7 @@ PAGE = p.Page(
     "Positive or not?",
     "A classifier",
     [
-        p.Score("Accuracy", "test", 0.91234567, 0.0041, 3),
+        p.Score("Accuracy", "test", 0.91234567, 0.0041, 3, interval=(0.88, 0.94), rows=431),
         p.Score("Accuracy", "dev", 0.9205, 0.0032, 3, selected=True),
         p.Score("Loss", "test", 0.28731, 0.0, 1, unit="number"),
     ],
@@ -143,11 +143,12 @@ def test_numbers_shown_are_the_numbers_given(tree):
     for given in (0.91234567, 0.9205, 0.28731, 0.9165, 0.9243, 0.5, 0.911, 0.943, 0.9267):
         assert given in exact
     for words in (
-        "91.2% ± 0.4, 3 seeds", "92.0% ± 0.3, 3 seeds selected on this", "0.287 one seed",  # scores
+        "91.2% ± 0.4, 3 seeds 95 %: 88.0% to 94.0%, 431 rows",  # scores
+        "92.0% ± 0.3, 3 seeds selected on this", "0.287 one seed",
         "1 of 2 failed", "3 kept 91.6% 92.4%", "4 failed 50.0% none",  # seeds
         "83 94.3%", "5 5.7%", "7 14.0%", "41 82.0%", "0 0.0%",  # confusion
         "yes no 7 14.0%",  # the commonest confusion, in words
-        "91.1% 94.3% 92.7% 88",  # labels
+        "91.1% 94.3% 92.7% 85% to 96% 88",  # labels
         "error 5.7%", "95.0% 89.0% 117",  # reliability
         "2 of 137 (1.5%)", "said no (99.3% sure), is yes",  # mistakes
         "said 1.125, is 4.500 (off by -3.375)",  # regression

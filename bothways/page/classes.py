@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from bothways.metrics.intervals import interval
 from bothways.page.markup import Html, element, figure, isolated, join, scrolling, table
 
 MOST_LABELS = 20  # of a matrix that can be read
@@ -108,10 +109,17 @@ class LabelScore:
         """From how often it was right, is gold, and was given."""
         return LabelScore(label, right / max(1, given), right / max(1, gold), 2 * right / max(1, gold + given), gold)
 
+    @property
+    def interval(self) -> str:
+        trials = self.recall * self.support / self.f1 if self.f1 > 0 else self.support / 2
+        low, high = interval(self.f1 * trials, trials)
+        return f"{low:.0%} to {high:.0%}"
+
 
 @dataclass(frozen=True)
 class Labels:
-    """Every label by itself; support is how often it is gold."""
+    """Every label by itself; support is how often it is gold. The interval of an F1 is Wilson's, of a share of as many
+    decisions as the label was gold or predicted, on average."""
 
     scores: Sequence[LabelScore]
     heading: ClassVar[str] = "Labels"
@@ -123,12 +131,13 @@ class Labels:
                 isolated(one.label),
                 *(figure(value, "share") for value in (one.precision, one.recall)),
                 _gauge(one.f1),
+                one.interval,
                 f"{one.support:,}",
             )
             for one in self.scores
         ]
         caption = "Precision: how many of those it names are right. Recall: how many of those there are it finds."
-        return table(caption, ["Label", "Precision", "Recall", "F1", "Support"], rows)
+        return table(caption, ["Label", "Precision", "Recall", "F1", "95 % of F1", "Support"], rows)
 
 
 def _gauge(share: float) -> Html:

@@ -9,7 +9,8 @@ from bothways.page.markup import Html, Unit, element, figure, isolated, join, ta
 
 @dataclass(frozen=True)
 class Score:
-    """A metric on a split: mean and sample standard deviation over n seeds. `selected`: something was chosen on it."""
+    """A metric on a split: mean and sample standard deviation over n seeds. `selected`: something was chosen on it.
+    interval: where other rows would put it, with 95 % probability; rows: how many it is of."""
 
     metric: str
     split: str
@@ -18,6 +19,16 @@ class Score:
     n: int
     selected: bool = False
     unit: Unit = "share"
+    interval: tuple[float, float] | None = None
+    rows: int | None = None
+
+
+def bounds(score: Score) -> str:
+    """'95 %: 88.6% to 93.1%', and of how many rows; "" where nobody worked it out."""
+    if score.interval is None:
+        return ""
+    low, high = (written(bound, score.unit) for bound in score.interval)
+    return f"95 %: {low} to {high}" + (f", {score.rows:,} rows" if score.rows else "")
 
 
 def spread(score: Score) -> str:
@@ -41,6 +52,7 @@ def headline(scores: Sequence[Score]) -> Html:
                 "dd",
                 element("strong", figure(score.mean, score.unit)),
                 element("span.spread", spread(score)),
+                element("span.spread", bounds(score)) if score.interval else Html(),
                 chosen(score),
             ),
         )
@@ -64,6 +76,8 @@ class Scores:
         metrics = list(dict.fromkeys(score.metric for score in self.scores))
         rows = [[metric, *(_cell(by_place.get((metric, split))) for split in splits)] for metric in metrics]
         caption = "Mean and sample standard deviation over seeds."
+        if any(score.interval for score in self.scores):
+            caption += " 95 %: where other rows of the same kind would put the score, by chance alone."
         if any(score.selected for score in self.scores):
             caption += " A score on the split that the checkpoint was selected on flatters it."
         return table(caption, ["Metric", *map(isolated, splits)], rows)
@@ -72,7 +86,8 @@ class Scores:
 def _cell(score: Score | None) -> Html:
     if score is None:
         return element("span.spread", "none")
-    return join((figure(score.mean, score.unit), element("span.spread", spread(score)), chosen(score)))
+    interval = element("span.spread", bounds(score)) if score.interval else Html()
+    return join((figure(score.mean, score.unit), element("span.spread", spread(score)), interval, chosen(score)))
 
 
 @dataclass(frozen=True)

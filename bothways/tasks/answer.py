@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -22,8 +22,10 @@ from bothways.metrics.answers import answer_scores, best_threshold
 from bothways.model.model import Model
 from bothways.predict import Predictor
 from bothways.settings import Answer
+from bothways.tasks import scores
 from bothways.tasks.finetune import Result, fine_tuned
 from bothways.tasks.progress import Tell, lines
+from bothways.tasks.scores import Predictions
 from bothways.tasks.task import Figures, Task, length_line, outputs
 from bothways.tokenizer.tokenizer import Encoding
 from bothways.train.losses import Loss, class_loss
@@ -114,12 +116,15 @@ class Answering(Task):
         scores_T2 = model.token_scores("spans", model(batch))
         return {"spans": span_loss(scores_T2, batch.labels, batch.lengths.tolist())}
 
-    def measure(self, model: Model, split: str) -> Figures:
+    def outputs(self, model: Model, split: str) -> list[Tensor]:
+        """Start and end scores of every row of each window, [S, 2]."""
+        return outputs(model, self.data[split], span_scores)
+
+    def evaluate(self, split: str, outputs: Sequence[Tensor]) -> Figures:
         """Mean loss; exact match and F1 in 0..1, at the threshold that does best on dev."""
-        found = outputs(model, self.data[split], span_scores)
         lengths, labels = self.data[split].sizes, torch.tensor(self.data[split].rows)
-        total, number = span_loss(torch.cat(found), labels, lengths)
-        readings = self.read(split, found)
+        total, number = span_loss(torch.cat([*outputs]), labels, lengths)
+        readings = self.read(split, outputs)
         gold = {one.id: [text for text, _ in one.answers] for one in self.questions[split]}
         if split == "dev" and self.has_impossible:
             spans = {id: reading.answers()[0].text for id, reading in readings.items()}
@@ -141,8 +146,32 @@ class Answering(Task):
             for one, windows in zip(self.questions[split], self.windows[split], strict=True)
         }
 
-    def parts(self, model: Model, split: str, figures: Mapping[str, Figures]) -> list[page.Part]:
-        readings = self.read(split, outputs(model, self.data[split], span_scores))
+    def num_rows(self, split: str) -> int:
+        return len(self.questions[split])
+
+    def predictions(self, split: str, outputs: Sequence[Tensor]) -> Predictions:
+        """At the threshold of the model measured last on dev. groups: the first question about the same passage."""
+        readings, asked = self.read(split, outputs), self.questions[split]
+        first: dict[str, str] = {}
+        groups = [first.setdefault(one.context, one.where) for one in asked]
+        best = [readings[one.id].answers(threshold=self.threshold.get("no_answer"))[0] for one in asked]
+        gold = [[text for text, _ in one.answers] for one in asked]
+        where = [one.where for one in asked]
+        return Predictions(where, gold, [one.text for one in best], groups, [one.score for one in best])
+
+    def scores(self, found: Predictions) -> dict[str, Any]:
+        """In 0..1."""
+        gold, predicted, passages = (
+            dict(zip(found.where, column, strict=True)) for column in (found.gold, found.predicted, found.groups)
+        )
+        percent = scores.answer_scores(gold, predicted, passages)
+        return {
+            name: [bound / 100 for bound in value] if name.endswith("_interval") else value / 100
+            for name, value in percent.items() if name.removesuffix("_interval") in SCORES
+        }  # fmt: skip
+
+    def parts(self, split: str, outputs: Sequence[Tensor], figures: Mapping[str, Figures]) -> list[page.Part]:
+        readings = self.read(split, outputs)
         mistakes = []
         for one in self.questions[split]:
             best = readings[one.id].answers(threshold=figures["dev"].get("no_answer_threshold"))[0]

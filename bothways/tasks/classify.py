@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,11 +20,14 @@ from bothways.predict import Predictor
 from bothways.settings import Classify
 from bothways.tasks.finetune import Result, fine_tuned
 from bothways.tasks.progress import Tell, lines
+from bothways.tasks.scores import Predictions, class_scores, label_set_scores
 from bothways.tasks.tables import read_tables, table_warnings
 from bothways.tasks.task import Figures, Task, outputs
 from bothways.tasks.texts import AT_ONCE, Texts, text_scores
 from bothways.train.losses import Loss
 from bothways.train.task_losses import label_loss, weighted_class_loss
+
+LIKELIEST = 5  # classes of a text whose probabilities are kept
 
 
 def run(settings: Classify, tell: Tell = lines) -> Result:
@@ -92,22 +95,61 @@ class Classification(Task):
         counts = np.bincount(targets, minlength=len(self.names))
         return torch.from_numpy(len(targets) / (len(self.names) * counts)).float()
 
-    def measure(self, model: Model, split: str) -> Figures:
+    def outputs(self, model: Model, split: str) -> torch.Tensor:
+        """Scores of each text, [N, C]."""
+        return torch.stack(outputs(model, self.data[split], text_scores))
+
+    def evaluate(self, split: str, outputs: torch.Tensor) -> Figures:
         """Mean loss, the figures of the classes, and as baseline the metric of always naming the commonest."""
-        scores = torch.stack(outputs(model, self.data[split], text_scores))
         targets = torch.from_numpy(self.data[split].targets)
         loss = label_loss if self.settings.multi_label else weighted_class_loss
-        total, number = loss(scores, targets, torch.ones(len(self.names)))
-        chosen = scores > 0 if self.settings.multi_label else scores.argmax(-1)
-        found = self.figures(targets.numpy(), chosen.numpy())
+        total, number = loss(outputs, targets, torch.ones(len(self.names)))
+        found = self.figures(targets.numpy(), self.chosen(outputs))
         return {"loss": float(total) / number, **found, "baseline": self.baseline(targets.numpy())[self.metric]}
 
+    def chosen(self, outputs: torch.Tensor) -> np.ndarray:
+        """The class of each text [N], or which labels it has [N, C]."""
+        chosen: np.ndarray = (outputs > 0 if self.settings.multi_label else outputs.argmax(-1)).numpy()
+        return chosen
+
     def figures(self, gold: np.ndarray, predicted: np.ndarray) -> Figures:
+        right, given = self.named(gold), self.named(predicted)
         if self.settings.multi_label:
-            return metrics.multi_label(named_sets(gold, self.names), named_sets(predicted, self.names), self.names)
-        named = [[self.names[label] for label in labels] for labels in (gold, predicted)]
-        positive = (self.settings.positive or self.names[-1]) if len(self.names) == 2 else None
-        return metrics.classification(*named, positive=positive)
+            return {**metrics.multi_label(right, given, self.names)}
+        return {**metrics.classification(right, given, positive=self.positive)}
+
+    def named(self, labels: np.ndarray) -> list[Any]:
+        if self.settings.multi_label:
+            return named_sets(labels, self.names)
+        return [self.names[label] for label in labels]
+
+    @property
+    def positive(self) -> str | None:
+        return (self.settings.positive or self.names[-1]) if len(self.names) == 2 else None
+
+    def num_rows(self, split: str) -> int:
+        return len(self.tables[split])
+
+    def predictions(self, split: str, outputs: torch.Tensor) -> Predictions:
+        """probabilities: of each text those of its labels and of the LIKELIEST others, by name."""
+        several = self.settings.multi_label
+        gold, predicted = (self.named(labels) for labels in (self.data[split].targets, self.chosen(outputs)))
+        shares_NC = outputs.sigmoid() if several else outputs.softmax(-1)
+        best = shares_NC.topk(min(LIKELIEST, len(self.names))).indices.tolist()
+        place = {name: number for number, name in enumerate(self.names)}
+        probabilities = []
+        for shares_C, likeliest, labels in zip(shares_NC.tolist(), best, gold, strict=True):
+            kept = dict.fromkeys([*([*map(place.get, labels)] if several else [place[labels]]), *likeliest])
+            probabilities.append({self.names[label]: shares_C[label] for label in kept})
+        if several:
+            gold, predicted = ([*map(sorted, sets)] for sets in (gold, predicted))
+        where = self.tables[split].where
+        return Predictions(where, gold, predicted, where, probabilities)
+
+    def scores(self, found: Predictions) -> dict[str, Any]:
+        if self.settings.multi_label:
+            return label_set_scores(found.gold, found.predicted, self.names)
+        return class_scores(found.gold, found.predicted, self.positive)
 
     def baseline(self, gold: np.ndarray) -> Figures:
         """The figures of a model that gives every text what is commonest in the training table."""
@@ -120,15 +162,13 @@ class Classification(Task):
         choices = (label, np.broadcast_to(sets[counts.argmax()], gold.shape))
         return max((self.figures(gold, given) for given in choices), key=lambda found: found[self.metric])
 
-    def parts(self, model: Model, split: str, figures: Mapping[str, Figures]) -> list[page.Part]:
-        scores = torch.stack(outputs(model, self.data[split], text_scores))
+    def parts(self, split: str, outputs: torch.Tensor, figures: Mapping[str, Figures]) -> list[page.Part]:
         if self.settings.multi_label:
-            gold_NC, given_NC = self.data[split].targets > 0, scores.numpy() > 0
+            gold_NC, given_NC = self.data[split].targets > 0, self.chosen(outputs)
             counts = ((gold_NC & given_NC).sum(0), gold_NC.sum(0), given_NC.sum(0))
             rows = zip(self.names, *(counts_C.tolist() for counts_C in counts), strict=True)
             return [page.Labels([page.LabelScore.of(*row) for row in rows])]
-        scores = scores.softmax(-1)
-        certain, predicted = (found.tolist() for found in scores.max(-1))
+        certain, predicted = (found.tolist() for found in outputs.softmax(-1).max(-1))
         gold, table, names = self.data[split].targets.tolist(), self.tables[split], self.names
         right = [one == other for one, other in zip(gold, predicted, strict=True)]
         found = metrics.reliability(certain, right)

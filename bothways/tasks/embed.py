@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import ClassVar
+from statistics import fmean
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -33,6 +34,7 @@ from bothways.tasks.pair_tables import Pairs, read_pairs
 from bothways.tasks.pair_texts import PairBatch, PairTexts, text_vectors
 from bothways.tasks.progress import Tell, lines
 from bothways.tasks.retrieval import FOUND, found_pairs
+from bothways.tasks.scores import Predictions, pair_scores
 from bothways.tasks.task import Figures, Task, outputs
 from bothways.train.losses import Loss
 from bothways.train.pair_losses import at_sizes, cosine_loss, ranking_loss
@@ -131,21 +133,24 @@ class Embedding(Task):
         ranked = partial(ranking_loss, ids_RN=labels, temperature=self.settings.temperature)
         return at_sizes(ranked, vectors_RNH, self.sizes)
 
-    def measure(self, model: Model, split: str) -> Figures:
+    def outputs(self, model: Model, split: str) -> Tensor:
+        """The vectors of each pair, [R, N, H]."""
+        return torch.stack(outputs(model, self.data[split], self.read)).transpose(0, 1)
+
+    def evaluate(self, split: str, outputs: Tensor) -> Figures:
         """Mean loss, correlations of cosine and score or how well texts find their pairs, the metric by size; the
         baseline is the metric before training."""
-        return {**self.figures(model, split), "baseline": self.untrained[split][self.metric]}
+        return {**self.figures(split, outputs), "baseline": self.untrained[split][self.metric]}
 
     @cached_property
     def untrained(self) -> dict[str, Figures]:
         """The figures of the model that training starts from."""
         device = choose_device("auto")
         model = deepcopy(self.start.model).to(device, choose_dtype(self.settings.dtype, device))
-        return {split: self.figures(model, split) for split in self.data if split != "train"}
+        return {split: self.figures(split, self.outputs(model, split)) for split in self.data if split != "train"}
 
-    def figures(self, model: Model, split: str) -> Figures:
+    def figures(self, split: str, vectors_RNH: Tensor) -> Figures:
         texts = self.data[split]
-        vectors_RNH = torch.stack(outputs(model, texts, self.read)).transpose(0, 1)
         labels = torch.from_numpy(texts.labels)
         num_pairs = vectors_RNH.shape[1]
         sums = [self.loss(vectors_RNH[:, rows], labels[..., rows])[0] for rows in blocks(range(num_pairs), COMPARED)]
@@ -164,6 +169,27 @@ class Embedding(Task):
         cosines_N = F.cosine_similarity(vectors_RNH[0], vectors_RNH[1], dim=-1)
         found = metrics.regression(texts.scores.tolist(), cosines_N.tolist())
         return {name: found[name] for name in ("spearman", "pearson")}  # a cosine has not the scores' unit
+
+    def num_rows(self, split: str) -> int:
+        return len(self.pairs[split].texts[0])
+
+    def predictions(self, split: str, outputs: Tensor) -> Predictions:
+        """The score of each pair and its cosine; or of each different text how well it finds its pairs."""
+        texts = self.data[split]
+        if texts.scores is not None:
+            cosines_N = F.cosine_similarity(outputs[0], outputs[1], dim=-1)
+            where = [f"{split}, pair {number}" for number in range(1, 1 + len(cosines_N))]
+            return Predictions(where, texts.scores.tolist(), cosines_N.tolist(), where, [None] * len(where))
+        found = metrics.query_scores(*found_pairs(outputs, texts.ids), k=FOUND)
+        where = [f"{split}, text {query}" for query in found]
+        return Predictions(where, [None] * len(where), [*found.values()], where, [None] * len(where))
+
+    def scores(self, found: Predictions) -> dict[str, Any]:
+        if self.scored:
+            return pair_scores(found.gold, found.predicted)
+        means = {name: [row[name] for row in found.predicted] for name in found.predicted[0]}
+        bounds = {name: metrics.mean_interval(values, found.groups) for name, values in means.items()}
+        return metrics.with_intervals({name: fmean(values) for name, values in means.items()}, bounds)
 
     def lengths(self, split: str) -> Sequence[int]:
         return self.data[split].lengths

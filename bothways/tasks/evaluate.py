@@ -22,7 +22,15 @@ from bothways.settings import Evaluate
 from bothways.tasks.as_learned import table_as_learned
 from bothways.tasks.heldout import HeldOut
 from bothways.tasks.retrieval import vectors
-from bothways.tasks.scores import answer_scores, class_scores, entity_scores, label_set_scores, number_scores
+from bothways.tasks.scores import (
+    answer_scores,
+    class_scores,
+    document_of,
+    entity_scores,
+    label_set_scores,
+    number_scores,
+    tag_scores,
+)
 from bothways.tasks.scoring import score, told_of
 from bothways.tasks.tag import as_iob2, runs, tag_columns, words_of
 from bothways.variants import VARIANTS
@@ -128,13 +136,12 @@ def tags(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
                     f"{one.where}: tag {strange[0]!r} says no entity to a model that learned {names}; write it with "
                     "B- and I-"
                 )
+    documents = [*map(document_of, sentences)]
     if is_plain or scheme == "plain":
-        scores = entity_scores(sentences, found, "plain")
-        words = sum(map(len, sentences))
-        return {**{name: scores[name] for name in ("accuracy", "accuracy_interval", "sentences")}, "words": words}
+        return tag_scores([one.tags for one in sentences], found, documents)
     illegal = sum(first_illegal(one.tags, scheme) is not None for one in sentences)
-    gold = [as_iob2(one, scheme) for one in sentences]
-    return {**entity_scores(gold, found, "iob2"), "illegal_gold": illegal}
+    gold = [as_iob2(one, scheme).tags for one in sentences]
+    return {**entity_scores(gold, found, "iob2", documents), "illegal_gold": illegal}
 
 
 def answers(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
@@ -151,7 +158,8 @@ def answers(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
             raise InputError(f"question {id!r} is in two of the files; measure each file by itself, or keep one")
     found = predictor.answers([one.question for one in asked], [one.context for one in asked])
     given = {one.id: best[0].text for one, best in zip(asked, found, strict=True)}
-    return {**answer_scores(asked, given), **told_of(skipped)}
+    gold = {one.id: [text for text, _ in one.answers] for one in asked}
+    return {**answer_scores(gold, given, {one.id: one.context for one in asked}), **told_of(skipped)}
 
 
 def masked_words(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, islice
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from bothways.model.model import Model
 from bothways.settings import FineTune
 from bothways.tasks.progress import Bar, Tell, silence
 from bothways.tasks.reporting import draw, rate_lines, rates
-from bothways.tasks.task import Examples, Figures, Task, at_work, peak_rate
+from bothways.tasks.task import Examples, Figures, Task, at_work, peak_rate, with_bounds
 from bothways.train.checkpoints import FOLDER, Checkpoints
 from bothways.train.loop import fit
 from bothways.train.optim import depths_of
@@ -44,7 +45,11 @@ NAMED_BY = 256  # examples at most whose tokens and labels name them all, and nu
 @dataclass(frozen=True)
 class Result:
     """Scores over seeds: mean and standard deviation of the metric on `split`, and how many were no better than a model
-    that learned nothing."""
+    that learned nothing.
+
+    interval: where other rows would put the mean, with 95 % probability (each seed's bounds, averaged); None in runs
+    of before. rows: how many rows the metric is of.
+    """
 
     directory: Path
     model: Path
@@ -55,6 +60,8 @@ class Result:
     std: float
     failed: int
     scores: list[float]
+    interval: tuple[float, float] | None
+    rows: int | None
 
 
 def fine_tuned(settings: FineTune, task: Task, tell: Tell) -> Result:
@@ -76,6 +83,9 @@ def over_seeds(settings: FineTune, task: Task, run: Run, tell: Tell) -> Result:
         tell(f"{run.directory}: its run is done")
         return result_of(run, task.name)
     tell(task.describe())
+    split = "test" if "test" in task.data else "dev"
+    if few := metrics.few_rows_line(task.num_rows(split), "rows", split):
+        tell(few)
     if settings.epochs is None and (more := passes(settings, an_epoch := steps_an_epoch(settings, task))) > EPOCHS:
         tell(f"{more:.3g} epochs of {an_epoch} steps, for so few examples (--epochs)")
     used = {path.resolve() for path in (settings.dev, settings.test) if path}
@@ -91,16 +101,17 @@ def over_seeds(settings: FineTune, task: Task, run: Run, tell: Tell) -> Result:
             config = begun.model.config
             tell(f"peak learning rate {peak_rate(settings, config):.1e}, for a width of {config.hidden_size} (--rate)")
         figures[seed] = trained(settings, task, begun.model, seed, run, tell)
-        found = ", ".join(f"{split} {task.metric} {score[task.metric]:.4f}" for split, score in figures[seed].items())
+        found = ", ".join(f"{name} {task.metric} {score[task.metric]:.4f}" for name, score in figures[seed].items())
         tell(f"seed {seed}: {found}")
     kept = choose({seed: figures[seed]["dev"][task.metric] for seed in seeds}, settings.kept)
     begun.model.load_state_dict(load_file(_place(run, kept) / WEIGHTS))
-    split = "test" if "test" in task.data else "dev"
     scores = [figures[seed][split][task.metric] for seed in seeds]
     mean, std = metrics.spread(scores)
     failed = [seed for seed in seeds if figures[seed][split][task.metric] <= figures[seed][split]["baseline"]]
     by_split = {name: [figures[seed][name][task.metric] for seed in seeds] for name in figures[kept]}
+    bounds = [figures[seed][split][f"{task.metric}_interval"] for seed in seeds]
     result = {
+        "interval": [*map(fmean, zip(*bounds, strict=True))], "rows": figures[kept][split]["rows"],
         "metric": task.metric, "split": split, "selected_on": "dev", "mean": mean, "std": std, "n": settings.seeds,
         "failed": len(failed), "scores": by_split, "kept": kept,
     }  # fmt: skip
@@ -117,7 +128,11 @@ def result_of(run: Run, task: str) -> Result:
     """What a run that is done came to."""
     found = run.made["result"]
     given = {name: found[name] for name in ("metric", "split", "mean", "std", "failed")}
-    return Result(run.directory, run.directory / MODEL, task, **given, scores=found["scores"][found["split"]])
+    interval = tuple(found["interval"]) if "interval" in found else None
+    scores = found["scores"][found["split"]]
+    return Result(
+        run.directory, run.directory / MODEL, task, **given, scores=scores, interval=interval, rows=found.get("rows")
+    )
 
 
 def refuse_others(settings: FineTune, task: Task, run: Run) -> None:
@@ -141,7 +156,7 @@ def refuse_others(settings: FineTune, task: Task, run: Run) -> None:
 def trained(settings: FineTune, task: Task, model: Model, seed: int, run: Run, tell: Tell) -> dict[str, Figures]:
     """The figures of one seed, whose weights are kept beside them until the run's end; a run that goes on finds those
     of seeds that were done. OSError before the training if the disk has no room for what it comes to."""
-    figures = _place(run, seed) / "figures.json"
+    figures = _place(run, seed) / "scores.json"
     if not figures.exists():
         figures.parent.mkdir(parents=True, exist_ok=True)
         room = figures.with_name("room")
@@ -196,7 +211,9 @@ def train_one(settings: FineTune, task: Task, model: Model, seed: int, run: Run,
         )  # fmt: skip
     model.load_state_dict(frozen, strict=False)  # as they were, not as bf16 has them
     copy = at_work(model, settings)
-    return {split: task.measure(copy, split) for split in ("dev", "test") if split in task.data}
+    return {
+        split: with_bounds(task, split, task.outputs(copy, split)) for split in ("dev", "test") if split in task.data
+    }
 
 
 def steps_an_epoch(settings: FineTune, task: Task, seed: int = 0) -> int:

@@ -4,7 +4,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from bothways.predict import Predictor
 from bothways.settings import Regress
 from bothways.tasks.finetune import Result, fine_tuned
 from bothways.tasks.progress import Tell, lines
+from bothways.tasks.scores import Predictions, number_scores
 from bothways.tasks.tables import read_tables, table_warnings
 from bothways.tasks.task import Figures, Task, outputs
 from bothways.tasks.texts import AT_ONCE, Texts, text_scores
@@ -90,25 +91,35 @@ class Regression(Task):
         assert batch.labels is not None
         return {"numbers": squared_loss(text_scores(model, batch)[:, 0], batch.labels)}
 
-    def measure(self, model: Model, split: str) -> Figures:
-        """Mean loss (of standardized numbers), both correlations, the mean squared error in the numbers' own unit: all
-        of the numbers that the finished model gives."""
-        predicted = self.predicted(model, split)
-        errors = (predicted - self.mean) / self.deviation - self.data[split].targets
-        found = metrics.regression(numbers(self.tables[split]), predicted.tolist())
-        return {"loss": float((errors**2).mean()), **found, "baseline": 0.0}
-
-    def predicted(self, model: Model, split: str) -> np.ndarray:
+    def outputs(self, model: Model, split: str) -> np.ndarray:
         """What a model in training would give each text if it were finished, float64 [N]."""
         own = model.heads["classes"]
         self.finished(model)
         try:
-            return torch.stack(outputs(model, self.data[split], text_scores))[:, 0].double().numpy()
+            found: np.ndarray = torch.stack(outputs(model, self.data[split], text_scores))[:, 0].double().numpy()
         finally:
             model.heads["classes"] = own
+        return found
 
-    def parts(self, model: Model, split: str, figures: Mapping[str, Figures]) -> list[page.Part]:
-        gold, predicted = numbers(self.tables[split]), self.predicted(model, split).tolist()
+    def evaluate(self, split: str, outputs: np.ndarray) -> Figures:
+        """Mean loss (of standardized numbers), both correlations, the mean squared error in the numbers' own unit: all
+        of the numbers that the finished model gives."""
+        errors = (outputs - self.mean) / self.deviation - self.data[split].targets
+        found = metrics.regression(numbers(self.tables[split]), outputs.tolist())
+        return {"loss": float((errors**2).mean()), **found, "baseline": 0.0}
+
+    def num_rows(self, split: str) -> int:
+        return len(self.tables[split])
+
+    def predictions(self, split: str, outputs: np.ndarray) -> Predictions:
+        where, gold = self.tables[split].where, numbers(self.tables[split])
+        return Predictions(where, gold, outputs.tolist(), where, [None] * len(gold))
+
+    def scores(self, found: Predictions) -> dict[str, Any]:
+        return number_scores(found.gold, found.predicted)
+
+    def parts(self, split: str, outputs: np.ndarray, figures: Mapping[str, Figures]) -> list[page.Part]:
+        gold, predicted = numbers(self.tables[split]), outputs.tolist()
         table = self.tables[split]
         misses = [
             page.Miss(table.texts[row], gold[row], predicted[row], table.pairs[row] if table.pairs else None)

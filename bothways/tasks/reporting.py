@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from statistics import fmean
 
 from bothways import metrics, page, report
 from bothways.model.model import Model
@@ -14,6 +15,7 @@ from bothways.train.state import Run
 
 # All other figures are shares.
 NUMBERS = "spearman pearson matthews mean_squared_error mean_absolute_error variance no_answer_threshold".split()
+NO_SCORES = ("baseline", "loss", "queries", "rows")
 Found = Mapping[int, Mapping[str, Figures]]  # of each seed by split
 
 
@@ -34,14 +36,14 @@ def draw(
     parts: list[page.Part] = [
         *([page.Seeds(task.metric, seeds, unit)] if len(seeds) > 1 else []),
         page.Curves(rows, task.metric, task.metric, unit),
-        *task.parts(at_work(model, settings), splits[0], own),
+        *task.parts(splits[0], task.outputs(at_work(model, settings), splits[0]), own),
         page.Lengths("train", task.lengths("train"), window, settings.long == "truncate"),
         page.Rates(rates(model, settings)),
     ]
     whole = page.Page(
         f"{run.directory.name}: {task.name}", f"{settings.model} fine-tuned on {settings.train}",
         [*scores_of(task, found, splits, unit), *others_of(task, own, splits)], parts,
-        [*warnings_of(failed, len(seeds)), *task.warnings], facts_of(settings, run),
+        [*warnings_of(failed, len(seeds)), *few_rows(own, splits[0]), *task.warnings], facts_of(settings, run),
     )  # fmt: skip
     page.write(whole, run.directory / "report.html")
 
@@ -50,15 +52,25 @@ def scores_of(task: Task, found: Found, splits: Sequence[str], unit: Unit) -> It
     """Mean and spread of the metric over seeds, for each split."""
     for split in splits:
         values = [figures[split][task.metric] for figures in found.values()]
-        yield page.Score(task.metric, split, *metrics.spread(values), len(values), split == "dev", unit)
+        bounds = [figures[split][f"{task.metric}_interval"] for figures in found.values()]
+        low, high = map(fmean, zip(*bounds, strict=True))
+        rows = next(figures[split]["rows"] for figures in found.values())
+        mean, std = metrics.spread(values)
+        yield page.Score(task.metric, split, mean, std, len(values), split == "dev", unit, (low, high), rows)
 
 
 def others_of(task: Task, figures: Mapping[str, Figures], splits: Sequence[str]) -> Iterator[page.Score]:
     """The other figures of the seed kept."""
     for split in splits:
         for name, value in figures[split].items():
-            if name not in (task.metric, "baseline", "loss", "queries"):  # of the last: how many, no score
-                yield page.Score(name, split, value, 0.0, 1, split == "dev", unit_of(name))
+            if name not in (task.metric, *NO_SCORES) and not name.endswith("_interval"):
+                bounds = figures[split].get(f"{name}_interval")
+                yield page.Score(name, split, value, 0.0, 1, split == "dev", unit_of(name), bounds)
+
+
+def few_rows(figures: Mapping[str, Figures], split: str) -> list[str]:
+    few = metrics.few_rows_line(figures[split]["rows"], "rows", split)
+    return [few] if few else []
 
 
 def unit_of(name: str) -> Unit:

@@ -1,12 +1,32 @@
 """All scores of one kind of predictions, each with its 95 % interval, and how many rows they are of."""
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 from bothways import metrics
 from bothways.data.examples import Sentence
-from bothways.data.squad import Question
 from bothways.data.tags import Scheme
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a model says of rows that it was not trained on, beside what is right; N entries each, all of JSON's kinds.
+
+    where: file and line. groups: what a row is part of (its document, its passage; else itself). probabilities: how
+    likely the model finds what is right, and what else it finds likely, as the task has it.
+    """
+
+    where: list[str]
+    gold: list[Any]
+    predicted: list[Any]
+    groups: list[str]
+    probabilities: list[Any]
+
+    @staticmethod
+    def joined(parts: Iterable["Predictions"]) -> "Predictions":
+        columns = zip(*([getattr(part, field.name) for field in fields(part)] for part in parts), strict=True)
+        return Predictions(*([row for part in column for row in part] for column in columns))
 
 
 def class_scores(gold: Sequence[str], predicted: Sequence[str], positive: str | None) -> dict[str, Any]:
@@ -27,26 +47,35 @@ def number_scores(gold: Sequence[float], predicted: Sequence[float]) -> dict[str
     return {**metrics.with_intervals(metrics.regression(gold, predicted), bounds), "texts": len(gold)}
 
 
-def entity_scores(gold: Sequence[Sentence], predicted: Sequence[Sequence[str]], scheme: Scheme) -> dict[str, Any]:
-    """predicted: the tags of each sentence, in any scheme but plain."""
-    tags = [one.tags for one in gold]
-    bounds = metrics.entity_intervals(tags, predicted, scheme, documents_of(gold))
-    return {**metrics.with_intervals(metrics.entity_scores(tags, predicted, scheme), bounds), "sentences": len(gold)}
+def entity_scores(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], scheme: Scheme, documents: Sequence[str]
+) -> dict[str, Any]:
+    """The tags of each sentence, and what it is part of (`document_of`); of plain tags the accuracy alone."""
+    bounds = metrics.entity_intervals(gold, predicted, scheme, documents)
+    scores = metrics.entity_scores(gold, predicted, scheme)
+    return {**metrics.with_intervals(scores, bounds), "sentences": len(gold)}
 
 
-def documents_of(sentences: Sequence[Sentence]) -> list[Hashable]:
-    """What each sentence is part of: its document, else itself."""
-    return [one.where if one.document is None else (file_of(one), one.document) for one in sentences]
+def tag_scores(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], documents: Sequence[str]
+) -> dict[str, Any]:
+    """Of plain tags: the share of words whose tag is right."""
+    scores = entity_scores(gold, predicted, "plain", documents)
+    words = sum(map(len, gold))
+    return {**{name: scores[name] for name in ("accuracy", "accuracy_interval", "sentences")}, "words": words}
 
 
-def file_of(sentence: Sentence) -> str:
-    return sentence.where.rpartition(":")[0]
+def document_of(sentence: Sentence) -> str:
+    """What a sentence is part of: a document of its file, or else itself."""
+    file, _, line = sentence.where.rpartition(":")
+    return f"{file}:{line}" if sentence.document is None else f"{file}, document {sentence.document}"
 
 
-def answer_scores(questions: Sequence[Question], predicted: Mapping[str, str]) -> dict[str, Any]:
-    """predicted: an answer by the question's id."""
-    gold = {one.id: [text for text, _ in one.answers] for one in questions}
-    bounds = metrics.answer_intervals(gold, predicted, {one.id: one.context for one in questions})
+def answer_scores(
+    gold: Mapping[str, Sequence[str]], predicted: Mapping[str, str], passages: Mapping[str, str]
+) -> dict[str, Any]:
+    """Everything by the question's id: the right answers, the one given, the passage. In percent."""
+    bounds = metrics.answer_intervals(gold, predicted, passages)
     return metrics.with_intervals(metrics.answer_scores(gold, predicted), bounds)
 
 

@@ -28,6 +28,7 @@ from bothways.errors import InputError
 from bothways.tasks.scores import (
     answer_scores,
     class_scores,
+    document_of,
     entity_scores,
     label_set_scores,
     number_scores,
@@ -177,7 +178,9 @@ def _tags(
         _check(sentence, scheme)
     of_predictions = scheme if scheme == "plain" else detect([sentence.tags for sentence in found])
     return {
-        **entity_scores(right, [other.tags for other in found], scheme),
+        **entity_scores(
+            [one.tags for one in right], [other.tags for other in found], scheme, [*map(document_of, right)]
+        ),
         "scheme": scheme,
         "illegal_gold": sum(first_illegal(one.tags, scheme) is not None for one in right),
         "illegal_predicted": sum(first_illegal(other.tags, of_predictions) is not None for other in found),
@@ -199,11 +202,12 @@ def _check(sentence: Sentence, scheme: Scheme) -> None:
 def _answers(predictions: Path, gold: Path, on_error: Literal["stop", "skip"]) -> dict[str, Any]:
     skipped: Counter[str] = Counter()
     questions = read_squad(gold, on_error=on_error, skipped=skipped)
-    ids = {question.id for question in questions}
+    answers = {question.id: [text for text, _ in question.answers] for question in questions}
     predicted = _predicted_answers(predictions)
-    if ids.isdisjoint(predicted):
-        raise InputError(f"{predictions}: no id is one of {gold}, such as {min(ids)!r}; give an answer an id")
-    return {**answer_scores(questions, predicted), **told_of(skipped)}
+    if answers.keys().isdisjoint(predicted):
+        raise InputError(f"{predictions}: no id is one of {gold}, such as {min(answers)!r}; give an answer an id")
+    passages = {question.id: question.context for question in questions}
+    return {**answer_scores(answers, predicted, passages), **told_of(skipped)}
 
 
 def told_of(skipped: Counter[str]) -> dict[str, int]:

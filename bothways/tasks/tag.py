@@ -30,8 +30,10 @@ from bothways.model.model import Model
 from bothways.predict import Predictor
 from bothways.settings import Tag
 from bothways.tagging import Labelled, Tagset, joined, label_windows, word_tags
+from bothways.tasks import scores
 from bothways.tasks.finetune import Result, fine_tuned
 from bothways.tasks.progress import Tell, lines
+from bothways.tasks.scores import Predictions, document_of
 from bothways.tasks.task import Figures, Task, length_line, outputs
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.train.losses import Loss, class_loss
@@ -113,15 +115,17 @@ class Tagging(Task):
         places_M = (batch.labels != NO_LABEL).nonzero()[:, 0]
         return {"tags": class_loss(model.token_scores("tokens", model(batch)[places_M]), batch.labels[places_M])}
 
-    def measure(self, model: Model, split: str) -> Figures:
+    def outputs(self, model: Model, split: str) -> list[Tensor]:
+        """Scores of every token of each window, [S, C]."""
+        return outputs(model, self.data[split], token_scores)
+
+    def evaluate(self, split: str, outputs: Sequence[Tensor]) -> Figures:
         """Mean loss, and of the words' tags: precision, recall and F1 of exact entities, share of right tags."""
-        scores = outputs(model, self.data[split], token_scores)
         total, number = 0.0, 0
-        for one, scores_SC in zip(self.data[split].labelled, scores, strict=True):
+        for one, scores_SC in zip(self.data[split].labelled, outputs, strict=True):
             loss, count = class_loss(scores_SC[one.places], torch.from_numpy(one.labels))
             total, number = total + float(loss), number + count
-        gold = [sentence.tags for text in self.texts[split] for sentence in text]
-        predicted = list(self.predicted(split, scores))
+        gold, predicted = [one.tags for one in self.sentences(split)], list(self.predicted(split, outputs))
         if not self.tagset.plain:
             found = entity_scores(gold, predicted, "iob2")
             return {"loss": total / max(1, number), **{name: found[name] for name in SCORES}, "baseline": 0.0}
@@ -132,6 +136,22 @@ class Tagging(Task):
         ]
         baseline = tags.count(commonest) / len(tags)
         return {"loss": total / max(1, number), "accuracy": right / len(tags), "baseline": baseline}
+
+    def sentences(self, split: str) -> list[Sentence]:
+        return [*chain.from_iterable(self.texts[split])]
+
+    def num_rows(self, split: str) -> int:
+        return len(self.sentences(split))
+
+    def predictions(self, split: str, outputs: Sequence[Tensor]) -> Predictions:
+        own = self.sentences(split)
+        gold, predicted = [[*one.tags] for one in own], [*self.predicted(split, outputs)]
+        return Predictions([one.where for one in own], gold, predicted, [*map(document_of, own)], [None] * len(own))
+
+    def scores(self, found: Predictions) -> dict[str, Any]:
+        if self.tagset.plain:
+            return scores.tag_scores(found.gold, found.predicted, found.groups)
+        return scores.entity_scores(found.gold, found.predicted, "iob2", found.groups)
 
     def predicted(self, split: str, scores: Sequence[Tensor]) -> Iterator[list[str]]:
         """A tag for each word of each sentence, from the scores of the windows."""
@@ -146,9 +166,8 @@ class Tagging(Task):
                 begin, end = end, end + len(sentence.words)
                 yield tags[begin:end]
 
-    def parts(self, model: Model, split: str, figures: Mapping[str, Figures]) -> list[page.Part]:
-        sentences = [sentence for text in self.texts[split] for sentence in text]
-        predicted = list(self.predicted(split, outputs(model, self.data[split], token_scores)))
+    def parts(self, split: str, outputs: Sequence[Tensor], figures: Mapping[str, Figures]) -> list[page.Part]:
+        sentences, predicted = self.sentences(split), list(self.predicted(split, outputs))
         if self.tagset.plain:
             return self.confused([tag for one in sentences for tag in one.tags], [*chain.from_iterable(predicted)])
         by_type = entity_scores([one.tags for one in sentences], predicted, "iob2")["by_type"]

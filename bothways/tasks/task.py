@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bothways import page
+from bothways import metrics, page
 from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint
 from bothways.config import EncoderConfig
@@ -19,9 +19,10 @@ from bothways.device import choose_device, choose_dtype
 from bothways.model.model import Model
 from bothways.model.moving import move
 from bothways.settings import FineTune
+from bothways.tasks.scores import Predictions
 from bothways.train.losses import Loss
 
-Figures = dict[str, float]
+Figures = dict[str, Any]  # numbers by name; NAME_interval: [low, high]
 TOKENS = 4096  # a batch of what is only measured
 
 
@@ -63,8 +64,27 @@ class Task(ABC):
         """The losses by name, each (sum, count)."""
 
     @abstractmethod
-    def measure(self, model: Model, split: str) -> Figures:
+    def outputs(self, model: Model, split: str) -> Any:
+        """What the model gives for the examples of a split, from which all below is worked out."""
+
+    @abstractmethod
+    def evaluate(self, split: str, outputs: Any) -> Figures:
         """The mean `loss`, the metric, and as `baseline` what the metric would be of a model that learned nothing."""
+
+    def measure(self, model: Model, split: str) -> Figures:
+        return self.evaluate(split, self.outputs(model, split))
+
+    @abstractmethod
+    def num_rows(self, split: str) -> int:
+        """Texts, sentences, questions or pairs: what scores are counted by."""
+
+    @abstractmethod
+    def predictions(self, split: str, outputs: Any) -> Predictions:
+        """What was predicted of each row."""
+
+    @abstractmethod
+    def scores(self, found: Predictions) -> dict[str, Any]:
+        """The metric and others like it, each with its 95 % interval as NAME_interval."""
 
     @abstractmethod
     def lengths(self, split: str) -> Sequence[int]:
@@ -77,8 +97,8 @@ class Task(ABC):
     def finished(self, model: Model) -> None:  # noqa: B027
         """What is left to do to a trained model before it is saved."""
 
-    def parts(self, model: Model, split: str, figures: Mapping[str, Figures]) -> list[page.Part]:
-        """What the report page shows of a model's predictions on a split: mistakes, above all. figures: its own."""
+    def parts(self, split: str, outputs: Any, figures: Mapping[str, Figures]) -> list[page.Part]:
+        """What the report page shows of a model's outputs on a split: mistakes, above all. figures: its own."""
         return []
 
     @property
@@ -89,6 +109,14 @@ class Task(ABC):
     def facts(self, figures: Mapping[str, Figures]) -> dict[str, Any]:
         """What prediction needs to know beside weights and labels, of a model with these figures by split."""
         return {}
+
+
+def with_bounds(task: Task, split: str, outputs: Any) -> Figures:
+    """The figures of a split, those that have 95 % intervals with them, and the number of its `rows`."""
+    figures, found = task.evaluate(split, outputs), task.predictions(split, outputs)
+    scores = task.scores(found)
+    bounds = {name: scores[f"{name}_interval"] for name in figures if f"{name}_interval" in scores}
+    return {**metrics.with_intervals(figures, bounds), "rows": len(found.where)}
 
 
 def length_line(lengths: Sequence[int]) -> str:

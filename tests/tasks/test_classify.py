@@ -19,6 +19,7 @@ from bothways.settings import Classify, Evaluate
 from bothways.tasks import classify, evaluate, finetune, info, tables, texts
 from bothways.tasks.progress import silence
 from bothways.tasks.tables import empty_lines, read_tables
+from bothways.tasks.task import with_bounds
 from bothways.tasks.texts import Texts
 
 FILLERS = "the and on a b mat ran".split()
@@ -123,12 +124,14 @@ def test_the_model_kept_is_that_of_the_seed_best_on_dev(good, settings, tmp_path
             return train_one(settings, task, model, seed, run, tell)
         run.metric(step=1, split="train", loss=1.0, tokens=1, seconds=1.0)
         torch.nn.init.zeros_(model.heads["classes"].output.weight)
-        return {split: task.measure(model.eval(), split) for split in ("dev", "test")}
+        return {split: with_bounds(task, split, task.outputs(model.eval(), split)) for split in ("dev", "test")}
 
     monkeypatch.setattr(finetune, "train_one", spoiled)
     told = classify.run(replace(settings, seeds=3, epochs=8.0, out=tmp_path / "run"), silence)
     found = evaluate.run(Evaluate(model=told.directory, file=(settings.test,), dtype="float32"))
     assert found["accuracy"] == told.scores[good] == max(told.scores) > found["majority"]
+    low, high = told.interval
+    assert low < told.mean < high and told.rows == 61
     assert told.failed == 2 and told.mean == pytest.approx(sum(told.scores) / 3)
     assert told.std == pytest.approx((told.scores[good] - min(told.scores)) / 3**0.5)
 
@@ -545,7 +548,7 @@ def test_the_page_shows_what_evaluate_counts(result, settings, several):
     """Confusions, labels and mistakes of the weights kept, and of several labels each by itself."""
     task = classify.Classification.of(settings, checkpoint.load(settings.model), tables.read_tables(settings))
     model = bothways.load(result.model, dtype="float32")
-    confusion, labels, _, mistakes = task.parts(model.module, "test", {})
+    confusion, labels, _, mistakes = task.parts("test", task.outputs(model.module, "test"), {})
     gold, given = task.tables["test"].labels, [one.label for one in model.classify(task.tables["test"].texts)]
     for row, label in enumerate(confusion.labels):
         for column, other in enumerate(confusion.labels):
@@ -593,7 +596,9 @@ def test_a_score_on_what_a_model_learned_from_is_marked(result, settings, capsys
         found = evaluate.run(Evaluate(model=result.model, file=(file,), dtype="float32"))
         assert found.get("selected_on") == (split if said else None)
         error = capsys.readouterr().err
-        assert (f"{file}: the model was {said}, so the score says little" in error) if said else not error
+        assert (
+            f"{file}: the model was {said}, so the score says little" in error if said else "the model was" not in error
+        )
 
 
 def test_f1_is_of_two_classes_and_of_the_one_named(settings, tmp_path):
