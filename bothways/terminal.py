@@ -5,7 +5,10 @@ Labels, file names and configs come from strangers, so no text reaches a termina
 
 import json
 import re
+import shlex
+import shutil
 import sys
+from pathlib import Path
 from typing import Any
 
 from bothways.disk import as_json
@@ -29,6 +32,17 @@ def show_json(*values: Any) -> None:
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("_", "-")
     write = as_json if encoding in ("utf-8", "utf8") else json.dumps
     show(*map(write, values))
+
+
+def command() -> str:
+    """The command as a user's shell can start it again: `bothways` where that is this program, else what started it."""
+    started = Path(sys.argv[0])
+    if started.match("bothways/__main__.py"):
+        return f"{shlex.quote(sys.executable)} -m bothways"
+    known = shutil.which("bothways")
+    if not started.name.startswith("bothways") or (known and started.exists() and started.samefile(known)):
+        return "bothways"
+    return shlex.quote(str(started))
 
 
 def say(text: str) -> None:

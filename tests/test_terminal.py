@@ -139,6 +139,24 @@ def test_a_mistyped_verb_gets_the_nearest_one(capsys):
     assert "did you mean" not in capsys.readouterr().err
 
 
+def test_the_command_is_named_as_a_shell_finds_it(tmp_path, monkeypatch):
+    (tmp_path / "a b").mkdir()
+    script = tmp_path / "a b" / "bothways"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", "/nowhere")
+    for started, named in (
+        (str(script), f"'{script}'"),
+        ("/x/bothways/__main__.py", f"{sys.executable} -m bothways"),
+        ("/x/pytest/__main__.py", "bothways"),
+    ):
+        monkeypatch.setattr(sys, "argv", [started])
+        assert terminal.command() == named
+    monkeypatch.setattr(sys, "argv", [str(script)])
+    monkeypatch.setenv("PATH", str(script.parent))
+    assert terminal.command() == "bothways"
+
+
 # --- stopped ----------------------------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from bothways import metrics
@@ -17,6 +18,7 @@ from bothways.settings import Classify, Demo, Pretrain
 from bothways.tasks import classify, pretrain
 from bothways.tasks.heldout import next_sentence_verdict
 from bothways.tasks.progress import Tell
+from bothways.terminal import command
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.train.state import Run
 
@@ -82,9 +84,10 @@ def run(settings: Demo, tell: Tell) -> dict[str, Any]:
     run.note(status="done", figures=figures, parts=parts)
     run.close()
     tell(f"\nDone in {figures['seconds']:.0f} s. All of it is in {settings.out}:")
-    tell(f"   bothways info {settings.out / 'pretrain'}")
-    tell(f'   bothways fill {settings.out / "pretrain"} "She looked at the [MASK] and smiled."')
-    tell(f"   bothways predict {settings.out / 'authors'} - < your-text.txt")
+    pretrained, authors = (quote(str(settings.out / name)) for name in ("pretrain", "authors"))
+    tell(f"   {command()} info {pretrained}")
+    tell(f'   {command()} fill {pretrained} "She looked at the [MASK] and smiled."')
+    tell(f'   {command()} predict {authors} --text "The river lay grey and still under the morning fog."')
     return figures
 
 

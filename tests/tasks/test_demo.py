@@ -2,9 +2,11 @@
 
 import json
 import re
+import shlex
 
 import pytest
 
+from bothways import cli
 from bothways.settings import Demo
 from bothways.tasks import demo
 
@@ -17,7 +19,7 @@ def shortened(tmp_path_factory):
     patch = pytest.MonkeyPatch()
     patch.setattr(demo, "sample", lambda: short)
     patch.setattr(demo, "NUM_GAPS", 9)
-    out, told = tmp_path_factory.mktemp("demo") / "demo", []
+    out, told = tmp_path_factory.mktemp("demo") / "a demo", []
     figures = demo.run(Demo(out=out, minutes=0.02, dtype="float32"), told.append)
     patch.undo()
     return out, "\n".join(told), figures
@@ -57,11 +59,16 @@ def test_unread_books_stay_unread(shortened):
     assert tuned["train"].endswith("train.jsonl") and tuned["test"].endswith("test.jsonl") and tuned["dev"] is None
 
 
-def test_its_commands_for_later_work(shortened):
+def test_its_commands_for_later_work_work_as_printed(shortened, capsys):
     from bothways.tasks import info
 
     out, told, figures = shortened
-    assert f"bothways info {out / 'pretrain'}" in told
+    commands = [shlex.split(line) for line in told.splitlines() if line.startswith("   bothways ")]
+    assert [words[1] for words in commands] == ["info", "fill", "predict"]
+    for words in commands:
+        cli.main(words[1:])
+    said = capsys.readouterr()
+    assert str(out / "pretrain") in said.out and '"label"' in said.out and said.err == ""
     assert info.run(out)["status"] == "done" and info.run(out)["run"] == "demo"
     for part in ("pretrain", "authors"):
         assert info.run(out / part)["status"] == "done"

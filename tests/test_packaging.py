@@ -1,0 +1,44 @@
+"""What `pip install .` and `make install` put in place: every file of the package, where type checkers find it."""
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    """Has setuptools build a wheel of a copy; the copy, and the wheel's files by name."""
+    pytest.importorskip("setuptools", "77")
+    source = tmp_path_factory.mktemp("source")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source / name)
+    shutil.copytree(ROOT / "bothways", source / "bothways", ignore=shutil.ignore_patterns("__pycache__"))
+
+    def built(kind):
+        code = f"import setuptools.build_meta as backend; backend.build_{kind}('{kind}')"
+        subprocess.run([sys.executable, "-c", code], cwd=source, check=True, capture_output=True)
+        (wheel,) = (source / kind).glob("*.whl")
+        with zipfile.ZipFile(wheel) as files:
+            return source, {name: files.read(name) for name in files.namelist() if ".dist-info/" not in name}
+
+    return built
+
+
+def test_an_editable_install_is_a_path_which_type_checkers_read(build):
+    """An import hook, which setuptools makes of other layouts, is invisible to mypy."""
+    source, files = build("editable")
+    assert [Path(name).suffix for name in files] == [".pth"]
+    assert Path(next(iter(files.values())).decode().strip()).samefile(source)
+
+
+def test_a_wheel_holds_every_file_of_the_package(build):
+    source, files = build("wheel")
+    kinds = (".py", ".typed", ".xz", ".md")
+    there = {path.relative_to(source).as_posix() for path in (source / "bothways").rglob("*") if path.suffix in kinds}
+    assert files.keys() == there
