@@ -155,7 +155,10 @@ def vocab(settings: Any) -> None:
     corpus = Corpus(settings.corpus, settings.documents, settings.text_column, settings.on_error)
     skipped: Counter[str] = Counter()
     texts = corpus.documents(skipped)
-    tokenizer = Tokenizer.learn(texts, settings.size, settings.lowercase, settings.processes, settings.alphabet)
+    tokenizer = Tokenizer.learn(
+        texts, settings.size, settings.lowercase, settings.processes, settings.alphabet,
+        strip_accents=settings.strip_accents, tell=say,
+    )  # fmt: skip
     if left_out := corpus.left_out():
         say(left_out)
     if skipped:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tyro.conf import Positional, arg
+from tyro.conf import FlagCreatePairsOff, Positional, arg, create_mutex_group
 
 from bothways.errors import InputError
 
@@ -16,6 +16,23 @@ ScheduleName = Literal["linear", "cosine", "one-cycle", "warm-up-stable-decay", 
 Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
 Output = Annotated[Path, arg(aliases=("-o",))]
 Dir = Annotated[Path, arg(metavar="DIR")]
+
+AccentFlag = Annotated[
+    bool, FlagCreatePairsOff, arg(help_behavior_hint=""), create_mutex_group(required=False, title="accents")
+]
+
+
+def accents(strip_accents: AccentFlag = False, keep_accents: AccentFlag = False) -> bool | None:
+    """Two flags as one setting, which is None without either of them.
+
+    Args:
+        strip_accents: Strip accents and vowel signs, as BERT does. [where lower-casing and few words need them]
+        keep_accents: Keep accents and vowel signs. [where many words of the text need them, and with --no-lowercase]
+    """
+    return strip_accents if strip_accents or keep_accents else None
+
+
+Accents = Annotated[bool | None, arg(constructor=accents, name="")]
 
 # Whose rules for the end of a sentence `sentencex` has. It splits text of all others by those of English, silently.
 LANGUAGES = (
@@ -81,7 +98,9 @@ class Vocab(Checked):
     alphabet: int = 1000
     """Characters that get an entry, at most, the commonest; Chinese and Japanese need more."""
     lowercase: bool = True
-    """Lower-case the text and strip accents."""
+    """Lower-case the text."""
+    strip_accents: Accents = None
+    """Strip accents and vowel signs. [where lower-casing and few words of the text need them]"""
     documents: Literal["blank", "line", "file"] = "blank"
     """Where a document of a .txt ends: at a blank line, at each line's end, at the file's end."""
     text_column: str = "text"
@@ -123,6 +142,11 @@ class Pretrain(Checked):
     """Directory or file of a tokenizer; without it one is learned into the run."""
     vocab_size: int = 30522
     """Entries of a learned vocabulary, at most."""
+    lowercase: bool = True
+    """Lower-case the text of a learned vocabulary."""
+    strip_accents: Accents = None
+    """Strip accents and vowel signs with a learned vocabulary. [where lower-casing and few words of the text need
+    them]"""
     documents: Literal["blank", "line", "file"] = "blank"
     """Where a document of a .txt ends: at a blank line, at each line's end, at the file's end."""
     text_column: str = "text"
@@ -208,9 +232,12 @@ class Pretrain(Checked):
             )
         if self.start and self.family != Pretrain.family:
             raise InputError(f"family ({self.family}) is for a new model; --from ({self.start}) has its own")
-        for name in ("model", "vocab_size"):
+        for name in ("model", "vocab_size", "lowercase", "strip_accents"):
             if self.start and (given := getattr(self, name)) != getattr(Pretrain, name):
                 raise InputError(f"{name} ({given}) is for a new model; --from ({self.start}) has its own")
+        for name in ("lowercase", "strip_accents"):
+            if self.tokenizer and (given := getattr(self, name)) != getattr(Pretrain, name):
+                raise InputError(f"{name} ({given}) is for a learned vocabulary; {self.tokenizer} has its own rules")
         if self.lengthen and not self.start:
             raise InputError(f"lengthen ({self.lengthen}) needs --from, a model to make read longer texts")
         if self.extend_vocab and not self.start:

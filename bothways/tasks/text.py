@@ -163,7 +163,9 @@ def tokenizer_of(
             new = tokenizer.tokens[len(given) :]
             told = f"{len(new):,} entries more: {', '.join(new[:5])}, ..." if new else "no word to add was found"
         else:
-            tokenizer = Tokenizer.learn(texts, size=settings.vocab_size, processes=workers)
+            tokenizer = Tokenizer.learn(
+                texts, settings.vocab_size, settings.lowercase, workers, strip_accents=settings.strip_accents, tell=tell
+            )
             told = f"learned a vocabulary of {len(tokenizer):,} entries"
         beside = directory / ".tokenizer.unfinished"
         shutil.rmtree(beside, ignore_errors=True)  # of a write that was killed

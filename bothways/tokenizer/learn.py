@@ -12,12 +12,14 @@ from contextlib import nullcontext
 from functools import partial
 from heapq import heappop, heappush
 from itertools import islice
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InputError
+from bothways.tokenizer import accents
+from bothways.tokenizer.text import Splitter
 from bothways.tokenizer.wordpiece import CONTINUATION, SPECIALS
 from bothways.tokenizer.workers import workers
 
@@ -37,11 +39,35 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 
 
-def learn_pieces(
-    texts: Iterable[str], split: Split, size: int = 30522, alphabet: int = 1000, *, processes: int = 1
-) -> list[str]:
-    """The vocabulary of these texts, at most `size` entries: `count_words`, then `merge_pieces`."""
-    return merge_pieces(count_words(texts, split, processes), size, alphabet_limit=alphabet)
+class Rules(TypedDict):
+    """How text is read, by the names that `Splitter` and `Tokenizer` have for it."""
+
+    lowercase: bool
+    strip_accents: bool | None
+
+
+def learn_vocabulary(
+    texts: Iterable[str], size: int, alphabet: int, lowercase: bool, strip_accents: bool | None, *, processes: int = 1,
+    tell: Callable[[str], object] | None = None,
+) -> tuple[dict[str, int], Rules]:  # fmt: skip
+    """A vocabulary of these texts with its ids, and the rules by which they were read: `count_words`, `merge_pieces`.
+
+    strip_accents: None strips them from lower-cased text that does not need them; tell gets the choice and the reason.
+    """
+    rules: Rules = {"lowercase": lowercase, "strip_accents": strip_accents}
+    if strip_accents is None and lowercase:
+        words = count_words(texts, accents.KEEPING, processes)
+        measured = accents.measure(words)
+        if tell:
+            tell(str(measured))
+        if measured.are_needed:
+            rules["strip_accents"] = False
+        else:
+            words = accents.stripped(words)
+    else:
+        words = count_words(texts, Splitter(**rules), processes)
+    pieces = merge_pieces(words, size, alphabet_limit=alphabet)
+    return {piece: index for index, piece in enumerate(pieces)}, rules
 
 
 def count_words(texts: Iterable[str], split: Split, processes: int = 1) -> Counter[str]:

@@ -12,7 +12,6 @@ from typing import TypeVar
 from bothways.errors import InputError
 from bothways.tokenizer.library import LibraryReading
 from bothways.tokenizer.reading import BertReading, Place
-from bothways.tokenizer.text import Splitter
 from bothways.tokenizer.wordpiece import SPECIALS
 
 Value = TypeVar("Value")
@@ -139,16 +138,19 @@ class Tokenizer:
 
     @classmethod
     def learn(
-        cls, texts: Iterable[str], size: int = 30522, lowercase: bool = True, processes: int = 1, alphabet: int = 1000
-    ) -> "Tokenizer":
+        cls, texts: Iterable[str], size: int = 30522, lowercase: bool = True, processes: int = 1, alphabet: int = 1000,
+        *, strip_accents: bool | None = None, tell: Callable[[str], object] | None = None,
+    ) -> "Tokenizer":  # fmt: skip
         """Learn a WordPiece vocabulary of at most `size` entries. The same texts give the same one, byte for byte.
 
         Words with a character that is not among the `alphabet` most frequent ones are left out, to be [UNK].
+        strip_accents: None strips the accents of lower-cased text unless words would be mixed up (`accents.measure`);
+        cased text keeps them. tell: gets that choice and its reason, in one line.
         """
-        from bothways.tokenizer import learn
+        from bothways.tokenizer.learn import learn_vocabulary
 
-        pieces = learn.learn_pieces(texts, Splitter(lowercase=lowercase), size, alphabet, processes=processes)
-        return cls({piece: index for index, piece in enumerate(pieces)}, lowercase=lowercase)
+        vocab, rules = learn_vocabulary(texts, size, alphabet, lowercase, strip_accents, processes=processes, tell=tell)
+        return cls(vocab, **rules)
 
     def save(self, path: str | PathLike[str], longest_input: int = 512, segments: int = 2) -> None:
         """Write the vocabulary, tokenizer.json and tokenizer_config.json into a directory, as transformers reads them.

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from functools import cache, partial
+from itertools import chain, groupby
 
 from bothways.tokenizer import unicode_tables
 
@@ -27,6 +28,8 @@ is_space = partial(_inside, _bounds(unicode_tables.SPACES))
 is_chinese = partial(_inside, _bounds(unicode_tables.CHINESE))
 is_punctuation = partial(_inside, _bounds(unicode_tables.PUNCTUATION))
 is_mark = partial(_inside, _bounds(unicode_tables.MARKS))
+# They choose the picture of the character before them, as of an emoji (Unicode 23.4). All are marks.
+is_variation_selector = partial(_inside, _bounds("180b-180d 180f fe00-fe0f e0100-e01ef"))
 
 
 @cache
@@ -69,6 +72,13 @@ def decompose(char: str) -> str:
         return _parts_by_char().get(char, char)
     lead, vowel, tail = index // 588, index % 588 // 28, index % 28
     return chr(0x1100 + lead) + chr(0x1161 + vowel) + (chr(0x11A7 + tail) if tail else "")
+
+
+def decompose_text(text: str) -> str:
+    """The full canonical decomposition of a text: marks sorted by class behind their letter (Unicode 3.11, D109)."""
+    parts = "".join(map(decompose, text))
+    runs = groupby(parts, key=lambda char: combining_class(char) > 0)
+    return "".join(chain.from_iterable(sorted(run, key=combining_class) for _, run in runs))
 
 
 def combining_class(char: str) -> int:

@@ -16,7 +16,7 @@ import pytest
 from bothways import Tokenizer
 from bothways.errors import InputError
 from bothways.tokenizer import learn
-from bothways.tokenizer.learn import SPECIALS, count_words, learn_pieces, merge_pieces
+from bothways.tokenizer.learn import SPECIALS, count_words, merge_pieces
 from bothways.tokenizer.text import Splitter
 
 
@@ -152,9 +152,9 @@ def test_a_process_that_is_killed_while_words_are_counted_is_one_clear_line():
 
 def test_how_many_characters_get_an_entry_may_be_said():
     texts = ["".join(chr(0x4E00 + code) for code in range(70)), "ab " * 9]
-    assert len(learn_pieces(texts, Splitter(), 5000, alphabet=2)) < 12
+    assert len(Tokenizer.learn(texts, size=5000, alphabet=2)) < 12
     known = Tokenizer.learn(texts, size=5000, alphabet=100)
-    assert len(learn_pieces(texts, Splitter(), 5000)) == len(known) and chr(0x4E00 + 69) in known.vocab
+    assert len(Tokenizer.learn(texts, size=5000)) == len(known) and chr(0x4E00 + 69) in known.vocab
 
 
 def test_every_character_between_words_is_read_as_the_splitter_reads_it(monkeypatch):
@@ -201,10 +201,10 @@ class InOrder:
 
 def test_the_same_texts_give_the_same_vocabulary():
     texts = random_texts(13)
-    expected = learn_pieces(texts, Splitter(), 211)
+    expected = Tokenizer.learn(texts, size=211).tokens
     assert len(expected) == 211
-    assert learn_pieces(reversed(texts), Splitter(), 211) == expected
-    assert learn_pieces(texts, Splitter(), 211, processes=2) == expected
+    assert Tokenizer.learn(reversed(texts), size=211).tokens == expected
+    assert Tokenizer.learn(texts, size=211, processes=2).tokens == expected
 
 
 def test_the_hash_seed_does_not_change_a_vocabulary():
@@ -247,7 +247,7 @@ def test_what_cannot_be_learned_is_said_in_one_line(arguments, line):
         (lambda: merge_pieces({"ab": 3}, 60, min_count=0), r"min_count \(0\) must be at least 1"),
         (lambda: count_words(["a"], str.split, 0), r"processes \(0\) must be at least 1"),
         (lambda: count_words("some text", str.split), r"texts is one string \('some text'...\) .* write \[text\]"),
-        (lambda: learn_pieces([], str.split, 60), "no word to learn from"),
+        (lambda: Tokenizer.learn([], size=60), "no word to learn from"),
     ],
 )
 def test_an_argument_out_of_range_is_named(call, line):

@@ -1,0 +1,217 @@
+"""Whether accents are stripped from a learned vocabulary's text: measured, told, and read alike by others."""
+
+import random
+import unicodedata
+from collections import Counter
+
+import pytest
+from tokenizers import Tokenizer as PeerTokenizer
+from transformers import BertTokenizer
+
+from bothways import Tokenizer, cli
+from bothways.data.corpus import sample
+from bothways.errors import InputError
+from bothways.settings import Pretrain, Vocab
+from bothways.tokenizer import accents, learn
+from bothways.tokenizer.accents import KEEPING, STRIPPING, measure
+from bothways.tokenizer.wordpiece import SPECIALS
+
+CODE_POINTS = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]
+# All up to the last letter of any script; of ideographs and Hangul syllables, which are alike, every 61st.
+MANY = (range(0x3400, 0xA000), range(0xAC00, 0xD7A4), range(0x20000, 0x32000))
+WRITTEN = [p for p in CODE_POINTS if 0x20 < p < 0x32000 and (p % 61 == 0 or not any(p in many for many in MANY))]
+NEEDED = {
+    "German": """Es war schon spät, und die Straße war menschenleer. Sie hätte gern noch etwas gegessen, aber die Küche
+        war geschlossen. Morgen würde sie früher aufstehen und über den Fluss zum Markt gehen, wo es schöne Äpfel gab.
+        Der Brief wurde nie geschrieben, doch er hatte ihn ja auch nicht erwartet.""",
+    "French": """Il était tard et la rue était vide. Elle avait déjà mangé, mais où aller maintenant ? Le marché ou le
+        café, c'était à lui de décider. Des amis l'attendaient près du pont dès le matin, et la pluie tombait sur la
+        forêt là-bas.""",
+    "Spanish": """Era tarde y la calle estaba vacía. Él no sabía si ella vendría, pero sí sabía que el tren había
+        salido. Mañana por la mañana iré al mercado, donde está el café que más te gusta, si tú quieres.""",
+    "Vietnamese": """Hôm nay trời đẹp, chúng tôi đi chợ mua cá và rau. Bà tôi nấu cơm rất ngon, còn ba tôi thì pha trà.
+        Ngày mai em gái sẽ đến thăm, và cả nhà cùng ăn cơm.""",
+    "Hindi": """आज मौसम अच्छा है और हम बाज़ार से फल और फूल लाए हैं। मेरी बहन स्कूल में पढ़ती है। वह हर दिन सुबह दूध पीती है।""",
+    "Thai": """วันนี้อากาศดีมาก เราไปตลาดซื้อปลาและผัก แม่ทำอาหารอร่อย ส่วนพ่อชงชา พรุ่งนี้น้องสาวจะมาเยี่ยม""",
+    "Lao": """ມື້ນີ້ອາກາດດີ ພວກເຮົາໄປຕະຫຼາດຊື້ປາແລະຜັກ ແມ່ເຮັດອາຫານແຊບ ມື້ອື່ນນ້ອງສາວຈະມາຢາມ""",
+    "Tibetan": """བོད་ཀྱི་སྐད་ཡིག་ནི་གནའ་བོའི་སྐད་ཡིག་ཅིག་ཡིན། དེ་རིང་གནམ་གཤིས་ཡག་པོ་འདུག །""",
+    "Arabic": """كان الوقت متأخرا والشارع فارغا. قال إن الطريق طويل وإنه يريد أن يأكل شيئا قبل أن ينام.
+        إلى أين نذهب الآن؟""",
+    "Hebrew with vowel signs": """בְּרֵאשִׁית בָּרָא אֱלֹהִים אֵת הַשָּׁמַיִם וְאֵת הָאָרֶץ""",
+    "Russian": """Он взял свой чёрный зонт и вышел на улицу. Мои друзья уже ждали, а мой брат ещё спал.""",
+    "Japanese": """きょうは てんきが いいので、ともだちと いちばへ いきました。さかなと やさいを かいました。""",
+}  # fmt: skip
+NOT_NEEDED = {
+    "English": """It was late, and the street outside the café was empty. She would have liked something to eat, but the
+        kitchen had closed an hour ago. Tomorrow she would rise early and walk over the river to the market, where the
+        apples were said to be the best in the county. He had promised a letter and never written it, and she had not
+        really expected one. The naive hope of it amused her all the same, for it was a fine night and the walk home was
+        not long at all.""",
+    "Hebrew": """היה מאוחר והרחוב היה ריק. היא רצתה לאכול משהו אבל המטבח היה סגור. מחר היא תקום מוקדם ותלך לשוק.""",
+    "Indonesian": """Hari sudah malam dan jalan itu kosong. Ia ingin makan sesuatu, tetapi dapur sudah tutup.""",
+    "Korean": """오늘은 날씨가 좋아서 친구와 시장에 갔습니다. 생선과 채소를 샀습니다.""",
+    "Chinese": """今天天气很好，我们去市场买鱼和菜。""",
+}  # fmt: skip
+
+
+def test_marks_are_kept_where_words_need_them_and_stripped_where_few_do():
+    told = {}
+    for language, text in (NEEDED | NOT_NEEDED).items():
+        lines = []
+        tokenizer = Tokenizer.learn([text], size=2000, tell=lines.append)
+        assert tokenizer.reading.splitter.lowercase and len(lines) == 1
+        told[language] = (tokenizer.reading.splitter.strip_accents is False, "accents are kept" in lines[0])
+    assert told == dict.fromkeys(NEEDED, (True, True)) | dict.fromkeys(NOT_NEEDED, (False, False))
+
+
+def test_words_that_differ_by_marks_alone_keep_different_ids():
+    pairs = [("wurde", "würde"), ("फल", "फूल"), ("มา", "ม้า"), ("đã", "đa")]
+    tokenizer = Tokenizer.learn([*NEEDED.values(), *(" ".join(pair) for pair in pairs)], size=3000)
+    for one, other in pairs:
+        assert tokenizer.ids(one) != tokenizer.ids(other)
+        assert tokenizer.decode(tokenizer.ids(other)) == other
+    assert tokenizer.ids("WÜRDE") == tokenizer.ids("würde")
+
+
+def test_english_is_read_as_bert_reads_it():
+    """The novels hold some French; the vocabulary is the one that stripping gives."""
+    books = [book["text"] for book in sample()[:3]]
+    learned, stripped = Tokenizer.learn(books, size=1500), Tokenizer.learn(books, size=1500, strip_accents=True)
+    assert learned.reading.splitter.strip_accents is None
+    assert learned.tokens == stripped.tokens and "\u00e9" not in learned.tokens
+
+
+def test_merged_words_are_those_that_another_word_outnumbers():
+    found = measure({"schon": 7, "schön": 5, "für": 3, "wurde": 1, "würde": 2, "was": 82})
+    assert (found.words, found.merged, found.marks, found.example) == (100, 5 + 1, 5 + 3 + 2, ("scho\u0308n", "schon"))
+    assert found.letters == 12 * 5 + 3 * 3 + 3 * 5 + 82 * 3
+    plain = "x" * 400
+    for merged, needed in ((1, False), (2, True)):  # of 1,000 words
+        assert measure({plain: 900, "schon": 100 - merged, "schön": merged}).are_needed is needed
+    for marked, needed in ((4, False), (5, True)):  # of 1,000 letters
+        assert measure({"a" * 10: 100 - marked, "ü" + "a" * 9: marked}).are_needed is needed
+
+
+def test_one_word_in_two_encodings_is_one_word():
+    word = "trẫm"  # two marks on one letter, in either order
+    forms = {form: 10 for form in (*(unicodedata.normalize(form, word) for form in ("NFC", "NFD")), "tra\u0303\u0302m")}
+    found = measure({**forms, "tra\u0302\u0303m": 10})
+    assert found.merged == 10 and found.words == sum(forms.values()) + 10 * ("tra\u0302\u0303m" not in forms)
+    assert measure({"한국어": 5, unicodedata.normalize("NFD", "한국어"): 5}).merged == 0
+    hearts = measure({"\u2764\ufe0f": 500, "\u2764": 500, "love": 9})
+    assert (hearts.merged, hearts.marks, hearts.are_needed) == (0, 0, False)
+
+
+def test_order_and_processes_change_neither_the_choice_nor_its_reason():
+    texts = [*NEEDED.values(), *NOT_NEEDED.values()] * 3
+    outcomes = set()
+    for seed, processes in ((0, 1), (1, 1), (2, 2)):
+        random.Random(seed).shuffle(texts)
+        lines = []
+        tokenizer = Tokenizer.learn(texts, size=900, processes=processes, tell=lines.append)
+        outcomes.add((tuple(lines), tuple(tokenizer.tokens), tokenizer.reading.splitter.strip_accents))
+    assert len(outcomes) == 1
+
+
+def contexts(points):
+    """Each character inside a word, at both ends of one, doubled, and before and behind marks that move."""
+    for point in points:
+        char = chr(point)
+        yield f"a{char}b {char}{char}e {char} {char}f \u302e{char}\u0301\u0316 E\u0323{char}\u302f\u0301"
+
+
+def test_words_read_with_marks_and_then_stripped_are_those_of_stripping_at_once():
+    draw, moving = random.Random(0), [point for point in CODE_POINTS if unicodedata.combining(chr(point))]
+    pools = [moving, range(0x250), range(0x900, 0xF00), CODE_POINTS]
+    mixed = ["".join(chr(draw.choice(draw.choice(pools))) for _ in range(12)) for _ in range(5_000)]
+    for texts in (contexts(WRITTEN), mixed):
+        for text in texts:
+            kept = Counter(word for chunk in text.split() for word in KEEPING(chunk))
+            assert accents.stripped(kept) == Counter(word for chunk in text.split() for word in STRIPPING(chunk)), text
+
+
+RULES = [(True, None), (True, True), (True, False), (False, None), (False, True), (False, False)]
+
+
+@pytest.mark.parametrize("lowercase, strip_accents", RULES)
+def test_what_is_asked_for_is_done_without_a_word(lowercase, strip_accents):
+    lines = []
+    text = NEEDED["German"]
+    tokenizer = Tokenizer.learn([text], 300, lowercase, strip_accents=strip_accents, tell=lines.append)
+    strips = bool(strip_accents)
+    assert len(lines) == (lowercase and strip_accents is None)
+    assert ("ä" in "".join(tokenizer.tokens)) is not strips
+    assert ("S" in tokenizer.tokens) is not lowercase
+    expected = text if not lowercase else text.lower()
+    if strips:
+        expected = "".join(char for char in unicodedata.normalize("NFD", expected) if not unicodedata.combining(char))
+    assert tokenizer.decode(tokenizer.ids(text)).replace(" ", "") == "".join(expected.split())
+
+
+def test_what_was_learned_with_marks_is_read_alike_by_others_on_every_code_point(tmp_path):
+    rules = Tokenizer.learn([NEEDED["German"]], 300).reading.rules
+    chars = [chr(point) for point in WRITTEN]
+    vocab = {token: index for index, token in enumerate([*SPECIALS, *chars, *("##" + char for char in chars)])}
+    ours = Tokenizer(vocab, **rules)  # no character is unknown to it, so no difference can hide
+    ours.save(tmp_path)
+    peer = PeerTokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    texts = [f"a{chr(point)}b {chr(point)}\u0301 E{chr(point)}" for point in WRITTEN]
+    assert [ours.encode(text).ids for text in texts] == [theirs.ids for theirs in peer.encode_batch(texts)]
+
+
+@pytest.mark.parametrize("lowercase, strip_accents", RULES)
+def test_a_learned_vocabulary_keeps_its_rules_when_saved_and_loaded(lowercase, strip_accents, tmp_path):
+    ours = Tokenizer.learn([NEEDED["German"]], 300, lowercase, strip_accents=strip_accents)
+    ours.save(tmp_path)
+    text = "Die SCHÖNE Äpfel, e\u0301"
+    assert Tokenizer.load(tmp_path).reading.rules == ours.reading.rules
+    assert Tokenizer.load(tmp_path).ids(text) == ours.ids(text)
+    assert BertTokenizer.from_pretrained(tmp_path)(text).input_ids == ours.encode(text).ids
+
+
+# --- the commands ---------------------------------------------------------------------------------------------------
+
+
+def test_vocab_tells_its_choice_and_takes_flags(tmp_path, capsys):
+    (tmp_path / "german.txt").write_text(NEEDED["German"], encoding="utf-8")
+    for flags, splitter, says in (
+        ((), (True, False), True), (("--strip-accents",), (True, True), False), (("--no-lowercase",), (False, None), 0)
+    ):  # fmt: skip
+        out = tmp_path / f"out{len(flags)}{says}"
+        cli.main(["vocab", str(tmp_path / "german.txt"), "-o", str(out), "--size", "300", *flags])
+        loaded = Tokenizer.load(out).reading.splitter
+        assert (loaded.lowercase, loaded.strip_accents) == splitter
+        err = capsys.readouterr().err
+        assert ("accents are kept" in err) is bool(says)
+    with pytest.raises(SystemExit) as stopped:
+        cli.parse("vocab", [str(tmp_path), "-o", str(tmp_path / "x"), "--strip-accents", "--keep-accents"])
+    assert stopped.value.code == 2
+
+
+@pytest.mark.parametrize("flag", ["--strip-accents", "--keep-accents", "--no-lowercase"])
+@pytest.mark.parametrize("source", ["--tokenizer", "--from"])
+def test_a_vocabulary_that_is_loaded_keeps_its_own_rules(flag, source, tmp_path):
+    with pytest.raises(SystemExit) as stopped:
+        cli.parse("pretrain", [str(tmp_path), "-o", str(tmp_path / "run"), source, str(tmp_path), flag])
+    assert stopped.value.code == 2
+    changes = {"lowercase": False} if flag == "--no-lowercase" else {"strip_accents": flag == "--strip-accents"}
+    given = {"tokenizer" if source == "--tokenizer" else "start": tmp_path}
+    with pytest.raises(InputError, match=rf"^{next(iter(changes))} \("):
+        Pretrain(corpus=(tmp_path,), out=tmp_path, **given, **changes)
+
+
+def test_flags_become_one_setting():
+    for flags, expected in (([], None), (["--strip-accents"], True), (["--keep-accents"], False)):
+        for verb in ("vocab", "pretrain"):
+            settings = cli.parse(verb, ["text.txt", "-o", "out", *flags])
+            assert isinstance(settings, Vocab | Pretrain) and settings.strip_accents is expected
+
+
+def test_words_are_counted_once(monkeypatch):
+    """Texts may be an iterator that can be read a single time."""
+    assert "wurde" in Tokenizer.learn(iter([NEEDED["German"]] * 3), size=700).tokens
+    calls = []
+    count = learn.count_words
+    monkeypatch.setattr(learn, "count_words", lambda *given: (calls.append(given), count(*given))[1])
+    Tokenizer.learn([NEEDED["German"]], size=300)
+    assert len(calls) == 1
