@@ -1,8 +1,7 @@
 """A checkpoint: a directory in the Hugging Face layout. Loaded with every parameter checked, saved so that a failed
 write leaves the old one whole."""
 
-import shutil
-import tempfile
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from bothways import terminal
 from bothways.config import EncoderConfig
-from bothways.disk import sync, write_json
+from bothways.disk import atomic_directory, entries, set_aside, write_json
 from bothways.errors import InputError, MissingFile
 from bothways.model.blank import blank
 from bothways.model.heads import Classes
@@ -29,7 +28,7 @@ from bothways.variants import UNNAMED, VARIANTS, Variant
 from bothways.variants.variant import KINDS
 from bothways.weights import WEIGHTS, stored, stored_weights, write_weights
 
-MADE = "bothways.json"
+CONFIG, MADE = "config.json", "bothways.json"
 # What other libraries would load as a model with random weights, had config and weights their usual names.
 INT8, INT8_WEIGHTS = "bothways-int8", "int8.safetensors"
 # In files, but not parameters of ours: buffers, and copies of the token table and of the vocabulary bias.
@@ -77,23 +76,18 @@ def say(line: str) -> None:
 # --- load -------------------------------------------------------------------------------------------------------------
 
 
-def find(path: str | PathLike[str]) -> Path:
-    """The checkpoint directory that a path means: itself, or the model of a run."""
-    directory = _or_set_aside(Path(path))
+def find(path: str | PathLike[str], warn: Callable[[str], None] = say) -> Path:
+    """The checkpoint directory that a path means: itself, or the model of a run. MissingFile where there is none."""
+    directory = Path(path)
+    for candidate in (directory, directory / "model"):
+        if (candidate / CONFIG).exists():
+            return candidate
+        if old := set_aside(candidate):
+            warn(f"{candidate}: a save was cut off; using the last good checkpoint, {old}")
+            return old
     if not directory.exists():
         raise MissingFile(f"{directory}: no such directory; name a checkpoint or a run")
-    for candidate in (directory, _or_set_aside(directory / "model")):
-        if (candidate / "config.json").exists():
-            return candidate
-    raise MissingFile(f"{directory}: no config.json there; name a checkpoint directory in the Hugging Face layout")
-
-
-def _or_set_aside(directory: Path) -> Path:
-    """The directory, or what stood there before a save that was cut off, which is said."""
-    if directory.exists() or not (old := _set_aside(directory)).exists():
-        return directory
-    say(f"{directory}: a save was cut off; using the last good checkpoint, {old}")
-    return old
+    raise MissingFile(f"{directory}: no {CONFIG} there; name a checkpoint directory in the Hugging Face layout")
 
 
 def load(
@@ -337,23 +331,20 @@ def save(checkpoint: Checkpoint, path: str | PathLike[str]) -> None:
     refuse_strangers(target, holds=MADE)
     if (target / MADE).exists() and "status" in read_json(target / MADE):
         raise InputError(f"{target}: holds a run, which would be lost; name a new directory")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        beside.chmod(0o755)
+    with atomic_directory(target) as beside:
         _write(checkpoint, beside)
-        _put_in_place(beside, target)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
 
 
 def refuse_strangers(target: Path, *, holds: str) -> None:
-    """InputError if a directory is in use for something else, told by a file that ours hold."""
-    if target.is_file():
-        raise InputError(f"{target}: a file stands there; name a directory")
-    if target.is_dir() and any(target.iterdir()) and not (target / holds).exists():
-        first = sorted(entry.name for entry in target.iterdir())[0]
-        raise InputError(f"{target}: holds something else already ({first}); name a new or empty directory")
+    """InputError if a directory is in use for something else, told by a file that ours hold, or cannot be written."""
+    above = next(place for place in (target, *target.absolute().parents) if place.exists())
+    if not above.is_dir():
+        raise InputError(f"{above}: a file stands there; name a directory")
+    if above == target and (others := entries(target)) and not (target / holds).exists():
+        raise InputError(f"{target}: holds something else already ({others[0].name}); name a new or empty directory")
+    places = (target, target.resolve().parent) if above == target else (above,)
+    if not any(os.access(place, os.W_OK | os.X_OK) for place in places):
+        raise InputError(f"{target}: {above} cannot be written; name another directory")
 
 
 def _write(checkpoint: Checkpoint, directory: Path) -> None:
@@ -384,8 +375,6 @@ def _write(checkpoint: Checkpoint, directory: Path) -> None:
         own.save(directory, model.config.max_position_embeddings, segments=model.config.type_vocab_size)
     if checkpoint.pooling:
         write_pooling(directory, checkpoint.pooling, checkpoint.normalized, model.config)
-    for file in directory.rglob("*"):
-        sync(file)
 
 
 def their_state(model: Model, variant: Variant, prefix: str) -> dict[str, Tensor]:
@@ -401,23 +390,3 @@ def their_state(model: Model, variant: Variant, prefix: str) -> dict[str, Tensor
             renamed = prefix + name.removeprefix(variant.prefix) if name.startswith(variant.prefix) else name
             state[renamed] = part.detach().float().cpu().contiguous().clone()
     return state
-
-
-def _set_aside(target: Path) -> Path:
-    """Where the old checkpoint stands while a new one takes its place."""
-    return target.with_name(f".{target.name}.old")
-
-
-def _put_in_place(beside: Path, target: Path) -> None:
-    if not target.exists() or not any(target.iterdir()):
-        beside.rename(target) if not target.exists() else beside.replace(target)
-        return
-    old = _set_aside(target)
-    shutil.rmtree(old, ignore_errors=True)
-    target.rename(old)
-    try:
-        beside.rename(target)
-    except OSError:
-        old.rename(target)
-        raise
-    shutil.rmtree(old, ignore_errors=True)

@@ -69,8 +69,12 @@ def stored(file: Path) -> Stored:
 
 
 def write_weights(state: dict[str, Tensor], file: Path) -> None:
+    """As safetensors. OSError where the file cannot be written."""
     try:
+        file.touch()  # with the permissions the umask leaves; safetensors' own are the owner's
+        permissions = file.stat().st_mode
         save_file(state, file, metadata={"format": "pt"})
+        file.chmod(permissions)
     except (SafetensorError, OSError) as error:
         raise OSError(f"{file.name} could not be written ({_first_line(error)})") from None
 

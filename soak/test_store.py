@@ -102,4 +102,4 @@ def test_builds_killed_at_random_moments_leave_no_store_and_the_next_is_sound(st
             arrays.read(folder)  # it was quick enough to finish; Damaged if not whole
     finish(start(tmp_path, 2))
     assert files(tmp_path) == files(alone[0])
-    assert not list(tmp_path.glob(".*.unfinished"))
+    assert {path.suffix for path in tmp_path.glob(".*")} <= {".lock"}

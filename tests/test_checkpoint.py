@@ -14,7 +14,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from bothways import checkpoint
+from bothways import checkpoint, disk
 from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint
 from bothways.errors import InputError, MissingFile
@@ -456,26 +456,29 @@ def test_a_model_no_class_of_theirs_fits_is_refused_and_the_old_one_stays(direct
     assert contents(tmp_path) == before
 
 
-STAGES = ["write_weights", "write_json", "write_pooling", "sync", "_put_in_place"]
+STAGES = [
+    (checkpoint, "write_weights"), (checkpoint, "write_json"), (checkpoint, "write_pooling"), (disk, "sync"),
+    (disk, "_replace"),
+]  # fmt: skip
 
 
 def full_disk(*given, **options):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage[1])
 @pytest.mark.parametrize("calls_before", [0, 1, 2, 5])
 def test_a_full_disk_at_any_stage_leaves_the_old_checkpoint(
     stage, calls_before, held, directory, monkeypatch, tmp_path
 ):
     before = contents(tmp_path)
-    plain, calls = getattr(checkpoint, stage), []
+    plain, calls = getattr(*stage), []
 
     def fails_later(*given):
         calls.append(given)
         return plain(*given) if len(calls) <= calls_before else full_disk()
 
-    monkeypatch.setattr(checkpoint, stage, fails_later)
+    monkeypatch.setattr(*stage, fails_later)
     held = Checkpoint(model=held.model, tokenizer=held.tokenizer, labels=tuple("vwxyz"), pooling="max")
     try:
         checkpoint.save(held, directory)
@@ -506,7 +509,7 @@ def test_a_rename_that_fails_leaves_the_old_checkpoint(failing, held, directory,
 
 SAVE = """
 import resource, signal, sys
-from bothways import checkpoint
+from bothways import checkpoint, disk
 from dataclasses import replace
 held = checkpoint.load(sys.argv[1], warn=lambda line: None)
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -571,8 +574,8 @@ def test_several_labels_a_text_come_back_even_where_there_is_one(names, make_mod
 def test_the_model_of_a_run_is_found_behind_a_save_that_was_cut_off(held, tmp_path, capsys):
     (tmp_path / "run").mkdir()
     checkpoint.save(held, tmp_path / "run" / "model")
-    (tmp_path / "run" / "model").rename(tmp_path / "run" / ".model.old")
-    assert checkpoint.find(tmp_path / "run") == tmp_path / "run" / ".model.old"
+    (tmp_path / "run" / "model").rename(tmp_path / "run" / ".model.0123abcd.old")
+    assert checkpoint.find(tmp_path / "run") == tmp_path / "run" / ".model.0123abcd.old"
     assert "run/model: a save was cut off; using the last good checkpoint" in capsys.readouterr().err
 
 

@@ -2,17 +2,16 @@
 and compared with their checksums when they are opened."""
 
 import json
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from bothways.disk import sync
+from bothways.disk import atomic_directory, remove_unfinished
 from bothways.errors import InputError
 
 FACTS = "store.json"
@@ -44,20 +43,13 @@ def locked(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
 @contextmanager
 def replaced(folder: Path) -> Iterator[Path]:
     """An empty directory that takes the folder's place if the body ends well. Only for who holds the lock."""
-    beside = folder.with_name(f".{folder.name}.unfinished")
-    try:
-        with _writing(beside):
-            shutil.rmtree(beside, ignore_errors=True)  # left by a process that died, since this one holds the lock
-            beside.mkdir()
+    with ExitStack() as stack:
+        with _writing(folder):
+            remove_unfinished(folder)
+            beside = stack.enter_context(atomic_directory(folder, marker=FACTS))
         yield beside
         with _writing(folder):
-            for path in (*beside.iterdir(), beside):
-                sync(path)
-            shutil.rmtree(folder, ignore_errors=True)  # a damaged one
-            beside.rename(folder)
-            sync(folder.parent)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+            stack.close()
 
 
 def append(file: Path, array: np.ndarray) -> None:

@@ -4,10 +4,8 @@ Beside it stand the tokenizer's files and config.json, so that transformers' Aut
 else, and bothways.json with the report of the comparison.
 """
 
-import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -16,7 +14,7 @@ from typing import Any
 
 from bothways import checkpoint
 from bothways.checkpoint import Checkpoint, refuse_strangers
-from bothways.disk import sync
+from bothways.disk import atomic_directory
 from bothways.errors import InputError, MissingFile
 from bothways.model import onnx_graph
 from bothways.model.int8_model import is_int8
@@ -49,7 +47,7 @@ def run(settings: Export, tell: Callable[[str], None]) -> dict[str, Any]:
     if settings.int8 and ("replaced_tokens" in heads or ("masked_words" in heads and held.pooling)):
         raise InputError(f"{source}: what int8 loses of its scores is measured by nothing here; leave out --int8")
     vectors = vectors_of(source, held)
-    with directory_in_the_making(settings.out) as beside:
+    with atomic_directory(settings.out, marker=GRAPH) as beside:
         onnx_graph.write(held.model, vectors, beside / GRAPH)
         report = parity.compare(parity.session(beside / GRAPH), held, vectors, tolerance=settings.tolerance)
         report.check(settings.model)
@@ -101,22 +99,6 @@ def write_files(held: Checkpoint, directory: Path) -> None:
         Path(whole, "checkpoint", WEIGHTS).unlink()
         for file in Path(whole, "checkpoint").iterdir():
             file.rename(directory / file.name)
-
-
-@contextmanager
-def directory_in_the_making(target: Path) -> Iterator[Path]:
-    """A directory beside the target, which gets its name when all has gone well and leaves nothing otherwise."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        beside.chmod(0o755)
-        yield beside
-        for file in beside.iterdir():
-            sync(file)
-        beside.replace(target)
-        sync(target.parent)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
 
 
 def megabytes(file: Path) -> str:

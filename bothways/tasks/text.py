@@ -1,7 +1,6 @@
 """What a pre-training run reads: a tokenizer given, remembered or learned, and its corpus as a token store."""
 
 import os
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from bothways.data.encode import num_cores
 from bothways.data.order import fill_budget
 from bothways.data.segments import ranges
 from bothways.data.store import Intake, TokenStore, open_or_build
-from bothways.disk import sync
+from bothways.disk import atomic_directory, remove_unfinished
 from bothways.errors import InputError
 from bothways.settings import Pretrain
 from bothways.tasks.progress import Tell, silence
@@ -167,12 +166,9 @@ def tokenizer_of(
                 texts, settings.vocab_size, settings.lowercase, workers, strip_accents=settings.strip_accents, tell=tell
             )
             told = f"learned a vocabulary of {len(tokenizer):,} entries"
-        beside = directory / ".tokenizer.unfinished"
-        shutil.rmtree(beside, ignore_errors=True)  # of a write that was killed
-        tokenizer.save(beside)
-        for path in (*beside.iterdir(), beside):
-            sync(path)
-        beside.rename(own)
+        remove_unfinished(own)
+        with atomic_directory(own, marker="tokenizer_config.json") as beside:
+            tokenizer.save(beside)
         tell(told)
     processes.wait()
     return Tokenizer.load(own)

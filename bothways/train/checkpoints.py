@@ -7,21 +7,20 @@ A checkpoint is written beside its place, synced and renamed, and carries a chec
 import hashlib
 import json
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
-from bothways.disk import sync
+from bothways.disk import atomic_directory
 from bothways.errors import InputError
 from bothways.train.parallel import ALONE, Processes
 from bothways.train.scaling import LossScale
+from bothways.weights import write_weights
 
 FOLDER, STATE, TENSORS = "checkpoints", "state.json", "state.safetensors"
 FORMAT = 1
@@ -142,22 +141,11 @@ class Checkpoints:
         return None
 
     def _write(self, place: Path, facts: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        assert self.folder is not None
-        self.folder.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=".", suffix=f".{place.name}", dir=self.folder))
-        beside.chmod(0o755)
-        try:
-            _save_tensors(tensors, beside / TENSORS)
+        """In place of a broken one, or of one that was newer than where the run goes on, if there is one."""
+        with atomic_directory(place, marker=STATE) as beside:
+            write_weights({name: value.contiguous() for name, value in tensors.items()}, beside / TENSORS)
             text = json.dumps({"format": FORMAT, **facts, "checksum": checksum(beside / TENSORS)}, indent=2)
             (beside / STATE).write_text(text + "\n", encoding="utf-8")
-            for path in (beside / TENSORS, beside / STATE, beside):
-                sync(path)
-            shutil.rmtree(place, ignore_errors=True)  # a broken one, or one that was newer than where the run goes on
-            beside.rename(place)
-            sync(self.folder)
-        except BaseException:
-            shutil.rmtree(beside, ignore_errors=True)
-            raise
 
     def _remove_old(self, newest: Path) -> None:
         """Keep the newest ones up to this one and the best; what is newer is of a run that went on from before."""
@@ -171,13 +159,6 @@ class Checkpoints:
 
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def _save_tensors(tensors: Mapping[str, Tensor], file: Path) -> None:
-    try:
-        save_file({name: value.contiguous() for name, value in tensors.items()}, file)
-    except SafetensorError as error:
-        raise OSError(f"{file.name} could not be written ({error})") from None
 
 
 NOWHERE = Checkpoints(None)
@@ -219,5 +200,5 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 
 def _remove_unfinished(folder: Path) -> None:
     """What killed writes left behind."""
-    for place in folder.glob(".*.step-*"):
+    for place in folder.glob(".step-*"):
         shutil.rmtree(place, ignore_errors=True)

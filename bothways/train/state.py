@@ -5,6 +5,7 @@ import json
 import platform
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ import torch
 import bothways
 from bothways.checkpoint import MADE, refuse_strangers
 from bothways.device import hardware
-from bothways.disk import as_json, write_whole
+from bothways.disk import as_json, remove_unfinished, write_whole
 from bothways.errors import InputError
 from bothways.tokenizer.files import read_json
 from bothways.train.checkpoints import differences, tell_changes
@@ -82,14 +83,13 @@ class Run:
     def _begin(self, resume: bool, tell: Tell) -> None:
         """Begin, or take up what is there, now that nobody else can."""
         self._refuse_unless(resume)
-        _remove(self.directory.glob(f".{MADE}.*"))  # of killed writes
+        for name in (MADE, "model"):
+            remove_unfinished(self.directory / name)
         if (self.directory / MADE).exists():
             self.before = read_json(self.directory / MADE)
             if "status" not in self.before:
                 raise InputError(f"{self.directory}: holds a model, not a run to go on with; name the run's directory")
             self.made = _resumed(self.directory, self.before, self.made, tell)
-            # Of killed writes; `.model.old` is whole, the one that was to be replaced.
-            _remove(set(self.directory.glob(".model.*")) - {self.directory / ".model.old"})
         self.note(status="running", process=this_process())
 
     def __enter__(self) -> "Run":
@@ -120,7 +120,9 @@ class Run:
             self.made = self.before  # refused: what was there is as it was
             self.note()
         elif not self.has_stepped and self.leads:
-            shutil.rmtree(self.directory, ignore_errors=True)  # leave nothing in a second try's way
+            _remove(self.directory.iterdir())  # leave nothing in a second try's way
+            with suppress(OSError):  # a link, a mount point
+                self.directory.rmdir()
         elif isinstance(error, KeyboardInterrupt):
             self.note(status="stopped")
         else:

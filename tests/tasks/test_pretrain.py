@@ -571,8 +571,8 @@ def test_what_is_known_of_a_run_is_told_though_its_newest_checkpoint_is_broken(r
 
 
 def test_a_vocabulary_half_written_by_a_killed_run_is_written_again(settings, tmp_path):
-    (tmp_path / ".tokenizer.unfinished").mkdir()
-    (tmp_path / ".tokenizer.unfinished" / "vocab.txt").write_text("[PAD]")
+    (tmp_path / ".tokenizer.0123abcd").mkdir()
+    (tmp_path / ".tokenizer.0123abcd" / "vocab.txt").write_text("[PAD]")
     learned = text.tokenizer_of(replace(settings, tokenizer=None), tmp_path, ALONE, None, silence)
     assert {path.name for path in tmp_path.iterdir()} == {"tokenizer"} and len(learned) > 50
 

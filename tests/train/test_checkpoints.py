@@ -6,6 +6,7 @@ import os
 import pytest
 import torch
 
+from bothways import disk
 from bothways.errors import InputError
 from bothways.train import checkpoints
 from bothways.train.checkpoints import Checkpoints, Progress, read
@@ -117,15 +118,17 @@ def test_a_broken_checkpoint_is_named_in_one_line_and_the_one_before_is_used(dam
 
 
 def test_none_is_said_and_leftovers_of_killed_writes_go(tmp_path):
-    (tmp_path / "checkpoints" / ".abc.step-00000003").mkdir(parents=True)
-    (tmp_path / "checkpoints" / ".abc.step-00000003" / "state.safetensors").write_text("half")
+    (tmp_path / "checkpoints" / ".step-00000003.0123abcd").mkdir(parents=True)
+    (tmp_path / "checkpoints" / ".step-00000003.0123abcd" / "state.safetensors").write_text("half")
     lines = []
     assert Checkpoints(tmp_path).newest_sound(lines.append) is None
     assert lines == [f"{tmp_path / 'checkpoints'}: no sound checkpoint there; starting at step 0"]
     assert names(tmp_path) == []
 
 
-@pytest.mark.parametrize("failing", ["save_file", "sync", "checksum"])
+@pytest.mark.parametrize(
+    "failing", [(checkpoints, "write_weights"), (disk, "sync"), (checkpoints, "checksum")], ids=lambda pair: pair[1]
+)
 def test_a_failed_write_leaves_what_was_there(failing, tmp_path, monkeypatch):
     saving = Checkpoints(tmp_path)
     save(saving, 7)
@@ -134,7 +137,7 @@ def test_a_failed_write_leaves_what_was_there(failing, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched, pytest.raises(OSError, match="No space"):
-        patched.setattr(checkpoints, failing, full)
+        patched.setattr(*failing, full)
         save(saving, 9)
     assert names(tmp_path) == ["step-00000007"] and read(tmp_path / "checkpoints" / "step-00000007")
 
