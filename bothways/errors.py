@@ -1,6 +1,13 @@
 """The one error a user's mistake raises: what was found, what was expected, and the way out, in one line."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import islice
+
+
+def listed(names: Sequence[str], most: int = 20) -> str:
+    """Names for a message; of very many the first ones, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(islice(names, most)) + more
 
 
 class InputError(ValueError):

@@ -13,7 +13,7 @@ from bothways.data.labelled import has_named_columns, is_dataset, labelled_rows
 from bothways.data.near_duplicates import label_key
 from bothways.data.streams import refuse_columns
 from bothways.data.tables import Row
-from bothways.errors import InputError
+from bothways.errors import InputError, listed
 
 __all__ = ["Sentence", "Table", "label_numbers", "label_sets", "numbers", "read_table", "read_tagged"]
 
@@ -90,7 +90,7 @@ def _labels(table: Table) -> Iterable[tuple[str, str]]:
 
 def _unknown(where: str, label: str, names: Sequence[str]) -> InputError:
     like = next((name for name in names if label_key(name) == label_key(label)), None)
-    there = f"it differs from {like!r} only in case or blanks" if like else f"the model knows {', '.join(names)}"
+    there = f"it differs from {like!r} only in case or blanks" if like else f"the model knows {listed(names)}"
     way = "mend the label, or train with " + ("--merge-labels" if like else "rows that have it")
     return InputError(f"{where}: label {label!r} is unknown; {there}; {way}")
 

@@ -29,6 +29,7 @@ from bothways.tasks.scores import Predictions
 from bothways.tasks.task import Figures, Task, length_line, outputs
 from bothways.tokenizer.tokenizer import Encoding
 from bothways.train.losses import Loss, class_loss
+from bothways.train.state import Callback
 from bothways.windows import whole_length
 
 SCORES = ("exact_match", "f1", "HasAns_f1", "NoAns_f1")
@@ -218,13 +219,13 @@ class Answering(Task):
         return "\n".join([*found, *self.warnings])
 
 
-def run(settings: Answer, tell: Tell = lines) -> Result:
+def run(settings: Answer, tell: Tell = lines, *, progress: Callback | None = None) -> Result:
     """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
     so)."""
     start = checkpoint.load(settings.model)
     checkpoint.refuse_headless(start, "spans", settings.model)
     task = Answering.of(settings, start)
-    return fine_tuned(settings, task, tell)
+    return fine_tuned(settings, task, tell, progress)
 
 
 def read_splits(settings: Answer, skipped: Counter[str]) -> dict[str, list[Question]]:

@@ -14,7 +14,7 @@ from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint
 from bothways.data.examples import Table, label_numbers, label_sets
 from bothways.data.labelled import has_named_columns
-from bothways.errors import InputError
+from bothways.errors import InputError, listed
 from bothways.model.model import Model
 from bothways.predict import Predictor
 from bothways.settings import Classify
@@ -25,19 +25,21 @@ from bothways.tasks.tables import read_tables, table_warnings
 from bothways.tasks.task import Figures, Task, outputs
 from bothways.tasks.texts import AT_ONCE, Texts, text_scores
 from bothways.train.losses import Loss
+from bothways.train.state import Callback
 from bothways.train.task_losses import label_loss, weighted_class_loss
 
 LIKELIEST = 5  # classes of a text whose probabilities are kept
+MOST_CLASSES, COMMONEST = 30, 5  # classes that are listed one by one; of more the commonest
 
 
-def run(settings: Classify, tell: Tell = lines) -> Result:
+def run(settings: Classify, tell: Tell = lines, *, progress: Callback | None = None) -> Result:
     """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
     so)."""
     start = checkpoint.load(settings.model)
     checkpoint.refuse_headless(start, "classes", settings.model)
     tables = read_tables(settings)
     task = Classification.of(settings, start, tables)
-    return fine_tuned(settings, task, tell)
+    return fine_tuned(settings, task, tell, progress)
 
 
 @dataclass(frozen=True)
@@ -197,9 +199,18 @@ class Classification(Task):
         for split, texts in self.data.items():
             several = self.settings.multi_label
             counts = texts.targets.sum(0) if several else np.bincount(texts.targets, minlength=len(self.names))
-            classes = ", ".join(f"{name} {number:,}" for name, number in zip(self.names, counts.tolist(), strict=True))
-            found.append(f"{split}: {texts.describe()}\n  {classes}")
+            found.append(f"{split}: {texts.describe()}\n  {class_line(self.names, counts.tolist())}")
         return "\n".join([*found, *self.warnings])
+
+
+def class_line(names: Sequence[str], counts: Sequence[int]) -> str:
+    """How many texts each class has; of very many classes how many there are, and which are the commonest."""
+    if len(names) <= MOST_CLASSES:
+        return ", ".join(f"{name} {number:,}" for name, number in zip(names, counts, strict=True))
+    common = sorted(zip(names, counts, strict=True), key=lambda one: -one[1])[:COMMONEST]
+    rare = ", ".join(f"{counts.count(number):,} with {number or 'no'} text{'s' * (number != 1)}" for number in (0, 1))
+    first = ", ".join(f"{name} {number:,}" for name, number in common)
+    return f"{len(names):,} classes, the commonest {first}; {rare}"
 
 
 def label_names(table: Table, settings: Classify) -> tuple[str, ...]:
@@ -232,7 +243,7 @@ def check_metric(settings: Classify, names: Sequence[str]) -> None:
     if settings.metric == "f1" and len(names) != 2:
         raise InputError(f"metric (f1) is of two classes, here are {len(names)}; use f1_macro or f1_micro")
     if settings.positive is not None and settings.positive not in names:
-        raise InputError(f"positive ({settings.positive!r}) is no label of {settings.train}: {', '.join(names)}")
+        raise InputError(f"positive ({settings.positive!r}) is no label of {settings.train}: {listed(names)}")
 
 
 def numbers_of(table: Table, names: Sequence[str]) -> np.ndarray:

@@ -38,12 +38,13 @@ from bothways.tasks.scores import Predictions, pair_scores
 from bothways.tasks.task import Figures, Task, outputs
 from bothways.train.losses import Loss
 from bothways.train.pair_losses import at_sizes, cosine_loss, ranking_loss
+from bothways.train.state import Callback
 from bothways.variants import VARIANTS
 
 COMPARED = 256  # pairs among which each text's own is to be found where only the loss is measured
 
 
-def run(settings: TrainEmbed, tell: Tell = lines) -> Result:
+def run(settings: TrainEmbed, tell: Tell = lines, *, progress: Callback | None = None) -> Result:
     """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
     so).
 
@@ -52,7 +53,7 @@ def run(settings: TrainEmbed, tell: Tell = lines) -> Result:
     start = checkpoint.load(settings.model)
     checkpoint.refuse_int8(start.model)
     task = Embedding.of(settings, start, read_pairs(settings))
-    return fine_tuned(settings, task, tell)
+    return fine_tuned(settings, task, tell, progress)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from bothways.data.pairs import Pairs
 from bothways.data.squad import read_squad
 from bothways.data.store import build
 from bothways.data.tags import OUTSIDE, detect, first_illegal
-from bothways.errors import InputError
+from bothways.errors import InputError, listed
 from bothways.predict import Predictor
 from bothways.settings import Evaluate
 from bothways.tasks.as_learned import table_as_learned
@@ -104,7 +104,7 @@ def texts(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
 def positive_of(predictor: Predictor, given: str | None) -> str | None:
     """The label that `f1` is of: the one given, the one the model was fine-tuned for, or of two the last."""
     if given is not None and given not in predictor.labels:
-        raise InputError(f"positive ({given!r}) is no label of the model ({', '.join(predictor.labels)}); name one")
+        raise InputError(f"positive ({given!r}) is no label of the model ({listed(predictor.labels)}); name one")
     usual = predictor.labels[-1] if len(predictor.labels) == 2 else None
     return given or predictor.checkpoint.told.get("positive") or usual
 

@@ -33,7 +33,7 @@ from bothways.train.checkpoints import FOLDER, Checkpoints
 from bothways.train.loop import fit
 from bothways.train.optim import depths_of
 from bothways.train.plan import Plan
-from bothways.train.state import Run
+from bothways.train.state import Callback, Run
 from bothways.weights import WEIGHTS, write_weights
 
 EPOCHS, LEAST_STEPS, MOST_EPOCHS = 3.0, 300, 20.0  # where none are asked for
@@ -64,11 +64,12 @@ class Result:
     rows: int | None
 
 
-def fine_tuned(settings: FineTune, task: Task, tell: Tell) -> Result:
+def fine_tuned(settings: FineTune, task: Task, tell: Tell, progress: Callback | None = None) -> Result:
     """A whole run, in its directory."""
     if (world := os.environ.get("WORLD_SIZE") or "1") != "1":
         raise InputError(f"fine-tuning is done by one process, not by {world} (WORLD_SIZE); start it without torchrun")
-    with Run(settings.out, f"finetune {task.name}", settings, resume=settings.resume, tell=tell) as run:
+    verb = f"finetune {task.name}"
+    with Run(settings.out, verb, settings, resume=settings.resume, tell=tell, progress=progress) as run:
         return over_seeds(settings, task, run, tell)
 
 
@@ -86,8 +87,8 @@ def over_seeds(settings: FineTune, task: Task, run: Run, tell: Tell) -> Result:
     split = "test" if "test" in task.data else "dev"
     if few := metrics.few_rows_line(task.num_rows(split), "rows", split):
         tell(few)
-    if settings.epochs is None and (more := passes(settings, an_epoch := steps_an_epoch(settings, task))) > EPOCHS:
-        tell(f"{more:.3g} epochs of {an_epoch} steps, for so few examples (--epochs)")
+    if line := epochs_line(settings, steps_an_epoch(settings, task)):
+        tell(line)
     used = {path.resolve() for path in (settings.dev, settings.test) if path}
     if left := [name for name in other_splits(settings.train) if (settings.train / name).resolve() not in used]:
         tell(f"{settings.train}: split train is read, not {', '.join(left)}; name {settings.train / left[0]} to use it")
@@ -184,7 +185,7 @@ def train_one(settings: FineTune, task: Task, model: Model, seed: int, run: Run,
             yield [task.data["train"].batch(part) for part in parts_of_step(settings, task, rows)]
 
     plan = Plan(
-        steps=max(1, math.ceil(passes(settings, an_epoch) * an_epoch)), rate=peak_rate(settings, model.config),
+        steps=num_steps(settings, an_epoch), rate=peak_rate(settings, model.config),
         schedule=settings.schedule, warmup=settings.warmup, weight_decay=settings.weight_decay,
         layer_decay=settings.layer_decay, clip=settings.clip,
         evaluate_every=max(1, round(an_epoch / settings.evaluations)), best_by=task.metric,
@@ -196,7 +197,8 @@ def train_one(settings: FineTune, task: Task, model: Model, seed: int, run: Run,
     checkpoints = Checkpoints(place, keep=1, order={"examples": _fingerprint(task.data["train"])}, at_end=False)
     start = checkpoints.newest_sound(tell, plan.dtype) if (place / FOLDER).exists() else None
     run.cut_back(start.progress.step if start else 0, seed)
-    with Bar(f"fine-tuning, seed {seed}", plan.steps) as bar:
+    run.note(steps=plan.steps)
+    with Bar(f"fine-tuning, seed {seed}", plan.steps, tell=tell) as bar:
 
         def record(row: dict[str, Any]) -> None:
             run.metric(**row, seed=seed)
@@ -223,6 +225,22 @@ def steps_an_epoch(settings: FineTune, task: Task, seed: int = 0) -> int:
 def passes(settings: FineTune, an_epoch: int) -> float:
     """The epochs asked for, else three, of few examples more: they need steps, not epochs (Mosbach 2021, section 6)."""
     return min(MOST_EPOCHS, max(EPOCHS, LEAST_STEPS / an_epoch)) if settings.epochs is None else settings.epochs
+
+
+def num_steps(settings: FineTune, an_epoch: int) -> int:
+    return max(1, math.ceil(passes(settings, an_epoch) * an_epoch))
+
+
+def epochs_line(settings: FineTune, an_epoch: int) -> str:
+    """How long the training is, where that is not three epochs; a warning where it is far too short for the data."""
+    steps, usual = num_steps(settings, an_epoch), replace(settings, epochs=None)
+    most, epochs = num_steps(usual, an_epoch), passes(usual, an_epoch)
+    if settings.epochs is None:
+        return f"{epochs:.3g} epochs of {an_epoch:,} steps, for so few examples (--epochs)" if epochs > EPOCHS else ""
+    line = f"{settings.epochs:g} epochs are {steps:,} steps; without --epochs there are {most:,} ({epochs:.3g} epochs)"
+    if steps < LEAST_STEPS and 2 * steps <= most:
+        return f"warning: {line}; so few steps often leave a model that has learned little"
+    return line if steps != most else ""
 
 
 def step_rows(settings: FineTune, sizes: Sequence[int], seed: int, *, epoch: int) -> Iterator[list[int]]:

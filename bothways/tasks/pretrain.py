@@ -20,7 +20,7 @@ from bothways.tasks.text import Text, corpora, read, tokenizer_of
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.train.loop import fit
 from bothways.train.parallel import Processes, joined
-from bothways.train.state import Run
+from bothways.train.state import Callback, Run
 from bothways.train.timing import seconds_a_step
 
 
@@ -33,7 +33,7 @@ class Result:
     figures: Mapping[str, Any]
 
 
-def run(settings: Pretrain, tell: Tell = lines) -> Result:
+def run(settings: Pretrain, tell: Tell = lines, *, progress: Callback | None = None) -> Result:
     """Pre-train as told; leaves model, checkpoints, metrics, curves and bothways.json in the run's directory."""
     corpora(settings)  # so that a mistyped file leaves no run behind
     start = checkpoint.load(settings.start) if settings.start else None
@@ -41,7 +41,8 @@ def run(settings: Pretrain, tell: Tell = lines) -> Result:
     given = Tokenizer.load(settings.tokenizer) if settings.tokenizer else start.tokenizer if start else None
     with joined() as processes:
         tell = tell if processes.leads else silence
-        with Run(settings.out, "pretrain", settings, resume=settings.resume, leads=processes.leads, tell=tell) as run:
+        leads, resume = processes.leads, settings.resume
+        with Run(settings.out, "pretrain", settings, resume=resume, leads=leads, tell=tell, progress=progress) as run:
             text = read(settings, tokenizer_of(settings, run.directory, processes, given, tell), tell)
             begun = ends.goes_on(settings, start, text, tell) if start else ends.new_model(settings, text)
             return train(settings, text, begun, run, processes, tell)

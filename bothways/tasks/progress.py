@@ -19,7 +19,7 @@ from bothways.train.plan import Plan
 from bothways.train.state import Run
 
 Tell = Callable[[str], None]
-LINE_EVERY = 120.0  # seconds, at least, between lines where there is no terminal
+LINE_EVERY = 30.0  # seconds, at least, between lines where there is no terminal
 RECENT = 20  # steps whose speed is shown
 
 
@@ -32,7 +32,7 @@ def silence(text: str) -> None:
 
 class Bar:
     """Over training steps: loss, tokens/s, share of the hardware's matrix peak, time left. A bar on a terminal; without
-    one a line to `tell` at evaluations.
+    one a line to `tell` every half minute, with the learning rate too.
 
     work: operations of a token's matrix products; peak: those the hardware does in a second; 0 where it is not known.
     leads: of several processes only the first draws.
@@ -72,11 +72,13 @@ class Bar:
             self.recent.append(row)
             text = f"{self.title}  loss {row['loss']:.3f}  {self.speed()}"
             self.progress.update(self.task, completed=row["step"], description=text)
-        elif time.monotonic() - self.told > LINE_EVERY:
+        if time.monotonic() - self.told > LINE_EVERY:
             self.told = time.monotonic()
+            loss = "held-out loss" if row["split"] == "heldout" else "loss"
+            rate = f"learning rate {self.recent[-1]['rate']:.1e}, " if self.recent else ""
             self.tell(
-                f"step {row['step']:,} of {self.steps:,}: held-out loss {row['loss']:.4f}, {self.speed()}, "
-                f"{in_words(self.seconds_left())} left"
+                f"{self.title}: step {row['step']:,} of {self.steps:,}, {loss} {row['loss']:.4f}, {rate}"
+                f"{self.speed()}, {in_words(self.seconds_left())} left"
             )
 
     def speed(self) -> str:

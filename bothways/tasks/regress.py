@@ -25,18 +25,19 @@ from bothways.tasks.tables import read_tables, table_warnings
 from bothways.tasks.task import Figures, Task, outputs
 from bothways.tasks.texts import AT_ONCE, Texts, text_scores
 from bothways.train.losses import Loss, squared_loss
+from bothways.train.state import Callback
 
 # The distance between neighbouring float32 numbers, beside the deviation of a table's: warned of, and refused.
 ROUNDED, TOO_COARSE = 0.001, 0.1
 
 
-def run(settings: Regress, tell: Tell = lines) -> Result:
+def run(settings: Regress, tell: Tell = lines, *, progress: Callback | None = None) -> Result:
     """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
     so)."""
     start = checkpoint.load(settings.model)
     checkpoint.refuse_headless(start, "classes", settings.model)
     task = Regression.of(settings, start, read_tables(settings))
-    return fine_tuned(settings, task, tell)
+    return fine_tuned(settings, task, tell, progress)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 
 from bothways.data.examples import Table, label_sets, numbers, read_table
 from bothways.data.near_duplicates import conflicts, label_key, merged, spellings
@@ -13,6 +14,7 @@ from bothways.errors import InputError
 from bothways.settings import Classify, Regress
 
 LISTED = 5  # examples of what is doubtful
+FEW_NUMBERS = 10  # classes that may be numbers with fractions, such as ratings of half stars
 
 
 def read_tables(settings: Classify | Regress) -> dict[str, Table]:
@@ -22,6 +24,8 @@ def read_tables(settings: Classify | Regress) -> dict[str, Table]:
     given = {"train": settings.train, "dev": settings.dev, "test": settings.test}
     tables = {name: read_table(path, **columns, need_labels=True) for name, path in given.items() if path}
     check_pairs(tables)
+    if isinstance(settings, Classify) and not settings.multi_label:
+        refuse_numbers(tables["train"], settings.train)
     if isinstance(settings, Classify) and settings.merge_labels:
         tables = merge_labels(tables, several=settings.multi_label)
     if settings.dev:
@@ -49,6 +53,22 @@ def check_pairs(tables: Mapping[str, Table]) -> None:
         raise InputError(
             f"{with_pairs[0]} has pairs of texts, {without[0]} has single ones; give both alike, "
             "or name the column with --pair-column"
+        )
+
+
+def refuse_numbers(table: Table, source: Path) -> None:
+    """InputError where classes are many numbers with fractions: those are learned as numbers."""
+    names = sorted(set(table.labels or ()))
+    if len(names) <= FEW_NUMBERS:
+        return
+    try:
+        fraction = next((name for name in names if not float(name).is_integer()), None)
+    except ValueError:
+        return
+    if fraction is not None:
+        raise InputError(
+            f"{source}: the labels are {len(names):,} different numbers such as {fraction}; learn numbers with "
+            "finetune regress, or write classes as words"
         )
 
 

@@ -37,6 +37,7 @@ from bothways.tasks.scores import Predictions, document_of
 from bothways.tasks.task import Figures, Task, length_line, outputs
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.train.losses import Loss, class_loss
+from bothways.train.state import Callback
 from bothways.windows import NUM_SPECIALS, merge_rows, whole_length
 
 NO_LABEL = -100  # on tokens at which no label counts
@@ -226,14 +227,14 @@ class Tagging(Task):
 SCORES = ("precision", "recall", "f1", "f1_macro", "accuracy")
 
 
-def run(settings: Tag, tell: Tell = lines) -> Result:
+def run(settings: Tag, tell: Tell = lines, *, progress: Callback | None = None) -> Result:
     """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
     so)."""
     start = checkpoint.load(settings.model)
     checkpoint.refuse_headless(start, "tokens", settings.model)
     sentences = read_splits(settings)
     task = Tagging.of(settings, start, sentences)
-    return fine_tuned(settings, task, tell)
+    return fine_tuned(settings, task, tell, progress)
 
 
 def read_splits(settings: Tag) -> dict[str, list[Sentence]]:

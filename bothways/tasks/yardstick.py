@@ -23,7 +23,7 @@ from bothways.data.labelled import has_named_columns, labelled_rows
 from bothways.data.squad import Question, read_squad
 from bothways.data.streams import questions
 from bothways.data.tags import OUTSIDE, detect
-from bothways.errors import InputError
+from bothways.errors import InputError, listed
 from bothways.predict import MASK, Predictor
 from bothways.settings import TextColumns
 from bothways.tasks.as_learned import table_as_learned
@@ -149,7 +149,7 @@ def of_tags(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
     for one in sentences:
         if strange := [tag for tag in one.tags if _kind(tag) not in known]:
             raise InputError(
-                f"{one.where}: tag {strange[0]!r} is unknown; the model knows {', '.join(model.labels)}; mend the tag"
+                f"{one.where}: tag {strange[0]!r} is unknown; the model knows {listed(model.labels)}; mend the tag"
             )
     scheme = detect([one.tags for one in sentences])
     plain = "plain" in (scheme, model.checkpoint.made.get("scheme"))

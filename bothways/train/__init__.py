@@ -8,10 +8,10 @@ from typing import Any
 class _Callable(ModuleType):
     """Importing a part of the package hides the function bothways.train behind it; calls still reach the function."""
 
-    def __call__(self, settings: Any) -> Any:
+    def __call__(self, *given: Any, **named: Any) -> Any:
         from bothways.tasks.registry import train
 
-        return train(settings)
+        return train(*given, **named)
 
 
 sys.modules[__name__].__class__ = _Callable

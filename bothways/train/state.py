@@ -28,6 +28,7 @@ METRICS = "metrics.jsonl"
 # Settings that may differ when a run goes on: they change no number.
 FREE = ("out", "resume", "json", "device", "processes", "store", "keep", "tensorboard")
 Tell = Callable[[str], None]
+Callback = Callable[[Mapping[str, Any]], None]
 
 
 def silent(line: str) -> None:
@@ -41,6 +42,7 @@ class Run:
     number of steps (told); InputError shows the difference, and refuses a run that is still at work, on this host or
     on another one that shares the directory (train/lock.py). Other versions, another processor or number of threads
     are told, since sums are then added in another order. leads: whether this process is the one of several that writes.
+    progress: called with each row of the metrics, and how many `steps` there are.
 
     As a context it keeps the directory locked, and notes how the run ended: done, stopped, or failed and why.
     """
@@ -54,8 +56,9 @@ class Run:
         resume: bool = False,
         leads: bool = True,
         tell: Tell = silent,
+        progress: Callback | None = None,
     ) -> None:
-        self.directory, self.leads = directory, leads
+        self.directory, self.leads, self.progress = directory, leads, progress
         given = {key: _plain(value) for key, value in asdict(settings).items()}
         self.made: dict[str, Any] = {
             "verb": verb, "settings": given, "versions": versions(), "hardware": hardware(), "started": now(),
@@ -147,6 +150,8 @@ class Run:
             self.lock.check()
             with (self.directory / METRICS).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
+            if self.progress:
+                self.progress({**row, "steps": self.made.get("steps")})
 
     def metrics(self) -> list[dict[str, Any]]:
         return read_metrics(self.directory)

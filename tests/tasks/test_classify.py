@@ -115,6 +115,31 @@ def test_class_counts_are_told(told):
     assert text.count("new, to be trained: head 'classes' (3 outputs)") == 1
 
 
+def test_of_very_many_classes_a_summary_is_told(settings):
+    rows = [f"class {index % 700:03}" for index in range(2100)] + ["class 013"] * 5 + ["class 999"]
+    split = {"train": table_of(rows), "dev": table_of(["class 013", "class 999"])}
+    task = classify.Classification.of(settings, checkpoint.load(settings.model), split)
+    lines = task.describe().splitlines()
+    assert lines[1] == (
+        "  701 classes, the commonest class 013 8, class 000 3, class 001 3, class 002 3, class 003 3; "
+        "0 with no texts, 1 with 1 text"
+    )
+    assert "699 with no texts, 2 with 1 text" in lines[3] and max(map(len, lines)) < 300
+    with pytest.raises(InputError, match="the model knows class 000, class 001, .* and 681 more; mend") as raised:
+        classify.numbers_of(table_of(["class 700"]), task.names)
+    assert len(str(raised.value)) < 400
+
+
+def test_numbers_as_labels_are_for_regression(settings, tmp_path):
+    rows = [{"text": "the cat", "label": repr(number / 8)} for number in range(40)]
+    given = replace(settings, train=write(tmp_path / "numbers.csv", rows), dev=None, test=None, out=tmp_path / "run")
+    with pytest.raises(InputError, match=r"40 different numbers such as 0.125; .* finetune regress"):
+        classify.run(given, silence)
+    assert not (tmp_path / "run").exists()
+    for labels in (["3.5", "4.0", "4.5"] * 9, [f"{number}.0" for number in range(30)], ["a", *map(str, range(30))]):
+        tables.refuse_numbers(table_of(labels), settings.train)
+
+
 @pytest.mark.parametrize("good", [0, 1, 2])
 def test_the_model_kept_is_that_of_the_seed_best_on_dev(good, settings, tmp_path, monkeypatch):
     train_one = finetune.train_one

@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 import torch
 
+import bothways
 from bothways import checkpoint
 from bothways.batch import Batch
 from bothways.errors import InputError
 from bothways.settings import Classify
-from bothways.tasks import classify, finetune, regress, texts
+from bothways.tasks import classify, finetune, progress, regress, texts
 from bothways.tasks.progress import silence
 from bothways.tasks.reporting import rates
 from bothways.tasks.task import peak_rate
@@ -105,6 +106,54 @@ def test_frozen_parts_stay_as_they_were_to_the_bit_and_the_rest_learns(settings)
 def test_freezing_all_layers_is_refused_with_the_most_there_is(settings):
     with pytest.raises(InputError, match=r"freeze \(4\) leaves no layer to train; at most 3"):
         classify.run(replace(settings, freeze=4), silence)
+
+
+def test_fine_tuning_tells_how_it_is_doing_where_there_is_no_terminal(settings, monkeypatch):
+    told = []
+    monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
+    classify.run(replace(settings, epochs=0.5), told.append)
+    shown = [line for line in told if line.startswith("fine-tuning, seed 0: step ")]
+    assert len(shown) > 3 and all("learning rate" in line and line.endswith("s left") for line in shown)
+
+
+def test_a_python_caller_hears_every_row_of_the_metrics_and_how_many_steps_there_will_be(settings):
+    heard = []
+    result = bothways.train(replace(settings, epochs=0.5, seeds=2), progress=heard.append)
+    steps = max(row["step"] for row in heard)
+    assert heard == [{**row, "steps": steps} for row in rows_of(result.directory)]
+    assert {row["seed"] for row in heard} == {0, 1} and {row["split"] for row in heard} == {"train", "heldout"}
+
+
+def test_what_a_callback_raises_ends_the_run_which_can_go_on(settings, undisturbed):
+    def enough(row):
+        if row["step"] == 6:
+            raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        bothways.train(resumable(settings), progress=enough)
+    result = bothways.train(resumable(settings, resume=True))
+    assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "an_epoch", "said"),
+    [
+        (None, 100, ""),
+        (None, 23, "13 epochs of 23 steps, for so few examples (--epochs)"),
+        (3.0, 100, ""),
+        (2.0, 100, "2 epochs are 200 steps; without --epochs there are 300 (3 epochs)"),
+        (
+            3.0,
+            23,
+            "warning: 3 epochs are 69 steps; without --epochs there are 300 (13 epochs); so few steps often leave",
+        ),
+        (1.0, 5000, "1 epochs are 5,000 steps; without --epochs there are 15,000 (3 epochs)"),
+    ],
+)
+def test_epochs_are_said_as_steps_beside_the_usual_ones_and_far_fewer_are_warned_of(epochs, an_epoch, said, settings):
+    line = finetune.epochs_line(replace(settings, epochs=epochs), an_epoch)
+    assert line.startswith(said) and bool(line) == bool(said)
+    assert ("warning" in line) == ("warning" in said)
 
 
 def test_layer_wise_rates_are_told_as_a_table(settings):
