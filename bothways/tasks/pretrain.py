@@ -40,8 +40,7 @@ def run(settings: Pretrain, tell: Tell = lines, *, progress: Callback | None = N
     settings = ends.settled(settings, start)
     given = Tokenizer.load(settings.tokenizer) if settings.tokenizer else start.tokenizer if start else None
     with joined() as processes:
-        tell = tell if processes.leads else silence
-        leads, resume = processes.leads, settings.resume
+        resume, leads, tell = settings.resume, processes.leads, tell if processes.leads else silence
         with Run(settings.out, "pretrain", settings, resume=resume, leads=leads, tell=tell, progress=progress) as run:
             text = read(settings, tokenizer_of(settings, run.directory, processes, given, tell), tell)
             begun = ends.goes_on(settings, start, text, tell) if start else ends.new_model(settings, text)
