@@ -12,6 +12,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, suppress
+from dataclasses import asdict
 from difflib import get_close_matches
 from io import StringIO, TextIOWrapper
 from typing import Any
@@ -335,6 +336,26 @@ def info(settings: Any) -> None:
             show(f"{name if index == 0 else '':12} {row}")
 
 
+def cache(settings: Any) -> None:
+    from bothways.data import cache
+
+    folder = settings.store or cache.directory() / "stores"
+    gone, left = cache.clear(folder) if settings.clear else ([], cache.stores(folder))
+    if settings.json:
+        told = [[{**asdict(kept), "path": str(kept.path)} for kept in some] for some in (gone, left)]
+        show_json({"directory": str(folder), "deleted": told[0], "stores": told[1]})
+        return
+    for kept in gone or left:
+        held = f"{kept.facts['tokens']:,} tokens of {', '.join(kept.corpus)}" if kept.facts else "damaged or unfinished"
+        show(f"{kept.path.name}  {kept.made}  {kept.size / 1e6:9,.1f} MB  {held}")
+    size = f"{sum(kept.size for kept in left) / 1e6:,.1f} MB in {len(left)} token stores in {folder}"
+    if settings.clear:
+        deleted = f"deleted {sum(kept.size for kept in gone) / 1e6:,.1f} MB"
+        show(f"{deleted}; left, since a run is building them: {size}" if left else deleted)
+    else:
+        show(f"{size}; bothways cache --clear deletes them" if left else size)
+
+
 def demo(settings: Any) -> None:
     from bothways.tasks import demo
 
@@ -384,5 +405,6 @@ VERBS: dict[str, Verb] = {
     "quantize": ("Quantize", "make a model int8: smaller, faster, and measured before it is written", quantize),
     "bench": ("Bench", "how fast a model is here, beside its peers, as a table and a picture", bench),
     "export": ("Export", "write a model as ONNX, compared with ours before the file gets its name", export),
+    "cache": ("Cache", "list or delete the token stores that pre-training keeps", cache),
     "info": ("Info", "what a checkpoint or run is and how it was made", info),
 }

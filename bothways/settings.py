@@ -633,6 +633,18 @@ class Info(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Cache(Checked):
+    """The token stores that pre-training keeps to use again: list them, or delete them. Nothing is lost but time."""
+
+    clear: bool = False
+    """Delete them, except those that a run is building just now."""
+    store: Annotated[Path | None, arg(metavar="DIR")] = None
+    """Directory where they are kept. [a folder bothways in the user's cache]"""
+    json: bool = False
+    """Print one JSON object instead of a table."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Demo(Checked):
     """The whole life of a small BERT on the novels in the package, in about three minutes on two cores."""
 

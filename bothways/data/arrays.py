@@ -30,7 +30,7 @@ def locked(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
 
     with _writing(folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = folder.with_name(f".{folder.name}.lock").open("w")
+        lock = _lock(folder).open("w")
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -38,6 +38,24 @@ def locked(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
             tell(f"{folder}: another process is building this token store; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[bool]:
+    """Whether the lock is this process's inside; False where another has it."""
+    import fcntl
+
+    with _lock(folder).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def _lock(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.lock")
 
 
 @contextmanager

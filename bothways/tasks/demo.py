@@ -84,10 +84,10 @@ def run(settings: Demo, tell: Tell) -> dict[str, Any]:
     run.note(status="done", figures=figures, parts=parts)
     run.close()
     tell(f"\nDone in {figures['seconds']:.0f} s. All of it is in {settings.out}:")
-    run_1, run_2 = (quote(str(settings.out / name)) for name in ("pretrain", "authors"))
-    tell(f"   {command()} info {run_1}")
-    tell(f'   {command()} fill {run_1} "She looked at the [MASK] and smiled."')
-    tell(f'   {command()} predict {run_2} --text "The river lay grey and still under the morning fog."')
+    pretrained, classifier = (quote(str(settings.out / name)) for name in ("pretrain", "authors"))
+    tell(f"   {command()} info {pretrained}")
+    tell(f'   {command()} fill {pretrained} "She looked at the [MASK] and smiled."')
+    tell(f'   {command()} predict {classifier} --text "The river lay grey and still under the morning fog."')
     return figures
 
 

@@ -1,6 +1,5 @@
 """What a pre-training run reads: a tokenizer given, remembered or learned, and its corpus as a token store."""
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from bothways.data import cache
 from bothways.data.corpus import Corpus, held_out, skipped_line
 from bothways.data.encode import num_cores
+from bothways.data.hub import PREFIX
 from bothways.data.order import fill_budget
 from bothways.data.segments import ranges
 from bothways.data.store import Intake, TokenStore, open_or_build
@@ -125,11 +126,17 @@ def _are_held_out(number: int) -> np.ndarray:
 
 def _stored(settings: Pretrain, corpus: Corpus, tokenizer: Tokenizer, tell: Tell) -> tuple[TokenStore, dict[str, Any]]:
     skipped: Counter[str] = Counter()
+    paths = [str(path if str(path).startswith(PREFIX) else Path(path).absolute()) for path in corpus.paths]
+    folder = settings.store or cache.directory() / "stores"
     built = open_or_build(
-        settings.store or cache() / "stores", corpus.fingerprint(), lambda: corpus.documents(skipped), tokenizer,
+        folder, corpus.fingerprint(), lambda: corpus.documents(skipped), tokenizer,
         language=settings.language, processes=settings.processes, drop_duplicates=settings.drop_duplicates, tell=tell,
-        notes=lambda: {"skipped": dict(skipped)},
+        notes=lambda: {"skipped": dict(skipped), "corpus": paths},
     )  # fmt: skip
+    if not built.reused and settings.store is None:
+        size = sum(kept.size for kept in cache.stores(folder))
+        if size > cache.LARGE:
+            tell(f"the token stores in {folder} take {size / 1e9:.1f} GB; bothways cache lists and deletes them")
     left_out = Counter(built.notes["skipped"])
     if left_out:
         tell(skipped_line(left_out))
@@ -137,13 +144,6 @@ def _stored(settings: Pretrain, corpus: Corpus, tokenizer: Tokenizer, tell: Tell
         tell(f"left out {built.duplicates:,} documents that stood there before")
     facts = {"fingerprint": built.store.fingerprint, "skipped": left_out.total(), "duplicates": built.duplicates}
     return built.store, facts
-
-
-def cache() -> Path:
-    """Where what can be made again is kept: `bothways` in $XDG_CACHE_HOME or ~/.cache, or $BOTHWAYS_CACHE itself."""
-    if given := os.environ.get("BOTHWAYS_CACHE"):
-        return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bothways"
 
 
 def tokenizer_of(
