@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg, create_mutex_group
 
+from bothways.declared import as_declared, types_of
 from bothways.errors import InputError
 
 Dtype = Literal["auto", "float32", "bfloat16"]
@@ -65,10 +66,11 @@ BOUNDS: dict[str, tuple[float, float]] = {
 
 
 class Checked:
-    """Settings that refuse a number outside its bounds, no files, or an unknown language, when they are made.
-    InputError names it."""
+    """Settings that refuse a value of another type than declared (declared.py), a number outside its bounds, no files,
+    or an unknown language, when they are made. InputError names it."""
 
     def __post_init__(self) -> None:
+        self._convert()
         for name in ("corpus", "file"):
             if getattr(self, name, None) == ():
                 raise InputError(f"{name} is empty; name at least one file")
@@ -83,6 +85,10 @@ class Checked:
                 f"language ({language}) has no rules for the end of a sentence; {', '.join(LANGUAGES)} have. Give the "
                 "closest of these, or en, whose rules were the fallback"
             )
+
+    def _convert(self) -> None:
+        for name, declared in types_of(type(self)).items():
+            object.__setattr__(self, name, as_declared(name, getattr(self, name), declared))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -456,6 +462,8 @@ class Evaluate(TextColumns, Checked):
             raise InputError(f"predictions are scored against one file, {self.model}; leave {self.file[0]} out")
         if self.predictions is None:
             super().__post_init__()
+        else:
+            self._convert()
 
 
 @dataclass(frozen=True, kw_only=True)

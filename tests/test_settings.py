@@ -1,0 +1,71 @@
+"""Settings made in Python: paths as text, lists, NumPy's numbers; what is of another type is named in one line."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bothways
+from bothways import settings
+from bothways.declared import as_declared, types_of
+from bothways.errors import InputError
+from bothways.settings import Classify, Evaluate, Predict, Pretrain, Regress, TrainEmbed
+
+NEEDED = {"model": "m", "train": "t.csv", "out": "o"}
+KINDS = [kind for kind in vars(settings).values() if dataclasses.is_dataclass(kind)]
+
+
+def test_paths_may_be_text_and_come_out_as_the_command_line_makes_them():
+    made = Classify(**NEEDED, dev=Path("d.csv"), epochs=3, seeds=np.int64(2), rate=np.float32(0.5))
+    assert made == Classify(
+        model=Path("m"), train=Path("t.csv"), out=Path("o"), dev=Path("d.csv"), epochs=3.0, seeds=2, rate=0.5
+    )
+    assert [type(value) for value in (made.model, made.epochs, made.seeds, made.rate)] == [
+        type(Path()), float, int, float,
+    ]  # fmt: skip
+    assert Pretrain(corpus="a.txt", out="o").corpus == Pretrain(corpus=["a.txt"], out="o").corpus == (Path("a.txt"),)
+    assert TrainEmbed(**NEEDED, sizes=[64, 128]).sizes == (64, 128)
+    assert Predict(model="m", file=Path("t.txt")).file == "t.txt"
+    assert Evaluate(model="gold.csv", predictions="p.csv").predictions == Path("p.csv")
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "said"),
+    [
+        (Classify, {"model": 3}, "model (3) must be a path"),
+        (Classify, {"model": ""}, "model ('') must be a path"),
+        (Classify, {"dev": ["d.csv"]}, "dev (['d.csv']) must be a path or None"),
+        (Classify, {"epochs": "3"}, "epochs ('3') must be a number or None"),
+        (Classify, {"seeds": 2.5}, "seeds (2.5) must be a whole number"),
+        (Classify, {"seeds": True}, "seeds (True) must be a whole number"),
+        (Classify, {"resume": "yes"}, "resume ('yes') must be True or False"),
+        (Classify, {"schedule": "linaer"}, "schedule ('linaer') must be one of linear, cosine, one-cycle, "),
+        (Classify, {"metric": 1}, "metric (1) must be one of accuracy, f1, f1_macro, f1_micro, matthews or None"),
+        (Regress, {"text_column": 0}, "text_column (0) must be text or None"),
+        (TrainEmbed, {"sizes": "64"}, "sizes ('64') must be a list, each a whole number"),
+        (TrainEmbed, {"sizes": [64, "x"]}, "sizes ([64, 'x']) must be a list, each a whole number"),
+        (Classify, {"train": {"text": ["a"] * 99}}, "train ({'text': ['a', 'a', "),
+    ],
+)
+def test_a_value_of_another_type_is_named_in_one_line(kind, given, said):
+    with pytest.raises(InputError) as raised:
+        kind(**{**NEEDED, **given})
+    assert str(raised.value).startswith(said) and "\n" not in str(raised.value) and len(str(raised.value)) < 200
+
+
+def test_every_setting_has_a_type_that_can_be_checked():
+    for kind in KINDS:
+        for field in dataclasses.fields(kind):
+            if field.default is not dataclasses.MISSING:
+                value = as_declared(field.name, field.default, types_of(kind)[field.name])
+                assert value == field.default and type(value) is type(field.default), (kind, field.name)
+            with pytest.raises(InputError, match=rf"{field.name} \(<object object at .*\) must be "):
+                as_declared(field.name, object(), types_of(kind)[field.name])
+
+
+def test_training_takes_paths_as_text_and_names_what_is_missing(tmp_path):
+    with pytest.raises(InputError, match=f"{tmp_path / 'no-model'}: no such directory"):
+        bothways.train(Classify(model=str(tmp_path / "no-model"), train="t.csv", out=str(tmp_path / "o")))
+    with pytest.raises(InputError, match="dict is no training; give one of bothways.settings: Pretrain, Classify"):
+        bothways.train({"model": "m"})
