@@ -87,6 +87,12 @@ def find(path: str | PathLike[str], warn: Callable[[str], None] = say) -> Path:
             return old
     if not directory.exists():
         raise MissingFile(f"{directory}: no such directory; name a checkpoint or a run")
+    made = read_json(directory / MADE) if (directory / MADE).exists() else {}
+    if made.get("status", "done") != "done":
+        raise MissingFile(
+            f"{directory}: its run is not done and has no model yet; go on with it: the same bothways {made['verb']} "
+            "command with --resume"
+        )
     raise MissingFile(f"{directory}: no {CONFIG} there; name a checkpoint directory in the Hugging Face layout")
 
 

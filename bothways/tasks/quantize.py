@@ -20,7 +20,7 @@ from bothways.model.model import Model
 from bothways.predict import Predictor
 from bothways.settings import Quantize
 from bothways.tasks.progress import Tell, lines
-from bothways.tasks.yardstick import MEASURING, Figures, Rows, Yardstick, allowed, spread, yardstick
+from bothways.tasks.yardstick import MEASURING, Figures, Loss, Rows, Yardstick, allowed, loss_of, spread, yardstick
 
 LEAST = 16  # texts in each half
 CALIBRATING = 256  # texts at most
@@ -39,7 +39,8 @@ class Form:
 
 @dataclass(frozen=True)
 class Quantized:
-    """kept: the layers that are not int8, the most sensitive ones. layers: how many there are. texts: measured on."""
+    """kept: the layers that are not int8, the most sensitive ones. layers: how many there are. texts: measured on.
+    most: the points that may be lost."""
 
     directory: Path
     forms: list[Form]
@@ -47,6 +48,14 @@ class Quantized:
     layers: int
     texts: int
     labelled: bool
+    loss: Loss
+    most: float
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether the loss may be on the other side of what is allowed, as far as these texts tell."""
+        low, high = self.loss.interval
+        return low <= self.most < high
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "directory": str(self.directory)}
@@ -60,6 +69,8 @@ class Quantized:
         stay = f"; as they were: {', '.join(self.kept)}" if self.kept else ""
         how = "against their labels" if self.labelled else "beside float32's results, since there are no labels"
         told.append(f"measured on {self.texts:,} texts {how}")
+        sure = "; so few texts cannot tell whether it is more, measure on others too" if self.is_unsure else ""
+        told.append(f"int8 loses {self.loss}; {self.most:g} are allowed{sure}")
         told.append(f"{self.layers - len(self.kept)} of {self.layers} layers are int8{stay}")
         return [*told, f"model in {self.directory}"]
 
@@ -80,11 +91,15 @@ def run(settings: Quantize, tell: Tell = lines) -> Quantized:
     model, kept = choose(loaded, layers, measure, calibrating, settings.dtype, most)
     tell(f"{len(layers) - len(kept)} of {len(layers)} layers in int8, calibrated on {len(calibrating)} texts")
     int8 = replace(loaded, model=model)
-    forms = compare(forms_of(exact, int8, settings.dtype), measure, measuring)
-    found = Quantized(settings.out, forms, kept, len(layers), len(measuring), measure.labelled)
-    refuse_loss(found, most, settings)
+    forms, results = compare(forms_of(exact, int8, settings.dtype), measure, measuring)
+    loss = loss_of(measure, measuring, results[-1], results[0])
+    found = Quantized(settings.out, forms, kept, len(layers), len(measuring), measure.labelled, loss, most)
+    refuse_loss(found, settings)
     told = {"from": str(settings.model), "texts": str(settings.texts), "kept": kept, "forms": [*map(asdict, forms)]}
-    checkpoint.save(replace(int8, made={**loaded.made, "verb": "quantize", "quantize": told}), settings.out)
+    checkpoint.save(
+        replace(int8, made={**loaded.made, "verb": "quantize", "quantize": {**told, "loss": asdict(loss)}}),
+        settings.out,
+    )
     return found
 
 
@@ -118,8 +133,9 @@ def forms_of(exact: Predictor, int8: Checkpoint, dtype: str) -> list[Predictor]:
     return [exact, *([other] if other.dtype != exact.dtype else []), Predictor(int8, dtype=dtype, device="cpu")]
 
 
-def compare(models: list[Predictor], measure: Yardstick, rows: Rows) -> list[Form]:
-    """All on the same rows, one after the other and again: a busy machine is then equally busy for each."""
+def compare(models: list[Predictor], measure: Yardstick, rows: Rows) -> tuple[list[Form], list[list[Any]]]:
+    """All on the same rows, one after the other and again: a busy machine is then equally busy for each. With what each
+    says of them."""
     seconds: list[list[float]] = [[] for _ in models]
     for _ in range(REPEATS):
         found = []
@@ -127,10 +143,11 @@ def compare(models: list[Predictor], measure: Yardstick, rows: Rows) -> list[For
             began = time.perf_counter()
             found.append(measure.ask(model, rows))
             taken.append(time.perf_counter() - began)
-    return [
+    forms = [
         Form(name_of(model), size_of(model), len(rows) / median(taken), measure.judge(rows, results, found[0]))
         for model, taken, results in zip(models, seconds, found, strict=True)
     ]
+    return forms, found
 
 
 def name_of(model: Predictor) -> str:
@@ -143,14 +160,14 @@ def size_of(model: Predictor) -> int:
     return sum(value.nbytes for value in state.values())
 
 
-def refuse_loss(found: Quantized, most: float, settings: Quantize) -> None:
-    before, after = found.forms[0].figures, found.forms[-1].figures
-    metric = next(iter(before))
-    lost = before[metric] - after[metric]
-    if lost <= most:  # and so refused where a broken model gives no number at all
+def refuse_loss(found: Quantized, settings: Quantize) -> None:
+    loss = found.loss
+    if loss.points <= found.most:  # and so refused where a broken model gives no number at all
         return
+    before, after = found.forms[0].figures[loss.metric], found.forms[-1].figures[loss.metric]
+    sure = "; so few texts cannot tell whether it is less, give more" if found.is_unsure else ""
     raise InputError(
-        f"int8 loses {lost:.2f} points of {metric} on {found.texts} texts of {settings.texts} ({before[metric]:.2f} "
-        f"before, {after[metric]:.2f} after; {most:g} are allowed); nothing was written; give texts like those it is "
-        "to read, or allow more with --max-drop"
+        f"int8 loses {loss} on {found.texts} texts of {settings.texts} ({before:.2f} before, {after:.2f} after; "
+        f"{found.most:g} are allowed{sure}); nothing was written; give texts like those it is to read, or allow more "
+        "with --max-drop"
     )

@@ -18,7 +18,7 @@ import torch
 import bothways
 from bothways import checkpoint
 from bothways.batch import Batch
-from bothways.errors import InputError
+from bothways.errors import InputError, MissingFile
 from bothways.settings import Classify
 from bothways.tasks import classify, finetune, progress, regress, texts
 from bothways.tasks.progress import silence
@@ -352,6 +352,8 @@ def test_a_run_asked_to_stop_saves_and_goes_on(settings, undisturbed, monkeypatc
         classify.run(resumable(settings), silence)
     made = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
     assert made["status"] == "stopped"
+    with pytest.raises(MissingFile, match="its run is not done .* bothways finetune classify command with --resume"):
+        bothways.load(settings.out)
     result = classify.run(resumable(settings, resume=True), silence)
     assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
 

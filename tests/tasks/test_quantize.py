@@ -16,7 +16,7 @@ from bothways.settings import Classify, Evaluate, Pretrain, Quantize, TrainEmbed
 from bothways.tasks import classify, embed, evaluate, pretrain, quantize
 from bothways.tasks.progress import silence
 from bothways.tasks.quantize import halves
-from bothways.tasks.yardstick import GAPS, with_gaps, yardstick
+from bothways.tasks.yardstick import GAPS, Yardstick, loss_of, with_gaps, yardstick
 from bothways.tokenizer.tokenizer import SPECIALS, Tokenizer
 
 WORDS = ["cat", "dog", "mat", "sat", "ran", "and", "on", "the", "a", "b"]
@@ -110,7 +110,7 @@ def test_a_model_that_loses_too_much_is_refused_and_nothing_is_written(vectors, 
         return made
 
     with pytest.raises(
-        InputError, match=r"int8 loses 0\.\d+ points of mean cosine on 18 texts .*0 are allowed.*--max-drop"
+        InputError, match=r"loses 0\.\d+ points of mean cosine \(95 % .*\) on 18 texts .*0 are allowed.*--max-drop"
     ):
         quantize.run(settings(vectors, texts, tmp_path / "small", max_drop=0.0), silence)
     monkeypatch.setattr(calibrate, "int8_linear", spoilt)
@@ -342,3 +342,46 @@ def test_bf16_is_measured_beside_it_where_it_would_be_used(vectors, texts, tmp_p
         bothways.load(tmp_path / "small", dtype="bfloat16").module.encoder.embeddings.words.weight.dtype
         is torch.bfloat16
     )
+
+
+def shares(found, right):
+    """A yardstick of labels, and the loss of those found."""
+    measure = Yardstick(len(found), True, None, lambda rows, found, exact: {"accuracy": 100 * np.mean(found)})
+    return loss_of(measure, range(len(found)), found, right)
+
+
+def test_the_interval_of_a_loss_holds_the_loss_on_all_texts_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    within, errors = [], []
+    for _ in range(400):
+        right = rng.random(500) < 0.9
+        found = np.where(rng.random(500) < 0.03, ~right, right)  # on all texts 0.03 * 0.8 = 2.4 points are lost
+        loss = shares(found.tolist(), right.tolist())
+        low, high = loss.interval
+        within.append(low <= 2.4 <= high)
+        errors.append(loss.error)
+    assert 0.90 < np.mean(within) < 0.98
+    # of paired differences: sqrt((0.03 - 0.024 ** 2) / 500)
+    assert np.mean(errors) == pytest.approx(100 * np.sqrt((0.03 - 0.024**2) / 500), rel=0.05)
+
+
+def test_where_no_result_changes_the_interval_is_that_of_one_that_does():
+    assert shares([True] * 40, [True] * 40).interval == pytest.approx((-4.9, 4.9))
+
+
+def test_a_loss_near_its_limit_is_said_to_be_unsure(vectors, texts, tmp_path, monkeypatch):
+    def found(points, error):
+        with monkeypatch.context() as patch:
+            loss = quantize.Loss("mean cosine", points, error)
+            patch.setattr(quantize, "loss_of", lambda *given: loss)
+            return quantize.run(settings(vectors, texts, tmp_path / f"{points}", max_drop=0.5), silence)
+
+    unsure, sure = found(0.4, 0.1), found(0.2, 0.1)
+    assert unsure.is_unsure and not sure.is_unsure
+    assert "0.40 points of mean cosine (95 % interval 0.20 to 0.60); 0.5 are allowed; so few" in unsure.as_table()[-3]
+    assert unsure.as_json()["loss"] == {"metric": "mean cosine", "points": 0.4, "error": 0.1}
+    with pytest.raises(InputError, match="so few texts cannot tell whether it is less"):
+        found(0.6, 0.1)
+    with pytest.raises(InputError) as raised:
+        found(0.9, 0.1)
+    assert "so few" not in str(raised.value)
