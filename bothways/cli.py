@@ -153,7 +153,7 @@ def vocab(settings: Any) -> None:
     refuse_strangers(settings.out, holds="tokenizer.json")
     if (settings.out / "tokenizer.json").exists():
         raise InputError(f"{settings.out}: holds a tokenizer already; name a new directory, or delete that one")
-    corpus = Corpus(settings.corpus, settings.documents, settings.text_column, settings.on_error)
+    corpus = Corpus(settings.corpus, settings.documents, settings.text_column, settings.on_error, settings.encoding)
     skipped: Counter[str] = Counter()
     texts = corpus.documents(skipped)
     tokenizer = Tokenizer.learn(

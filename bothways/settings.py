@@ -71,6 +71,8 @@ class Checked:
 
     def __post_init__(self) -> None:
         self._convert()
+        if encoding := getattr(self, "encoding", None):
+            check_encoding(encoding)
         for name in ("corpus", "file"):
             if getattr(self, name, None) == ():
                 raise InputError(f"{name} is empty; name at least one file")
@@ -91,8 +93,25 @@ class Checked:
             object.__setattr__(self, name, as_declared(name, getattr(self, name), declared))
 
 
+def check_encoding(name: str) -> None:
+    """InputError for what is no encoding of text."""
+    try:
+        "\n".encode(name)
+    except (LookupError, TypeError, ValueError):
+        known = "utf-8, utf-16, cp1252 (Windows), latin-1, mac_roman, gb18030, shift_jis"
+        raise InputError(f"encoding ({name}) is not known; name one such as {known}") from None
+
+
 @dataclass(frozen=True, kw_only=True)
-class Vocab(Checked):
+class Encoded:
+    """How the bytes of text files are read."""
+
+    encoding: str | None = None
+    """Encoding of text files that have no byte-order mark, such as cp1252. [UTF-8]"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vocab(Encoded, Checked):
     """Learn a WordPiece vocabulary from text. The same text gives the same vocabulary, byte for byte."""
 
     corpus: Positional[tuple[Path, ...]]
@@ -110,7 +129,7 @@ class Vocab(Checked):
     documents: Literal["blank", "line", "file"] = "blank"
     """Where a document of a .txt ends: at a blank line, at each line's end, at the file's end."""
     text_column: str = "text"
-    """Name of a table's column with the texts; each row is a document."""
+    """Name of a table's column with the texts, or several between commas; each row is a document."""
     on_error: Literal["stop", "skip"] = "stop"
     """What to do with rows that cannot be read: stop with file and line, or skip and count them."""
     processes: int = 1
@@ -120,7 +139,7 @@ class Vocab(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pretrain(Checked):
+class Pretrain(Encoded, Checked):
     """Pre-train a BERT, or one of its family. Several processes: torchrun -m bothways pretrain ..."""
 
     corpus: Positional[tuple[Path, ...]]
@@ -156,7 +175,7 @@ class Pretrain(Checked):
     documents: Literal["blank", "line", "file"] = "blank"
     """Where a document of a .txt ends: at a blank line, at each line's end, at the file's end."""
     text_column: str = "text"
-    """Name of a table's column with the texts; each row is a document."""
+    """Name of a table's column with the texts, or several between commas; each row is a document."""
     on_error: Literal["stop", "skip"] = "stop"
     """What to do with rows that cannot be read: stop with file and line, or skip and count them."""
     drop_duplicates: bool = False
@@ -303,7 +322,7 @@ class Recipe(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FineTune(Recipe):
+class FineTune(Encoded, Recipe):
     """What all fine-tuning can be told."""
 
     model: Dir
@@ -316,16 +335,18 @@ class FineTune(Recipe):
     """Data to choose by; without it a tenth of the training data, stratified."""
     test: Path | None = None
     """Data to report on, never used to choose; without it and --dev another tenth of the training data."""
+    on_error: Literal["stop", "skip"] = "stop"
+    """What to do with rows that cannot be read or have no label: stop and name them, or leave them out, counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextColumns:
+class TextColumns(Encoded):
     """Where a table's texts and labels stand."""
 
     text_column: str | None = None
-    """Name of the column with the texts. [text, sentence, sentence1, question, ...]"""
+    """Name of the column with the texts, or several between commas, read together. [text, sentence, ...]"""
     pair_column: str | None = None
-    """Name of the column with second texts. [pair, sentence2, ... where there is one]"""
+    """Name of the column (or columns) with second texts. [pair, sentence2, ... where there is one]"""
     label_column: str | None = None
     """Name of the column with the labels. [label, class, score, ...]"""
 
@@ -464,10 +485,12 @@ class Evaluate(TextColumns, Checked):
             super().__post_init__()
         else:
             self._convert()
+            if self.encoding:
+                check_encoding(self.encoding)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Predict(Checked):
+class Predict(Encoded, Checked):
     """Label texts: one JSON object a line, in input order."""
 
     model: Positional[Dir]
@@ -482,9 +505,9 @@ class Predict(Checked):
     keep: str | None = None
     """Input columns to copy into the result, such as id,text; or all."""
     text_column: str | None = None
-    """Name of the column with the texts. [text, sentence, sentence1, question, ...]"""
+    """Name of the column with the texts, or several between commas, read together. [text, sentence, ...]"""
     pair_column: str | None = None
-    """Name of the column with second texts. [pair, sentence2, ... where there is one]"""
+    """Name of the column (or columns) with second texts. [pair, sentence2, ... where there is one]"""
     window: int | None = None
     """Tokens that are read at once, specials counted. [as it was fine-tuned, else 512]"""
     long: Literal["windows", "error", "truncate"] | None = None
@@ -533,7 +556,7 @@ class Fill(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Embed(Checked):
+class Embed(Encoded, Checked):
     """A vector a text: .npy (float32, [texts, hidden size]), .parquet or .jsonl."""
 
     model: Positional[Dir]
@@ -543,7 +566,7 @@ class Embed(Checked):
     out: Output
     """File to write, .npy, .parquet or .jsonl."""
     text_column: str | None = None
-    """Name of the column with the texts. [text, sentence, ...]"""
+    """Name of the column with the texts, or several between commas, read together. [text, sentence, ...]"""
     pooling: Literal["auto", "mean", "cls", "max"] = "auto"
     """auto: what the checkpoint says, else the mean."""
     normalize: bool = True
@@ -604,7 +627,7 @@ class Export(TextColumns, Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bench(Checked):
+class Bench(Encoded, Checked):
     """How fast a model is on this machine: texts and tokens a second, and how long one call takes, over batch sizes and
     lengths, beside every peer that is installed."""
 

@@ -74,7 +74,7 @@ def workloads(settings: Bench, model: Predictor, method: Method) -> list[Workloa
         )
     found = list(of_lengths(lengths, settings.batches, model.tokenizer, method))
     if settings.texts:
-        texts = own_texts(settings.texts, method)
+        texts = own_texts(settings.texts, method, settings.encoding)
         found += of_own(texts, settings.batches, model.tokenizer, method, most=longest(model) - method.frame)
     return found
 
@@ -114,13 +114,13 @@ def of_own(
         yield Workload(OWN, None, size, calls, tuple(sum(sizes[start : start + size]) for start in starts))
 
 
-def own_texts(path: Path, method: Method) -> list[str]:
+def own_texts(path: Path, method: Method, encoding: str | None = None) -> list[str]:
     """Some of the file's texts, blank ones aside; of questions their passages. InputError where there is none."""
     if method.name == "answers" and kind_of(path) == ".json":
-        texts = list(dict.fromkeys(one.context for one in read_squad(path, on_error="skip")))
+        texts = list(dict.fromkeys(one.context for one in read_squad(path, on_error="skip", encoding=encoding)))
     else:
         passages = method.name == "answers" and kind_of(path) != ".txt"
-        texts = read_table(path, text="context" if passages else None, need_labels=False).texts
+        texts = read_table(path, text="context" if passages else None, need_labels=False, encoding=encoding).texts
     texts = [text for text in texts if text.strip()]
     if not texts:
         raise InputError(f"{path}: holds blank texts only; give some with words")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from bothways.data.files import ARROW, is_packed, kind_of
+from bothways.data.files import NAMED_KINDS, is_packed, kind_of
 from bothways.data.streams import Given, Live
 from bothways.errors import InputError
 
@@ -69,7 +69,7 @@ def in_blocks(found: Iterable[Live], on_error: Literal["stop", "skip"]) -> Itera
 def about_how_many(file: str) -> int | None:
     """About how many rows a file has, by its size and the lines of some of its parts; None where that tells nothing."""
     path = Path(file)
-    if not path.is_file() or is_packed(path) or kind_of(path) in (ARROW, ".json"):
+    if not path.is_file() or is_packed(path) or kind_of(path) in (*NAMED_KINDS, ".json"):
         return None
     if kind_of(path) == ".parquet":
         import pyarrow.parquet

@@ -7,14 +7,14 @@ usual name makes a pair of it.
 
 import json
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from bothways.data.near_duplicates import text_key
-from bothways.data.tables import Row
+from bothways.data.tables import Broken, Row, named_columns, together
 from bothways.errors import InputError
 
 PAIRED = (  # texts and second texts: names that go together
@@ -32,6 +32,8 @@ LABELS = (
     "similarity", "similarity_score", "relatedness", "relatedness_score", "entailment_judgment", "is_duplicate",
     "quality",
 )  # fmt: skip
+Columns = tuple[str, ...]  # read together as one text, in this order
+Check = Callable[[str, str], object]  # of 'file:line' and a label; raises InputError where the label cannot be used
 Use = Literal["text", "pair", "label", "words", "tags"]  # of a column; the flag that names one is --text-column
 
 
@@ -66,35 +68,50 @@ def table_of(
     pair: str | None = None,
     label: str | None = None,
     need_labels: bool,
+    broken: Broken,
+    check: Check | None = None,
 ) -> Table:
     """The texts in ('file:line', columns by name). A column that is named must be there; None: found by its usual name.
 
-    Pairs may be absent, and labels unless they are needed. InputError says which columns there are, or the line.
+    text, pair: one column, or several between commas, which are read together. Pairs may be absent, and labels unless
+    they are needed. InputError says which columns there are; a row without a text or a needed label, or whose label
+    does not pass `check`, goes to `broken`.
     """
     if not found:
         raise InputError(f"{path}: empty; a table has a header and at least one row")
     columns = list(dict.fromkeys(name for _, row in found for name in row))
-    text, pair = find_texts(path, columns, text, None if pair == "pair" else pair)
+    text_columns, pair_columns = find_texts(path, columns, text, None if pair == "pair" else pair)
     label = find_column(path, columns, "label", label, ["label"], LABELS if need_labels else ())
     if need_labels and label is None:
         raise no_usual_column(path, columns, "label")
+    texts, pairs, labels, places = [], [], [], []
     for where, row in found:
-        for name in (text, pair, label if need_labels else None):
-            if name is not None:
-                _check_filled(where, row, name)
-    labels = None
-    if label is not None and not any(_is_missing(row.get(label)) for _, row in found):
         try:
-            labels = [_label(where, row, label) for where, row in found]
-        except InputError:
-            if need_labels:
-                raise
-    return Table(
-        [text_in(where, row, text) for where, row in found],
-        None if pair is None else [text_in(where, row, pair) for where, row in found],
-        labels,
-        [where for where, _ in found],
-    )
+            one = text_in(where, row, text_columns)
+            other = text_in(where, row, pair_columns) if pair_columns else ""
+            name = None if label is None else _label_of(where, row, label, need_labels)
+            if check and name is not None:
+                check(where, name)
+        except InputError as wrong:
+            broken(wrong.with_traceback(None))
+            continue
+        texts.append(one)
+        pairs.append(other)
+        labels.append(name)
+        places.append(where)
+    has_labels = label is not None and None not in labels
+    return Table(texts, pairs if pair_columns else None, cast(list[str], labels) if has_labels else None, places)
+
+
+def _label_of(where: str, row: Row, column: str, needed: bool) -> str | None:
+    """The label in a row's column. None where there is none, or none that can be read, and it is not needed."""
+    try:
+        _check_filled(where, row, column)
+        return _label(where, row, column)
+    except InputError:
+        if needed:
+            raise
+        return None
 
 
 def find_column(
@@ -105,10 +122,7 @@ def find_column(
     InputError where the one that is named is not there, and where several could be meant.
     """
     if named is not None and named not in columns:
-        there = ", ".join(columns)
-        raise InputError(
-            f"{path}: no column {named!r} (there are: {there}); rename one, or name yours with --{use}-column"
-        )
+        raise _absent(path, columns, use, named)
     if named is not None:
         return named
     for names in (ours, usual):
@@ -117,26 +131,48 @@ def find_column(
     return None
 
 
+def _absent(path: Path, columns: Sequence[str], use: Use, named: str) -> InputError:
+    there = ", ".join(columns)
+    return InputError(
+        f"{path}: no column {named!r} (there are: {there}); rename one, or name yours with --{use}-column"
+    )
+
+
 def no_usual_column(path: Path, columns: Sequence[str], use: Use) -> InputError:
     there = f"(there are: {', '.join(columns)}), nor one with another usual name"
     return InputError(f"{path}: no column {use!r} {there}; rename one, or name yours with --{use}-column")
 
 
-def find_texts(path: Path, columns: Sequence[str], text: str | None, pair: str | None) -> tuple[str, str | None]:
+def find_texts(
+    path: Path, columns: Sequence[str], text: str | None, pair: str | None
+) -> tuple[Columns, Columns | None]:
     """The columns of texts and of second texts: those named, else those with usual names. InputError as find_column."""
-    text = find_column(path, columns, "text", text, ["text"], ())
-    pair = find_column(path, columns, "pair", pair, ["pair", "text_pair"], ())
-    if text is not None:
-        return text, pair
-    if pair is not None:
-        text = find_column(path, [name for name in columns if name != pair], "text", None, (), TEXTS)
-        choices: list[tuple[str, ...]] = [(text, pair)] if text is not None else []
-    else:
-        choices = _usual_texts(columns)
+    texts = _named_or_ours(path, columns, "text", text, ["text"])
+    pairs = _named_or_ours(path, columns, "pair", pair, ["pair", "text_pair"])
+    if texts is not None:
+        return texts, pairs
+    if pairs is not None:
+        only = find_column(path, [name for name in columns if name not in pairs], "text", None, (), TEXTS)
+        if only is None:
+            raise no_usual_column(path, columns, "text")
+        return (only,), pairs
+    choices = _usual_texts(columns)
     if not choices:
         raise no_usual_column(path, columns, "text")
-    chosen = _only(path, "text", choices)
-    return chosen[0], chosen[1] if len(chosen) > 1 else None
+    first, *second = _only(path, "text", choices)
+    return (first,), tuple(second) or None
+
+
+def _named_or_ours(
+    path: Path, columns: Sequence[str], use: Use, named: str | None, ours: Collection[str]
+) -> Columns | None:
+    if named is None:
+        found = find_column(path, columns, use, None, ours, ())
+        return None if found is None else (found,)
+    if names := named_columns(named, columns):
+        return names
+    missing = [name for name in map(str.strip, named.split(",")) if name not in columns]
+    raise _absent(path, columns, use, missing[0] if len(missing) < named.count(",") + 1 else named)
 
 
 def has_usual_texts(columns: Sequence[str]) -> bool:
@@ -159,8 +195,13 @@ def _only(path: Path, use: Use, choices: Sequence[tuple[str, ...]]) -> tuple[str
     raise InputError(f"{path}: the {use} could be {told}; say which with --{use}-column")
 
 
-def text_in(where: str, row: Row, column: str, use: str = "text") -> str:
-    """The text in a row's column. InputError where there is none."""
+def text_in(where: str, row: Row, columns: Columns, use: str = "text") -> str:
+    """The text in a row's column, or in several together, of which some may be missing. InputError where all are."""
+    if len(columns) > 1:
+        filled = [name for name in columns if not _is_missing(row.get(name))]
+        if filled:
+            return together(text_in(where, row, (name,), use) for name in filled)
+    column = columns[0] if len(columns) == 1 else ",".join(columns)
     _check_filled(where, row, column)
     value = row[column]
     if isinstance(value, list | dict | bytes):

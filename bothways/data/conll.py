@@ -6,6 +6,7 @@ from pathlib import Path
 from re import fullmatch
 
 from bothways.data.files import Line, checked_lines
+from bothways.data.tables import Broken, stop
 from bothways.errors import InputError
 
 DOCUMENT = "-DOCSTART-"  # stands between documents, or before each
@@ -39,26 +40,31 @@ class Layout:
     num_columns: int
 
 
-def read_conll(path: Path, *, words: int = 0, tags: int = -1) -> list[Sentence]:
+def read_conll(
+    path: Path, *, words: int = 0, tags: int = -1, broken: Broken = stop, encoding: str | None = None
+) -> list[Sentence]:
     """The sentences of a file, packed or not. words, tags: their columns, counted from 0; -1 is the last one.
 
     The first line with a word that does not begin with # says how all are laid out: between tabs if it has one, else
     between spaces. `-DOCSTART-` divides documents. Before a sentence, a line that begins with # and has another number
     of columns is a comment. In CoNLL-U (ten columns; words=1, tags=3) the rows 3-4 and 3.1 are no words.
-    InputError names file and line.
+    broken: is told what is wrong with a sentence, which is left out where it returns. InputError names file and line.
     """
-    lines = list(checked_lines(path))
+    lines = list(checked_lines(path, encoding))
     layout = _layout(path, lines)
     _check_columns(path, layout, words, tags)
     is_divided = any(line.text.startswith(DOCUMENT) for line in lines)
     found = []
-    for document, group in _groups(path, lines, layout, words):
-        for number, values in group:
-            if not (values[words] and values[tags]):
-                raise InputError(f"{path}:{number}: an empty column where the word or its tag should stand; fill it in")
-        texts, labels = zip(*((values[words], values[tags]) for _, values in group), strict=True)
-        found.append(Sentence(texts, labels, f"{path}:{group[0][0]}", document if is_divided else None))
-    if all(_are_numbers(sentence.words) for sentence in found):
+    for document, group in _groups(lines):
+        try:
+            rows = _words(path, group, layout, words, tags)
+        except InputError as wrong:
+            broken(wrong)
+            continue
+        if rows:
+            texts, labels = zip(*((values[words], values[tags]) for _, values in rows), strict=True)
+            found.append(Sentence(texts, labels, f"{path}:{rows[0][0]}", document if is_divided else None))
+    if found and all(_are_numbers(sentence.words) for sentence in found):
         raise InputError(f"{path}: column {words} numbers the words; say where they stand, such as --words-column 1")
     return found
 
@@ -71,11 +77,12 @@ def _are_numbers(words: Sequence[str]) -> bool:
 
 def _layout(path: Path, lines: Sequence[Line]) -> Layout:
     for line in lines:
-        if line.wrong:
-            raise line.wrong
-        if line.text.strip(BLANKS) and not line.text.startswith(("#", DOCUMENT)):
+        if not line.wrong and line.text.strip(BLANKS) and not line.text.startswith(("#", DOCUMENT)):
             tabs = "\t" in line.text
             return Layout(line.number, tabs, len(_split(line.text, tabs)))
+    for line in lines:
+        if line.wrong:
+            raise line.wrong
     raise InputError(f"{path}: no sentence; a CoNLL file holds a word and its tag a line")
 
 
@@ -97,20 +104,14 @@ def _check_columns(path: Path, layout: Layout, words: int, tags: int) -> None:
         )
 
 
-def _groups(
-    path: Path, lines: Sequence[Line], layout: Layout, words: int
-) -> Iterator[tuple[int, list[tuple[int, list[str]]]]]:
-    """(number of the document, (line number, columns) of each word) of every sentence."""
+def _groups(lines: Sequence[Line]) -> Iterator[tuple[int, list[Line]]]:
+    """(number of the document, lines) of what stands between blank lines."""
     document, found_any = 0, False  # a sentence, since the last document began
-    group: list[tuple[int, list[str]]] = []
+    group: list[Line] = []
     for line in lines:
-        if line.wrong:
-            raise line.wrong
         divides = line.text.startswith(DOCUMENT)
         if not divides and line.text.strip(BLANKS):
-            values = _split(line.text, layout.tabs)
-            if _is_word(f"{path}:{line.number}", values, layout, words, is_first=not group):
-                group.append((line.number, values))
+            group.append(line)
             continue
         if group:
             yield document, group
@@ -119,6 +120,23 @@ def _groups(
             document, found_any = document + 1, False
     if group:
         yield document, group
+
+
+def _words(path: Path, lines: Sequence[Line], layout: Layout, words: int, tags: int) -> list[tuple[int, list[str]]]:
+    """(line number, columns) of each word of a sentence."""
+    found: list[tuple[int, list[str]]] = []
+    for line in lines:
+        if line.wrong:
+            raise line.wrong
+        values = _split(line.text, layout.tabs)
+        if not _is_word(f"{path}:{line.number}", values, layout, words, is_first=not found):
+            continue
+        if not (values[words] and values[tags]):
+            raise InputError(
+                f"{path}:{line.number}: an empty column where the word or its tag should stand; fill it in"
+            )
+        found.append((line.number, values))
+    return found
 
 
 def _is_word(where: str, values: list[str], layout: Layout, words: int, *, is_first: bool) -> bool:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from bothways.data.files import (
-    BYTE_ORDER_MARK,
     KINDS,
     checked_lines,
     find,
@@ -24,17 +23,16 @@ from bothways.data.files import (
     text_lines,
 )
 from bothways.data.hub import PREFIX, HubDataset, saved_files
-from bothways.data.tables import Broken, Row, no_column, rows
+from bothways.data.tables import Broken, OnError, Row, no_column, rows, together
 from bothways.errors import InputError
 
 __all__ = [
-    "BYTE_ORDER_MARK", "KINDS", "Corpus", "documents", "held_out", "open_file", "rows", "sample", "skipped_line",
+    "KINDS", "Corpus", "documents", "held_out", "open_file", "rows", "sample", "skipped_line",
     "text_lines",
 ]  # fmt: skip
 
 Unit = Literal["blank", "line", "file"]
-OnError = Literal["stop", "skip"]
-READING = 1  # in every fingerprint; to be raised when the same files become other documents than before
+READING = 2  # in every fingerprint; to be raised when the same files become other documents than before
 
 
 @dataclass(frozen=True)
@@ -42,14 +40,16 @@ class Corpus:
     """Where documents come from and how they are read. A path is a file, folder, glob or `hf:NAME[:CONFIG][@SPLIT]`.
 
     unit: where a document of a .txt ends: at a blank line, at each line's end, at the file's end.
-    column: the one of a table that holds the text; each row is a document.
+    column: the one of a table that holds the text, or several between commas; each row is a document.
     on_error: what cannot be read stops the reading, or is skipped and counted.
+    encoding: of text files without a byte-order mark; None: UTF-8.
     """
 
     paths: tuple[Path | str, ...]
     unit: Unit = "blank"
     column: str = "text"
     on_error: OnError = "stop"
+    encoding: str | None = None
 
     def __post_init__(self) -> None:
         if not self.paths:
@@ -96,7 +96,7 @@ class Corpus:
 
         Of a dataset on the hub, its name and commit are hashed.
         """
-        parts = [(READING, self.unit, self.column, self.on_error), *map(_contents, self._sources())]
+        parts = [(READING, self.unit, self.column, self.on_error, self.encoding), *map(_contents, self._sources())]
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     def _sources(self) -> list[Path | HubDataset]:
@@ -110,9 +110,10 @@ class Corpus:
         if isinstance(source, HubDataset):
             yield from _column(source.rows(self.column), self.column, broken)
         elif kind_of(source) == ".txt":
-            yield from _plain(source, self.unit, broken)
+            yield from _plain(source, self.unit, broken, self.encoding)
         else:
-            yield from _column(rows(source, column=self.column, broken=broken), self.column, broken)
+            found = rows(source, column=self.column, broken=broken, encoding=self.encoding)
+            yield from _column(found, self.column, broken)
 
     def _set_aside(self, skipped: Counter[str], name: str, wrong: InputError) -> None:
         if self.on_error == "stop":
@@ -175,19 +176,19 @@ def _contents(source: Path | HubDataset) -> tuple[str | None, ...]:
     return kind_of(source), source.suffix.lower() if is_packed(source) else "", digest
 
 
-def _plain(path: Path, unit: Unit, broken: Broken) -> Iterator[str]:
-    for lines, wrong in _groups(path, unit):
+def _plain(path: Path, unit: Unit, broken: Broken, encoding: str | None) -> Iterator[str]:
+    for lines, wrong in _groups(path, unit, encoding):
         if wrong:
             broken(wrong)
         else:
             yield "\n".join(lines)
 
 
-def _groups(path: Path, unit: Unit) -> Iterator[tuple[list[str], InputError | None]]:
+def _groups(path: Path, unit: Unit, encoding: str | None) -> Iterator[tuple[list[str], InputError | None]]:
     """(lines of a document, the first thing wrong in them) of a .txt; blank lines between documents are in none."""
     lines: list[str] = []
     wrong: InputError | None = None
-    for line in checked_lines(path):
+    for line in checked_lines(path, encoding):
         wrong = wrong or line.wrong
         is_blank = not line.text or line.text.isspace()
         if unit == "file" or not is_blank:
@@ -199,12 +200,14 @@ def _groups(path: Path, unit: Unit) -> Iterator[tuple[list[str], InputError | No
 
 
 def _column(found: Iterable[tuple[str, Row]], column: str, broken: Broken) -> Iterator[str]:
+    several = [name.strip() for name in column.split(",")]
     for where, row in found:
-        text = row.get(column)
-        if isinstance(text, str):
-            yield text
-        elif column in row:
-            held = "nothing" if text is None else type(text).__name__
-            broken(InputError(f"{where}: {column!r} holds {held}, not text; mend the row"))
-        else:
+        names = [column] if column in row else [name for name in several if name in row]
+        texts = [row[name] for name in names if row[name] is not None]
+        if not names:
             broken(no_column(where, column, row))
+        elif texts and all(isinstance(text, str) for text in texts):
+            yield texts[0] if len(names) == 1 else together(texts)
+        else:
+            kind = next((type(text).__name__ for text in texts if not isinstance(text, str)), "nothing")
+            broken(InputError(f"{where}: {column!r} holds {kind}, not text; mend the row"))

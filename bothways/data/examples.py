@@ -2,21 +2,24 @@
 
 import json
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
-from bothways.data.columns import Table, Use, find_column, no_usual_column, table_of
+from bothways.data.columns import Check, Table, Use, find_column, no_usual_column, table_of
 from bothways.data.conll import Sentence, read_conll
 from bothways.data.files import kind_of, text_lines
 from bothways.data.glue import glue_table
 from bothways.data.labelled import has_named_columns, is_dataset, labelled_rows
 from bothways.data.near_duplicates import label_key
 from bothways.data.streams import refuse_columns
-from bothways.data.tables import Row
+from bothways.data.tables import OnError, Row, RowErrors
 from bothways.errors import InputError, listed
 
 __all__ = ["Sentence", "Table", "label_numbers", "label_sets", "numbers", "read_table", "read_tagged"]
 
+Some = TypeVar("Some")
 MARKS = {"0", "1", "0.0", "1.0", "True", "False"}  # of a label that a text has or has not, in its place in a list
 SEPARATORS = "|;,"  # between several labels of one text, in this order
 FLOAT32_MAX = (2 - 2**-23) * 2.0**127
@@ -24,26 +27,41 @@ TAGS = ("ner_tags", "ner", "labels")  # usual names of columns, beside our own
 
 
 def read_table(
-    path: Path, *, text: str | None = None, pair: str | None = None, label: str | None = None, need_labels: bool
+    path: Path,
+    *,
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
+    need_labels: bool,
+    encoding: str | None = None,
+    on_error: OnError | None = None,
+    check: Check | None = None,
 ) -> Table:
     """The texts of a table, a dataset (data/labelled.py) or a file of GLUE (data/glue.py); a .txt holds one a line.
 
-    text, pair, label: names of columns, which must be there; None: found by their usual names (data/columns.py). Pairs,
-    and labels unless they are needed, may be absent. InputError names the file, the line and the columns there are.
+    text, pair, label: names of columns, which must be there; None: found by their usual names (data/columns.py). Texts
+    of several columns, named between commas, are read together. Pairs, and labels unless needed, may be absent.
+    encoding: of text files without a byte-order mark; None: UTF-8. on_error: rows that cannot be read, lack a text or a
+    needed label, or whose label does not pass `check`, are all named in one InputError, or left out and noted.
+    InputError names the file, the line and the columns there are.
     """
-    table = glue_table(path, text=text, pair=pair, label=label, need_labels=need_labels)
+    errors = RowErrors(on_error)
+    columns = {"text": text, "pair": pair, "label": label}
+    table = glue_table(path, **columns, need_labels=need_labels, broken=errors, check=check, encoding=encoding)
+    if table is None and (kind_of(path) != ".txt" or is_dataset(path)):
+        found = labelled_rows(path, broken=errors, encoding=encoding)
+        if not found:
+            errors.notes(0)
+        table = table_of(path, found, **columns, need_labels=need_labels, broken=errors, check=check)
     if table is not None:
-        return table
-    if kind_of(path) != ".txt" or is_dataset(path):
-        found = labelled_rows(path)
-        return table_of(path, found, text=text, pair=pair, label=label, need_labels=need_labels)
+        return replace(table, notes=errors.notes(len(table)))
     if need_labels:
         raise InputError(
             f"{path}: a .txt has no labels; give .csv, .tsv, .jsonl or .parquet with columns "
             f"{text or 'text'!r} and {label or 'label'!r}"
         )
     refuse_columns(path, text, pair)
-    numbered = list(text_lines(path))
+    numbered = list(text_lines(path, encoding))
     if not numbered:
         raise InputError(f"{path}: empty; a file of texts holds one a line")
     return Table([line for _, line in numbered], None, None, [f"{path}:{number}" for number, _ in numbered])
@@ -55,12 +73,20 @@ def read_table(
 def label_numbers(table: Table, names: Sequence[str]) -> list[int]:
     """Each row's label as its place among `names`. InputError where one is not among them, and where it is blank."""
     place = {name: index for index, name in enumerate(names)}
-    for where, label in _labels(table):
-        if not label.strip():
-            raise InputError(f"{where}: the label is empty; fill it in or drop the row")
+
+    def number(where: str, label: str) -> int:
+        check_class(where, label)
         if label not in place:
             raise _unknown(where, label, names)
-    return [place[label] for _, label in _labels(table)]
+        return place[label]
+
+    return _each(table, number)
+
+
+def check_class(where: str, label: str) -> None:
+    """InputError where a label is blank."""
+    if not label.strip():
+        raise InputError(f"{where}: the label is empty; fill it in or drop the row")
 
 
 def label_sets(table: Table, names: Sequence[str] | None = None) -> list[frozenset[str]]:
@@ -70,17 +96,31 @@ def label_sets(table: Table, names: Sequence[str] | None = None) -> list[frozens
     them is not divided. InputError where a label is not among them.
     """
     separator = next((sign for sign in SEPARATORS if any(sign in label for _, label in _labels(table))), SEPARATORS[0])
-    found = [_label_set(where, label, separator, names or ()) for where, label in _labels(table)]
-    if names is not None:
-        for where, labels in zip(table.where, found, strict=True):
-            if strange := sorted(labels.difference(names)):
-                raise _unknown(where, strange[0], names)
-    return found
+
+    def known(where: str, label: str) -> frozenset[str]:
+        labels = label_set(where, label, separator, names or ())
+        if names is not None and (strange := sorted(labels.difference(names))):
+            raise _unknown(where, strange[0], names)
+        return labels
+
+    return _each(table, known)
 
 
 def numbers(table: Table) -> list[float]:
     """Each row's label as a number that float32, in which models compute, can hold. InputError where it is none."""
-    return [_number(where, label) for where, label in _labels(table)]
+    return _each(table, number_of)
+
+
+def _each(table: Table, read: Callable[[str, str], Some]) -> list[Some]:
+    """What `read` makes of 'file:line' and label of every row. InputError names all rows for which it raises one."""
+    found, errors = [], RowErrors()
+    for where, label in _labels(table):
+        try:
+            found.append(read(where, label))
+        except InputError as wrong:
+            errors(wrong)
+    errors.notes(len(found))
+    return found
 
 
 def _labels(table: Table) -> Iterable[tuple[str, str]]:
@@ -95,7 +135,8 @@ def _unknown(where: str, label: str, names: Sequence[str]) -> InputError:
     return InputError(f"{where}: label {label!r} is unknown; {there}; {way}")
 
 
-def _label_set(where: str, label: str, separator: str, names: Collection[str]) -> frozenset[str]:
+def label_set(where: str, label: str, separator: str = SEPARATORS[0], names: Collection[str] = ()) -> frozenset[str]:
+    """The labels of one row: see label_sets. InputError for what only looks like a list."""
     if label in names:
         return frozenset([label])
     if not label.startswith("["):
@@ -111,7 +152,8 @@ def _label_set(where: str, label: str, separator: str, names: Collection[str]) -
     return frozenset(found)
 
 
-def _number(where: str, label: str) -> float:
+def number_of(where: str, label: str) -> float:
+    """A label as a number. InputError where it is none that float32 can hold."""
     try:
         number = float(label.replace("_", "?"))  # Python takes 1_000 for a number
     except ValueError:
@@ -128,24 +170,51 @@ def _number(where: str, label: str) -> float:
 # --- words with tags --------------------------------------------------------------------------------------------------
 
 
-def read_tagged(path: Path, *, words: str | None = None, tags: str | None = None) -> list[Sentence]:
+def read_tagged(
+    path: Path,
+    *,
+    words: str | None = None,
+    tags: str | None = None,
+    encoding: str | None = None,
+    errors: RowErrors | None = None,
+) -> list[Sentence]:
     """Sentences of a CoNLL file (data/conll.py), or of a table or dataset with a list of words and one of tags a row.
 
     words, tags: names of columns, in a CoNLL file their numbers from 0 (-1 is the last one). None: the usual names; the
     first and the last column. What is no .jsonl, .parquet, .arrow or dataset is taken for a CoNLL file.
-    InputError names the file and the line.
+    encoding: as of read_table. errors: decides on sentences that cannot be read, whose `notes` are the caller's; None:
+    InputError names the files and lines of all.
     """
-    if not has_named_columns(path):
-        return read_conll(path, words=_column_number(words, "words", 0), tags=_column_number(tags, "tags", -1))
-    found = labelled_rows(path)
-    if not found:
+    decided = errors or RowErrors()
+    if has_named_columns(path):
+        found = _tagged_rows(path, words, tags, decided, encoding)
+    else:
+        columns = {"words": _column_number(words, "words", 0), "tags": _column_number(tags, "tags", -1)}
+        found = read_conll(path, **columns, broken=decided, encoding=encoding)
+    if errors is None or not found:
+        decided.notes(len(found))
+    return found
+
+
+def _tagged_rows(
+    path: Path, words: str | None, tags: str | None, errors: RowErrors, encoding: str | None
+) -> list[Sentence]:
+    rows = labelled_rows(path, broken=errors, encoding=encoding)
+    if not rows:
+        errors.notes(0)
         raise InputError(f"{path}: empty; a table of sentences holds one a row")
-    columns = list(found[0][1])
+    columns = list(rows[0][1])
     words = find_column(path, columns, "words", words, ["words"], ["tokens"])
     tags = find_column(path, columns, "tags", tags, ["tags"], TAGS)
     if words is None or tags is None:
         raise no_usual_column(path, columns, "words" if words is None else "tags")
-    return [_sentence(where, row, words, tags) for where, row in found]
+    found = []
+    for where, row in rows:
+        try:
+            found.append(_sentence(where, row, words, tags))
+        except InputError as wrong:
+            errors(wrong)
+    return found
 
 
 def _column_number(given: str | None, use: Use, usual: int) -> int:

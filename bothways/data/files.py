@@ -5,24 +5,33 @@ import io
 import lzma
 import os
 import zlib
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from glob import glob
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
+from re import search, sub
+from typing import Any, NamedTuple, NoReturn, cast
 
+from bothways.data.encodings import decoder, divides_lines, marked, unmarked, way_out
+from bothways.data.spreadsheet import XLSX
 from bothways.errors import InputError, MissingFile
 
 KINDS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 ARROW = ".arrow"  # read too where it is named, or part of a saved dataset
+NAMED_KINDS = (ARROW, XLSX)  # read where they are named, not looked for in folders
 PACKINGS = (".gz", ".xz", ".zst")  # may follow any kind: notes.jsonl.gz
 UNPACKING_ERRORS = (EOFError, OSError, lzma.LZMAError, zlib.error)
-BYTE_ORDER_MARK = "\ufeff"
 BLOCK = 1 << 20  # bytes read at once
+LONGEST_LINE = 1 << 27  # bytes of a line in a packed file, which may unpack to a thousand times its own size
+LARGEST_UNPACKED = 1 << 29  # bytes of a packed file that is read as a whole
+START = 1 << 12  # bytes that tell an encoding
+SURROGATE = "[\ud800-\udfff]"  # half of a character
 
 
 class Line(NamedTuple):
-    """A line without its end. Where it is not UTF-8, `wrong` says so, and U+FFFD stands in the text."""
+    """A line without its end. Where it is not in its encoding, `wrong` says so, and U+FFFD stands in the text."""
 
     number: int  # from 1
     text: str
@@ -75,9 +84,9 @@ def _below(folder: Path) -> Iterator[Path]:
 def known_kind(path: Path) -> str:
     """The kind of a file that can be read; InputError for another."""
     kind = kind_of(path)
-    if kind in (*KINDS, ARROW):
+    if kind in (*KINDS, *NAMED_KINDS):
         return kind
-    raise InputError(f"{path}: files of kind {kind or 'none'!r} are not read; {', '.join(KINDS)} are")
+    raise InputError(f"{path}: files of kind {kind or 'none'!r} are not read; {', '.join((*KINDS, XLSX))} are")
 
 
 def kind_of(path: Path) -> str:
@@ -92,16 +101,16 @@ def is_packed(path: Path) -> bool:
 # --- what is in them --------------------------------------------------------------------------------------------------
 
 
-def open_file(path: Path) -> BinaryIO:
+def open_file(path: Path) -> io.BufferedReader:
     """The file's bytes, unpacked where its name ends in .gz, .xz or .zst."""
     if not path.exists():
         raise MissingFile(f"{path}: no such file; check the path")
     if path.is_dir():
         raise InputError(f"{path}: a directory; name files ({', '.join(KINDS)})")
     if not is_packed(path):
-        return path.open("rb", BLOCK)
+        return cast(io.BufferedReader, path.open("rb", BLOCK))
     # Smaller blocks: of a block in which the file breaks off, the lines before the break are lost too.
-    return cast(BinaryIO, io.BufferedReader(_unpacked(path), BLOCK >> 4))
+    return io.BufferedReader(_unpacked(path), BLOCK >> 4)
 
 
 def _unpacked(path: Path) -> Any:
@@ -121,30 +130,97 @@ def unpacking_failed(where: str, error: Exception) -> Exception:
     return InputError(f"{where}: the file is broken or cut off here or soon after ({error}); get it anew")
 
 
-def text_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(number from 1, line without its end) of a UTF-8 file; InputError names the byte that is not UTF-8."""
-    for number, text, wrong in checked_lines(path):
+def whole(path: Path) -> bytes:
+    """All bytes of a file, unpacked. InputError where it unpacks to more than LARGEST_UNPACKED."""
+    with open_file(path) as file:
+        try:
+            content = file.read(LARGEST_UNPACKED + 1) if is_packed(path) else file.read()
+        except UNPACKING_ERRORS as error:
+            raise unpacking_failed(str(path), error) from None
+    if is_packed(path) and len(content) > LARGEST_UNPACKED:
+        raise InputError(f"{path}: more than {LARGEST_UNPACKED >> 20} MiB unpacked; unpack it, if that is meant")
+    return content
+
+
+def text_lines(path: Path, encoding: str | None = None) -> Iterator[tuple[int, str]]:
+    """(number from 1, line without its end) of a file; InputError names the first byte that is not in its encoding."""
+    for number, text, wrong in checked_lines(path, encoding):
         if wrong:
             raise wrong
         yield number, text
 
 
-def checked_lines(path: Path) -> Iterator[Line]:
-    """The lines of a file, each ended by a line feed; a byte-order mark at the file's start is left out."""
-    offset = number = 0
+def checked_lines(path: Path, encoding: str | None = None) -> Iterator[Line]:
+    """The lines of a file, each ended by a line feed; a byte-order mark at the file's start is left out.
+
+    encoding: a name that Python knows; a byte-order mark overrides it. None: UTF-8. InputError for a packed file that
+    is broken, or has a line of more than LONGEST_LINE bytes.
+    """
+    packed = is_packed(path)
     with open_file(path) as file:
         try:
-            for number, content in enumerate(file, 1):
-                try:
-                    text, wrong = content.decode(), None
-                except UnicodeDecodeError as error:
-                    text, wrong = content.decode(errors="replace"), _not_text(path, number, offset + error.start)
-                yield Line(number, text.removeprefix(BYTE_ORDER_MARK if number == 1 else "").rstrip("\r\n"), wrong)
-                offset += len(content)
+            start = file.peek(START)[:START]
         except UNPACKING_ERRORS as error:
-            raise unpacking_failed(f"{path}:{number + 1}", error) from None
+            raise unpacking_failed(f"{path}:1", error) from None
+        encoding = marked(start) or encoding
+        if encoding is None and (guess := unmarked(start)):
+            raise InputError(f"{path}: looks like UTF-16 without a byte-order mark; if it is, give --encoding {guess}")
+        if encoding is not None and not divides_lines(encoding):
+            yield from _wide_lines(file, path, encoding, packed)
+        else:
+            yield from _byte_lines(file, path, encoding, packed)
 
 
-def _not_text(path: Path, number: int, byte: int) -> InputError:
-    file = "unpacked file" if is_packed(path) else "file"
-    return InputError(f"{path}:{number}: not UTF-8 at byte {byte} of the {file}; convert it first")
+def _byte_lines(file: io.BufferedReader, path: Path, encoding: str | None, packed: bool) -> Iterator[Line]:
+    decode, number = decoder(encoding), 0
+    try:
+        offset = len(file.read(len(BOM_UTF8))) if file.peek(len(BOM_UTF8)).startswith(BOM_UTF8) else 0
+        lines = iter(partial(file.readline, LONGEST_LINE + 1), b"") if packed else file
+        for number, content in enumerate(lines, 1):
+            if packed and len(content) > LONGEST_LINE:
+                raise _too_long(path, number)
+            try:
+                text, wrong = decode(content), None
+            except UnicodeDecodeError as error:
+                text = content.decode(encoding or "utf-8", errors="replace")
+                place = f"byte {offset + error.start} of the {'unpacked file' if packed else 'file'}"
+                wrong = not_text(f"{path}:{number}", content, place, encoding)
+            yield Line(number, text.rstrip("\r\n"), wrong)
+            offset += len(content)
+    except UNPACKING_ERRORS as error:
+        raise unpacking_failed(f"{path}:{number + 1}", error) from None
+
+
+def _wide_lines(file: io.BufferedReader, path: Path, encoding: str, packed: bool) -> Iterator[Line]:
+    """Of an encoding whose lines cannot be told apart before they are decoded."""
+    reader, number = io.TextIOWrapper(file, encoding, errors="surrogatepass", newline="\n"), 0
+    try:
+        for number, text in enumerate(iter(partial(reader.readline, LONGEST_LINE if packed else -1), ""), 1):
+            if packed and len(text) == LONGEST_LINE:
+                raise _too_long(path, number)
+            wrong = None
+            if search(SURROGATE, text):
+                wrong = not_text(f"{path}:{number}", b"", "half of a character", encoding)
+                text = sub(SURROGATE, "\ufffd", text)
+            yield Line(number, text.rstrip("\r\n"), wrong)
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}:{number + 1}: not {encoding}, here or soon after ({error.reason}); name the right --encoding, or "
+            "get the file anew"
+        ) from None
+    except UNPACKING_ERRORS as error:
+        raise unpacking_failed(f"{path}:{number + 1}", error) from None
+    finally:
+        reader.detach()  # whoever opened the file closes it
+
+
+def not_text(where: str, line: bytes, place: str, encoding: str | None) -> InputError:
+    """What is wrong with a line that is not in its encoding."""
+    if encoding in (None, "utf-8"):
+        return InputError(f"{where}: not UTF-8 at {place}; {way_out(line)}")
+    return InputError(f"{where}: not {encoding} at {place}; name the right --encoding, or convert it first")
+
+
+def _too_long(path: Path, number: int) -> InputError:
+    size = f"{LONGEST_LINE >> 20} MiB"
+    return InputError(f"{path}:{number}: a line of more than {size}, unpacked; if that is meant, unpack the file first")

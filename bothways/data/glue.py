@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from bothways.data.columns import Table, table_of
+from bothways.data.columns import Check, Table, table_of
 from bothways.data.files import checked_lines, kind_of
 from bothways.data.tables import Broken, Row, rows, stop
 from bothways.errors import InputError
@@ -89,7 +89,7 @@ def _read(path: Path, label: str, *, need_labels: bool) -> Table:
         return table
     found = list(rows(path))
     labelled = need_labels or any(label in row for _, row in found[:1])
-    return table_of(path, found, label=label if labelled else None, need_labels=need_labels)
+    return table_of(path, found, label=label if labelled else None, need_labels=need_labels, broken=stop)
 
 
 # --- files known by their look ----------------------------------------------------------------------------------------
@@ -138,32 +138,38 @@ def glue_table(
     pair: str | None = None,
     label: str | None = None,
     need_labels: bool = True,
+    broken: Broken = stop,
+    check: Check | None = None,
+    encoding: str | None = None,
 ) -> Table | None:
     """The table in a file that looks like one of GLUE's odd ones, None for another. The columns may be named too:
     SICK's relatedness_score in place of its entailment_judgment, say; where there is no header by GLUE's own names.
     """
-    look = look_of(path)
+    look = look_of(path, encoding)
     if look is None:
         return None
     if text is None:
         text, pair = look.text, pair or look.pair
     label = label or TASKS[look.task].label
-    return table_of(path, list(look_rows(path, look)), text=text, pair=pair, label=label, need_labels=need_labels)
+    found = list(look_rows(path, look, broken=broken, encoding=encoding))
+    return table_of(path, found, text=text, pair=pair, label=label, need_labels=need_labels, broken=broken, check=check)
 
 
-def look_of(path: Path) -> Look | None:
+def look_of(path: Path, encoding: str | None = None) -> Look | None:
     """How the file looks by its first line, if that is one of LOOKS."""
     if kind_of(path) not in (".tsv", ".csv", ".txt") or not path.is_file():
         return None
-    for line in checked_lines(path):
+    for line in checked_lines(path, encoding):
         values = line.text.split("\t")
         return next((look for look in LOOKS if look.fits(values)), None)
     return None
 
 
-def look_rows(path: Path, look: Look, *, broken: Broken = stop) -> Iterator[tuple[str, Row]]:
+def look_rows(
+    path: Path, look: Look, *, broken: Broken = stop, encoding: str | None = None
+) -> Iterator[tuple[str, Row]]:
     """('file:line', columns by name) of a file that looks so; what is wrong with a row is told to `broken`."""
-    for line in checked_lines(path):
+    for line in checked_lines(path, encoding):
         values = line.text.split("\t")
         if line.wrong:
             broken(line.wrong)

@@ -10,7 +10,7 @@ from re import fullmatch
 from typing import Any, cast
 
 from bothways.data.files import ARROW
-from bothways.data.tables import Row, no_column
+from bothways.data.tables import Row, named_columns, no_column
 from bothways.errors import InputError
 
 PREFIX = "hf:"
@@ -40,13 +40,14 @@ class HubDataset:
         return _revision(self.name)
 
     def rows(self, column: str | None = None) -> Iterator[tuple[str, Row]]:
-        """('hf:NAME@SPLIT: row 1', columns by name), streamed; only `column` of a dataset that says what it has."""
+        """('hf:NAME@SPLIT: row 1', columns by name), streamed; of a dataset that says what it has only `column`, or
+        those between its commas."""
         with _in_one_line(str(self)):
             found = self._load()
             if column is not None and found.features is not None:
-                if column not in found.features:
+                if not (needed := named_columns(column, found.features)):
                     raise no_column(str(self), column, found.features)
-                found = found.select_columns([column])
+                found = found.select_columns([*needed])
             for number, row in enumerate(found, 1):
                 yield f"{self}: row {number}", row
 

@@ -10,36 +10,36 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bothways.data.files import ARROW, kind_of, text_lines
+from bothways.data.files import NAMED_KINDS, kind_of, text_lines
 from bothways.data.tables import Row, rows
 from bothways.errors import InputError
 
 QUERY, DOCUMENT = ("query", "query-id", "query_id", "qid"), ("document", "corpus-id", "corpus_id", "doc", "doc_id")
 GRADE = SCORE = ("score", "grade", "relevance", "label")
 QRELS, RUN = (0, 2, 3), (0, 2, 4)  # where TREC has query, document and number, of 4 and of 6 columns
-TABLES = (".csv", ".tsv", ".jsonl", ".parquet", ARROW)
+TABLES = (".csv", ".tsv", ".jsonl", ".parquet", *NAMED_KINDS)
 Numbers = dict[str, dict[str, float]]  # {query: {document: grade or score}}
 
 
-def are_judgements(path: Path) -> bool:
+def are_judgements(path: Path, encoding: str | None = None) -> bool:
     """Whether the file holds grades of documents for queries, by its first row."""
     if path.is_dir() or not path.exists():
         return False
     if kind_of(path) in TABLES:
-        named = _first_row(path)
+        named = _first_row(path, encoding)
         return named is not None and None not in (_name(named, QUERY), _name(named, DOCUMENT), _name(named, GRADE))
-    first = next((line.split() for _, line in text_lines(path) if line.strip()), [])
+    first = next((line.split() for _, line in text_lines(path, encoding) if line.strip()), [])
     return len(first) == 4 and first[1] in ("0", "Q0") and first[3].lstrip("-").isdigit()
 
 
-def read_judgements(path: Path) -> Numbers:
+def read_judgements(path: Path, encoding: str | None = None) -> Numbers:
     """{query: {document: grade}}. InputError names the file and line of what is no judgement."""
-    return _numbers(path, QRELS, GRADE)
+    return _numbers(path, QRELS, GRADE, encoding)
 
 
-def read_ranking(path: Path) -> dict[str, list[str]]:
+def read_ranking(path: Path, encoding: str | None = None) -> dict[str, list[str]]:
     """{query: documents, best first}, by falling score; of equal ones the greater name first, as trec_eval has it."""
-    found = _numbers(path, RUN, SCORE)
+    found = _numbers(path, RUN, SCORE, encoding)
     return {
         query: sorted(scores, key=lambda document: (scores[document], document), reverse=True)
         for query, scores in found.items()
@@ -93,9 +93,9 @@ def _texts(path: Path) -> dict[str, str]:
     return found
 
 
-def _numbers(path: Path, places: tuple[int, int, int], names: Sequence[str]) -> Numbers:
+def _numbers(path: Path, places: tuple[int, int, int], names: Sequence[str], encoding: str | None) -> Numbers:
     found: Numbers = {}
-    for where, query, document, number in _triples(path, places, names):
+    for where, query, document, number in _triples(path, places, names, encoding):
         try:
             value = float(number)
         except ValueError:
@@ -110,10 +110,12 @@ def _numbers(path: Path, places: tuple[int, int, int], names: Sequence[str]) -> 
     return found
 
 
-def _triples(path: Path, places: tuple[int, int, int], names: Sequence[str]) -> Iterator[tuple[str, str, str, str]]:
+def _triples(
+    path: Path, places: tuple[int, int, int], names: Sequence[str], encoding: str | None
+) -> Iterator[tuple[str, str, str, str]]:
     """('file:line', query, document, number)"""
     if kind_of(path) in TABLES:
-        for where, row in rows(path):
+        for where, row in rows(path, encoding=encoding):
             columns = [_name(row, choices) for choices in (QUERY, DOCUMENT, names)]
             if None in columns:
                 wanted = f"{QUERY[0]}, {DOCUMENT[0]} and {names[0]}"
@@ -121,7 +123,7 @@ def _triples(path: Path, places: tuple[int, int, int], names: Sequence[str]) -> 
             yield where, *(str(row[column]) for column in columns if column is not None)  # type: ignore[misc]
         return
     number = 4 if places == QRELS else 6
-    for line_number, line in text_lines(path):
+    for line_number, line in text_lines(path, encoding):
         values = line.split()
         if not values:
             continue
@@ -136,5 +138,5 @@ def _name(row: Row, choices: Sequence[str]) -> str | None:
     return next((name for name in choices if name in row), None)
 
 
-def _first_row(path: Path) -> Row | None:
-    return next((row for _, row in rows(path)), None)
+def _first_row(path: Path, encoding: str | None) -> Row | None:
+    return next((row for _, row in rows(path, encoding=encoding)), None)

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bothways.data.files import ARROW, kind_of, open_file
+from bothways.data.files import ARROW, NAMED_KINDS, kind_of, open_file
 from bothways.data.hub import PREFIX, HubDataset, saved_files
-from bothways.data.tables import Row, rows, schema
+from bothways.data.tables import Broken, Row, rows, schema, stop
 from bothways.errors import InputError
 
 ClassNames = Mapping[str, Sequence[str]]  # of a column that holds numbers of classes, or lists of them
@@ -20,24 +20,24 @@ def is_dataset(path: Path) -> bool:
 
 def has_named_columns(path: Path) -> bool:
     """Whether it is of a kind whose columns have names whatever is in it, so no CSV, TSV or text."""
-    return is_dataset(path) or kind_of(path) in (".jsonl", ".parquet", ARROW)
+    return is_dataset(path) or kind_of(path) in (".jsonl", ".parquet", *NAMED_KINDS)
 
 
-def labelled_rows(path: Path) -> list[tuple[str, Row]]:
+def labelled_rows(path: Path, *, broken: Broken = stop, encoding: str | None = None) -> list[tuple[str, Row]]:
     """('file:line', columns by name) of a table, of `hf:NAME[:CONFIG][@SPLIT]`, or of a directory `datasets` saved.
 
     The split is `train` unless it is named: hf:owner/name@validation; in a saved DatasetDict, DIRECTORY/validation.
     Where the dataset names its classes, the names stand in place of their numbers, and None in place of -1, no class.
-    InputError for what cannot be read.
+    broken, encoding: as of tables.rows. InputError for what cannot be read.
     """
     if path.as_posix().startswith(PREFIX):
         dataset = HubDataset.parse(path.as_posix())
-        return _named(list(dataset.rows()), class_names(dataset.features()))
+        return _named(list(dataset.rows()), class_names(dataset.features()), broken)
     found: list[tuple[str, Row]] = []
     for file in (saved_files(path) if path.is_dir() else None) or [path]:
         open_file(file).close()
-        part = list(rows(file))
-        found += _named(part, class_names(_features(file)))
+        part = list(rows(file, broken=broken, encoding=encoding))
+        found += _named(part, class_names(_features(file)), broken)
     return found
 
 
@@ -64,10 +64,16 @@ def _features(file: Path) -> Mapping[str, Any]:
     return features if isinstance(features, dict) else {}
 
 
-def _named(found: list[tuple[str, Row]], names: ClassNames) -> list[tuple[str, Row]]:
+def _named(found: list[tuple[str, Row]], names: ClassNames, broken: Broken) -> list[tuple[str, Row]]:
     if not names:
         return found
-    return [(where, {**row, **{c: _name(where, row.get(c), c, names[c]) for c in names}}) for where, row in found]
+    renamed: list[tuple[str, Row]] = []
+    for where, row in found:
+        try:
+            renamed.append((where, {**row, **{c: _name(where, row.get(c), c, names[c]) for c in names}}))
+        except InputError as wrong:
+            broken(wrong.with_traceback(None))
+    return renamed
 
 
 def _name(where: str, value: Any, column: str, names: Sequence[str]) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bothways.data.files import UNPACKING_ERRORS, open_file, unpacking_failed
+from bothways.data.files import whole
 from bothways.data.labelled import has_named_columns, labelled_rows
 from bothways.errors import InputError
 
@@ -33,18 +33,23 @@ class Question:
 
 
 def read_squad(
-    path: Path, *, on_error: Literal["stop", "skip"] = "stop", skipped: Counter[str] | None = None
+    path: Path,
+    *,
+    on_error: Literal["stop", "skip"] = "stop",
+    skipped: Counter[str] | None = None,
+    encoding: str | None = None,
 ) -> list[Question]:
     """The questions of SQuAD's JSON, packed or not, or of a .jsonl, .parquet or dataset (data/labelled.py) with columns
     id, question, context and answers: {text: [...], answer_start: [...]}.
 
     A question without answers is impossible, unless its is_impossible says otherwise.
     on_error: what is wrong with a question (an answer that is not at its offset, a missing key, an id that stood
-    before) stops the reading, or leaves the question out, counted by file in `skipped`. InputError names file and id.
+    before) stops the reading, or leaves the question out, counted by file in `skipped`. encoding: of a .jsonl without a
+    byte-order mark; None: UTF-8. InputError names file and id.
     """
     found: dict[str, Question] = {}
     contexts: dict[str, str] = {}
-    for where, node, passage in nodes(path):
+    for where, node, passage in nodes(path, encoding):
         try:
             question = _question(where, node, passage, contexts)
             if question.id in found:
@@ -60,10 +65,10 @@ def read_squad(
     return list(found.values())
 
 
-def nodes(path: Path) -> Iterator[tuple[str, Any, Any]]:
+def nodes(path: Path, encoding: str | None = None) -> Iterator[tuple[str, Any, Any]]:
     """(where, what holds a question, what holds its passage)."""
     if has_named_columns(path):
-        for where, row in labelled_rows(path):
+        for where, row in labelled_rows(path, encoding=encoding):
             yield where, row, row
         return
     for number, article in enumerate(_held(f"{path}", _json(path), "data", list)):
@@ -74,11 +79,7 @@ def nodes(path: Path) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _json(path: Path) -> Any:
-    with open_file(path) as file:
-        try:
-            content = file.read()
-        except UNPACKING_ERRORS as error:
-            raise unpacking_failed(str(path), error) from None
+    content = whole(path)
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:

@@ -6,6 +6,7 @@ Where a row cannot be read, the error that says why stands in its place, so that
 import math
 import sys
 import time
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
@@ -13,13 +14,14 @@ from pathlib import Path
 from select import select
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
-from bothways.data.columns import find_texts, text_in
-from bothways.data.files import checked_lines, kind_of, open_file
+from bothways.data.columns import Columns, find_texts, text_in
+from bothways.data.encodings import decoder, divides_lines
+from bothways.data.files import checked_lines, kind_of, not_text, open_file
 from bothways.data.glue import look_of, look_rows
 from bothways.data.hub import PREFIX, HubDataset, saved_files
 from bothways.data.labelled import is_dataset
 from bothways.data.squad import nodes
-from bothways.data.tables import Row, rows
+from bothways.data.tables import Row, named_columns, rows
 from bothways.errors import InputError
 
 FIRST_ROWS = 64  # whose columns decide which hold the texts
@@ -46,27 +48,34 @@ Record = tuple[str, Row] | InputError  # 'file:line' and columns by name
 
 
 def texts(
-    file: str, *, text: str | None = None, pair: str | None = None, keep: Sequence[str] = (), live: bool = False
+    file: str,
+    *,
+    text: str | None = None,
+    pair: str | None = None,
+    keep: Sequence[str] = (),
+    live: bool = False,
+    encoding: str | None = None,
 ) -> Iterator[Live]:
     """The texts, with second ones where there are any, of a .txt (one a line), a table, a dataset (data/labelled.py), a
     file of GLUE (data/glue.py), or of the lines of standard input, "-".
 
     text, pair: names of columns; None: found by their usual names (data/columns.py) among those of the first 64 rows.
+    Several between commas are read together. encoding: of text files without a byte-order mark; None: UTF-8.
     keep: columns whose values go along; of a text a line, "text". live: None stands wherever standard input pauses.
     InputError where the file as a whole cannot be read, and where it is empty.
     """
     path = Path(file)
     if file == "-":
         refuse_columns("standard input", text, pair)
-        yield from _standard_input(keep, live)
-    elif look := look_of(path):
+        yield from _standard_input(keep, live, encoding)
+    elif look := look_of(path, encoding):
         names = (look.text, pair or look.pair) if text is None else (text, pair)
-        yield from _by_columns(path, _in_place(partial(look_rows, path, look)), *names, keep)
+        yield from _by_columns(path, _in_place(partial(look_rows, path, look, encoding=encoding)), *names, keep)
     elif kind_of(path) != ".txt" or is_dataset(path):
-        yield from _by_columns(path, _records(path), text, pair, keep)
+        yield from _by_columns(path, _records(path, encoding), text, pair, keep)
     else:
         refuse_columns(file, text, pair)
-        lines = (line.wrong or _line(line.text, keep) for line in checked_lines(path))
+        lines = (line.wrong or _line(line.text, keep) for line in checked_lines(path, encoding))
         yield from _not_none(path, lines, "a file of texts holds one a line")
 
 
@@ -77,43 +86,50 @@ def refuse_columns(file: object, text: str | None, pair: str | None) -> None:
             raise InputError(f"{file}: holds a text a line, and no column {named!r}; give a table, or name no column")
 
 
-def first_columns(file: str) -> Sequence[str]:
-    """Names of the columns of a table's first row that can be read, or of a file of GLUE; none of a .txt, of "-"."""
+def first_columns(file: str, encoding: str | None = None) -> Sequence[str]:
+    """Names of the columns of a table's first rows that can be read, or of a file of GLUE; none of a .txt, of "-"."""
     path = Path(file)
-    if file != "-" and (look := look_of(path)):
+    if file != "-" and (look := look_of(path, encoding)):
         return look.columns
     if file == "-" or (kind_of(path) == ".txt" and not is_dataset(path)):
         return []
-    return next(([*one[1]] for one in _records(path) if not isinstance(one, InputError)), [])
+    first_rows = islice((one[1] for one in _records(path, encoding) if not isinstance(one, InputError)), FIRST_ROWS)
+    return list(dict.fromkeys(name for row in first_rows for name in row))
 
 
-def columns_of(file: str) -> list[str]:
+def columns_of(file: str, encoding: str | None = None) -> list[str]:
     """Names of all columns; a file of a text a line has a column "text". JSON lines are read to their end for it, since
     any row may have a new one."""
     path = Path(file)
     if file != "-" and kind_of(path) == ".json":
         return ["id", "question", "context"]
-    if file == "-" or (kind_of(path) == ".txt" and not is_dataset(path) and not look_of(path)):
+    if file == "-" or (kind_of(path) == ".txt" and not is_dataset(path) and not look_of(path, encoding)):
         return ["text"]
     if kind_of(path) != ".jsonl":
-        return [*first_columns(file)]
-    rows = (one[1] for one in _records(path) if not isinstance(one, InputError))
+        return [*first_columns(file, encoding)]
+    rows = (one[1] for one in _records(path, encoding) if not isinstance(one, InputError))
     return list(dict.fromkeys(name for row in rows for name in row))
 
 
 def known_columns(
     file: str, told: object, learned: Mapping[str, Any], uses: Sequence[str] = ("text", "pair")
 ) -> dict[str, str | None]:
-    """The column of each use that `told` names as USE_column; else the one `learned` from by that name, if the file
-    has it."""
-    given = {use: getattr(told, f"{use}_column") for use in uses}
+    """The columns of each use that `told` names as USE_column; else those `learned` from by that name, if the file
+    has them."""
+    given = {use: getattr(told, f"{use}_column", None) for use in uses}
     before = {use: learned.get(f"{use}_column") for use in uses}
-    there = first_columns(file) if any(before[use] and not given[use] for use in uses) else []
-    return {use: given[use] or (before[use] if before[use] in there else None) for use in uses}
+    wanted = any(before[use] and not given[use] for use in uses)
+    there = first_columns(file, getattr(told, "encoding", None)) if wanted else []
+    return {use: given[use] or (before[use] if named_columns(before[use] or "", there) else None) for use in uses}
 
 
 def questions(
-    file: str, *, question: str | None = None, context: str | None = None, keep: Sequence[str] = ()
+    file: str,
+    *,
+    question: str | None = None,
+    context: str | None = None,
+    keep: Sequence[str] = (),
+    encoding: str | None = None,
 ) -> Iterator[Found]:
     """Questions and passages of a table or dataset with columns question and context (or those named), and id if there
     is one, else the row's number; or of SQuAD's .json, with answers or without. InputError as of texts."""
@@ -125,7 +141,7 @@ def questions(
         yield from (_asked(*one, number, keep) for number, one in enumerate(found))
         return
     names = question or "question", context or "context"
-    records = enumerate(_not_none(path, _records(path), "a table of questions holds one a row"))
+    records = enumerate(_not_none(path, _records(path, encoding), "a table of questions holds one a row"))
     yield from (_question(record, names, number, keep) for number, record in records)
 
 
@@ -133,11 +149,12 @@ def _question(record: Record, names: tuple[str, str], number: int, keep: Sequenc
     if isinstance(record, InputError):
         return record
     where, row = record
-    if absent := [name for name in names if row.get(name) is None]:
+    columns = [named_columns(name, row.keys()) for name in names]
+    if absent := [name for name, own in zip(names, columns, strict=True) if all(row[one] is None for one in own)]:
         there = ", ".join(row)
         way = "name it with --text-column or --pair-column"
         return InputError(f"{where}: no {absent[0]!r} (there are: {there}); {way}")
-    found = _given(where, row, names, keep)
+    found = _given(where, row, columns, keep)
     own = number if row.get("id") is None else row["id"]
     return found if isinstance(found, InputError) else found._replace(id=str(own))
 
@@ -151,9 +168,12 @@ def _asked(where: str, question: Any, passage: Any, number: int, keep: Sequence[
     return _question((where, row), ("question", "context"), number, keep)
 
 
-def _standard_input(keep: Sequence[str], live: bool) -> Iterator[Live]:
+def _standard_input(keep: Sequence[str], live: bool, encoding: str | None) -> Iterator[Live]:
     if sys.stdin is None:
         raise InputError("standard input is closed; name a file, or send lines to it")
+    if encoding is not None and not divides_lines(encoding):
+        raise InputError(f"encoding ({encoding}) is not read from standard input; name a file, or convert it before")
+    decode = decoder(encoding)
     lines: Iterable[bytes | None] = _as_they_come(sys.stdin.buffer) if live else sys.stdin.buffer
     number = 0
     for line in lines:
@@ -161,10 +181,11 @@ def _standard_input(keep: Sequence[str], live: bool) -> Iterator[Live]:
             yield None
             continue
         number += 1
+        line = line.removeprefix(BOM_UTF8) if number == 1 else line
         try:
-            yield _line(line.decode().rstrip("\r\n"), keep)
+            yield _line(decode(line).rstrip("\r\n"), keep)
         except UnicodeDecodeError as error:
-            yield InputError(f"line {number} of standard input: not UTF-8 at byte {error.start}; convert it first")
+            yield not_text(f"line {number} of standard input", line, f"byte {error.start}", encoding)
 
 
 def _line(text: str, keep: Sequence[str]) -> Given:
@@ -222,14 +243,16 @@ def _by_columns(
         yield _given(where, row, chosen, keep)
 
 
-def _chosen(path: Path, columns: Iterable[str], text: str | None, pair: str | None) -> tuple[str, str | None] | None:
+def _chosen(
+    path: Path, columns: Iterable[str], text: str | None, pair: str | None
+) -> tuple[Columns, Columns | None] | None:
     try:
         return find_texts(path, list(columns), text, pair)
     except InputError:  # with these columns it could be one or another
         return None
 
 
-def _given(where: str, row: Row, names: Sequence[str | None], keep: Sequence[str]) -> Given | InputError:
+def _given(where: str, row: Row, names: Sequence[Columns | None], keep: Sequence[str]) -> Given | InputError:
     try:
         kept = tuple(_plain(f"{where}: {name!r}", row.get(name)) for name in keep)
         text, *second = (text_in(where, row, name) for name in names if name is not None)
@@ -255,14 +278,14 @@ def _plain(where: str, value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def _records(path: Path) -> Iterator[Record]:
+def _records(path: Path, encoding: str | None) -> Iterator[Record]:
     """The rows of a table, of `hf:NAME[:CONFIG][@SPLIT]`, or of a directory `datasets` saved."""
     if path.as_posix().startswith(PREFIX):
         yield from HubDataset.parse(path.as_posix()).rows()
         return
     for file in (saved_files(path) if path.is_dir() else None) or [path]:
         open_file(file).close()
-        yield from _in_place(partial(rows, file))
+        yield from _in_place(partial(rows, file, encoding=encoding))
 
 
 def _in_place(read: Callable[..., Iterator[tuple[str, Row]]]) -> Iterator[Record]:

@@ -1,16 +1,16 @@
-"""Rows of tables, columns by name: JSON lines, CSV, TSV, Parquet and Arrow; each with its place, and what is wrong."""
+"""Rows of tables, columns by name: JSON lines, CSV, TSV, Excel, Parquet, Arrow; where they are, and what is wrong."""
 
 import csv
 import json
-import sys
+import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryFile
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Literal, cast
 
 from bothways.data.files import (
     ARROW,
@@ -25,34 +25,98 @@ from bothways.data.files import (
     open_file,
     unpacking_failed,
 )
+from bothways.data.spreadsheet import XLSX, sheet_rows
 from bothways.errors import InputError
 
 Row = Mapping[str, Any]
 Broken = Callable[[InputError], None]  # is told what is wrong with a row: raises to stop, returns to go on without it
-csv.field_size_limit(sys.maxsize)
+OnError = Literal["stop", "skip"]  # what rows that cannot be read do
+LISTED = 5  # places, and kinds of errors, that are named
+Records = Iterator[tuple[int, list[Any], InputError | None]]  # see _records
+csv.field_size_limit(1 << 25)  # characters: what a quote that is never closed takes into memory at most
 
 
 def stop(wrong: InputError) -> None:
     raise wrong
 
 
-def rows(path: Path, *, column: str | None = None, broken: Broken = stop) -> Iterator[tuple[str, Row]]:
-    """('file:line', columns by name) of a table. CSV is quoted as spreadsheets do, between commas,
-    semicolons or tabs as its header has them; in TSV a quote is a character.
+class RowErrors:
+    """What is wrong with rows of a table, taken as a Broken: raised at the end, so that all rows are named at once, or
+    noted where such rows are left out.
 
-    column: one that is needed; where a header names the columns it must be among them, and Parquet reads no other.
+    on_error: None where the user has no --on-error to choose by, which is as "stop".
+    """
+
+    def __init__(self, on_error: OnError | None = None) -> None:
+        self.on_error = on_error
+        self.number = 0
+        self.first = ""
+        # By what is wrong, values and way out aside: how it is shown, (file, number) of the first few rows, how many.
+        self.shown: dict[str, str] = {}
+        self.places: dict[str, list[tuple[str, str]]] = {}
+        self.counts = Counter[str]()
+
+    def __call__(self, wrong: InputError) -> None:
+        self.number += 1
+        self.first = self.first or str(wrong)
+        placed = re.fullmatch(r"(.+?(?::|: row ))(\d+): (.+)", str(wrong), re.DOTALL)
+        file, row, why = placed.groups() if placed else ("", "", str(wrong))
+        why = why.partition(";")[0]
+        kind = re.sub(r"'[^']*'|\"[^\"]*\"|\d+", "...", why)
+        if kind in self.places or len(self.places) < LISTED:
+            self.counts[kind] += 1
+            self.shown[kind] = why if self.shown.get(kind, why) == why else kind
+            places = self.places.setdefault(kind, [])
+            places += [(file, row)] if len(places) < LISTED else []
+
+    def notes(self, num_left: int) -> tuple[str, ...]:
+        """A line on the rows that were left out, if any. InputError where they are not to be, or none is left."""
+        if not self.number:
+            return ()
+        if self.on_error == "skip" and num_left:
+            return (f"left out {self.number:,} row{'s' if self.number > 1 else ''}: {self}",)
+        way = ", or leave such rows out with --on-error skip" if self.on_error == "stop" else ""
+        all_rows = f"; {self.number:,} rows cannot be read: {self}" if self.number > 1 else ""
+        raise InputError(f"{self.first}{all_rows}{way}")
+
+    def __str__(self) -> str:
+        """'it is missing (a.csv:4, 7, 9); ...'"""
+        told = [f"{self.shown[kind]} ({self._listed(kind)})" for kind in self.places]
+        others = self.number - self.counts.total()
+        return "; ".join([*told, *([f"{others:,} others"] if others else [])])
+
+    def _listed(self, kind: str) -> str:
+        """'a.csv:4, 7, 9, ...: 1,024 rows': of several rows of one file, its name once."""
+        files = dict.fromkeys(file for file, _ in self.places[kind])
+        shown = (f"{one}{', '.join(row for file, row in self.places[kind] if file == one)}" for one in files)
+        more = f", ...: {self.counts[kind]:,} rows" if self.counts[kind] > len(self.places[kind]) else ""
+        return f"{'; '.join(shown)}{more}"
+
+
+def rows(
+    path: Path, *, column: str | None = None, broken: Broken = stop, encoding: str | None = None
+) -> Iterator[tuple[str, Row]]:
+    """('file:line', columns by name) of a table. CSV is quoted as spreadsheets do, between commas,
+    semicolons or tabs as its header has them; in TSV a quote is a character. Empty cells of .xlsx are "", as in CSV.
+
+    column: one that is needed, or several between commas; where a header names the columns they must be among them, and
+    Parquet reads no other. encoding: of JSON lines, CSV and TSV (checked_lines).
     What is wrong with a row is told to `broken`; InputError where the file as a whole cannot be read.
     """
     kind = known_kind(path)
     if kind == ".jsonl":
-        return _json_rows(path, broken)
+        return _json_rows(path, broken, encoding)
     if kind in (".csv", ".tsv"):
-        return _separated_rows(path, column, broken)
+        return _header_rows(path, column, broken, _records(path, encoding))
+    if kind == XLSX:
+        if is_packed(path):
+            raise InputError(f"{path}: an .xlsx is packed in itself; unpack this one first")
+        return _header_rows(path, column, broken, ((number, cells, None) for number, cells in sheet_rows(path)))
     if kind == ".parquet":
         return _parquet_rows(path, column, broken)
     if kind == ARROW:
         return _arrow_rows(path, column, broken)
-    raise InputError(f"{path}: a {kind} has no columns; {', '.join(KINDS[1:])} have")
+    raise InputError(f"{path}: a {kind} has no columns; {', '.join((*KINDS[1:], XLSX))} have")
 
 
 def no_column(where: str, column: str, there_are: Iterable[str]) -> InputError:
@@ -60,8 +124,21 @@ def no_column(where: str, column: str, there_are: Iterable[str]) -> InputError:
     return InputError(f"{where}: no column {column!r} (there are: {there}); rename yours or use --text-column")
 
 
-def _json_rows(path: Path, broken: Broken) -> Iterator[tuple[str, Row]]:
-    for number, line, wrong in checked_lines(path):
+def named_columns(named: str, there: Collection[str]) -> tuple[str, ...]:
+    """The column of that name, else those between its commas, which are read together; () where one is missing."""
+    if named in there:
+        return (named,)
+    names = [name if name in there else name.strip() for name in named.split(",")]
+    return tuple(dict.fromkeys(names)) if all(name in there for name in names) else ()
+
+
+def together(texts: Iterable[str]) -> str:
+    """The texts of several columns as one, a line each; blank ones are left out."""
+    return "\n".join(text for text in texts if text and not text.isspace())
+
+
+def _json_rows(path: Path, broken: Broken, encoding: str | None) -> Iterator[tuple[str, Row]]:
+    for number, line, wrong in checked_lines(path, encoding):
         if not line or line.isspace():
             continue
         where = f"{path}:{number}"
@@ -87,9 +164,10 @@ def _json_row(where: str, line: str) -> Row | InputError:
 # --- values between commas or tabs ------------------------------------------------------------------------------------
 
 
-def _separated_rows(path: Path, column: str | None, broken: Broken) -> Iterator[tuple[str, Row]]:
+def _header_rows(path: Path, column: str | None, broken: Broken, records: Records) -> Iterator[tuple[str, Row]]:
+    """The rows of what has the names of its columns in the first one."""
     header: list[str] = []
-    for number, values, wrong in _records(path):
+    for number, values, wrong in records:
         where = f"{path}:{number}"
         if not wrong and header and len(values) != len(header):
             wrong = InputError(
@@ -100,18 +178,22 @@ def _separated_rows(path: Path, column: str | None, broken: Broken) -> Iterator[
         if wrong:
             broken(wrong)
         elif not header:
-            header = values
-            if twice := [name for name, number in Counter(header).items() if name and number > 1]:
-                raise InputError(f"{where}: two columns are named {twice[0]!r}; rename one")
-            if column is not None and column not in header:
+            header = [*map(str, values)]
+            _check_names(where, header)
+            if column is not None and not named_columns(column, header):
                 raise no_column(where, column, header)
         else:
             yield where, dict(zip(header, values, strict=True))
 
 
-def _records(path: Path) -> Iterator[tuple[int, list[str], InputError | None]]:
+def _check_names(where: str, names: Iterable[str]) -> None:
+    if twice := [name for name, number in Counter(names).items() if name and number > 1]:
+        raise InputError(f"{where}: two columns are named {twice[0]!r}; rename one")
+
+
+def _records(path: Path, encoding: str | None) -> Records:
     """(line on which it ends, a broken one begins; its values; what is wrong with it) of every record."""
-    lines = _Rereadable(checked_lines(path))
+    lines = _Rereadable(checked_lines(path, encoding))
     if kind_of(path) == ".tsv":
         reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
     else:
@@ -239,11 +321,12 @@ def _arrow_rows(path: Path, column: str | None, broken: Broken) -> Iterator[tupl
 
 
 def _needed(path: Path, column: str | None, there_are: list[str]) -> list[str]:
+    _check_names(str(path), there_are)
     if column is None:
         return there_are
-    if column not in there_are:
+    if not (needed := named_columns(column, there_are)):
         raise no_column(str(path), column, there_are)
-    return [column]
+    return [*needed]
 
 
 def _batch_rows(path: Path, batches: Iterable[Any], broken: Broken) -> Iterator[tuple[str, Row]]:

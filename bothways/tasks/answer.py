@@ -232,7 +232,9 @@ def read_splits(settings: Answer, skipped: Counter[str]) -> dict[str, list[Quest
     """Questions by split. What is split off a file is whole passages, so that none is in two splits."""
     given = {"train": settings.train, "dev": settings.dev, "test": settings.test}
     found = {
-        split: read_squad(path, on_error=settings.on_error, skipped=skipped) for split, path in given.items() if path
+        split: read_squad(path, on_error=settings.on_error, skipped=skipped, encoding=settings.encoding)
+        for split, path in given.items()
+        if path
     }
     if "dev" in found:
         return found

@@ -16,7 +16,9 @@ def table_as_learned(model: Predictor, file: Path, columns: TextColumns, *, need
     where it was fine-tuned with merge_labels. InputError where it holds pairs
     and the model was fine-tuned on single texts, or the reverse."""
     own = known_columns(str(file), columns, model.checkpoint.told, ("text", "pair", "label"))
-    table = read_table(file, **own, need_labels=need_labels)
+    table = read_table(
+        file, text=own["text"], pair=own["pair"], label=own["label"], need_labels=need_labels, encoding=columns.encoding
+    )
     if model.reads_alone(own["text"], columns.pair_column):
         table = replace(table, pairs=None)
     model.refuse_other_texts(table.pairs is not None, file)

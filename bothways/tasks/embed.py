@@ -212,7 +212,8 @@ class Embedding(Task):
             for split, part in self.pairs.items()
         }
         shared = overlap_line({split: [*keys] for split, keys in both.items()})
-        found = [shared] if shared else []
+        notes = dict.fromkeys(note for part in self.pairs.values() for note in part.notes)
+        found = [*notes, *([shared] if shared else [])]
         for split, part in self.pairs.items():
             if number := sum(not all(map(str.strip, texts)) for texts in zip(*part.texts, strict=True)):
                 found.append(f"{number:,} of {len(part.texts[0]):,} pairs of {split} have an empty text")

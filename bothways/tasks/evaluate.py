@@ -10,7 +10,7 @@ import numpy as np
 
 from bothways import checkpoint, metrics
 from bothways.data.corpus import Corpus
-from bothways.data.examples import Table, label_numbers, label_sets, numbers, read_tagged
+from bothways.data.examples import Table, label_numbers, label_sets, numbers
 from bothways.data.hub import other_splits
 from bothways.data.pairs import Pairs
 from bothways.data.squad import read_squad
@@ -32,7 +32,7 @@ from bothways.tasks.scores import (
     tag_scores,
 )
 from bothways.tasks.scoring import score, told_of
-from bothways.tasks.tag import as_iob2, runs, tag_columns, words_of
+from bothways.tasks.tag import as_iob2, runs, sentences_as_learned, words_of
 from bothways.variants import VARIANTS
 
 
@@ -53,7 +53,7 @@ def measured(settings: Evaluate) -> dict[str, Any]:
             settings.predictions, settings.model, text_column=settings.text_column, pair_column=settings.pair_column,
             label_column=settings.label_column, words_column=settings.words_column, tags_column=settings.tags_column,
             scheme=None if settings.scheme == "auto" else settings.scheme, multi_label=settings.multi_label,
-            positive=settings.positive, on_error=settings.on_error,
+            positive=settings.positive, on_error=settings.on_error, encoding=settings.encoding,
         )  # fmt: skip
     for file in map(Path, settings.file):
         if others := other_splits(file):
@@ -120,7 +120,7 @@ def tags(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     """Of a tagger: exact entities, or with one label a word the share that is right. Sentences are read with those
     around them where it was fine-tuned so."""
     learned = predictor.checkpoint.told
-    by_file = [read_tagged(file, **tag_columns(file, settings, learned)) for file in map(Path, settings.file)]
+    by_file = [sentences_as_learned(file, settings, learned) for file in map(Path, settings.file)]
     sentences = [*chain.from_iterable(by_file)]
     window = predictor.window if learned.get("context") else 0
     texts = [words_of(text) for one in by_file for text in runs(one, predictor.tokenizer, window)]
@@ -152,7 +152,11 @@ def answers(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
             f"column {strange[0]!r}: answers are measured by columns named question, context and answers; rename yours"
         )
     skipped: Counter[str] = Counter()
-    asked = [one for file in settings.file for one in read_squad(file, on_error=settings.on_error, skipped=skipped)]
+    asked = [
+        one
+        for file in settings.file
+        for one in read_squad(file, on_error=settings.on_error, skipped=skipped, encoding=settings.encoding)
+    ]
     for id, number in Counter(one.id for one in asked).items():
         if number > 1:
             raise InputError(f"question {id!r} is in two of the files; measure each file by itself, or keep one")
@@ -169,7 +173,8 @@ def masked_words(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
             f"window ({settings.window}) is for texts with labels; masked words are read --length at a time"
         )
     predictor.say_what_is_lost()
-    corpus = Corpus(settings.file, settings.documents, settings.text_column or "text", settings.on_error)
+    column = settings.text_column or "text"
+    corpus = Corpus(settings.file, settings.documents, column, settings.on_error, settings.encoding)
     skipped: Counter[str] = Counter()
     store = build(corpus.documents(skipped), predictor.tokenizer, language=settings.language)
     usual = VARIANTS[predictor.checkpoint.model_type].pairs

@@ -10,12 +10,12 @@ from typing import Literal
 import numpy as np
 
 from bothways.data.columns import LABELS, Table, find_column, table_of, text_in
-from bothways.data.examples import numbers
+from bothways.data.examples import number_of, numbers
 from bothways.data.glue import glue_table
 from bothways.data.labelled import labelled_rows
 from bothways.data.near_duplicates import text_key
 from bothways.data.splits import parts_for, split_groups
-from bothways.data.tables import Row
+from bothways.data.tables import Broken, OnError, Row, RowErrors, named_columns
 from bothways.errors import InputError
 from bothways.settings import TextColumns, TrainEmbed
 
@@ -30,11 +30,11 @@ class Pairs:
 
     texts: list[list[str]]
     scores: np.ndarray | None
+    notes: tuple[str, ...] = ()  # what was left out when they were read
 
     def take(self, rows: Sequence[int]) -> "Pairs":
-        return Pairs(
-            [[part[row] for row in rows] for part in self.texts], None if self.scores is None else self.scores[rows]
-        )
+        texts = [[part[row] for row in rows] for part in self.texts]
+        return Pairs(texts, None if self.scores is None else self.scores[rows], self.notes)
 
 
 def read_pairs(settings: TrainEmbed) -> dict[str, Pairs]:
@@ -44,13 +44,14 @@ def read_pairs(settings: TrainEmbed) -> dict[str, Pairs]:
         raise InputError(
             f"negative_column ({settings.negative_column}) is for pairs; leave it out, or take --objective pairs"
         )
-    train = read_file(settings.train, settings, settings.objective, settings.negative_column)
+    on_error = settings.on_error
+    train = read_file(settings.train, settings, settings.objective, settings.negative_column, on_error)
     if train.scores is None and len(set(train.texts[1])) < 2:
         raise InputError(f"{settings.train}: a single pair has no other to compete with; add pairs")
     objective: Objective = "pairs" if train.scores is None else "scores"
     files = {"dev": settings.dev, "test": settings.test}
     negative = settings.negative_column
-    found = {name: read_file(path, settings, objective, negative) for name, path in files.items() if path}
+    found = {name: read_file(path, settings, objective, negative, on_error) for name, path in files.items() if path}
     found = {"train": train, **found}
     if settings.dev:
         return found
@@ -60,22 +61,34 @@ def read_pairs(settings: TrainEmbed) -> dict[str, Pairs]:
     return {**found, **{name: train.take(own) for name, own in rows.items()}}
 
 
-def read_file(path: Path, settings: TextColumns, objective: Objective, negative: str | None = None) -> Pairs:
+def read_file(
+    path: Path,
+    settings: TextColumns,
+    objective: Objective,
+    negative: str | None = None,
+    on_error: OnError | None = None,
+) -> Pairs:
     """negative: the column of texts that do not belong; NONE: none is read. auto: scores where there is a column of
-    them and no such column is named."""
-    text, pair, label = settings.text_column, settings.pair_column, settings.label_column
-    scored = objective == "scores"
-    table = glue_table(path, text=text, pair=pair, label=label, need_labels=objective != "pairs")
+    them and no such column is named. on_error: as of read_table."""
+    columns = {"text": settings.text_column, "pair": settings.pair_column, "label": settings.label_column}
+    scored, errors, encoding = objective == "scores", RowErrors(on_error), settings.encoding
+    check = check_score if objective != "pairs" else None
+    table = glue_table(path, **columns, need_labels=check is not None, broken=errors, check=check, encoding=encoding)
     if table is not None:
-        return Pairs(both(table), None if objective == "pairs" else scores_of(table))
-    rows = labelled_rows(path)
-    columns = list(dict.fromkeys(name for _, row in rows for name in row))
+        return Pairs(both(table), scores_of(table) if check else None, errors.notes(len(table)))
+    rows = labelled_rows(path, broken=errors, encoding=encoding)
+    there = list(dict.fromkeys(name for _, row in rows for name in row))
     if objective == "auto" and negative in (None, NONE):
-        scored = find_column(path, columns, "label", label, ["label"], LABELS) is not None
-    table = table_of(path, rows, text=text, pair=pair, label=label, need_labels=scored)
+        scored = find_column(path, there, "label", columns["label"], ["label"], LABELS) is not None
+    further = {} if scored or negative == NONE or not rows else negatives(path, rows, there, negative, errors)
+    kept = [(where, row) for where, row in rows if not further or where in further]
+    if not kept:
+        errors.notes(0)
+    table = table_of(path, kept, **columns, need_labels=scored, broken=errors, check=check_score if scored else None)
+    notes = errors.notes(len(table))
     if scored:
-        return Pairs(both(table), scores_of(table))
-    return Pairs([*both(table), *([] if negative == NONE else negatives(path, rows, columns, negative))], None)
+        return Pairs(both(table), scores_of(table), notes)
+    return Pairs([*both(table), *([[further[where] for where in table.where]] if further else [])], None, notes)
 
 
 def both(table: Table) -> list[list[str]]:
@@ -88,17 +101,22 @@ def both(table: Table) -> list[list[str]]:
 
 
 def scores_of(table: Table) -> np.ndarray:
+    return np.array(numbers(table))
+
+
+def check_score(where: str, label: str) -> None:
+    """InputError where a label is no score."""
     try:
-        return np.array(numbers(table))
+        number_of(where, label)
     except InputError as error:
         raise InputError(f"{error}; or leave scores aside with --objective pairs") from None
 
 
 def negatives(
-    path: Path, rows: Sequence[tuple[str, Row]], columns: Sequence[str], named: str | None
-) -> list[list[str]]:
-    """The texts of the column that is named, else of `negative`; none where there is no such column. InputError where
-    several could be meant: one is learned from."""
+    path: Path, rows: Sequence[tuple[str, Row]], columns: Sequence[str], named: str | None, broken: Broken
+) -> dict[str, str]:
+    """{'file:line': text} of the column that is named, else of `negative`; {} where there is no such column. InputError
+    where several could be meant: one is learned from."""
     name = named or next((name for name in columns if name.strip().lower() == "negative"), None)
     if name is None:
         like = [name for name in columns if fullmatch(r"negative[ _-]?\d+", name.strip().lower())]
@@ -106,7 +124,13 @@ def negatives(
             raise InputError(
                 f"{path}: {', '.join(like)} could be texts that do not belong; say which with --negative-column"
             )
-        return []
-    if name not in columns:
+        return {}
+    if not (own := named_columns(name, columns)):
         raise InputError(f"{path}: no column {name!r} (there are: {', '.join(columns)}); name yours, or none")
-    return [[text_in(where, row, name, "negative") for where, row in rows]]
+    found = {}
+    for where, row in rows:
+        try:
+            found[where] = text_in(where, row, own, "negative")
+        except InputError as wrong:
+            broken(wrong)
+    return found

@@ -37,7 +37,9 @@ def embed(settings: Embed) -> tuple[Journal, int]:
     refuse(settings.out, VECTORS, "vectors", resume=settings.resume)
     model = load(settings.model, dtype=settings.dtype)
     model.read_in(settings.window)
-    found = texts(settings.file, text=settings.text_column)
+    learned = {} if settings.text_column else model.checkpoint.told
+    known = known_columns(settings.file, settings, learned)
+    found = texts(settings.file, text=known["text"], pair=known["pair"], encoding=settings.encoding)
     blocks = in_blocks(_single(found, settings.file, settings.text_column, "a vector is of one"), settings.on_error)
     width = int(model.embed([], pooling=settings.pooling).shape[1])
 
@@ -82,7 +84,7 @@ def _keep(settings: Predict, model: Predictor) -> dict[str, str]:
     """The columns that go along into the result, with their names there: input_NAME where the result has that name."""
     if settings.keep is None:
         return {}
-    there = [*_literal(settings)] if settings.text is not None else columns_of(settings.file)
+    there = [*_literal(settings)] if settings.text is not None else columns_of(settings.file, settings.encoding)
     names = there if settings.keep == "all" else [settings.keep]
     if settings.keep not in ("all", *there):
         names = [name.strip() for name in settings.keep.split(",")]
@@ -153,11 +155,17 @@ def _blocks(model: Predictor, settings: Predict, keep: Mapping[str, str]) -> Ite
     if settings.text is not None:
         found: Iterator[Live] = iter([_asked(model, settings, keep)])
     elif kind_of(model) == "answers":
-        found = questions(settings.file, question=settings.text_column, context=settings.pair_column, keep=[*keep])
+        found = questions(
+            settings.file,
+            question=settings.text_column,
+            context=settings.pair_column,
+            keep=[*keep],
+            encoding=settings.encoding,
+        )
     else:
         known = known_columns(settings.file, settings, model.checkpoint.told)
         # Blocks of a file to go on with are a function of the text alone, never of when it comes.
-        found = texts(settings.file, **known, keep=[*keep], live=settings.out is None)
+        found = texts(settings.file, **known, keep=[*keep], live=settings.out is None, encoding=settings.encoding)
         if kind_of(model) == "entities":
             found = _single(found, settings.file, known["text"], "entities are found in one")
         found = _as_learned(found, settings, known["text"], model)

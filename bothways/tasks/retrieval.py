@@ -48,7 +48,7 @@ def pairs_of(file: Path, settings: Evaluate, learned: Mapping[str, Any]) -> Pair
     """By the columns named, else those `learned` from; without scores where it learned from pairs alone, unless a
     column of them is named."""
     own = known_columns(str(file), settings, learned, ("text", "pair", "label"))
-    columns = TextColumns(**{f"{use}_column": name for use, name in own.items()})
+    columns = TextColumns(**{f"{use}_column": name for use, name in own.items()}, encoding=settings.encoding)
     alone = learned.get("objective") == "pairs" or learned.get("negative_column") is not None
     return read_file(file, columns, "pairs" if alone and settings.label_column is None else "auto", NONE)
 

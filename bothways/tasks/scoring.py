@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from bothways.data.columns import has_usual_texts
 from bothways.data.examples import Sentence, Table, label_sets, numbers, read_table, read_tagged
-from bothways.data.files import UNPACKING_ERRORS, kind_of, open_file, text_lines, unpacking_failed
+from bothways.data.files import kind_of, text_lines, whole
 from bothways.data.glue import look_of
 from bothways.data.judgements import are_judgements, read_judgements, read_ranking
 from bothways.data.labelled import has_named_columns, is_dataset, labelled_rows
@@ -52,23 +52,25 @@ def score(
     multi_label: bool = False,
     positive: str | None = None,
     on_error: Literal["stop", "skip"] = "stop",
+    encoding: str | None = None,
 ) -> dict[str, Any]:
     """The metrics by name, of the kind that the gold file asks for. InputError where the two files do not fit.
 
     on_error: what a gold answer that does not stand where it says does: stop, or leave its question out, counted.
 
-    The columns are the gold file's; those of words and tags are both files'. scheme: found out by looking (`detect`);
-    where it is given, the files hold tags, whatever their names. multi_label: a text may have several labels, though
-    no list says so. positive: the class of `f1`. One CoNLL file as both has gold in the last column but one.
+    The columns are the gold file's; those of words and tags are both files', and so is the encoding, where they have no
+    byte-order mark. scheme: found out by looking (`detect`); where it is given, the files hold tags, whatever their
+    names. multi_label: a text may have several labels, though no list says so. positive: the class of `f1`. One CoNLL
+    file as both has gold in the last column but one.
     """
     labelled = bool(text_column or pair_column or label_column or multi_label or positive)
-    kind = "tags" if scheme or words_column or tags_column else _kind(gold, labelled)
+    kind = "tags" if scheme or words_column or tags_column else _kind(gold, labelled, encoding)
     if kind == "answers":
-        return _answers(predictions, gold, on_error)
+        return _answers(predictions, gold, on_error, encoding)
     if on_error == "skip":
         raise InputError("on_error skip is for gold answers; every row of these files counts, mend it")
     if kind == "ranking":
-        return _ranking(predictions, gold)
+        return _ranking(predictions, gold, encoding)
     if kind == "tags":
         if predictions == gold and tags_column is not None:
             way = (
@@ -78,10 +80,13 @@ def score(
             )
             raise InputError(f"{gold}: --tags-column ({tags_column}) names one column for gold and predictions; {way}")
         gold_column = "-2" if predictions == gold and tags_column is None else tags_column
-        right = read_tagged(gold, words=words_column, tags=gold_column)
-        return _tags(gold, predictions, right, read_tagged(predictions, words=words_column, tags=tags_column), scheme)
-    table = read_table(gold, text=text_column, pair=pair_column, label=label_column, need_labels=True)
-    column, predicted = _labels(predictions)
+        right = read_tagged(gold, words=words_column, tags=gold_column, encoding=encoding)
+        predicted_tags = read_tagged(predictions, words=words_column, tags=tags_column, encoding=encoding)
+        return _tags(gold, predictions, right, predicted_tags, scheme)
+    table = read_table(
+        gold, text=text_column, pair=pair_column, label=label_column, need_labels=True, encoding=encoding
+    )
+    column, predicted = _labels(predictions, encoding)
     if len(predicted) != len(table):
         number = f"{len(predicted)} predictions, but {gold} has {len(table)} rows"
         raise InputError(f"{predictions}: {number}; give one for each, in order")
@@ -93,26 +98,26 @@ def score(
     return _classes(predictions, table, found, positive)
 
 
-def _kind(gold: Path, labelled: bool) -> Literal["labels", "tags", "answers", "ranking"]:
+def _kind(gold: Path, labelled: bool, encoding: str | None) -> Literal["labels", "tags", "answers", "ranking"]:
     """What the file holds, by its first row; or by its name, where columns have none. labelled: something that only
     labels have was told, so that query, document and label are no judgements."""
-    if not labelled and not look_of(gold) and are_judgements(gold):
+    if not labelled and not look_of(gold, encoding) and are_judgements(gold, encoding):
         return "ranking"
     if has_named_columns(gold):
-        _, row = next(iter(labelled_rows(gold) if is_dataset(gold) else rows(gold)), ("", {}))
+        _, row = next(iter(labelled_rows(gold) if is_dataset(gold) else rows(gold, encoding=encoding)), ("", {}))
         if {"question", "context", "answers"} <= row.keys():
             return "answers"
         return "tags" if isinstance(row.get("words", row.get("tokens")), list) else "labels"
     if kind_of(gold) == ".json":
         return "answers"
-    return "labels" if kind_of(gold) in (".csv", ".tsv") or look_of(gold) else "tags"
+    return "labels" if kind_of(gold) in (".csv", ".tsv") or look_of(gold, encoding) else "tags"
 
 
-def _labels(path: Path) -> tuple[str, list[tuple[str, str]]]:
+def _labels(path: Path, encoding: str | None) -> tuple[str, list[tuple[str, str]]]:
     """(name of the column, ('file:line', label) of each row); a list of labels stands as JSON."""
     if kind_of(path) == ".txt":
-        return "label", [(f"{path}:{number}", line) for number, line in text_lines(path)]
-    found = labelled_rows(path)
+        return "label", [(f"{path}:{number}", line) for number, line in text_lines(path, encoding)]
+    found = labelled_rows(path, encoding=encoding)
     there = dict.fromkeys(name for _, row in found for name in row)
     by_name = {name.strip().lower(): name for name in there}
     usual = next((name for name in PREDICTED if name in by_name), None)
@@ -199,11 +204,11 @@ def _check(sentence: Sentence, scheme: Scheme) -> None:
         raise InputError(f"{sentence.where}: {error}") from None
 
 
-def _answers(predictions: Path, gold: Path, on_error: Literal["stop", "skip"]) -> dict[str, Any]:
+def _answers(predictions: Path, gold: Path, on_error: Literal["stop", "skip"], encoding: str | None) -> dict[str, Any]:
     skipped: Counter[str] = Counter()
-    questions = read_squad(gold, on_error=on_error, skipped=skipped)
+    questions = read_squad(gold, on_error=on_error, skipped=skipped, encoding=encoding)
     answers = {question.id: [text for text, _ in question.answers] for question in questions}
-    predicted = _predicted_answers(predictions)
+    predicted = _predicted_answers(predictions, encoding)
     if answers.keys().isdisjoint(predicted):
         raise InputError(f"{predictions}: no id is one of {gold}, such as {min(answers)!r}; give an answer an id")
     passages = {question.id: question.context for question in questions}
@@ -215,17 +220,17 @@ def told_of(skipped: Counter[str]) -> dict[str, int]:
     return {"skipped": skipped.total()} if skipped else {}
 
 
-def _ranking(predictions: Path, gold: Path) -> dict[str, Any]:
-    judgements, ranking = read_judgements(gold), read_ranking(predictions)
+def _ranking(predictions: Path, gold: Path, encoding: str | None) -> dict[str, Any]:
+    judgements, ranking = read_judgements(gold, encoding), read_ranking(predictions, encoding)
     if judgements.keys().isdisjoint(ranking):
         raise InputError(f"{predictions}: no query is one of {gold}, such as {min(judgements)!r}; check the names")
     return ranking_scores(judgements, ranking)
 
 
-def _predicted_answers(path: Path) -> dict[str, str]:
+def _predicted_answers(path: Path, encoding: str | None) -> dict[str, str]:
     """{id: answer} of SQuAD's form of predictions, or of JSON lines."""
     if kind_of(path) != ".json":
-        given = [(where, row.get("id"), row.get("answer")) for where, row in rows(path)]
+        given = [(where, row.get("id"), row.get("answer")) for where, row in rows(path, encoding=encoding)]
     else:
         given = [(f"{path}: {id!r}", id, answer) for id, answer in _json_object(path).items()]
     found = {}
@@ -240,13 +245,12 @@ def _predicted_answers(path: Path) -> dict[str, str]:
 
 
 def _json_object(path: Path) -> dict[str, Any]:
-    with open_file(path) as file:
-        try:
-            found = json.load(file)
-        except UNPACKING_ERRORS as error:
-            raise unpacking_failed(str(path), error) from None
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{path}: not JSON ({error}); SQuAD's predictions are one object, id to answer") from None
+    try:
+        found = json.loads(whole(path))
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not JSON ({error}); SQuAD's predictions are one object, id to answer") from None
     if not isinstance(found, dict):
         raise InputError(f"{path}: holds {type(found).__name__}; SQuAD's predictions are one object, id to answer")
     return found

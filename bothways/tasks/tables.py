@@ -7,7 +7,8 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
-from bothways.data.examples import Table, label_sets, numbers, read_table
+from bothways.data.columns import Check
+from bothways.data.examples import Table, check_class, label_set, label_sets, number_of, numbers, read_table
 from bothways.data.near_duplicates import conflicts, label_key, merged, spellings
 from bothways.data.splits import overlap_line, parts_for, rarest_labels, split
 from bothways.errors import InputError
@@ -22,7 +23,13 @@ def read_tables(settings: Classify | Regress) -> dict[str, Table]:
     dev, and where there is neither another tenth for test, each class divided alike; near-equal texts stay together."""
     columns = {"text": settings.text_column, "pair": settings.pair_column, "label": settings.label_column}
     given = {"train": settings.train, "dev": settings.dev, "test": settings.test}
-    tables = {name: read_table(path, **columns, need_labels=True) for name, path in given.items() if path}
+    tables = {
+        name: read_table(
+            path, **columns, need_labels=True, encoding=settings.encoding, on_error=settings.on_error,
+            check=check_of(settings),
+        )
+        for name, path in given.items() if path
+    }  # fmt: skip
     check_pairs(tables)
     if isinstance(settings, Classify) and not settings.multi_label:
         refuse_numbers(tables["train"], settings.train)
@@ -36,6 +43,13 @@ def read_tables(settings: Classify | Regress) -> dict[str, Table]:
         source=settings.train,
     )  # fmt: skip
     return {**tables, **{name: rows_of(whole, own) for name, own in rows.items()}}
+
+
+def check_of(settings: Classify | Regress) -> Check:
+    """What a row's label must be."""
+    if isinstance(settings, Regress):
+        return number_of
+    return label_set if settings.multi_label else check_class
 
 
 def classes_of(settings: Classify | Regress, table: Table) -> Sequence[Hashable] | None:

@@ -23,6 +23,7 @@ from bothways.data.labelled import has_named_columns
 from bothways.data.near_duplicates import text_key
 from bothways.data.splits import overlap_line, parts_for, split_groups
 from bothways.data.streams import known_columns
+from bothways.data.tables import RowErrors
 from bothways.data.tags import OUTSIDE, Scheme, detect, first_illegal, spans_of, tags_of
 from bothways.errors import InputError
 from bothways.metrics.entities import entity_scores
@@ -75,9 +76,13 @@ class Tagging(Task):
     data: Mapping[str, Windows]
     windows_of_text: Mapping[str, list[int]]
     illegal: Mapping[str, list[Sentence]]  # sentences of dev and test that the scheme would not write so
+    notes: Sequence[str] = ()
 
     @staticmethod
-    def of(settings: Tag, start: Checkpoint, sentences: Mapping[str, list[Sentence]]) -> "Tagging":
+    def of(
+        settings: Tag, start: Checkpoint, sentences: Mapping[str, list[Sentence]], notes: Sequence[str] = ()
+    ) -> "Tagging":
+        """notes: what was left out when the sentences were read."""
         scheme = scheme_of(settings, sentences["train"])
         read = {split: [as_iob2(one, scheme) for one in found] for split, found in sentences.items()}
         tagset = Tagset.learned(chain.from_iterable(one.tags for one in read["train"]), plain=scheme == "plain")
@@ -93,7 +98,7 @@ class Tagging(Task):
         illegal = {
             split: [one for one in found if first_illegal(one.tags, scheme)] for split, found in sentences.items()
         }
-        return Tagging(settings, start, tagset, texts, data, numbers, illegal)
+        return Tagging(settings, start, tagset, texts, data, numbers, illegal, notes)
 
     @property
     def metric(self) -> str:
@@ -212,7 +217,7 @@ class Tagging(Task):
     def warnings(self) -> list[str]:
         sentences = {split: [*chain.from_iterable(texts)] for split, texts in self.texts.items()}
         shared = overlap_line({split: [_key(one) for one in own] for split, own in sentences.items()})
-        found = [shared] if shared else []
+        found = [*self.notes, *([shared] if shared else [])]
         for split, own in sentences.items():
             if strange := Counter(tag for one in own for tag in one.tags if tag not in self.tagset.names):
                 have = f"{strange.total():,} words have tags that train lacks ({', '.join([*strange][:9])})"
@@ -232,17 +237,21 @@ def run(settings: Tag, tell: Tell = lines, *, progress: Callback | None = None) 
     so)."""
     start = checkpoint.load(settings.model)
     checkpoint.refuse_headless(start, "tokens", settings.model)
-    sentences = read_splits(settings)
-    task = Tagging.of(settings, start, sentences)
+    errors = RowErrors(settings.on_error)
+    sentences = read_splits(settings, errors)
+    task = Tagging.of(settings, start, sentences, errors.notes(len(sentences["train"])))
     return fine_tuned(settings, task, tell, progress)
 
 
-def read_splits(settings: Tag) -> dict[str, list[Sentence]]:
+def read_splits(settings: Tag, errors: RowErrors | None = None) -> dict[str, list[Sentence]]:
     """Sentences by split. What is split off a file is whole documents, where it tells where they begin; of other files
-    near-equal sentences stay together."""
+    near-equal sentences stay together. errors: collects what cannot be read; InputError where that may not be left out.
+    """
     given = {"train": settings.train, "dev": settings.dev, "test": settings.test}
-    columns = {"words": settings.words_column, "tags": settings.tags_column}
-    found = {split: read_tagged(path, **columns) for split, path in given.items() if path}
+    columns = {"words": settings.words_column, "tags": settings.tags_column, "encoding": settings.encoding}
+    errors = errors or RowErrors(settings.on_error)
+    found = {split: read_tagged(path, **columns, errors=errors) for split, path in given.items() if path}
+    errors.notes(len(found["train"]))
     if "dev" in found:
         return found
     whole = found["train"]
@@ -263,6 +272,13 @@ def tag_columns(file: Path, told: object, learned: Mapping[str, Any]) -> dict[st
     numbers = {use: str(learned.get(f"{use}_column")) for use in ("words", "tags")}
     before = {use: number if number.lstrip("-").isdecimal() else None for use, number in numbers.items()}
     return {use: getattr(told, f"{use}_column") or before[use] for use in before}
+
+
+def sentences_as_learned(file: Path, told: object, learned: Mapping[str, Any]) -> list[Sentence]:
+    """The sentences of a file, by the columns of tag_columns and the encoding of `told`."""
+    columns = tag_columns(file, told, learned)
+    encoding = getattr(told, "encoding", None)
+    return read_tagged(file, words=columns["words"], tags=columns["tags"], encoding=encoding)
 
 
 def scheme_of(settings: Tag, sentences: Sequence[Sentence]) -> Scheme:

@@ -70,7 +70,7 @@ def corpora(settings: Pretrain) -> tuple[Corpus, Corpus | None]:
     """The text to train on and, if it is given, that to measure on. InputError where files are missing."""
 
     def corpus(paths: tuple[Path, ...]) -> Corpus:
-        found = Corpus(paths, settings.documents, settings.text_column, settings.on_error)
+        found = Corpus(paths, settings.documents, settings.text_column, settings.on_error, settings.encoding)
         found.files()
         return found
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from bothways import metrics
 from bothways.checkpoint import say
-from bothways.data.examples import Table, label_numbers, label_sets, numbers, read_table, read_tagged
+from bothways.data.examples import Table, label_numbers, label_sets, numbers, read_table
 from bothways.data.files import text_lines
 from bothways.data.labelled import has_named_columns, labelled_rows
 from bothways.data.squad import Question, read_squad
@@ -27,7 +27,7 @@ from bothways.errors import InputError, listed
 from bothways.predict import MASK, Predictor
 from bothways.settings import TextColumns
 from bothways.tasks.as_learned import table_as_learned
-from bothways.tasks.tag import as_iob2, runs, tag_columns, words_of
+from bothways.tasks.tag import as_iob2, runs, sentences_as_learned, words_of
 from bothways.tokenizer.tokenizer import Tokenizer
 
 MAX_DROP = 0.5  # points, where nothing else is said
@@ -58,13 +58,17 @@ def yardstick(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
     if "tokens" in heads:
         return of_tags(model, file, columns)
     if "masked_words" in heads and model.checkpoint.pooling is None:
-        return of_guesses(read_table(file, text=columns.text_column, need_labels=False), model.tokenizer)
+        return of_guesses(texts_of(file, columns), model.tokenizer)
     if "next_sentence" in heads and len(heads) == 1:
         raise InputError("a head for next sentences alone is measured by nothing here; fine-tune the model first")
     table = table_as_learned(model, file, columns, need_labels=columns.label_column is not None)
     if "classes" not in heads:
         return of_vectors(table)
     return of_classes(model, table) if model.labels else of_numbers(table)
+
+
+def texts_of(file: Path, columns: TextColumns) -> Table:
+    return read_table(file, text=columns.text_column, need_labels=False, encoding=columns.encoding)
 
 
 def of_vectors(table: Table) -> Yardstick:
@@ -141,11 +145,11 @@ def of_numbers(table: Table) -> Yardstick:
 
 
 def of_tags(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
-    if not _is_tagged(file, model.labels):
-        table = read_table(file, text=columns.text_column, need_labels=False)
+    if not _is_tagged(file, model.labels, columns.encoding):
+        table = texts_of(file, columns)
         return _unlabelled(len(table), "same entities", lambda model, rows: _entities(model, table, rows))
-    named = SimpleNamespace(words_column=None, tags_column=columns.label_column)
-    sentences = read_tagged(file, **tag_columns(file, named, model.checkpoint.told))
+    named = SimpleNamespace(words_column=None, tags_column=columns.label_column, encoding=columns.encoding)
+    sentences = sentences_as_learned(file, named, model.checkpoint.told)
     known = {_kind(label) for label in model.labels} | {OUTSIDE}
     for one in sentences:
         if strange := [tag for tag in one.tags if _kind(tag) not in known]:
@@ -185,12 +189,12 @@ def _entities(model: Predictor, table: Table, rows: Rows) -> list[Any]:
     return [[(one.label, one.start, one.end) for one in entities] for entities in found]
 
 
-def _is_tagged(file: Path, labels: Sequence[str]) -> bool:
+def _is_tagged(file: Path, labels: Sequence[str], encoding: str | None) -> bool:
     """Whether there are tags: in columns with names a list of words, else lines that end in one of the model's tags."""
     if has_named_columns(file):
-        rows = labelled_rows(file)
+        rows = labelled_rows(file, encoding=encoding)
         return bool(rows) and any(isinstance(value, list) for value in rows[0][1].values())
-    fields = next((line.split() for _, line in text_lines(file) if line.strip()), [])
+    fields = next((line.split() for _, line in text_lines(file, encoding) if line.strip()), [])
     return len(fields) > 1 and (fields[-1] in (*labels, OUTSIDE) or fields[0] == "-DOCSTART-")
 
 
@@ -200,15 +204,17 @@ def _kind(tag: str) -> str:
 
 
 def of_answers(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
-    rows = labelled_rows(file) if has_named_columns(file) else []
+    rows = labelled_rows(file, encoding=columns.encoding) if has_named_columns(file) else []
     if rows and "answers" not in rows[0][1]:
-        given = [*questions(str(file), question=columns.text_column, context=columns.pair_column)]
+        given = [
+            *questions(str(file), question=columns.text_column, context=columns.pair_column, encoding=columns.encoding)
+        ]
         if wrong := [one for one in given if isinstance(one, InputError)]:
             raise wrong[0]
         asked = [(one.text, one.pair or "") for one in given if not isinstance(one, InputError)]
         return _unlabelled(len(asked), "same answer", lambda model, rows: _answers(model, [asked[row] for row in rows]))
     skipped: Counter[str] = Counter()
-    gold: list[Question] = read_squad(file, on_error="skip", skipped=skipped)
+    gold: list[Question] = read_squad(file, on_error="skip", skipped=skipped, encoding=columns.encoding)
     if skipped:
         say(f"{file}: left out {skipped.total():,} questions that cannot be read (finetune answer names the first)")
 

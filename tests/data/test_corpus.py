@@ -168,7 +168,11 @@ def test_a_very_long_field_is_read(file):
         ("a.csv", "", r"a\.csv: empty"),
         ("a.tsv", "text\tn\na\t1\t2\n", r"a\.tsv:2: 3 columns where the header has 2"),
         ("a.parquet", "PAR1", r"a\.parquet: not a sound Parquet file"),
-        ("a.pdf", "text", r"a\.pdf: files of kind '\.pdf' are not read; \.txt, \.jsonl, \.csv, \.tsv, \.parquet are"),
+        (
+            "a.pdf",
+            "text",
+            r"a\.pdf: files of kind '\.pdf' are not read; \.txt, \.jsonl, \.csv, \.tsv, \.parquet, \.xlsx are",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_named_with_its_place(name, content, said, file):

@@ -4,15 +4,19 @@ import csv
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from bothways import checkpoint
 from bothways.data.near_duplicates import label_key, text_key
 from bothways.errors import InputError
-from bothways.settings import Classify, Evaluate, Regress
-from bothways.tasks import classify, evaluate
+from bothways.settings import Classify, Embed, Evaluate, Predict, Regress, Tag, TrainEmbed
+from bothways.tasks import classify, embed, evaluate, predicting, regress, tag
 from bothways.tasks.progress import silence
+from bothways.tasks.registry import train
 from bothways.tasks.tables import read_tables, table_warnings
+
+RUNS = {"classify": classify.run, "regress": regress.run, "tag": tag.run, "embed": embed.run}
 
 
 def write(file, rows):
@@ -122,3 +126,66 @@ def test_a_model_of_merged_labels_is_measured_by_any_spelling(settings, make_mod
     other = classify.run(replace(short, merge_labels=False, out=tmp_path / "other"), silence).model
     with pytest.raises(InputError, match=r"label 'Sport' is unknown; it differs from 'SPORT' only in case or blanks"):
         evaluate.run(Evaluate(model=other, file=(spelled,), dtype="float32"))
+
+
+# --- exports, from reading to using -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def start(settings, make_model, tokenizer):
+    checkpoint.save(checkpoint.Checkpoint(make_model(), tokenizer), settings.model)
+
+
+@pytest.mark.usefixtures("start")
+def test_columns_read_together_are_remembered_by_evaluate_predict_and_embed(settings, tmp_path):
+    rows = [{"title": f"cat {n}", "body": "a dog sat", "kind": "ab"[n % 2]} for n in range(30)]
+    settings.train.with_suffix(".jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    told = replace(
+        settings, train=settings.train.with_suffix(".jsonl"), text_column="title,body", label_column="kind",
+        epochs=0.1, dtype="float32",
+    )  # fmt: skip
+    assert read_tables(told)["train"].texts[0].endswith("\na dog sat")
+    model = classify.run(told, silence).model
+    found = evaluate.run(Evaluate(model=model, file=(told.train,), dtype="float32"))
+    assert found == evaluate.run(
+        Evaluate(model=model, file=(told.train,), text_column="title,body", label_column="kind", dtype="float32")
+    )
+    joined = tmp_path / "joined.txt"
+    joined.write_text("\n".join(f"{row['title']} {row['body']}" for row in rows), encoding="utf-8")
+    scores, vectors = [], []
+    for file in (told.train, joined):
+        out = tmp_path / f"{file.stem}-out.jsonl"
+        predicting.predict(Predict(model=model, file=str(file), out=out, dtype="float32"))
+        scores.append([json.loads(line)["score"] for line in out.read_text().splitlines()])
+        out = tmp_path / f"{file.stem}-out.npy"
+        predicting.embed(Embed(model=model, file=str(file), out=out, dtype="float32"))
+        vectors.append(np.load(out))
+    np.testing.assert_allclose(scores[0], scores[1], atol=1e-5)  # white space is white space to BERT
+    np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-5)
+
+
+@pytest.mark.usefixtures("start")
+@pytest.mark.parametrize("kind", ["classify", "regress", "tag", "embed"])
+def test_every_kind_of_fine_tuning_leaves_bad_rows_out_if_asked_to(kind, settings, tmp_path):
+    good = {
+        "classify": [f"caf\xe9 {n},,{'ab'[n % 2]}" for n in range(30)],
+        "regress": [f"caf\xe9 {n},,{n}" for n in range(30)],
+        "embed": [f"caf\xe9 {n},a dog {n}," for n in range(30)],
+        "tag": [f"caf\xe9{n} O\ncat B-X\n" for n in range(30)],
+    }[kind]
+    columns = {"embed": "text,pair,x", "tag": ""}.get(kind, "text,y,label")
+    lines = [*([columns] if columns else []), *good[:3], "broken", *([""] if kind == "tag" else []), *good[3:]]
+    file = settings.train.with_suffix(".conll" if kind == "tag" else ".csv")
+    file.write_bytes("\n".join(lines).encode("cp1252"))
+    makes = {"classify": Classify, "regress": Regress, "tag": Tag, "embed": TrainEmbed}
+    told = makes[kind](
+        model=settings.model, train=file, out=settings.out, encoding="cp1252", on_error="skip", epochs=0.1,
+        dtype="float32", **({"context": False} if kind == "tag" else {}),
+    )  # fmt: skip
+    with pytest.raises(InputError, match=r"broken|columns where .*--on-error skip"):
+        train(replace(told, on_error="stop"))
+    said = []
+    result = RUNS[kind](told, said.append)
+    place = f"{file}:{10 if kind == 'tag' else 5}"
+    assert "left out 1 row: 1 columns where" in said[0] and f"({place})" in said[0]
+    assert place in (result.directory / "report.html").read_text(encoding="utf-8")
