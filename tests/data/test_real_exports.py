@@ -219,6 +219,12 @@ def test_what_is_no_workbook_is_one_line(tmp_path, monkeypatch):
         [*rows(file)]
 
 
+def test_a_packed_workbook_is_refused(tmp_path):
+    (tmp_path / "t.xlsx.gz").write_bytes(gzip.compress(workbook(tmp_path / "t.xlsx", [["text"], ["a"]]).read_bytes()))
+    with pytest.raises(InputError, match=r"t\.xlsx\.gz: an \.xlsx is packed in itself"):
+        [*texts(str(tmp_path / "t.xlsx.gz"))]
+
+
 def test_without_the_package_a_workbook_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "python_calamine", None)
     with pytest.raises(InputError, match=r"t\.xlsx: .* pip install 'bothways\[xlsx\]', or save it as \.csv"):
@@ -396,6 +402,7 @@ def test_a_packed_json_of_more_than_its_bound_is_refused(tmp_path, monkeypatch):
 
 def test_a_quote_that_is_never_closed_takes_bounded_memory(tmp_path, monkeypatch):
     before = csv.field_size_limit(1000)
+    assert before <= 1 << 25
     try:
         file = tmp_path / "t.csv"
         file.write_text('text\na\n"b\n' + "c\n" * 2000 + "d\n", encoding="utf-8")
