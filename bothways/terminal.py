@@ -22,9 +22,14 @@ def printable(text: str) -> str:
     return ACTING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
+def one_line(text: str) -> str:
+    """The same with line feeds escaped as well, so that a label cannot look like a line of ours."""
+    return printable(text).replace("\n", "\\n")
+
+
 def show(*lines: str) -> None:
-    """Lines of a result, on standard output. A line feed inside one is escaped: a label cannot look like a line."""
-    print("".join(printable(line).replace("\n", "\\n") + "\n" for line in lines), end="", flush=True)
+    """Lines of a result, on standard output."""
+    print("".join(f"{one_line(line)}\n" for line in lines), end="", flush=True)
 
 
 def show_json(*values: Any) -> None:

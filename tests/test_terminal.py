@@ -112,12 +112,13 @@ def test_labels_of_a_checkpoint_do_not_reach_the_terminal_as_they_are(classifier
 
 def test_fine_tuning_escapes_labels_and_names(make_model, tokenizer, tmp_path, capfd):
     checkpoint.save(Checkpoint(make_model("bert", {"masked_words": 0}), tokenizer), tmp_path / "m")
-    rows = "".join(f"a {word},\x1b[2Jé\nthe {word},\x9b\u202ez\n" for word in "cat dog mat b s".split() * 3)
+    rows = "".join(f'a {word},\x1b[2Jé\nthe {word},"\x9b\u202ez\nseed 9"\n' for word in "cat dog mat b s".split() * 3)
     (tmp_path / "\x1bt.csv").write_text("text,label\n" + rows, encoding="utf-8")
     tuning = ["finetune", "classify", "--model", tmp_path / "m", "--train", tmp_path / "\x1bt.csv", "--epochs", "0.1"]
     cli.main([*map(str, tuning), "-o", str(tmp_path / "r\x1b")])
     said = capfd.readouterr()
     assert not ACTING & {*said.out, *said.err} and "\\u001b[2Jé" in said.err
+    assert not [line for line in said.err.splitlines() if line.startswith("seed 9")]
 
 
 def test_only_one_file_prints():

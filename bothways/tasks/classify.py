@@ -24,6 +24,7 @@ from bothways.tasks.scores import Predictions, class_scores, label_set_scores
 from bothways.tasks.tables import read_tables, table_warnings
 from bothways.tasks.task import Figures, Task, outputs
 from bothways.tasks.texts import AT_ONCE, Texts, text_scores
+from bothways.terminal import one_line
 from bothways.train.losses import Loss
 from bothways.train.state import Callback
 from bothways.train.task_losses import label_loss, weighted_class_loss
@@ -206,10 +207,10 @@ class Classification(Task):
 def class_line(names: Sequence[str], counts: Sequence[int]) -> str:
     """How many texts each class has; of very many classes how many there are, and which are the commonest."""
     if len(names) <= MOST_CLASSES:
-        return ", ".join(f"{name} {number:,}" for name, number in zip(names, counts, strict=True))
+        return ", ".join(f"{one_line(name)} {number:,}" for name, number in zip(names, counts, strict=True))
     common = sorted(zip(names, counts, strict=True), key=lambda one: -one[1])[:COMMONEST]
     rare = ", ".join(f"{counts.count(number):,} with {number or 'no'} text{'s' * (number != 1)}" for number in (0, 1))
-    first = ", ".join(f"{name} {number:,}" for name, number in common)
+    first = ", ".join(f"{one_line(name)} {number:,}" for name, number in common)
     return f"{len(names):,} classes, the commonest {first}; {rare}"
 
 

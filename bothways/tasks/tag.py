@@ -36,6 +36,7 @@ from bothways.tasks.finetune import Result, fine_tuned
 from bothways.tasks.progress import Tell, lines
 from bothways.tasks.scores import Predictions, document_of
 from bothways.tasks.task import Figures, Task, length_line, outputs
+from bothways.terminal import one_line
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.train.losses import Loss, class_loss
 from bothways.train.state import Callback
@@ -205,7 +206,7 @@ class Tagging(Task):
             words = sum(len(one.words) for one in sentences)
             scheme: Scheme = "plain" if self.tagset.plain else "iob2"
             counts = Counter(span.label for one in sentences for span in spans_of(one.tags, scheme))
-            kinds = ", ".join(f"{label} {number:,}" for label, number in sorted(counts.items()))
+            kinds = ", ".join(f"{one_line(label)} {number:,}" for label, number in sorted(counts.items()))
             windowed = sum(number > 1 for number in self.windows_of_text[split])
             found.append(
                 f"{split}: {len(sentences):,} sentences of {words:,} words, read as {len(texts):,} texts, "
