@@ -71,7 +71,7 @@ class Checked:
 
     def __post_init__(self) -> None:
         self._convert()
-        if encoding := getattr(self, "encoding", None):
+        if (encoding := getattr(self, "encoding", None)) is not None:
             check_encoding(encoding)
         for name in ("corpus", "file"):
             if getattr(self, name, None) == ():
@@ -485,7 +485,7 @@ class Evaluate(TextColumns, Checked):
             super().__post_init__()
         else:
             self._convert()
-            if self.encoding:
+            if self.encoding is not None:
                 check_encoding(self.encoding)
 
 
