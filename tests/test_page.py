@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+import tracemalloc
 from dataclasses import replace
 from html import escape
 from html.parser import HTMLParser
@@ -21,6 +22,11 @@ from bothways.page.training import histogram, thinned
 VOID = {"meta"}
 HOSTILE = "<script>alert(1)</script> & \"quoted\" 'too' <img src=x onerror=alert(2)>"
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def confusion(labels, matrix):
+    """matrix[gold][predicted]."""
+    return p.Confusion(labels, {(g, q): count for g, row in enumerate(matrix) for q, count in enumerate(row)})
 
 
 class Tree(HTMLParser):
@@ -79,7 +85,7 @@ NORMANS = "The Normans gave their name to Normandy, a region in France."
 EVERY_PART = [
     p.Seeds("Accuracy", [p.Seed(3, {"test": 0.9165, "dev": 0.9243}, kept=True), p.Seed(4, {"test": 0.5}, failed=True)]),
     p.Curves(rows(), "accuracy", "Accuracy"),
-    p.Confusion(["no", "yes", "a-label-that-is-quite-long-and-has-no-space"], [[83, 5, 0], [7, 41, 2], [0, 0, 0]]),
+    confusion(["no", "yes", "a-label-that-is-quite-long-and-has-no-space"], [[83, 5, 0], [7, 41, 2], [0, 0, 0]]),
     p.Labels([p.LabelScore("no", 0.911, 0.943, 0.9267, 88), p.LabelScore(HOSTILE, 0.0, 0.0, 0.0, 0)]),
     p.Reliability([p.Bin(0.55, 0.5, 13), p.Bin(0.95, 0.89, 117), p.Bin(0.0, 0.0, 0)], 0.0567),
     p.Mistakes([p.Mistake(HOSTILE, "no", "yes", 0.71), p.Mistake("surest", "yes", "no", 0.993, "its pair")], 137),
@@ -179,7 +185,7 @@ def test_what_users_wrote_is_shown_and_never_run():
         command=HOSTILE,
         parts=[
             p.Seeds(HOSTILE, [p.Seed(0, {HOSTILE: 0.5})]), p.Curves(rows(1), "accuracy", HOSTILE, heldout=HOSTILE),
-            p.Confusion([HOSTILE, "b", "c"], [[1, 2, 3], [4, 5, 6], [7, 8, 9]]),
+            confusion([HOSTILE, "b", "c"], [[1, 2, 3], [4, 5, 6], [7, 8, 9]]),
             p.Labels([p.LabelScore(HOSTILE, 0.1, 0.2, 0.3, 4)]), p.Lengths(HOSTILE, [1], 64),
             p.Mistakes([p.Mistake(HOSTILE, HOSTILE, HOSTILE, 0.5, HOSTILE)], 1), p.Misses([p.Miss(HOSTILE, 0, 1)]),
             p.TagMistakes([p.TagMistake(HOSTILE, [p.Span(3, 20, HOSTILE)], [p.Span(7, 31, HOSTILE)])], 1),
@@ -293,8 +299,8 @@ def test_many_records_are_drawn_as_means_and_broken_ones_are_counted():
 def test_nothing_to_show_is_said_and_does_not_fail():
     nan = float("nan")
     empty = [
-        p.Seeds("Accuracy", []), p.Curves([], "accuracy", "Accuracy"), p.Confusion(["a", "b"], [[0, 0], [0, 0]]),
-        p.Confusion(["a", "b", "c"], [[1, 0, 0], [0, 2, 0], [0, 0, 3]]), p.Labels([]), p.Reliability([], 0.0),
+        p.Seeds("Accuracy", []), p.Curves([], "accuracy", "Accuracy"), confusion(["a", "b"], [[0, 0], [0, 0]]),
+        confusion(["a", "b", "c"], [[1, 0, 0], [0, 2, 0], [0, 0, 3]]), p.Labels([]), p.Reliability([], 0.0),
         p.Mistakes([], 5), p.Scatter([1.0], [nan]), p.Misses([]), p.TagMistakes([], 5), p.AnswerMistakes([], 5),
         p.Lengths("test", [], 512), p.Rates([]),
     ]  # fmt: skip
@@ -317,16 +323,25 @@ def test_every_text_is_in_one_bar():
 
 
 def test_right_answers_are_framed_and_no_other():
-    html = p.Confusion(["a", "b"], [[83, 5], [7, 41]]).body()
+    html = confusion(["a", "b"], [[83, 5], [7, 41]]).body()
     assert re.findall(r'<td class="(\w+)"[^>]*>(\d+)', html) == [
         ("right", "83"), ("wrong", "5"), ("wrong", "7"), ("right", "41")
     ]  # fmt: skip
 
 
+def test_ten_thousand_labels_take_no_square_of_memory():
+    names, places = [f"label {number}" for number in range(10_000)], range(10_000)
+    tracemalloc.start()
+    found = p.Confusion.of(names, [*places, 3], [*places, 4])
+    assert found.scores[3] == p.LabelScore("label 3", 1.0, 0.5, 2 / 3, 2) and "label 4" in found.body()
+    assert tracemalloc.get_traced_memory()[1] < 50e6
+    tracemalloc.stop()
+
+
 def test_a_large_matrix_becomes_its_commonest_confusions():
     names = [f"label {number}" for number in range(23)]
     counts = [[100 if g == q else (7 if (g, q) == (4, 19) else int(g == q + 1)) for q in range(23)] for g in range(23)]
-    tree = Tree(p.render(p.Page("t", "s", [], [p.Confusion(names, counts)])))
+    tree = Tree(p.render(p.Page("t", "s", [], [confusion(names, counts)])))
     assert len(tree.all("table")) == 2
     assert "The 10 commonest of 23 kinds of confusion." in tree.text
     assert order_in(spaced(tree), "label 4 label 19 7 6.5%", "label 1 label 0 1 1.0%")
@@ -478,7 +493,7 @@ function look() {
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
 def test_a_browser_shows_what_a_reader_looks_for_on_a_phone_and_on_a_desk(tmp_path):
     """The page stands in frames of both widths, beside a script of ours that says how it looks."""
-    wide = p.Confusion([f"a label of some length {n}" for n in range(9)], [[n * 111 for n in range(9)]] * 9)
+    wide = confusion([f"a label of some length {n}" for n in range(9)], [[n * 111 for n in range(9)]] * 9)
     long = p.Mistakes([p.Mistake("x" * 5000, "y" * 90, "z" * 90, 0.9), p.Mistake("صلاح " * 300, "no", "yes", 0.8)], 99)
     shown = p.render(replace(PAGE, title="A title " * 9, parts=[*EVERY_PART, wide, long]))
     frames = "".join(f'<iframe width="{width}" srcdoc="{escape(shown)}"></iframe>' for width in (360, 1200))

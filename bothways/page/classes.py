@@ -1,7 +1,9 @@
 """Which labels a classifier confuses, and how it does on each."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 from bothways.metrics.intervals import interval
@@ -13,28 +15,39 @@ MOST_PAIRS = 10
 
 @dataclass(frozen=True)
 class Confusion:
-    """counts[gold][predicted], in the order of the labels."""
+    """How often each label was taken for which, by the places (gold, predicted) of both; pairs that never were are not
+    there, since of very many labels nearly all are not."""
 
     labels: Sequence[str]
-    counts: Sequence[Sequence[int]]
+    counts: Mapping[tuple[int, int], int]
     heading: ClassVar[str] = "Confusion matrix"
 
     @staticmethod
-    def of(labels: Sequence[str], gold: Sequence[int], predicted: Sequence[int]) -> "Confusion":
+    def of(labels: Sequence[str], gold: Iterable[int], predicted: Iterable[int]) -> "Confusion":
         """From the labels' places."""
-        counts = [[0] * len(labels) for _ in labels]
-        for row, column in zip(gold, predicted, strict=True):
-            counts[row][column] += 1
-        return Confusion(labels, counts)
+        return Confusion(labels, Counter(zip(gold, predicted, strict=True)))
 
     @property
     def scores(self) -> list["LabelScore"]:
         """Those of each label."""
-        given = [sum(column) for column in zip(*self.counts, strict=True)]
         return [
-            LabelScore.of(label, row[place], sum(row), given[place])
-            for place, (label, row) in enumerate(zip(self.labels, self.counts, strict=True))
+            LabelScore.of(label, self.counts.get((place, place), 0), self._gold[place], self._given[place])
+            for place, label in enumerate(self.labels)
         ]
+
+    @cached_property
+    def _gold(self) -> list[int]:
+        return self._sums(0)
+
+    @cached_property
+    def _given(self) -> list[int]:
+        return self._sums(1)
+
+    def _sums(self, side: int) -> list[int]:
+        sums = [0] * len(self.labels)
+        for pair, count in self.counts.items():
+            sums[pair[side]] += count
+        return sums
 
     @property
     def wide(self) -> bool:
@@ -55,8 +68,8 @@ class Confusion:
         return scrolling(caption, element("table.matrix", head, body))
 
     def _row(self, gold: int) -> Html:
-        counts = self.counts[gold]
-        total = sum(counts)
+        counts = [self.counts.get((gold, place), 0) for place in range(len(self.labels))]
+        total = self._gold[gold]
         head = element(
             "th.words", isolated(self.labels[gold]), element("span.spread", f"{total:,}"), attributes={"scope": "row"}
         )
@@ -64,13 +77,8 @@ class Confusion:
 
     def _pairs(self) -> Html:
         """The commonest confusions."""
-        pairs = [
-            (count, gold, predicted)
-            for gold, counts in enumerate(self.counts)
-            for predicted, count in enumerate(counts)
-            if count and gold != predicted
-        ]
-        worst = sorted(pairs, key=lambda pair: -pair[0])[:MOST_PAIRS]
+        pairs = [(count, *pair) for pair, count in self.counts.items() if count and pair[0] != pair[1]]
+        worst = sorted(pairs, key=lambda pair: (-pair[0], *pair[1:]))[:MOST_PAIRS]
         if not worst:
             return element("p", "No label was taken for another.")
         rows = [
@@ -78,7 +86,7 @@ class Confusion:
                 isolated(self.labels[gold]),
                 isolated(self.labels[predicted]),
                 f"{count:,}",
-                f"{count / sum(self.counts[gold]):.1%}",
+                f"{count / self._gold[gold]:.1%}",
             )
             for count, gold, predicted in worst
         ]

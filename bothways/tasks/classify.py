@@ -141,9 +141,9 @@ class Classification(Task):
         best = shares_NC.topk(min(LIKELIEST, len(self.names))).indices.tolist()
         place = {name: number for number, name in enumerate(self.names)}
         probabilities = []
-        for shares_C, likeliest, labels in zip(shares_NC.tolist(), best, gold, strict=True):
-            kept = dict.fromkeys([*([*map(place.get, labels)] if several else [place[labels]]), *likeliest])
-            probabilities.append({self.names[label]: shares_C[label] for label in kept})
+        for shares_C, likeliest, labels in zip(shares_NC, best, gold, strict=True):
+            kept = [*dict.fromkeys([*(map(place.__getitem__, labels) if several else [place[labels]]), *likeliest])]
+            probabilities.append(dict(zip([self.names[label] for label in kept], shares_C[kept].tolist(), strict=True)))
         if several:
             gold, predicted = ([*map(sorted, sets)] for sets in (gold, predicted))
         where = self.tables[split].where
