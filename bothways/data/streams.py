@@ -254,7 +254,7 @@ def _chosen(
 
 def _given(where: str, row: Row, names: Sequence[Columns | None], keep: Sequence[str]) -> Given | InputError:
     try:
-        kept = tuple(_plain(f"{where}: {name!r}", row.get(name)) for name in keep)
+        kept = tuple(_plain(f"{where}: {name!r}", row.get(name)) for name in keep) if keep else ()
         text, *second = (text_in(where, row, name) for name in names if name is not None)
         return Given(text, second[0] if second else None, kept=kept)
     except InputError as wrong:

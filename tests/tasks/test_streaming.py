@@ -347,6 +347,16 @@ def test_kept_values_are_those_of_the_input_whatever_they_are(models, tmp_path, 
     )
 
 
+def test_predictions_beside_kept_texts_can_be_scored(models, tmp_path, capsys):
+    file = written(tmp_path / "t.csv", WIDE)
+    run("predict", models / "labels", file, "--keep", "all", "-o", tmp_path / "p.csv")
+    capsys.readouterr()
+    run("evaluate", "--predictions", tmp_path / "p.csv", file, "--json")
+    found = json.loads(capsys.readouterr().out)["metrics"]
+    same = [row["label"] == row["input_label"] for row in separated(tmp_path / "p.csv")]
+    assert found["accuracy"] == pytest.approx(sum(same) / 37) and found["texts"] == 37
+
+
 def test_questions_keep_their_columns_beside_their_id(models, tmp_path, capsys):
     data = {"data": [{"paragraphs": [{"context": "a mat", "qas": [{"id": "q7", "question": "the cat"}]}]}]}
     for file, keep in (
