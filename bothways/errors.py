@@ -24,3 +24,9 @@ class RowsError(InputError):
 
 class MissingFile(InputError, FileNotFoundError):
     """A file or directory that was named is not there."""
+
+
+def brief(value: object) -> str:
+    """A name from a stranger's file as a message shows it: in one line, and cut if it is long."""
+    line = " ".join(str(value).split())
+    return line if len(line) <= 60 else f"{line[:57]}..."

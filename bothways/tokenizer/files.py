@@ -7,12 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from reprlib import repr as shortened
+from stat import S_ISREG
 from typing import Any
 
-from bothways.disk import write_whole
+from bothways.disk import SURROGATES, write_whole
 from bothways.errors import InputError, MissingFile
 from bothways.tokenizer.text import Splitter
 from bothways.tokenizer.wordpiece import CONTINUATION, SPECIALS
+
+FLAGS = (  # of tokenizer_config.json, and of tokenizer.json's normalizer
+    "do_lower_case", "strip_accents", "tokenize_chinese_chars", "keep_accents", "split_by_punct", "add_prefix_space",
+    "lowercase", "handle_chinese_chars",
+)  # fmt: skip
+DEEPEST = 100  # lists and objects inside each other, in a JSON file
 
 
 @dataclass(frozen=True)
@@ -25,7 +33,10 @@ class Stored:
 
 
 def read_bytes(file: Path) -> bytes:
+    """A file's content. InputError if there is none; a pipe or a device, which may never end, is not read."""
     try:
+        if not S_ISREG(file.stat().st_mode):
+            raise InputError(f"{file}: not a regular file; name one")
         return file.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise MissingFile(f"{file}: no such file; check the path") from None
@@ -40,15 +51,27 @@ def read_text(file: Path) -> str:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """A JSON object from a file. InputError says where it is not one."""
+    """A JSON object from a file. InputError says where it is not one, or holds what no program writes: values nested
+    deeper than DEEPEST, or a number of thousands of digits."""
+    text = read_text(file)
     try:
-        value = json.loads(read_text(file))
+        value = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(
             f"{file}:{error.lineno}: not valid JSON ({error.msg}); fetch or write the file again"
         ) from None
+    except (ValueError, RecursionError):
+        raise InputError(
+            f"{file}: a number too long or values nested too deep; fetch or write the file again"
+        ) from None
     if not isinstance(value, dict):
         raise InputError(f"{file}: expected a JSON object, found {type(value).__name__}; fetch or write the file again")
+    level: list[Any] = [value]
+    for _ in range(DEEPEST):
+        inside = (one.values() if type(one) is dict else one for one in level)
+        level = [inner for one in inside for inner in one if type(inner) is dict or type(inner) is list]
+    if level:
+        raise InputError(f"{file}: values nested deeper than {DEEPEST}; fetch or write the file again")
     return value
 
 
@@ -64,12 +87,13 @@ def from_vocab(file: Path) -> Stored:
     if repeated := [token for token, count in Counter(tokens).items() if count > 1]:
         where = [index + 1 for index, token in enumerate(tokens) if token == repeated[0]]
         raise InputError(
-            f"{file}:{where[1]}: {repeated[0]!r} stands on line {where[0]} already; every entry must be there once"
+            f"{file}:{where[1]}: {shortened(repeated[0])} stands on line {where[0]} already; every entry must be "
+            "there once"
         )
     _refuse_other_specials(config, config_file)
     vocab = {token: index for index, token in enumerate(tokens)}
     _refuse_added(vocab, inner(config, "added_tokens_decoder", config_file), file.parent)
-    return Stored(vocab, _options(config, {}), file)
+    return Stored(vocab, _options(flags(config, config_file), {}), file)
 
 
 def _refuse_added(vocab: Mapping[str, int], told: Mapping[str, Any], directory: Path) -> None:
@@ -79,7 +103,9 @@ def _refuse_added(vocab: Mapping[str, int], told: Mapping[str, Any], directory: 
     added = [*(read_json(older) if older.exists() else {})]
     added += [str(one["content"]) for one in told.values() if isinstance(one, dict) and "content" in one]
     if others := [token for token in added if token not in vocab and token not in SPECIALS]:
-        raise InputError(f"{directory}: added token {others[0]!r} is not supported; only {', '.join(SPECIALS)} are")
+        raise InputError(
+            f"{directory}: added token {shortened(others[0])} is not supported; only {', '.join(SPECIALS)} are"
+        )
 
 
 def from_json(content: dict[str, Any], file: Path) -> Stored:
@@ -93,7 +119,7 @@ def from_json(content: dict[str, Any], file: Path) -> Stored:
         ("unk_token", model.get("unk_token", "[UNK]"), "[UNK]"),
     ):
         if found != expected:
-            raise InputError(f"{file}: {what} {found!r} is not supported; BERT's is {expected!r}")
+            raise InputError(f"{file}: {what} {shortened(found)} is not supported; BERT's is {expected!r}")
     known = inner(model, "vocab", file)
     if not known:
         raise InputError(f"{file}: model has no vocab; fetch or write the file again")
@@ -102,13 +128,30 @@ def from_json(content: dict[str, Any], file: Path) -> Stored:
     except (KeyError, TypeError):
         raise InputError(f"{file}: added_tokens must be objects with content and id; write the file again") from None
     if others := [token for token in added if token not in SPECIALS and token not in known]:
-        raise InputError(f"{file}: added token {others[0]!r} is not supported; only {', '.join(SPECIALS)} are")
-    vocab = known | added
-    if wrong := [token for token, index in vocab.items() if type(index) is not int]:
-        raise InputError(f"{file}: id of {wrong[0]!r} must be a whole number, found {vocab[wrong[0]]!r}; correct it")
+        raise InputError(f"{file}: added token {shortened(others[0])} is not supported; only {', '.join(SPECIALS)} are")
+    vocab = checked_vocab(known | added, file)
+    longest_word = model.get("max_input_chars_per_word", 100)
+    if type(longest_word) is not int or longest_word < 1:
+        raise InputError(
+            f"{file}: max_input_chars_per_word ({shortened(longest_word)}) must be a whole number of at least 1"
+        )
     config_file = file.parent / "tokenizer_config.json"
     config = read_json(config_file) if config_file.exists() else {}
-    return Stored(vocab, {**_options(config, rules), "longest_word": model.get("max_input_chars_per_word", 100)}, file)
+    return Stored(
+        vocab, {**_options(flags(config, config_file), flags(rules, file)), "longest_word": longest_word}, file
+    )
+
+
+def checked_vocab(vocab: Mapping[Any, Any], file: Path) -> dict[str, int]:
+    """The vocabulary, if all its entries are text and all their ids whole numbers; InputError names one that is not."""
+    for token, index in vocab.items():
+        if type(index) is not int:
+            raise InputError(
+                f"{file}: id of {shortened(token)} must be a whole number, found {shortened(index)}; correct it"
+            )
+        if type(token) is not str or (not token.isascii() and SURROGATES.search(token)):
+            raise InputError(f"{file}: entry {shortened(token)} is not text; correct it")
+    return dict(vocab)
 
 
 def _options(config: Mapping[str, Any], rules: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,6 +162,14 @@ def _options(config: Mapping[str, Any], rules: Mapping[str, Any]) -> dict[str, A
         "strip_accents": config.get("strip_accents", rules.get("strip_accents")),
         "chinese": config.get("tokenize_chinese_chars", rules.get("handle_chinese_chars", True)),
     }
+
+
+def flags(values: Mapping[str, Any], file: Path) -> dict[str, bool]:
+    """Those of FLAGS that are true or false; null counts as not there. InputError where one is anything else."""
+    there = {name: values[name] for name in FLAGS if values.get(name) is not None}
+    if wrong := [name for name, value in there.items() if type(value) is not bool]:
+        raise InputError(f"{file}: {wrong[0]} ({shortened(there[wrong[0]])}) must be true or false; correct it")
+    return there
 
 
 def inner(content: dict[str, Any], name: str, file: Path) -> dict[str, Any]:
@@ -135,7 +186,7 @@ def _refuse_other_specials(config: dict[str, Any], file: Path) -> None:
         given = config.get(name, token)
         given = given.get("content", token) if isinstance(given, dict) else given
         if given not in (token, None):
-            raise InputError(f"{file}: {name} {given!r} is not supported; BERT's is {token!r}")
+            raise InputError(f"{file}: {name} {shortened(given)} is not supported; BERT's is {token!r}")
 
 
 def save(

@@ -14,7 +14,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bothways.disk import write_whole
+from bothways.disk import as_json, write_whole
 from bothways.errors import InputError
 from bothways.tokenizer.kinds import BYTE_SPACE, DECODERS, ROLES, name_of
 from bothways.tokenizer.reading import Place
@@ -60,13 +60,17 @@ class LibraryReading:
 
     def ids(self, text: str, specials: Sequence[str] = (), *, spaced: bool = False) -> list[int]:
         library, own = self._reader(tuple(specials))
-        ids = library.encode_batch_fast([_readable(text, spaced)], add_special_tokens=False)[0].ids
+        try:
+            ids = library.encode_batch_fast([_readable(text, spaced)], add_special_tokens=False)[0].ids
+        except BaseException as error:  # as of a damaged table of normalizations, which some texts alone show
+            raise _refusal(error) from None
         return [own.get(index, index) for index in ids] if own else ids
 
     def places(self, text: str, specials: Sequence[str] = (), *, spaced: bool = False) -> list[Place]:
         read = _readable(text, spaced)
         shift = len(read) - len(text)
-        found = self._reader(tuple(specials))[0].encode(read, add_special_tokens=False)
+        with _refusing():
+            found = self._reader(tuple(specials))[0].encode(read, add_special_tokens=False)
         places = []
         for token, (start, end), word in zip(found.tokens, found.offsets, found.word_ids, strict=True):
             if read[start:end] != read[start:end].strip():
@@ -76,7 +80,8 @@ class LibraryReading:
 
     def text(self, tokens: Sequence[str], clean: bool) -> str:
         """clean has no use here: the spaces of a text are in its tokens."""
-        return str(self.library.decoder.decode(list(tokens)))
+        with _refusing():
+            return str(self.library.decoder.decode(list(tokens)))
 
     def continues(self, token: str) -> bool:
         """Whether an entry of the vocabulary goes on with a word."""
@@ -95,8 +100,8 @@ class LibraryReading:
         directory.mkdir(parents=True, exist_ok=True)
         given = json.loads(self.content)
         files = {
-            "tokenizer.json": json.dumps(given, ensure_ascii=False),
-            "tokenizer_config.json": json.dumps(self._config(longest_input, segments), ensure_ascii=False, indent=1),
+            "tokenizer.json": as_json(given),
+            "tokenizer_config.json": as_json(self._config(longest_input, segments), 1),
         }
         if self.mark == BYTE_SPACE:
             merges = (pair if isinstance(pair, str) else " ".join(pair) for pair in given["model"]["merges"])
@@ -170,10 +175,17 @@ def _refusing() -> Iterator[None]:
         raise InputError(
             "this kind of tokenizer needs the tokenizers library: pip install 'bothways[tokenizers]'"
         ) from None
-    except (InputError, KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # it raises none narrower, and its panics are no Exception
-        raise InputError(f"the tokenizers library cannot read it ({error}); fetch or write the file again") from None
+    except BaseException as error:
+        raise _refusal(error) from None
+
+
+def _refusal(error: BaseException) -> BaseException:
+    """The InputError for what the library raises: it raises none narrower, and its panics are no Exception."""
+    is_theirs = isinstance(error, Exception) or type(error).__name__ == "PanicException"
+    if isinstance(error, InputError) or not is_theirs:
+        return error
+    reason = " ".join(str(error).split())[:200]
+    return InputError(f"the tokenizers library cannot read it ({reason}); fetch or write the file again")
 
 
 def _opened(content: dict[str, Any]) -> "Library":

@@ -3,13 +3,15 @@
 import json
 from os import PathLike
 from pathlib import Path
+from reprlib import repr as shortened
 from typing import Any
 
-from bothways.errors import InputError, MissingFile
+from bothways.errors import InputError, MissingFile, brief
 from bothways.tokenizer import files, sentencepiece
 from bothways.tokenizer.files import Stored, read_json, read_text
 from bothways.tokenizer.kinds import BYTE_SPACE, DECODERS, GENERAL, ROLES, SIGN, added_tokens, framing, name_of
 from bothways.tokenizer.library import LibraryReading
+from bothways.tokenizer.patterns import refuse_costly
 
 # The first that a directory has is read.
 NAMES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "spm.model")
@@ -64,7 +66,9 @@ def _refuse_other_classes(file: Path, kind: str) -> None:
     inside = [key for key in ("word_tokenizer_type", "subword_tokenizer_type") if config.get(key)]
     if name not in READ_AS_WE_DO[kind] or inside:
         known = ", ".join(f"{name}Tokenizer" for name in READ_AS_WE_DO[kind][len(ANY_KIND) :][:3])
-        raise InputError(f"{file}: a vocabulary of {told or inside[0]}, which is not supported; one of {known} is")
+        raise InputError(
+            f"{file}: a vocabulary of {brief(told or inside[0])}, which is not supported; one of {known} is"
+        )
 
 
 def _kind(model: dict[str, Any]) -> str:
@@ -79,6 +83,10 @@ def _kind(model: dict[str, Any]) -> str:
 def _library(content: dict[str, Any], config: dict[str, Any], file: Path) -> Stored:
     """The content of a tokenizer.json of another kind than BERT's."""
     mark, vocab = _mark(content, file), _vocab(content, file)
+    try:
+        refuse_costly(*map(content.get, ("normalizer", "pre_tokenizer", "decoder")))
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from None
     kept = json.dumps({**content, "truncation": None, "padding": None})  # a text is never cut or filled up in silence
     try:
         return Stored(vocab, {"reading": LibraryReading(kept, vocab, mark, config)}, file)
@@ -98,8 +106,8 @@ def _mark(content: dict[str, Any], file: Path) -> str:
     if kind == "Unigram" and signs.get("Metaspace") == SIGN:
         return SIGN
     raise InputError(
-        f"{file}: tokenizer model {kind} with pre_tokenizer {', '.join(signs)} is not supported; WordPiece (BERT), "
-        "byte-level BPE (RoBERTa) and Unigram (ALBERT, XLM-RoBERTa) are"
+        f"{file}: tokenizer model {brief(kind)} with pre_tokenizer {brief(', '.join(signs))} is not supported; "
+        "WordPiece (BERT), byte-level BPE (RoBERTa) and Unigram (ALBERT, XLM-RoBERTa) are"
     )
 
 
@@ -115,9 +123,7 @@ def _vocab(content: dict[str, Any], file: Path) -> dict[str, int]:
         raise InputError(
             f"{file}: vocab must hold entries with ids or scores, and added_tokens content and id; write the file again"
         ) from None
-    if wrong := [token for token, index in vocab.items() if type(token) is not str or type(index) is not int]:
-        raise InputError(f"{file}: id of {wrong[0]!r} must be a whole number, found {vocab[wrong[0]]!r}; correct it")
-    return vocab
+    return files.checked_vocab(vocab, file)
 
 
 def _byte_level(directory: Path, config: dict[str, Any]) -> dict[str, Any]:
@@ -125,8 +131,10 @@ def _byte_level(directory: Path, config: dict[str, Any]) -> dict[str, Any]:
     vocab = read_json(directory / "vocab.json")
     names = {role: name_of(role, config, vocab) for role in ROLES}
     if missing := [name for name in names.values() if type(vocab.get(name)) is not int]:
-        raise InputError(f"{directory / 'vocab.json'}: lacks {', '.join(missing)}; each is needed, with its id")
-    spaces = {"add_prefix_space": bool(config.get("add_prefix_space", False)), "trim_offsets": True}
+        raise InputError(
+            f"{directory / 'vocab.json'}: lacks {', '.join(map(brief, missing))}; each is needed, with its id"
+        )
+    spaces = {"add_prefix_space": config.get("add_prefix_space", False), "trim_offsets": True}
     cls, sep = ([names[role], vocab[names[role]]] for role in ("cls", "sep"))
     frame: dict[str, Any] = {"type": "RobertaProcessing", "sep": sep, "cls": cls, **spaces}
     if names["cls"] == "[CLS]" and str(config.get("tokenizer_class", DEBERTA)).removesuffix("Fast") in (
@@ -156,7 +164,9 @@ def _merges(file: Path) -> list[list[str]]:
         if len(pair) == 2 and all(pair):
             merges.append(pair)
         elif line:
-            raise InputError(f"{file}:{number}: {line!r} is no merge; each line has two entries with a space between")
+            raise InputError(
+                f"{file}:{number}: {shortened(line)} is no merge; each line has two entries with a space between"
+            )
     return merges
 
 
@@ -166,7 +176,8 @@ def _config(directory: Path) -> dict[str, Any]:
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         if (directory / name).exists():
             found |= read_json(directory / name)
-    return found
+    told = files.flags(found, directory / "tokenizer_config.json")
+    return {key: value for key, value in found.items() if key in told or key not in files.FLAGS}
 
 
 def _with_added(content: dict[str, Any], directory: Path) -> dict[str, Any]:

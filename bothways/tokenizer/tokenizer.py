@@ -9,7 +9,7 @@ from itertools import chain, repeat
 from os import PathLike
 from typing import TypeVar
 
-from bothways.errors import InputError
+from bothways.errors import InputError, brief
 from bothways.tokenizer.library import LibraryReading
 from bothways.tokenizer.reading import BertReading, Place
 from bothways.tokenizer.wordpiece import SPECIALS
@@ -105,8 +105,8 @@ class Tokenizer:
         self.specials = reading.specials if reading else SPECIALS
         if missing := [token for token in self.specials if token not in vocab]:
             raise InputError(
-                f"vocabulary of {len(vocab)} entries lacks {', '.join(missing)}: add a line for each "
-                f"({', '.join(self.specials)} are needed)"
+                f"vocabulary of {len(vocab)} entries lacks {', '.join(map(brief, missing))}: add a line for "
+                f"each ({', '.join(map(brief, self.specials))} are needed)"
             )
         self.vocab = vocab
         self.tokens = [token for token, _ in sorted(vocab.items(), key=lambda entry: entry[1])]
