@@ -1,9 +1,12 @@
 """What `pip install .` and `make install` put in place: every file of the package, where type checkers find it."""
 
+import os
 import shutil
 import subprocess
 import sys
+import venv
 import zipfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,6 +23,7 @@ def build(tmp_path_factory):
         shutil.copy(ROOT / name, source / name)
     shutil.copytree(ROOT / "bothways", source / "bothways", ignore=shutil.ignore_patterns("__pycache__"))
 
+    @cache
     def built(kind):
         code = f"import setuptools.build_meta as backend; backend.build_{kind}('{kind}')"
         subprocess.run([sys.executable, "-c", code], cwd=source, check=True, capture_output=True)
@@ -35,6 +39,27 @@ def test_an_editable_install_is_a_path_which_type_checkers_read(build):
     source, files = build("editable")
     assert [Path(name).suffix for name in files] == [".pth"]
     assert Path(next(iter(files.values())).decode().strip()).samefile(source)
+
+
+def test_a_type_checker_finds_an_editable_install(build, tmp_path):
+    """mypy on a user's script, with a Python that has nothing else: a wrong name is an error, a right one is none."""
+    pytest.importorskip("mypy")
+    _, files = build("editable")
+    venv.create(tmp_path / "env", with_pip=False)
+    (packages,) = (tmp_path / "env").glob("lib/*/site-packages")
+    for name, content in files.items():
+        (packages / name).write_bytes(content)
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import bothways\n\nfor found in bothways.load('m').classify(['a']):\n    found.label, found.lable\n"
+    )
+    command = ["-m", "mypy", "--strict", "--python-executable", tmp_path / "env" / "bin" / "python", script]
+    told = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, env=_without_path())
+    assert '"Prediction" has no attribute "lable"' in told.stdout and "Found 1 error in 1 file" in told.stdout
+
+
+def _without_path():
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MYPYPATH")}
 
 
 def test_a_wheel_holds_every_file_of_the_package(build):
