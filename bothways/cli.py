@@ -206,12 +206,13 @@ def finetune(settings: Any) -> None:
             }
         )  # fmt: skip
         return
-    spread = f"{result.mean:.2%} +- {result.std:.2%} over {n} seeds" if n > 1 else f"{result.mean:.2%}, one seed"
+    name, over = ("cross-validated", "folds") if result.split == "folds" else (result.split, "seeds")
+    spread = f"{result.mean:.2%} +- {result.std:.2%} over {n} {over}" if n > 1 else f"{result.mean:.2%}, one seed"
     chosen = " (the set it was chosen on: no measure of new text)" if result.split == "dev" else ""
     failed = f"; {result.failed} no better than a model that learned nothing" if result.failed else ""
     low, high = result.interval or (None, None)
     interval = "" if low is None else f" (95 % interval {low:.2%} to {high:.2%}, {result.rows:,} rows)"
-    show(f"{result.split} {result.metric} {spread}{interval}{failed}{chosen}", f"model in {result.model}")
+    show(f"{name} {result.metric} {spread}{interval}{failed}{chosen}", f"model in {result.model}")
 
 
 def evaluate(settings: Any) -> None:

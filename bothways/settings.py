@@ -48,6 +48,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("evaluate_every", "seeds", "top", "keep", "heldout_examples"), (1, math.inf)),
     **dict.fromkeys(("batch_size", "patience", "longest", "repeats"), (1, math.inf)),
     **dict.fromkeys(("tolerance", "max_drop"), (0, math.inf)),
+    "folds": (2, math.inf),
     "overlap": (0, math.inf),
     **dict.fromkeys(("rate", "muon_rate", "weight_decay", "checkpoint_every", "extend_vocab", "freeze"), (0, math.inf)),
     **dict.fromkeys(("clip", "init"), (1e-6, math.inf)),
@@ -337,6 +338,22 @@ class FineTune(Encoded, Recipe):
     """Data to report on, never used to choose; without it and --dev another tenth of the training data."""
     on_error: Literal["stop", "skip"] = "stop"
     """What to do with rows that cannot be read or have no label: stop and name them, or leave them out, counted."""
+    folds: int | None = None
+    """Cross-validate instead: score each of so many parts of --train by a model trained on the others, which scores
+    every row; the model kept is then trained on all parts."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = [name for name in ("dev", "test") if getattr(self, name)]
+        if self.folds and given:
+            raise InputError(
+                f"folds ({self.folds}) divides --train alone; leave --{given[0]} out, or put its rows into one file"
+            )
+        if self.folds and self.seeds > 1:
+            raise InputError(
+                f"folds ({self.folds}) and seeds ({self.seeds}) exclude each other: every fold is trained with a seed "
+                "of its own"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

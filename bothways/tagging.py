@@ -162,6 +162,18 @@ def word_tags(windows: Sequence[Encoding], scores_SC: Scores, words: Sequence[st
     return tags_of(held, len(words), "plain" if tagset.plain else "iob2")
 
 
+def word_probabilities(windows: Sequence[Encoding], scores_SC: Scores, words: Sequence[str]) -> NDArray[np.float64]:
+    """The probability of each label for each of the given words, at the first of BERT's words in it: [words, C]; 0
+    throughout where BERT reads nothing of a word."""
+    read = bert_words(windows)
+    given_W, is_first_W = given_words(words, read)
+    exact_WC = scores_SC[read.first_W + 1].astype(np.float64)
+    shares_WC = np.exp(exact_WC - np.logaddexp.reduce(exact_WC, axis=1, keepdims=True))
+    found = np.zeros((len(words), scores_SC.shape[1]))
+    found[given_W[is_first_W]] = shares_WC[is_first_W]
+    return found
+
+
 def _run(label: str, given: Numbers) -> list[Span]:
     """The given words of one span as a span; what begins and ends inside a word has none."""
     return [Span(label, int(given[0]), int(given[-1]) + 1)] if len(given) else []

@@ -93,6 +93,8 @@ EVERY_PART = [
     p.Misses([p.Miss("near", 1.0, 1.25), p.Miss("far", 4.5, 1.125, "its pair")]),
     p.TagMistakes([p.TagMistake("Ada of Turin", [p.Span(0, 3, "PER")], [p.Span(7, 12, "LOC")])], 11),
     p.AnswerMistakes([p.AnswerMistake("Who?", NORMANS, [p.Span(4, 11)], p.Span(0, 11), 2 / 3)], 9),
+    p.Folds("Accuracy", [p.Seed(1, {"folds": 0.875}), p.Seed(2, {"folds": 0.75}, failed=True)]),
+    p.Doubts([p.Doubt("d/t.csv:7", "a text", "no", "yes", 0.031, 0.953, "its pair")], 41, "3 are left out"),
     p.Lengths("training", [5, 9, 12, 64, 130], 64),
     p.Rates([("embeddings", 2.5e-6, 11915136), ("head", 5e-5, 770), ("frozen part", 0.0, 3)]),
 ]
@@ -135,7 +137,7 @@ def test_headings_go_down_one_by_one_and_tables_and_pictures_say_what_they_are(t
     levels = [int(tag[1]) for tag, _ in tree.tags if re.fullmatch("h[1-6]", tag)]
     assert levels[0] == 1 and levels.count(1) == 1
     assert all(later - earlier <= 1 for earlier, later in pairwise(levels))
-    assert len(tree.all("table")) == 7
+    assert len(tree.all("table")) == 8
     assert all(attributes.get("scope") in {"row", "col"} for attributes in tree.all("th"))
     names = [tag for tag, _ in tree.tags]
     pictures = [place for place, name in enumerate(names) if name == "svg"]
@@ -158,6 +160,8 @@ def test_numbers_shown_are_the_numbers_given(tree):
         "error 5.7%", "95.0% 89.0% 117",  # reliability
         "2 of 137 (1.5%)", "said no (99.3% sure), is yes",  # mistakes
         "said 1.125, is 4.500 (off by -3.375)",  # regression
+        "1 of 2 failed (no better than one constant answer). Fold folds 1 87.5% 2 failed 75.0%",  # folds
+        "1 of 41 rows (3 are left out) may be labelled wrongly", "t.csv:7 : labelled no (3.1%), likelier yes (95.3%)",
         "1 missed 1 invented 0 wrong type 0 wrong bounds",  # tags
         "said The Normans, is Normans (F1 66.7%)",  # answers
         "median 12 tokens, longest 130. 1 (20.0%) are longer than 64 tokens and are read in windows",
@@ -190,7 +194,9 @@ def test_what_users_wrote_is_shown_and_never_run():
             p.Mistakes([p.Mistake(HOSTILE, HOSTILE, HOSTILE, 0.5, HOSTILE)], 1), p.Misses([p.Miss(HOSTILE, 0, 1)]),
             p.TagMistakes([p.TagMistake(HOSTILE, [p.Span(3, 20, HOSTILE)], [p.Span(7, 31, HOSTILE)])], 1),
             p.AnswerMistakes([p.AnswerMistake(HOSTILE, HOSTILE, [p.Span(2, 9)], p.Span(4, 12), 0.1)], 1),
-            p.Rates([(HOSTILE, 1e-5, 7)]),
+            p.Rates([(HOSTILE, 1e-5, 7)]), p.Folds(HOSTILE, [p.Seed(1, {HOSTILE: 0.5})]),
+            p.Doubts([p.Doubt(HOSTILE, HOSTILE, HOSTILE, HOSTILE, None, 0.5, HOSTILE)], 1, HOSTILE, HOSTILE),
+            p.Doubts([p.Doubt(HOSTILE, HOSTILE, HOSTILE, HOSTILE, span=p.Span(3, 20))], 1),
         ],
     )  # fmt: skip
     tree = Tree(p.render(hostile))

@@ -23,6 +23,7 @@ class Purpose(IntEnum):
     HELD_OUT = 5
     EXTRAS = 6  # weights of parts that only training needs
     BOOTSTRAP = 7
+    FOLDS = 8
 
 
 def keys(seed: int, purpose: Purpose, *at: Whole) -> np.ndarray:

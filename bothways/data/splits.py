@@ -29,6 +29,7 @@ def split(
     parts: Parts,
     source: object,
     of: str = "rows",
+    way_out: str = "or give --dev",
 ) -> dict[str, list[int]]:
     """The numbers of each split's rows, in order: a function of labels, groups, parts and seed alone.
 
@@ -63,7 +64,7 @@ def split(
         different = f" ({len(members)} different)" if len(members) < num_rows else ""
         raise InputError(
             f"{source}: {num_rows} {of}{among}{different} are too few to take some of each for {empty[0]}; add {of}, "
-            "or give --dev"
+            f"{way_out}"
         )
     return {name: sorted(rows) for name, rows in found.items()}
 
@@ -103,6 +104,60 @@ def split_groups(
     for row, group in enumerate(groups):
         rows[name_by_number[numbers[group]]].append(row)
     return rows
+
+
+def fold_groups(
+    num_rows: int,
+    labels: Sequence[Hashable] | None,
+    groups: Sequence[Hashable] | None,
+    *,
+    seed: int,
+    folds: int,
+    source: object,
+    of: str = "rows",
+) -> list[list[int]]:
+    """The rows of each fold, in order: a function of labels, groups and seed alone.
+
+    Groups stay together, as in `split`; large ones are placed first, each in the fold that has fewest rows of its class
+    (the class of most of its rows), and of those the one with fewest rows. InputError where a fold would have none.
+    """
+    members = _members(range(num_rows) if groups is None else groups)
+    if len(members) < folds:
+        raise InputError(f"{source}: {len(members)} different {of} make no {folds} folds; add {of}, or lower --folds")
+    order = [row for row in np.argsort(keys(seed, Purpose.FOLDS, np.arange(num_rows))).tolist() if row in members]
+    found: list[list[int]] = [[] for _ in range(folds)]
+    counts = [Counter[Hashable]() for _ in range(folds)]
+    for first in sorted(order, key=lambda row: -len(members[row])):
+        own = Counter("" if labels is None else labels[row] for row in members[first])
+        [(label, _)] = own.most_common(1)
+        fold = min(range(folds), key=lambda fold: (counts[fold][label], len(found[fold])))
+        found[fold] += members[first]
+        counts[fold] += own
+    return [sorted(rows) for rows in found]
+
+
+def split_fold(
+    num_rows: int,
+    labels: Sequence[Hashable] | None,
+    groups: Sequence[Hashable] | None,
+    *,
+    seed: int,
+    folds: int,
+    fold: int | None,
+    source: object,
+    of: str = "rows",
+) -> dict[str, list[int]]:
+    """One fold as test; of the rest nine tenths as train and one as dev, divided by `split`. fold None: there is no
+    test, the rest is all rows."""
+    test: list[int] = []
+    if fold is not None:
+        test = fold_groups(num_rows, labels, groups, seed=seed, folds=folds, source=source, of=of)[fold]
+    rest = np.setdiff1d(np.arange(num_rows), test).tolist()
+    columns = (None if column is None else [column[row] for row in rest] for column in (labels, groups))
+    parts = {"train": 9, "dev": 1}
+    inner = split(len(rest), *columns, seed=seed, parts=parts, source=source, of=of, way_out="or leave --folds out")
+    found = {name: [rest[row] for row in rows] for name, rows in inner.items()}
+    return found if fold is None else {**found, "test": test}
 
 
 def rarest_labels(label_sets: Sequence[Collection[str]]) -> list[str]:

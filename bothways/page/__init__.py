@@ -4,19 +4,24 @@ from bothways.metrics.basic import Bin
 from bothways.page.answers import AnswerMistake, AnswerMistakes
 from bothways.page.certainty import Reliability, Scatter
 from bothways.page.classes import Confusion, Labels, LabelScore
+from bothways.page.doubts import SURER, Doubt, Doubts
 from bothways.page.entities import TagMistake, TagMistakes
 from bothways.page.marks import Span
 from bothways.page.mistakes import Miss, Misses, Mistake, Mistakes
 from bothways.page.page import Page, Part, render, write
-from bothways.page.scores import Score, Seed, Seeds
+from bothways.page.scores import Folds, Score, Seed, Seeds
 from bothways.page.training import Curves, Lengths, Rates
 
 __all__ = [
+    "SURER",
     "AnswerMistake",
     "AnswerMistakes",
     "Bin",
     "Confusion",
     "Curves",
+    "Doubt",
+    "Doubts",
+    "Folds",
     "LabelScore",
     "Labels",
     "Lengths",

@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from bothways.page.markup import Html, Unit, element, figure, isolated, join, table, written
 
 
 @dataclass(frozen=True)
 class Score:
-    """A metric on a split: mean and sample standard deviation over n seeds. `selected`: something was chosen on it.
-    interval: where other rows would put it, with 95 % probability; rows: how many it is of."""
+    """A metric on a split: mean and sample standard deviation over n seeds, or folds. `selected`: something was chosen
+    on it. interval: where other rows would put it, with 95 % probability; rows: how many it is of."""
 
     metric: str
     split: str
@@ -21,6 +21,7 @@ class Score:
     unit: Unit = "share"
     interval: tuple[float, float] | None = None
     rows: int | None = None
+    over: Literal["seeds", "folds"] = "seeds"
 
 
 def bounds(score: Score) -> str:
@@ -35,7 +36,7 @@ def spread(score: Score) -> str:
     """One seed has no spread, and says so. That of a share is in percentage points, like the mean beside it."""
     if score.n == 1:
         return "one seed"
-    return f"± {written(score.spread, score.unit).rstrip('%')}, {score.n} seeds"
+    return f"± {written(score.spread, score.unit).rstrip('%')}, {score.n} {score.over}"
 
 
 def chosen(score: Score) -> Html:
@@ -75,7 +76,8 @@ class Scores:
         splits = list(dict.fromkeys(score.split for score in self.scores))
         metrics = list(dict.fromkeys(score.metric for score in self.scores))
         rows = [[metric, *(_cell(by_place.get((metric, split))) for split in splits)] for metric in metrics]
-        caption = "Mean and sample standard deviation over seeds."
+        over = " or ".join(dict.fromkeys(score.over for score in self.scores)) or "seeds"
+        caption = f"Mean and sample standard deviation over {over}."
         if any(score.interval for score in self.scores):
             caption += " 95 %: where other rows of the same kind would put the score, by chance alone."
         if any(score.selected for score in self.scores):
@@ -119,10 +121,17 @@ class Seeds:
         failed = sum(seed.failed for seed in self.seeds)
         caption = f"{self.metric} of each training. {failed or 'None'} of {len(self.seeds)} failed"
         caption += " (no better than one constant answer)."
-        return table(caption, ["Seed", "", *map(isolated, splits)], rows, words=2)
+        return table(caption, [self.heading.removesuffix("s"), "", *map(isolated, splits)], rows, words=2)
 
     def _score(self, seed: Seed, split: str) -> Html:
         return figure(seed.scores[split], self.unit) if split in seed.scores else Html("none")
+
+
+@dataclass(frozen=True)
+class Folds(Seeds):
+    """The metric of every fold, by the model that was trained without it."""
+
+    heading: ClassVar[str] = "Folds"
 
 
 def _remark(seed: Seed) -> Html:

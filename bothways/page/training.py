@@ -43,11 +43,12 @@ class Curves:
         return element("div.pictures", *pictures)
 
     def _series(self, split: str, key: str) -> dict[str, Points]:
-        """The recorded (step, value) of each seed, by its name."""
+        """The recorded (step, value) of each seed or fold, by its name."""
         found: dict[str, Points] = {}
         for row in self.rows:
             if row["split"] == split and key in row:
-                found.setdefault(f"seed {row.get('seed', 0)}", []).append((row["step"], row[key]))
+                name = f"fold {row['fold'] + 1}" if "fold" in row else f"seed {row.get('seed', 0)}"
+                found.setdefault(name, []).append((row["step"], row[key]))
         return found
 
 

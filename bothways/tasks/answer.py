@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
+from statistics import fmean
 from typing import Any, ClassVar
 
 import torch
@@ -15,7 +16,7 @@ from bothways import answering, checkpoint, page
 from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint
 from bothways.data.near_duplicates import text_key
-from bothways.data.splits import overlap_line, parts_for, split_groups
+from bothways.data.splits import overlap_line, parts_for
 from bothways.data.squad import Question, read_squad
 from bothways.errors import InputError
 from bothways.metrics.answers import answer_scores, best_threshold
@@ -26,6 +27,7 @@ from bothways.tasks import scores
 from bothways.tasks.finetune import Result, fine_tuned
 from bothways.tasks.progress import Tell, lines
 from bothways.tasks.scores import Predictions
+from bothways.tasks.tables import divided
 from bothways.tasks.task import Figures, Task, length_line, outputs
 from bothways.tokenizer.tokenizer import Encoding
 from bothways.train.losses import Loss, class_loss
@@ -58,6 +60,7 @@ class Answering(Task):
     """Questions about passages, and the slices that answer them."""
 
     name: ClassVar[str] = "answer"
+    doubted: ClassVar[str] = "it is as sure of an answer elsewhere as it usually is of right ones"
     settings: Answer
     start: Checkpoint
     questions: Mapping[str, list[Question]]
@@ -68,9 +71,9 @@ class Answering(Task):
     threshold: dict[str, float] = field(default_factory=dict)
 
     @staticmethod
-    def of(settings: Answer, start: Checkpoint) -> "Answering":
+    def of(settings: Answer, start: Checkpoint, fold: int | None = None) -> "Answering":
         skipped: Counter[str] = Counter()
-        questions = dict(read_splits(settings, skipped))
+        questions = dict(read_splits(settings, skipped, fold))
         predictor = Predictor(start, dtype="float32", device="cpu")
         windows, data = {}, {}
         for split, asked in questions.items():
@@ -151,14 +154,16 @@ class Answering(Task):
         return len(self.questions[split])
 
     def predictions(self, split: str, outputs: Sequence[Tensor]) -> Predictions:
-        """At the threshold of the model measured last on dev. groups: the first question about the same passage."""
+        """At the threshold of the model measured last on dev. groups: the first question about the same passage;
+        details: how sure the answer is, and its characters."""
         readings, asked = self.read(split, outputs), self.questions[split]
         first: dict[str, str] = {}
         groups = [first.setdefault(one.context, one.where) for one in asked]
         best = [readings[one.id].answers(threshold=self.threshold.get("no_answer"))[0] for one in asked]
         gold = [[text for text, _ in one.answers] for one in asked]
         where = [one.where for one in asked]
-        return Predictions(where, gold, [one.text for one in best], groups, [one.score for one in best])
+        details = [[one.score, one.start, one.end] for one in best]
+        return Predictions(where, gold, [one.text for one in best], groups, details)
 
     def scores(self, found: Predictions) -> dict[str, Any]:
         """In 0..1."""
@@ -171,18 +176,42 @@ class Answering(Task):
             for name, value in percent.items() if name.removesuffix("_interval") in SCORES
         }  # fmt: skip
 
-    def parts(self, split: str, outputs: Sequence[Tensor], figures: Mapping[str, Figures]) -> list[page.Part]:
-        readings = self.read(split, outputs)
+    @cached_property
+    def question_at(self) -> dict[str, Question]:
+        """Each question by the place where it stands."""
+        return {one.where: one for asked in self.questions.values() for one in asked}
+
+    def parts(self, found: Predictions) -> list[page.Part]:
         mistakes = []
-        for one in self.questions[split]:
-            best = readings[one.id].answers(threshold=figures["dev"].get("no_answer_threshold"))[0]
-            own = {one.id: [text for text, _ in one.answers]}
-            scores = answer_scores(own, {one.id: best.text}, "2.0" if self.has_impossible else "1.1")
+        for where, answer, (_, start, end) in zip(found.where, found.predicted, found.details, strict=True):
+            one, scores = self.question_at[where], self.score(where, answer)
             if scores["exact_match"] < 100:
                 gold = [page.Span(start, start + len(text)) for text, start in one.answers]
-                given = page.Span(best.start, best.end) if best.text else None
+                given = page.Span(start, end) if answer else None
                 mistakes.append(page.AnswerMistake(one.question, one.context, gold, given, scores["f1"] / 100))
-        return [page.AnswerMistakes(mistakes, len(readings))]
+        return [page.AnswerMistakes(mistakes, len(found.where))]
+
+    def score(self, where: str, answer: str) -> dict[str, float]:
+        """exact_match and f1 of one answer, in percent."""
+        own = {where: [text for text, _ in self.question_at[where].answers]}
+        return answer_scores(own, {where: answer}, "2.0" if self.has_impossible else "1.1")
+
+    def doubts(self, found: Predictions) -> list[page.Doubt]:
+        """Answers that share no word with the gold ones, and of which the model is as sure as it usually is of right
+        ones."""
+        scores = [self.score(*row) for row in zip(found.where, found.predicted, strict=True)]
+        sure = [details[0] for details in found.details]
+        right = [one for one, score in zip(sure, scores, strict=True) if score["exact_match"] == 100]
+        if not right:
+            return []
+        rows = [row for row, score in enumerate(scores) if score["f1"] == 0 and sure[row] >= fmean(right)]
+        doubts = []
+        for row in sorted(rows, key=lambda row: -sure[row]):
+            one = self.question_at[found.where[row]]
+            gold = " / ".join(dict.fromkeys(found.gold[row])) or "no answer"
+            answer = found.predicted[row] or "no answer"
+            doubts.append(page.Doubt(one.where, one.question, gold, answer, None, sure[row], one.context))
+        return doubts
 
     @property
     def warnings(self) -> list[str]:
@@ -224,12 +253,12 @@ def run(settings: Answer, tell: Tell = lines, *, progress: Callback | None = Non
     so)."""
     start = checkpoint.load(settings.model)
     checkpoint.refuse_headless(start, "spans", settings.model)
-    task = Answering.of(settings, start)
-    return fine_tuned(settings, task, tell, progress)
+    return fine_tuned(settings, lambda fold: Answering.of(settings, start, fold), tell, progress)
 
 
-def read_splits(settings: Answer, skipped: Counter[str]) -> dict[str, list[Question]]:
-    """Questions by split. What is split off a file is whole passages, so that none is in two splits."""
+def read_splits(settings: Answer, skipped: Counter[str], fold: int | None = None) -> dict[str, list[Question]]:
+    """Questions by split. What is split off a file is whole passages, so that none is in two splits. fold: in
+    cross-validation the one that is test."""
     given = {"train": settings.train, "dev": settings.dev, "test": settings.test}
     found = {
         split: read_squad(path, on_error=settings.on_error, skipped=skipped, encoding=settings.encoding)
@@ -241,7 +270,7 @@ def read_splits(settings: Answer, skipped: Counter[str]) -> dict[str, list[Quest
     whole = found["train"]
     keys = {passage: text_key(passage) for passage in {one.context for one in whole}}
     groups = [keys[one.context] for one in whole]
-    rows = split_groups(groups, seed=settings.seed, parts=parts_for(found), source=settings.train, of="passages")
+    rows = divided(settings, groups, parts_for(found), fold, of="passages")
     return {**found, **{split: [whole[row] for row in own] for split, own in rows.items()}}
 
 

@@ -1,9 +1,11 @@
 """Fine-tuning a text classifier (Devlin 2018, section 4.1): the whole model learns, the classes are read at [CLS]."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,13 +17,14 @@ from bothways.checkpoint import Checkpoint
 from bothways.data.examples import Table, label_numbers, label_sets
 from bothways.data.labelled import has_named_columns
 from bothways.errors import InputError, listed
+from bothways.metrics.label_errors import label_errors, label_set_errors
 from bothways.model.model import Model
 from bothways.predict import Predictor
 from bothways.settings import Classify
 from bothways.tasks.finetune import Result, fine_tuned
 from bothways.tasks.progress import Tell, lines
 from bothways.tasks.scores import Predictions, class_scores, label_set_scores
-from bothways.tasks.tables import read_tables, table_warnings
+from bothways.tasks.tables import read_tables, table_warnings, texts_at
 from bothways.tasks.task import Figures, Task, outputs
 from bothways.tasks.texts import AT_ONCE, Texts, text_scores
 from bothways.terminal import one_line
@@ -38,9 +41,9 @@ def run(settings: Classify, tell: Tell = lines, *, progress: Callback | None = N
     so)."""
     start = checkpoint.load(settings.model)
     checkpoint.refuse_headless(start, "classes", settings.model)
-    tables = read_tables(settings)
-    task = Classification.of(settings, start, tables)
-    return fine_tuned(settings, task, tell, progress)
+    return fine_tuned(
+        settings, lambda fold: Classification.of(settings, start, read_tables(settings, fold)), tell, progress
+    )
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,9 @@ class Classification(Task):
     @staticmethod
     def of(settings: Classify, start: Checkpoint, tables: Mapping[str, Table]) -> "Classification":
         several = settings.multi_label
-        names = label_names(tables["train"], settings)
+        # In cross-validation each row is trained on by some fold, so that all of them know the same labels.
+        learned = [*tables.values()] if settings.folds else [tables["train"]]
+        names = label_names(learned, settings)
         check_metric(settings, names)
         targets = {split: (sets_of if several else numbers_of)(table, names) for split, table in tables.items()}
         predictor = Predictor(start, dtype="float32", device="cpu")
@@ -95,7 +100,7 @@ class Classification(Task):
             return torch.ones(len(self.names))
         if self.settings.multi_label:
             return torch.from_numpy((1 - targets).sum(0).clip(1) / targets.sum(0).clip(1)).float()
-        counts = np.bincount(targets, minlength=len(self.names))
+        counts = np.bincount(targets, minlength=len(self.names)).clip(1)  # a rare label can be missing in a fold
         return torch.from_numpy(len(targets) / (len(self.names) * counts)).float()
 
     def outputs(self, model: Model, split: str) -> torch.Tensor:
@@ -134,7 +139,7 @@ class Classification(Task):
         return len(self.tables[split])
 
     def predictions(self, split: str, outputs: torch.Tensor) -> Predictions:
-        """probabilities: of each text those of its labels and of the LIKELIEST others, by name."""
+        """details: the probabilities of its labels and of the LIKELIEST others, by name."""
         several = self.settings.multi_label
         gold, predicted = (self.named(labels) for labels in (self.data[split].targets, self.chosen(outputs)))
         shares_NC = outputs.sigmoid() if several else outputs.softmax(-1)
@@ -165,27 +170,44 @@ class Classification(Task):
         choices = (label, np.broadcast_to(sets[counts.argmax()], gold.shape))
         return max((self.figures(gold, given) for given in choices), key=lambda found: found[self.metric])
 
-    def parts(self, split: str, outputs: torch.Tensor, figures: Mapping[str, Figures]) -> list[page.Part]:
+    def parts(self, found: Predictions) -> list[page.Part]:
         if self.settings.multi_label:
-            gold_NC, given_NC = self.data[split].targets > 0, self.chosen(outputs)
-            counts = ((gold_NC & given_NC).sum(0), gold_NC.sum(0), given_NC.sum(0))
-            rows = zip(self.names, *(counts_C.tolist() for counts_C in counts), strict=True)
-            return [page.Labels([page.LabelScore.of(*row) for row in rows])]
-        certain, predicted = (found.tolist() for found in outputs.softmax(-1).max(-1))
-        gold, table, names = self.data[split].targets.tolist(), self.tables[split], self.names
+            return [page.Labels([*self.label_scores(found)])]
+        place = {name: number for number, name in enumerate(self.names)}
+        gold, predicted = ([place[name] for name in labels] for labels in (found.gold, found.predicted))
         right = [one == other for one, other in zip(gold, predicted, strict=True)]
-        found = metrics.reliability(certain, right)
+        certain = [own[label] for own, label in zip(found.details, found.predicted, strict=True)]
+        calibration = metrics.reliability(certain, right)
         mistakes = [
-            page.Mistake(
-                table.texts[row], names[gold[row]], names[predicted[row]], certain[row],
-                table.pairs[row] if table.pairs else None,
-            )
-            for row in range(len(gold)) if not right[row]
+            page.Mistake(text, found.gold[row], found.predicted[row], certain[row], pair)
+            for row, (text, pair) in enumerate(map(self.texts_at.__getitem__, found.where)) if not right[row]
         ]  # fmt: skip
-        confusion = page.Confusion.of(names, gold, predicted)
+        confusion = page.Confusion.of(self.names, gold, predicted)
         return [
             confusion, page.Labels(confusion.scores),
-            page.Reliability(found.bins, found.error), page.Mistakes(mistakes, len(gold)),
+            page.Reliability(calibration.bins, calibration.error), page.Mistakes(mistakes, len(gold)),
+        ]  # fmt: skip
+
+    def label_scores(self, found: Predictions) -> Iterator[page.LabelScore]:
+        """Of several labels a text, each by itself."""
+        gold, given = (Counter(chain.from_iterable(column)) for column in (found.gold, found.predicted))
+        both = Counter(name for a, b in zip(found.gold, found.predicted, strict=True) for name in {*a} & {*b})
+        for name in self.names:
+            yield page.LabelScore.of(name, both[name], gold[name], given[name])
+
+    @cached_property
+    def texts_at(self) -> dict[str, tuple[str, str | None]]:
+        """The text (and its pair) of each row, by file and line."""
+        return texts_at(self.tables.values())
+
+    def doubts(self, found: Predictions) -> list[page.Doubt]:
+        errors = (label_set_errors if self.settings.multi_label else label_errors)(found.gold, found.details)
+        return [
+            page.Doubt(
+                where := found.where[one.row], self.texts_at[where][0], one.given, one.suggested,
+                one.given_probability, one.probability, self.texts_at[where][1],
+            )
+            for one in errors
         ]  # fmt: skip
 
     @property
@@ -214,14 +236,16 @@ def class_line(names: Sequence[str], counts: Sequence[int]) -> str:
     return f"{len(names):,} classes, the commonest {first}; {rare}"
 
 
-def label_names(table: Table, settings: Classify) -> tuple[str, ...]:
+def label_names(tables: Sequence[Table], settings: Classify) -> tuple[str, ...]:
+    """The labels that stand in these tables, sorted."""
     if settings.multi_label:
-        names = tuple(sorted(set().union(*label_sets(table))))
+        names = tuple(sorted(set().union(*(labels for table in tables for labels in label_sets(table)))))
         if not names:
             raise InputError(f"{settings.train}: no row has a label; give each row those it has")
         return names
-    names = tuple(sorted(set(table.labels or [])))
-    lists = [where for where, label in zip(table.where, table.labels or [], strict=True) if _is_list(label)]
+    labelled = [row for table in tables for row in zip(table.where, table.labels or [], strict=True)]
+    names = tuple(sorted({label for _, label in labelled}))
+    lists = [where for where, label in labelled if _is_list(label)]
     if lists and has_named_columns(settings.train):
         where = lists[0]
         raise InputError(f"{where}: a list of labels; texts that have several at once need --multi-label")

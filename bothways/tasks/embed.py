@@ -52,8 +52,7 @@ def run(settings: TrainEmbed, tell: Tell = lines, *, progress: Callback | None =
     """
     start = checkpoint.load(settings.model)
     checkpoint.refuse_int8(start.model)
-    task = Embedding.of(settings, start, read_pairs(settings))
-    return fine_tuned(settings, task, tell, progress)
+    return fine_tuned(settings, lambda fold: Embedding.of(settings, start, read_pairs(settings, fold)), tell, progress)
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,7 @@ class Embedding(Task):
     the last is all of them. low, high: the scores whose cosines are to be 0 and 1."""
 
     name: ClassVar[str] = "embed"
+    doubted: ClassVar[str] = ""
     settings: TrainEmbed
     start: Checkpoint
     pairs: Mapping[str, Pairs]
@@ -180,7 +180,9 @@ class Embedding(Task):
         if texts.scores is not None:
             cosines_N = F.cosine_similarity(outputs[0], outputs[1], dim=-1)
             where = [f"{split}, pair {number}" for number in range(1, 1 + len(cosines_N))]
-            return Predictions(where, texts.scores.tolist(), cosines_N.tolist(), where, [None] * len(where))
+            gold = self.pairs[split].scores
+            assert gold is not None
+            return Predictions(where, gold.tolist(), cosines_N.tolist(), where, [None] * len(where))
         found = metrics.query_scores(*found_pairs(outputs, texts.ids), k=FOUND)
         where = [f"{split}, text {query}" for query in found]
         return Predictions(where, [None] * len(where), [*found.values()], where, [None] * len(where))

@@ -6,8 +6,9 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, count, islice
 from pathlib import Path
 from statistics import fmean
@@ -26,6 +27,7 @@ from bothways.disk import reserve, write_whole
 from bothways.errors import InputError
 from bothways.model.model import Model
 from bothways.settings import FineTune
+from bothways.tasks.folds import FOLDS, cross_validate
 from bothways.tasks.progress import Bar, Tell, silence
 from bothways.tasks.reporting import draw, rate_lines, rates
 from bothways.tasks.task import Examples, Figures, Task, at_work, peak_rate, with_bounds
@@ -64,18 +66,23 @@ class Result:
     rows: int | None
 
 
-def fine_tuned(settings: FineTune, task: Task, tell: Tell, progress: Callback | None = None) -> Result:
-    """A whole run, in its directory."""
+def fine_tuned(
+    settings: FineTune, task_of: Callable[[int | None], Task], tell: Tell, progress: Callback | None = None
+) -> Result:
+    """A whole run, in its directory. task_of: the task, or the one that trains on all folds but one, its test."""
     if (world := os.environ.get("WORLD_SIZE") or "1") != "1":
         raise InputError(f"fine-tuning is done by one process, not by {world} (WORLD_SIZE); start it without torchrun")
+    task = task_of(None)
     verb = f"finetune {task.name}"
     with Run(settings.out, verb, settings, resume=settings.resume, tell=tell, progress=progress) as run:
-        return over_seeds(settings, task, run, tell)
+        return over_seeds(settings, task, run, tell, task_of)
 
 
-def over_seeds(settings: FineTune, task: Task, run: Run, tell: Tell) -> Result:
+def over_seeds(
+    settings: FineTune, task: Task, run: Run, tell: Tell, task_of: Callable[[int | None], Task] | None = None
+) -> Result:
     """One training a seed; the best or the median model by dev is kept. Scores are of test if there is one, else of
-    dev, and say so."""
+    dev, and say so; in cross-validation those of the folds, which are trained before."""
     if len(task.data["train"].sizes) < 2:
         way = "; read its sentences one by one (--no-context), or add some" if getattr(settings, "context", 0) else ""
         raise InputError(f"{settings.train}: one training example; at least two are needed to learn from{way}")
@@ -85,13 +92,19 @@ def over_seeds(settings: FineTune, task: Task, run: Run, tell: Tell) -> Result:
         return result_of(run, task.name)
     tell(task.describe())
     split = "test" if "test" in task.data else "dev"
-    if few := metrics.few_rows_line(task.num_rows(split), "rows", split):
+    if not settings.folds and (few := metrics.few_rows_line(task.num_rows(split), "rows", split)):
         tell(few)
     if line := epochs_line(settings, steps_an_epoch(settings, task)):
         tell(line)
     used = {path.resolve() for path in (settings.dev, settings.test) if path}
     if left := [name for name in other_splits(settings.train) if (settings.train / name).resolve() not in used]:
         tell(f"{settings.train}: split train is read, not {', '.join(left)}; name {settings.train / left[0]} to use it")
+    validated = None
+    if settings.folds and task_of:
+        train = partial(fitted, settings, run=run, tell=tell)
+        place = run.directory / SEEDS
+        validated = cross_validate(task, task_of, train, place, tell, seed=settings.seed, folds=settings.folds)
+        tell("the model that is kept: trained on all folds, but for a tenth that it is chosen by")
     seeds = range(settings.seed, settings.seed + settings.seeds)
     figures: dict[int, dict[str, Figures]] = {}
     for seed in seeds:
@@ -116,7 +129,10 @@ def over_seeds(settings: FineTune, task: Task, run: Run, tell: Tell) -> Result:
         "metric": task.metric, "split": split, "selected_on": "dev", "mean": mean, "std": std, "n": settings.seeds,
         "failed": len(failed), "scores": by_split, "kept": kept,
     }  # fmt: skip
-    draw(settings, task, run, begun.model, figures, kept=kept, failed=failed)
+    if validated:
+        result |= validated.result(task.metric) | {"scores": {FOLDS: validated.values(task.metric), **by_split}}
+        validated.write(run.directory)
+    draw(settings, task, run, begun.model, figures, kept=kept, failed=failed, validated=validated, tell=tell)
     task.finished(begun.model)
     facts = task.facts(figures[kept])
     checkpoint.save(replace(begun, made={**run.origin, "result": result, **facts}), run.directory / MODEL)
@@ -173,6 +189,16 @@ def trained(settings: FineTune, task: Task, model: Model, seed: int, run: Run, t
 
 def train_one(settings: FineTune, task: Task, model: Model, seed: int, run: Run, tell: Tell) -> dict[str, Figures]:
     """One training from one seed, which leaves the model as it was when best on dev; its figures by split."""
+    copy = fitted(settings, task, model, seed, run, tell)
+    splits = [split for split in ("dev", "test") if split in task.data]
+    return {split: with_bounds(task, split, task.outputs(copy, split)) for split in splits}
+
+
+def fitted(
+    settings: FineTune, task: Task, model: Model, seed: int, run: Run, tell: Tell, fold: int | None = None
+) -> Model:
+    """The training itself, of a fold if that is named. The model is left as it was when best on dev; a copy of it as it
+    predicts."""
     sizes = task.data["train"].sizes
     device = choose_device("auto")
     if device.type == "cpu":
@@ -198,10 +224,12 @@ def train_one(settings: FineTune, task: Task, model: Model, seed: int, run: Run,
     start = checkpoints.newest_sound(tell, plan.dtype) if (place / FOLDER).exists() else None
     run.cut_back(start.progress.step if start else 0, seed)
     run.note(steps=plan.steps)
-    with Bar(f"fine-tuning, seed {seed}", plan.steps, tell=tell) as bar:
+    named = {"seed": seed} if fold is None else {"seed": seed, "fold": fold}
+    training = f"seed {seed}" if fold is None else f"fold {fold + 1}"
+    with Bar(f"fine-tuning, {training}", plan.steps, tell=tell) as bar:
 
         def record(row: dict[str, Any]) -> None:
-            run.metric(**row, seed=seed)
+            run.metric(**row, **named)
             if row["step"] == (start.progress.step if start else 0) + SETTLED and device.type == "cpu":
                 settle_memory()
             bar.show(row)
@@ -212,10 +240,7 @@ def train_one(settings: FineTune, task: Task, model: Model, seed: int, run: Run,
             start=start, fingerprint=fingerprint,
         )  # fmt: skip
     model.load_state_dict(frozen, strict=False)  # as they were, not as bf16 has them
-    copy = at_work(model, settings)
-    return {
-        split: with_bounds(task, split, task.outputs(copy, split)) for split in ("dev", "test") if split in task.data
-    }
+    return at_work(model, settings)
 
 
 def steps_an_epoch(settings: FineTune, task: Task, seed: int = 0) -> int:

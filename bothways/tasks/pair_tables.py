@@ -14,10 +14,11 @@ from bothways.data.examples import number_of, numbers
 from bothways.data.glue import glue_table
 from bothways.data.labelled import labelled_rows
 from bothways.data.near_duplicates import text_key
-from bothways.data.splits import parts_for, split_groups
+from bothways.data.splits import parts_for
 from bothways.data.tables import Broken, OnError, Row, RowErrors, named_columns
 from bothways.errors import InputError
 from bothways.settings import TextColumns, TrainEmbed
+from bothways.tasks.tables import divided
 
 NONE = ""  # the column of negatives that no table has
 Objective = Literal["auto", "pairs", "scores"]
@@ -37,9 +38,10 @@ class Pairs:
         return Pairs(texts, None if self.scores is None else self.scores[rows], self.notes)
 
 
-def read_pairs(settings: TrainEmbed) -> dict[str, Pairs]:
+def read_pairs(settings: TrainEmbed, fold: int | None = None) -> dict[str, Pairs]:
     """train, dev and perhaps test. Where dev has no file of its own, a tenth of the training table is taken for it, and
-    where there is neither another tenth for test; the pairs of one text, and of near-equal ones, stay together."""
+    where there is neither another tenth for test; the pairs of one text, and of near-equal ones, stay together.
+    fold: in cross-validation the one that is test."""
     if settings.objective == "scores" and settings.negative_column is not None:
         raise InputError(
             f"negative_column ({settings.negative_column}) is for pairs; leave it out, or take --objective pairs"
@@ -55,9 +57,7 @@ def read_pairs(settings: TrainEmbed) -> dict[str, Pairs]:
     found = {"train": train, **found}
     if settings.dev:
         return found
-    rows = split_groups(
-        [*map(text_key, train.texts[0])], seed=settings.seed, parts=parts_for(found), source=settings.train
-    )
+    rows = divided(settings, [*map(text_key, train.texts[0])], parts_for(found), fold)
     return {**found, **{name: train.take(own) for name, own in rows.items()}}
 
 

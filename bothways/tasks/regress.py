@@ -14,6 +14,7 @@ from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint
 from bothways.data.examples import Table, numbers
 from bothways.errors import InputError
+from bothways.metrics.label_errors import FAR_OFF, far_off
 from bothways.model.heads import Classes
 from bothways.model.model import Model
 from bothways.predict import Predictor
@@ -21,7 +22,7 @@ from bothways.settings import Regress
 from bothways.tasks.finetune import Result, fine_tuned
 from bothways.tasks.progress import Tell, lines
 from bothways.tasks.scores import Predictions, number_scores
-from bothways.tasks.tables import read_tables, table_warnings
+from bothways.tasks.tables import read_tables, table_warnings, texts_at
 from bothways.tasks.task import Figures, Task, outputs
 from bothways.tasks.texts import AT_ONCE, Texts, text_scores
 from bothways.train.losses import Loss, squared_loss
@@ -36,8 +37,9 @@ def run(settings: Regress, tell: Tell = lines, *, progress: Callback | None = No
     so)."""
     start = checkpoint.load(settings.model)
     checkpoint.refuse_headless(start, "classes", settings.model)
-    task = Regression.of(settings, start, read_tables(settings))
-    return fine_tuned(settings, task, tell, progress)
+    return fine_tuned(
+        settings, lambda fold: Regression.of(settings, start, read_tables(settings, fold)), tell, progress
+    )
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Regression(Task):
     unit is learned alike; the finished head gives the number itself."""
 
     name: ClassVar[str] = "regress"
+    doubted: ClassVar[str] = f"its number is further off than {FAR_OFF:g} robust deviations of all errors"
     at_once: ClassVar[float] = AT_ONCE
     settings: Regress
     start: Checkpoint
@@ -119,14 +122,23 @@ class Regression(Task):
     def scores(self, found: Predictions) -> dict[str, Any]:
         return number_scores(found.gold, found.predicted)
 
-    def parts(self, split: str, outputs: np.ndarray, figures: Mapping[str, Figures]) -> list[page.Part]:
-        gold, predicted = numbers(self.tables[split]), outputs.tolist()
-        table = self.tables[split]
+    def parts(self, found: Predictions) -> list[page.Part]:
+        texts = texts_at(self.tables.values())
         misses = [
-            page.Miss(table.texts[row], gold[row], predicted[row], table.pairs[row] if table.pairs else None)
-            for row in range(len(gold))
+            page.Miss(texts[where][0], gold, predicted, texts[where][1])
+            for where, gold, predicted in zip(found.where, found.gold, found.predicted, strict=True)
         ]
-        return [page.Scatter(gold, predicted), page.Misses(misses)]
+        return [page.Scatter(found.gold, found.predicted), page.Misses(misses)]
+
+    def doubts(self, found: Predictions) -> list[page.Doubt]:
+        texts = texts_at(self.tables.values())
+        return [
+            page.Doubt(
+                where := found.where[row], texts[where][0], f"{found.gold[row]:.6g}", f"{found.predicted[row]:.6g}",
+                pair=texts[where][1],
+            )
+            for row in far_off(found.gold, found.predicted)
+        ]  # fmt: skip
 
     @property
     def warnings(self) -> list[str]:

@@ -1,14 +1,17 @@
 """What a fine-tuning run shows of itself: curves as a picture, and the report page."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from statistics import fmean
 
 from bothways import metrics, page, report
 from bothways.model.model import Model
 from bothways.page.markup import Unit
 from bothways.settings import FineTune
+from bothways.tasks.folds import FOLDS, Validated
+from bothways.tasks.progress import Tell, silence
+from bothways.tasks.scores import Predictions
 from bothways.tasks.task import Figures, Task, at_work, peak_rate
 from bothways.train.optim import depths_of
 from bothways.train.state import Run
@@ -20,32 +23,104 @@ Found = Mapping[int, Mapping[str, Figures]]  # of each seed by split
 
 
 def draw(
-    settings: FineTune, task: Task, run: Run, model: Model, found: Found, *, kept: int, failed: Sequence[int]
-) -> None:
-    """Write curves.png and report.html. model: that of the seed kept; failed: seeds."""
+    settings: FineTune, task: Task, run: Run, model: Model, found: Found, *, kept: int, failed: Sequence[int],
+    validated: Validated | None = None, tell: Tell = silence,
+) -> None:  # fmt: skip
+    """Write curves.png and report.html. model: that of the seed kept; failed: seeds. validated: what the page is of in
+    cross-validation."""
     rows, own = run.metrics(), found[kept]
     levels = {"baseline": own["dev"]["baseline"]}
     title = f"Fine-tuning, {task.name}"
     report.curves(rows, run.directory / "curves.png", title=title, levels=levels, metric=task.metric)
     unit, window = unit_of(task.metric), min(settings.window, model.config.max_position_embeddings)
-    splits = sorted(own, key=lambda split: split != "test")  # the one reported on first
-    seeds = [
-        page.Seed(seed, {split: found[seed][split][task.metric] for split in splits}, seed in failed, seed == kept)
-        for seed in found
-    ]
+    if validated:
+        told = told_of_folds(task, validated)
+    else:
+        told = told_of_seeds(task, at_work(model, settings), found, kept=kept, failed=failed)
+    doubts = page.Doubts(task.doubts(told.unseen), len(told.unseen.where), told.note, task.doubted)
+    if doubts.cases:
+        first = doubts.cases[0]
+        tell(
+            f"{len(doubts.cases):,} labels may be wrong, such as {first.given!r} (likelier {first.suggested!r}) at "
+            f"{first.where}; report.html lists them"
+        )
     parts: list[page.Part] = [
-        *([page.Seeds(task.metric, seeds, unit)] if len(seeds) > 1 else []),
+        *([told.trainings] if len(told.trainings.seeds) > 1 else []),
         page.Curves(rows, task.metric, task.metric, unit),
-        *task.parts(splits[0], task.outputs(at_work(model, settings), splits[0]), own),
+        *task.parts(told.predictions),
+        *([doubts] if task.doubted else []),
         page.Lengths("train", task.lengths("train"), window, settings.long == "truncate"),
         page.Rates(rates(model, settings)),
     ]
     whole = page.Page(
-        f"{run.directory.name}: {task.name}", f"{settings.model} fine-tuned on {settings.train}",
-        [*scores_of(task, found, splits, unit), *others_of(task, own, splits)], parts,
-        [*warnings_of(failed, len(seeds)), *few_rows(own, splits[0]), *task.warnings], facts_of(settings, run),
+        f"{run.directory.name}: {task.name}", f"{settings.model} fine-tuned on {settings.train}", told.scores, parts,
+        [*told.warnings, *task.warnings], facts_of(settings, run),
     )  # fmt: skip
     page.write(whole, run.directory / "report.html")
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the page shows of a run's trainings. predictions: of which rows mistakes are shown. unseen: all that a model
+    said of rows it was not trained on; note: which rows are not among them."""
+
+    scores: list[page.Score]
+    trainings: page.Seeds
+    predictions: Predictions
+    unseen: Predictions
+    note: str
+    warnings: list[str]
+
+
+def told_of_seeds(task: Task, model: Model, found: Found, *, kept: int, failed: Sequence[int]) -> Told:
+    """model: that of the seed kept."""
+    own, unit = found[kept], unit_of(task.metric)
+    splits = sorted(own, key=lambda split: split != "test")  # the one reported on first
+    by_split = predictions_of(task, model, own)
+    unseen, note = Predictions.joined(by_split.values()), "with --folds 5 all are looked at"
+    if kept in failed:
+        unseen, note = Predictions.joined([]), "the model learned nothing, so it cannot tell"
+    seeds = [
+        page.Seed(seed, {split: found[seed][split][task.metric] for split in splits}, seed in failed, seed == kept)
+        for seed in found
+    ]
+    return Told(
+        [*scores_of(task, found, splits, unit), *others_of(task, own, splits)], page.Seeds(task.metric, seeds, unit),
+        by_split[splits[0]], unseen, note, [*warnings_of(failed, len(seeds), "seeds"), *few_rows(own, splits[0])],
+    )  # fmt: skip
+
+
+def told_of_folds(task: Task, validated: Validated) -> Told:
+    number, failed = len(validated.figures), validated.failed
+    folds = enumerate(validated.values(task.metric))
+    seeds = [page.Seed(fold + 1, {FOLDS: score}, fold in failed) for fold, score in folds]
+    unseen = Predictions.joined(one for fold, one in enumerate(validated.predictions) if fold not in failed)
+    note = f"{len(failed)} folds, whose model learned nothing, are left out" if failed else ""
+    return Told(
+        [*fold_scores(task, validated)], page.Folds(task.metric, seeds, unit_of(task.metric)), validated.joined,
+        unseen, note, warnings_of(failed, number, "folds"),
+    )  # fmt: skip
+
+
+def predictions_of(task: Task, model: Model, splits: Iterable[str]) -> dict[str, Predictions]:
+    """Of dev first, on which a task may have to choose a threshold."""
+    found = {}
+    for split in splits:
+        outputs = task.outputs(model, split)
+        task.evaluate(split, outputs)
+        found[split] = task.predictions(split, outputs)
+    return found
+
+
+def fold_scores(task: Task, validated: Validated) -> Iterator[page.Score]:
+    """Mean and spread of each score over folds, and the interval of all rows together; the metric first."""
+    rows = len(validated.joined.where)
+    bounded = [name for name in validated.figures[0] if f"{name}_interval" in validated.scores]
+    for name in sorted(bounded, key=lambda name: name != task.metric):
+        values, unit = validated.values(name), unit_of(name)
+        mean, std = metrics.spread(values)
+        low, high = validated.scores[f"{name}_interval"]
+        yield page.Score(name, FOLDS, mean, std, len(values), False, unit, (low, high), rows, "folds")
 
 
 def scores_of(task: Task, found: Found, splits: Sequence[str], unit: Unit) -> Iterator[page.Score]:
@@ -78,8 +153,8 @@ def unit_of(name: str) -> Unit:
     return "number" if whole in NUMBERS else "share"
 
 
-def warnings_of(failed: Sequence[int], number: int) -> list[str]:
-    return [f"{len(failed)} of {number} seeds were no better than a model that learned nothing"] if failed else []
+def warnings_of(failed: Sequence[int], number: int, of: str) -> list[str]:
+    return [f"{len(failed)} of {number} {of} were no better than a model that learned nothing"] if failed else []
 
 
 def facts_of(settings: FineTune, run: Run) -> list[tuple[str, str]]:

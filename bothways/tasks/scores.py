@@ -13,20 +13,23 @@ from bothways.data.tags import Scheme
 class Predictions:
     """What a model says of rows that it was not trained on, beside what is right; N entries each, all of JSON's kinds.
 
-    where: file and line. groups: what a row is part of (its document, its passage; else itself). probabilities: how
-    likely the model finds what is right, and what else it finds likely, as the task has it.
+    where: file and line. groups: what a row is part of (its document, its passage; else itself). details: what
+    else the task tells of a row, such as the probabilities of its likeliest classes.
     """
 
     where: list[str]
     gold: list[Any]
     predicted: list[Any]
     groups: list[str]
-    probabilities: list[Any]
+    details: list[Any]
 
     @staticmethod
     def joined(parts: Iterable["Predictions"]) -> "Predictions":
-        columns = zip(*([getattr(part, field.name) for field in fields(part)] for part in parts), strict=True)
-        return Predictions(*([row for part in column for row in part] for column in columns))
+        found = Predictions([], [], [], [], [])
+        for part in parts:
+            for field in fields(found):
+                getattr(found, field.name).extend(getattr(part, field.name))
+        return found
 
 
 def class_scores(gold: Sequence[str], predicted: Sequence[str], positive: str | None) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -10,17 +10,18 @@ from pathlib import Path
 from bothways.data.columns import Check
 from bothways.data.examples import Table, check_class, label_set, label_sets, number_of, numbers, read_table
 from bothways.data.near_duplicates import conflicts, label_key, merged, spellings
-from bothways.data.splits import overlap_line, parts_for, rarest_labels, split
+from bothways.data.splits import Parts, overlap_line, parts_for, rarest_labels, split, split_fold, split_groups
 from bothways.errors import InputError
-from bothways.settings import Classify, Regress
+from bothways.settings import Classify, FineTune, Regress
 
 LISTED = 5  # examples of what is doubtful
 FEW_NUMBERS = 10  # classes that may be numbers with fractions, such as ratings of half stars
 
 
-def read_tables(settings: Classify | Regress) -> dict[str, Table]:
+def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[str, Table]:
     """train, dev and perhaps test. What has no file of its own is taken from the training table: a tenth of it for
-    dev, and where there is neither another tenth for test, each class divided alike; near-equal texts stay together."""
+    dev, and where there is neither another tenth for test, each class divided alike; near-equal texts stay together.
+    fold: in cross-validation the one that is test."""
     columns = {"text": settings.text_column, "pair": settings.pair_column, "label": settings.label_column}
     given = {"train": settings.train, "dev": settings.dev, "test": settings.test}
     tables = {
@@ -38,10 +39,11 @@ def read_tables(settings: Classify | Regress) -> dict[str, Table]:
     if settings.dev:
         return tables
     whole = tables["train"]
-    rows = split(
-        len(whole), classes_of(settings, whole), whole.keys, seed=settings.seed, parts=parts_for(tables),
-        source=settings.train,
-    )  # fmt: skip
+    divided_by = (len(whole), classes_of(settings, whole), whole.keys)
+    if settings.folds:
+        rows = split_fold(*divided_by, seed=settings.seed, folds=settings.folds, fold=fold, source=settings.train)
+    else:
+        rows = split(*divided_by, seed=settings.seed, parts=parts_for(tables), source=settings.train)
     return {**tables, **{name: rows_of(whole, own) for name, own in rows.items()}}
 
 
@@ -50,6 +52,17 @@ def check_of(settings: Classify | Regress) -> Check:
     if isinstance(settings, Regress):
         return number_of
     return label_set if settings.multi_label else check_class
+
+
+def divided(
+    settings: FineTune, groups: Sequence[Hashable], parts: Parts, fold: int | None, of: str = "rows"
+) -> dict[str, list[int]]:
+    """Rows by split, those of a group together: by `parts`, or in cross-validation with one fold as test."""
+    if not settings.folds:
+        return split_groups(groups, seed=settings.seed, parts=parts, source=settings.train, of=of)
+    return split_fold(
+        len(groups), None, groups, seed=settings.seed, folds=settings.folds, fold=fold, source=settings.train, of=of
+    )
 
 
 def classes_of(settings: Classify | Regress, table: Table) -> Sequence[Hashable] | None:
@@ -91,6 +104,15 @@ def rows_of(table: Table, rows: Sequence[int]) -> Table:
     columns = (table.texts, table.pairs, table.labels, table.where)
     chosen = (None if column is None else [column[row] for row in rows] for column in columns)
     return replace(Table(*chosen), notes=table.notes)  # type: ignore[arg-type]
+
+
+def texts_at(tables: Iterable[Table]) -> dict[str, tuple[str, str | None]]:
+    """The text, and the second one if there is one, of each row by file and line."""
+    return {
+        where: (table.texts[row], table.pairs[row] if table.pairs else None)
+        for table in tables
+        for row, where in enumerate(table.where)
+    }
 
 
 # --- spellings of labels ----------------------------------------------------------------------------------------------

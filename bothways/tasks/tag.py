@@ -12,7 +12,9 @@ from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways import checkpoint, page
@@ -21,23 +23,25 @@ from bothways.checkpoint import Checkpoint
 from bothways.data.examples import Sentence, read_tagged
 from bothways.data.labelled import has_named_columns
 from bothways.data.near_duplicates import text_key
-from bothways.data.splits import overlap_line, parts_for, split_groups
+from bothways.data.splits import overlap_line, parts_for
 from bothways.data.streams import known_columns
 from bothways.data.tables import RowErrors
 from bothways.data.tags import OUTSIDE, Scheme, detect, first_illegal, spans_of, tags_of
 from bothways.errors import InputError
 from bothways.metrics.entities import entity_scores
+from bothways.metrics.label_errors import label_errors
 from bothways.model.model import Model
 from bothways.predict import Predictor
 from bothways.settings import Tag
-from bothways.tagging import Labelled, Tagset, joined, label_windows, word_tags
+from bothways.tagging import Labelled, Tagset, joined, label_windows, word_probabilities, word_tags
 from bothways.tasks import scores
 from bothways.tasks.finetune import Result, fine_tuned
 from bothways.tasks.progress import Tell, lines
 from bothways.tasks.scores import Predictions, document_of
+from bothways.tasks.tables import divided
 from bothways.tasks.task import Figures, Task, length_line, outputs
 from bothways.terminal import one_line
-from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 from bothways.train.losses import Loss, class_loss
 from bothways.train.state import Callback
 from bothways.windows import NUM_SPECIALS, merge_rows, whole_length
@@ -84,9 +88,12 @@ class Tagging(Task):
         settings: Tag, start: Checkpoint, sentences: Mapping[str, list[Sentence]], notes: Sequence[str] = ()
     ) -> "Tagging":
         """notes: what was left out when the sentences were read."""
-        scheme = scheme_of(settings, sentences["train"])
+        # In cross-validation each row is trained on by some fold, so that all of them know the same tags.
+        learned = [*chain.from_iterable(sentences.values())] if settings.folds else sentences["train"]
+        scheme = scheme_of(settings, learned)
         read = {split: [as_iob2(one, scheme) for one in found] for split, found in sentences.items()}
-        tagset = Tagset.learned(chain.from_iterable(one.tags for one in read["train"]), plain=scheme == "plain")
+        tags = chain.from_iterable(as_iob2(one, scheme).tags for one in learned)
+        tagset = Tagset.learned(tags, plain=scheme == "plain")
         if not tagset.plain and tagset.names == (OUTSIDE,):
             raise InputError(f"{settings.train}: every tag is {OUTSIDE}; there is nothing to learn")
         predictor = Predictor(start, dtype="float32", device="cpu")
@@ -151,42 +158,86 @@ class Tagging(Task):
         return len(self.sentences(split))
 
     def predictions(self, split: str, outputs: Sequence[Tensor]) -> Predictions:
+        """details: of each word how likely its own tag is (0 where that is not known), the likeliest, how likely that
+        is."""
         own = self.sentences(split)
         gold, predicted = [[*one.tags] for one in own], [*self.predicted(split, outputs)]
-        return Predictions([one.where for one in own], gold, predicted, [*map(document_of, own)], [None] * len(own))
+        details: list[list[Any]] = []
+        for text, windows, scores_SC in self.read(split, outputs):
+            shares = iter(word_probabilities(windows, scores_SC, words_of(text)).tolist())
+            details += [[self.word_details(tag, next(shares)) for tag in one.tags] for one in text]
+        return Predictions([one.where for one in own], gold, predicted, [*map(document_of, own)], details)
+
+    def word_details(self, tag: str, shares: Sequence[float]) -> tuple[float, str, float]:
+        names = self.tagset.names
+        best = max(range(len(names)), key=shares.__getitem__)
+        return shares[names.index(tag)] if tag in names else 0.0, names[best], shares[best]
 
     def scores(self, found: Predictions) -> dict[str, Any]:
         if self.tagset.plain:
             return scores.tag_scores(found.gold, found.predicted, found.groups)
         return scores.entity_scores(found.gold, found.predicted, "iob2", found.groups)
 
-    def predicted(self, split: str, scores: Sequence[Tensor]) -> Iterator[list[str]]:
-        """A tag for each word of each sentence, from the scores of the windows."""
+    def read(
+        self, split: str, scores: Sequence[Tensor]
+    ) -> Iterator[tuple[list[Sentence], list[Encoding], NDArray[np.float32]]]:
+        """Each text that is read at once, its windows, and the scores of its tokens, [S, C]."""
         windows = iter(zip(self.data[split].labelled, scores, strict=True))
         for text, number in zip(self.texts[split], self.windows_of_text[split], strict=True):
             parts = [next(windows) for _ in range(number)]
             own = [one.window for one, _ in parts]
-            words = words_of(text)
-            tags = word_tags(own, merge_rows(own, [rows.numpy() for _, rows in parts]), words, self.tagset)
+            yield text, own, merge_rows(own, [rows.numpy() for _, rows in parts])
+
+    def predicted(self, split: str, scores: Sequence[Tensor]) -> Iterator[list[str]]:
+        """A tag for each word of each sentence, from the scores of the windows."""
+        for text, windows, scores_SC in self.read(split, scores):
+            tags = word_tags(windows, scores_SC, words_of(text), self.tagset)
             end = 0
             for sentence in text:
                 begin, end = end, end + len(sentence.words)
                 yield tags[begin:end]
 
-    def parts(self, split: str, outputs: Sequence[Tensor], figures: Mapping[str, Figures]) -> list[page.Part]:
-        sentences, predicted = self.sentences(split), list(self.predicted(split, outputs))
+    @cached_property
+    def sentence_at(self) -> dict[str, Sentence]:
+        """Each sentence by file and line."""
+        return {one.where: one for split in self.texts for one in self.sentences(split)}
+
+    def parts(self, found: Predictions) -> list[page.Part]:
         if self.tagset.plain:
-            return self.confused([tag for one in sentences for tag in one.tags], [*chain.from_iterable(predicted)])
-        by_type = entity_scores([one.tags for one in sentences], predicted, "iob2")["by_type"]
+            return self.confused([*chain.from_iterable(found.gold)], [*chain.from_iterable(found.predicted)])
+        by_type = entity_scores(found.gold, found.predicted, "iob2")["by_type"]
         scores = [
             page.LabelScore(label, one["precision"], one["recall"], one["f1"], int(one["support"]))
             for label, one in by_type.items()
         ]
-        mistakes = [
-            page.TagMistake(joined(one.words), marked(one.words, one.tags), marked(one.words, tags))
-            for one, tags in zip(sentences, predicted, strict=True) if list(one.tags) != tags
-        ]  # fmt: skip
-        return [page.Labels(scores), page.TagMistakes(mistakes, len(sentences))]
+        mistakes = []
+        for where, gold, predicted in zip(found.where, found.gold, found.predicted, strict=True):
+            if gold != predicted:
+                words = self.sentence_at[where].words
+                mistakes.append(page.TagMistake(joined(words), marked(words, gold), marked(words, predicted)))
+        return [page.Labels(scores), page.TagMistakes(mistakes, len(found.where))]
+
+    def doubts(self, found: Predictions) -> list[page.Doubt]:
+        """Word by word."""
+        places = [(row, word) for row, tags in enumerate(found.gold) for word in range(len(tags))]
+        places = [(row, word) for row, word in places if found.gold[row][word] in self.tagset.names]
+        tags = [found.gold[row][word] for row, word in places]
+        shares = []
+        for tag, (row, word) in zip(tags, places, strict=True):
+            own, best, most = found.details[row][word]
+            shares.append({best: most, tag: own})
+        doubts = []
+        for error in label_errors(tags, shares):
+            row, word = places[error.row]
+            words = self.sentence_at[found.where[row]].words
+            start = len(joined((*words[:word], "")))
+            doubts.append(
+                page.Doubt(
+                    found.where[row], joined(words), error.given, error.suggested, error.given_probability,
+                    error.probability, span=page.Span(start, start + len(words[word])),
+                )
+            )  # fmt: skip
+        return doubts
 
     def confused(self, gold: Sequence[str], predicted: Sequence[str]) -> list[page.Part]:
         """Which words' tags are taken for which; those that train lacks among them."""
@@ -238,16 +289,19 @@ def run(settings: Tag, tell: Tell = lines, *, progress: Callback | None = None) 
     so)."""
     start = checkpoint.load(settings.model)
     checkpoint.refuse_headless(start, "tokens", settings.model)
-    errors = RowErrors(settings.on_error)
-    sentences = read_splits(settings, errors)
-    task = Tagging.of(settings, start, sentences, errors.notes(len(sentences["train"])))
+
+    def task(fold: int | None) -> Tagging:
+        errors = RowErrors(settings.on_error)
+        sentences = read_splits(settings, errors, fold)
+        return Tagging.of(settings, start, sentences, errors.notes(len(sentences["train"])))
+
     return fine_tuned(settings, task, tell, progress)
 
 
-def read_splits(settings: Tag, errors: RowErrors | None = None) -> dict[str, list[Sentence]]:
+def read_splits(settings: Tag, errors: RowErrors | None = None, fold: int | None = None) -> dict[str, list[Sentence]]:
     """Sentences by split. What is split off a file is whole documents, where it tells where they begin; of other files
     near-equal sentences stay together. errors: collects what cannot be read; InputError where that may not be left out.
-    """
+    fold: in cross-validation the one that is test."""
     given = {"train": settings.train, "dev": settings.dev, "test": settings.test}
     columns = {"words": settings.words_column, "tags": settings.tags_column, "encoding": settings.encoding}
     errors = errors or RowErrors(settings.on_error)
@@ -257,7 +311,7 @@ def read_splits(settings: Tag, errors: RowErrors | None = None) -> dict[str, lis
         return found
     whole = found["train"]
     groups = [_key(one) if one.document is None else one.document for one in whole]
-    rows = split_groups(groups, seed=settings.seed, parts=parts_for(found), source=settings.train, of="documents")
+    rows = divided(settings, groups, parts_for(found), fold, of="documents")
     return {**found, **{split: [whole[row] for row in own] for split, own in rows.items()}}
 
 

@@ -41,6 +41,8 @@ class Task(ABC):
     """One kind of fine-tuning: its examples by split (train, dev and perhaps test), its head, losses and figures."""
 
     name: ClassVar[str]
+    doubted: ClassVar[str] = page.SURER
+    """What makes a row's label doubtful; "" where rows have none."""
     at_once: ClassVar[float] = math.inf
     """Tokens of a micro-batch at most; a longer example is one of its own. Only where losses of examples are apart."""
     start: Checkpoint
@@ -97,8 +99,12 @@ class Task(ABC):
     def finished(self, model: Model) -> None:  # noqa: B027
         """What is left to do to a trained model before it is saved."""
 
-    def parts(self, split: str, outputs: Any, figures: Mapping[str, Figures]) -> list[page.Part]:
-        """What the report page shows of a model's outputs on a split: mistakes, above all. figures: its own."""
+    def parts(self, found: Predictions) -> list[page.Part]:
+        """What the report page shows of predictions: mistakes, above all. Their rows are among the task's own."""
+        return []
+
+    def doubts(self, found: Predictions) -> list[page.Doubt]:
+        """Rows whose labels may be wrong, the most doubtful first, by a model that was not trained on them."""
         return []
 
     @property

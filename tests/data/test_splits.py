@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.data.splits import overlap_line, overlaps, parts_for, rarest_labels, split, split_groups
+from bothways.data.splits import (
+    fold_groups,
+    overlap_line,
+    overlaps,
+    parts_for,
+    rarest_labels,
+    split,
+    split_fold,
+    split_groups,
+)
 from bothways.errors import InputError
 
 PARTS = parts_for(())
@@ -163,3 +172,32 @@ def test_a_pair_is_shared_only_as_a_whole():
 def test_overlaps_are_those_of_two_loops(first, second):
     expected = sum(any(one == other for other in first) for one in second)
     assert overlaps({"train": first, "dev": second}) == {("train", "dev"): expected}
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.sampled_from("aaaaab"), min_size=60, max_size=140), st.integers(0, 2**31))
+def test_every_row_is_in_one_fold_and_classes_are_divided_evenly(labels, seed):
+    found = fold_groups(len(labels), labels, None, seed=seed, folds=5, source="t.csv")
+    assert sorted(chain(*found)) == [*range(len(labels))]
+    for name in "ab":
+        numbers = [sum(labels[row] == name for row in rows) for rows in found]
+        assert max(numbers) - min(numbers) <= 1
+    assert max(map(len, found)) - min(map(len, found)) <= 1
+
+
+def test_a_group_is_in_one_fold_and_never_on_both_sides_of_a_training():
+    groups = [row // 3 for row in range(90)]
+    labels = [*"ab" * 45]
+    parts = [split_fold(90, labels, groups, seed=1, folds=5, fold=fold, source="t.csv") for fold in range(5)]
+    assert sorted(chain(*(found["test"] for found in parts))) == [*range(90)]
+    for found in parts:
+        assert sorted(chain(*found.values())) == [*range(90)] and [*found] == ["train", "dev", "test"]
+        sides = [{groups[row] for row in rows} for rows in found.values()]
+        assert sum(map(len, sides)) == 30
+    whole = split_fold(90, labels, groups, seed=1, folds=5, fold=None, source="t.csv")
+    assert [*whole] == ["train", "dev"] and sorted(chain(*whole.values())) == [*range(90)]
+
+
+def test_fewer_groups_than_folds_are_refused():
+    with pytest.raises(InputError, match=r"t.csv: 3 different rows make no 5 folds; add rows, or lower --folds"):
+        fold_groups(9, None, [0, 1, 2] * 3, seed=0, folds=5, source="t.csv")

@@ -114,8 +114,7 @@ def test_answers_are_learned(result):
 def test_the_page_shows_the_answers_that_are_wrong(result, settings):
     task = answer.Answering.of(settings, checkpoint.load(settings.model))
     model = bothways.load(result.model, dtype="float32")
-    figures = json.loads((result.directory / "bothways.json").read_text())["figures"]
-    (mistakes,) = task.parts("test", task.outputs(model.module, "test"), figures)
+    (mistakes,) = task.parts(task.predictions("test", task.outputs(model.module, "test")))
     asked = task.questions["test"]
     given = model.answers([one.question for one in asked], [one.context for one in asked])
     wrong = [

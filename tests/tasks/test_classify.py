@@ -573,7 +573,7 @@ def test_the_page_shows_what_evaluate_counts(result, settings, several):
     """Confusions, labels and mistakes of the weights kept, and of several labels each by itself."""
     task = classify.Classification.of(settings, checkpoint.load(settings.model), tables.read_tables(settings))
     model = bothways.load(result.model, dtype="float32")
-    confusion, labels, _, mistakes = task.parts("test", task.outputs(model.module, "test"), {})
+    confusion, labels, _, mistakes = task.parts(task.predictions("test", task.outputs(model.module, "test")))
     gold, given = task.tables["test"].labels, [one.label for one in model.classify(task.tables["test"].texts)]
     for row, label in enumerate(confusion.labels):
         for column, other in enumerate(confusion.labels):

@@ -85,7 +85,7 @@ def test_the_page_shows_the_table_s_own_numbers(settings, result, tmp_path):
     (tmp_path / "dev.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     given = replace(settings, dev=tmp_path / "dev.jsonl")
     task = regress.Regression.of(given, checkpoint.load(settings.model), read_tables(given))
-    _, misses = task.parts("dev", task.outputs(checkpoint.load(result.model).model, "dev"), {})
+    _, misses = task.parts(task.predictions("dev", task.outputs(checkpoint.load(result.model).model, "dev")))
     assert [miss.gold for miss in misses.cases] == [row["score"] for row in rows]
 
 

@@ -219,7 +219,7 @@ def test_the_page_shows_which_words_are_taken_for_which(settings, result, tmp_pa
     """Entities by type with the sentences that went wrong; plain tags as a confusion."""
     task = tag.Tagging.of(settings, checkpoint.load(settings.model), tag.read_splits(settings))
     model = bothways.load(result.model, dtype="float32")
-    labels, mistakes = task.parts("test", task.outputs(model.module, "test"), {})
+    labels, mistakes = task.parts(task.predictions("test", task.outputs(model.module, "test")))
     found = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
     assert {one.label: one.f1 for one in labels.scores} == pytest.approx(
         {label: one["f1"] for label, one in found["by_type"].items()}
@@ -234,7 +234,7 @@ def test_the_page_shows_which_words_are_taken_for_which(settings, result, tmp_pa
     made = tag.run(plain, silence)
     task = tag.Tagging.of(plain, checkpoint.load(settings.model), tag.read_splits(plain))
     given = task.outputs(bothways.load(made.model, dtype="float32").module, "test")
-    confusion, labels = task.parts("test", given, {})
+    confusion, labels = task.parts(task.predictions("test", given))
     gold = [tag for one in sentences for tag in one.tags]
     right = sum(confusion.counts[place, place] for place in range(len(confusion.labels)))
     assert right / len(gold) == pytest.approx(made.mean)
