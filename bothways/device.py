@@ -4,7 +4,8 @@ import ctypes
 import platform
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,16 +19,18 @@ ALIASES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto`: a CUDA GPU where there is one, else the processor."""
+    """`auto`: a CUDA GPU where there is one, else the processor. InputError if this machine has no such device."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
+        if device.type == "meta":  # has no numbers
+            raise RuntimeError
         torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(
-            f"device {name!r} cannot be used ({str(error).splitlines()[0]}); 'auto' and 'cpu' can"
-        ) from None
+    except (RuntimeError, AssertionError, TypeError):  # torch's own text is about how torch was built
+        there = ["auto", "cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
+        there += ["mps"] if torch.backends.mps.is_available() else []
+        raise InputError(f"device {name!r} cannot be used on this machine; one of {', '.join(there)} can") from None
     return device
 
 
@@ -38,6 +41,18 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
     if ALIASES.get(name, name) not in DTYPES:
         raise InputError(f"dtype {name!r} is not supported; one of auto, {', '.join(DTYPES)} is")
     return DTYPES[ALIASES.get(name, name)]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Within it torch computes with one thread, so that its pool is not started: a process that is forked afterwards
+    would wait for threads that it does not have."""
+    number = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(number)
 
 
 def fast_bf16(device: torch.device) -> bool:
@@ -98,6 +113,17 @@ def settle_memory() -> None:
     holes that fit none of the next, and a long run would grow without end (docs/LOG.md).
     """
     _mallopt({MMAP_FROM: 2**20, MMAP_MOST: 2**16})
+
+
+def release_memory() -> None:
+    """Give freed memory back to the system.
+
+    Batches differ in size, and what stays in memory between them (results, oneDNN's kernels) cuts the free heap into
+    pieces that do not fit the next one: without this it grows by some 9 MB a batch (docs/LOG.md).
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform.startswith("linux") else None
+    if trim:
+        trim(0)
 
 
 def _mallopt(options: Mapping[int, int]) -> None:

@@ -57,4 +57,4 @@ def pool_windows(kind: str, pooled_NH: Tensor, bounds: Sequence[Bounds], num_win
         return largest.scatter_reduce_(0, text_N[:, None].expand_as(pooled_NH), pooled_NH, "amax")
     sizes_N = torch.tensor([last - first if kind == "mean" else 1 for first, last in bounds])
     sums = torch.zeros(shape).index_add_(0, text_N, pooled_NH)
-    return sums / torch.zeros(len(num_windows)).index_add_(0, text_N, sizes_N.float())[:, None]
+    return sums.div_(torch.zeros(len(num_windows)).index_add_(0, text_N, sizes_N.float())[:, None])

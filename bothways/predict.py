@@ -1,13 +1,14 @@
 """Texts in, answers out: sorts by length, fills token budgets, windows long texts and merges them, restores the
 order. What is made of vectors and scores: pooling.py, tagging.py, answering.py."""
 
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,19 +20,22 @@ from bothways.answering import Answer, Reading
 from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint, say
 from bothways.data.order import by_length, fill_budget
-from bothways.device import choose_device, choose_dtype
+from bothways.device import choose_device, choose_dtype, one_thread, release_memory
 from bothways.errors import InputError, RowsError
+from bothways.inputs import read_text, read_texts, read_words, shorten, whole_number
 from bothways.model.model import Model
 from bothways.model.moving import move
 from bothways.model.packed import packed
 from bothways.pooling import Pooling, pool_rows, pool_windows, pooling_name
 from bothways.tagging import Entity, Tagset
 from bothways.tokenizer.tokenizer import SHORTEST_ROOM, Encoding, Tokenizer
-from bothways.windows import Long, fit, lengths_of_long, merge_rows, own_rows, window_of
+from bothways.windows import Long, check_window, fit, lengths_of_long, merge_rows, own_rows, window_of
 
 Vectors = NDArray[np.float32]
 Result = TypeVar("Result")
 TOKENS = 4096  # a batch; enough to keep the processor busy, small enough for its caches
+TOKENS_A_RELEASE = 1 << 15  # after which memory that was freed goes back to the system
+SCORES = 1 << 21  # of classes, in memory at once
 WINDOW, OVERLAP = 512, 128  # where neither a caller nor the fine-tuning names any
 MASK = "[MASK]"
 
@@ -47,7 +51,7 @@ class Fill:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The likeliest label of a text, its probability, and every label's.
+    """The likeliest label of a text, its probability, and every label's (or those of the `top` likeliest).
 
     labels: that label; of a model that gives a text several or none, those more probable than not.
     """
@@ -59,7 +63,17 @@ class Prediction:
 
 
 class Predictor:
-    """A model at work. Results do not depend on order, batch or company of the texts.
+    """A model at work.
+
+    Results do not depend on the order, the batch or the company of the texts. float32: to within 1e-5. bfloat16 on a
+    processor with AVX512-BF16: vectors to the bit, probabilities to within 1e-6, measured on all families. Other
+    processors and GPUs may sum a product in another order for another batch; in bfloat16 and float16 that can move a
+    component of a unit vector by about 0.002 and a probability by about 0.03. Equal texts of one call always have equal
+    results, since each is computed once.
+
+    It can be pickled, so it can be sent to processes that are spawned or come from a fork server. A forked process may
+    use a model that was loaded before the fork, unless torch has computed with several threads before it (any method
+    below does): then it hangs, as all of torch does. Load the model after the fork, or spawn.
 
     Every method that reads texts takes long ("windows": what does not fit is read in overlapping windows; "error": it
     is refused; "truncate": cut, counted in `truncated_texts` and said; without one windows, or cut where the model was
@@ -90,6 +104,7 @@ class Predictor:
     def read_in(self, window: int | None) -> None:
         """Read in windows of so many tokens from now on, where a call names none. InputError if the model cannot."""
         readable = self.module.config.max_position_embeddings
+        check_window(window, None)
         if window and window > readable:
             raise InputError(f"window ({window}) must be at most {readable}, which is what the model reads")
         if window and window != self.window:
@@ -137,6 +152,14 @@ class Predictor:
             )
         checkpoint.save(checkpoint.load(self.source) if self.source else self.checkpoint, path)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_packed": None, "_loaded": self._weights() == self._loaded}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        # Other memory, the same weights; if they were changed before, they are still not those of the source.
+        self._loaded = self._weights() if state["_loaded"] else []
+
     # --- what it can do -----------------------------------------------------------------------------------------------
 
     def encode(
@@ -169,9 +192,9 @@ class Predictor:
         windows = self._windows(texts, None, long, window, overlap)
         flat = [part for parts in windows for part in parts]
         bounds = [bound for parts in windows for bound in own_rows(parts)]
-        pooled = torch.stack(self._run(flat, pool_rows(kind), bounds)) if flat else torch.zeros(0, self._hidden_size)
+        pooled = self._run_vectors(flat, pool_rows(kind), bounds)
         vectors = pool_windows(kind, pooled, bounds, [*map(len, windows)])
-        return (torch.nn.functional.normalize(vectors) if normalize else vectors).numpy()
+        return (torch.nn.functional.normalize(vectors, out=vectors) if normalize else vectors).numpy()
 
     def fill(
         self, text: str, top: int = 5, long: Long | None = None, window: int | None = None, overlap: int | None = None
@@ -185,12 +208,12 @@ class Predictor:
         if self.module.config.direction != "both":
             raise InputError("a model that looks one way cannot fill gaps; use one that looks both ways")
         own = self.tokenizer.tokens[self.tokenizer.mask_id]
-        text = text.replace(MASK, own)
+        text, top = read_text("text", text).replace(MASK, own), whole_number("top", top, 1)
         self.say_what_is_lost()
         encoding = self.tokenizer.encode(text, specials=(own,))
         masks = [index for index, token in enumerate(encoding.ids) if token == self.tokenizer.mask_id]
         if not masks:
-            raise InputError(f"no {own} in {_shortened(text)!r}; write {own} where a word is to be guessed")
+            raise InputError(f"no {own} in {shorten(text)!r}; write {own} where a word is to be guessed")
         windows = self.fit_windows([encoding], long, window, overlap)[0]
         hidden = self._run(windows, lambda hidden_TH, batch: list(hidden_TH.split(batch.lengths.tolist())))
         starts = [part.sources[0][1] for part in windows]
@@ -216,21 +239,34 @@ class Predictor:
         long: Long | None = None,
         window: int | None = None,
         overlap: int | None = None,
+        top: int | None = None,
     ) -> list[Prediction]:
         """The likeliest label of each text (or pair). A long text's windows' [CLS] vectors are averaged, then
-        classified."""
+        classified.
+
+        top: how many labels `scores` holds, the likeliest first; without it all of them, which takes about 60 bytes a
+        label and text.
+        """
         self._need_head("classes", "text classes", "fine-tune one: bothways finetune classify")
         if not self.labels:
             raise InputError("the model has one output, for regression; use score")
-        scores_NC = self._text_scores(texts, pairs, long, window, overlap)
-        several = self.checkpoint.several
-        found = []
-        for row in (scores_NC.sigmoid() if several else scores_NC.softmax(-1)).tolist():
-            scores = dict(zip(self.labels, row, strict=True))
-            label = max(scores, key=scores.__getitem__)
-            labels = tuple(name for name, score in scores.items() if score > 0.5) if several else (label,)
-            found.append(Prediction(label, scores[label], scores, labels))
-        return found
+        top = None if top is None else min(whole_number("top", top, 1), len(self.labels))
+        several, predictions = self.checkpoint.several, []
+        for scores_NC in self._text_scores(texts, pairs, long, window, overlap):
+            shares_NC = scores_NC.sigmoid() if several else scores_NC.softmax(-1)
+            for scores, above_C in zip(self._by_label(shares_NC, top), shares_NC > 0.5, strict=True):
+                label = max(scores, key=scores.__getitem__)
+                likely = (self.labels[place] for place in above_C.nonzero()[:, 0].tolist()) if several else (label,)
+                predictions.append(Prediction(label, scores[label], scores, tuple(likely)))
+        return predictions
+
+    def _by_label(self, shares_NC: Tensor, top: int | None) -> Iterator[dict[str, float]]:
+        """Each row's probabilities by label: all of them, in the labels' order, or the `top` likeliest, best first."""
+        if top is None:
+            return (dict(zip(self.labels, row, strict=True)) for row in shares_NC.tolist())
+        values, places = (rows.tolist() for rows in shares_NC.topk(top))
+        names = ((self.labels[place] for place in row) for row in places)
+        return (dict(zip(*row, strict=True)) for row in zip(names, values, strict=True))
 
     def score(
         self,
@@ -244,7 +280,7 @@ class Predictor:
         self._need_head("classes", "a score", "fine-tune one")
         if self.module.num_outputs["classes"] != 1:
             raise InputError(f"the model tells {len(self.labels)} classes apart; use classify")
-        scores: Vectors = self._text_scores(texts, pairs, long, window, overlap)[:, 0].numpy()
+        scores: Vectors = torch.cat([*self._text_scores(texts, pairs, long, window, overlap)])[:, 0].numpy()
         return scores
 
     def tag(
@@ -254,8 +290,8 @@ class Predictor:
 
         A model with one label a word (parts of speech) gives one for each word, split at punctuation as BERT reads it.
         """
-        scored = self._tag_scores(texts, long, window, overlap)
-        return [tagging.entities(parts, scores_SC, self._tagset) for parts, scores_SC in scored]
+        scored, tagset = self._tag_scores(texts, long, window, overlap), self._tagset
+        return [tagging.entities(parts, scores_SC, tagset) for parts, scores_SC in scored]
 
     def tag_words(
         self,
@@ -265,11 +301,10 @@ class Predictor:
         overlap: int | None = None,
     ) -> list[list[str]]:
         """One tag for each given word of each text, as IOB2 or plain: for text that is already split."""
-        if any(isinstance(text, str) for text in words):
-            raise InputError("words is one list of words; give a list of such lists: [words]")
-        scored = self._tag_scores([tagging.joined(text) for text in words], long, window, overlap)
+        words = read_words(words)
+        scored, tagset = self._tag_scores([*map(tagging.joined, words)], long, window, overlap), self._tagset
         return [
-            tagging.word_tags(parts, scores_SC, text, self._tagset)
+            tagging.word_tags(parts, scores_SC, text, tagset)
             for text, (parts, scores_SC) in zip(words, scored, strict=True)
         ]
 
@@ -301,7 +336,7 @@ class Predictor:
         longest: int | None = None,
     ) -> list[list[Answer]]:
         """`answer` for many questions, each about the passage at its place, in one go."""
-        most = max(top, answering.NUM_BEST)
+        most = max(whole_number("top", top, 1), answering.NUM_BEST)
         readings = self.read_answers(questions, passages, most, long, window, overlap, longest)
         threshold = self.checkpoint.made.get("no_answer_threshold")
         return [reading.answers(top, threshold) for reading in readings]
@@ -318,12 +353,11 @@ class Predictor:
     ) -> list[Reading]:
         """The `most` best spans for each question, and how good "no answer" is: before a threshold decides."""
         self._need_head("spans", "answers", "fine-tune one: bothways finetune answer")
-        if not isinstance(questions, str) and not isinstance(passages, str):
-            questions, passages = _all_text("question", questions), _all_text("passage", passages)
+        questions, passages = read_texts("questions", questions), read_texts("passages", passages)
         pairs = answering.encode_pairs(self.tokenizer, questions, passages)
         windows = self.fit_pairs(pairs, _numbered("question", len(pairs)), long, window, overlap)
         scored = self._rows(windows, partial(self.module.token_scores, "spans"))
-        tokens = self.longest if longest is None else longest
+        tokens = self.longest if longest is None else whole_number("longest", longest, 1)
         return [answering.read(parts, rows, longest=tokens, most=most) for parts, rows in scored]
 
     # --- how ----------------------------------------------------------------------------------------------------------
@@ -374,8 +408,8 @@ class Predictor:
         window: int | None,
         overlap: int | None,
     ) -> list[list[Encoding]]:
-        given = texts if isinstance(texts, str) else _all_text("text", texts)
-        encodings = self.tokenizer.encode_many(given, None if pairs is None else _all_text("pair", pairs))
+        firsts, seconds = read_texts("texts", texts), None if pairs is None else read_texts("pairs", pairs)
+        encodings = self.tokenizer.encode_many(firsts, seconds)
         if pairs is None:
             return self.fit_windows(encodings, long, window, overlap)
         return self.fit_pairs(encodings, _numbered("pair", len(encodings)), long, window, overlap)
@@ -386,6 +420,7 @@ class Predictor:
     ) -> list[list[Encoding]]:  # fmt: skip
         """As `fit_windows`; where the first text of a pair needs it, the window is larger. RowsError begins with
         `where`: it leaves too little room for the second in what the model reads."""
+        check_window(window, overlap)
         long = long or self.long
         readable = self.module.config.max_position_embeddings
         usual = min(self.window if window is None else window, readable)
@@ -418,6 +453,7 @@ class Predictor:
         self, encodings: Sequence[Encoding], long: Long | None, window: int | None = None, overlap: int | None = None
     ) -> list[list[Encoding]]:
         """Each encoding as the windows in which the model reads it. RowsError where long="error" refuses some."""
+        check_window(window, overlap)
         how = "asked" if long else "it was fine-tuned"
         long = long or self.long
         readable = self.module.config.max_position_embeddings
@@ -442,15 +478,19 @@ class Predictor:
         long: Long | None,
         window: int | None,
         overlap: int | None,
-    ) -> Tensor:
+    ) -> Iterator[Tensor]:
+        """Scores of some texts after the other, float32 [n, C]: so many that no part is large where C is."""
         windows = self._windows(texts, pairs, long, window, overlap)
         if not windows:
-            return torch.zeros(0, self.module.num_outputs["classes"])
+            yield torch.zeros(0, self.module.num_outputs["classes"])
+            return
         flat = [part for parts in windows for part in parts]
-        first = iter(self._run(flat, lambda hidden_TH, batch: list(self.module.text_states(hidden_TH, batch))))
-        pooled = torch.stack([torch.stack([next(first) for _ in parts]).float().mean(0) for parts in windows])
-        with torch.inference_mode():
-            return self.module.text_scores("classes", pooled.to(self.dtype)).float().cpu()
+        first_WH = self._run_vectors(flat, self.module.text_states)
+        state_NH = pool_windows("cls", first_WH, [(0, 1)] * len(flat), [*map(len, windows)])
+        for part_NH in state_NH.split(max(1, SCORES // self.module.num_outputs["classes"])):
+            with torch.inference_mode():
+                scores_NC = self.module.text_scores("classes", part_NH.to(self.device, self.dtype)).float().cpu()
+            yield scores_NC
 
     def _tag_scores(
         self, texts: Sequence[str], long: Long | None, window: int | None, overlap: int | None
@@ -473,43 +513,69 @@ class Predictor:
         return [(parts, [next(rows).numpy() for _ in parts]) for parts in windows]
 
     def _run(
+        self, encodings: Sequence[Encoding], reduce: Callable[..., Iterable[Result]], *columns: Sequence[Hashable]
+    ) -> list[Result]:
+        """reduce(hidden_TH, batch, ...) for batches of like length, as one list in the encodings' order.
+
+        columns: further values, one for each encoding; reduce gets those of its batch. Encodings that are equal, with
+        equal values, are computed once and share the result.
+        """
+        first_rows = _first_rows(encodings, columns)
+        results: dict[int, Result] = {}
+        for rows, reduced in self._reduced(encodings, reduce, columns, sorted(set(first_rows))):
+            results.update(zip(rows, reduced, strict=True))
+        return [results[row] for row in first_rows]
+
+    def _run_vectors(
+        self, encodings: Sequence[Encoding], reduce: Callable[..., Iterable[Tensor]], *columns: Sequence[Hashable]
+    ) -> Tensor:
+        """The same where each result is a vector of the hidden size: float32 [N, H], with no second copy beside it."""
+        first_rows = _first_rows(encodings, columns)
+        distinct = sorted(set(first_rows))
+        vectors_NH = torch.empty(0, self._hidden_size)
+        for rows, reduced in self._reduced(encodings, reduce, columns, distinct):
+            reduced_nH = torch.stack([*reduced]).float().cpu()
+            if not len(vectors_NH):  # the width is known now: that of two halves is not the hidden size
+                vectors_NH = torch.empty(len(encodings), reduced_nH.shape[1])
+            vectors_NH[rows] = reduced_nH
+        return vectors_NH if len(distinct) == len(encodings) else vectors_NH[first_rows]
+
+    def _reduced(
         self,
         encodings: Sequence[Encoding],
-        reduce: Callable[..., list[Result]],
-        *given: Sequence[object],
-    ) -> list[Result]:
-        """reduce(hidden_TH, batch, ...) for batches of like length, its rows put back into the encodings' order.
+        reduce: Callable[..., Iterable[Result]],
+        columns: Sequence[Sequence[Hashable]],
+        rows: Sequence[int],
+    ) -> Iterator[tuple[list[int], Iterable[Result]]]:
+        """Batch by batch, the numbers of some of these rows and what reduce makes of them."""
+        lengths = [*map(len, encodings)]
+        hidden, tokens = self._hidden, 0
+        for part in fill_budget(by_length(rows, lengths), lengths, TOKENS):
+            batch = Batch.of([encodings[row] for row in part]).to(self.device)
+            with torch.inference_mode():
+                reduced = reduce(hidden(batch), batch, *([column[row] for row in part] for column in columns))
+            yield part, reduced
+            tokens += batch.num_tokens
+            if tokens >= TOKENS_A_RELEASE:
+                release_memory()
+                tokens = 0
 
-        given: further rows, one an encoding, of which reduce gets those of its batch.
-        """
-        lengths = [len(encoding) for encoding in encodings]
-        results: list[tuple[int, Result]] = []
-        hidden = self._hidden
-        with torch.inference_mode():
-            for rows in fill_budget(by_length(range(len(lengths)), lengths), lengths, TOKENS):
-                batch = Batch.of([encodings[row] for row in rows]).to(self.device)
-                own = [[values[row] for row in rows] for values in given]
-                results += zip(rows, reduce(hidden(batch), batch, *own), strict=True)
-        return [result for _, result in sorted(results, key=lambda pair: pair[0])]
 
-
-def _shortened(text: str, size: int = 60) -> str:
-    return text if len(text) <= size else text[: size - 3] + "..."
+def _first_rows(encodings: Sequence[Encoding], columns: Sequence[Sequence[Hashable]]) -> list[int]:
+    """For each encoding the first row that is equal to it: of the same ids, the same second text, the same values."""
+    row_by_key: dict[Hashable, int] = {}
+    first_rows = []
+    for row, encoding in enumerate(encodings):
+        _, first, last = encoding.sources[-1]
+        ids = array("i", encoding.ids).tobytes()
+        key = (ids, len(encoding.sources), last - first, *(column[row] for column in columns))
+        first_rows.append(row_by_key.setdefault(key, row))
+    return first_rows
 
 
 def _numbered(what: str, number: int) -> list[str]:
     """Names for what was given, for whoever is told what is wrong with one."""
     return [f"{what} {index:,} of {number:,}" for index in range(1, number + 1)]
-
-
-def _all_text(what: str, given: Sequence[str]) -> list[str]:
-    """The same as a list. InputError where one is no text, as pandas and others write what is missing."""
-    found = list(given)
-    for number, one in enumerate(found, 1):
-        if not isinstance(one, str):
-            place = f"{what} {number:,} of {len(found):,}"
-            raise InputError(f"{place} is {_shortened(repr(one))}, not text; fill it in or leave it out")
-    return found
 
 
 def load(path: str | PathLike[str], dtype: str = "auto", device: str = "auto") -> Predictor:
@@ -518,7 +584,7 @@ def load(path: str | PathLike[str], dtype: str = "auto", device: str = "auto") -
     dtype auto: bf16 where the processor is fast at it, else float32; "float32" is exact.
     """
     chosen = choose_dtype(dtype, choose_device(device))
-    loaded = checkpoint.load(path, dtype=chosen)
     # Rounded weights are not what is saved: those are read again where they came from.
     source = None if chosen is torch.float32 else Path(path).resolve()
-    return Predictor(loaded, dtype=dtype, device=device, source=source)
+    with one_thread():
+        return Predictor(checkpoint.load(path, dtype=chosen), dtype=dtype, device=device, source=source)

@@ -8,6 +8,7 @@ Letters: S tokens of a text, specials included; W of BERT's words in it; C label
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +51,22 @@ class Tagset:
         if scheme in ("iob2", "plain"):
             return Tagset(tuple(names), plain=scheme == "plain", legal=scheme == "iob2")
         return Tagset(tuple(names), plain=not any(name.startswith(("B-", "I-")) for name in names))
+
+    @cached_property
+    def readable(self) -> tuple[str, ...]:
+        """The names as IOB2 or BIOES, if they are not plain. BILOU becomes BIOES; a name among them without a prefix
+        ([PAD], X) is outside."""
+        return self.names if self.plain else tuple(_readable(name) for name in self.names)
+
+    @cached_property
+    def transitions(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """What is added to a path's score for its first label [C], and for each step from one label to the next
+        [C, C]: minus infinity where I-X would follow neither B-X nor I-X, else 0."""
+        is_inside_C = np.array([name.startswith("I-") for name in self.names])
+        numbers = {label: number for number, label in enumerate(dict.fromkeys(name[2:] for name in self.names))}
+        label_C = np.array([numbers[name[2:]] for name in self.names])
+        illegal_CC = is_inside_C & (label_C != label_C[:, None])
+        return np.where(is_inside_C, -np.inf, 0.0), np.where(illegal_CC, -np.inf, 0.0)
 
     @staticmethod
     def learned(tags: Iterable[str], *, plain: bool) -> "Tagset":
@@ -183,27 +200,22 @@ def _spans(scores_WC: Scores, tagset: Tagset) -> tuple[list[Span], NDArray[np.fl
     """Spans of BERT's words, and each word's probability of the label it was given, [W]."""
     exact_WC = scores_WC.astype(np.float64)
     log_WC = exact_WC - np.logaddexp.reduce(exact_WC, axis=1, keepdims=True)
-    labels_W = legal_path(log_WC, tagset.names) if tagset.legal else log_WC.argmax(1)
+    labels_W = legal_path(log_WC, tagset) if tagset.legal else log_WC.argmax(1)
     chosen_W = np.exp(log_WC[np.arange(len(labels_W)), labels_W])
-    names = tagset.names if tagset.plain else [_readable(name) for name in tagset.names]
-    return spans_of([names[label] for label in labels_W], "plain" if tagset.plain else "iob2"), chosen_W
+    return spans_of([tagset.readable[label] for label in labels_W], "plain" if tagset.plain else "iob2"), chosen_W
 
 
 def _readable(name: str) -> str:
-    """BILOU as BIOES; what stands among such names and has no prefix ([PAD], X) is outside."""
     name = AS_BIOES.get(name[:1], name[:1]) + name[1:] if name[1:2] == "-" else name
     return name if SPAN_TAG.fullmatch(name) else OUTSIDE
 
 
-def legal_path(log_WC: NDArray[np.float64], names: Sequence[str]) -> Numbers:
+def legal_path(log_WC: NDArray[np.float64], tagset: Tagset) -> Numbers:
     """The likeliest sequence of labels in which I-X follows only B-X or I-X (Viterbi 1967), [W].
 
     Where the likeliest labels, each for itself, are legal, they are that sequence.
     """
-    starts_C = np.array([-np.inf if name.startswith("I-") else 0.0 for name in names])
-    steps_CC = np.array(
-        [[-np.inf if name.startswith("I-") and name[2:] != before[2:] else 0.0 for name in names] for before in names]
-    )
+    starts_C, steps_CC = tagset.transitions
     labels_W: Numbers = log_WC.argmax(1)
     if not len(labels_W) or (starts_C[labels_W[0]] == 0 and not steps_CC[labels_W[:-1], labels_W[1:]].any()):
         return labels_W

@@ -8,10 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InputError, RowsError
+from bothways.inputs import whole_number
 from bothways.tokenizer.tokenizer import SHORTEST_ROOM, Encoding, Tokenizer
 
 Long = Literal["windows", "error", "truncate"]
 NUM_SPECIALS = 2  # [CLS] and [SEP] of one text
+SMALLEST_WINDOW = NUM_SPECIALS + 1
+
+
+def check_window(window: object, overlap: object) -> None:
+    """InputError where a window (None: that of the model) cannot hold a token of a text, or an overlap is negative."""
+    if window is not None:
+        whole_number("window", window, SMALLEST_WINDOW, "tokens, special tokens included")
+    if overlap is not None:
+        whole_number("overlap", overlap, 0, "tokens")
 
 
 def fit(

@@ -30,12 +30,19 @@ def sentence(num_words, seed=0):
 
 
 TEXTS = [sentence(count, seed=count) for count in (9, 1, 33, 4, 4, 60, 0, 15, 2, 9, 21)]
+ABLE = torch.cpu.get_capabilities()
+SAME_BITS = ABLE.get("avx512_bf16") and not ABLE.get("amx_bf16")  # where bf16 was measured
 READ = {"window": SIZE, "overlap": OVERLAP}
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
-def predictor(request, make_predictor):
-    return make_predictor(request.param, HEADS, labels=LABELS)
+def family_predictor(request, make_predictor):
+    return lambda dtype: make_predictor(request.param, HEADS, labels=LABELS, dtype=dtype)
+
+
+@pytest.fixture(scope="module")
+def predictor(family_predictor):
+    return family_predictor("float32")
 
 
 def results(predictor, texts):
@@ -77,6 +84,27 @@ def test_company_does_not_change_a_result(predictor):
     twice = results(predictor, TEXTS + TEXTS)
     assert_same(twice[: len(TEXTS)], expected)
     assert_same(twice[len(TEXTS) :], expected)
+
+
+def test_company_does_not_change_a_result_in_half_precision_either(family_predictor):
+    half = family_predictor("bf16")
+    for found, text in zip(results(half, TEXTS), TEXTS, strict=True):
+        for ours, others in zip(found, results(half, [text])[0], strict=True):
+            assert np.abs(ours - others).max() <= (1e-5 if SAME_BITS else 0.05)
+
+
+def test_equal_texts_of_a_call_have_equal_results_and_are_read_once(predictor, monkeypatch):
+    batches = []
+    plain = Batch.of
+    monkeypatch.setattr(Batch, "of", lambda rows: batches.append(len(rows)) or plain(rows))
+    vectors = predictor.embed([TEXTS[0], TEXTS[2], TEXTS[0], TEXTS[0]], normalize=False)
+    assert sum(batches) == 2
+    assert np.array_equal(vectors[0], vectors[2]) and np.array_equal(vectors[0], vectors[3])
+    assert np.abs(vectors[0] - vectors[1]).max() > 1e-3
+    first, second, third = predictor.encode([TEXTS[0], TEXTS[2], TEXTS[0]])
+    assert np.array_equal(first, third) and first is not third and len(second) != len(first)
+    one, other = predictor.classify([TEXTS[0]] * 2, [TEXTS[3], TEXTS[1]])
+    assert one != other
 
 
 def test_the_company_of_a_pair_does_not_change_it(predictor):

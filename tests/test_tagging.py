@@ -235,7 +235,7 @@ def test_the_legal_path_is_the_best_of_all_legal_ones():
             total = sum(log_WC[word, label] for word, label in enumerate(path))
             if total > best:
                 best, chosen = total, path
-        found = legal_path(log_WC, IOB2.names)
+        found = legal_path(log_WC, IOB2)
         assert tuple(found) == chosen
         num_mended += tuple(log_WC.argmax(1)) != chosen
     assert num_mended > 10

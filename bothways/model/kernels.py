@@ -14,14 +14,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bothways.batch import Batch
-from bothways.model.rectangles import Rectangle
+from bothways.model.rectangles import Rectangle, rounded
 
 # In bf16 on a processor, attention as batched products is faster than the fused kernel for texts of up to about this
 # many times the head size; where gradients are needed, at every length BERT reads (docs/LOG.md).
 LONGEST_BATCHED = 4
+# torch's bf16 softmax handles the last few numbers of a row in another way, and more slowly: widths are rounded up.
+SOFTMAX_WIDTH = 32
 LONGEST_KEPT = 2048  # tokens of a text whose attention weights are kept for the way back
 LONGEST_FULL = 512  # ... in float32, where the fused kernel is then twice as fast, if nothing is dropped
-FEW_SCORES = 1 << 13  # tokens times the longest text: of so few the fused kernel's one call is faster
 MOST_PLACES = 2048  # whose vocabulary scores are in memory at once
 ALIKE, FEW = 64, 256  # of which numbers of tokens are multiples where each one costs; of a quarter of it up to so many
 SMALLEST = torch.finfo(torch.float).tiny
@@ -48,15 +49,44 @@ def filled_up(batch: Batch, weight: Tensor) -> Batch:
     )  # fmt: skip
 
 
+def attention(rectangle: Rectangle, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+    """softmax(q k^T / sqrt(D)) v of one rectangle, [N, n, S, D], by the faster kernel. mask: which keys count, or what
+    is added to the scores; one of keys alone is the rectangle's own, `seen`.
+
+    In bf16 on a processor a text has the same result, bit for bit, whatever shares its rectangle: the kernel is chosen
+    by the size that the rectangle would have if it were filled up, and so is the number of keys.
+    """
+    if q.device.type != "cpu" or q.dtype is not torch.bfloat16 or _trains(q, dropout):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+    full = rounded(rectangle.size)
+    if full <= LONGEST_BATCHED * q.shape[-1] and (mask is None or mask.shape[-2] == 1):
+        return attention_by_products(rectangle, q, k, v)
+    if missing := full - rectangle.size:
+        mask = torch.ones(1, 1, 1, rectangle.size, dtype=torch.bool) if mask is None else mask
+        hidden = False if mask.dtype is torch.bool else torch.finfo(mask.dtype).min
+        k, v, mask = F.pad(k, (0, 0, 0, missing)), F.pad(v, (0, 0, 0, missing)), F.pad(mask, (0, missing), value=hidden)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+def attention_by_products(rectangle: Rectangle, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """softmax(q k^T / sqrt(D)) v of one rectangle by two batched products, [N, n, S, D]; no gradients."""
+    size = k.shape[2]
+    q, k, v = (x.flatten(0, 1) for x in (q, k, v))
+    scores = torch.baddbmm(q.new_empty(1), q, k.transpose(1, 2), beta=0, alpha=q.shape[-1] ** -0.5)
+    scores = rectangle.hide(_apart(rectangle, scores)).flatten(0, 1)
+    weights = F.pad(scores, (0, -size % SOFTMAX_WIDTH), value=-torch.inf).softmax(-1)
+    return _apart(rectangle, torch.bmm(weights[..., :size], v))
+
+
 def batched_is_faster(q: Tensor, longest: int, dropout: float) -> bool:
-    """Whether `batched_attention` beats the fused kernel for texts of up to `longest` tokens."""
-    if q.device.type != "cpu":
+    """Whether `batched_attention` beats the fused kernel in training, for texts of up to `longest` tokens."""
+    if q.device.type != "cpu" or not _trains(q, dropout):
         return False
-    gradients = torch.is_grad_enabled() and q.requires_grad
-    many = len(q) * longest > FEW_SCORES
-    if dropout or gradients:
-        return longest <= (LONGEST_KEPT if dropout or q.dtype is torch.bfloat16 else LONGEST_FULL)
-    return q.dtype is torch.bfloat16 and longest <= LONGEST_BATCHED * q.shape[-1] and many
+    return longest <= (LONGEST_KEPT if dropout or q.dtype is torch.bfloat16 else LONGEST_FULL)
+
+
+def _trains(q: Tensor, dropout: float) -> bool:
+    return dropout > 0 or (torch.is_grad_enabled() and q.requires_grad)
 
 
 def batched_attention(

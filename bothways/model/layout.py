@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from bothways.model import kernels, sparse
@@ -61,7 +60,7 @@ class Rectangles(Layout):
             if bias is not None:
                 biases = bias(q, k)
                 mask = biases if mask is None else biases.masked_fill(~mask, torch.finfo(q.dtype).min)
-            attended.append(part.give(F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)))
+            attended.append(part.give(kernels.attention(part, q, k, v, mask, dropout)))
         return attended[0] if len(attended) == 1 else torch.cat(attended)
 
 

@@ -6,6 +6,7 @@ n texts of S tokens, s of which belong to the shortest.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 
 import numpy as np
@@ -73,6 +74,10 @@ class Rectangle:
 
     def seen(self) -> Tensor | None:
         """Whom a token may look at, [1, n, 1, S], or None where all of its text."""
+        return self._seen
+
+    @cached_property
+    def _seen(self) -> Tensor | None:
         if self.hidden is None:
             return None
         # With all four dimensions: torch's fused kernel takes no mask of three and leaves it to a slow form.
