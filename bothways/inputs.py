@@ -63,7 +63,9 @@ def _values(name: str, texts: Any) -> list[Any]:
     # Arrow and NumPy iterate over objects of their own; these give Python's.
     convert = getattr(texts, "to_pylist", None) or getattr(texts, "tolist", None)
     values = convert() if convert else list(texts)
-    return values if isinstance(values, list) else [values]
+    if not isinstance(values, list):  # an array without an axis
+        raise InputError(f"{name} is {shorten(repr(texts))}; give a list of {name}")
+    return values
 
 
 def _columns(texts: Any) -> list[Any] | None:

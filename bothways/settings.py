@@ -529,8 +529,9 @@ class Predict(Encoded, Checked):
     """Tokens that are read at once, specials counted. [as it was fine-tuned, else 512]"""
     long: Literal["windows", "error", "truncate"] | None = None
     """What to do with texts longer than a window. [as it was fine-tuned, else windows]"""
-    top: int = 1
-    """Answers a question; of more than one each stands in `answers` too, best first."""
+    top: int | None = None
+    """Answers a question, all in `answers` if more than one; or labels a text in `scores`. Best first. [one answer; all
+    labels]"""
     out: Annotated[Path | None, arg(aliases=("-o",))] = None
     """File to write, .jsonl, .parquet, .csv or .tsv. [standard output]"""
     escape_formulas: bool = False

@@ -5,6 +5,8 @@ The small vocabulary knows "the", "cat", "dog" and letters, so most words are se
 
 import itertools
 import random
+from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 from bothways import Tokenizer
 from bothways.errors import InputError
+from bothways.predict import Predictor
 from bothways.tagging import Tagset, entities, joined, label_windows, legal_path, word_tags
 from bothways.tokenizer.tokenizer import SPECIALS
 from bothways.windows import merge_rows
@@ -285,3 +288,27 @@ def test_entities_are_slices_of_their_text_in_order_and_apart(text, seed, size, 
             assert end <= entity.start < entity.end <= len(text)
             assert 0 < entity.score <= 1
             end = entity.end
+
+
+def test_what_labels_may_follow_each_other_is_worked_out_once_a_tag_set(make_predictor, monkeypatch):
+    names = ["O", *(prefix + str(number) for number in range(33) for prefix in ("B-", "I-"))]
+    loaded = make_predictor("bert", {"tokens": len(names)}, labels=tuple(names)).checkpoint
+    tagger = Predictor(replace(loaded, made={"scheme": "iob2"}), dtype="float32", device="cpu")
+    made = []
+    plain = Tagset.transitions.func
+    counted = cached_property(lambda tagset: made.append(tagset.names) or plain(tagset))
+    counted.__set_name__(Tagset, "transitions")
+    monkeypatch.setattr(Tagset, "transitions", counted)
+    texts = [f"the cat {word} on the mat" for word in "abcdefg"]
+    assert len(tagger.tag(texts)) == 7 and made == [tuple(names)]
+    tagger.tag_words([text.split() for text in texts])
+    assert len(made) == 2
+
+
+def test_the_steps_of_a_tag_set_are_those_of_the_rule():
+    starts_C, steps_CC = IOB2.transitions
+    for place, name in enumerate(IOB2.names):
+        assert (starts_C[place] == 0) == (not name.startswith("I-"))
+        for before, earlier in enumerate(IOB2.names):
+            legal = not name.startswith("I-") or earlier[2:] == name[2:]
+            assert steps_CC[before, place] == (0 if legal else -np.inf)

@@ -11,6 +11,7 @@ from bothways.data.streams import Given, Live
 from bothways.errors import InputError
 
 ROWS, CHARACTERS = 8192, 1 << 22  # of a block at most; a longer text is a block of its own
+SCORES = 1 << 20  # of labels in a block, which take some 60 bytes each
 SAMPLES, SAMPLE = 64, 1 << 18  # parts of a file whose lines are counted, and bytes of each
 
 
@@ -39,9 +40,11 @@ class Block:
         return hashlib.sha256(repr((before, self)).encode()).hexdigest()
 
 
-def in_blocks(found: Iterable[Live], on_error: Literal["stop", "skip"]) -> Iterator[Block]:
+def in_blocks(found: Iterable[Live], on_error: Literal["stop", "skip"], scores: int = 1) -> Iterator[Block]:
     """All rows in blocks, a function of what is read alone. on_error: whether an InputError among them is raised, or
-    stands in `wrong`. A block ends early where None says that the next row is not there yet."""
+    stands in `wrong`. A block ends early where None says that the next row is not there yet. scores: how many each row
+    is to get; if they are very many, blocks have fewer rows."""
+    rows = max(1, min(ROWS, SCORES // scores))
     block, size, number = Block(), 0, -1
     for one in found:
         if one is None:
@@ -51,7 +54,7 @@ def in_blocks(found: Iterable[Live], on_error: Literal["stop", "skip"]) -> Itera
             continue
         number += 1
         room = 0 if isinstance(one, InputError) else len(one.text) + len(one.pair or "")
-        if len(block) == ROWS or (len(block) and size + room > CHARACTERS):
+        if len(block) == rows or (len(block) and size + room > CHARACTERS):
             yield block
             block, size = Block(), 0
         size += room

@@ -130,9 +130,9 @@ def _say_of(model: Predictor, settings: Predict, keep: Mapping[str, str]) -> Cal
     """What the model says of rows, behind what is kept of them. InputError where it has no head to say anything with:
     no fault of a row."""
     kind = kind_of(model)
-    if settings.top > 1 and kind != "answers":
-        raise InputError(f"top ({settings.top}) is for a model that finds answers; this one gives {kind}")
-    told: dict[str, Any] = {"top": settings.top} if kind == "answers" else {}
+    if settings.top is not None and kind not in ("answers", "labels"):
+        raise InputError(f"top ({settings.top}) is for answers and labels; this model gives {kind}")
+    told: dict[str, Any] = {} if settings.top is None else {"top": settings.top}
     say: Callable[[Sequence[Given]], list[Row]] = partial(SAY[kind], model, long=settings.long, **told)
     say([])
     if not keep:
@@ -169,7 +169,8 @@ def _blocks(model: Predictor, settings: Predict, keep: Mapping[str, str]) -> Ite
         if kind_of(model) == "entities":
             found = _single(found, settings.file, known["text"], "entities are found in one")
         found = _as_learned(found, settings, known["text"], model)
-    return in_blocks(found, settings.on_error)
+    scores = len(model.labels) if kind_of(model) == "labels" and settings.top is None else 0
+    return in_blocks(found, settings.on_error, max(1, scores))
 
 
 def _asked(model: Predictor, settings: Predict, keep: Iterable[str]) -> Given:

@@ -25,9 +25,10 @@ def kind_of(model: Predictor) -> Kind:
     return "number" if "classes" in model.module.num_outputs and not model.labels else "labels"
 
 
-def labels(model: Predictor, given: Sequence[Given], long: Long | None) -> list[Row]:
-    """The likeliest label, its score and all scores; where a text may have several labels, those too."""
-    found = model.classify([one.text for one in given], _pairs(given), long=long)
+def labels(model: Predictor, given: Sequence[Given], long: Long | None, top: int | None = None) -> list[Row]:
+    """The likeliest label, its score and all scores, or the `top` best; where a text may have several labels, those
+    too."""
+    found = model.classify([one.text for one in given], _pairs(given), long=long, top=top)
     if not model.checkpoint.several:
         return [{"label": one.label, "score": one.score, "scores": one.scores} for one in found]
     return [{"label": one.label, "labels": list(one.labels), "score": one.score, "scores": one.scores} for one in found]
@@ -60,7 +61,7 @@ def _answer(answer: Answer) -> Row:
 SAY: dict[Kind, Say] = {"answers": answers, "entities": entities, "number": number, "labels": labels}
 
 
-def columns(model: Predictor, top: int = 1) -> Any:
+def columns(model: Predictor, top: int | None = None) -> Any:
     """The types of what is said, a pyarrow.Schema."""
     import pyarrow
 
@@ -69,13 +70,13 @@ def columns(model: Predictor, top: int = 1) -> Any:
         return pyarrow.schema({"score": share})
     if kind_of(model) == "answers":
         answer = {"answer": text, "start": place, "end": place, "score": share}
-        several = {"answers": pyarrow.list_(pyarrow.struct(answer))} if top > 1 else {}
+        several = {"answers": pyarrow.list_(pyarrow.struct(answer))} if (top or 1) > 1 else {}
         return pyarrow.schema({"id": text, **answer, **several})
     if kind_of(model) == "entities":
         entity = {"label": text, "text": text, "start": place, "end": place, "score": share}
         return pyarrow.schema({"entities": pyarrow.list_(pyarrow.struct(entity))})
     labels = {"labels": pyarrow.list_(text)} if model.checkpoint.several else {}
-    scores = pyarrow.struct(dict.fromkeys(model.labels, share))
+    scores = pyarrow.map_(text, share) if top else pyarrow.struct(dict.fromkeys(model.labels, share))
     return pyarrow.schema({"label": text, **labels, "score": share, "scores": scores})
 
 

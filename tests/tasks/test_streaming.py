@@ -212,9 +212,47 @@ def test_several_answers_to_a_question_stand_beside_the_best(models, tmp_path, c
     assert len(rows[0]["answers"]) == 3 and rows[1]["answers"][0]["answer"] == ""
     run("predict", models / "answers", file, "-o", tmp_path / "one.jsonl")
     assert "answers" not in json_lines(tmp_path / "one.jsonl")[0]
-    texts = written(tmp_path / "t.txt", "a cat\n")
-    error = refused(capsys, "predict", models / "labels", texts, "--top", "3")
-    assert "top (3) is for a model that finds answers; this one gives labels" in error
+
+
+def test_the_likeliest_labels_alone_are_written_where_asked(models, tmp_path, capsys):
+    texts = written(tmp_path / "t.txt", "a cat\nthe mat sat\n")
+    for ending in ("jsonl", "parquet"):
+        run("predict", models / "labels", texts, "-o", tmp_path / f"p.{ending}", "--top", "2")
+    rows = json_lines(tmp_path / "p.jsonl")
+    table = pyarrow.parquet.read_table(tmp_path / "p.parquet").to_pylist()
+    assert [{**row, "scores": dict(row["scores"])} for row in table] == rows
+    expected = bothways.load(models / "labels", dtype="float32").classify(["a cat", "the mat sat"], top=2)
+    assert [list(row["scores"].items()) for row in rows] == [list(one.scores.items()) for one in expected]
+    error = refused(capsys, "predict", models / "entities", texts, "--top", "3")
+    assert "top (3) is for answers and labels; this model gives entities" in error
+
+
+MANY_CLASSES = """
+import resource, sys
+from pathlib import Path
+from bothways.predict import load
+from bothways.settings import Predict
+from bothways.tasks.predicting import printed
+rows = 0
+for block in printed(Predict(model=Path(sys.argv[1]), file=sys.argv[2], dtype="float32")):
+    assert all(len(row["scores"]) == 10_000 for row in block)
+    rows += len(block)
+best = load(sys.argv[1], dtype="float32").classify([f"the cat {number}" for number in range(3000)], top=3)
+print(rows, len(best), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is counted as Linux does")
+def test_ten_thousand_classes_are_told_in_less_than_a_gigabyte(make_predictor, tmp_path):
+    labels = tuple(f"class {number}" for number in range(10_000))
+    model = make_predictor("bert", {"classes": len(labels)}, labels=labels)
+    checkpoint.save(model.checkpoint, tmp_path / "model")
+    file = written(tmp_path / "t.txt", "".join(f"the cat {number}\n" for number in range(1200)))
+    told = subprocess.run(
+        [sys.executable, "-c", MANY_CLASSES, tmp_path / "model", file], capture_output=True, text=True, check=True
+    )
+    rows, best, peak = map(int, told.stdout.split())
+    assert (rows, best) == (1200, 3000) and peak < 700, peak
 
 
 def test_a_text_too_long_is_said_with_its_row(models, tmp_path, capsys):
