@@ -17,7 +17,7 @@ import torch
 import bothways
 from bothways.checkpoint import MADE, refuse_strangers
 from bothways.device import hardware
-from bothways.disk import as_json, remove_unfinished, write_whole
+from bothways.disk import as_json, entries, remove_unfinished, write_whole
 from bothways.errors import InputError
 from bothways.tokenizer.files import read_json
 from bothways.train.checkpoints import differences, tell_changes
@@ -123,8 +123,8 @@ class Run:
             self.made = self.before  # refused: what was there is as it was
             self.note()
         elif not self.has_stepped and self.leads:
-            _remove(self.directory.iterdir())  # leave nothing in a second try's way
-            with suppress(OSError):  # a link, a mount point
+            with suppress(OSError):  # a link, a mount point, or already gone
+                _remove(entries(self.directory))  # leave nothing in a second try's way
                 self.directory.rmdir()
         elif isinstance(error, KeyboardInterrupt):
             self.note(status="stopped")

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import subprocess
 import time
 from dataclasses import dataclass
@@ -237,6 +238,16 @@ def test_a_run_that_fails_before_its_first_step_leaves_nothing_in_a_second_trys_
     with pytest.raises(InputError), run:
         raise InputError("no such file")
     assert not run.directory.exists()
+
+
+def test_a_run_that_fails_before_its_first_step_keeps_what_is_not_its_own(tmp_path):
+    (tmp_path / "lost+found").mkdir()  # as in the root of a new disk, which counts as empty
+    with pytest.raises(InputError, match="wrong"), Run(tmp_path, "finetune classify", SETTINGS):
+        raise InputError("wrong")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["lost+found"]
+    with pytest.raises(InputError, match="wrong"), Run(tmp_path / "gone", "finetune classify", SETTINGS):
+        shutil.rmtree(tmp_path / "gone")
+        raise InputError("wrong")
 
 
 def test_a_resume_that_fails_before_its_first_step_changes_nothing(run):
