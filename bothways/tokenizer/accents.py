@@ -39,11 +39,14 @@ class Accents:
 
     def __str__(self) -> str:
         done, other = ("kept", "--strip-accents") if self.are_needed else ("stripped", "--keep-accents")
-        marks, merged = self.marks / max(1, self.letters), self.merged / max(1, self.words)
+        choice = f"lower-case vocabulary (--no-lowercase: cased), accents are {done} ({other} if that is wrong)"
+        if not self.marks:
+            return f"{choice}: the text has none"
+        marks, merged = self.marks / max(1, self.letters), self.merged / self.words
         pair = " ({!r} and {!r})".format(*(normalize("NFC", word) for word in self.example)) if self.example else ""
         return (
-            f"lower-case vocabulary (--no-lowercase: cased), accents are {done} ({other} if that is wrong): "
-            f"{100 * marks:.2f} in 100 letters, and without them {merged:.2%} of the words would become another{pair}"
+            f"{choice}: {100 * marks:.2f} in 100 letters, and without them {merged:.2%} of the words would become "
+            f"another{pair}"
         )
 
 
