@@ -7,6 +7,12 @@ from typing import Literal
 from bothways.errors import InputError
 
 Term = Literal["c2p", "p2c"]
+LEAST = {  # of an encoder's sizes
+    **dict.fromkeys(("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"), 1),
+    **dict.fromkeys(("max_position_embeddings", "embedding_size"), 1),
+    **dict.fromkeys(("type_vocab_size", "first_position", "layer_groups", "window", "whole_text_every"), 0),
+}
+MOST = {"num_hidden_layers": 10_000}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,4 +74,16 @@ def _whole(axes: object, **least: int) -> None:
     for name, smallest in least.items():
         value = getattr(axes, name)
         if type(value) is not int or value < smallest:
-            raise InputError(f"{type(axes).__name__} {name} ({value!r}) must be a whole number, at least {smallest}")
+            raise InputError(
+                f"{type(axes).__name__} {name} ({value!r:.60}) must be a whole number, at least {smallest}"
+            )
+
+
+def refuse_extremes(name: str, value: object) -> None:
+    """InputError for a number of an encoder's config that no encoder has."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return
+    least, most = LEAST.get(name, -(2**31)), MOST.get(name, 2**31)
+    if not least <= value <= most:
+        way = f"at least {least}" if value < least else f"at most {most:,}"
+        raise InputError(f"{name} ({value!r:.60}) must be {way}")

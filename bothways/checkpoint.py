@@ -2,6 +2,7 @@
 write leaves the old one whole."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike
@@ -13,20 +14,21 @@ from torch import Tensor
 
 from bothways import terminal
 from bothways.config import EncoderConfig
-from bothways.disk import atomic_directory, entries, set_aside, write_json
+from bothways.disk import atomic_directory, entries, set_aside, stamps, write_json
 from bothways.errors import InputError, MissingFile
 from bothways.model.blank import blank
 from bothways.model.heads import Classes
 from bothways.model.int8 import refusal
 from bothways.model.int8_model import from_int8_state, int8_state, is_int8
 from bothways.model.model import OUTPUTS, POOLED_HEADS, Model, initialize
-from bothways.sentence_files import normalizes, read_pooling, warn_of_other_texts, write_pooling
-from bothways.tokenizer.files import read_json
+from bothways.origin import read_origin
+from bothways.sentence_files import POOLING, normalizes, read_pooling, warn_of_other_texts, write_pooling
+from bothways.tokenizer.files import inner, read_json
 from bothways.tokenizer.other_files import NAMES as TOKENIZER_FILES
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.variants import UNNAMED, VARIANTS, Variant
 from bothways.variants.variant import KINDS
-from bothways.weights import WEIGHTS, stored, stored_weights, write_weights
+from bothways.weights import WEIGHTS, is_finite, num_bytes, stored, stored_weights, write_weights
 
 CONFIG, MADE = "config.json", "bothways.json"
 # What other libraries would load as a model with random weights, had config and weights their usual names.
@@ -36,6 +38,16 @@ SEVERAL = "multi_label_classification"
 BIAS, BIAS_COPY = "heads.masked_words.bias", "decoder.bias"
 TABLE_COPIES = ("decoder.weight", "vocab_projector.weight", "lm_head.weight")
 DERIVED = ("position_ids", "token_type_ids", BIAS_COPY, *TABLE_COPIES)
+TRIES = 10  # to read a checkpoint that is replaced meanwhile
+READ = (
+    ".json",
+    ".safetensors",
+    ".bin",
+    ".model",
+    "vocab.txt",
+    "merges.txt",
+)  # ends of the names of files that are read
+MOST_LABELS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -61,8 +73,8 @@ class Checkpoint:
     @property
     def told(self) -> Mapping[str, Any]:
         """The settings it was trained with, as far as it says."""
-        found: Mapping[str, Any] = self.made.get("settings", {})
-        return found
+        settings: Mapping[str, Any] = self.made.get("settings") or {}
+        return settings
 
 
 POOLER = "pooler.dense.weight"
@@ -99,18 +111,40 @@ def find(path: str | PathLike[str], warn: Callable[[str], None] = say) -> Path:
 def load(
     path: str | PathLike[str], *, dtype: torch.dtype = torch.float32, warn: Callable[[str], None] = say
 ) -> Checkpoint:
-    """Read a checkpoint. InputError names what is missing, misshapen or unsupported; warn hears the rest."""
-    directory = find(path)
-    theirs = read_json(directory / "config.json")
+    """Read a checkpoint. InputError names what is missing, misshapen or unsupported; warn gets a line for what is
+    unusual. A checkpoint that is replaced meanwhile is read again, so that no two are mixed."""
+    folders = [Path(path, *parts) for parts in ((), (POOLING,), ("model",), ("model", POOLING))]
+    for _ in range(TRIES):
+        lines: list[str] = []
+        before, checkpoint, wrong = stamps(folders, READ), None, None
+        try:
+            checkpoint = _load(path, dtype, lines.append)
+        except (InputError, OSError) as error:
+            wrong = error
+        if stamps(folders, READ) != before:
+            continue
+        for line in lines:
+            warn(line)
+        if checkpoint is None:
+            assert wrong is not None
+            raise wrong
+        return checkpoint
+    raise InputError(f"{path}: replaced {TRIES} times while it was read; load it when nothing writes it")
+
+
+def _load(path: str | PathLike[str], dtype: torch.dtype, warn: Callable[[str], None]) -> Checkpoint:
+    directory = find(path, warn)
+    file = directory / CONFIG
+    theirs = read_json(file)
     quantized = theirs.get("model_type") == INT8
     if quantized:
-        theirs = {**theirs, "model_type": theirs.get("quantization_config", {}).get("model_type")}
-        del theirs["quantization_config"]
-    variant = variant_of(theirs, directory / "config.json")
-    config, extra = variant.config(theirs, directory / "config.json")
+        theirs = {**theirs, "model_type": inner(theirs, "quantization_config", file).get("model_type")}
+        theirs.pop("quantization_config", None)
+    variant = variant_of(theirs, file)
+    config, extra = variant.config(theirs, file)
     if extra:
-        warn(f"{directory / 'config.json'}: unknown keys kept as they are: {', '.join(sorted(extra))}")
-    labels = _labels(theirs, directory / "config.json")
+        warn(f"{file}: unknown keys kept as they are: {_some(sorted(extra))}")
+    labels = _labels(theirs, file)
     model = (
         _read_int8(config, directory) if quantized else _read(variant, config, labels, theirs, directory, dtype, warn)
     )
@@ -123,26 +157,28 @@ def load(
                 f"do not belong together"
             )
         warn_of_other_texts(directory, tokenizer, warn)
-    made = read_json(directory / MADE) if (directory / MADE).exists() else {}
     several = theirs.get("problem_type") == SEVERAL
+    has_labels = several or model.num_outputs.get("classes", 1) > 1 or "tokens" in model.num_outputs
+    if has_labels and (twice := [name for name, number in Counter(labels).items() if number > 1]):
+        raise InputError(f"{file}: id2label names {twice[0]!r} more than once; give each class a name of its own")
     return Checkpoint(
         model=model.eval(),
         tokenizer=tokenizer,
         model_type=variant.model_type,
-        labels=labels if several or model.num_outputs.get("classes", 1) > 1 or "tokens" in model.num_outputs else (),
+        labels=labels if has_labels else (),
         several=several,
         pooling=read_pooling(directory),
         normalized=normalizes(directory),
         extra=extra,
-        made=made,
+        made=read_origin(directory / MADE),
     )
 
 
 def variant_of(theirs: Mapping[str, Any], source: object) -> Variant:
     kind = theirs.get("model_type", UNNAMED if "type_vocab_size" in theirs else None)
-    if kind not in VARIANTS:
+    if not isinstance(kind, str) or kind not in VARIANTS:
         known = ", ".join(sorted(VARIANTS))
-        raise InputError(f"{source}: model_type {kind!r} is not supported; known are {known}")
+        raise InputError(f"{source}: model_type {kind!r:.60} is not supported; known are {known}")
     return VARIANTS[kind]
 
 
@@ -166,21 +202,27 @@ def _read_int8(config: EncoderConfig, directory: Path) -> Model:
     file = directory / INT8_WEIGHTS
     if not file.exists():
         raise MissingFile(f"{file}: no such file, though config.json says int8; quantize the model again")
+    state = dict(stored(file))
+    if broken := [name for name, value in state.items() if not is_finite(value)]:
+        raise _not_finite(file, broken)
     try:
-        return from_int8_state(config, dict(stored(file)))
+        return from_int8_state(config, state)
     except InputError as error:
         raise InputError(f"{file}: does not belong to config.json ({error}); quantize the model again") from None
 
 
 def _labels(theirs: Mapping[str, Any], source: Path) -> tuple[str, ...]:
-    names = theirs.get("id2label") or {}
-    try:
-        if not names:
-            return tuple(f"LABEL_{index}" for index in range(theirs.get("num_labels", 2)))
-        return tuple(str(names[key]) for key in sorted(names, key=int))
-    except (TypeError, ValueError):
-        way = 'such as {"0": "neg", "1": "pos"}'
-        raise InputError(f"{source}: id2label must name a class for each number, {way}; mend it") from None
+    names, number = theirs.get("id2label") or {}, theirs.get("num_labels", 2)
+    if not names:
+        if type(number) is not int or not 0 <= number <= MOST_LABELS:
+            raise InputError(f"{source}: num_labels ({number!r:.60}) must be a whole number up to {MOST_LABELS:,}")
+        return tuple(f"LABEL_{index}" for index in range(number))
+    if isinstance(names, dict) and all(isinstance(name, str | int | float) for name in names.values()):
+        labels = {key: str(name) for key, name in names.items()}
+        if sorted(labels) == sorted(map(str, range(len(labels)))):
+            return tuple(labels[str(index)] for index in range(len(labels)))
+    way = 'such as {"0": "neg", "1": "pos"}'
+    raise InputError(f"{source}: id2label must name a class for each number from 0, {way}; mend it")
 
 
 def _build(
@@ -194,8 +236,11 @@ def _build(
     pooler = any(name in state or name.removeprefix(variant.prefix) in state for name in own)
     if not pooler and stored & set(POOLED_HEADS):
         raise InputError(f"{directory}: a head for texts is there, but its pooler is missing")
-    with blank(dtype):
-        model = Model(config, {name: sizes[name] for name in variant.heads if name in stored}, pooler=pooler)
+    try:
+        with blank(dtype, most=num_bytes(state)):
+            model = Model(config, {name: sizes[name] for name in variant.heads if name in stored}, pooler=pooler)
+    except InputError as error:
+        raise InputError(f"{directory / CONFIG}: {error}; config and weights do not belong together") from None
     for head in model.heads.values():
         if isinstance(head, Classes):
             head.output.to(torch.promote_types(dtype, torch.float32))  # as `moving.move` leaves it
@@ -223,7 +268,7 @@ def _fill(
     model: Model, variant: Variant, state: Mapping[str, Tensor], directory: Path, warn: Callable[[str], None]
 ) -> None:
     """Copy every parameter from the file into the model; name all that are missing, misshapen or left over."""
-    missing, misshapen, used = [], [], set[str]()
+    missing, misshapen, broken, used = [], [], [], set[str]()
     prefixed = any(name.startswith(variant.prefix) for name in state)  # an encoder alone is stored without
     for ours, target in model.state_dict().items():
         names = variant.parameters(ours, model.num_outputs)
@@ -239,7 +284,12 @@ def _fill(
             if value.shape != part.shape:
                 misshapen.append(f"{name} is {list(value.shape)}, config.json asks for {list(part.shape)}")
                 continue
+            if not value.is_floating_point():
+                misshapen.append(f"{name} is {value.dtype}, not floating point")
+                continue
             part.copy_(value)
+            if not is_finite(part):
+                broken.append(name)
     file = directory / WEIGHTS
     if missing:
         raise InputError(f"{file}: missing parameters: {_some(missing)}; fetch the checkpoint again")
@@ -247,11 +297,17 @@ def _fill(
         raise InputError(
             f"{file}: parameters of another shape: {_some(misshapen)}; config and weights do not belong together"
         )
+    if broken:
+        raise _not_finite(file, broken)
     left = [name for name in state if name not in used and not name.endswith(DERIVED)]
     if left:
         warn(f"{file}: not read, since nothing here uses them: {_some(left)}")
     if "masked_words" in model.num_outputs:
         _refuse_untied(model, {name: value for name, value in state.items() if name not in used}, file)
+
+
+def _not_finite(file: Path, names: list[str]) -> InputError:
+    return InputError(f"{file}: NaN or infinite numbers in {_some(names)}; fetch the checkpoint, or train it, again")
 
 
 def _refuse_untied(model: Model, left: Mapping[str, Tensor], file: Path) -> None:

@@ -7,7 +7,7 @@ changed.
 from dataclasses import dataclass, fields, replace
 from typing import Literal, get_args, get_origin, get_type_hints
 
-from bothways.axes import Globals, RandomBlocks, Relative
+from bothways.axes import Globals, RandomBlocks, Relative, refuse_extremes
 from bothways.errors import InputError
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
@@ -59,14 +59,12 @@ class EncoderConfig:
         for field, kind in get_type_hints(type(self)).items():
             value = getattr(self, field)
             if get_origin(kind) is Literal and value not in get_args(kind):
-                raise InputError(
-                    f"{field} {value!r} is not supported; one of {', '.join(map(repr, get_args(kind)))} is"
-                )
+                known = ", ".join(map(repr, get_args(kind)))
+                raise InputError(f"{field} {value!r:.60} is not supported; one of {known} is")
             if get_origin(kind) is not Literal and not _is_a(value, get_args(kind) or (kind,)):
-                raise InputError(f"{field} {value!r} must be a {'whole ' if kind in (int, int | None) else ''}number")
-        for field in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
-            if getattr(self, field) < 1:
-                raise InputError(f"{field} ({getattr(self, field)}) must be at least 1")
+                whole = "whole " if kind in (int, int | None) else ""
+                raise InputError(f"{field} {value!r:.60} must be a {whole}number")
+            refuse_extremes(field, value)
         for field in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
             if not 0 <= (getattr(self, field) or 0) < 1:
                 raise InputError(f"{field} ({getattr(self, field)}) must be at least 0 and less than 1")

@@ -5,7 +5,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -96,6 +96,18 @@ def entries(directory: Path) -> list[Path]:
     """What a directory holds, but for what the system or a write that was cut off left in it."""
     left = {directory / NOT_OURS, *_leftovers(directory.resolve(), directory)}
     return sorted(place for place in directory.iterdir() if place not in left)
+
+
+def stamps(folders: Iterable[Path], endings: tuple[str, ...]) -> list[tuple[object, ...]]:
+    """What changes when a file with such a name in one of these folders is written, moved or replaced."""
+    found: list[tuple[object, ...]] = []
+    for folder in folders:
+        with suppress(OSError), os.scandir(folder) as files:
+            for file in files:
+                if file.name.endswith(endings):
+                    now = file.stat()
+                    found.append((file.path, now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns))
+    return sorted(found)
 
 
 def as_json(content: Any, indent: int | None = None) -> str:

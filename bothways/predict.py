@@ -4,7 +4,7 @@ order. What is made of vectors and scores: pooling.py, tagging.py, answering.py.
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -21,7 +21,7 @@ from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint, say
 from bothways.data.order import by_length, fill_budget
 from bothways.device import choose_device, choose_dtype, one_thread, release_memory
-from bothways.errors import InputError, RowsError
+from bothways.errors import InputError, MissingFile, RowsError
 from bothways.inputs import read_text, read_texts, read_words, shorten, whole_number
 from bothways.model.model import Model
 from bothways.model.moving import move
@@ -93,13 +93,13 @@ class Predictor:
         model = loaded.model if source or self.dtype is torch.float32 else deepcopy(loaded.model)
         move(model, self.device, self.dtype)
         self.module: Model = model.eval()
-        self._loaded = self._weights()
         self._packed: tuple[list[tuple[int, int]], Callable[[Batch], Tensor]] | None = None
         self.truncated_texts, self._said = 0, False
-        self.window: int = loaded.told.get("window", WINDOW)  # where a call names none
-        self.overlap: int = loaded.told.get("overlap", self.window // 4)
+        self.window: int = loaded.told.get("window") or WINDOW  # where a call names none
+        overlap = loaded.told.get("overlap")
+        self.overlap: int = self.window // 4 if overlap is None else overlap
         self.long: Long = "truncate" if loaded.told.get("long") == "truncate" else "windows"  # as it was fine-tuned
-        self.longest: int = loaded.told.get("longest", answering.LONGEST)  # answer, in tokens
+        self.longest: int = loaded.told.get("longest") or answering.LONGEST  # answer, in tokens
 
     def read_in(self, window: int | None) -> None:
         """Read in windows of so many tokens from now on, where a call names none. InputError if the model cannot."""
@@ -143,22 +143,28 @@ class Predictor:
         return self.checkpoint.labels
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the checkpoint, weights as float32, in the layout transformers loads. InputError where they were
-        changed in another number format: the ones that would be written are those from before."""
-        if self.dtype is not torch.float32 and self._weights() != self._loaded:
+        """Write the checkpoint, weights as float32, in the layout transformers loads.
+
+        A model in another number format has rounded weights, so those it was loaded from are read again. InputError
+        where they are gone, or are no longer what these were rounded from: one or the other was changed.
+        """
+        if self.dtype is torch.float32:
+            checkpoint.save(self.checkpoint, path)
+            return
+        try:
+            exact = checkpoint.load(self.source, warn=lambda line: None).model if self.source else self.checkpoint.model
+        except MissingFile as error:
+            raise MissingFile(f"the float32 weights to be saved are gone ({error})") from None
+        if not _are_rounded(self.module, exact):
             raise InputError(
-                f"the weights were changed in {str(self.dtype).removeprefix('torch.')}, and float32 ones are saved; "
-                "load the model with dtype='float32' to change and save it"
+                f"the weights in {str(self.dtype).removeprefix('torch.')} are not the rounded ones of "
+                f"{self.source or 'the checkpoint'}, since either were changed; load the model with dtype='float32' to "
+                "change or save it"
             )
-        checkpoint.save(checkpoint.load(self.source) if self.source else self.checkpoint, path)
+        checkpoint.save(replace(self.checkpoint, model=exact), path)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_packed": None, "_loaded": self._weights() == self._loaded}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        # Other memory, the same weights; if they were changed before, they are still not those of the source.
-        self._loaded = self._weights() if state["_loaded"] else []
+        return {**self.__dict__, "_packed": None}
 
     # --- what it can do -----------------------------------------------------------------------------------------------
 
@@ -571,6 +577,12 @@ def _first_rows(encodings: Sequence[Encoding], columns: Sequence[Sequence[Hashab
         key = (ids, len(encoding.sources), last - first, *(column[row] for column in columns))
         first_rows.append(row_by_key.setdefault(key, row))
     return first_rows
+
+
+def _are_rounded(module: Model, exact: Model) -> bool:
+    """Whether a model has the weights of another one, each rounded to its own number format."""
+    now, stored = module.state_dict(), exact.state_dict()
+    return now.keys() == stored.keys() and all(stored[name].to(value).equal(value) for name, value in now.items())
 
 
 def _numbered(what: str, number: int) -> list[str]:

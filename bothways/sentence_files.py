@@ -1,14 +1,15 @@
 """What sentence-transformers keeps beside a model: how a text becomes one vector."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 from bothways.config import EncoderConfig
 from bothways.disk import write_json
 from bothways.errors import InputError
-from bothways.tokenizer.files import inner, read_json, read_text
+from bothways.tokenizer.files import inner, read_json, read_json_value
 from bothways.tokenizer.tokenizer import Tokenizer
+
+POOLING = "1_Pooling"
 
 
 def modules_of(directory: Path) -> list[str]:
@@ -18,13 +19,13 @@ def modules_of(directory: Path) -> list[str]:
     if not file.exists():
         return []
     try:
-        kinds = [str(module["type"]).rpartition(".")[2] for module in json.loads(read_text(file))]
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{file}: no list of modules with types ({error!r}); fetch the file again") from None
+        kinds = [str(module["type"]).rpartition(".")[2] for module in read_json_value(file)]
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{file}: no list of modules with types ({error!r:.100}); fetch the file again") from None
     if strange := sorted({*kinds} - {"Transformer", "Pooling", "Normalize", "Dropout"}):
         raise InputError(
-            f"{file}: {strange[0]} is not supported; Transformer, Pooling and Normalize are (without this file the "
-            "encoder alone loads)"
+            f"{file}: {strange[0]!r:.60} is not supported; Transformer, Pooling and Normalize are (without this file "
+            "the encoder alone loads)"
         )
     return kinds
 
@@ -40,6 +41,8 @@ def warn_of_other_texts(directory: Path, tokenizer: Tokenizer, warn: Callable[[s
     file = directory / "config_sentence_transformers.json"
     told = read_json(file) if file.exists() else {}
     if (name := told.get("default_prompt_name")) is not None:
+        if not isinstance(name, str):
+            raise InputError(f"{file}: default_prompt_name ({name!r:.60}) must be text; mend it, or leave it out")
         prompt = inner(told, "prompts", file).get(name)
         warn(f"{file}: the prompt {prompt!r} is not put before texts here; put it there yourself")
     file = directory / "sentence_bert_config.json"
@@ -49,7 +52,7 @@ def warn_of_other_texts(directory: Path, tokenizer: Tokenizer, warn: Callable[[s
 
 def read_pooling(directory: Path) -> str | None:
     """How a text's vector is made, as 1_Pooling says; None where there is none. InputError of other kinds than ours."""
-    file = directory / "1_Pooling" / "config.json"
+    file = directory / POOLING / "config.json"
     if not file.exists():
         return None
     modes = read_json(file)
@@ -59,18 +62,18 @@ def read_pooling(directory: Path) -> str | None:
         names, on = {"mean": "mean", "cls": "cls", "max": "max"}, [modes["pooling_mode"]]
     if len(on) != 1 or on[0] not in names:
         raise InputError(
-            f"{file}: pooling {' + '.join(on) or 'none'} is not supported; one of {', '.join(names.values())} is"
+            f"{file}: pooling {' + '.join(on)[:60] or 'none'} is not supported; one of {', '.join(names.values())} is"
         )
     return names[on[0]]
 
 
 def write_pooling(directory: Path, pooling: str, normalized: bool, config: EncoderConfig) -> None:
     """Its files, so that it gives the vectors that we do."""
-    (directory / "1_Pooling").mkdir()
+    (directory / POOLING).mkdir()
     names = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
     modes = {f"pooling_mode_{name}": kind == pooling for kind, name in names.items()}
-    write_json(directory / "1_Pooling" / "config.json", {"word_embedding_dimension": config.hidden_size, **modes})
-    kinds = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    write_json(directory / POOLING / "config.json", {"word_embedding_dimension": config.hidden_size, **modes})
+    kinds = [("", "Transformer"), (POOLING, "Pooling")]
     if normalized:
         kinds.append(("2_Normalize", "Normalize"))
         (directory / "2_Normalize").mkdir()

@@ -1,5 +1,7 @@
 """The tensors of a checkpoint on disk, by name: safetensors in one file or several, or an old pickle, read safely."""
 
+import math
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -9,7 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from bothways.errors import InputError, MissingFile
-from bothways.tokenizer.files import read_json
+from bothways.tokenizer.files import inner, read_json, refuse_special
 
 WEIGHTS, OLD_WEIGHTS = "model.safetensors", "pytorch_model.bin"
 OLD_ENDS = {".gamma": ".weight", ".beta": ".bias"}  # of a norm's parameters, in files of 2018
@@ -26,8 +28,11 @@ class Stored(Mapping[str, Tensor]):
 
     def __getitem__(self, name: str) -> Tensor:
         file, own_name = self.places[name]
-        with safe_open(file, framework="pt") as opened:
-            tensor: Tensor = opened.get_tensor(own_name)
+        try:
+            with safe_open(file, framework="pt") as opened:
+                tensor: Tensor = opened.get_tensor(own_name)
+        except (OSError, RuntimeError, SafetensorError) as error:  # torch, which opens it too, raises the second
+            raise InputError(f"{file}: {own_name} cannot be read ({_first_line(error)}); fetch it again") from None
         return tensor
 
     def __contains__(self, name: object) -> bool:
@@ -44,8 +49,7 @@ def stored_weights(directory: Path) -> Mapping[str, Tensor]:
     """Those of a directory in the Hugging Face layout, by modern names. InputError where they are broken or absent."""
     file, index = directory / WEIGHTS, directory / f"{WEIGHTS}.index.json"
     if index.exists() and not file.exists():
-        parts = sorted(set(read_json(index).get("weight_map", {}).values()))
-        return Stored({name: place for part in parts for name, place in stored(directory / part).places.items()})
+        return Stored({name: place for part in _parts(index) for name, place in stored(part).places.items()})
     if file.exists():
         return stored(file)
     if (directory / OLD_WEIGHTS).exists():
@@ -57,14 +61,36 @@ def stored_weights(directory: Path) -> Mapping[str, Tensor]:
     raise MissingFile(f"{directory}: no {WEIGHTS} or {OLD_WEIGHTS} there; fetch the checkpoint again")
 
 
+def num_bytes(state: Mapping[str, Tensor]) -> int:
+    """The size of all tensors, or of the files they are in: no less than the number of their elements."""
+    if isinstance(state, Stored):
+        return sum(file.stat().st_size for file in {file for file, _ in state.places.values()})
+    return sum(value.nbytes for value in state.values())
+
+
+def is_finite(values: Tensor) -> bool:
+    """Whether no number is NaN or infinite. A sum tells at a twentieth of the cost; a finite one may still overflow."""
+    return math.isfinite(values.sum().item()) or bool(values.isfinite().all())
+
+
+def _parts(index: Path) -> list[Path]:
+    """The files that an index names."""
+    names = inner(read_json(index), "weight_map", index).values()
+    for name in names:
+        if not isinstance(name, str) or not re.fullmatch(r"\w[\w.+-]{,200}", name):
+            raise InputError(f"{index}: weight_map names {name!r:.60}, not a file beside it; fetch the file again")
+    return [index.with_name(name) for name in sorted(set(names))]
+
+
 def stored(file: Path) -> Stored:
     """Those of one safetensors file."""
     try:
+        refuse_special(file)
         with safe_open(file, framework="pt") as opened:
             return Stored({_modern(name): (file, name) for name in opened.keys()})  # noqa: SIM118
     except FileNotFoundError:
         raise MissingFile(f"{file}: no such file, though the index names it; fetch the checkpoint again") from None
-    except SafetensorError as error:
+    except (RuntimeError, SafetensorError) as error:
         raise InputError(f"{file}: broken ({_first_line(error)}); fetch or save the checkpoint again") from None
 
 
@@ -80,6 +106,7 @@ def write_weights(state: dict[str, Tensor], file: Path) -> None:
 
 
 def _pickled(file: Path) -> dict[str, Tensor]:
+    refuse_special(file)
     try:
         state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds for a broken or unsafe pickle
@@ -96,4 +123,4 @@ def _modern(name: str) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]
+    return str(error).strip().split("\n")[0][:200]

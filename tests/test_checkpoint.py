@@ -7,6 +7,8 @@ import pickle
 import shutil
 import subprocess
 import sys
+import threading
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -14,11 +16,12 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from bothways import checkpoint, disk
+from bothways import checkpoint, disk, weights
 from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint
 from bothways.errors import InputError, MissingFile
 from bothways.tokenizer.tokenizer import Tokenizer
+from tests.replacing import save_version, versions_of
 
 LABELS = ("red", "green", "blue", "black", "white")
 MADE = {"verb": "finetune", "seed": 7}
@@ -45,7 +48,7 @@ def contents(directory):
     return {str(file.relative_to(directory)): file.read_bytes() for file in directory.rglob("*") if file.is_file()}
 
 
-def refused(path, *parts, kind=InputError):
+def refused(path, *parts, kind=InputError, unchanged=True):
     """That loading is refused in one line which holds these parts, and that nothing on disk is touched."""
     before = contents(path)
     with pytest.raises(kind) as error:
@@ -53,7 +56,7 @@ def refused(path, *parts, kind=InputError):
     line = str(error.value)
     assert "\n" not in line and str(path) in line
     assert all(part in line for part in parts), line
-    assert contents(path) == before
+    assert not unchanged or contents(path) == before
 
 
 def change_config(directory, **changes):
@@ -143,8 +146,10 @@ def test_a_module_that_changes_vectors_is_refused_by_name_and_never_ignored(dire
     kinds = ["Transformer", "Pooling", "Dense", "Normalize"]
     listed = [{"idx": i, "type": f"sentence_transformers.models.{kind}"} for i, kind in enumerate(kinds)]
     (directory / "modules.json").write_text(json.dumps(listed))
-    refused(directory, "modules.json: Dense is not supported", "without this file the encoder alone loads")
+    refused(directory, "modules.json: 'Dense' is not supported", "without this file the encoder alone loads")
     (directory / "modules.json").write_text("[{]")
+    refused(directory, "modules.json:1: not valid JSON")
+    (directory / "modules.json").write_text("[{}]")
     refused(directory, "modules.json: no list of modules")
 
 
@@ -279,9 +284,110 @@ def test_labels_that_are_not_names_by_number_are_refused(names, directory):
     refused(directory, "config.json: id2label must name a class for each number", "mend it")
 
 
+def test_a_name_that_two_classes_have_is_refused_where_there_are_classes(directory, make_model, tmp_path):
+    change_config(directory, id2label={str(index): name for index, name in enumerate("xyxzw")})
+    refused(directory, "config.json: id2label names 'x' more than once")
+    checkpoint.save(Checkpoint(make_model("bert")), tmp_path / "encoder")
+    change_config(tmp_path / "encoder", id2label={"0": "x", "1": "x"})
+    assert quietly(tmp_path / "encoder").labels == ()
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype"), [(float("nan"), torch.float32), (float("inf"), torch.float32), (-3.4e38, torch.bfloat16)]
+)
+@pytest.mark.parametrize("name", ["bert.embeddings.word_embeddings.weight", "classifier.bias"])
+def test_weights_that_are_not_finite_are_refused_with_their_names(number, dtype, name, directory):
+    def spoil(state):
+        state[name].view(-1)[5 % state[name].numel()] = number
+        return state
+
+    change_weights(directory, spoil)
+    if name == "classifier.bias" and dtype is torch.bfloat16:  # stays float32, which holds the number
+        assert (
+            float(checkpoint.load(directory, dtype=dtype).model.state_dict()["heads.classes.output.bias"].min()) < -3e38
+        )
+        return
+    with pytest.raises(InputError, match=f"NaN or infinite numbers in {name}"):
+        checkpoint.load(directory, dtype=dtype)
+
+
+def test_large_finite_weights_are_read(directory):
+    change_weights(directory, lambda state: {**state, "classifier.bias": torch.full((5,), 3e38)})
+    assert quietly(directory).model.state_dict()["heads.classes.output.bias"].tolist() == [pytest.approx(3e38)] * 5
+
+
+def test_weights_of_another_type_of_number_are_refused(directory):
+    change_weights(directory, lambda state: {**state, "classifier.bias": torch.zeros(5, dtype=torch.int64)})
+    refused(directory, "classifier.bias is torch.int64, not floating point")
+
+
+SPOILED = {
+    "a config nested too deep": ("config.json", lambda config: "[" * 100_000, "values nested"),
+    "objects nested too deep": ("config.json", lambda config: '{"a":' * 100_000, "values nested"),
+    "a number of many digits": (
+        "config.json",
+        lambda config: {**config, "vocab_size": "DIGITS"},
+        "a number too long",
+    ),
+    "a kind that is a list": ("config.json", lambda config: {**config, "model_type": ["bert"]}, "model_type ['bert']"),
+    "labels in a list of lists": ("config.json", lambda config: {**config, "id2label": [["a"]]}, "id2label must name"),
+    "labels that are objects": ("config.json", lambda config: {**config, "id2label": {"0": {}}}, "id2label must name"),
+    "labels not from 0": ("config.json", lambda config: {**config, "id2label": {"1": "a", "2": "b"}}, "id2label"),
+    "a billion labels": ("config.json", lambda config: {**config, "id2label": None, "num_labels": 10**9}, "num_labels"),
+    "a billion entries": ("config.json", lambda config: {**config, "vocab_size": 10**9}, "asks for more parameters"),
+    "a billion layers": ("config.json", lambda config: {**config, "num_hidden_layers": 10**9}, "num_hidden_layers"),
+    "a billion positions": (
+        "config.json",
+        lambda config: {**config, "max_position_embeddings": 10**9},
+        "asks for more",
+    ),
+    "fewer than no segments": ("config.json", lambda config: {**config, "type_vocab_size": -1}, "type_vocab_size (-1)"),
+    "an act that is a list": ("config.json", lambda config: {**config, "hidden_act": ["gelu"]}, "hidden_act=['gelu']"),
+    "a norm without end": ("config.json", lambda config: {**config, "layer_norm_eps": 10**400}, "layer_norm_eps"),
+    "settings in a list": ("bothways.json", lambda made: {**made, "settings": [1]}, "settings must be a JSON object"),
+    "a window in text": ("bothways.json", lambda made: {**made, "settings": {"window": "8"}}, "window ('8') must be"),
+    "an overlap below 0": ("bothways.json", lambda made: {**made, "settings": {"overlap": -1}}, "overlap (-1) must be"),
+    "a threshold in text": ("bothways.json", lambda made: {**made, "no_answer_threshold": "x"}, "no_answer_threshold"),
+}
+
+
+@pytest.mark.parametrize("case", SPOILED)
+def test_values_of_another_type_or_size_are_named(case, directory):
+    name, change, part = SPOILED[case]
+    new = change(json.loads((directory / name).read_text()))
+    text = new if isinstance(new, str) else json.dumps(new)
+    (directory / name).write_text(text.replace('"DIGITS"', "9" * 5000))
+    refused(directory, f"{name}: ", part)
+
+
+@pytest.mark.parametrize("table", [["model.safetensors"], "model.safetensors", {"a": 1}, {"a": "../x"}, {"a": ""}])
+def test_an_index_that_names_no_files_is_refused(table, directory):
+    (directory / "model.safetensors").unlink()
+    (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": table}))
+    refused(directory, "model.safetensors.index.json: weight_map")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin", "config.json", "modules.json", "part"])
+def test_pipes_and_devices_do_not_block(name, directory):
+    if name in ("pytorch_model.bin", "part"):
+        (directory / "model.safetensors").unlink()
+    (directory / name).unlink(missing_ok=True)
+    os.mkfifo(directory / name)
+    if name == "part":
+        (directory / "model.safetensors.index.json").write_text('{"weight_map": {"a": "part"}}')
+    with pytest.raises(InputError, match=f"{name}: not a regular file"):
+        quietly(directory)
+
+
+def test_a_file_in_place_of_a_checkpoint_is_named(directory):
+    for name in ("model.safetensors", "config.json"):
+        with pytest.raises(InputError, match=f"{name}: no config.json there"):
+            quietly(directory / name)
+
+
 def test_a_number_of_labels_that_is_none_is_refused(directory):
     change_config(directory, id2label=None, num_labels=None)
-    refused(directory, "config.json: id2label must name a class for each number")
+    refused(directory, "config.json: num_labels (None) must be a whole number")
 
 
 def test_a_regression_of_several_numbers_is_refused_and_not_taken_for_classes(directory):
@@ -400,6 +506,66 @@ def test_a_tokenizer_of_another_model_is_refused(directory):
     refused(directory, "the tokenizer has 98 entries, the model 97", "do not belong together")
 
 
+# --- a checkpoint that is replaced while it is loaded ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moment", [0, 1, 20, -1])
+def test_a_checkpoint_replaced_during_a_load_is_read_again(moment, tmp_path, monkeypatch):
+    save_version(1, tmp_path / "m")
+    plain, opened = weights.safe_open, []
+
+    def replaced(*given, **told):
+        opened.append(given)
+        if len(opened) == moment + 1:
+            save_version(2, tmp_path / "m")
+        return plain(*given, **told)
+
+    def replaced_last(file):
+        save_version(2, tmp_path / "m")
+        monkeypatch.undo()
+        return checkpoint.read_origin(file)
+
+    monkeypatch.setattr(weights, "safe_open", replaced)
+    if moment == -1:
+        monkeypatch.setattr(checkpoint, "read_origin", replaced_last)
+    assert versions_of(quietly(tmp_path / "m")) == {2} and len(opened) > moment
+
+
+def test_a_checkpoint_replaced_all_the_time_is_refused(tmp_path, monkeypatch):
+    versions = iter(range(1, 99))
+    save_version(next(versions), tmp_path / "m")
+    plain = checkpoint.read_origin
+
+    def replaced(file):
+        save_version(next(versions), tmp_path / "m")
+        return plain(file)
+
+    monkeypatch.setattr(checkpoint, "read_origin", replaced)
+    refused(tmp_path / "m", f"replaced {checkpoint.TRIES} times while it was read", unchanged=False)
+
+
+def test_loads_beside_saves_never_mix_two_models(tmp_path, monkeypatch):
+    monkeypatch.setattr(disk, "sync", lambda path: None)  # a busy disk would take all the time
+    save_version(1, tmp_path / "m")
+    stop, found = threading.Event(), []
+
+    def save():
+        for number in count(2):
+            save_version(number, tmp_path / "m")
+            if stop.wait(0.02):
+                return
+
+    saver = threading.Thread(target=save)
+    saver.start()
+    try:
+        while len(found) < 400 and len(set(found)) < 20:
+            found.append(frozenset(versions_of(quietly(tmp_path / "m"))))
+    finally:
+        stop.set()
+        saver.join()
+    assert all(len(versions) == 1 for versions in found) and len(set(found)) > 1
+
+
 # --- a save that fails ----------------------------------------------------------------------------------------------
 
 
@@ -509,7 +675,7 @@ def test_a_rename_that_fails_leaves_the_old_checkpoint(failing, held, directory,
 
 SAVE = """
 import resource, signal, sys
-from bothways import checkpoint, disk
+from bothways import checkpoint, disk, weights
 from dataclasses import replace
 held = checkpoint.load(sys.argv[1], warn=lambda line: None)
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -7,6 +7,7 @@ import sys
 from copy import deepcopy
 from dataclasses import replace
 from itertools import pairwise
+from shutil import rmtree
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from bothways import checkpoint, predict
 from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint
 from bothways.device import choose_device, choose_dtype
-from bothways.errors import InputError
+from bothways.errors import InputError, MissingFile
 from bothways.predict import Predictor
 
 LABELS = ("red", "green", "blue", "black", "white")
@@ -518,7 +519,7 @@ def test_a_used_model_can_be_pickled_and_copied(dtype, make_predictor, tmp_path)
     changed = pickle.loads(pickle.dumps(used))
     assert changed.classify(["the cat"]) != expected[:1]
     if dtype == "bf16":
-        with pytest.raises(InputError, match="changed in bfloat16"):
+        with pytest.raises(InputError, match="either were changed"):
             changed.save(tmp_path / "changed")
 
 
@@ -601,9 +602,25 @@ def test_weights_changed_in_half_precision_are_used_and_not_saved_as_they_were(m
             predictor.save(tmp_path / dtype)
             again = bothways.load(tmp_path / dtype, dtype="float32", device="cpu")
             assert np.array_equal(again.embed(["the cat"]), predictor.embed(["the cat"]))
-    with pytest.raises(InputError, match=r"changed in bfloat16, and float32 ones are saved; load .* dtype='float32'"):
+    with pytest.raises(InputError, match=r"either were changed; load the model with dtype='float32'"):
         predictor.save(tmp_path / "half")
     assert not (tmp_path / "half").exists()
+
+
+def test_half_precision_saves_what_was_loaded_or_nothing(make_predictor, tmp_path):
+    source = tmp_path / "source"
+    first, other = (make_predictor("bert", seed=seed).checkpoint for seed in (1, 2))
+    checkpoint.save(first, source)
+    half = bothways.load(source, dtype="bf16", device="cpu")
+    half.save(source)  # over itself
+    half.save(tmp_path / "copy")
+    stored = [checkpoint.load(path).model.state_dict() for path in (source, tmp_path / "copy")]
+    assert all(torch.equal(value, part[name]) for part in stored for name, value in first.model.state_dict().items())
+    for spoil, kind in ((lambda: checkpoint.save(other, source), InputError), (lambda: rmtree(source), MissingFile)):
+        spoil()
+        with pytest.raises(kind, match="float32"):
+            half.save(tmp_path / "later")
+        assert not (tmp_path / "later").exists()
 
 
 def test_a_model_may_be_loaded_in_inference_mode(make_predictor, tmp_path):

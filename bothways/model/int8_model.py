@@ -16,6 +16,7 @@ from bothways.model.layer import FeedForward
 from bothways.model.model import OUTPUTS, Model
 
 WORDS = "encoder.embeddings.words.weight"
+SLACK = 2**16  # parameters that int8 layers have no use for
 TABLE_INT8, TABLE_SCALE = "encoder.embeddings.words.table_int8", "encoder.embeddings.words.table_scale"
 
 
@@ -80,7 +81,7 @@ def _empty(config: EncoderConfig, state: Mapping[str, Tensor]) -> Model:
     """A model with the heads and the int8 layers that these names tell of."""
     heads = sorted({name.split(".")[1] for name in state if name.startswith("heads.")})
     sizes = {name: OUTPUTS[name] if name in OUTPUTS else len(state[f"heads.{name}.output.bias"]) for name in heads}
-    with blank():
+    with blank(most=2 * sum(value.numel() for value in state.values()) + SLACK):
         model = Model(config, sizes, pooler=any(name.startswith("pooler.") for name in state))
     known = {name for name, _ in model.named_modules()}
     for name, weight_OI in state.items():

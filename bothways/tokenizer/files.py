@@ -32,11 +32,16 @@ class Stored:
     file: Path
 
 
+def refuse_special(file: Path) -> None:
+    """InputError for what is there and may never end, or is no file: a pipe, a device, a directory."""
+    if not S_ISREG(file.stat().st_mode):
+        raise InputError(f"{file}: not a regular file; name one")
+
+
 def read_bytes(file: Path) -> bytes:
     """A file's content. InputError if there is none; a pipe or a device, which may never end, is not read."""
     try:
-        if not S_ISREG(file.stat().st_mode):
-            raise InputError(f"{file}: not a regular file; name one")
+        refuse_special(file)
         return file.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise MissingFile(f"{file}: no such file; check the path") from None
@@ -50,8 +55,8 @@ def read_text(file: Path) -> str:
         raise InputError(f"{file}: not UTF-8 at byte {error.start}; convert it to UTF-8 first") from None
 
 
-def read_json(file: Path) -> dict[str, Any]:
-    """A JSON object from a file. InputError says where it is not one, or holds what no program writes: values nested
+def read_json_value(file: Path) -> Any:
+    """Any JSON value from a file. InputError says where it is not JSON, or holds what no program writes: values nested
     deeper than DEEPEST, or a number of thousands of digits."""
     text = read_text(file)
     try:
@@ -64,14 +69,20 @@ def read_json(file: Path) -> dict[str, Any]:
         raise InputError(
             f"{file}: a number too long or values nested too deep; fetch or write the file again"
         ) from None
-    if not isinstance(value, dict):
-        raise InputError(f"{file}: expected a JSON object, found {type(value).__name__}; fetch or write the file again")
-    level: list[Any] = [value]
+    level: list[Any] = [value] if type(value) is dict or type(value) is list else []
     for _ in range(DEEPEST):
         inside = (one.values() if type(one) is dict else one for one in level)
         level = [inner for one in inside for inner in one if type(inner) is dict or type(inner) is list]
     if level:
         raise InputError(f"{file}: values nested deeper than {DEEPEST}; fetch or write the file again")
+    return value
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """A JSON object from a file. InputError says where it is not one."""
+    value = read_json_value(file)
+    if not isinstance(value, dict):
+        raise InputError(f"{file}: expected a JSON object, found {type(value).__name__}; fetch or write the file again")
     return value
 
 

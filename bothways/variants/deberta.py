@@ -23,7 +23,7 @@ def read(theirs: Mapping[str, Any], *, joint: bool) -> dict[str, Any]:
     terms = theirs.get("pos_att_type") or []
     terms = tuple(terms.split("|") if isinstance(terms, str) else terms)
     if not terms or not {*terms} <= {"c2p", "p2c"}:
-        raise InputError(f"pos_att_type={theirs.get('pos_att_type')!r} is not supported; c2p, p2c or both are")
+        raise InputError(f"pos_att_type={theirs.get('pos_att_type')!r:.60} is not supported; c2p, p2c or both are")
     longest = theirs.get("max_relative_positions", -1)
     activation = theirs.get("pooler_hidden_act", "gelu")
     if theirs.get("embedding_size", theirs.get("hidden_size")) != theirs.get("hidden_size"):

@@ -20,12 +20,14 @@ def read(theirs: Mapping[str, Any]) -> dict[str, Any]:
     given = theirs.get("attention_window", DEFAULT_WINDOW)
     windows = given if isinstance(given, list) else [given]
     if len(set(windows)) != 1:
-        raise InputError(f"attention_window={given} that differs from layer to layer is not supported; one size is")
+        raise InputError(
+            f"attention_window={given!r:.60} that differs from layer to layer is not supported; one size is"
+        )
     if not isinstance(windows[0], int) or windows[0] < 2 or windows[0] % 2:
-        raise InputError(f"attention_window={given} is not supported; an even number of tokens is")
+        raise InputError(f"attention_window={given!r:.60} is not supported; an even number of tokens is")
     separator = theirs.get("sep_token_id", 2)
     if not isinstance(separator, int) or separator < 0:
-        raise InputError(f"sep_token_id={separator} is not supported; the id that ends a question is")
+        raise InputError(f"sep_token_id={separator!r:.60} is not supported; the id that ends a question is")
     return {
         **roberta.read(theirs), "window": windows[0] // 2, "whole_text_every": 0, "far": Globals(separator=separator)
     }  # fmt: skip

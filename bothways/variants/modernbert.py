@@ -31,9 +31,9 @@ def read(theirs: Mapping[str, Any]) -> dict[str, Any]:
     rope = theirs.get("rope_parameters") or {}
     for kind, given in rope.items():
         if isinstance(given, dict) and given.get("rope_type", "default") != "default":
-            raise InputError(f"rope_type {given['rope_type']!r} of {kind} is not supported ('default' is)")
+            raise InputError(f"rope_type {given['rope_type']!r:.60} of {kind:.60} is not supported ('default' is)")
     if theirs.get("rope_scaling"):
-        raise InputError(f"rope_scaling {theirs['rope_scaling']!r} is not supported (null is)")
+        raise InputError(f"rope_scaling {theirs['rope_scaling']!r:.60} is not supported (null is)")
     wide, narrow = (rope.get(kind) or {} for kind in ("full_attention", "sliding_attention"))
     every = theirs.get("global_attn_every_n_layers") or DEFAULT_EVERY
     if kinds := theirs.get("layer_types"):
@@ -41,7 +41,7 @@ def read(theirs: Mapping[str, Any]) -> dict[str, Any]:
         every = full[1] if len(full) > 1 else len(kinds)
         if full != list(range(0, len(kinds), every)):
             raise InputError(
-                f"layer_types with full attention at {full} is not supported; every n-th from the first is"
+                f"layer_types with full attention at {full!r:.60} is not supported; every n-th from the first is"
             )
     biases = {theirs.get("attention_bias", False), theirs.get("mlp_bias", False)}
     if len(biases) != 1:
@@ -50,9 +50,9 @@ def read(theirs: Mapping[str, Any]) -> dict[str, Any]:
     if activation != theirs.get("hidden_activation", "gelu"):
         raise InputError("classifier_activation and hidden_activation that differ are not supported; set both alike")
     if (pooling := theirs.get("classifier_pooling", "cls")) not in POOLINGS:
-        raise InputError(f"classifier_pooling={pooling!r} is not supported; {' and '.join(POOLINGS)} are")
+        raise InputError(f"classifier_pooling={pooling!r:.60} is not supported; {' and '.join(POOLINGS)} are")
     if not isinstance(window := theirs.get("local_attention", DEFAULT_WINDOW), int) or (window < 2 and every > 1):
-        raise InputError(f"local_attention={window} is not supported; from 2 tokens on are")
+        raise InputError(f"local_attention={window!r:.60} is not supported; from 2 tokens on are")
     return {
         "window": window // 2,
         "whole_text_every": every,

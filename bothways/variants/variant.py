@@ -82,16 +82,14 @@ class Variant:
         for key, values in {**SUPPORTED, **self.supported}.items():
             if key in theirs and theirs[key] not in values and key not in self.harmless:
                 raise InputError(
-                    f"{source}: {key}={theirs[key]!r} is not supported for {self.model_type} ({values[0]!r} is)"
+                    f"{source}: {key}={theirs[key]!r:.60} is not supported for {self.model_type} ({values[0]!r} is)"
                 )
         ours = {name: theirs[key] for name, key in self.fields.items() if theirs.get(key) is not None}
         if "hidden_act" in ours:
-            if ours["hidden_act"] not in ACTIVATIONS:
-                known = ", ".join(ACTIVATIONS)
-                raise InputError(
-                    f"{source}: {self.fields['hidden_act']}={ours['hidden_act']!r} is not supported; {known} are"
-                )
-            ours["hidden_act"] = ACTIVATIONS[ours["hidden_act"]]
+            act, known = ours["hidden_act"], ", ".join(ACTIVATIONS)
+            if not isinstance(act, str) or act not in ACTIVATIONS:
+                raise InputError(f"{source}: {self.fields['hidden_act']}={act!r:.60} is not supported; {known} are")
+            ours["hidden_act"] = ACTIVATIONS[act]
         if missing := {"vocab_size", "hidden_size", "num_hidden_layers"} - set(ours):
             keys = ", ".join(sorted(self.fields[name] for name in missing))
             raise InputError(f"{source}: lacks {keys}; it is not a whole {self.model_type} config")
@@ -101,8 +99,8 @@ class Variant:
             config = EncoderConfig(**{**self.axes, **ours, **self.read(theirs)})
         except InputError as error:
             raise InputError(f"{source}: {error}") from None
-        except (TypeError, AttributeError) as error:
-            raise InputError(f"{source}: a value of another type than {self.model_type} has ({error})") from None
+        except (TypeError, AttributeError, LookupError, ValueError, OverflowError, RecursionError) as error:
+            raise InputError(f"{source}: a value of another type than {self.model_type} has ({error!s:.100})") from None
         return config, extra
 
     def config_json(self, config: EncoderConfig) -> dict[str, Any]:

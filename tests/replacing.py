@@ -1,0 +1,49 @@
+"""A checkpoint that is saved again and again, each version of which can be told from all others by each of its parts.
+
+As a program: `replacing.py DIRECTORY PAUSE` saves every so many seconds until its standard input has something, and
+prints how many times it did.
+"""
+
+import select
+import sys
+from itertools import count
+
+from bothways import checkpoint
+from bothways.checkpoint import Checkpoint
+from bothways.config import EncoderConfig
+from bothways.model.model import Model
+from bothways.tokenizer.tokenizer import SPECIALS, Tokenizer
+
+VOCAB = 23
+
+
+def save_version(number, directory):
+    """Weights, labels, vocabulary, pooling and origin all say the number."""
+    config = EncoderConfig(
+        vocab_size=VOCAB, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12,
+        max_position_embeddings=16,
+    )  # fmt: skip
+    model = Model(config, {"classes": 2})
+    for value in model.state_dict().values():
+        value.fill_(number)
+    tokens = [*SPECIALS, *(f"w{number}x{place}" for place in range(VOCAB - len(SPECIALS)))]
+    tokenizer = Tokenizer({token: place for place, token in enumerate(tokens)})
+    labels, pooling = (f"a{number}", f"b{number}"), ("mean", "max")[number % 2]
+    checkpoint.save(Checkpoint(model, tokenizer, labels=labels, pooling=pooling, made={"number": number}), directory)
+
+
+def versions_of(loaded):
+    """Which versions the parts of a loaded checkpoint are of; more than one if it is a mixture."""
+    found = {int(value.min()) for value in loaded.model.state_dict().values()}
+    found |= {int(value.max()) for value in loaded.model.state_dict().values()}
+    found |= {loaded.made["number"], *(int(label[1:]) for label in loaded.labels)}
+    found |= {int(loaded.tokenizer.tokens[-1].partition("x")[0][1:])}
+    return found | ({-1} if loaded.pooling != ("mean", "max")[loaded.made["number"] % 2] else set())
+
+
+if __name__ == "__main__":
+    for number in count(1):
+        save_version(number, sys.argv[1])
+        if select.select([sys.stdin], [], [], float(sys.argv[2]))[0]:
+            break
+    print(number)
