@@ -74,7 +74,10 @@ def walk(page, directory):
     script.parent.mkdir(exist_ok=True)
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m bothways "$@"\n')
     script.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{script.parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    environment = {
+        **os.environ, "PATH": f"{script.parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT),
+        "BOTHWAYS_CACHE": str(script.parent / "cache"),  # token stores, away from the user's own
+    }  # fmt: skip
     lines = lines_of(page)
     assert lines
     for line in lines:
