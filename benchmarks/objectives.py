@@ -26,6 +26,9 @@ from bothways.train.state import read_metrics
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
 ROWS = 10_000
+EQUAL: dict[str, Any] = {  # for all, so that only objectives differ
+    "family": "bert", "mask_rate": 0.15, "warmup": 0.1, "beta2": 0.999, "local_start": False, "word_vectors": False,
+}  # fmt: skip
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "masked words, next sentence": {},
     "masked words": {"pairs": "none"},
@@ -44,7 +47,7 @@ def articles(files: list[Path]) -> list[str]:
 
 def pretraining(name: str, folder: Path, tokenizer: Path, model: Any, steps: int) -> Pretrain:
     wikipedia = DATA / "wikipedia-2015-en"
-    told: dict[str, Any] = OBJECTIVES[name]
+    told: dict[str, Any] = {**EQUAL, **OBJECTIVES[name]}
     return Pretrain(
         corpus=tuple(sorted(wikipedia.glob("train-*.parquet"))),
         heldout=tuple(sorted(wikipedia.glob("validation*.parquet"))),

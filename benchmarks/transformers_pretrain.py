@@ -3,10 +3,10 @@
     python -m benchmarks.transformers_pretrain RUN -o DIR [--minutes 30] [--rate 5e-4]
 
 RUN is a finished `bothways pretrain` run: its vocabulary, token store, held-out text, model size and length are used.
-The peer: Trainer, BertForMaskedLM (it has no data tools for next sentences any more), texts joined and cut to length
-as in its own examples, DataCollatorForLanguageModeling, bf16 autocast, SDPA, fused AdamW, linear schedule, no dropout
-if RUN had none. Held-out figures are ours for both: the peer's weights are loaded into our model at intervals, with its
-clock stopped. Writes DIR/metrics.jsonl and DIR/beside.png.
+The peer: Trainer, transformers' own model of the run's config with its own initial weights and dropout, masked words
+alone, texts joined and cut to length as in its own examples, DataCollatorForLanguageModeling, bf16 autocast, SDPA,
+fused AdamW, linear schedule. Held-out figures are ours for both: the peer's weights are loaded into our model at
+intervals, with its clock stopped. Writes DIR/metrics.jsonl and DIR/beside.png.
 """
 
 import argparse
@@ -18,7 +18,13 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast, DataCollatorForLanguageModeling, Trainer
+from transformers import (
+    AutoConfig,
+    AutoModelForMaskedLM,
+    BertTokenizerFast,
+    DataCollatorForLanguageModeling,
+    Trainer,
+)  # fmt: skip
 
 from bothways import checkpoint
 from bothways.settings import Pretrain
@@ -72,16 +78,9 @@ class Clock(transformers.TrainerCallback):
 def trained(
     settings: Pretrain, text: Text, held: HeldOut, out: Path, *, steps: int, rate: float, figures: int
 ) -> tuple[Clock, Any]:
-    config = checkpoint.load(settings.out).model.config
     torch.manual_seed(0)
-    model = BertForMaskedLM(
-        BertConfig(
-            vocab_size=config.vocab_size, hidden_size=config.hidden_size, attn_implementation="sdpa",
-            num_hidden_layers=config.num_hidden_layers, num_attention_heads=config.num_attention_heads,
-            intermediate_size=config.intermediate_size, max_position_embeddings=config.max_position_embeddings,
-            hidden_dropout_prob=settings.dropout, attention_probs_dropout_prob=settings.dropout,
-        )
-    )  # fmt: skip
+    config = AutoConfig.from_pretrained(settings.out / "model")
+    model = AutoModelForMaskedLM.from_config(config, attn_implementation="sdpa")
     rows = settings.batch_tokens // settings.length
     clock = Clock(held, out, settings.length, rows, max(1, steps // figures) if figures else 0)
     tokenizer = BertTokenizerFast(str(settings.out / "model" / "vocab.txt"))
@@ -131,7 +130,8 @@ def main() -> None:
     options.out.mkdir(parents=True)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    told = json.loads((options.run / "bothways.json").read_text(encoding="utf-8"))["settings"]
+    notes = json.loads((options.run / "bothways.json").read_text(encoding="utf-8"))
+    told = {**notes["settings"], **notes["recipe"]}
     paths = {name: tuple(map(Path, told[name])) for name in ("corpus", "heldout")}
     settings = Pretrain(
         **{**told, **paths, "out": options.run, "tokenizer": None, "start": None, "store": told["store"]}

@@ -177,7 +177,7 @@ def pretrain(settings: Any) -> None:
     if int(os.environ.get("RANK", "0")):  # of several processes the first one tells
         return
     if settings.json:
-        show_json({"model": str(result.model), "heldout": dict(result.figures)})
+        show_json({"model": str(result.model), "heldout": dict(result.figures), "cost": dict(result.cost)})
         return
     figures = result.figures
     words = "masked words" if "masked_lm" in figures else "words by those beside them"
@@ -186,9 +186,17 @@ def pretrain(settings: Any) -> None:
         f"{words}, held out: perplexity {figures['perplexity']:.1f} (by word frequency alone "
         f"{figures['unigram_perplexity']:.1f})"
     )
-    asked = {"sentence_order_accuracy": "sentence order", "replaced_accuracy": "replaced tokens"}
-    name = next((told for key, told in asked.items() if key in figures), "next sentence")
-    show(f"{name}, held out: {next_sentence_verdict(figures)}")
+    asked = {
+        "next_sentence_accuracy": "next sentence", "sentence_order_accuracy": "sentence order",
+        "replaced_accuracy": "replaced tokens",
+    }  # fmt: skip
+    for name in (name for key, name in asked.items() if key in figures):
+        show(f"{name}, held out: {next_sentence_verdict(figures)}")
+    cost = result.cost
+    show(
+        f"{cost['tokens']:,} tokens in {cost['minutes']:.1f} minutes, about {cost['kwh']:.2g} kWh at "
+        f"{cost['watts']:g} W a processor thread or GPU"
+    )
     show(f"model in {result.model}, curves in {result.directory / 'curves.png'}")
 
 

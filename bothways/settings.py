@@ -14,6 +14,18 @@ from bothways.errors import InputError
 Dtype = Literal["auto", "float32", "bfloat16"]
 TrainingDtype = Literal["auto", "float32", "bfloat16", "float16"]
 ScheduleName = Literal["linear", "cosine", "one-cycle", "warm-up-stable-decay", "constant"]
+Family = Literal[
+    "bert",
+    "albert",
+    "distilbert",
+    "electra",
+    "roberta",
+    "modernbert",
+    "longformer",
+    "big_bird",
+    "deberta",
+    "deberta-v2",
+]
 Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
 Output = Annotated[Path, arg(aliases=("-o",))]
 Dir = Annotated[Path, arg(metavar="DIR")]
@@ -60,6 +72,8 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "mask_rate_end": (0.01, 1),
     "dropout": (0, 0.9),
     "warmup": (0, 1),
+    "beta2": (0, 0.9999),
+    "watts": (0, math.inf),
     "decay": (0, 1),
     "layer_decay": (0.01, 1),
     "seed": (0, 2**63 - 1),
@@ -151,11 +165,10 @@ class Pretrain(Encoded, Checked):
     """Go on from the newest sound checkpoint in the run's directory, if there is one."""
     model: Size = "mini"
     """Size of a new model."""
-    family: Literal[
-        "bert", "albert", "distilbert", "electra", "roberta", "modernbert", "longformer", "big_bird", "deberta",
-        "deberta-v2",
-    ] = "bert"  # fmt: skip
-    """What a new model is built like; it is trained as its paper has it."""
+    family: Family | None = None
+    """Architecture of a new model. [modernbert; with sentence pairs or --recipe paper: bert]"""
+    recipe: Literal["measured", "paper"] = "measured"
+    """Defaults of the settings in brackets: those measured to learn most in an hour, or BERT's own (Devlin 2018)."""
     objective: Literal["auto", "masked", "boundary", "enhanced", "replaced", "forward", "halves"] = "auto"
     """What is guessed: masked words (enhanced: by a decoder; boundary: from a span's ends), replaced words, next."""
     start: Annotated[Path | None, arg(name="from", metavar="DIR")] = None
@@ -166,8 +179,8 @@ class Pretrain(Encoded, Checked):
     """With --from: make a Longformer of a BERT or RoBERTa, that reads --length tokens, each by a window of so many."""
     tokenizer: Path | None = None
     """Directory or file of a tokenizer; without it one is learned into the run."""
-    vocab_size: int = 30522
-    """Entries of a learned vocabulary, at most."""
+    vocab_size: int | None = None
+    """Entries of a learned vocabulary, at most. [8,000 to 30,522, by the text]"""
     lowercase: bool = True
     """Lower-case the text of a learned vocabulary."""
     strip_accents: Accents = None
@@ -201,28 +214,34 @@ class Pretrain(Encoded, Checked):
     """next: does the second segment follow (BERT); order: are they in order (ALBERT); none: single runs (others)."""
     masks: Literal["tokens", "words", "spans"] = "tokens"
     """What is hidden: tokens one by one (BERT), whole words, or spans of words (SpanBERT)."""
-    mask_rate: float = 0.15
-    """Share of tokens to be guessed."""
+    mask_rate: float | None = None
+    """Share of tokens to be guessed. [0.3; words and spans: 0.15]"""
     mask_rate_end: float | None = None
     """Its value at the end of the run, if it is to change in a line."""
-    dropout: float = 0.1
-    """Dropout everywhere; 0 learns faster in short runs."""
+    dropout: float | None = None
+    """Dropout everywhere. [0, or 0.1 if the text will be read more than 4 times]"""
     schedule: ScheduleName = "linear"
     """How the learning rate goes on after its rise."""
-    rate: float = 1e-3
-    """Peak learning rate."""
-    warmup: float = 0.1
-    """Share of the steps in which the rate rises."""
+    rate: float | None = None
+    """Peak learning rate. [2e-3 (norm first) or 1e-3, for a width of 256; lower for wider models]"""
+    warmup: float | None = None
+    """Share of the steps in which the rate rises. [0.05]"""
     decay: float = 0.1
     """Share of the steps in which the rate falls, in warm-up-stable-decay."""
     muon_rate: float | None = None
     """Step the layers' matrices with Muon at this peak rate, and the rest with AdamW."""
     weight_decay: float = 0.01
     """On matrices only."""
+    beta2: float | None = None
+    """AdamW's decay of squared gradients. [0.98]"""
     clip: float = 1.0
     """Gradients of a greater norm are scaled down to it."""
     init: float = 0.02
-    """Deviation of the initial weights; small models in short runs learn faster with 0.06."""
+    """Standard deviation of the initial weights."""
+    local_start: bool | None = None
+    """Begin with attention at neighbouring tokens, instead of learning that first. [yes for new models]"""
+    word_vectors: bool | None = None
+    """Begin with word vectors from co-occurrence counts of the text. [yes for new models]"""
     frequency_bias: bool = True
     """Begin with each word as likely as it is frequent, instead of learning that first."""
     evaluate_every: int = 100
@@ -239,6 +258,8 @@ class Pretrain(Encoded, Checked):
     """Compile the layers; worth its minute on GPUs."""
     shard: bool = False
     """Share a large model's weights and moments out over the processes (FSDP) instead of copying them."""
+    watts: float = 10.0
+    """Power of one processor thread (of a GPU: name its own, some 300), for the energy that the run reports."""
     tensorboard: bool = False
     """Write TensorBoard files as well (extra `tensorboard`)."""
     seed: int = 0
@@ -256,7 +277,7 @@ class Pretrain(Encoded, Checked):
             raise InputError(
                 f"tokenizer ({self.tokenizer}) and from ({self.start}) exclude each other: --from has its own"
             )
-        if self.start and self.family != Pretrain.family:
+        if self.start and self.family:
             raise InputError(f"family ({self.family}) is for a new model; --from ({self.start}) has its own")
         for name in ("model", "vocab_size", "lowercase", "strip_accents"):
             if self.start and (given := getattr(self, name)) != getattr(Pretrain, name):

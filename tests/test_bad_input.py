@@ -235,7 +235,7 @@ def test_a_corpus_of_one_document_is_refused(refused, tmp_path):
 
 def test_training_text_of_one_document_has_no_pairs(refused, tmp_path):
     file = write(tmp_path / "corpus.txt", "\n\n".join(["The cat sat on the mat.\n" * 30] * 2))
-    assert "at least 2 documents, found 1" in refused(*short(file, tmp_path / "out"))
+    assert "at least 2 documents, found 1" in refused(*short(file, tmp_path / "out"), "--pairs", "next")
 
 
 def test_held_out_text_too_short_to_measure_on_is_refused(refused, tmp_path):

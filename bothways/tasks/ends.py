@@ -4,6 +4,7 @@ figures, picture and checkpoint."""
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,40 +14,44 @@ from torch import nn
 from bothways import checkpoint, metrics, report
 from bothways.axes import Globals
 from bothways.checkpoint import Checkpoint
-from bothways.config import Direction
+from bothways.config import Direction, EncoderConfig
 from bothways.data.arrays import digest
+from bothways.data.cooccurrence import word_vectors
 from bothways.data.masking import rate_at
 from bothways.data.order import Order, ahead
 from bothways.device import choose_device, choose_dtype, keep_memory
 from bothways.errors import InputError
 from bothways.lengthen import lengthened, lengthened_type, see_all_as_others, sees_all_as_others
 from bothways.model.heads import MaskedWords
+from bothways.model.local_start import start_locally
 from bothways.model.model import Model, initialize
 from bothways.model.training import Replacing
 from bothways.settings import Pretrain
 from bothways.sizes import SIZES
-from bothways.tasks.heldout import HeldOut
+from bothways.tasks.heldout import HeldOut, on_plateau
 from bothways.tasks.objectives import Objective, objective_of
 from bothways.tasks.progress import Tell
+from bothways.tasks.recipes import STEPS, Complete, completed, summary, with_family
 from bothways.tasks.text import Text
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.train.checkpoints import Checkpoints, Saved
 from bothways.train.loop import Steps
 from bothways.train.parallel import Processes
 from bothways.train.plan import Plan
-from bothways.train.state import Run
-from bothways.variants import VARIANTS
+from bothways.train.state import Run, read_metrics
+from bothways.variants import UNNAMED, VARIANTS
 
-STEPS = 1000
 ONE_WAY = ("forward", "halves")
 OUR_OWN = "bothways-oneway"
 
 
 def settled(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
-    """The settings with what the family's paper has in place of "auto". InputError where they do not go together."""
+    """The settings with a family, and with what its paper has in place of "auto". InputError where they do not go
+    together."""
+    settings = with_family(settings)
     if start:
         checkpoint.refuse_int8(start.model)
-    variant = VARIANTS[start.model_type if start else settings.family]
+    variant = VARIANTS[start.model_type if start else settings.family or UNNAMED]
     if start and settings.lengthen:
         variant = VARIANTS[lengthened_type(start, settings.length, settings.lengthen)]
     direction: Direction = start.model.config.direction if start else "both"
@@ -90,15 +95,30 @@ def settled(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
     return replace(settings, objective=objective, pairs=pairs)
 
 
-def new_model(settings: Pretrain, text: Text) -> Checkpoint:
-    """A new model of a family for the text's vocabulary."""
-    tokenizer, variant = text.tokenizer, VARIANTS[settings.family]
+def begin(settings: Pretrain, start: Checkpoint | None, text: Text, tell: Tell) -> tuple[Complete, Checkpoint]:
+    """The settings with a value for each that was left open, which is said, and the model to be trained."""
+    config = start.model.config if start else new_config(settings)
+    recipe = completed(settings, config, text.num_tokens)
+    tell(summary(settings, recipe, config))
+    return recipe, goes_on(recipe, start, text, tell) if start else new_model(recipe, text)
+
+
+def new_config(settings: Pretrain) -> EncoderConfig:
+    """Sizes and axes of a new model, but for its vocabulary and dropout."""
     config = SIZES[settings.model].changed(
-        vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_id,
-        hidden_dropout_prob=settings.dropout, attention_probs_dropout_prob=settings.dropout,
-        initializer_range=settings.init,
+        max_position_embeddings=settings.length,
+        initializer_range=settings.init,  # what it never saw, it cannot read
+    )
+    return VARIANTS[settings.family or UNNAMED].new(config)
+
+
+def new_model(settings: Complete, text: Text) -> Checkpoint:
+    """A new model of a family for the text's vocabulary."""
+    tokenizer, variant = text.tokenizer, VARIANTS[settings.family or UNNAMED]
+    config = new_config(settings).changed(
+        vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_id, hidden_dropout_prob=settings.dropout,
+        attention_probs_dropout_prob=settings.dropout,
     )  # fmt: skip
-    config = variant.new(config.changed(max_position_embeddings=settings.length))  # what it never saw, it cannot read
     if isinstance(config.far, Globals):
         config = config.changed(far=Globals(separator=tokenizer.sep_id))
     if settings.objective == "forward":
@@ -109,6 +129,10 @@ def new_model(settings: Pretrain, text: Text) -> Checkpoint:
     initialize(model, config.initializer_range, torch.Generator().manual_seed(settings.seed))
     if settings.frequency_bias:
         begin_at_frequencies(model, text.frequencies)
+    if settings.word_vectors:
+        begin_with_word_vectors(model, text, settings.seed)
+    if settings.local_start:
+        start_locally(model)
     return Checkpoint(model, tokenizer, variant.model_type if config.direction == "both" else OUR_OWN)
 
 
@@ -117,11 +141,13 @@ def aim_of(settings: Pretrain) -> Objective:
     return objective_of(settings.objective, settings.pairs)
 
 
-def trained_of(settings: Pretrain, begun: Checkpoint, text: Text) -> nn.Module:
+def trained_of(settings: Complete, begun: Checkpoint, text: Text) -> nn.Module:
     """What is trained: the model, or one with parts that only training needs."""
     module = aim_of(settings).module(begun.model, settings.seed)
     if isinstance(module, Replacing) and settings.frequency_bias:
         begin_at_frequencies(module.generator, text.frequencies)
+    if isinstance(module, Replacing) and settings.local_start:
+        start_locally(module.generator)
     return module
 
 
@@ -133,7 +159,17 @@ def begin_at_frequencies(model: Model, frequencies: np.ndarray) -> None:
         words.bias.data = torch.from_numpy(np.log(metrics.unigram_shares(np.pad(frequencies, (0, rest))))).float()
 
 
-def goes_on(settings: Pretrain, found: Checkpoint, text: Text, tell: Tell) -> Checkpoint:
+def begin_with_word_vectors(model: Model, text: Text, seed: int) -> None:
+    """Embeddings of the words from what stands near them in the training text, as large as they would begin anyway.
+    Entries of which the text says hardly anything begin at random: the norm would enlarge their gradients too much."""
+    table_VE = model.encoder.embeddings.words.weight.data
+    vectors_VE = torch.from_numpy(word_vectors(text.store, text.training, *table_VE.shape, seed=seed))
+    norms_V = vectors_VE.norm(dim=1)
+    known_V = norms_V > norms_V.mean() / 4
+    table_VE[known_V] = vectors_VE[known_V] * table_VE.std()
+
+
+def goes_on(settings: Complete, found: Checkpoint, text: Text, tell: Tell) -> Checkpoint:
     """The model of a checkpoint with the heads that pre-training needs, and a row for each entry of the tokenizer.
 
     Heads it lacks begin anew and are named. InputError where the family has no such heads, or reads shorter texts.
@@ -170,7 +206,7 @@ def _fill_new_rows(model: Model, old: Tokenizer, new: Tokenizer) -> None:
                 values[new.vocab[token]] = values[pieces].mean(0)
 
 
-def plan_of(settings: Pretrain, processes: Processes) -> Plan:
+def plan_of(settings: Complete, processes: Processes) -> Plan:
     device = processes.device(choose_device("auto"))
     if device.type == "cpu":
         keep_memory()
@@ -178,7 +214,8 @@ def plan_of(settings: Pretrain, processes: Processes) -> Plan:
         torch.use_deterministic_algorithms(True)
     return Plan(
         steps=settings.steps or STEPS, rate=settings.rate, schedule=settings.schedule, warmup=settings.warmup,
-        decay=settings.decay, weight_decay=settings.weight_decay, muon_rate=settings.muon_rate, clip=settings.clip,
+        decay=settings.decay, beta2=settings.beta2, weight_decay=settings.weight_decay,
+        muon_rate=settings.muon_rate, clip=settings.clip,
         evaluate_every=settings.evaluate_every, checkpoint_every=settings.checkpoint_every, seed=settings.seed,
         device=device, dtype=choose_dtype(settings.dtype, device), shard=settings.shard,
         rehearse=settings.compile,
@@ -203,10 +240,40 @@ def num_steps(settings: Pretrain, run: Run, processes: Processes, timed: Callabl
     return number
 
 
-def mask_rate_at(step: int, settings: Pretrain, plan: Plan) -> float:
+def mask_rate_at(step: int, settings: Complete, plan: Plan) -> float:
     """The share of tokens to hide at a step."""
     end = settings.mask_rate if settings.mask_rate_end is None else settings.mask_rate_end
     return rate_at(step, steps=plan.steps, start=settings.mask_rate, end=end)
+
+
+def watching_plateau(
+    record: Callable[[dict[str, Any]], None], held: HeldOut, plan: Plan, start: Saved | None, tell: Tell
+) -> Callable[[dict[str, Any]], None]:
+    """The same, but the first evaluation after a tenth of the run warns if words are still guessed by frequency."""
+    due = plan.steps / 10
+    is_over = start is not None and start.progress.step >= due
+
+    def watch(row: dict[str, Any]) -> None:
+        nonlocal is_over
+        record(row)
+        if row["split"] == "heldout" and row["step"] >= due and not is_over:
+            is_over = True
+            if on_plateau(row, held.unigram_perplexity):
+                tell(
+                    f"step {row['step']:,}: held-out perplexity {row['perplexity']:.0f} is hardly below "
+                    f"{held.unigram_perplexity:.0f}, that of word frequencies alone. The run has not begun to learn "
+                    "from context; stop it and leave out --family, --rate and the like, or give it more --minutes"
+                )
+
+    return watch
+
+
+def cost_of(settings: Pretrain, directory: Path, processes: int = 1) -> dict[str, Any]:
+    """Minutes of training, tokens, and the energy of the processors' threads or GPUs by their stated power."""
+    last = read_metrics(directory)[-1]
+    units = 1 if choose_device("auto").type == "cuda" else torch.get_num_threads()
+    kwh = last["seconds"] * units * processes * settings.watts / 3.6e6
+    return {"minutes": last["seconds"] / 60, "tokens": last["tokens"], "kwh": kwh, "watts": settings.watts}
 
 
 def going_on(
@@ -231,10 +298,12 @@ def held_out_of(settings: Pretrain, text: Text) -> HeldOut:
     )  # fmt: skip
 
 
-def finish(settings: Pretrain, ended: Checkpoint, module: nn.Module, held: HeldOut, run: Run) -> dict[str, Any]:
-    """Measure and save the model, draw the curves, note the figures; nothing in a process that does not lead."""
+def finish(
+    settings: Complete, ended: Checkpoint, module: nn.Module, held: HeldOut, run: Run, processes: Processes
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Measure and save the model, draw the curves, note figures and cost, which all processes get."""
     if not run.leads:
-        return {}
+        return processes.share(None)
     figures = {**held.measure(module), "unigram_perplexity": held.unigram_perplexity}
     if isinstance(module, Replacing):
         module.finish()
@@ -246,5 +315,7 @@ def finish(settings: Pretrain, ended: Checkpoint, module: nn.Module, held: HeldO
     levels: dict[str, float] = {name: figures[name] for name in ("unigram_perplexity", "chance") if name in figures}
     title = f"Pre-training, {settings.start.name if settings.start else settings.model}"
     report.curves(run.metrics(), run.directory / "curves.png", title=title, levels=levels)
-    run.note(heldout=figures)
-    return figures
+    cost = cost_of(settings, run.directory, processes.world)
+    chosen = {name: getattr(settings, name) for name in Complete.__annotations__}
+    run.note(heldout=figures, cost=cost, recipe=chosen)
+    return processes.share((figures, cost))

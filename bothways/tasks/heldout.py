@@ -1,6 +1,7 @@
 """Held-out figures of pre-training: perplexity of masked words beside word frequencies, next sentence (or sentence
 order) with its interval."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -89,6 +90,14 @@ class HeldOut:
             found["pairs" if name in NAMES.values() else "tokens"] = trials
             found["chance"] = max(ones, trials - ones) / trials
         return found
+
+
+PLATEAU = 0.03  # so near to word frequencies' loss, by share, a run has learned little more than them
+
+
+def on_plateau(figures: Mapping[str, Any], unigram_perplexity: float) -> bool:
+    """Whether held-out words are guessed hardly better than by their frequencies."""
+    return math.log(figures["perplexity"]) > (1 - PLATEAU) * math.log(unigram_perplexity)
 
 
 def _sample(store: TokenStore, documents: np.ndarray) -> np.ndarray:

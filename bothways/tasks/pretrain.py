@@ -16,6 +16,7 @@ from bothways.model.compiled import compile_layers
 from bothways.settings import Pretrain
 from bothways.tasks import ends
 from bothways.tasks.progress import Tell, lines, silence, watched
+from bothways.tasks.recipes import Complete
 from bothways.tasks.text import Text, corpora, read, tokenizer_of
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.train.loop import fit
@@ -26,11 +27,12 @@ from bothways.train.timing import seconds_a_step
 
 @dataclass(frozen=True)
 class Result:
-    """What a run came to: its directory, the model in it, and its last held-out figures."""
+    """What a run came to: its directory, the model in it, its last held-out figures, and minutes, tokens and kWh."""
 
     directory: Path
     model: Path
     figures: Mapping[str, Any]
+    cost: Mapping[str, Any]
 
 
 def run(settings: Pretrain, tell: Tell = lines, *, progress: Callback | None = None) -> Result:
@@ -43,11 +45,10 @@ def run(settings: Pretrain, tell: Tell = lines, *, progress: Callback | None = N
         resume, leads, tell = settings.resume, processes.leads, tell if processes.leads else silence
         with Run(settings.out, "pretrain", settings, resume=resume, leads=leads, tell=tell, progress=progress) as run:
             text = read(settings, tokenizer_of(settings, run.directory, processes, given, tell), tell)
-            begun = ends.goes_on(settings, start, text, tell) if start else ends.new_model(settings, text)
-            return train(settings, text, begun, run, processes, tell)
+            return train(*ends.begin(settings, start, text, tell), text, run, processes, tell)
 
 
-def train(settings: Pretrain, text: Text, begun: Checkpoint, run: Run, processes: Processes, tell: Tell) -> Result:
+def train(settings: Complete, begun: Checkpoint, text: Text, run: Run, processes: Processes, tell: Tell) -> Result:
     model, aim = begun.model, ends.aim_of(settings)
     module = ends.trained_of(settings, begun, text)
     order = Order(
@@ -73,12 +74,11 @@ def train(settings: Pretrain, text: Text, begun: Checkpoint, run: Run, processes
     held = ends.held_out_of(settings, text)
     checkpoints, start = ends.going_on(settings, text, order, plan, run, processes, tell)
     run.note(steps=plan.steps, parameters=sum(value.numel() for value in model.parameters()), **text.facts)
-    seen, board = next(steps(0)), settings.tensorboard
-    with watched("pre-training", run, plan, model.config, seen, tell, board, start, processes) as record:
+    with watched(run, plan, model.config, next(steps(0)), tell, settings.tensorboard, start, processes) as record:
         fit(
             module, aim.losses, aim.counts, ends.waiting_for_none(steps, plan), plan,
             evaluate=lambda: held.measure(module),
-            record=record, checkpoints=checkpoints, start=start, processes=processes, fingerprint=fingerprint,
+            record=ends.watching_plateau(record, held, plan, start, tell), checkpoints=checkpoints, start=start,
+            processes=processes, fingerprint=fingerprint,
         )  # fmt: skip
-    figures = ends.finish(settings, replace(begun, model=model), module, held, run)
-    return Result(run.directory, run.directory / "model", processes.share(figures))
+    return Result(run.directory, run.directory / "model", *ends.finish(settings, begun, module, held, run, processes))

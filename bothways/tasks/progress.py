@@ -133,7 +133,6 @@ class Board:
 
 @contextmanager
 def watched(
-    title: str,
     run: Run,
     plan: Plan,
     config: EncoderConfig,
@@ -153,7 +152,7 @@ def watched(
     peak = sum(processes.gather(matrix_peak(plan.device, plan.dtype)))
     run.note(work_of_token=work, matrix_peak=peak)
     with ExitStack() as stack:
-        bar = Bar(title, plan.steps, work=work, peak=peak, tell=tell, leads=run.leads)
+        bar = Bar("pre-training", plan.steps, work=work, peak=peak, tell=tell, leads=run.leads)
         shown: list[Bar | Board] = [stack.enter_context(bar)]
         first = start.progress.step if start else 0
         if board and run.leads:

@@ -54,6 +54,11 @@ class Text:
         return counts_V
 
     @property
+    def num_tokens(self) -> int:
+        """Of the training text."""
+        return _tokens(self.store, self.training)
+
+    @property
     def unknown(self) -> float:
         """Of the training text's tokens, the share that the vocabulary has no entry for."""
         return float(self.frequencies[self.tokenizer.unknown_id] / max(1, self.frequencies.sum()))

@@ -31,6 +31,8 @@ READ_AHEAD = 2  # tasks waiting for a free process
 BATCH = 50_000  # chunks to be split a task
 SEPARATOR, INSIDE = 0, -1  # what stands on a `_Line` beside pieces
 NUM_CODE_POINTS = 0x110000
+LEARNABLE = 50  # times that a word must stand in a text to be worth an entry
+SMALLEST, LARGEST = 8_000, 30_522  # entries chosen by a text (Charpentier 2024 took 8,192 for 10 M words; BERT 30,522)
 
 Split: TypeAlias = Callable[[str], list[str]]
 Counts: TypeAlias = list[tuple[str, int]]
@@ -47,12 +49,14 @@ class Rules(TypedDict):
 
 
 def learn_vocabulary(
-    texts: Iterable[str], size: int, alphabet: int, lowercase: bool, strip_accents: bool | None, *, processes: int = 1,
+    texts: Iterable[str], size: int | None, alphabet: int, lowercase: bool, strip_accents: bool | None, *,
+    processes: int = 1,
     tell: Callable[[str], object] | None = None,
 ) -> tuple[dict[str, int], Rules]:  # fmt: skip
     """A vocabulary of these texts with its ids, and the rules by which they were read: `count_words`, `merge_pieces`.
 
-    strip_accents: None strips them from lower-cased text that does not need them; tell gets the choice and the reason.
+    size: None chooses it by the text (`size_for`). strip_accents: None strips them from lower-cased text that does not
+    need them; tell gets the choice and the reason.
     """
     rules: Rules = {"lowercase": lowercase, "strip_accents": strip_accents}
     if strip_accents is None and lowercase:
@@ -66,8 +70,14 @@ def learn_vocabulary(
             words = accents.stripped(words)
     else:
         words = count_words(texts, Splitter(**rules), processes)
-    pieces = merge_pieces(words, size, alphabet_limit=alphabet)
+    pieces = merge_pieces(words, size or size_for(words), alphabet_limit=alphabet)
     return {piece: index for index, piece in enumerate(pieces)}, rules
+
+
+def size_for(words: Mapping[str, int]) -> int:
+    """Entries for a text: one for each word that stands there often enough to be learned, within 8,000 and 30,522."""
+    often = sum(count >= LEARNABLE for count in words.values())
+    return min(max(often, SMALLEST), LARGEST)
 
 
 def count_words(texts: Iterable[str], split: Split, processes: int = 1) -> Counter[str]:

@@ -138,14 +138,15 @@ class Tokenizer:
 
     @classmethod
     def learn(
-        cls, texts: Iterable[str], size: int = 30522, lowercase: bool = True, processes: int = 1, alphabet: int = 1000,
-        *, strip_accents: bool | None = None, tell: Callable[[str], object] | None = None,
+        cls, texts: Iterable[str], size: int | None = 30522, lowercase: bool = True, processes: int = 1,
+        alphabet: int = 1000, *, strip_accents: bool | None = None, tell: Callable[[str], object] | None = None,
     ) -> "Tokenizer":  # fmt: skip
         """Learn a WordPiece vocabulary of at most `size` entries. The same texts give the same one, byte for byte.
 
-        Words with a character that is not among the `alphabet` most frequent ones are left out, to be [UNK].
-        strip_accents: None strips the accents of lower-cased text unless words would be mixed up (`accents.measure`);
-        cased text keeps them. tell: gets that choice and its reason, in one line.
+        size: None chooses 8,000 to 30,522 by the text. Words with a character that is not among the `alphabet` most
+        frequent ones are left out, to be [UNK]. strip_accents: None strips the accents of lower-cased text unless words
+        would be mixed up (`accents.measure`); cased text keeps them. tell: gets that choice and its reason, in one
+        line.
         """
         from bothways.tokenizer.learn import learn_vocabulary
 

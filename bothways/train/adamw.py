@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 PIECE = {"cpu": 1 << 18, "cuda": 1 << 24}  # elements
-BETA_1, BETA_2 = 0.9, 0.999
+BETA_1 = 0.9
 
 
 class Part(NamedTuple):
@@ -40,9 +40,10 @@ class AdamW:
     """Steps float32 masters by name. peaks, decays: each one's rate at a share of 1, and its weight decay."""
 
     def __init__(
-        self, masters: Mapping[str, Tensor], peaks: Mapping[str, float], decays: Mapping[str, float], eps: float
-    ) -> None:
-        self.eps = eps
+        self, masters: Mapping[str, Tensor], peaks: Mapping[str, float], decays: Mapping[str, float], eps: float,
+        beta2: float = 0.999,
+    ) -> None:  # fmt: skip
+        self.eps, self.beta2 = eps, beta2
         self.first = {name: torch.zeros_like(master) for name, master in masters.items()}
         self.second = {name: torch.zeros_like(master) for name, master in masters.items()}
         self.steps = {name: torch.zeros((), device=master.device) for name, master in masters.items()}
@@ -74,7 +75,7 @@ class AdamW:
                 masters, first, second = map(list, zip(*(self.own[part] for part in there), strict=True))
                 torch._fused_adamw_(
                     masters, _as_float32([part.of(flat_gradients) for part in there], room), first, second, [],
-                    [self.steps[part.name] for part in there], lr=peak * share, beta1=BETA_1, beta2=BETA_2,
+                    [self.steps[part.name] for part in there], lr=peak * share, beta1=BETA_1, beta2=self.beta2,
                     weight_decay=decay, eps=self.eps, amsgrad=False, maximize=False, grad_scale=scale,
                 )  # fmt: skip
                 if weights[there[0].name].dtype is not torch.float32:

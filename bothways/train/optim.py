@@ -24,7 +24,7 @@ class Optimizer:
 
     def __init__(
         self, module: nn.Module, *, rate: float, weight_decay: float = 0.01, layer_decay: float = 1.0,
-        eps: float = 1e-6, muon_rate: float | None = None, shards: Processes = ALONE,
+        eps: float = 1e-6, beta2: float = 0.999, muon_rate: float | None = None, shards: Processes = ALONE,
     ) -> None:  # fmt: skip
         self.parameters = {name: value for name, value in module.named_parameters() if value.requires_grad}
         self.masters = {name: local(value.detach()).float() for name, value in self.parameters.items()}
@@ -35,7 +35,7 @@ class Optimizer:
         decays = {name: weight_decay if value.ndim > 1 else 0.0 for name, value in self.masters.items()}
         matrices = {name: value for name, value in self.masters.items() if muon_rate and is_hidden_matrix(name, value)}
         rest = {name: value for name, value in self.masters.items() if name not in matrices}
-        self.rules: list[AdamW | Muon] = [AdamW(rest, {name: rate * slower[name] for name in rest}, decays, eps)]
+        self.rules: list[AdamW | Muon] = [AdamW(rest, {name: rate * slower[name] for name in rest}, decays, eps, beta2)]
         if muon_rate and matrices:
             self.rules.append(Muon(matrices, {name: muon_rate * slower[name] for name in matrices}, decays))
 

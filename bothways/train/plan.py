@@ -14,7 +14,8 @@ class Plan:
     """How long and how fast.
 
     rate: the peak learning rate. warmup: the fraction of the steps that rise to it. decay: the fraction that falls, in
-    warm-up-stable-decay. muon_rate: the peak rate of the layers' matrices, if Muon steps them. checkpoint_every: steps;
+    warm-up-stable-decay. beta2: AdamW's decay of squared
+    gradients. muon_rate: the peak rate of the layers' matrices, if Muon steps them. checkpoint_every: steps;
     0 is never but at the end. best_by: the held-out figure whose highest value marks the weights to be kept; without it
     the last ones are. patience: end after so many evaluations in a row without a new best. shard: share weights and
     moments out over the processes. rehearse: show a compiler the first step before any other, so that what it makes
@@ -28,6 +29,7 @@ class Plan:
     decay: float = 0.1
     weight_decay: float = 0.01
     layer_decay: float = 1.0
+    beta2: float = 0.999
     muon_rate: float | None = None
     clip: float = 1.0
     evaluate_every: int = 100

@@ -45,7 +45,7 @@ class Trainer:
             shard(replica, plan.dtype)
         self.optimizer = Optimizer(
             trained, rate=plan.rate, weight_decay=plan.weight_decay, layer_decay=plan.layer_decay,
-            muon_rate=plan.muon_rate, shards=processes if self.sharded else ALONE,
+            beta2=plan.beta2, muon_rate=plan.muon_rate, shards=processes if self.sharded else ALONE,
         )  # fmt: skip
         # The optimizer keeps the float32 weights.
         self.replica = replica if self.sharded else replicate(replica.to(plan.dtype), processes)

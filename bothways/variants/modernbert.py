@@ -8,6 +8,7 @@ from bothways.errors import InputError
 from bothways.variants.variant import ACTIVATIONS, Variant, architectures
 
 DEFAULT_WINDOW, DEFAULT_EVERY = 128, 3
+LONG = 512  # tokens of a text; shorter ones are read as fast without windows
 THETA, THETA_WINDOW = 160_000.0, 10_000.0
 POOLINGS = {"cls": "first", "mean": "mean"}
 AXES: dict[str, Any] = {
@@ -85,6 +86,14 @@ def write(config: EncoderConfig) -> dict[str, Any]:
     }
 
 
+def new(config: EncoderConfig) -> EncoderConfig:
+    """With biases, by which attention can begin at the neighbours (model/local_start.py); and windows only where texts
+    are long enough to gain by them."""
+    every = DEFAULT_EVERY if config.max_position_embeddings > LONG else 1
+    axes = {**AXES, "linear_bias": True}
+    return config.changed(**axes, window=DEFAULT_WINDOW // 2, whole_text_every=every)
+
+
 MODERNBERT = Variant(
     model_type="modernbert",
     prefix="model.",
@@ -134,5 +143,5 @@ MODERNBERT = Variant(
     read=read,
     write=write,
     longest=8192,
-    new=lambda config: config.changed(**AXES, window=DEFAULT_WINDOW // 2, whole_text_every=DEFAULT_EVERY),
+    new=new,
 )

@@ -27,7 +27,7 @@ from bothways.train.trainer import Trainer
 SUBJECTS = "king queen farmer sailor doctor baker".split()
 PLACES = "castle palace field harbour clinic bakery".split()
 FEELINGS = "proud gentle patient brave careful cheerful".split()
-OLD = {"model": Pretrain.model, "vocab_size": Pretrain.vocab_size}  # what a model that goes on has of its own
+OLD = {"model": Pretrain.model, "family": None, "vocab_size": None}  # what a model that goes on has of its own
 
 
 def corpus(seed, num_documents):
@@ -56,8 +56,8 @@ def texts(tmp_path_factory):
 def settings(texts, tmp_path_factory):
     return Pretrain(
         corpus=(texts / "train.txt",), heldout=(texts / "new.txt",), out=tmp_path_factory.mktemp("runs") / "run",
-        model="tiny", vocab_size=150, steps=85, batch_tokens=512, length=48, dropout=0.0, rate=3e-3, init=0.06,
-        evaluate_every=40, seed=7, dtype="float32",
+        model="tiny", family="bert", vocab_size=150, steps=85, batch_tokens=512, length=48, dropout=0.0, rate=3e-3,
+        init=0.06, evaluate_every=40, seed=7, dtype="float32",
     )  # fmt: skip
 
 

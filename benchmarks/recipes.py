@@ -1,0 +1,168 @@
+"""Recipes of pre-training: equal tokens of the same text, one change at a time, on the same held-out masks.
+
+    python -m benchmarks.recipes -o DIR [--tokens 3e6] [--model mini] [--only ROW ...] [--fine-tune] [--threads 1]
+
+Text: the development data's Wikipedia and novels; vocabulary: Google's uncased; held out: 15 % fixed masks on 1,024
+examples of the validation articles. Each row is a run whose schedule ends at its tokens. Prints perplexity, loss a word
+(so that vocabularies compare), the share of masks guessed at once, minutes of training and the fills that are right;
+with --fine-tune also SST-2 (its first 10,000 rows) and STS-B, three seeds. DIR/recipes.png has all curves. A run whose
+directory is in DIR is not trained again; one that was stopped goes on.
+"""
+
+import argparse
+import json
+import math
+import os
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import bothways
+from bothways.predict import Predictor
+from bothways.settings import Classify, FineTune, Pretrain, Regress
+from bothways.tasks.progress import silence
+from bothways.tasks.text import corpora, read
+from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.train.state import read_metrics
+
+DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
+ROWS = 10_000
+OLD: dict[str, Any] = {
+    "family": "bert", "pairs": "next", "rate": 1e-3, "warmup": 0.1, "mask_rate": 0.15, "dropout": 0.1, "beta2": 0.999,
+    "local_start": False, "word_vectors": False,
+}  # fmt: skip
+PLAIN: dict[str, Any] = {"local_start": False, "word_vectors": False}
+RECIPES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "default, no word vectors": {"word_vectors": False},
+    "default, no local start": {"local_start": False},
+    "default, neither": PLAIN,
+    "defaults before": OLD,
+    "bert": {"family": "bert"},
+    "bert, neither": {"family": "bert", **PLAIN},
+    "roberta": {"family": "roberta"},
+    "albert": {"family": "albert"},
+    "electra": {"family": "electra"},
+    "deberta": {"family": "deberta"},
+    "rate 1e-3": {"rate": 1e-3},
+    "rate 4e-3": {"rate": 4e-3},
+    "muon 2e-3": {"muon_rate": 2e-3},
+    "muon 5e-3": {"muon_rate": 5e-3},
+    "mask rate 0.15": {"mask_rate": 0.15},
+    "mask rate 0.4": {"mask_rate": 0.4},
+    "mask rate 0.3 to 0.15": {"mask_rate": 0.3, "mask_rate_end": 0.15},
+    "batches of 2,048": {"batch_tokens": 2048},
+    "batches of 8,192": {"batch_tokens": 8192},
+    "beta2 0.999": {"beta2": 0.999},
+    "warm-up-stable-decay": {"schedule": "warm-up-stable-decay", "decay": 0.3},
+}
+FILLS = {  # those of docs/RESULTS.md, with the words that are right
+    "The capital of France is [MASK].": "paris",
+    "She opened the [MASK] and walked into the room.": "door",
+    "He was born in [MASK] in 1923.": "london paris berlin vienna england germany france chicago boston philadelphia",
+    "The river flows into the [MASK].": "sea ocean lake river atlantic pacific gulf bay mediterranean danube",
+    '"I do not know," she [MASK].': "said replied answered cried added murmured",
+    "The band released their first [MASK] in 1994.": "album single record ep lp",
+    "It is a species of [MASK] in the family Fabaceae.": "legume plant plants tree trees shrub flowering bean",
+    "He was [MASK] of the House of Commons.": "speaker member leader",
+    "The [MASK] was built in the 19th century.": "church building castle house bridge station tower school cathedral",
+    "They were married and had three [MASK].": "children sons daughters kids",
+}
+
+
+def pretraining(name: str, options: argparse.Namespace) -> Pretrain:
+    wikipedia, folder = DATA / "wikipedia-2015-en", options.out / name.replace(",", "").replace(" ", "-")
+    given: dict[str, Any] = {"batch_tokens": 4096, **RECIPES[name]}
+    steps = round(options.tokens / given["batch_tokens"] / 0.985)  # how full a batch is
+    return Pretrain(
+        corpus=(*sorted(wikipedia.glob("train-*.parquet")), DATA / "novels-100-en/novels.parquet"),
+        heldout=tuple(sorted(wikipedia.glob("validation*.parquet"))), heldout_examples=1024,
+        tokenizer=options.vocabulary or DATA / "vocab/bert-base-uncased", model=options.model, steps=steps,
+        evaluate_every=max(1, steps // 20), checkpoint_every=500, keep=1, out=folder / "pretrained",
+        resume=(folder / "pretrained/bothways.json").exists(), **given,
+    )  # fmt: skip
+
+
+def fine_tunings(folder: Path) -> dict[str, FineTune]:
+    glue, rows = DATA / "glue", folder.parent / f"sst-2-{ROWS}.tsv"
+    if not rows.exists():
+        with open(glue / "SST-2/train.tsv", encoding="utf-8") as source:
+            rows.write_text("".join(islice(source, ROWS + 1)), encoding="utf-8")
+    common: dict[str, Any] = {"model": folder / "pretrained", "seeds": 3, "batch_size": 32}
+    return {
+        "SST-2": Classify(**common, train=rows, dev=glue / "SST-2/dev.tsv", out=folder / "SST-2", epochs=2.0),
+        "STS-B": Regress(
+            **common, train=glue / "STS-B/sts-train.csv", dev=glue / "STS-B/sts-dev.csv", out=folder / "STS-B",
+            epochs=4.0, long="truncate",  # models of 128 tokens, and two pairs are longer
+        ),
+    }  # fmt: skip
+
+
+def fills_of(model: Predictor) -> int:
+    """How many of the ten gaps are filled with a word that is right, at once."""
+    return sum(model.fill(text, top=1)[0][0].token in right.split() for text, right in FILLS.items())
+
+
+def tokens_a_word(settings: Pretrain) -> float:
+    """Tokens of held-out text for each of its words, by which losses of vocabularies compare."""
+    text = read(settings, Tokenizer.load(settings.tokenizer or ""), silence)
+    _, other = corpora(settings)
+    assert other
+    words = sum(len(document.split()) for document in other.documents())
+    return text.unseen.num_tokens / words
+
+
+def draw(runs: dict[str, list[dict[str, Any]]], file: Path) -> None:
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(9, 6), layout="constrained")
+    for name, rows in runs.items():
+        axes.plot([row["tokens"] / 1e6 for row in rows], [row["perplexity"] for row in rows], label=name)
+    axes.set(xlabel="tokens (millions)", ylabel="held-out perplexity of masked words", yscale="log")
+    axes.legend(fontsize=8)
+    axes.grid(alpha=0.3, which="both")
+    figure.savefig(file, dpi=120)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", "--out", type=Path, required=True)
+    parser.add_argument("--tokens", type=float, default=3e6)
+    parser.add_argument("--model", default="mini")
+    parser.add_argument("--vocabulary", type=Path, help="another tokenizer than Google's")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--fine-tune", action="store_true")
+    parser.add_argument("--only", nargs="+", default=list(RECIPES), choices=list(RECIPES))
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    options.out.mkdir(parents=True, exist_ok=True)
+    runs: dict[str, list[dict[str, Any]]] = {}
+    words = tokens_a_word(pretraining(options.only[0], options))
+    print(f"{'recipe':26} {'tokens':>11} {'minutes':>7} {'perplexity':>10} {'nats/word':>9} {'fills':>5}")
+    for name in options.only:
+        settings = pretraining(name, options)
+        if not (settings.out / "model").exists():
+            bothways.train(settings)
+        notes = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
+        made, cost = notes["heldout"], notes["cost"]
+        runs[name] = [row for row in read_metrics(settings.out) if row["split"] == "heldout"]
+        draw(runs, options.out / "recipes.png")
+        scores = []
+        for task in fine_tunings(settings.out.parent).values() if options.fine_tune else ():
+            if not (task.out / "model").exists():
+                bothways.train(task)
+            result = json.loads((task.out / "bothways.json").read_text(encoding="utf-8"))["result"]
+            scores.append(f"{result['mean']:7.2%} +- {result['std']:.2%}")
+        loss = math.log(made["perplexity"]) * words
+        fills = f"{fills_of(bothways.load(settings.out))}/10" if "masked_lm" in made and "replaced" not in made else "-"
+        print(
+            f"{name:26} {cost['tokens']:11,} {cost['minutes']:7.1f} {made['perplexity']:10.1f} {loss:9.3f} {fills:>5}"
+            f"  {'  '.join(scores)}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
