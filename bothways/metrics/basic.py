@@ -115,40 +115,55 @@ def regression(gold: Sequence[float] | np.ndarray, predicted: Sequence[float] | 
     """pearson, spearman (0 where one side is constant), mean_squared_error, mean_absolute_error, and `variance` of
     gold: the squared error of always guessing its mean."""
     gold_N, predicted_N = np.asarray(gold, float), np.asarray(predicted, float)
-    return {
-        "pearson": _pearson(gold_N, predicted_N),
-        "spearman": _pearson(_ranks(gold_N), _ranks(predicted_N)),
-        "mean_squared_error": float(((gold_N - predicted_N) ** 2).mean()),
-        "mean_absolute_error": float(abs(gold_N - predicted_N).mean()),
-        "variance": float(gold_N.var()),
-    }
+    return _number_scores(gold_N, predicted_N, _order(gold_N), _order(predicted_N))
 
 
 def regression_intervals(gold: Sequence[float], predicted: Sequence[float]) -> dict[str, Interval]:
     """The 95 % intervals of `regression`'s correlations and errors; texts are independent."""
     gold_N, predicted_N = np.asarray(gold, float), np.asarray(predicted, float)
+    columns = (gold_N, predicted_N, _order(gold_N), _order(predicted_N))  # sorted once, not for every resample
 
     def scores(drawn_N: np.ndarray) -> dict[str, float]:
         rows = np.repeat(np.arange(len(gold_N)), drawn_N)
-        return regression(gold_N[rows], predicted_N[rows])
+        return _number_scores(*(column[rows] for column in columns))
 
     found = bootstrap(len(gold_N), scores)
     del found["variance"]
     return found
 
 
+def _number_scores(
+    gold_N: np.ndarray, predicted_N: np.ndarray, gold_order_N: np.ndarray, predicted_order_N: np.ndarray
+) -> dict[str, float]:
+    return {
+        "pearson": _pearson(gold_N, predicted_N),
+        "spearman": _pearson(_ranks(gold_order_N), _ranks(predicted_order_N)),
+        "mean_squared_error": float(((gold_N - predicted_N) ** 2).mean()),
+        "mean_absolute_error": float(abs(gold_N - predicted_N).mean()),
+        "variance": float(gold_N.var()),
+    }
+
+
 def _pearson(a_N: np.ndarray, b_N: np.ndarray) -> float:
     if np.ptp(a_N) == 0 or np.ptp(b_N) == 0:
         return 0.0
     a_N, b_N = a_N - a_N.mean(), b_N - b_N.mean()
-    return float(a_N @ b_N / (np.linalg.norm(a_N) * np.linalg.norm(b_N)))
+    # Sums, not products of matrices: those would start threads, which a thousand resamples on a busy machine wait for.
+    return float((a_N * b_N).sum() / (math.sqrt((a_N**2).sum()) * math.sqrt((b_N**2).sum())))
 
 
-def _ranks(values_N: np.ndarray) -> np.ndarray:
+def _order(values_N: np.ndarray) -> np.ndarray:
+    """The place of each value among the different ones, from 0."""
+    order_N: np.ndarray = np.unique(values_N, return_inverse=True)[1]
+    return order_N
+
+
+def _ranks(order_N: np.ndarray) -> np.ndarray:
     """From 1; equal values share the mean of their ranks."""
-    _, value_N, count_U = np.unique(values_N, return_inverse=True, return_counts=True)
-    ranks_U: np.ndarray = count_U.cumsum() - (count_U - 1) / 2
-    return ranks_U[value_N]
+    count_U = np.bincount(order_N)
+    ranks_U = count_U.cumsum() - (count_U - 1) / 2
+    ranks_N: np.ndarray = ranks_U[order_N]
+    return ranks_N
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def mean_interval(
     weight_U = np.bincount(unit_N, weight_N)
 
     def mean(drawn_U: np.ndarray) -> dict[str, float]:
-        return {"mean": float(drawn_U @ sum_U / (drawn_U @ weight_U))}
+        return {"mean": float((drawn_U * sum_U).sum() / (drawn_U * weight_U).sum())}
 
     value = mean(np.ones(len(sum_U)))["mean"]
     return widened(bootstrap(len(sum_U), mean)["mean"], value, float(weight_U.sum()))
