@@ -73,7 +73,7 @@ def _whole(axes: object, **least: int) -> None:
     """InputError unless these are whole numbers of at least so many."""
     for name, smallest in least.items():
         value = getattr(axes, name)
-        if type(value) is not int or value < smallest:
+        if type(value) is not int or not smallest <= value < 2**31:
             raise InputError(
                 f"{type(axes).__name__} {name} ({value!r:.60}) must be a whole number, at least {smallest}"
             )

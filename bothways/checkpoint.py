@@ -99,7 +99,7 @@ def find(path: str | PathLike[str], warn: Callable[[str], None] = say) -> Path:
             return old
     if not directory.exists():
         raise MissingFile(f"{directory}: no such directory; name a checkpoint or a run")
-    made = read_json(directory / MADE) if (directory / MADE).exists() else {}
+    made = read_origin(directory / MADE)
     if made.get("status", "done") != "done":
         raise MissingFile(
             f"{directory}: its run is not done and has no model yet; go on with it: the same bothways {made['verb']} "
@@ -159,6 +159,9 @@ def _load(path: str | PathLike[str], dtype: torch.dtype, warn: Callable[[str], N
         warn_of_other_texts(directory, tokenizer, warn)
     several = theirs.get("problem_type") == SEVERAL
     has_labels = several or model.num_outputs.get("classes", 1) > 1 or "tokens" in model.num_outputs
+    outputs = model.num_outputs.get("classes", model.num_outputs.get("tokens"))
+    if has_labels and outputs != len(labels):  # of int8 models: the others' shapes were compared
+        raise InputError(f"{file}: id2label names {len(labels)} classes, the weights have {outputs}; mend it")
     if has_labels and (twice := [name for name, number in Counter(labels).items() if number > 1]):
         raise InputError(f"{file}: id2label names {twice[0]!r} more than once; give each class a name of its own")
     return Checkpoint(

@@ -78,6 +78,8 @@ class EncoderConfig:
                 f"hidden_size ({self.hidden_size}) must be divisible by num_attention_heads "
                 f"({self.num_attention_heads})"
             )
+        if self.position == "rotary" and self.head_size % 2:
+            raise InputError(f"position 'rotary' needs heads of an even size, not {self.head_size}")
 
     @property
     def head_dropout(self) -> float:

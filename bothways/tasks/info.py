@@ -7,6 +7,7 @@ from bothways import checkpoint
 from bothways.checkpoint import MADE
 from bothways.errors import InputError, MissingFile
 from bothways.model.int8_model import is_int8
+from bothways.origin import read_origin
 from bothways.tokenizer.files import read_json
 from bothways.train.checkpoints import FOLDER, STATE
 from bothways.train.state import METRICS, read_metrics, status_of
@@ -17,7 +18,7 @@ def run(path: Path) -> dict[str, Any]:
     if not path.exists():
         raise MissingFile(f"{path}: no such directory; name a checkpoint or a run")
     facts: dict[str, Any] = {"path": str(path)}
-    made = read_json(path / MADE) if (path / MADE).exists() else {}
+    made = read_origin(path / MADE)
     facts |= of_run(path, made) if "status" in made else {}
     if "status" not in made or (path / "model").exists():
         facts |= of_checkpoint(path)
@@ -40,7 +41,7 @@ def of_run(path: Path, made: dict[str, Any]) -> dict[str, Any]:
         facts["trained"] = trained(whole, made) + (f", over {len(last)} seeds" if len(last) > 1 else "")
     if places := sorted((path / FOLDER).glob("step-*")):
         facts["checkpoints"] = ", ".join(place.name for place in places) + best_of(places[-1])
-    given = made.get("settings", {})
+    given = made.get("settings") or {}
     facts["settings"] = {key: value for key, value in given.items() if value not in (None, [], "")}
     facts["files"] = sorted(entry.name for entry in path.iterdir() if not entry.name.startswith("."))
     return facts
@@ -49,7 +50,7 @@ def of_run(path: Path, made: dict[str, Any]) -> dict[str, Any]:
 def trained(last: dict[str, Any], made: dict[str, Any]) -> str:
     """How far a run came, and how fast."""
     told = f"{last['step']:,} steps, {last['tokens']:,} tokens, {last['seconds']:.0f} s"
-    if last["seconds"] and made.get("matrix_peak"):
+    if last["seconds"] and made.get("matrix_peak") and made.get("work_of_token"):
         speed = last["tokens"] / last["seconds"]
         share = speed * made["work_of_token"] / made["matrix_peak"]
         told += f", {speed:,.0f} tokens/s, {share:.0%} of the matrix peak"

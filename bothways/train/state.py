@@ -19,7 +19,7 @@ from bothways.checkpoint import MADE, refuse_strangers
 from bothways.device import hardware
 from bothways.disk import as_json, entries, remove_unfinished, write_whole
 from bothways.errors import InputError
-from bothways.tokenizer.files import read_json
+from bothways.origin import read_origin
 from bothways.train.checkpoints import differences, tell_changes
 from bothways.train.lock import LOCK, Lock, lives, this_process
 from bothways.train.signals import Stopped
@@ -89,7 +89,7 @@ class Run:
         for name in (MADE, "model"):
             remove_unfinished(self.directory / name)
         if (self.directory / MADE).exists():
-            self.before = read_json(self.directory / MADE)
+            self.before = read_origin(self.directory / MADE)
             if "status" not in self.before:
                 raise InputError(f"{self.directory}: holds a model, not a run to go on with; name the run's directory")
             self.made = _resumed(self.directory, self.before, self.made, tell)

@@ -43,6 +43,21 @@ def test_heads_must_divide_the_hidden_size():
     assert EncoderConfig(hidden_size=24, num_attention_heads=3).head_size == 8
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("num_hidden_layers", 10**9), ("vocab_size", 2**31 + 1), ("type_vocab_size", -1), ("window", -1)]
+    + [("layer_norm_eps", value) for value in (10**400, float("nan"), float("inf"), -float("inf"))],
+)
+def test_a_number_that_no_encoder_has_is_refused(field, value):
+    with pytest.raises(InputError, match=rf"{field} \(.*\) must be at (least|most)"):
+        EncoderConfig(**{field: value})
+
+
+def test_rotary_positions_need_pairs():
+    with pytest.raises(InputError, match="heads of an even size, not 7"):
+        EncoderConfig(hidden_size=21, num_attention_heads=3, position="rotary")
+
+
 def test_changes_are_checked_too():
     config = EncoderConfig()
     assert config.changed(hidden_size=120).hidden_size == 120 and config.hidden_size == 768

@@ -195,3 +195,13 @@ def test_tensors_that_do_not_belong_to_the_config_are_named(quantized):
 def test_an_int8_model_refuses_to_be_trained(quantized):
     with pytest.raises(InputError, match="int8 already"):
         quantized[1].train()
+
+
+def test_a_model_whose_numbers_overflow_is_refused(make_model, tokenizer):
+    model = make_model("bert")
+    with torch.no_grad():
+        model.encoder.layers[1].feed_forward.inner.weight.mul_(1e38)
+    batch = Batch.of([tokenizer.encode(text) for text in TEXTS])
+    seen = observe(model, lambda: model(batch))
+    with pytest.raises(InputError, match="feed_forward.output overflows float32"):
+        candidates(model, seen)
