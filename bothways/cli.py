@@ -211,6 +211,7 @@ def finetune(settings: Any) -> None:
                 "task": result.task, "metric": result.metric, "mean": result.mean, "std": result.std, "n": n,
                 "failed": result.failed, "scores": result.scores, "split": result.split, "model": str(result.model),
                 "interval": result.interval, "rows": result.rows,
+                **({} if result.pooled is None else {"pooled": result.pooled}),
             }
         )  # fmt: skip
         return
@@ -219,7 +220,8 @@ def finetune(settings: Any) -> None:
     chosen = " (the set it was chosen on: no measure of new text)" if result.split == "dev" else ""
     failed = f"; {result.failed} no better than a model that learned nothing" if result.failed else ""
     low, high = result.interval or (None, None)
-    interval = "" if low is None else f" (95 % interval {low:.2%} to {high:.2%}, {result.rows:,} rows)"
+    pooled = "" if result.pooled is None else f"; all rows together {result.pooled:.2%}"
+    interval = "" if low is None else f"{pooled} (95 % interval {low:.2%} to {high:.2%}, {result.rows:,} rows)"
     show(f"{name} {result.metric} {spread}{interval}{failed}{chosen}", f"model in {result.model}")
 
 

@@ -105,6 +105,7 @@ PAGE = p.Page(
         p.Score("Accuracy", "test", 0.91234567, 0.0041, 3, interval=(0.88, 0.94), rows=431),
         p.Score("Accuracy", "dev", 0.9205, 0.0032, 3, selected=True),
         p.Score("Loss", "test", 0.28731, 0.0, 1, unit="number"),
+        p.Score("Precision", "folds", 0.328, 0.291, 3, False, "share", (0.36, 0.576), 456, "folds", 0.4686),
     ],
     EVERY_PART,
     ["12 texts are in train and test."],
@@ -153,6 +154,7 @@ def test_numbers_shown_are_the_numbers_given(tree):
     for words in (
         "91.2% ± 0.4, 3 seeds 95 %: 88.0% to 94.0%, 431 rows",  # scores
         "92.0% ± 0.3, 3 seeds selected on this", "0.287 one seed",
+        "32.8% ± 29.1, 3 folds all rows together 46.9%, 95 %: 36.0% to 57.6%, 456 rows",
         "1 of 2 failed", "3 kept 91.6% 92.4%", "4 failed 50.0% none",  # seeds
         "83 94.3%", "5 5.7%", "7 14.0%", "41 82.0%", "0 0.0%",  # confusion
         "yes no 7 14.0%",  # the commonest confusion, in words

@@ -10,7 +10,8 @@ from bothways.page.markup import Html, Unit, element, figure, isolated, join, ta
 @dataclass(frozen=True)
 class Score:
     """A metric on a split: mean and sample standard deviation over n seeds, or folds. `selected`: something was chosen
-    on it. interval: where other rows would put it, with 95 % probability; rows: how many it is of."""
+    on it. interval: where other rows would put it, with 95 % probability; rows: how many it is of. pooled: of folds,
+    the metric of all their rows together, which the interval is of."""
 
     metric: str
     split: str
@@ -22,6 +23,7 @@ class Score:
     interval: tuple[float, float] | None = None
     rows: int | None = None
     over: Literal["seeds", "folds"] = "seeds"
+    pooled: float | None = None
 
 
 def bounds(score: Score) -> str:
@@ -29,7 +31,8 @@ def bounds(score: Score) -> str:
     if score.interval is None:
         return ""
     low, high = (written(bound, score.unit) for bound in score.interval)
-    return f"95 %: {low} to {high}" + (f", {score.rows:,} rows" if score.rows else "")
+    pooled = "" if score.pooled is None else f"all rows together {written(score.pooled, score.unit)}, "
+    return f"{pooled}95 %: {low} to {high}" + (f", {score.rows:,} rows" if score.rows else "")
 
 
 def spread(score: Score) -> str:

@@ -50,7 +50,8 @@ class Result:
     that learned nothing.
 
     interval: where other rows would put the mean, with 95 % probability (each seed's bounds, averaged); None in runs
-    of before. rows: how many rows the metric is of.
+    of before. rows: how many rows the metric is of. pooled: in cross-validation the metric of the rows of all folds
+    together, which the interval is of; None without.
     """
 
     directory: Path
@@ -64,6 +65,7 @@ class Result:
     scores: list[float]
     interval: tuple[float, float] | None
     rows: int | None
+    pooled: float | None = None
 
 
 def fine_tuned(
@@ -148,7 +150,14 @@ def result_of(run: Run, task: str) -> Result:
     interval = tuple(found["interval"]) if "interval" in found else None
     scores = found["scores"][found["split"]]
     return Result(
-        run.directory, run.directory / MODEL, task, **given, scores=scores, interval=interval, rows=found.get("rows")
+        run.directory,
+        run.directory / MODEL,
+        task,
+        **given,
+        scores=scores,
+        interval=interval,
+        rows=found.get("rows"),
+        pooled=found.get("pooled"),
     )
 
 

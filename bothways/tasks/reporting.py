@@ -95,7 +95,8 @@ def told_of_folds(task: Task, validated: Validated) -> Told:
     folds = enumerate(validated.values(task.metric))
     seeds = [page.Seed(fold + 1, {FOLDS: score}, fold in failed) for fold, score in folds]
     unseen = Predictions.joined(one for fold, one in enumerate(validated.predictions) if fold not in failed)
-    note = f"{len(failed)} folds, whose model learned nothing, are left out" if failed else ""
+    names = ", ".join(str(fold + 1) for fold in failed)
+    note = f"left out: fold{'s' * (len(failed) > 1)} {names}, whose model learned nothing" if failed else ""
     return Told(
         [*fold_scores(task, validated)], page.Folds(task.metric, seeds, unit_of(task.metric)), validated.joined,
         unseen, note, warnings_of(failed, number, "folds"),
@@ -120,7 +121,8 @@ def fold_scores(task: Task, validated: Validated) -> Iterator[page.Score]:
         values, unit = validated.values(name), unit_of(name)
         mean, std = metrics.spread(values)
         low, high = validated.scores[f"{name}_interval"]
-        yield page.Score(name, FOLDS, mean, std, len(values), False, unit, (low, high), rows, "folds")
+        pooled = validated.scores[name]
+        yield page.Score(name, FOLDS, mean, std, len(values), False, unit, (low, high), rows, "folds", pooled)
 
 
 def scores_of(task: Task, found: Found, splits: Sequence[str], unit: Unit) -> Iterator[page.Score]:
