@@ -38,3 +38,27 @@ def test_memory_that_is_kept_grows_no_more_once_it_is_settled():
 
     free, settled = growth(), growth("settled")
     assert settled < 5 and settled < free / 3, (free, settled)  # MB; how far the free one grows, machines differ in
+
+
+HOLES = """
+import torch
+from bothways.device import keep_memory, release_memory
+resident = lambda: int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6
+keep_memory()
+blocks, kept = [], []
+for number in range(100):
+    blocks.append(torch.ones(500_000 + number))
+    kept.append(bytearray(3000))
+before = resident()
+del blocks
+freed = resident()
+release_memory()
+print(before - freed, freed - resident())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux's C library is asked to give memory back")
+def test_freed_memory_between_blocks_that_stay_is_given_back():
+    found = subprocess.run([sys.executable, "-c", HOLES], capture_output=True, text=True, check=True)
+    by_itself, released = map(float, found.stdout.split())
+    assert by_itself < 20 and released > 150, (by_itself, released)  # MB, of 200

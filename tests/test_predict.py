@@ -503,6 +503,20 @@ def test_auto_takes_half_precision_where_the_processor_has_units_for_it(able, ch
     assert choose_dtype("auto", torch.device("cpu")) is chosen
 
 
+def test_memory_is_given_back_after_so_many_tokens_and_vectors_are_not_held_twice(make_predictor, monkeypatch):
+    predictor, released, stacked = make_predictor("bert"), [], []
+    monkeypatch.setattr(predict, "TOKENS", 64)
+    monkeypatch.setattr(predict, "TOKENS_A_RELEASE", 128)
+    monkeypatch.setattr(predict, "release_memory", lambda: released.append(True))
+    plain = torch.stack
+    monkeypatch.setattr(torch, "stack", lambda rows: stacked.append(len(rows)) or plain(rows))
+    texts = [" ".join(words_of(10, seed=seed)) for seed in range(50)]
+    tokens = sum(len(predictor.tokenizer.encode(text)) for text in texts)
+    assert predictor.embed(texts).shape == (50, 24)
+    assert tokens // 200 <= len(released) <= tokens // 128
+    assert max(stacked) < 10
+
+
 # --- other processes ------------------------------------------------------------------------------------------------
 
 

@@ -19,8 +19,7 @@ from bothways.model.rectangles import Rectangle, rounded
 # In bf16 on a processor, attention as batched products is faster than the fused kernel for texts of up to about this
 # many times the head size; where gradients are needed, at every length BERT reads (docs/LOG.md).
 LONGEST_BATCHED = 4
-# torch's bf16 softmax handles the last few numbers of a row in another way, and more slowly: widths are rounded up.
-SOFTMAX_WIDTH = 32
+SOFTMAX_WIDTH = 16  # torch's bf16 softmax handles what a row has beyond a multiple of it in another way, and slowly
 LONGEST_KEPT = 2048  # tokens of a text whose attention weights are kept for the way back
 LONGEST_FULL = 512  # ... in float32, where the fused kernel is then twice as fast, if nothing is dropped
 MOST_PLACES = 2048  # whose vocabulary scores are in memory at once
@@ -72,10 +71,14 @@ def attention_by_products(rectangle: Rectangle, q: Tensor, k: Tensor, v: Tensor)
     """softmax(q k^T / sqrt(D)) v of one rectangle by two batched products, [N, n, S, D]; no gradients."""
     size = k.shape[2]
     q, k, v = (x.flatten(0, 1) for x in (q, k, v))
-    scores = torch.baddbmm(q.new_empty(1), q, k.transpose(1, 2), beta=0, alpha=q.shape[-1] ** -0.5)
-    scores = rectangle.hide(_apart(rectangle, scores)).flatten(0, 1)
-    weights = F.pad(scores, (0, -size % SOFTMAX_WIDTH), value=-torch.inf).softmax(-1)
-    return _apart(rectangle, torch.bmm(weights[..., :size], v))
+    beside = -size % SOFTMAX_WIDTH
+    scores = q.new_empty(*q.shape[:2], size + beside)
+    own = scores[..., :size] if beside else scores
+    torch.baddbmm(q.new_empty(1), q, k.transpose(1, 2), beta=0, alpha=q.shape[-1] ** -0.5, out=own)
+    if beside:
+        scores[..., size:] = -torch.inf
+    weights = rectangle.hide(_apart(rectangle, scores)).softmax(-1).flatten(0, 1)
+    return _apart(rectangle, torch.bmm(weights[..., :size] if beside else weights, v))
 
 
 def batched_is_faster(q: Tensor, longest: int, dropout: float) -> bool:

@@ -63,7 +63,7 @@ class Rectangle:
     def hide(self, scores_NnSS: Tensor) -> Tensor:
         """Minus infinity, in place, where a text has no token to look at."""
         if self.hidden is not None:
-            scores_NnSS[..., -self.hidden.shape[-1] :] += self.hidden.to(scores_NnSS.dtype)
+            scores_NnSS[..., -self.hidden.shape[-1] :].add_(self.hidden.to(scores_NnSS.dtype))
         return scores_NnSS
 
     def clear(self, g_NnSD: Tensor) -> Tensor:
