@@ -68,7 +68,7 @@ class Predictor:
     Results do not depend on the order, the batch or the company of the texts. float32: to within 1e-5. bfloat16 on a
     processor with AVX512-BF16: vectors to the bit, probabilities to within 1e-6, measured on all families. Other
     processors and GPUs may sum a product in another order for another batch; in bfloat16 and float16 that can move a
-    component of a unit vector by about 0.002 and a probability by about 0.03. Equal texts of one call always have equal
+    component of a unit vector by about 0.002 and a probability by about 0.05. Equal texts of one call always have equal
     results, since each is computed once.
 
     It can be pickled, so it can be sent to processes that are spawned or come from a fork server. A forked process may
