@@ -47,12 +47,12 @@ def articles(files: list[Path]) -> list[str]:
 
 def pretraining(name: str, folder: Path, tokenizer: Path, model: Any, steps: int) -> Pretrain:
     wikipedia = DATA / "wikipedia-2015-en"
-    told: dict[str, Any] = {**EQUAL, **OBJECTIVES[name]}
+    row: dict[str, Any] = {**EQUAL, **OBJECTIVES[name]}
     return Pretrain(
         corpus=tuple(sorted(wikipedia.glob("train-*.parquet"))),
         heldout=tuple(sorted(wikipedia.glob("validation*.parquet"))),
         out=folder / "pretrained", tokenizer=tokenizer, model=model, steps=steps, batch_tokens=2048, rate=5e-4,
-        init=0.06, dropout=0.0, evaluate_every=500, checkpoint_every=0, heldout_examples=1024, **told,
+        init=0.06, dropout=0.0, evaluate_every=500, checkpoint_every=0, heldout_examples=1024, **row,
     )  # fmt: skip
 
 

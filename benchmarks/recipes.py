@@ -74,14 +74,14 @@ FILLS = {  # those of docs/RESULTS.md, with the words that are right
 
 def pretraining(name: str, options: argparse.Namespace) -> Pretrain:
     wikipedia, folder = DATA / "wikipedia-2015-en", options.out / name.replace(",", "").replace(" ", "-")
-    given: dict[str, Any] = {"batch_tokens": 4096, **RECIPES[name]}
-    steps = round(options.tokens / given["batch_tokens"] / 0.985)  # how full a batch is
+    row: dict[str, Any] = {"batch_tokens": 4096, **RECIPES[name]}
+    steps = round(options.tokens / row["batch_tokens"] / 0.985)  # how full a batch is
     return Pretrain(
         corpus=(*sorted(wikipedia.glob("train-*.parquet")), DATA / "novels-100-en/novels.parquet"),
         heldout=tuple(sorted(wikipedia.glob("validation*.parquet"))), heldout_examples=1024,
         tokenizer=options.vocabulary or DATA / "vocab/bert-base-uncased", model=options.model, steps=steps,
         evaluate_every=max(1, steps // 20), checkpoint_every=500, keep=1, out=folder / "pretrained",
-        resume=(folder / "pretrained/bothways.json").exists(), **given,
+        resume=(folder / "pretrained/bothways.json").exists(), **row,
     )  # fmt: skip
 
 
@@ -146,7 +146,7 @@ def main() -> None:
         if not (settings.out / "model").exists():
             bothways.train(settings)
         notes = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
-        made, cost = notes["heldout"], notes["cost"]
+        figures, cost = notes["heldout"], notes["cost"]
         runs[name] = [row for row in read_metrics(settings.out) if row["split"] == "heldout"]
         draw(runs, options.out / "recipes.png")
         scores = []
@@ -155,13 +155,11 @@ def main() -> None:
                 bothways.train(task)
             result = json.loads((task.out / "bothways.json").read_text(encoding="utf-8"))["result"]
             scores.append(f"{result['mean']:7.2%} +- {result['std']:.2%}")
-        loss = math.log(made["perplexity"]) * words
-        fills = f"{fills_of(bothways.load(settings.out))}/10" if "masked_lm" in made and "replaced" not in made else "-"
-        print(
-            f"{name:26} {cost['tokens']:11,} {cost['minutes']:7.1f} {made['perplexity']:10.1f} {loss:9.3f} {fills:>5}"
-            f"  {'  '.join(scores)}",
-            flush=True,
-        )
+        loss = math.log(figures["perplexity"]) * words
+        guesses = "masked_lm" in figures and "replaced" not in figures
+        fills = f"{fills_of(bothways.load(settings.out))}/10" if guesses else "-"
+        columns = f"{cost['tokens']:11,} {cost['minutes']:7.1f} {figures['perplexity']:10.1f} {loss:9.3f} {fills:>5}"
+        print(f"{name:26} {columns}  {'  '.join(scores)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -131,10 +131,10 @@ def main() -> None:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     notes = json.loads((options.run / "bothways.json").read_text(encoding="utf-8"))
-    told = {**notes["settings"], **notes["recipe"]}
-    paths = {name: tuple(map(Path, told[name])) for name in ("corpus", "heldout")}
+    recipe = {**notes["settings"], **notes["recipe"]}
+    paths = {name: tuple(map(Path, recipe[name])) for name in ("corpus", "heldout")}
     settings = Pretrain(
-        **{**told, **paths, "out": options.run, "tokenizer": None, "start": None, "store": told["store"]}
+        **{**recipe, **paths, "out": options.run, "tokenizer": None, "start": None, "store": recipe["store"]}
     )
     text = read(settings, Tokenizer.load(options.run / "model"), print)
     held = HeldOut(

@@ -168,7 +168,7 @@ class Pretrain(Encoded, Checked):
     family: Family | None = None
     """Architecture of a new model. [modernbert; with sentence pairs or --recipe paper: bert]"""
     recipe: Literal["measured", "paper"] = "measured"
-    """Defaults of the settings in brackets: those measured to learn most in an hour, or BERT's own (Devlin 2018)."""
+    """Defaults of the settings in brackets: those that learned fastest in trials, or BERT's own (Devlin 2018)."""
     objective: Literal["auto", "masked", "boundary", "enhanced", "replaced", "forward", "halves"] = "auto"
     """What is guessed: masked words (enhanced: by a decoder; boundary: from a span's ends), replaced words, next."""
     start: Annotated[Path | None, arg(name="from", metavar="DIR")] = None

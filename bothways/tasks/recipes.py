@@ -1,5 +1,5 @@
-"""How pre-training runs where the user does not say: values measured to learn most in an hour of a small machine
-(docs/RESULTS.md, "Recipes"), or the original paper's (Devlin 2018, appendix A.2)."""
+"""How pre-training runs where the user leaves it open: values that learned fastest in short trials (docs/LOG.md,
+"Leaving the plateau"), or the original paper's (Devlin 2018, appendix A.2)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
