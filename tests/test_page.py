@@ -522,3 +522,9 @@ def test_a_browser_shows_what_a_reader_looks_for_on_a_phone_and_on_a_desk(tmp_pa
         assert "<script>alert(1)</script>" in words and "4,520 characters left out" in words
         assert ["gold predicted", "Normans"] in seen["marks"] and ["predicted", "The "] in seen["marks"]
         assert ["gold", "Ada"] in seen["marks"] and "missed PER" in words
+
+
+@pytest.mark.parametrize(("number", "credible"), [(0, False), (4, True), (5, False)])
+def test_doubts_about_many_labels_are_doubts_about_the_model(number, credible):
+    doubts = p.Doubts([p.Doubt(f"t.csv:{row}", "a text", "no", "yes") for row in range(number)], 41)
+    assert doubts.are_credible is credible

@@ -11,6 +11,8 @@ from bothways.page.mistakes import texts
 
 SURER = "it is as sure of another label as it usually is where that one is right (confident learning, Northcutt 2021)"
 
+CREDIBLE = 0.1  # share of rows with wrong labels; published sets have 0 to 10 % (Northcutt 2021b)
+
 
 @dataclass(frozen=True)
 class Doubt:
@@ -44,6 +46,11 @@ class Doubts:
     heading: ClassVar[str] = "Likely label errors"
     wide: ClassVar[bool] = True
 
+    @property
+    def are_credible(self) -> bool:
+        """Whether there are some, and few enough that the labels and not the model are the likelier cause."""
+        return 0 < len(self.cases) <= CREDIBLE * self.examined
+
     def body(self) -> Html:
         note = f" ({self.note})" if self.note else ""
         if not self.cases:
@@ -54,6 +61,8 @@ class Doubts:
             f"was not trained on it: {self.reason}. Some of them are wrong labels, some are mistakes of the model; "
             "look before you correct them."
         )
+        if not self.are_credible:
+            words += " There are so many that most of them will be mistakes of the model."
         shown = self.cases[: self.most]
         intro = element("p", words, f" Shown: {len(shown):,}, the most doubtful first.")
         cases = element("ol.cases", *(element("li", _doubt(case)) for case in shown))

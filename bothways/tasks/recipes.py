@@ -82,7 +82,8 @@ def expected_tokens(settings: Pretrain, config: EncoderConfig) -> float:
     def size(config: EncoderConfig) -> float:
         return config.num_hidden_layers * config.hidden_size * (4 * config.hidden_size + 3 * config.intermediate_size)
 
-    return settings.minutes * TOKENS_A_MINUTE * size(SIZES["mini"]) / size(config)
+    speed = size(SIZES["mini"]) / size(config)  # of a smaller model less, as its embeddings and small products cost too
+    return settings.minutes * TOKENS_A_MINUTE * min(speed, speed**0.5)
 
 
 def summary(settings: Pretrain, recipe: Complete, config: EncoderConfig) -> str:

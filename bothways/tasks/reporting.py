@@ -38,7 +38,7 @@ def draw(
     else:
         told = told_of_seeds(task, at_work(model, settings), found, kept=kept, failed=failed)
     doubts = page.Doubts(task.doubts(told.unseen), len(told.unseen.where), told.note, task.doubted)
-    if doubts.cases:
+    if doubts.are_credible:
         first = doubts.cases[0]
         tell(
             f"{len(doubts.cases):,} labels may be wrong, such as {first.given!r} (likelier {first.suggested!r}) at "

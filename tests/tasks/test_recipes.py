@@ -55,6 +55,7 @@ def test_dropout_begins_where_the_text_is_read_many_times():
     assert recipe(tokens=500_000, steps=1000).dropout == 0.1
     assert recipe(tokens=30_000_000, minutes=60).dropout == 0
     assert recipe(tokens=500_000, minutes=20).dropout == 0.1
+    assert recipe(tokens=1_200_000, minutes=1.3, model="tiny").dropout == 0  # the demo: less than two passes
 
 
 def test_the_papers_recipe_is_berts_own():
