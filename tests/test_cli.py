@@ -143,7 +143,10 @@ def test_standard_input_is_read_a_text_a_line(classifier, texts, said):
     from_file = said("predict", classifier, texts, "--dtype", "float32")
     from_pipe = run("predict", classifier, "-", "--dtype", "float32", text=texts.read_text())
     assert (from_pipe.returncode, from_pipe.stderr) == (0, "")
-    assert from_pipe.stdout == from_file and len(from_file.splitlines()) == len(TEXTS)
+    rows, piped = ([json.loads(line) for line in out.splitlines()] for out in (from_file, from_pipe.stdout))
+    assert len(rows) == len(piped) == len(TEXTS)
+    for row, one in zip(rows, piped, strict=True):  # a slow pipe is read in several blocks, which may move last digits
+        assert one["label"] == row["label"] and one["scores"] == pytest.approx(row["scores"], abs=1e-5)
 
 
 def test_no_lines_on_standard_input_are_no_predictions(classifier, said, monkeypatch):
