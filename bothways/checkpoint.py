@@ -306,7 +306,7 @@ def _fill(
     if left:
         warn(f"{file}: not read, since nothing here uses them: {_some(left)}")
     if "masked_words" in model.num_outputs:
-        _refuse_untied(model, {name: value for name, value in state.items() if name not in used}, file)
+        _refuse_untied(model, {name: state[name] for name in state if name not in used}, file)
 
 
 def _not_finite(file: Path, names: list[str]) -> InputError:

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -14,25 +15,31 @@ from bothways.errors import InputError, MissingFile
 from bothways.tokenizer.files import inner, read_json, refuse_special
 
 WEIGHTS, OLD_WEIGHTS = "model.safetensors", "pytorch_model.bin"
+AT_ONCE = 16_000_000  # bytes
 OLD_ENDS = {".gamma": ".weight", ".beta": ".bias"}  # of a norm's parameters, in files of 2018
 
 
 class Stored(Mapping[str, Tensor]):
     """Tensors in safetensors files, each read when it is asked for and held by nobody else.
 
-    A file that is mapped for as long as a model is made of it would be in memory beside the model.
+    A file is opened again after every AT_ONCE bytes: all that was read of a mapped file is in memory until it is
+    closed, which would be the whole file beside the model.
     """
 
     def __init__(self, places: Mapping[str, tuple[Path, str]]) -> None:
         self.places = dict(places)
+        self._file, self._num_bytes = Path(), 0
+        self._opened: Any = None
 
     def __getitem__(self, name: str) -> Tensor:
         file, own_name = self.places[name]
         try:
-            with safe_open(file, framework="pt") as opened:
-                tensor: Tensor = opened.get_tensor(own_name)
+            if self._opened is None or self._file != file or self._num_bytes > AT_ONCE:
+                self._file, self._opened, self._num_bytes = file, safe_open(file, framework="pt"), 0
+            tensor: Tensor = self._opened.get_tensor(own_name)
         except (OSError, RuntimeError, SafetensorError) as error:  # torch, which opens it too, raises the second
             raise InputError(f"{file}: {own_name} cannot be read ({_first_line(error)}); fetch it again") from None
+        self._num_bytes += tensor.nbytes
         return tensor
 
     def __contains__(self, name: object) -> bool:

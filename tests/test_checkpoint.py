@@ -526,6 +526,7 @@ def test_a_checkpoint_replaced_during_a_load_is_read_again(moment, tmp_path, mon
         return checkpoint.read_origin(file)
 
     monkeypatch.setattr(weights, "safe_open", replaced)
+    monkeypatch.setattr(weights, "AT_ONCE", 0)
     if moment == -1:
         monkeypatch.setattr(checkpoint, "read_origin", replaced_last)
     assert versions_of(quietly(tmp_path / "m")) == {2} and len(opened) > moment
