@@ -154,7 +154,7 @@ def test_vectors_are_of_length_one_only_where_the_checkpoint_says_so(exported, t
     with pytest.raises(InputError, match="Dense.? is not supported"):
         export.vectors_of(tmp_path, held)
     (tmp_path / "modules.json").write_text("{}x")
-    with pytest.raises(InputError, match="modules.json: no list of modules"):
+    with pytest.raises(InputError, match="modules.json:1: not valid JSON"):
         export.vectors_of(tmp_path, held)
 
     batch = parity.texts(held, 9, 3, mixed=True)
