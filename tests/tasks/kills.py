@@ -1,8 +1,9 @@
 """A process that embeds files, then again in children that are killed. It loads torch once, for all of them.
 
-Of each line of standard input, as JSON: model, file, out, on_error, rows (of a block), and moments: a list of seconds,
-or null for every call that puts something on the disk. Answered by a line: the digest of the file left in peace, those
-after kills and the going on after them, how many kills fell before the end, the most memory of a child in bytes.
+Of each line of standard input, as JSON: model, file, out, on_error, rows (of a block), and shares: how much of the file
+is written when a child is killed, for each child, or null for every call that puts something on the disk. Answered by a
+line: the digest of the file left in peace, those after kills and the going on after them, how many kills fell before
+the end, the most memory of a child in bytes.
 """
 
 import hashlib
@@ -24,8 +25,8 @@ CALLS = ("fsync", "replace", "unlink")
 
 
 def child(settings, dies_at=0, after=None):
-    """(exit status or minus the signal, bytes of memory) of one that embeds, killed before its n-th call, or after a
-    time."""
+    """(exit status or minus the signal, bytes of memory) of one that embeds, killed before its n-th call, or after so
+    many bytes."""
     number = os.fork()
     if number == 0:
         die_at(dies_at)
@@ -35,7 +36,9 @@ def child(settings, dies_at=0, after=None):
         finally:
             os._exit(1)
     if after is not None:
-        time.sleep(after)
+        partial = settings.out.with_name(f".{settings.out.name}.partial")
+        while not settings.out.exists() and not (partial.exists() and partial.stat().st_size >= after):
+            time.sleep(0.001)
         os.kill(number, signal.SIGKILL)
     _, status, used = os.wait4(number, 0)
     return os.waitstatus_to_exitcode(status), used.ru_maxrss * 1024
@@ -68,16 +71,16 @@ def remove_all(out):
 
 
 def killed(told):
-    blocks.ROWS, moments = told.pop("rows"), told.pop("moments")
+    blocks.ROWS, shares = told.pop("rows"), told.pop("shares")
     out, settings = Path(told.pop("out")), {**told, "model": Path(told["model"]), "dtype": "float32"}
     new = Embed(out=out, **settings)
     resumed = replace(new, resume=True)
     model = load(new.model, dtype="float32")
     predicting.load = lambda *given, **named: model
     predicting.embed(new)
-    whole, digests, kills, memory = digest(out), [], 0, 0
+    whole, size, digests, kills, memory = digest(out), out.stat().st_size, [], 0, 0
     remove_all(out)
-    if moments is None:  # at every call: a new file each time, gone on with to its end
+    if shares is None:  # at every call: a new file each time, gone on with to its end
         for dies_at in count(1):
             status, _ = child(new, dies_at=dies_at)
             kills += status == -signal.SIGKILL
@@ -90,8 +93,8 @@ def killed(told):
             if kills < dies_at:
                 break
     else:
-        for after in moments:
-            status, used = child(resumed, after=after)
+        for share in shares:
+            status, used = child(resumed, after=share * size)
             kills, memory = kills + (status == -signal.SIGKILL), max(memory, used)
         if not out.exists():
             status, used = child(resumed)

@@ -627,9 +627,9 @@ def killed(models):
     command = [sys.executable, str(Path(__file__).with_name("kills.py"))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
 
-        def ask(file, out, *, on_error="stop", rows, moments):
+        def ask(file, out, *, on_error="stop", rows, shares):
             told = {"model": str(models / "vectors"), "file": str(file), "out": str(out)}
-            told |= {"on_error": on_error, "rows": rows, "moments": moments}
+            told |= {"on_error": on_error, "rows": rows, "shares": shares}
             worker.stdin.write(json.dumps(told) + "\n")
             worker.stdin.flush()
             return json.loads(worker.stdout.readline())
@@ -641,7 +641,7 @@ def killed(models):
 def test_killed_at_any_write_it_goes_on_to_the_same_bytes(ending, killed, tmp_path):
     lines = [json.dumps({"text": text}) for text in TEXTS[:25]]
     file, out = written(tmp_path / "t.jsonl", "\n".join([*lines[:12], "{", *lines[12:]])), tmp_path / f"v.{ending}"
-    found = killed(file, out, on_error="skip", rows=9, moments=None)
+    found = killed(file, out, on_error="skip", rows=9, shares=None)
     assert set(found["digests"]) == {found["whole"]} and found["kills"] > 15
 
 
@@ -649,7 +649,7 @@ def test_ten_thousand_lines_killed_at_random_moments_are_the_same_bytes(killed, 
     file = tmp_path / "t.txt.gz"
     file.write_bytes(gzip.compress("".join(f"{text} {n}\n" for n in range(271) for text in TEXTS).encode(), 1))
     out = tmp_path / "v.npy"
-    found = killed(file, out, rows=512, moments=[0.3, 0.7, 0.5])
+    found = killed(file, out, rows=512, shares=[0.1, 0.4, 0.7])
     assert found["digests"] == [found["whole"]] and len(np.load(out)) == 271 * 37
     assert found["kills"] > 0 and found["memory"] < 1e9
 
