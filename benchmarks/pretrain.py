@@ -1,13 +1,14 @@
-"""A pre-training step: ours against transformers' BertForPreTraining at its best setting, same examples, same run.
+"""A pre-training step: ours against transformers' model of the family at its best setting, same examples, same run.
 
-    python -m benchmarks.pretrain [--sizes mini small base] [--dropout 0 0.1] [--rounds 3]
+    python -m benchmarks.pretrain [--families bert modernbert] [--sizes mini small base] [--dropout 0 0.1] [--rounds 3]
     python -m benchmarks.pretrain --device cuda --sizes base --lengths 128 512 --batch-tokens 65536
 
-Next-sentence pairs of Wikipedia, 15 % of the tokens masked; a step is forward, backward, clipping to norm 1 and AdamW;
-the batches are ready before. Speed is counted in real tokens. transformers: batches padded to their longest, SDPA,
-fused AdamW, bf16 autocast (or float32); on a GPU also compiled. `memory kept` is the peer in a process that keeps freed
-memory as ours does (bothways.device.keep_memory), which none of its users have. Each timing is a process of its own;
-the sides take turns. The matrix peak is the highest measured in any of them.
+Wikipedia, 15 % of the tokens masked; bert reads next-sentence pairs, modernbert single texts. A step is forward,
+backward, clipping to norm 1 and AdamW; the batches are ready before. Speed is counted in real tokens. transformers:
+batches padded to their longest, SDPA, fused AdamW, bf16 autocast (or float32); on a GPU also compiled. `memory kept`
+is the peer in a process that keeps freed memory as ours does (bothways.device.keep_memory), which none of its users
+have. Each timing is a process of its own; the sides take turns. The matrix peak is the highest measured in any of
+them.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,8 @@ SECONDS, STEPS, READY = 12.0, 4, 8  # a timing takes so long, or so many steps i
 ARTICLES = 400
 
 
-def make_batches(file: Path, *, length: int, batch_tokens: int) -> None:
-    """Write READY batches of masked pairs, as both sides get them."""
+def make_batches(file: Path, *, family: str, length: int, batch_tokens: int) -> None:
+    """Write READY batches of masked texts or pairs, as both sides get them."""
     import numpy as np
     import torch
 
@@ -47,7 +48,10 @@ def make_batches(file: Path, *, length: int, batch_tokens: int) -> None:
     tokenizer = Tokenizer.load(DATA / "vocab" / "bert-base-uncased")
     first = sorted((DATA / "wikipedia-2015-en").glob("train-*.parquet"))[:1]
     store = build(islice(documents(first), ARTICLES), tokenizer)
-    order = Order(store, np.arange(store.num_documents), length=length, pairs="next", batch_tokens=batch_tokens, seed=0)
+    order = Order(
+        store, np.arange(store.num_documents), length=length, pairs="next" if family == "bert" else "none",
+        batch_tokens=batch_tokens, seed=0, separators=tokenizer.reading.separators,
+    )  # fmt: skip
     rule = MaskRule.of(tokenizer, 0.15)
     steps = islice(order.steps(), READY)
     torch.save(
@@ -59,25 +63,38 @@ def make_batches(file: Path, *, length: int, batch_tokens: int) -> None:
     )
 
 
+def new_model(options: argparse.Namespace) -> Any:
+    import torch
+
+    from bothways.model.model import Model, initialize
+    from bothways.sizes import SIZES
+    from bothways.variants import VARIANTS
+
+    config = (
+        VARIANTS[options.family]
+        .new(SIZES[options.size])
+        .changed(vocab_size=30522, hidden_dropout_prob=options.rate, attention_probs_dropout_prob=options.rate)
+    )
+    pairs = options.family == "bert"
+    model = Model(config, {"masked_words": 0, **({"next_sentence": 2} if pairs else {})}, pooler=pairs)
+    initialize(model, 0.02, torch.Generator().manual_seed(0))
+    return model
+
+
 def ours(options: argparse.Namespace, batches: list[Any]) -> tuple[Callable[[int], None], Any]:
     import torch
 
     from bothways.model.compiled import compile_layers
-    from bothways.model.model import Model, initialize
-    from bothways.sizes import SIZES
-    from bothways.tasks.objective import counts, losses
+    from bothways.tasks.objectives import objective_of
     from bothways.train.loop import Progress, one_step
     from bothways.train.plan import Plan
     from bothways.train.trainer import Trainer
 
-    config = SIZES[options.size].changed(
-        vocab_size=30522, hidden_dropout_prob=options.rate, attention_probs_dropout_prob=options.rate
-    )
-    model = Model(config, {"masked_words": 0, "next_sentence": 2}, pooler=True)
-    initialize(model, 0.02, torch.Generator().manual_seed(0))
+    model = new_model(options)
+    aim = objective_of("masked", "next" if options.family == "bert" else "none")
     device = torch.device(options.device)
     plan = Plan(steps=10_000, rate=1e-4, device=device, dtype=torch.bfloat16)
-    trainer = Trainer(model, losses, counts, plan)
+    trainer = Trainer(model, aim.losses, aim.counts, plan)
     if options.side == COMPILED:
         compile_layers(model)
     progress = Progress()
@@ -86,7 +103,7 @@ def ours(options: argparse.Namespace, batches: list[Any]) -> tuple[Callable[[int
         nonlocal progress
         progress, _, _ = one_step(trainer, progress, [batches[number % READY]])
 
-    return step, config
+    return step, model.config
 
 
 def theirs(options: argparse.Namespace, batches: list[Any]) -> Callable[[int], None]:
@@ -94,16 +111,18 @@ def theirs(options: argparse.Namespace, batches: list[Any]) -> Callable[[int], N
     import transformers
     from torch.nn.utils.rnn import pad_sequence
 
-    from bothways.sizes import SIZES
+    from bothways import checkpoint
+    from bothways.checkpoint import Checkpoint
+    from bothways.tokenizer.tokenizer import Tokenizer
 
-    size = SIZES[options.size]
-    config = transformers.BertConfig(
-        vocab_size=30522, hidden_size=size.hidden_size, num_hidden_layers=size.num_hidden_layers,
-        num_attention_heads=size.num_attention_heads, intermediate_size=size.intermediate_size,
-        hidden_dropout_prob=options.rate, attention_probs_dropout_prob=options.rate, attn_implementation="sdpa",
-    )  # fmt: skip
+    tokenizer = Tokenizer.load(DATA / "vocab" / "bert-base-uncased")
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint.save(Checkpoint(new_model(options), tokenizer, options.family), Path(folder) / "model")
+        config = transformers.AutoConfig.from_pretrained(Path(folder) / "model")
+    config._attn_implementation = "sdpa"
     device = torch.device(options.device)
-    model = transformers.BertForPreTraining(config).to(device).train()
+    kind = transformers.BertForPreTraining if options.family == "bert" else transformers.ModernBertForMaskedLM
+    model = kind(config).to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     forward = torch.compile(model) if options.side == PEER_COMPILED else model
 
@@ -119,7 +138,10 @@ def theirs(options: argparse.Namespace, batches: list[Any]) -> Callable[[int], N
             name: pad_sequence(list(values.split(lengths)), batch_first=True, padding_value=fill).to(device)
             for name, (values, fill) in columns.items()
         }
-        return {**rows, "next_sentence_label": batch.labels.to(device)}
+        if options.family == "bert":
+            return {**rows, "next_sentence_label": batch.labels.to(device)}
+        del rows["token_type_ids"]
+        return rows
 
     ready = [padded(batch) for batch in batches]
 
@@ -171,6 +193,7 @@ def run_side(options: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--families", nargs="+", default=["bert", "modernbert"], choices=["bert", "modernbert"])
     parser.add_argument("--sizes", nargs="+", default=["mini", "small", "base"])
     parser.add_argument("--dropout", nargs="+", type=float, default=[0.0, 0.1])
     parser.add_argument("--lengths", nargs="+", type=int, default=[128])
@@ -178,7 +201,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--sides", nargs="+", default=None)
-    for name in ("side", "size", "batches"):
+    for name in ("side", "family", "size", "batches"):
         parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
     parser.add_argument("--rate", type=float, default=0.0, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -195,23 +218,22 @@ def main() -> None:
     sides = options.sides or [OURS, COMPILED, PEER, PEER_KEPT, PEER_EXACT]
     if options.device != "cpu" and not options.sides:
         sides = [OURS, COMPILED, PEER, PEER_COMPILED]
-    for length in options.lengths:
-        for size in options.sizes:
-            tokens = options.batch_tokens or (2048 if size == "base" else 4096)
-            with tempfile.TemporaryDirectory() as folder:
-                file = Path(folder) / "batches.pt"
-                make_batches(file, length=length, batch_tokens=tokens)
-                for rate in options.dropout:
-                    compare(options, sides, size=size, rate=rate, file=file, title=f"{tokens} x {length}")
+    for family, length, size in product(options.families, options.lengths, options.sizes):
+        tokens = options.batch_tokens or (2048 if size == "base" else 4096)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "batches.pt"
+            make_batches(file, family=family, length=length, batch_tokens=tokens)
+            for rate in options.dropout:
+                compare(options, sides, family=family, size=size, rate=rate, file=file, title=f"{tokens} x {length}")
 
 
 def compare(
-    options: argparse.Namespace, sides: list[str], *, size: str, rate: float, file: Path, title: str
+    options: argparse.Namespace, sides: list[str], *, family: str, size: str, rate: float, file: Path, title: str
 ) -> None:  # fmt: skip
     found: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
     for _ in range(options.rounds):
         for side in sides:
-            command = [sys.executable, "-m", "benchmarks.pretrain", "--side", side, "--size", size]
+            command = [sys.executable, "-m", "benchmarks.pretrain", "--side", side, "--family", family, "--size", size]
             command += ["--rate", str(rate), "--batches", str(file), "--device", options.device]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
@@ -222,7 +244,7 @@ def compare(
     work = found[OURS][0]["work"]
     first = statistics.median(row["speed"] for row in found[OURS])
     print(
-        f"\n{size}, {title} tokens, dropout {rate:g}; matrix peak {peak / 1e9:,.0f} GFLOP/s in bf16, "
+        f"\n{family} {size}, {title} tokens, dropout {rate:g}; matrix peak {peak / 1e9:,.0f} GFLOP/s in bf16, "
         f"{work / 1e6:.1f} MFLOP a token: {peak / work:,.0f} tokens/s at the peak"
     )
     print(f"{'':32}{'tokens/s':>10}{'lowest to highest':>24}{'of the peak':>13}{'memory GB':>11}  ours is")

@@ -1,12 +1,13 @@
-"""Recipes of pre-training: equal tokens of the same text, one change at a time, on the same held-out masks.
+"""Recipes of pre-training: equal tokens (or minutes) of the same text, one change at a time, same held-out masks.
 
-    python -m benchmarks.recipes -o DIR [--tokens 3e6] [--model mini] [--only ROW ...] [--fine-tune] [--threads 1]
+    python -m benchmarks.recipes -o DIR [--tokens 3e6 | --minutes 20] [--model mini] [--only ROW ...] [--fine-tune]
+        [--threads 1] [--vocabulary DIR | learned] [--corpus FILE ... [--heldout FILE ...]]
 
 Text: the development data's Wikipedia and novels; vocabulary: Google's uncased; held out: 15 % fixed masks on 1,024
-examples of the validation articles. Each row is a run whose schedule ends at its tokens. Prints perplexity, loss a word
-(so that vocabularies compare), the share of masks guessed at once, minutes of training and the fills that are right;
-with --fine-tune also SST-2 (its first 10,000 rows) and STS-B, three seeds. DIR/recipes.png has all curves. A run whose
-directory is in DIR is not trained again; one that was stopped goes on.
+examples of the validation articles; or a --corpus of one's own. Each row is a run whose schedule ends at its tokens.
+Prints perplexity, loss a word (so that vocabularies compare), the share of masks guessed at once, minutes of training
+and the fills that are right; with --fine-tune also SST-2 (its first 10,000 rows) and STS-B, three seeds.
+DIR/recipes.png has all curves. A run whose directory is in DIR is not trained again; one that was stopped goes on.
 """
 
 import argparse
@@ -20,10 +21,11 @@ from typing import Any
 import torch
 
 import bothways
+from bothways.data.corpus import held_out
 from bothways.predict import Predictor
 from bothways.settings import Classify, FineTune, Pretrain, Regress
 from bothways.tasks.progress import silence
-from bothways.tasks.text import corpora, read
+from bothways.tasks.text import HELD_OUT_EVERY, corpora, read
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.train.state import read_metrics
 
@@ -31,7 +33,7 @@ DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
 ROWS = 10_000
 OLD: dict[str, Any] = {
     "family": "bert", "pairs": "next", "rate": 1e-3, "warmup": 0.1, "mask_rate": 0.15, "dropout": 0.1, "beta2": 0.999,
-    "local_start": False, "word_vectors": False,
+    "local_start": False, "word_vectors": False, "vocab_size": 30522,
 }  # fmt: skip
 PLAIN: dict[str, Any] = {"local_start": False, "word_vectors": False}
 RECIPES: dict[str, dict[str, Any]] = {
@@ -75,12 +77,17 @@ FILLS = {  # those of docs/RESULTS.md, with the words that are right
 def pretraining(name: str, options: argparse.Namespace) -> Pretrain:
     wikipedia, folder = DATA / "wikipedia-2015-en", options.out / name.replace(",", "").replace(" ", "-")
     row: dict[str, Any] = {"batch_tokens": 4096, **RECIPES[name]}
-    steps = round(options.tokens / row["batch_tokens"] / 0.985)  # how full a batch is
+    row["corpus"] = tuple(options.corpus or (*sorted(wikipedia.glob("train-*")), DATA / "novels-100-en/novels.parquet"))
+    row["heldout"] = tuple(options.heldout if options.corpus else sorted(wikipedia.glob("validation*.parquet")))
+    if options.vocabulary != "learned":
+        row["tokenizer"] = Path(options.vocabulary or DATA / "vocab/bert-base-uncased")
+    if options.minutes:
+        row |= {"minutes": options.minutes}
+    else:
+        steps = round(options.tokens / row["batch_tokens"] / 0.985)  # how full a batch is
+        row |= {"steps": steps, "evaluate_every": max(1, steps // 20)}
     return Pretrain(
-        corpus=(*sorted(wikipedia.glob("train-*.parquet")), DATA / "novels-100-en/novels.parquet"),
-        heldout=tuple(sorted(wikipedia.glob("validation*.parquet"))), heldout_examples=1024,
-        tokenizer=options.vocabulary or DATA / "vocab/bert-base-uncased", model=options.model, steps=steps,
-        evaluate_every=max(1, steps // 20), checkpoint_every=500, keep=1, out=folder / "pretrained",
+        heldout_examples=1024, model=options.model, checkpoint_every=500, keep=1, out=folder / "pretrained",
         resume=(folder / "pretrained/bothways.json").exists(), **row,
     )  # fmt: skip
 
@@ -106,12 +113,15 @@ def fills_of(model: Predictor) -> int:
 
 
 def tokens_a_word(settings: Pretrain) -> float:
-    """Tokens of held-out text for each of its words, by which losses of vocabularies compare."""
-    text = read(settings, Tokenizer.load(settings.tokenizer or ""), silence)
-    _, other = corpora(settings)
-    assert other
-    words = sum(len(document.split()) for document in other.documents())
-    return text.unseen.num_tokens / words
+    """Tokens of held-out text for each of its words, by which losses of vocabularies compare. settings: of a finished
+    run."""
+    text = read(settings, Tokenizer.load(settings.out / "model"), silence)
+    corpus, other = corpora(settings)
+    marked = held_out(corpus.documents(), HELD_OUT_EVERY)
+    documents = other.documents() if other else (document for document, is_held_out in marked if is_held_out)
+    words = sum(len(document.split()) for document in documents)
+    tokens: int = text.facts["data"]["heldout"]["tokens"]
+    return tokens / words
 
 
 def draw(runs: dict[str, list[dict[str, Any]]], file: Path) -> None:
@@ -131,7 +141,10 @@ def main() -> None:
     parser.add_argument("-o", "--out", type=Path, required=True)
     parser.add_argument("--tokens", type=float, default=3e6)
     parser.add_argument("--model", default="mini")
-    parser.add_argument("--vocabulary", type=Path, help="another tokenizer than Google's")
+    parser.add_argument("--minutes", type=float, help="instead of tokens")
+    parser.add_argument("--vocabulary", help="another tokenizer than Google's; learned: each run's own")
+    parser.add_argument("--corpus", type=Path, nargs="+", help="another text; every 20th document is held out")
+    parser.add_argument("--heldout", type=Path, nargs="+", default=(), help="held-out text for it")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--fine-tune", action="store_true")
     parser.add_argument("--only", nargs="+", default=list(RECIPES), choices=list(RECIPES))
@@ -139,7 +152,6 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     options.out.mkdir(parents=True, exist_ok=True)
     runs: dict[str, list[dict[str, Any]]] = {}
-    words = tokens_a_word(pretraining(options.only[0], options))
     print(f"{'recipe':26} {'tokens':>11} {'minutes':>7} {'perplexity':>10} {'nats/word':>9} {'fills':>5}")
     for name in options.only:
         settings = pretraining(name, options)
@@ -155,7 +167,7 @@ def main() -> None:
                 bothways.train(task)
             result = json.loads((task.out / "bothways.json").read_text(encoding="utf-8"))["result"]
             scores.append(f"{result['mean']:7.2%} +- {result['std']:.2%}")
-        loss = math.log(figures["perplexity"]) * words
+        loss = math.log(figures["perplexity"]) * tokens_a_word(settings)
         guesses = "masked_lm" in figures and "replaced" not in figures
         fills = f"{fills_of(bothways.load(settings.out))}/10" if guesses else "-"
         columns = f"{cost['tokens']:11,} {cost['minutes']:7.1f} {figures['perplexity']:10.1f} {loss:9.3f} {fills:>5}"
