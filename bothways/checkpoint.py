@@ -89,7 +89,7 @@ def say(line: str) -> None:
 
 
 def find(path: str | PathLike[str], warn: Callable[[str], None] = say) -> Path:
-    """The checkpoint directory that a path means: itself, or the model of a run. MissingFile where there is none."""
+    """The checkpoint directory that a path means: itself, or the model of a run. InputError where there is none."""
     directory = Path(path)
     for candidate in (directory, directory / "model"):
         if (candidate / CONFIG).exists():
@@ -97,6 +97,8 @@ def find(path: str | PathLike[str], warn: Callable[[str], None] = say) -> Path:
         if old := set_aside(candidate):
             warn(f"{candidate}: a save was cut off; using the last good checkpoint, {old}")
             return old
+    if directory.is_file():
+        raise InputError(f"{directory}: a file; name the directory that it is in")
     if not directory.exists():
         raise MissingFile(f"{directory}: no such directory; name a checkpoint or a run")
     made = read_origin(directory / MADE)

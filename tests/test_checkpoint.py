@@ -238,7 +238,7 @@ def test_missing_files_are_named(directory, tmp_path):
 
 def test_a_file_in_place_of_a_directory_is_named(tmp_path):
     (tmp_path / "model").write_text("not a directory")
-    with pytest.raises(InputError, match="model: "):
+    with pytest.raises(InputError, match="model: a file; name the directory"):
         quietly(tmp_path / "model")
 
 
@@ -381,7 +381,7 @@ def test_pipes_and_devices_do_not_block(name, directory):
 
 def test_a_file_in_place_of_a_checkpoint_is_named(directory):
     for name in ("model.safetensors", "config.json"):
-        with pytest.raises(InputError, match=f"{name}: no config.json there"):
+        with pytest.raises(InputError, match=f"{name}: a file; name the directory"):
             quietly(directory / name)
 
 
