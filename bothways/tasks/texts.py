@@ -70,12 +70,16 @@ class Texts:
 
 def text_scores(model: Model, batch: Batch) -> Tensor:
     """Scores of each text from the mean of its windows' [CLS] vectors, [N, C]."""
+    return model.text_scores("classes", mean_of_windows(first_vectors(model, batch), batch))
+
+
+def mean_of_windows(x_W: Tensor, batch: Batch) -> Tensor:
+    """The mean over the windows of each text: [W, ...] -> [N, ...]."""
     assert batch.text_of_window is not None and batch.labels is not None
-    first_WH = first_vectors(model, batch)
-    exact_WH = first_WH.float()  # sums in bf16 stand still after some hundred windows
-    sums_NH = exact_WH.new_zeros(len(batch.labels), exact_WH.shape[1]).index_add(0, batch.text_of_window, exact_WH)
+    exact_W = x_W.float()  # sums in bf16 stand still after some hundred windows
+    sums_N = exact_W.new_zeros(len(batch.labels), *x_W.shape[1:]).index_add(0, batch.text_of_window, exact_W)
     windows_N = torch.bincount(batch.text_of_window, minlength=len(batch.labels))
-    return model.text_scores("classes", (sums_NH / windows_N[:, None]).to(first_WH.dtype))
+    return (sums_N / windows_N.view(-1, *[1] * (x_W.ndim - 1))).to(x_W.dtype)
 
 
 def first_vectors(model: Model, batch: Batch, at_once: int = AT_ONCE) -> Tensor:
