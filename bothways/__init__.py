@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from bothways.errors import InputError
     from bothways.predict import Fill, Prediction, Predictor, load
     from bothways.tagging import Entity
-    from bothways.tasks.registry import train
+    from bothways.tasks.registry import evaluate, train
     from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 
 __version__ = "0.1.0"
@@ -21,6 +21,7 @@ __all__ = [
     "Prediction",
     "Predictor",
     "Tokenizer",
+    "evaluate",
     "load",
     "train",
 ]
@@ -33,6 +34,7 @@ _HOME = {
     "Prediction": "bothways.predict",
     "Predictor": "bothways.predict",
     "Tokenizer": "bothways.tokenizer.tokenizer",
+    "evaluate": "bothways.tasks.registry",
     "load": "bothways.predict",
     "train": "bothways.tasks.registry",
 }

@@ -7,7 +7,11 @@ from bothways.errors import InputError
 from bothways.tokenizer.files import inner, read_json
 
 WHOLE, NUMBER, TEXT, TRUTH, OBJECT = "a whole number from 0", "a number", "text", "true or false", "a JSON object"
-TYPES: dict[str, type | tuple[type, ...]] = {WHOLE: (), NUMBER: float, TEXT: str, TRUTH: bool, OBJECT: dict}
+DATA = "text or a JSON object"  # a path, or what a table in memory was
+TYPES: dict[str, type | tuple[type, ...]] = {
+    WHOLE: (), NUMBER: float, TEXT: str, TRUTH: bool, OBJECT: dict,
+    DATA: (str, dict),
+}  # fmt: skip
 FACTS = {
     **dict.fromkeys(("verb", "scheme", "status", "started", "reason"), TEXT),
     **dict.fromkeys(("process", "versions", "hardware"), OBJECT),
@@ -17,7 +21,8 @@ FACTS = {
 SETTINGS = {
     **dict.fromkeys(("window", "overlap", "longest"), WHOLE),
     **dict.fromkeys(("context", "merge_labels"), TRUTH),
-    **dict.fromkeys(("long", "objective", "pairs", "positive", "train", "dev"), TEXT),
+    **dict.fromkeys(("long", "objective", "pairs", "positive"), TEXT),
+    **dict.fromkeys(("train", "dev"), DATA),
     **dict.fromkeys((f"{use}_column" for use in ("text", "pair", "label", "words", "tags", "negative")), TEXT),
 }
 PROCESS = {"id": WHOLE, **dict.fromkeys(("host", "machine", "began"), TEXT)}

@@ -10,6 +10,7 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg, create_mutex_group
 
 from bothways.declared import as_declared, types_of
 from bothways.errors import InputError
+from bothways.memory import Source
 
 Dtype = Literal["auto", "float32", "bfloat16"]
 TrainingDtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -29,6 +30,10 @@ Family = Literal[
 Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
 Output = Annotated[Path, arg(aliases=("-o",))]
 Dir = Annotated[Path, arg(metavar="DIR")]
+# Data: on the command line paths, in Python tables in memory too (memory.py).
+Data = Annotated[Source, arg(constructor=Path)]
+OptionalData = Annotated[Source | None, arg(constructor=Path | None, help_behavior_hint="(default: None)")]
+DataList = Annotated[tuple[Source, ...], arg(constructor=tuple[Path, ...], help_behavior_hint="(default: )")]
 
 AccentFlag = Annotated[
     bool, FlagCreatePairsOff, arg(help_behavior_hint=""), create_mutex_group(required=False, title="accents")
@@ -157,7 +162,7 @@ class Vocab(Encoded, Checked):
 class Pretrain(Encoded, Checked):
     """Pre-train a BERT, or one of its family. Several processes: torchrun -m bothways pretrain ..."""
 
-    corpus: Positional[tuple[Path, ...]]
+    corpus: Positional[DataList]
     """Files, folders, globs: .txt, .jsonl, .csv, .tsv, .parquet, each also .gz, .xz or .zst; or hf:OWNER/NAME."""
     out: Output
     """Directory of the run."""
@@ -194,7 +199,7 @@ class Pretrain(Encoded, Checked):
     """What to do with rows that cannot be read: stop with file and line, or skip and count them."""
     drop_duplicates: bool = False
     """Leave out documents that are exactly the same as an earlier one, and count them."""
-    heldout: tuple[Path, ...] = ()
+    heldout: DataList = ()
     """Text to measure on; without it every 20th document is held out."""
     heldout_examples: int = 256
     """Examples of it to measure on, at most."""
@@ -349,13 +354,13 @@ class FineTune(Encoded, Recipe):
 
     model: Dir
     """Checkpoint or run to start from."""
-    train: Path
+    train: Data
     """Labelled data; what has no file of its own is taken from it."""
     out: Output
     """Directory of the run."""
-    dev: Path | None = None
+    dev: OptionalData = None
     """Data to choose by; without it a tenth of the training data, stratified."""
-    test: Path | None = None
+    test: OptionalData = None
     """Data to report on, never used to choose; without it and --dev another tenth of the training data."""
     on_error: Literal["stop", "skip"] = "stop"
     """What to do with rows that cannot be read or have no label: stop and name them, or leave them out, counted."""
@@ -485,7 +490,7 @@ class Evaluate(TextColumns, Checked):
 
     model: Positional[Dir]
     """Checkpoint or run; with --predictions the file with the right answers."""
-    file: Positional[tuple[Path, ...]] = ()
+    file: Positional[DataList] = ()
     """Labelled data of the model's kind; text for masked-word perplexity; for vectors pairs, or a directory with a
     corpus, queries and judgements (BEIR)."""
     predictions: Path | None = None

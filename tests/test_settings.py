@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bothways
-from bothways import settings
+from bothways import cli, settings
 from bothways.declared import as_declared, types_of
 from bothways.errors import InputError
 from bothways.settings import Classify, Evaluate, Predict, Pretrain, Regress, TrainEmbed
@@ -30,12 +30,22 @@ def test_paths_may_be_text_and_come_out_as_the_command_line_makes_them():
     assert Evaluate(model="gold.csv", predictions="p.csv").predictions == Path("p.csv")
 
 
+def test_the_command_line_takes_paths_where_python_takes_tables_too(capsys):
+    made = cli.parse("finetune classify", ["--model", "m", "--train", "t.csv", "--dev", "d.csv", "--out", "o"])
+    assert made == Classify(**NEEDED, dev="d.csv")
+    assert cli.parse("evaluate", ["m", "a.csv", "b.csv"]).file == (Path("a.csv"), Path("b.csv"))
+    with pytest.raises(SystemExit):
+        cli.parse("finetune classify", ["--help"])
+    said = capsys.readouterr().out
+    assert "--train PATH" in said and "--dev {None}|PATH" in said and "MemoryTable" not in said
+
+
 @pytest.mark.parametrize(
     ("kind", "given", "said"),
     [
         (Classify, {"model": 3}, "model (3) must be a path"),
         (Classify, {"model": ""}, "model ('') must be a path"),
-        (Classify, {"dev": ["d.csv"]}, "dev (['d.csv']) must be a path or None"),
+        (Classify, {"dev": ["d.csv"]}, "dev (['d.csv']) must be a path or a table in memory or None"),
         (Classify, {"epochs": "3"}, "epochs ('3') must be a number or None"),
         (Classify, {"seeds": 2.5}, "seeds (2.5) must be a whole number"),
         (Classify, {"seeds": True}, "seeds (True) must be a whole number"),
@@ -45,7 +55,7 @@ def test_paths_may_be_text_and_come_out_as_the_command_line_makes_them():
         (Regress, {"text_column": 0}, "text_column (0) must be text or None"),
         (TrainEmbed, {"sizes": "64"}, "sizes ('64') must be a list, each a whole number"),
         (TrainEmbed, {"sizes": [64, "x"]}, "sizes ([64, 'x']) must be a list, each a whole number"),
-        (Classify, {"train": {"text": ["a"] * 99}}, "train ({'text': ['a', 'a', "),
+        (Classify, {"train": ["a"] * 99}, "train (['a', 'a', "),
     ],
 )
 def test_a_value_of_another_type_is_named_in_one_line(kind, given, said):

@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal, cast
 
 from bothways.data.near_duplicates import text_key
 from bothways.data.tables import Broken, Row, named_columns, together
 from bothways.errors import InputError
+from bothways.memory import Source
 
 PAIRED = (  # texts and second texts: names that go together
     ("text_a", "text_b"), ("text1", "text2"), ("sentence1", "sentence2"), ("sentence_a", "sentence_b"),
@@ -61,7 +61,7 @@ class Table:
 
 
 def table_of(
-    path: Path,
+    path: Source,
     found: Sequence[tuple[str, Row]],
     *,
     text: str | None = None,
@@ -115,7 +115,7 @@ def _label_of(where: str, row: Row, column: str, needed: bool) -> str | None:
 
 
 def find_column(
-    path: Path, columns: Sequence[str], use: Use, named: str | None, ours: Collection[str], usual: Collection[str]
+    path: Source, columns: Sequence[str], use: Use, named: str | None, ours: Collection[str], usual: Collection[str]
 ) -> str | None:
     """The column that is named, else the one with a name of ours, else the only one with a usual name; None: none is.
 
@@ -131,20 +131,20 @@ def find_column(
     return None
 
 
-def _absent(path: Path, columns: Sequence[str], use: Use, named: str) -> InputError:
+def _absent(path: Source, columns: Sequence[str], use: Use, named: str) -> InputError:
     there = ", ".join(columns)
     return InputError(
         f"{path}: no column {named!r} (there are: {there}); rename one, or name yours with --{use}-column"
     )
 
 
-def no_usual_column(path: Path, columns: Sequence[str], use: Use) -> InputError:
+def no_usual_column(path: Source, columns: Sequence[str], use: Use) -> InputError:
     there = f"(there are: {', '.join(columns)}), nor one with another usual name"
     return InputError(f"{path}: no column {use!r} {there}; rename one, or name yours with --{use}-column")
 
 
 def find_texts(
-    path: Path, columns: Sequence[str], text: str | None, pair: str | None
+    path: Source, columns: Sequence[str], text: str | None, pair: str | None
 ) -> tuple[Columns, Columns | None]:
     """The columns of texts and of second texts: those named, else those with usual names. InputError as find_column."""
     texts = _named_or_ours(path, columns, "text", text, ["text"])
@@ -164,7 +164,7 @@ def find_texts(
 
 
 def _named_or_ours(
-    path: Path, columns: Sequence[str], use: Use, named: str | None, ours: Collection[str]
+    path: Source, columns: Sequence[str], use: Use, named: str | None, ours: Collection[str]
 ) -> Columns | None:
     if named is None:
         found = find_column(path, columns, use, None, ours, ())
@@ -188,7 +188,7 @@ def _usual_texts(columns: Sequence[str]) -> list[tuple[str, ...]]:
     return [*pairs, *((by_name[name],) for name in TEXTS if name in by_name and by_name[name] not in paired)]
 
 
-def _only(path: Path, use: Use, choices: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+def _only(path: Source, use: Use, choices: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     if len(choices) == 1:
         return choices[0]
     told = " or ".join(" with ".join(map(repr, names)) for names in choices)

@@ -1,10 +1,11 @@
-"""A corpus: documents, one string each, streamed from files, folders, globs and Hugging Face datasets."""
+"""A corpus: documents, one string each, streamed from files, folders, globs, Hugging Face datasets and tables in
+memory."""
 
 import hashlib
 import json
 import lzma
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
@@ -25,6 +26,7 @@ from bothways.data.files import (
 from bothways.data.hub import PREFIX, HubDataset, saved_files
 from bothways.data.tables import Broken, OnError, Row, no_column, rows, together
 from bothways.errors import InputError
+from bothways.memory import MemoryTable, Source
 
 __all__ = [
     "KINDS", "Corpus", "documents", "held_out", "open_file", "rows", "sample", "skipped_line",
@@ -32,12 +34,14 @@ __all__ = [
 ]  # fmt: skip
 
 Unit = Literal["blank", "line", "file"]
+Documents = Source | HubDataset
 READING = 2  # in every fingerprint; to be raised when the same files become other documents than before
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Where documents come from and how they are read. A path is a file, folder, glob or `hf:NAME[:CONFIG][@SPLIT]`.
+    """Where documents come from and how they are read. A path is a file, folder, glob, `hf:NAME[:CONFIG][@SPLIT]` or a
+    MemoryTable.
 
     unit: where a document of a .txt ends: at a blank line, at each line's end, at the file's end.
     column: the one of a table that holds the text, or several between commas; each row is a document.
@@ -45,7 +49,7 @@ class Corpus:
     encoding: of text files without a byte-order mark; None: UTF-8.
     """
 
-    paths: tuple[Path | str, ...]
+    paths: tuple[Source | str, ...]
     unit: Unit = "blank"
     column: str = "text"
     on_error: OnError = "stop"
@@ -60,12 +64,12 @@ class Corpus:
 
     def files(self) -> list[Path]:
         """The files in the order they are read, each once. InputError where a path stands for none."""
-        return [source for source in self._sources() if isinstance(source, Path)]
+        return [source for source in self.sources().values() if isinstance(source, Path)]
 
     def left_out(self) -> str:
         """'left out, since such files are not read: 2 .bz2' of folders and globs; nothing where all are read."""
         found = Counter[str]()
-        for path in map(Path, self.paths):
+        for path in [Path(path) for path in self.paths if not isinstance(path, MemoryTable)]:
             found += Counter() if saved_files(path) else others(path)
         told = [f"{number:,} {ending}" for ending, number in found.most_common(5)]
         more = ", ..." if len(found) > len(told) else ""
@@ -80,7 +84,7 @@ class Corpus:
         """
         skipped = Counter() if skipped is None else skipped
         num_documents = 0
-        for source in self._sources():
+        for source in self.sources().values():
             num_before = num_documents
             for text in self._texts(source, partial(self._set_aside, skipped, str(source))):
                 if text and not text.isspace():
@@ -94,22 +98,26 @@ class Corpus:
     def fingerprint(self) -> str:
         """Names the documents: a hash of the settings and of all files' kinds and bytes in order, not of their names.
 
-        Of a dataset on the hub, its name and commit are hashed.
+        Of a dataset on the hub, its name and commit are hashed; of a table in memory, its rows.
         """
-        parts = [(READING, self.unit, self.column, self.on_error, self.encoding), *map(_contents, self._sources())]
+        parts = [
+            (READING, self.unit, self.column, self.on_error, self.encoding),
+            *map(_contents, self.sources().values()),
+        ]
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
-    def _sources(self) -> list[Path | HubDataset]:
-        found: dict[Path | HubDataset, Path | HubDataset] = {}
+    def sources(self) -> dict[Hashable, Documents]:
+        """What is read, in order, by what makes it the same text: file, dataset, or rows in memory."""
+        found: dict[Hashable, Documents] = {}
         for path in self.paths:
             for source in _named(path):
-                found.setdefault(source.resolve() if isinstance(source, Path) else source, source)
-        return list(found.values())
+                found.setdefault(_key(source), source)
+        return found
 
-    def _texts(self, source: Path | HubDataset, broken: Broken) -> Iterator[str]:
+    def _texts(self, source: Documents, broken: Broken) -> Iterator[str]:
         if isinstance(source, HubDataset):
             yield from _column(source.rows(self.column), self.column, broken)
-        elif kind_of(source) == ".txt":
+        elif isinstance(source, Path) and kind_of(source) == ".txt":
             yield from _plain(source, self.unit, broken, self.encoding)
         else:
             found = rows(source, column=self.column, broken=broken, encoding=self.encoding)
@@ -160,15 +168,25 @@ def sample() -> list[dict[str, Any]]:
 # --- sources and their texts ------------------------------------------------------------------------------------------
 
 
-def _named(path: Path | str) -> Sequence[Path | HubDataset]:
+def _named(path: Source | str) -> Sequence[Documents]:
     """What a path stands for."""
+    if isinstance(path, MemoryTable):
+        return [path]
     name = path.as_posix() if isinstance(path, Path) else path
     if name.startswith(PREFIX):
         return [HubDataset.parse(name)]
     return saved_files(Path(path)) or find(Path(path))
 
 
-def _contents(source: Path | HubDataset) -> tuple[str | None, ...]:
+def _key(source: Documents) -> Hashable:
+    if isinstance(source, MemoryTable):
+        return source.fingerprint
+    return source.resolve() if isinstance(source, Path) else source
+
+
+def _contents(source: Documents) -> tuple[str | None, ...]:
+    if isinstance(source, MemoryTable):
+        return "memory", source.fingerprint
     if isinstance(source, HubDataset):
         return PREFIX, source.name, source.config, source.split, source.revision
     with source.open("rb") as file:

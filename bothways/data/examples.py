@@ -4,18 +4,18 @@ import json
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TypeVar
 
 from bothways.data.columns import Check, Table, Use, find_column, no_usual_column, table_of
 from bothways.data.conll import Sentence, read_conll
-from bothways.data.files import kind_of, text_lines
+from bothways.data.files import text_lines
 from bothways.data.glue import glue_table
-from bothways.data.labelled import has_named_columns, is_dataset, labelled_rows
+from bothways.data.labelled import has_named_columns, is_lines, labelled_rows
 from bothways.data.near_duplicates import label_key
 from bothways.data.streams import refuse_columns
 from bothways.data.tables import OnError, Row, RowErrors
 from bothways.errors import InputError, listed
+from bothways.memory import MemoryTable, Source
 
 __all__ = ["Sentence", "Table", "label_numbers", "label_sets", "numbers", "read_table", "read_tagged"]
 
@@ -27,7 +27,7 @@ TAGS = ("ner_tags", "ner", "labels")  # usual names of columns, beside our own
 
 
 def read_table(
-    path: Path,
+    path: Source,
     *,
     text: str | None = None,
     pair: str | None = None,
@@ -37,7 +37,8 @@ def read_table(
     on_error: OnError | None = None,
     check: Check | None = None,
 ) -> Table:
-    """The texts of a table, a dataset (data/labelled.py) or a file of GLUE (data/glue.py); a .txt holds one a line.
+    """The texts of a table in a file or in memory, a dataset (data/labelled.py) or a file of GLUE (data/glue.py); a
+    .txt holds one a line.
 
     text, pair, label: names of columns, which must be there; None: found by their usual names (data/columns.py). Texts
     of several columns, named between commas, are read together. Pairs, and labels unless needed, may be absent.
@@ -48,7 +49,7 @@ def read_table(
     errors = RowErrors(on_error)
     columns = {"text": text, "pair": pair, "label": label}
     table = glue_table(path, **columns, need_labels=need_labels, broken=errors, check=check, encoding=encoding)
-    if table is None and (kind_of(path) != ".txt" or is_dataset(path)):
+    if table is None and not is_lines(path):
         found = labelled_rows(path, broken=errors, encoding=encoding)
         if not found:
             errors.notes(0)
@@ -60,6 +61,7 @@ def read_table(
             f"{path}: a .txt has no labels; give .csv, .tsv, .jsonl or .parquet with columns "
             f"{text or 'text'!r} and {label or 'label'!r}"
         )
+    assert not isinstance(path, MemoryTable)  # whose rows have columns
     refuse_columns(path, text, pair)
     numbered = list(text_lines(path, encoding))
     if not numbered:
@@ -171,14 +173,15 @@ def number_of(where: str, label: str) -> float:
 
 
 def read_tagged(
-    path: Path,
+    path: Source,
     *,
     words: str | None = None,
     tags: str | None = None,
     encoding: str | None = None,
     errors: RowErrors | None = None,
 ) -> list[Sentence]:
-    """Sentences of a CoNLL file (data/conll.py), or of a table or dataset with a list of words and one of tags a row.
+    """Sentences of a CoNLL file (data/conll.py), or of a table in a file or in memory, or a dataset, with a list of
+    words and one of tags a row.
 
     words, tags: names of columns, in a CoNLL file their numbers from 0 (-1 is the last one). None: the usual names; the
     first and the last column. What is no .jsonl, .parquet, .arrow or dataset is taken for a CoNLL file.
@@ -186,7 +189,7 @@ def read_tagged(
     InputError names the files and lines of all.
     """
     decided = errors or RowErrors()
-    if has_named_columns(path):
+    if isinstance(path, MemoryTable) or has_named_columns(path):
         found = _tagged_rows(path, words, tags, decided, encoding)
     else:
         columns = {"words": _column_number(words, "words", 0), "tags": _column_number(tags, "tags", -1)}
@@ -197,7 +200,7 @@ def read_tagged(
 
 
 def _tagged_rows(
-    path: Path, words: str | None, tags: str | None, errors: RowErrors, encoding: str | None
+    path: Source, words: str | None, tags: str | None, errors: RowErrors, encoding: str | None
 ) -> list[Sentence]:
     rows = labelled_rows(path, broken=errors, encoding=encoding)
     if not rows:

@@ -14,6 +14,7 @@ from bothways.data.columns import Check, Table, table_of
 from bothways.data.files import checked_lines, kind_of
 from bothways.data.tables import Broken, Row, rows, stop
 from bothways.errors import InputError
+from bothways.memory import MemoryTable, Source
 
 Split = Literal["train", "dev", "dev_mismatched", "test"]
 Values = Sequence[str]  # of a line
@@ -132,7 +133,7 @@ LOOKS = (
 
 
 def glue_table(
-    path: Path,
+    path: Source,
     *,
     text: str | None = None,
     pair: str | None = None,
@@ -145,8 +146,7 @@ def glue_table(
     """The table in a file that looks like one of GLUE's odd ones, None for another. The columns may be named too:
     SICK's relatedness_score in place of its entailment_judgment, say; where there is no header by GLUE's own names.
     """
-    look = look_of(path, encoding)
-    if look is None:
+    if isinstance(path, MemoryTable) or (look := look_of(path, encoding)) is None:
         return None
     if text is None:
         text, pair = look.text, pair or look.pair

@@ -12,6 +12,7 @@ from typing import Any, cast
 from bothways.data.files import ARROW
 from bothways.data.tables import Row, named_columns, no_column
 from bothways.errors import InputError
+from bothways.memory import MemoryTable, Source
 
 PREFIX = "hf:"
 
@@ -87,11 +88,18 @@ def _in_one_line(name: str) -> Iterator[None]:
         raise InputError(f"{name}: not read from the hub ({what}); check its name and the network") from error
 
 
-def other_splits(path: Path) -> list[str]:
+def other_splits(path: Source) -> list[str]:
     """Splits of a saved DatasetDict beside `train`, where its directory is named and none of them."""
-    if not (path / "dataset_dict.json").is_file():
+    if isinstance(path, MemoryTable) or not (path / "dataset_dict.json").is_file():
         return []
     return sorted(file.parent.name for file in path.glob("*/state.json") if file.parent.name != "train")
+
+
+def unread_line(train: Source, *others: Source | None) -> str:
+    """Which splits of a saved DatasetDict are not read, where its directory is named as training data; '' if none."""
+    used = {path.resolve() for path in others if isinstance(path, Path)}
+    left = [split for split in other_splits(train) if Path(str(train), split).resolve() not in used]
+    return f"{train}: split train is read, not {', '.join(left)}; name {train}/{left[0]} to use it" if left else ""
 
 
 def saved_files(folder: Path) -> list[Path] | None:

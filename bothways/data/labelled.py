@@ -1,4 +1,5 @@
-"""All rows of what people keep labels in: a table, a dataset saved by Hugging Face's `datasets`, a name on the hub."""
+"""All rows of what people keep labels in: a table in a file or in memory, a dataset saved by Hugging Face's `datasets`,
+a name on the hub."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from bothways.data.files import ARROW, NAMED_KINDS, kind_of, open_file
 from bothways.data.hub import PREFIX, HubDataset, saved_files
 from bothways.data.tables import Broken, Row, rows, schema, stop
 from bothways.errors import InputError
+from bothways.memory import MemoryTable, Source
 
 ClassNames = Mapping[str, Sequence[str]]  # of a column that holds numbers of classes, or lists of them
 
@@ -18,18 +20,26 @@ def is_dataset(path: Path) -> bool:
     return path.as_posix().startswith(PREFIX) or path.is_dir()
 
 
-def has_named_columns(path: Path) -> bool:
+def is_lines(path: Source) -> bool:
+    """Whether it is a .txt, which holds a text a line."""
+    return not isinstance(path, MemoryTable) and kind_of(path) == ".txt" and not is_dataset(path)
+
+
+def has_named_columns(path: Source) -> bool:
     """Whether it is of a kind whose columns have names whatever is in it, so no CSV, TSV or text."""
-    return is_dataset(path) or kind_of(path) in (".jsonl", ".parquet", *NAMED_KINDS)
+    return isinstance(path, MemoryTable) or is_dataset(path) or kind_of(path) in (".jsonl", ".parquet", *NAMED_KINDS)
 
 
-def labelled_rows(path: Path, *, broken: Broken = stop, encoding: str | None = None) -> list[tuple[str, Row]]:
-    """('file:line', columns by name) of a table, of `hf:NAME[:CONFIG][@SPLIT]`, or of a directory `datasets` saved.
+def labelled_rows(path: Source, *, broken: Broken = stop, encoding: str | None = None) -> list[tuple[str, Row]]:
+    """('file:line', columns by name) of a table in a file or in memory, of `hf:NAME[:CONFIG][@SPLIT]`, or of a
+    directory `datasets` saved.
 
     The split is `train` unless it is named: hf:owner/name@validation; in a saved DatasetDict, DIRECTORY/validation.
     Where the dataset names its classes, the names stand in place of their numbers, and None in place of -1, no class.
     broken, encoding: as of tables.rows. InputError for what cannot be read.
     """
+    if isinstance(path, MemoryTable):
+        return _named(list(rows(path, broken=broken)), class_names(_features(path.schema)), broken)
     if path.as_posix().startswith(PREFIX):
         dataset = HubDataset.parse(path.as_posix())
         return _named(list(dataset.rows()), class_names(dataset.features()), broken)
@@ -37,7 +47,8 @@ def labelled_rows(path: Path, *, broken: Broken = stop, encoding: str | None = N
     for file in (saved_files(path) if path.is_dir() else None) or [path]:
         open_file(file).close()
         part = list(rows(file, broken=broken, encoding=encoding))
-        found += _named(part, class_names(_features(file)), broken)
+        written = schema(file) if kind_of(file) in (".parquet", ARROW) else None
+        found += _named(part, class_names(_features(written)), broken)
     return found
 
 
@@ -52,11 +63,9 @@ def class_names(features: Mapping[str, Any]) -> ClassNames:
     return found
 
 
-def _features(file: Path) -> Mapping[str, Any]:
-    """What `datasets` has written into the schema of a Parquet or Arrow file; nothing for others."""
-    if kind_of(file) not in (".parquet", ARROW):
-        return {}
-    written = (schema(file).metadata or {}).get(b"huggingface")
+def _features(schema: Any) -> Mapping[str, Any]:
+    """What `datasets` has written into a pyarrow.Schema; nothing where there is none (None)."""
+    written = (schema.metadata or {}).get(b"huggingface") if schema else None
     try:
         features = json.loads(written)["info"]["features"] if written else {}
     except (ValueError, KeyError, TypeError):

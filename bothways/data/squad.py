@@ -11,6 +11,7 @@ from typing import Any, Literal
 from bothways.data.files import whole
 from bothways.data.labelled import has_named_columns, labelled_rows
 from bothways.errors import InputError
+from bothways.memory import MemoryTable, Source
 
 SHOWN = 60  # characters of a text in a message
 NAMES: Mapping[type, str] = {str: "text", int: "a number", list: "a list", dict: "an object", bool: "true or false"}
@@ -33,14 +34,14 @@ class Question:
 
 
 def read_squad(
-    path: Path,
+    path: Source,
     *,
     on_error: Literal["stop", "skip"] = "stop",
     skipped: Counter[str] | None = None,
     encoding: str | None = None,
 ) -> list[Question]:
-    """The questions of SQuAD's JSON, packed or not, or of a .jsonl, .parquet or dataset (data/labelled.py) with columns
-    id, question, context and answers: {text: [...], answer_start: [...]}.
+    """The questions of SQuAD's JSON, packed or not, or of a .jsonl, .parquet, dataset (data/labelled.py) or MemoryTable
+    with columns id, question, context and answers: {text: [...], answer_start: [...]}.
 
     A question without answers is impossible, unless its is_impossible says otherwise.
     on_error: what is wrong with a question (an answer that is not at its offset, a missing key, an id that stood
@@ -65,9 +66,9 @@ def read_squad(
     return list(found.values())
 
 
-def nodes(path: Path, encoding: str | None = None) -> Iterator[tuple[str, Any, Any]]:
+def nodes(path: Source, encoding: str | None = None) -> Iterator[tuple[str, Any, Any]]:
     """(where, what holds a question, what holds its passage)."""
-    if has_named_columns(path):
+    if isinstance(path, MemoryTable) or has_named_columns(path):
         for where, row in labelled_rows(path, encoding=encoding):
             yield where, row, row
         return

@@ -19,10 +19,11 @@ from bothways.data.encodings import decoder, divides_lines
 from bothways.data.files import checked_lines, kind_of, not_text, open_file
 from bothways.data.glue import look_of, look_rows
 from bothways.data.hub import PREFIX, HubDataset, saved_files
-from bothways.data.labelled import is_dataset
+from bothways.data.labelled import is_lines
 from bothways.data.squad import nodes
 from bothways.data.tables import Row, named_columns, rows
 from bothways.errors import InputError
+from bothways.memory import MemoryTable, Source
 
 FIRST_ROWS = 64  # whose columns decide which hold the texts
 WRONG_IN_A_ROW = 10_000  # no file of ours
@@ -71,7 +72,7 @@ def texts(
     elif look := look_of(path, encoding):
         names = (look.text, pair or look.pair) if text is None else (text, pair)
         yield from _by_columns(path, _in_place(partial(look_rows, path, look, encoding=encoding)), *names, keep)
-    elif kind_of(path) != ".txt" or is_dataset(path):
+    elif not is_lines(path):
         yield from _by_columns(path, _records(path, encoding), text, pair, keep)
     else:
         refuse_columns(file, text, pair)
@@ -86,12 +87,14 @@ def refuse_columns(file: object, text: str | None, pair: str | None) -> None:
             raise InputError(f"{file}: holds a text a line, and no column {named!r}; give a table, or name no column")
 
 
-def first_columns(file: str, encoding: str | None = None) -> Sequence[str]:
+def first_columns(file: str | Source, encoding: str | None = None) -> Sequence[str]:
     """Names of the columns of a table's first rows that can be read, or of a file of GLUE; none of a .txt, of "-"."""
-    path = Path(file)
-    if file != "-" and (look := look_of(path, encoding)):
+    path = Path(file) if isinstance(file, str) else file
+    if file == "-":
+        return []
+    if isinstance(path, Path) and (look := look_of(path, encoding)):
         return look.columns
-    if file == "-" or (kind_of(path) == ".txt" and not is_dataset(path)):
+    if is_lines(path):
         return []
     first_rows = islice((one[1] for one in _records(path, encoding) if not isinstance(one, InputError)), FIRST_ROWS)
     return list(dict.fromkeys(name for row in first_rows for name in row))
@@ -103,7 +106,7 @@ def columns_of(file: str, encoding: str | None = None) -> list[str]:
     path = Path(file)
     if file != "-" and kind_of(path) == ".json":
         return ["id", "question", "context"]
-    if file == "-" or (kind_of(path) == ".txt" and not is_dataset(path) and not look_of(path, encoding)):
+    if file == "-" or (is_lines(path) and not look_of(path, encoding)):
         return ["text"]
     if kind_of(path) != ".jsonl":
         return [*first_columns(file, encoding)]
@@ -112,7 +115,7 @@ def columns_of(file: str, encoding: str | None = None) -> list[str]:
 
 
 def known_columns(
-    file: str, told: object, learned: Mapping[str, Any], uses: Sequence[str] = ("text", "pair")
+    file: str | Source, told: object, learned: Mapping[str, Any], uses: Sequence[str] = ("text", "pair")
 ) -> dict[str, str | None]:
     """The columns of each use that `told` names as USE_column; else those `learned` from by that name, if the file
     has them."""
@@ -278,8 +281,11 @@ def _plain(where: str, value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def _records(path: Path, encoding: str | None) -> Iterator[Record]:
-    """The rows of a table, of `hf:NAME[:CONFIG][@SPLIT]`, or of a directory `datasets` saved."""
+def _records(path: Source, encoding: str | None) -> Iterator[Record]:
+    """The rows of a table or MemoryTable, of `hf:NAME[:CONFIG][@SPLIT]`, or of a directory `datasets` saved."""
+    if isinstance(path, MemoryTable):
+        yield from _in_place(partial(rows, path))
+        return
     if path.as_posix().startswith(PREFIX):
         yield from HubDataset.parse(path.as_posix()).rows()
         return

@@ -4,9 +4,8 @@ import csv
 import json
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryFile
@@ -27,9 +26,12 @@ from bothways.data.files import (
 )
 from bothways.data.spreadsheet import XLSX, sheet_rows
 from bothways.errors import InputError
+from bothways.memory import Broken, MemoryTable, Row, Source, batch_rows
 
-Row = Mapping[str, Any]
-Broken = Callable[[InputError], None]  # is told what is wrong with a row: raises to stop, returns to go on without it
+__all__ = [
+    "Broken", "OnError", "Row", "RowErrors", "named_columns", "no_column", "rows", "schema", "stop", "together",
+]  # fmt: skip
+
 OnError = Literal["stop", "skip"]  # what rows that cannot be read do
 LISTED = 5  # places, and kinds of errors, that are named
 Records = Iterator[tuple[int, list[Any], InputError | None]]  # see _records
@@ -94,15 +96,18 @@ class RowErrors:
 
 
 def rows(
-    path: Path, *, column: str | None = None, broken: Broken = stop, encoding: str | None = None
+    path: Source, *, column: str | None = None, broken: Broken = stop, encoding: str | None = None
 ) -> Iterator[tuple[str, Row]]:
-    """('file:line', columns by name) of a table. CSV is quoted as spreadsheets do, between commas,
-    semicolons or tabs as its header has them; in TSV a quote is a character. Empty cells of .xlsx are "", as in CSV.
+    """('file:line', columns by name) of a table in a file or in memory. CSV is quoted as spreadsheets do, between
+    commas, semicolons or tabs as its header has them; in TSV a quote is a character. Empty cells of
+    .xlsx are "", as in CSV.
 
     column: one that is needed, or several between commas; where a header names the columns they must be among them, and
     Parquet reads no other. encoding: of JSON lines, CSV and TSV (checked_lines).
     What is wrong with a row is told to `broken`; InputError where the file as a whole cannot be read.
     """
+    if isinstance(path, MemoryTable):
+        return path.rows(broken, None if path.schema is None else _needed(path, column, path.schema.names))
     kind = known_kind(path)
     if kind == ".jsonl":
         return _json_rows(path, broken, encoding)
@@ -274,7 +279,7 @@ def _parquet_rows(path: Path, column: str | None, broken: Broken) -> Iterator[tu
             # Pages are read as they are needed; else whole row groups are.
             with pyarrow.parquet.ParquetFile(source, buffer_size=BLOCK, pre_buffer=False) as file:
                 needed = _needed(path, column, file.schema_arrow.names)
-                yield from _batch_rows(path, file.iter_batches(batch_size=256, columns=needed), broken)
+                yield from batch_rows(path, file.iter_batches(batch_size=256, columns=needed), broken)
         except (pyarrow.ArrowException, OSError) as error:
             raise InputError(
                 f"{path}: not a sound Parquet file ({str(error).splitlines()[0]}); write it again"
@@ -315,51 +320,15 @@ def _arrow_rows(path: Path, column: str | None, broken: Broken) -> Iterator[tupl
     try:
         with open_file(path) as file, pyarrow.ipc.open_stream(file) as batches:
             needed = _needed(path, column, batches.schema.names)
-            yield from _batch_rows(path, (batch.select(needed) for batch in batches), broken)
+            yield from batch_rows(path, (batch.select(needed) for batch in batches), broken)
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path}: not a sound Arrow file ({str(error).splitlines()[0]}); save it again") from None
 
 
-def _needed(path: Path, column: str | None, there_are: list[str]) -> list[str]:
+def _needed(path: Source, column: str | None, there_are: list[str]) -> list[str]:
     _check_names(str(path), there_are)
     if column is None:
         return there_are
     if not (needed := named_columns(column, there_are)):
         raise no_column(str(path), column, there_are)
     return [*needed]
-
-
-def _batch_rows(path: Path, batches: Iterable[Any], broken: Broken) -> Iterator[tuple[str, Row]]:
-    numbers = count(1)
-    for batch in batches:
-        try:
-            found = batch.to_pylist()
-        except (ValueError, OverflowError):
-            found = [_row_of(batch, index) for index in range(len(batch))]
-        for row in found:
-            where = f"{path}: row {next(numbers)}"
-            if isinstance(row, str):
-                broken(InputError(f"{where}: {row}"))
-            else:
-                yield where, row
-
-
-def _row_of(batch: Any, index: int) -> Row | str:
-    """A row whose times may be more than Python's: those stand as text then. Or what is wrong with it."""
-    try:
-        return {name: _value_of(batch.column(place).slice(index, 1)) for place, name in enumerate(batch.schema.names)}
-    except UnicodeDecodeError:
-        return "not UTF-8; convert it first"
-    except (ValueError, OverflowError) as error:
-        return f"a value that cannot be read ({error}); mend it or drop the row"
-
-
-def _value_of(one: Any) -> Any:
-    import pyarrow
-
-    try:
-        return one.to_pylist()[0]
-    except (ValueError, OverflowError):
-        if not pyarrow.types.is_temporal(one.type):
-            raise
-        return one.cast(pyarrow.string()).to_pylist()[0]

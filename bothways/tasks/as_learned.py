@@ -1,21 +1,21 @@
 """A table read as a model learned to read: by the columns it learned from, and without second texts if it had none."""
 
 from dataclasses import replace
-from pathlib import Path
 
 from bothways.data.examples import Table, read_table
 from bothways.data.near_duplicates import label_key
 from bothways.data.streams import known_columns
+from bothways.memory import Source
 from bothways.predict import Predictor
 from bothways.settings import TextColumns
 from bothways.tasks.tables import respelled
 
 
-def table_as_learned(model: Predictor, file: Path, columns: TextColumns, *, need_labels: bool) -> Table:
+def table_as_learned(model: Predictor, file: Source, columns: TextColumns, *, need_labels: bool) -> Table:
     """By the columns named, else those the model was fine-tuned on, else usual ones; labels in the model's spelling
     where it was fine-tuned with merge_labels. InputError where it holds pairs
     and the model was fine-tuned on single texts, or the reverse."""
-    own = known_columns(str(file), columns, model.checkpoint.told, ("text", "pair", "label"))
+    own = known_columns(file, columns, model.checkpoint.told, ("text", "pair", "label"))
     table = read_table(
         file, text=own["text"], pair=own["pair"], label=own["label"], need_labels=need_labels, encoding=columns.encoding
     )

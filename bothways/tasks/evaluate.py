@@ -17,6 +17,7 @@ from bothways.data.squad import read_squad
 from bothways.data.store import build
 from bothways.data.tags import OUTSIDE, detect, first_illegal
 from bothways.errors import InputError, listed
+from bothways.memory import MemoryTable, Source
 from bothways.predict import Predictor
 from bothways.settings import Evaluate
 from bothways.tasks.as_learned import table_as_learned
@@ -55,9 +56,9 @@ def measured(settings: Evaluate) -> dict[str, Any]:
             scheme=None if settings.scheme == "auto" else settings.scheme, multi_label=settings.multi_label,
             positive=settings.positive, on_error=settings.on_error, encoding=settings.encoding,
         )  # fmt: skip
-    for file in map(Path, settings.file):
+    for file in settings.file:
         if others := other_splits(file):
-            raise InputError(f"{file}: has several splits; say which is measured, such as {file / others[0]}")
+            raise InputError(f"{file}: has several splits; say which is measured, such as {file}/{others[0]}")
     predictor = Predictor(checkpoint.load(settings.model), dtype=settings.dtype)
     predictor.read_in(settings.window)
     heads = predictor.module.num_outputs
@@ -79,10 +80,17 @@ def selected_on(predictor: Predictor, settings: Evaluate) -> dict[str, str]:
     for split, done in (("train", "trained on"), ("dev", "chosen by")):
         used = predictor.checkpoint.told.get(split)
         for file in settings.file:
-            if used and Path(used).resolve() == Path(file).resolve():
+            if _is_same(file, used):
                 checkpoint.say(f"{file}: the model was {done} it, so the score says little of other text")
                 return {"selected_on": split}
     return {}
+
+
+def _is_same(file: Source, used: Any) -> bool:
+    """Whether data is what bothways.json holds as `used`: a path, or the record of a table in memory."""
+    if isinstance(file, MemoryTable):
+        return isinstance(used, dict) and used.get("fingerprint") == file.fingerprint
+    return isinstance(used, str) and Path(used).resolve() == file.resolve()
 
 
 def texts(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
@@ -120,7 +128,7 @@ def tags(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     """Of a tagger: exact entities, or with one label a word the share that is right. Sentences are read with those
     around them where it was fine-tuned so."""
     learned = predictor.checkpoint.told
-    by_file = [sentences_as_learned(file, settings, learned) for file in map(Path, settings.file)]
+    by_file = [sentences_as_learned(file, settings, learned) for file in settings.file]
     sentences = [*chain.from_iterable(by_file)]
     window = predictor.window if learned.get("context") else 0
     texts = [words_of(text) for one in by_file for text in runs(one, predictor.tokenizer, window)]

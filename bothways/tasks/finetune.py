@@ -20,7 +20,7 @@ from torch import Tensor
 
 from bothways import checkpoint, metrics
 from bothways.batch import Batch
-from bothways.data.hub import other_splits
+from bothways.data.hub import unread_line
 from bothways.data.order import blocks, divide, fill_budget, fingerprint, shuffled
 from bothways.device import SETTLED, choose_device, choose_dtype, keep_memory, settle_memory
 from bothways.disk import reserve, write_whole
@@ -98,9 +98,8 @@ def over_seeds(
         tell(few)
     if line := epochs_line(settings, steps_an_epoch(settings, task)):
         tell(line)
-    used = {path.resolve() for path in (settings.dev, settings.test) if path}
-    if left := [name for name in other_splits(settings.train) if (settings.train / name).resolve() not in used]:
-        tell(f"{settings.train}: split train is read, not {', '.join(left)}; name {settings.train / left[0]} to use it")
+    if line := unread_line(settings.train, settings.dev, settings.test):
+        tell(line)
     validated = None
     if settings.folds and task_of:
         train = partial(fitted, settings, run=run, tell=tell)

@@ -3,7 +3,6 @@ does not."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from re import fullmatch
 from typing import Literal
 
@@ -17,6 +16,7 @@ from bothways.data.near_duplicates import text_key
 from bothways.data.splits import parts_for
 from bothways.data.tables import Broken, OnError, Row, RowErrors, named_columns
 from bothways.errors import InputError
+from bothways.memory import Source
 from bothways.settings import TextColumns, TrainEmbed
 from bothways.tasks.tables import divided
 
@@ -62,7 +62,7 @@ def read_pairs(settings: TrainEmbed, fold: int | None = None) -> dict[str, Pairs
 
 
 def read_file(
-    path: Path,
+    path: Source,
     settings: TextColumns,
     objective: Objective,
     negative: str | None = None,
@@ -113,7 +113,7 @@ def check_score(where: str, label: str) -> None:
 
 
 def negatives(
-    path: Path, rows: Sequence[tuple[str, Row]], columns: Sequence[str], named: str | None, broken: Broken
+    path: Source, rows: Sequence[tuple[str, Row]], columns: Sequence[str], named: str | None, broken: Broken
 ) -> dict[str, str]:
     """{'file:line': text} of the column that is named, else of `negative`; {} where there is no such column. InputError
     where several could be meant: one is learned from."""

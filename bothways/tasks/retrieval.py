@@ -16,6 +16,7 @@ from bothways.data.judgements import Collection, is_collection
 from bothways.data.order import blocks
 from bothways.data.streams import known_columns
 from bothways.errors import InputError
+from bothways.memory import Source
 from bothways.predict import Predictor
 from bothways.settings import Evaluate, TextColumns
 from bothways.tasks.pair_tables import NONE, Pairs, read_file
@@ -32,7 +33,7 @@ def vectors(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     if len(settings.file) != 1:
         raise InputError("a model that gives vectors is measured on one file of pairs, or one directory of BEIR's form")
     (file,) = settings.file
-    if is_collection(file):
+    if isinstance(file, Path) and is_collection(file):
         return retrieved(predictor, Collection.read(file))
     pairs = pairs_of(file, settings, predictor.checkpoint.told)
     vectors_RNH = torch.stack([embedded(predictor, texts) for texts in pairs.texts[:2]])
@@ -44,10 +45,10 @@ def vectors(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     return ranking_scores(*found_pairs(vectors_RNH, ids_RN), k=FOUND)
 
 
-def pairs_of(file: Path, settings: Evaluate, learned: Mapping[str, Any]) -> Pairs:
+def pairs_of(file: Source, settings: Evaluate, learned: Mapping[str, Any]) -> Pairs:
     """By the columns named, else those `learned` from; without scores where it learned from pairs alone, unless a
     column of them is named."""
-    own = known_columns(str(file), settings, learned, ("text", "pair", "label"))
+    own = known_columns(file, settings, learned, ("text", "pair", "label"))
     columns = TextColumns(**{f"{use}_column": name for use, name in own.items()}, encoding=settings.encoding)
     alone = learned.get("objective") == "pairs" or learned.get("negative_column") is not None
     return read_file(file, columns, "pairs" if alone and settings.label_column is None else "auto", NONE)

@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 
 from bothways.data.columns import Check
 from bothways.data.examples import Table, check_class, label_set, label_sets, number_of, numbers, read_table
 from bothways.data.near_duplicates import conflicts, label_key, merged, spellings
 from bothways.data.splits import Parts, overlap_line, parts_for, rarest_labels, split, split_fold, split_groups
 from bothways.errors import InputError
+from bothways.memory import Source
 from bothways.settings import Classify, FineTune, Regress
 
 LISTED = 5  # examples of what is doubtful
@@ -83,7 +83,7 @@ def check_pairs(tables: Mapping[str, Table]) -> None:
         )
 
 
-def refuse_numbers(table: Table, source: Path) -> None:
+def refuse_numbers(table: Table, source: Source) -> None:
     """InputError where classes are many numbers with fractions: those are learned as numbers."""
     names = sorted(set(table.labels or ()))
     if len(names) <= FEW_NUMBERS:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, chain
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,6 +27,7 @@ from bothways.data.streams import known_columns
 from bothways.data.tables import RowErrors
 from bothways.data.tags import OUTSIDE, Scheme, detect, first_illegal, spans_of, tags_of
 from bothways.errors import InputError
+from bothways.memory import Source
 from bothways.metrics.entities import entity_scores
 from bothways.metrics.label_errors import label_errors
 from bothways.model.model import Model
@@ -319,17 +319,17 @@ def _key(sentence: Sentence) -> str:
     return text_key(" ".join(sentence.words))
 
 
-def tag_columns(file: Path, told: object, learned: Mapping[str, Any]) -> dict[str, str | None]:
+def tag_columns(file: Source, told: object, learned: Mapping[str, Any]) -> dict[str, str | None]:
     """The columns of words and of tags in a file: those that `told` names as words_column and tags_column, else those
     `learned` from, if the file can have them."""
     if has_named_columns(file):
-        return known_columns(str(file), told, learned, ("words", "tags"))
+        return known_columns(file, told, learned, ("words", "tags"))
     numbers = {use: str(learned.get(f"{use}_column")) for use in ("words", "tags")}
     before = {use: number if number.lstrip("-").isdecimal() else None for use, number in numbers.items()}
     return {use: getattr(told, f"{use}_column") or before[use] for use in before}
 
 
-def sentences_as_learned(file: Path, told: object, learned: Mapping[str, Any]) -> list[Sentence]:
+def sentences_as_learned(file: Source, told: object, learned: Mapping[str, Any]) -> list[Sentence]:
     """The sentences of a file, by the columns of tag_columns and the encoding of `told`."""
     columns = tag_columns(file, told, learned)
     encoding = getattr(told, "encoding", None)

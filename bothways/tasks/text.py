@@ -18,6 +18,7 @@ from bothways.data.segments import ranges
 from bothways.data.store import Intake, TokenStore, open_or_build
 from bothways.disk import atomic_directory, remove_unfinished
 from bothways.errors import InputError
+from bothways.memory import MemoryTable, Source
 from bothways.settings import Pretrain
 from bothways.tasks.progress import Tell, silence
 from bothways.tokenizer.learn import count_words
@@ -74,15 +75,15 @@ def _counted(ids: np.ndarray, vocab_size: int) -> np.ndarray:
 def corpora(settings: Pretrain) -> tuple[Corpus, Corpus | None]:
     """The text to train on and, if it is given, that to measure on. InputError where files are missing."""
 
-    def corpus(paths: tuple[Path, ...]) -> Corpus:
+    def corpus(paths: tuple[Source, ...]) -> Corpus:
         found = Corpus(paths, settings.documents, settings.text_column, settings.on_error, settings.encoding)
         found.files()
         return found
 
     text, other = corpus(settings.corpus), corpus(settings.heldout) if settings.heldout else None
     if other:
-        known = {file.resolve() for file in text.files()}
-        if both := [file for file in other.files() if file.resolve() in known]:
+        known = text.sources()
+        if both := [source for key, source in other.sources().items() if key in known]:
             raise InputError(f"{both[0]}: is training text too, so that figures would be too good; hold out other text")
     return text, other
 
@@ -129,9 +130,16 @@ def _are_held_out(number: int) -> np.ndarray:
     return are
 
 
+def _said(path: Source | str) -> str:
+    """A path as the notes of a store have it."""
+    if isinstance(path, MemoryTable):
+        return repr(path)
+    return str(path) if str(path).startswith(PREFIX) else str(Path(path).absolute())
+
+
 def _stored(settings: Pretrain, corpus: Corpus, tokenizer: Tokenizer, tell: Tell) -> tuple[TokenStore, dict[str, Any]]:
     skipped: Counter[str] = Counter()
-    paths = [str(path if str(path).startswith(PREFIX) else Path(path).absolute()) for path in corpus.paths]
+    paths = [*map(_said, corpus.paths)]
     folder = settings.store or cache.directory() / "stores"
     built = open_or_build(
         folder, corpus.fingerprint(), lambda: corpus.documents(skipped), tokenizer,

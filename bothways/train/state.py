@@ -19,6 +19,7 @@ from bothways.checkpoint import MADE, refuse_strangers
 from bothways.device import hardware
 from bothways.disk import as_json, entries, remove_unfinished, write_whole
 from bothways.errors import InputError
+from bothways.memory import MemoryTable
 from bothways.origin import read_origin
 from bothways.train.checkpoints import differences, tell_changes
 from bothways.train.lock import LOCK, Lock, lives, this_process
@@ -233,4 +234,6 @@ def _plain(value: Any) -> Any:
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(inner) for inner in value]
+    if isinstance(value, MemoryTable):
+        return value.record()
     return str(value) if isinstance(value, Path) else value
