@@ -202,6 +202,7 @@ def pretrain(settings: Any) -> None:
 
 def finetune(settings: Any) -> None:
     from bothways.tasks import registry
+    from bothways.tasks.baselines import table
 
     result = registry.train(settings)
     n = len(result.scores)
@@ -212,6 +213,7 @@ def finetune(settings: Any) -> None:
                 "failed": result.failed, "scores": result.scores, "split": result.split, "model": str(result.model),
                 "interval": result.interval, "rows": result.rows,
                 **({} if result.pooled is None else {"pooled": result.pooled}),
+                "baselines": result.baselines, "verdict": result.verdict,
             }
         )  # fmt: skip
         return
@@ -222,7 +224,8 @@ def finetune(settings: Any) -> None:
     low, high = result.interval or (None, None)
     pooled = "" if result.pooled is None else f"; all rows together {result.pooled:.2%}"
     interval = "" if low is None else f"{pooled} (95 % interval {low:.2%} to {high:.2%}, {result.rows:,} rows)"
-    show(f"{name} {result.metric} {spread}{interval}{failed}{chosen}", f"model in {result.model}")
+    show(f"{name} {result.metric} {spread}{interval}{failed}{chosen}", *table(result.metric, name, result.baselines))
+    show(f"model in {result.model}", *([result.verdict] if result.verdict else []))
 
 
 def evaluate(settings: Any) -> None:

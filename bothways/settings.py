@@ -338,6 +338,8 @@ class Recipe(Checked):
     """Dropout everywhere."""
     seed: int = 0
     """The first seed."""
+    baselines: bool = True
+    """Score simple models on the same splits too: the commonest answer, TF-IDF and frozen vectors + linear."""
     dtype: Dtype = "auto"
     """auto: bf16 where the processor is fast at it."""
     checkpoint_every: int = 1000

@@ -2,6 +2,7 @@
 
 from bothways.metrics.basic import Bin
 from bothways.page.answers import AnswerMistake, AnswerMistakes
+from bothways.page.baselines import Baselines, Compared
 from bothways.page.certainty import Reliability, Scatter
 from bothways.page.classes import Confusion, Labels, LabelScore
 from bothways.page.doubts import SURER, Doubt, Doubts
@@ -16,7 +17,9 @@ __all__ = [
     "SURER",
     "AnswerMistake",
     "AnswerMistakes",
+    "Baselines",
     "Bin",
+    "Compared",
     "Confusion",
     "Curves",
     "Doubt",

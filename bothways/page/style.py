@@ -109,12 +109,14 @@ svg line.axis { stroke: var(--soft); }
 svg line.even, svg line.mark { stroke: var(--ink); stroke-dasharray: 5 4; }
 svg line.even { stroke-width: 1.5; }
 svg line.gap { stroke: var(--series0); stroke-width: 1.5; }
+svg line.interval { stroke-width: 2; }
 svg polyline { fill: none; stroke-width: 1.75; stroke-linejoin: round; }
 svg .point { fill: var(--series0); fill-opacity: 0.4; }
 svg rect.within { fill: var(--series0); } svg rect.over { fill: var(--series1); }
 """
 STYLE += "".join(
     f"svg polyline.series{number} {{ stroke: var(--series{number}); stroke-dasharray: {dash}; }}\n"
+    f"svg line.series{number} {{ stroke: var(--series{number}); }}\n"
     f"svg circle.series{number}, svg text.series{number} {{ fill: var(--series{number}); }}\n"
     for number, dash in enumerate(("none", "7 3", "2 3", "9 3 2 3", "4 3", "12 4"))
 )

@@ -60,6 +60,7 @@ class Answering(Task):
     """Questions about passages, and the slices that answer them."""
 
     name: ClassVar[str] = "answer"
+    constant: ClassVar[str] = "no answer"
     doubted: ClassVar[str] = "it is as sure of an answer elsewhere as it usually is of right ones"
     settings: Answer
     start: Checkpoint

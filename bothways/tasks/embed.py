@@ -61,6 +61,7 @@ class Embedding(Task):
     the last is all of them. low, high: the scores whose cosines are to be 0 and 1."""
 
     name: ClassVar[str] = "embed"
+    constant: ClassVar[str] = "before training"
     doubted: ClassVar[str] = ""
     settings: TrainEmbed
     start: Checkpoint

@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, count, islice
 from pathlib import Path
@@ -27,6 +27,8 @@ from bothways.disk import reserve, write_whole
 from bothways.errors import InputError
 from bothways.model.model import Model
 from bothways.settings import FineTune
+from bothways.tasks import baselines
+from bothways.tasks.baselines import BASELINES
 from bothways.tasks.folds import FOLDS, cross_validate
 from bothways.tasks.progress import Bar, Tell, silence
 from bothways.tasks.reporting import draw, rate_lines, rates
@@ -51,7 +53,8 @@ class Result:
 
     interval: where other rows would put the mean, with 95 % probability (each seed's bounds, averaged); None in runs
     of before. rows: how many rows the metric is of. pooled: in cross-validation the metric of the rows of all folds
-    together, which the interval is of; None without.
+    together, which the interval is of; None without. baselines: the metric of simple models on the same rows;
+    verdict: whether this one is better than the best of them.
     """
 
     directory: Path
@@ -66,6 +69,8 @@ class Result:
     interval: tuple[float, float] | None
     rows: int | None
     pooled: float | None = None
+    baselines: dict[str, float] = field(default_factory=dict)
+    verdict: str = ""
 
 
 def fine_tuned(
@@ -100,12 +105,16 @@ def over_seeds(
         tell(line)
     if line := unread_line(settings.train, settings.dev, settings.test):
         tell(line)
-    validated = None
+    validated, simple = None, []
     if settings.folds and task_of:
         train = partial(fitted, settings, run=run, tell=tell)
         place = run.directory / SEEDS
-        validated = cross_validate(task, task_of, train, place, tell, seed=settings.seed, folds=settings.folds)
+        validated = cross_validate(
+            task, task_of, train, place, tell, seed=settings.seed, folds=settings.folds, baselines=settings.baselines
+        )
         tell("the model that is kept: trained on all folds, but for a tenth that it is chosen by")
+    elif settings.baselines:
+        simple = baselines.scores(task, split, run.directory / SEEDS / BASELINES, tell)
     seeds = range(settings.seed, settings.seed + settings.seeds)
     figures: dict[int, dict[str, Figures]] = {}
     for seed in seeds:
@@ -133,7 +142,18 @@ def over_seeds(
     if validated:
         result |= validated.result(task.metric) | {"scores": {FOLDS: validated.values(task.metric), **by_split}}
         validated.write(run.directory)
-    draw(settings, task, run, begun.model, figures, kept=kept, failed=failed, validated=validated, tell=tell)
+    beside = None
+    if settings.baselines:
+        constants = validated.values("baseline") if validated else [figures[kept][split]["baseline"]]
+        constant = baselines.Score(task.constant, fmean(constants), None)
+        simple = [constant, *(baselines.means(validated.baselines) if validated else simple)]
+        result["baselines"] = {one.name: one.value for one in simple}
+        result["verdict"] = baselines.verdict(result, baselines.keep(task, result, run.directory))
+        beside = baselines.Beside(simple, result["verdict"])
+    draw(
+        settings, task, run, begun.model, figures, kept=kept, failed=failed, validated=validated, beside=beside,
+        tell=tell,
+    )  # fmt: skip
     task.finished(begun.model)
     facts = task.facts(figures[kept])
     checkpoint.save(replace(begun, made={**run.origin, "result": result, **facts}), run.directory / MODEL)
@@ -156,6 +176,8 @@ def result_of(run: Run, task: str) -> Result:
         scores=scores,
         interval=interval,
         rows=found.get("rows"),
+        baselines=found.get("baselines", {}),
+        verdict=found.get("verdict", ""),
         pooled=found.get("pooled"),
     )
 

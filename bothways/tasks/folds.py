@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from bothways import metrics
 from bothways.disk import write_whole
 from bothways.model.model import Model
+from bothways.tasks.baselines import BASELINES, Score, read_scores, scores
 from bothways.tasks.progress import Tell, silence
 from bothways.tasks.scores import Predictions
 from bothways.tasks.task import Figures, Task
@@ -33,10 +34,11 @@ class Train(Protocol):
 
 @dataclass(frozen=True)
 class Validated:
-    """figures: of each fold by its own model. predictions: of each fold's rows. scores: of all of them together, each
-    with its 95 % interval as NAME_interval."""
+    """figures: of each fold by its own model. baselines: of each fold, if they were asked for. predictions: of each
+    fold's rows. scores: of all of them together, each with its 95 % interval as NAME_interval."""
 
     figures: Sequence[Figures]
+    baselines: Sequence[Sequence[Score]]
     predictions: Sequence[Predictions]
     scores: Mapping[str, Any]
 
@@ -81,14 +83,17 @@ def cross_validate(
     *,
     seed: int,
     folds: int,
+    baselines: bool,
 ) -> Validated:
     """Train and score every fold, with the seeds after `seed`; `whole` is the task of all of them. What is done stands
     in `directory`, a folder a seed, so that a run that goes on finds it."""
-    figures, predictions = [], []
+    figures, predictions, simple = [], [], []
     for fold in range(folds):
         done = directory / str(seed + 1 + fold) / DONE
         if not done.exists():
             task = task_of(fold)
+            if baselines:
+                scores(task, "test", done.with_name(BASELINES), tell)
             model = train(task, task.begin(seed + 1 + fold, silence).model, seed + 1 + fold, fold=fold)
             task.evaluate("dev", task.outputs(model, "dev"))  # settles what is chosen on dev, such as a threshold
             outputs = task.outputs(model, "test")
@@ -106,4 +111,6 @@ def cross_validate(
         read = json.loads(done.read_text(encoding="utf-8"))
         figures.append(read["figures"])
         predictions.append(Predictions(**read["predictions"]))
-    return Validated(figures, predictions, whole.scores(Predictions.joined(predictions)))
+        if baselines:
+            simple.append(read_scores(done.with_name(BASELINES)))
+    return Validated(figures, simple, predictions, whole.scores(Predictions.joined(predictions)))

@@ -1,7 +1,7 @@
 """Fine-tuning a model that gives a text (or a pair) a number: one output at [CLS], squared error (as STS-B in Devlin
 2018, section 4.1)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from bothways import checkpoint, metrics, page
+from bothways import checkpoint, metrics, page, tfidf
 from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint
 from bothways.data.examples import Table, numbers
@@ -23,8 +23,9 @@ from bothways.tasks.finetune import Result, fine_tuned
 from bothways.tasks.progress import Tell, lines
 from bothways.tasks.scores import Predictions, number_scores
 from bothways.tasks.tables import read_tables, table_warnings, texts_at
-from bothways.tasks.task import Figures, Task, outputs
+from bothways.tasks.task import Baseline, Figures, Task, outputs
 from bothways.tasks.texts import AT_ONCE, Texts, text_scores
+from bothways.tfidf import Rows
 from bothways.train.losses import Loss, squared_loss
 from bothways.train.state import Callback
 
@@ -48,6 +49,7 @@ class Regression(Task):
     unit is learned alike; the finished head gives the number itself."""
 
     name: ClassVar[str] = "regress"
+    constant: ClassVar[str] = "mean of all"
     doubted: ClassVar[str] = f"its number is further off than {FAR_OFF:g} robust deviations of all errors"
     at_once: ClassVar[float] = AT_ONCE
     settings: Regress
@@ -121,6 +123,12 @@ class Regression(Task):
 
     def scores(self, found: Predictions) -> dict[str, Any]:
         return number_scores(found.gold, found.predicted)
+
+    def baselines(self, split: str) -> Iterator[Baseline]:
+        rows = {name: Rows(table.texts, table.pairs, self.data[name].targets) for name, table in self.tables.items()}
+        model = tfidf.fit(rows["train"], rows["dev"], "number").scaled(self.deviation, self.mean)
+        numbers_N = model(rows[split].texts, rows[split].pairs)[:, 0]
+        yield Baseline("TF-IDF + ridge regression", self.predictions(split, numbers_N), model)
 
     def parts(self, found: Predictions) -> list[page.Part]:
         texts = texts_at(self.tables.values())

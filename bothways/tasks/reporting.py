@@ -9,6 +9,7 @@ from bothways import metrics, page, report
 from bothways.model.model import Model
 from bothways.page.markup import Unit
 from bothways.settings import FineTune
+from bothways.tasks.baselines import Beside
 from bothways.tasks.folds import FOLDS, Validated
 from bothways.tasks.progress import Tell, silence
 from bothways.tasks.scores import Predictions
@@ -24,10 +25,10 @@ Found = Mapping[int, Mapping[str, Figures]]  # of each seed by split
 
 def draw(
     settings: FineTune, task: Task, run: Run, model: Model, found: Found, *, kept: int, failed: Sequence[int],
-    validated: Validated | None = None, tell: Tell = silence,
+    validated: Validated | None = None, beside: Beside | None = None, tell: Tell = silence,
 ) -> None:  # fmt: skip
     """Write curves.png and report.html. model: that of the seed kept; failed: seeds. validated: what the page is of in
-    cross-validation."""
+    cross-validation. beside: simple models."""
     rows, own = run.metrics(), found[kept]
     levels = {"baseline": own["dev"]["baseline"]}
     title = f"Fine-tuning, {task.name}"
@@ -46,6 +47,7 @@ def draw(
         )
     parts: list[page.Part] = [
         *([told.trainings] if len(told.trainings.seeds) > 1 else []),
+        *([compared(task, told.scores[0], beside)] if beside else []),
         page.Curves(rows, task.metric, task.metric, unit),
         *task.parts(told.predictions),
         *([doubts] if task.doubted else []),
@@ -54,9 +56,16 @@ def draw(
     ]
     whole = page.Page(
         f"{run.directory.name}: {task.name}", f"{settings.model} fine-tuned on {settings.train}", told.scores, parts,
-        [*told.warnings, *task.warnings], facts_of(settings, run),
+        [*(beside.warnings if beside else []), *told.warnings, *task.warnings], facts_of(settings, run),
     )  # fmt: skip
     page.write(whole, run.directory / "report.html")
+
+
+def compared(task: Task, score: page.Score, beside: Beside) -> page.Baselines:
+    """The score reported first beside those of simple models."""
+    fine_tuned = page.Compared("fine-tuned", score.mean, None if score.over == "folds" else score.interval)
+    models = [fine_tuned, *(page.Compared(one.name, one.value, one.interval) for one in beside.scores)]
+    return page.Baselines(task.metric, models, beside.verdict, unit_of(task.metric))
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,7 @@ class Tagging(Task):
     """Texts of words with a tag each, IOB2 or plain."""
 
     name: ClassVar[str] = "tag"
+    constant: ClassVar[str] = "commonest tag"
     settings: Tag
     start: Checkpoint
     tagset: Tagset

@@ -2,9 +2,9 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from bothways.model.model import Model
 from bothways.model.moving import move
 from bothways.settings import FineTune
 from bothways.tasks.scores import Predictions
+from bothways.tfidf import TfidfModel
 from bothways.train.losses import Loss
 
 Figures = dict[str, Any]  # numbers by name; NAME_interval: [low, high]
@@ -37,12 +38,22 @@ class Examples(Protocol):
         """Those rows as the model reads them, with labels."""
 
 
+class Baseline(NamedTuple):
+    """What a simple model predicts, and the model itself if it can be saved."""
+
+    name: str
+    predictions: Predictions
+    model: TfidfModel | None = None
+
+
 class Task(ABC):
     """One kind of fine-tuning: its examples by split (train, dev and perhaps test), its head, losses and figures."""
 
     name: ClassVar[str]
     doubted: ClassVar[str] = page.SURER
     """What makes a row's label doubtful; "" where rows have none."""
+    constant: ClassVar[str] = "commonest answer"
+    """The name of the model that learned nothing, whose metric is `baseline`."""
     at_once: ClassVar[float] = math.inf
     """Tokens of a micro-batch at most; a longer example is one of its own. Only where losses of examples are apart."""
     start: Checkpoint
@@ -98,6 +109,11 @@ class Task(ABC):
 
     def finished(self, model: Model) -> None:  # noqa: B027
         """What is left to do to a trained model before it is saved."""
+
+    def baselines(self, split: str) -> Iterator[Baseline]:
+        """Simple models fitted on the same training rows, with all choices made on dev or in cross-validation, and what
+        each predicts of a split."""
+        yield from ()
 
     def parts(self, found: Predictions) -> list[page.Part]:
         """What the report page shows of predictions: mistakes, above all. Their rows are among the task's own."""

@@ -1,0 +1,191 @@
+"""Simple models beside a fine-tuning run: they are scikit-learn's, of the same rows, and the run says who is better."""
+
+import json
+from dataclasses import replace
+from unittest import mock
+
+import numpy as np
+import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline, make_union
+
+from bothways import checkpoint, cli, tfidf
+from bothways.page import baselines as page_baselines
+from bothways.settings import Classify, Regress
+from bothways.tasks import classify, folds, regress, tables
+from bothways.tasks.progress import silence
+
+CONSTANT, TFIDF, RIDGE = "commonest answer", "TF-IDF + logistic regression", "TF-IDF + ridge regression"
+
+
+def rows(number, seed=0):
+    """Texts with a cat or a dog among other words, and how often."""
+    rng = np.random.default_rng(seed)
+    for row in range(number):
+        words = rng.choice("the and on a b mat ran".split(), int(rng.integers(3, 9))).tolist()
+        count = int(rng.integers(1, 4))
+        for _ in range(count):
+            words.insert(int(rng.integers(len(words) + 1)), ("cat", "dog")[row % 2])
+        yield {"text": " ".join(words), "label": ("feline", "canine")[row % 2], "number": count + 0.5}
+
+
+def written(file, found):
+    file.write_text("\n".join(map(json.dumps, found)), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """train, dev and test; one label in eight is wrong, so that no model is perfect."""
+    place, made = tmp_path_factory.mktemp("tables"), {}
+    for seed, (split, number) in enumerate({"train": 150, "dev": 60, "test": 90}.items()):
+        found = [*rows(number, seed)]
+        for row in found[::8]:
+            row["label"] = "feline"
+        made[split] = written(place / f"{split}.jsonl", found)
+    return made
+
+
+@pytest.fixture(scope="module")
+def start(make_model, tokenizer, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("start") / "model"
+    checkpoint.save(checkpoint.Checkpoint(make_model("bert", {"masked_words": 0}), tokenizer), directory)
+    return directory
+
+
+@pytest.fixture
+def settings(start, files, tmp_path):
+    return Classify(model=start, out=tmp_path / "run", epochs=0.1, dtype="float32", checkpoint_every=1, **files)
+
+
+def read(file):
+    found = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    return [row["text"] for row in found], [row["label"] for row in found], [row["number"] for row in found]
+
+
+def peer(model):
+    words = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"\w+", min_df=2, sublinear_tf=True)
+    characters = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), min_df=2, sublinear_tf=True)
+    return make_pipeline(make_union(words, characters), model)
+
+
+def test_the_scores_are_those_of_scikit_learn_on_the_same_splits(settings, files):
+    texts, labels, _ = read(files["train"])
+    theirs = {c: peer(LogisticRegression(C=c, max_iter=300)).fit(texts, labels) for c in tfidf.STRENGTHS["classes"]}
+    test = read(files["test"])
+    found = classify.run(settings, silence)
+    accuracies = {round(one.score(*test[:2]), 6) for one in theirs.values()}
+    assert round(found.baselines[TFIDF], 6) in accuracies and min(accuracies) > 0.7
+    assert found.baselines[CONSTANT] == max(map(test[1].count, test[1])) / 90
+    told = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))["result"]
+    assert told["baselines"] == found.baselines and list(found.baselines)[:2] == [CONSTANT, TFIDF]
+
+
+def test_a_model_of_texts_or_numbers_is_scikit_learns_with_its_strength(files):
+    train, dev = (read(files[split]) for split in ("train", "dev"))
+    classes = {
+        split: np.array([label == "feline" for label in part[1]], int)
+        for split, part in zip("td", (train, dev), strict=True)
+    }
+    rows = [tfidf.Rows(part[0], None, classes[split]) for split, part in zip("td", (train, dev), strict=True)]
+    ours = tfidf.fit(*rows, "classes", 2)
+    theirs = peer(LogisticRegression(C=ours.strength, max_iter=300)).fit(train[0], classes["t"])
+    scores_N2 = ours(dev[0])
+    assert np.abs(np.diff(scores_N2)[:, 0] - theirs.decision_function(dev[0])).max() < 1e-3
+    numbers = [tfidf.Rows(part[0], None, np.array(part[2])) for part in (train, dev)]
+    ours = tfidf.fit(*numbers, "number")
+    theirs = peer(Ridge(alpha=1 / ours.strength)).fit(train[0], train[2])
+    assert np.abs(ours(dev[0])[:, 0] - theirs.predict(dev[0])).max() < 0.01
+
+
+def test_the_last_line_says_who_is_better(start, files, settings, capsys):
+    """With hardly any training the words win; after enough of it neither is worse."""
+    weak = classify.run(settings, silence)
+    assert weak.mean < weak.baselines[TFIDF] and weak.verdict.startswith(f"not better than {TFIDF}: ")
+    flags = [f"--{name}={getattr(settings, name)}" for name in ("model", "train", "dev", "test", "dtype")]
+    out = settings.out.with_name("second")
+    cli.main(["finetune", "classify", *flags, f"--out={out}", "--epochs=20", "--rate=5e-3", "--dropout=0"])
+    last = capsys.readouterr().out.splitlines()[-1]
+    strong = json.loads((out / "bothways.json").read_text(encoding="utf-8"))["result"]
+    better = strong["mean"] > max(strong["baselines"].values())
+    assert last == strong["verdict"] and last.startswith("better than" if better else "not better than")
+    assert strong["mean"] > weak.mean and f"{strong['mean']:.2%} (fine-tuned)" in last
+
+
+def test_without_them_nothing_is_said(settings):
+    with mock.patch.object(tfidf, "fit", side_effect=AssertionError):
+        found = classify.run(replace(settings, baselines=False), silence)
+    assert (found.baselines, found.verdict) == ({}, "")
+    page = (settings.out / "report.html").read_text(encoding="utf-8")
+    assert page_baselines.Baselines.heading not in page
+
+
+def test_the_page_shows_them_with_what_is_not_better(settings):
+    found = classify.run(settings, silence)
+    page = (settings.out / "report.html").read_text(encoding="utf-8")
+    assert page_baselines.Baselines.heading in page and found.verdict in page.split("<nav")[0]
+    assert f"{TFIDF}: {found.baselines[TFIDF]:.4g}" in page
+
+
+def test_a_run_that_goes_on_does_not_compute_them_again(settings):
+    def stop(row):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        classify.run(settings, silence, progress=stop)
+    with mock.patch.object(tfidf, "fit", side_effect=AssertionError):
+        found = classify.run(replace(settings, resume=True), silence)
+    assert {*found.baselines} >= {CONSTANT, TFIDF}
+
+
+def test_in_cross_validation_they_are_of_the_same_folds(settings, files):
+    seen = []
+    fit = tfidf.fit
+
+    def watched(train, dev, *rest, **options):
+        seen.append((set(train.texts), set(dev.texts)))
+        return fit(train, dev, *rest, **options)
+
+    with mock.patch.object(tfidf, "fit", watched):
+        found = classify.run(replace(settings, dev=None, test=None, folds=2), silence)
+    held = [json.loads(line) for line in (settings.out / folds.OUT_OF_FOLD).read_text(encoding="utf-8").splitlines()]
+    texts = read(files["train"])[0]
+    for fold, (train, dev) in enumerate(seen):
+        own = {texts[int(row["where"].rpartition(":")[2]) - 1] for row in held if row["fold"] == fold}
+        assert own and not own & (train | dev) and own | train | dev == set(texts)
+    assert len(seen) == 2 and 0.6 < found.baselines[TFIDF] <= 1 and found.split == "folds"
+
+
+def test_numbers_have_ridge_regression_in_their_own_unit(start, files, tmp_path):
+    shift = 40.0
+    moved = {}
+    for split, file in files.items():
+        found = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        moved[split] = written(
+            tmp_path / file.name, [{"text": row["text"], "score": row["number"] + shift} for row in found]
+        )
+    told = Regress(model=start, out=tmp_path / "run", epochs=0.1, dtype="float32", **moved)
+    task = regress.Regression.of(told, checkpoint.load(start), tables.read_tables(told))
+    (one, *_) = task.baselines("test")
+    gold, predicted = np.array(one.predictions.gold), np.array(one.predictions.predicted)
+    assert abs(predicted.mean() - gold.mean()) < 0.3 and np.corrcoef(gold, predicted)[0, 1] > 0.6
+    assert one.name == RIDGE and np.abs(one.model(task.tables["test"].texts)[:, 0] - predicted).max() == 0
+
+
+def test_texts_with_several_labels_and_pairs_have_them_too(start, files, tmp_path):
+    def both(row):
+        label = [row["label"], *(["many"] if row["number"] > 2 else [])]
+        return {"text": row["text"], "pair": row["text"][::-1], "label": label}
+
+    found = [json.loads(line) for line in files["train"].read_text(encoding="utf-8").splitlines()]
+    file = written(tmp_path / "several.jsonl", map(both, found))
+    told = Classify(model=start, train=file, out=tmp_path / "run", epochs=0.1, multi_label=True, dtype="float32")
+    result = classify.run(told, silence)
+    assert result.baselines[TFIDF] > max(0.8, result.baselines[CONSTANT])
+
+
+@pytest.mark.parametrize("texts", [["!", " ", "?", "!"] * 3, ["\U0001f600"] * 12, ["a"] * 12])
+def test_texts_without_words_are_no_error(texts):
+    rows = tfidf.Rows(texts, None, np.arange(len(texts)) % 2)
+    assert np.isfinite(tfidf.fit(rows, rows, "classes", 3)(["", "new words", "!"])[:, :2]).all()
