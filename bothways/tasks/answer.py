@@ -2,7 +2,7 @@
 ends; [CLS] where a window does not hold it. Of SQuAD 2.0, the threshold for "no answer" is tuned on dev."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -27,8 +27,9 @@ from bothways.tasks import scores
 from bothways.tasks.finetune import Result, fine_tuned
 from bothways.tasks.progress import Tell, lines
 from bothways.tasks.scores import Predictions
+from bothways.tasks.simple import sentence_answer
 from bothways.tasks.tables import divided
-from bothways.tasks.task import Figures, Task, length_line, outputs
+from bothways.tasks.task import Baseline, Figures, Task, length_line, outputs
 from bothways.tokenizer.tokenizer import Encoding
 from bothways.train.losses import Loss, class_loss
 from bothways.train.state import Callback
@@ -158,13 +159,21 @@ class Answering(Task):
         """At the threshold of the model measured last on dev. groups: the first question about the same passage;
         details: how sure the answer is, and its characters."""
         readings, asked = self.read(split, outputs), self.questions[split]
+        best = [readings[one.id].answers(threshold=self.threshold.get("no_answer"))[0] for one in asked]
+        details = [[one.score, one.start, one.end] for one in best]
+        return replace(self.compared(split, [one.text for one in best]), details=details)
+
+    def compared(self, split: str, answers: list[str]) -> Predictions:
+        """Answers beside those that are right, without details."""
+        asked = self.questions[split]
         first: dict[str, str] = {}
         groups = [first.setdefault(one.context, one.where) for one in asked]
-        best = [readings[one.id].answers(threshold=self.threshold.get("no_answer"))[0] for one in asked]
         gold = [[text for text, _ in one.answers] for one in asked]
-        where = [one.where for one in asked]
-        details = [[one.score, one.start, one.end] for one in best]
-        return Predictions(where, gold, [one.text for one in best], groups, details)
+        return Predictions([one.where for one in asked], gold, answers, groups, [None] * len(asked))
+
+    def baselines(self, split: str) -> Iterator[Baseline]:
+        answers = [sentence_answer(one) for one in self.questions[split]]
+        yield Baseline("sentence with most words of the question", self.compared(split, answers))
 
     def scores(self, found: Predictions) -> dict[str, Any]:
         """In 0..1."""

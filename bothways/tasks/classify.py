@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from bothways import checkpoint, metrics, page, tfidf
+from bothways import checkpoint, metrics, page
 from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint
 from bothways.data.examples import Table, label_numbers, label_sets
@@ -24,16 +24,16 @@ from bothways.settings import Classify
 from bothways.tasks.finetune import Result, fine_tuned
 from bothways.tasks.progress import Tell, lines
 from bothways.tasks.scores import Predictions, class_scores, label_set_scores
+from bothways.tasks.simple import linear_models
 from bothways.tasks.tables import read_tables, table_warnings, texts_at
 from bothways.tasks.task import Baseline, Figures, Task, outputs
 from bothways.tasks.texts import AT_ONCE, Texts, text_scores
 from bothways.terminal import one_line
-from bothways.tfidf import Kind, Rows
+from bothways.tfidf import Kind
 from bothways.train.losses import Loss
 from bothways.train.state import Callback
 from bothways.train.task_losses import label_loss, weighted_class_loss
 
-MOST_FITTED = 300  # classes of a linear model, which is fitted to each
 LIKELIEST = 5  # classes of a text whose probabilities are kept
 MOST_CLASSES, COMMONEST = 30, 5  # classes that are listed one by one; of more the commonest
 
@@ -91,8 +91,11 @@ class Classification(Task):
 
     def losses(self, model: Model, batch: Batch) -> dict[str, Loss]:
         assert batch.labels is not None
+        return {"classes": self.weighted_loss(text_scores(model, batch), batch.labels)}
+
+    def weighted_loss(self, scores_NC: torch.Tensor, targets: torch.Tensor) -> Loss:
         loss = label_loss if self.settings.multi_label else weighted_class_loss
-        return {"classes": loss(text_scores(model, batch), batch.labels, self.weights.to(batch.labels.device))}
+        return loss(scores_NC, targets, self.weights.to(scores_NC))
 
     @cached_property
     def weights(self) -> torch.Tensor:
@@ -173,13 +176,12 @@ class Classification(Task):
         return max((self.figures(gold, given) for given in choices), key=lambda found: found[self.metric])
 
     def baselines(self, split: str) -> Iterator[Baseline]:
-        kind: Kind = "labels" if self.settings.multi_label else "classes"
-        rows = {name: Rows(table.texts, table.pairs, self.data[name].targets) for name, table in self.tables.items()}
-        balanced = self.settings.class_weights == "balanced"
-        if len(self.names) <= MOST_FITTED:
-            model = tfidf.fit(rows["train"], rows["dev"], kind, len(self.names), balanced=balanced)
-            scores_NC = torch.from_numpy(model(rows[split].texts, rows[split].pairs))
-            yield Baseline("TF-IDF + logistic regression", self.predictions(split, scores_NC), model)
+        several, balanced = self.settings.multi_label, self.settings.class_weights == "balanced"
+        kind: Kind = "labels" if several else "classes"
+        for name, scores_NC, model in linear_models(
+            self, split, kind, len(self.names), self.weighted_loss, balanced=balanced
+        ):
+            yield Baseline(name, self.predictions(split, torch.from_numpy(scores_NC)), model)
 
     def parts(self, found: Predictions) -> list[page.Part]:
         if self.settings.multi_label:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from bothways import checkpoint, metrics, page, tfidf
+from bothways import checkpoint, metrics, page
 from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint
 from bothways.data.examples import Table, numbers
@@ -22,10 +22,10 @@ from bothways.settings import Regress
 from bothways.tasks.finetune import Result, fine_tuned
 from bothways.tasks.progress import Tell, lines
 from bothways.tasks.scores import Predictions, number_scores
+from bothways.tasks.simple import linear_models
 from bothways.tasks.tables import read_tables, table_warnings, texts_at
 from bothways.tasks.task import Baseline, Figures, Task, outputs
 from bothways.tasks.texts import AT_ONCE, Texts, text_scores
-from bothways.tfidf import Rows
 from bothways.train.losses import Loss, squared_loss
 from bothways.train.state import Callback
 
@@ -95,7 +95,7 @@ class Regression(Task):
 
     def losses(self, model: Model, batch: Batch) -> dict[str, Loss]:
         assert batch.labels is not None
-        return {"numbers": squared_loss(text_scores(model, batch)[:, 0], batch.labels)}
+        return {"numbers": number_loss(text_scores(model, batch), batch.labels)}
 
     def outputs(self, model: Model, split: str) -> np.ndarray:
         """What a model in training would give each text if it were finished, float64 [N]."""
@@ -125,10 +125,10 @@ class Regression(Task):
         return number_scores(found.gold, found.predicted)
 
     def baselines(self, split: str) -> Iterator[Baseline]:
-        rows = {name: Rows(table.texts, table.pairs, self.data[name].targets) for name, table in self.tables.items()}
-        model = tfidf.fit(rows["train"], rows["dev"], "number").scaled(self.deviation, self.mean)
-        numbers_N = model(rows[split].texts, rows[split].pairs)[:, 0]
-        yield Baseline("TF-IDF + ridge regression", self.predictions(split, numbers_N), model)
+        for name, scores_N1, model in linear_models(self, split, "number", 1, number_loss):
+            numbers_N = scores_N1[:, 0] * self.deviation + self.mean
+            own = model and model.scaled(self.deviation, self.mean)
+            yield Baseline(name, self.predictions(split, numbers_N), own)
 
     def parts(self, found: Predictions) -> list[page.Part]:
         texts = texts_at(self.tables.values())
@@ -172,6 +172,10 @@ class Regression(Task):
             low, middle, high = np.percentile(numbers(self.tables[split]), [0, 50, 100])
             found.append(f"{split}: {texts.describe()}\n  numbers from {low:.9g} to {high:.9g}, median {middle:.9g}")
         return "\n".join([*found, *self.warnings])
+
+
+def number_loss(scores_N1: torch.Tensor, numbers_N: torch.Tensor) -> Loss:
+    return squared_loss(scores_N1[:, 0], numbers_N)
 
 
 def spacing(numbers_N: np.ndarray) -> float:

@@ -38,8 +38,9 @@ from bothways.tasks import scores
 from bothways.tasks.finetune import Result, fine_tuned
 from bothways.tasks.progress import Tell, lines
 from bothways.tasks.scores import Predictions, document_of
+from bothways.tasks.simple import commonest_tags
 from bothways.tasks.tables import divided
-from bothways.tasks.task import Figures, Task, length_line, outputs
+from bothways.tasks.task import Baseline, Figures, Task, length_line, outputs
 from bothways.terminal import one_line
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 from bothways.train.losses import Loss, class_loss
@@ -161,18 +162,26 @@ class Tagging(Task):
     def predictions(self, split: str, outputs: Sequence[Tensor]) -> Predictions:
         """details: of each word how likely its own tag is (0 where that is not known), the likeliest, how likely that
         is."""
-        own = self.sentences(split)
-        gold, predicted = [[*one.tags] for one in own], [*self.predicted(split, outputs)]
         details: list[list[Any]] = []
         for text, windows, scores_SC in self.read(split, outputs):
             shares = iter(word_probabilities(windows, scores_SC, words_of(text)).tolist())
             details += [[self.word_details(tag, next(shares)) for tag in one.tags] for one in text]
-        return Predictions([one.where for one in own], gold, predicted, [*map(document_of, own)], details)
+        return replace(self.compared(split, [*self.predicted(split, outputs)]), details=details)
 
     def word_details(self, tag: str, shares: Sequence[float]) -> tuple[float, str, float]:
         names = self.tagset.names
         best = max(range(len(names)), key=shares.__getitem__)
         return shares[names.index(tag)] if tag in names else 0.0, names[best], shares[best]
+
+    def baselines(self, split: str) -> Iterator[Baseline]:
+        predicted = commonest_tags(self.sentences("train"), self.sentences(split), plain=self.tagset.plain)
+        yield Baseline("commonest tag of each word", self.compared(split, predicted))
+
+    def compared(self, split: str, predicted: list[list[str]]) -> Predictions:
+        """Tags beside those that are right, without details."""
+        own = self.sentences(split)
+        gold, groups = [[*one.tags] for one in own], [*map(document_of, own)]
+        return Predictions([one.where for one in own], gold, predicted, groups, [None] * len(own))
 
     def scores(self, found: Predictions) -> dict[str, Any]:
         if self.tagset.plain:

@@ -11,9 +11,12 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline, make_union
 
 from bothways import checkpoint, cli, tfidf
+from bothways.data.examples import Sentence
+from bothways.data.squad import Question
 from bothways.page import baselines as page_baselines
-from bothways.settings import Classify, Regress
-from bothways.tasks import classify, folds, regress, tables
+from bothways.predict import Predictor
+from bothways.settings import Answer, Classify, Regress, Tag
+from bothways.tasks import answer, classify, folds, regress, simple, tables, tag
 from bothways.tasks.progress import silence
 
 CONSTANT, TFIDF, RIDGE = "commonest answer", "TF-IDF + logistic regression", "TF-IDF + ridge regression"
@@ -170,7 +173,7 @@ def test_numbers_have_ridge_regression_in_their_own_unit(start, files, tmp_path)
     (one, *_) = task.baselines("test")
     gold, predicted = np.array(one.predictions.gold), np.array(one.predictions.predicted)
     assert abs(predicted.mean() - gold.mean()) < 0.3 and np.corrcoef(gold, predicted)[0, 1] > 0.6
-    assert one.name == RIDGE and np.abs(one.model(task.tables["test"].texts)[:, 0] - predicted).max() == 0
+    assert one.name == RIDGE and np.abs(one.model(task.tables["test"].texts)[:, 0] - predicted).max() < 1e-9
 
 
 def test_texts_with_several_labels_and_pairs_have_them_too(start, files, tmp_path):
@@ -189,3 +192,66 @@ def test_texts_with_several_labels_and_pairs_have_them_too(start, files, tmp_pat
 def test_texts_without_words_are_no_error(texts):
     rows = tfidf.Rows(texts, None, np.arange(len(texts)) % 2)
     assert np.isfinite(tfidf.fit(rows, rows, "classes", 3)(["", "new words", "!"])[:, :2]).all()
+
+
+def test_pairs_have_frozen_vectors_and_numbers_their_cosine(start, tmp_path):
+    rng = np.random.default_rng(5)
+    lines = []
+    for _ in range(90):
+        words = rng.choice("the and on a b mat ran cat dog".split(), 6).tolist()
+        same = int(rng.integers(0, 7))
+        other = [*words[:same], *rng.choice([*"xyz"], 6 - same).tolist()]
+        lines.append({"text": " ".join(words), "pair": " ".join(other), "score": same})
+    told = Regress(
+        model=start, train=written(tmp_path / "t.jsonl", lines), out=tmp_path / "run", epochs=0.1, dtype="float32"
+    )
+    task = regress.Regression.of(told, checkpoint.load(start), tables.read_tables(told))
+    found = {one.name: one.predictions for one in task.baselines("test")}
+    assert [*found] == [RIDGE, "frozen vectors + ridge regression", "cosine of frozen vectors"]
+    table = task.tables["test"]
+    first, second = (
+        Predictor(checkpoint.load(start), dtype="float32").embed(part) for part in (table.texts, table.pairs)
+    )
+    cosines = np.array(found["cosine of frozen vectors"].predicted)
+    assert np.abs(np.corrcoef(cosines, (first * second).sum(1))[0, 1] - 1) < 1e-6
+    assert all(task.scores(one)["spearman"] > 0.8 for one in found.values())
+
+
+def test_a_word_gets_the_tag_that_it_has_most_often():
+    def sentence(words, tags):
+        return Sentence(tuple(words.split()), tuple(tags.split()), "here:1")
+
+    train = [sentence("Paris is Paris", "B-LOC O B-PER"), sentence("Paris or Rome", "B-LOC O B-LOC")]
+    asked = [sentence("Rome is in Paris", "O O O O")]
+    assert simple.commonest_tags(train, asked, plain=False) == [["B-LOC", "O", "O", "B-LOC"]]
+    assert simple.commonest_tags(train, asked, plain=True) == [["B-LOC", "O", "B-LOC", "B-LOC"]]
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("Where did the dog run?", "The dog ran to Rome!"),
+        ("Who sat?", "A cat sat on a mat."),
+        ("?", "A cat sat on a mat."),
+    ],
+)
+def test_the_sentence_with_most_of_the_questions_words_answers(question, answer):
+    context = "A cat sat on a mat. The dog ran to Rome! It cost 3.5 euros"
+    assert simple.sentence_answer(Question("1", question, context, (), False, "here")) == answer
+    assert simple.sentence_answer(Question("1", question, " ", (), False, "here")) == ""
+
+
+def test_taggers_and_readers_have_them_in_their_runs(start, tmp_path):
+    """Of the words' tags one is never seen in train, so that the commonest tag of each word is known: 2 of 3 are."""
+    rows = [{"words": ["the", "cat", "ran"], "tags": ["O", "B-PET", "O"]}] * 6
+    tagged = written(tmp_path / "tags.jsonl", rows)
+    test = written(tmp_path / "test.jsonl", [*rows[:2], {"words": ["a", "dog"], "tags": ["O", "B-PET"]}])
+    given = {"model": start, "epochs": 0.1, "dtype": "float32"}
+    found = tag.run(Tag(train=tagged, dev=tagged, test=test, out=tmp_path / "tagger", context=False, **given), silence)
+    assert found.baselines["commonest tag of each word"] == pytest.approx(0.8)  # 2 of 2 are right, 2 of 3 found
+    question = {"context": "the cat sat. a dog ran.", "answers": {"text": ["dog"], "answer_start": [15]}}
+    asked = [{"id": str(row), "question": "what ran?", **question} for row in range(4)]
+    squad = written(tmp_path / "squad.jsonl", asked)
+    found = answer.run(Answer(train=squad, dev=squad, out=tmp_path / "reader", **given), silence)
+    # "a dog ran." is normalized to "dog ran": of its words one of two is right
+    assert found.baselines["sentence with most words of the question"] == pytest.approx(2 / 3)
