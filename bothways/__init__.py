@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bothways.answering import Answer
     from bothways.errors import InputError
-    from bothways.predict import Fill, Prediction, Predictor, load
+    from bothways.loading import load
+    from bothways.predict import Fill, Prediction, Predictor
     from bothways.tagging import Entity
     from bothways.tasks.registry import evaluate, train
     from bothways.tokenizer.tokenizer import Encoding, Tokenizer
@@ -35,7 +36,7 @@ _HOME = {
     "Predictor": "bothways.predict",
     "Tokenizer": "bothways.tokenizer.tokenizer",
     "evaluate": "bothways.tasks.registry",
-    "load": "bothways.predict",
+    "load": "bothways.loading",
     "train": "bothways.tasks.registry",
 }
 

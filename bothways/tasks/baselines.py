@@ -9,14 +9,18 @@ from shlex import quote
 from statistics import fmean
 from typing import Any
 
+from bothways.checkpoint import Checkpoint
 from bothways.disk import write_whole
+from bothways.loading import save
 from bothways.metrics import Interval
 from bothways.tasks.progress import Tell
 from bothways.tasks.task import Task
 from bothways.terminal import command
 
 LONG = 5.0  # seconds after which a baseline says how long it took
+TFIDF = "TF-IDF"  # what the baseline that can be saved begins with; it comes first
 NOT_BETTER = "not better than"
+SAVED = "tfidf"  # in a run's directory: the model of a baseline that is better
 BASELINES = "baselines.json"  # beside what else a run that goes on finds done
 
 
@@ -90,6 +94,13 @@ def verdict(result: Mapping[str, Any], saved: Path | None = None) -> str:
     return f"{NOT_BETTER} {best}: {numbers}{way}"
 
 
-def keep(task: Task, result: Mapping[str, Any], directory: Path) -> Path | None:
-    """Save the best baseline's model beside the fine-tuned one if that is not better; where it is."""
-    return None
+def keep(task: Task, result: Mapping[str, Any], target: Path, described: Checkpoint) -> Path | None:
+    """Save the best baseline's model if the fine-tuned one is not better and it can be saved; where it is. described:
+    labels, and how the model came to be."""
+    best = best_of(result["baselines"])
+    if result["mean"] > result["baselines"][best] or not best.startswith(TFIDF):
+        return None
+    first = next(task.baselines("dev"))  # fitted again, which takes seconds
+    assert first.name == best and first.model is not None
+    save(first.model, target, described)
+    return target

@@ -17,6 +17,7 @@ from bothways.data.squad import read_squad
 from bothways.data.store import build
 from bothways.data.tags import OUTSIDE, detect, first_illegal
 from bothways.errors import InputError, listed
+from bothways.loading import load
 from bothways.memory import MemoryTable, Source
 from bothways.predict import Predictor
 from bothways.settings import Evaluate
@@ -59,7 +60,7 @@ def measured(settings: Evaluate) -> dict[str, Any]:
     for file in settings.file:
         if others := other_splits(file):
             raise InputError(f"{file}: has several splits; say which is measured, such as {file}/{others[0]}")
-    predictor = Predictor(checkpoint.load(settings.model), dtype=settings.dtype)
+    predictor = load(settings.model, dtype=settings.dtype)
     predictor.read_in(settings.window)
     heads = predictor.module.num_outputs
     if settings.on_error == "skip" and not {"spans", "masked_words"} & {*heads}:

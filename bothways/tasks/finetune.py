@@ -148,7 +148,9 @@ def over_seeds(
         constant = baselines.Score(task.constant, fmean(constants), None)
         simple = [constant, *(baselines.means(validated.baselines) if validated else simple)]
         result["baselines"] = {one.name: one.value for one in simple}
-        result["verdict"] = baselines.verdict(result, baselines.keep(task, result, run.directory))
+        facts = {**run.origin, "result": result, **task.facts(figures[kept])}
+        saved = baselines.keep(task, result, run.directory / baselines.SAVED, replace(begun, made=facts))
+        result["verdict"] = baselines.verdict(result, saved)
         beside = baselines.Beside(simple, result["verdict"])
     draw(
         settings, task, run, begun.model, figures, kept=kept, failed=failed, validated=validated, beside=beside,

@@ -18,7 +18,8 @@ from bothways.data.hub import saved_files
 from bothways.data.streams import Given, Live, columns_of, known_columns, questions, texts
 from bothways.data.tables import schema
 from bothways.errors import InputError, RowsError
-from bothways.predict import Predictor, load
+from bothways.loading import load
+from bothways.predict import Predictor
 from bothways.settings import Embed, Predict
 from bothways.tasks.formats import Format, JsonLines, Npy, Parquet, Row, Separated, Vectors, vector_column
 from bothways.tasks.progress import lines
