@@ -1,5 +1,6 @@
 """Attention that begins at the neighbours: the weights of a new encoder's first heads begin so that each looks at one
-near place.
+near place and hands on a slice of the word vector that stands there. The stack begins as a sum of the vectors of the
+near words, read against the table of words: CBOW (Mikolov 2013, section 3.1).
 
 A new encoder stays at word frequencies until its heads have learned where to look: slow attention maps are the plateau
 of masked-word learning (Gopalani 2025, arXiv 2506.13688). Here a score begins with a bump around one distance,
@@ -15,20 +16,26 @@ from torch import Tensor, nn
 from bothways.model.attention import Attention
 from bothways.model.disentangled import Disentangled, Distances
 from bothways.model.embeddings import Embeddings
+from bothways.model.heads import MaskedWords
 from bothways.model.model import Model
 from bothways.model.positions import Rotary
 
 OFFSETS = (-1, 1, -2, 2, -3, 3, -4, 4)  # of a layer's heads in turn; heads beyond begin as usual
 PEAK = 4.0  # the score of the place that a head looks at
+PEAK_ADDED = 8.0  # where positions are added to words, which blurs it
 SLOWEST = 0.08  # radians a token; slower frequencies do not tell neighbours apart
 FREQUENCIES = 8  # where no rotation fixes them
+HAND_ON = {"pre": 1.0, "post": 0.5}  # how much of it, by where the norm stands; shared layers less
+LINEAR = 0.1  # the head's first map times the identity: so small that its activation is nearly linear
+POST_NORM = 0.65  # what a layer's last norm leaves of a wave's square, beside all that the layer adds
 SHARE = 0.2  # of an embedding's squared norm that is its position's, where the two are added
 
 
 @torch.no_grad()
-def start_locally(model: Model, peak: float = PEAK) -> bool:
-    """Set initial weights of a new model so that heads look at their neighbours. False where the family has no place
-    for that: two one-way halves, or rotary positions without biases."""
+def start_locally(model: Model) -> bool:
+    """Set initial weights of a new model so that heads look at their neighbours and, where words are guessed, hand on
+    what stands there. False where the family has no place for that: two one-way halves, or rotary positions without
+    biases."""
     config, encoder = model.config, model.encoder
     attentions = [part for part in encoder.layers.modules() if isinstance(part, Attention)]
     frequencies_F = torch.logspace(0, math.log10(SLOWEST), min(FREQUENCIES, config.head_size // 2))
@@ -36,18 +43,51 @@ def start_locally(model: Model, peak: float = PEAK) -> bool:
         return False
     if config.position == "rotary":
         for attention in attentions:
-            _rotary(attention, peak)
+            _rotary(attention, PEAK)
     elif config.relative is not None:
         distances = encoder.shared["distances"]
         assert isinstance(distances, Distances)
         size = _number_distances(distances.table, frequencies_F)
         for attention in attentions:
-            _relative(attention, frequencies_F, peak / size)
+            _relative(attention, frequencies_F, PEAK / size)
     else:
         size = _number_positions(encoder.embeddings, frequencies_F, config.initializer_range)
-        for attention in attentions:
-            _absolute(attention, frequencies_F, peak / size**2)
+        for layer, attention in enumerate(attentions):
+            shrunk = POST_NORM**layer if config.norm == "post" else 1.0
+            _absolute(attention, frequencies_F, PEAK_ADDED / size**2 / shrunk)
+    if isinstance(words := dict(model.heads.named_children()).get("masked_words"), MaskedWords):
+        of_places = 2 * len(frequencies_F) if config.position == "learned" and config.relative is None else 0
+        share = HAND_ON[config.norm] * math.sqrt(len(attentions) / config.num_hidden_layers)
+        for layer, attention in enumerate(attentions):
+            _hand_on(attention, layer, share, of_places)
+        _read_linearly(words, encoder.embeddings)
     return True
+
+
+def _hand_on(attention: Attention, layer: int, share: float, of_places: int) -> None:
+    """Values of each near head are a slice of what it looks at, of which the output adds a share where it was; heads to
+    the left and to the right share a slice, the slices take turns over heads and layers. of_places: numbers at the end
+    that say where a token stands, and stay."""
+    number, hidden_H = attention.num_heads, torch.eye(attention.output.weight.shape[0])
+    hidden_H[len(hidden_H) - of_places :] = 0
+    near = min(len(OFFSETS), number)
+    joint = isinstance(attention, Disentangled) and attention.relative.joint  # queries, keys, values head by head
+    rows = attention.qkv.weight.unflatten(0, (number, 3, -1) if joint else (3, number, -1))
+    values_NDH = rows[:, 2] if joint else rows[2]
+    outputs_NHD = attention.output.weight.unflatten(1, (number, -1)).transpose(0, 1)
+    slices = hidden_H.chunk(number)
+    for head in range(near):
+        part_DH = slices[(head // 2 + layer * ((near + 1) // 2)) % number]
+        values_NDH[head].copy_(part_DH)
+        outputs_NHD[head].copy_(share * part_DH.T)
+
+
+def _read_linearly(words: MaskedWords, embeddings: Embeddings) -> None:
+    """The head begins as the identity, or as the way back of what widens the embeddings; scores deviate by about 1."""
+    widen, weight_EH = embeddings.widen, words.transform.weight
+    back_EH = widen.weight.T if isinstance(widen, nn.Linear) else torch.eye(len(weight_EH))
+    weight_EH.copy_(LINEAR * back_EH / back_EH.norm(dim=1, keepdim=True))
+    words.norm.weight.fill_(1 / (embeddings.words.weight.std().item() * math.sqrt(len(weight_EH))))
 
 
 def wave(place: Tensor | float, frequencies_F: Tensor) -> Tensor:
@@ -85,9 +125,10 @@ def _number_positions(embeddings: Embeddings, frequencies_F: Tensor, std: float)
         other[:, -wide:] = 0
     positions[:, -wide:] = size * wave(torch.arange(len(positions)).float(), frequencies_F)
     if isinstance(embeddings.widen, nn.Linear):
-        weight_HE = embeddings.widen.weight
+        weight_HE = embeddings.widen.weight  # leaves numbers as large as the norm before it made them
+        weight_HE /= std * math.sqrt(weight_HE.shape[1])
         weight_HE[-wide:], weight_HE[:, -wide:] = 0, 0
-        weight_HE[-wide:, -wide:] = std * math.sqrt(weight_HE.shape[1]) * torch.eye(wide)
+        weight_HE[-wide:, -wide:] = torch.eye(wide)
     return math.sqrt(SHARE * words.shape[1] / len(frequencies_F))
 
 
