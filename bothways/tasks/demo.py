@@ -8,7 +8,6 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from bothways import metrics
 from bothways.checkpoint import load as load_checkpoint
 from bothways.data.corpus import sample, text_lines
 from bothways.data.draws import Purpose, generator
@@ -57,20 +56,18 @@ def run(settings: Demo, tell: Tell) -> dict[str, Any]:
     result = classify.run(
         fine_tuning(settings, told.model, texts), lambda line: tell("   " + line.replace("\n", "\n   "))
     )
-    baseline = tf_idf(texts)
-    test = json.loads((settings.out / "authors" / "bothways.json").read_text(encoding="utf-8"))["figures"]["test"]
-    low, high = metrics.interval(round(result.mean * baseline["texts"]), baseline["texts"])
-    tell(f"   this BERT                      {result.mean:6.1%} (95 % interval {low:.1%} to {high:.1%}), one seed")
-    tell(f"   TF-IDF + logistic regression   {baseline['accuracy']:6.1%}")
-    tell(f"   always the commonest author    {test['majority']:6.1%}\n")
+    low, high = result.interval or (0.0, 1.0)
+    tell(f"   {'this BERT':30} {result.mean:6.1%} (95 % interval {low:.1%} to {high:.1%}), one seed")
+    for name, score in result.baselines.items():
+        tell(f"   {name:30} {score:6.1%}")
+    tell(f"   {result.verdict}\n")
 
     tell("5. Ask it about new text")
     ask(Predictor(load_checkpoint(result.model), dtype=settings.dtype), texts["test"], settings.seed, tell)
     figures |= {
         "fills": filled,
         "accuracy": result.mean,
-        "baseline_accuracy": baseline["accuracy"],
-        "majority": test["majority"],
+        "baselines": result.baselines,
     }
     figures["seconds"] = time.perf_counter() - began
     parts = {
@@ -152,19 +149,6 @@ def fill_gaps(predictor: Predictor, books: Sequence[dict[str, Any]], seed: int, 
     tell("\n".join([*list(hits.values())[:NUM_SHOWN], *list(misses.values())[: NUM_SHOWN - 1]]))
     tell(f"   of {number} such gaps, {first / number:.0%} guessed at once and {best / number:.0%} within five\n")
     return {"gaps": number, "first": first / number, "within_five": best / number}
-
-
-def tf_idf(texts: dict[str, Path]) -> dict[str, float]:
-    """What a bag of words and pairs of words reaches on the same split."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-
-    rows = {split: read_rows(texts[split]) for split in ("train", "test")}
-    columns = {split: ([row["text"] for row in part], [row["label"] for row in part]) for split, part in rows.items()}
-    bag = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), min_df=2)
-    model = make_pipeline(bag, LogisticRegression(C=10, max_iter=300)).fit(*columns["train"])
-    return {"accuracy": float(model.score(*columns["test"])), "texts": len(rows["test"])}
 
 
 def ask(predictor: Predictor, test: Path, seed: int, tell: Tell) -> None:
