@@ -22,15 +22,16 @@ Kind = Literal["classes", "labels", "number"]
 Matrix = Any  # a scipy.sparse.csr_array, [N, F]
 WORD, SIZES = re.compile(r"\w+"), range(2, 6)  # characters of an n-gram
 FEW_TEXTS = 50  # with fewer, n-grams that stand in one text alone count too
-MOST_WEIGHTS = 4_000_000  # features times outputs; of more features the commonest are kept
+MOST_TERMS, MOST_WEIGHTS = 100_000, 4_000_000  # n-grams, and features times outputs: of more the commonest are kept
 NEVER = -30.0  # the score of a class without a training row
 STRENGTHS: dict[Kind, Sequence[float]] = {
     "classes": (1.0, 10.0, 100.0),
     "labels": (1.0, 10.0, 100.0),
     "number": (0.1, 1.0, 10.0),
 }
-FOLDS, FEW = 3, 200  # cross-validation where there are fewer rows than FEW to choose by
+FOLDS, FEW = 3, 100  # cross-validation where there are fewer rows than FEW to choose by
 MOST_ROWS, MOST_CHOSEN_ON = 100_000, 10_000  # rows that a model, or its strength, is learned on
+MOST_WORK, MOST_CHOICE = 250_000_000, 12_000_000  # products of numbers in one pass of a fit
 PARTS = 4  # of a pair's features: one text, the other, their product and their difference
 
 
@@ -132,28 +133,37 @@ class Rows:
 
 
 def fit(train: Rows, dev: Rows, kind: Kind, num_outputs: int = 1, *, balanced: bool = False) -> TfidfModel:
-    """The model of at most MOST_ROWS training rows, with the strength whose loss is lowest on dev, or, with fewer than
-    FEW rows there, in cross-validation over the training rows. balanced: rare classes count as much as common ones."""
+    """The model of the training rows, with the strength whose loss is lowest on dev, or, with fewer than FEW rows
+    there, in cross-validation over the training rows. At most MOST_ROWS are used, fewer of many classes or long texts
+    (MOST_WORK). balanced: rare classes count as much as common ones."""
     train = train.at_most(MOST_ROWS)
-    most = MOST_WEIGHTS // (num_outputs * (1 if train.pairs is None else PARTS))
+    most = min(MOST_TERMS, MOST_WEIGHTS // (num_outputs * (1 if train.pairs is None else PARTS)))
     tfidf, x_NF = Tfidf.learned([*train.texts, *(train.pairs or [])], most)
     if train.pairs is not None:
         x_NF = tfidf.of_pairs(x_NF[: len(train)], x_NF[len(train) :])
-    rows = _drawn(len(train))[:MOST_CHOSEN_ON]
-    chosen_on, fold_N = (x_NF[rows], train.targets[rows]), np.arange(len(rows)) % FOLDS
-    held_out = [(chosen_on[0][fold_N == fold], chosen_on[1][fold_N == fold]) for fold in range(FOLDS)]
-    learned_on = [(chosen_on[0][fold_N != fold], chosen_on[1][fold_N != fold]) for fold in range(FOLDS)]
+    a_row = max(1.0, x_NF.nnz / len(train) * (1 if num_outputs == 2 and kind == "classes" else num_outputs))
+    rows = _drawn(len(train))[: int(MOST_WORK / a_row)]
+    chosen_on = rows[: min(MOST_CHOSEN_ON, int(MOST_CHOICE / a_row))]
     if len(dev) >= FEW:
         dev = dev.at_most(MOST_CHOSEN_ON)
-        held_out, learned_on = [(tfidf.features(dev.texts, dev.pairs), dev.targets)], [chosen_on]
+        parts = [((x_NF[chosen_on], train.targets[chosen_on]), (tfidf.features(dev.texts, dev.pairs), dev.targets))]
+    else:
+        folds = [chosen_on[fold::FOLDS] for fold in range(FOLDS)]
+        others = [np.setdiff1d(chosen_on, fold) for fold in folds]
+        parts = [
+            ((x_NF[other], train.targets[other]), (x_NF[fold], train.targets[fold]))
+            for other, fold in zip(others, folds, strict=True)
+        ]
 
     def total(strength: float) -> float:
-        solutions = (fit_linear(*part, kind, num_outputs, strength, balanced=balanced) for part in learned_on)
-        parts = zip(held_out, solutions, strict=True)
-        return sum(loss(linear(x_NF, *solution), targets, kind) for (x_NF, targets), solution in parts)
+        solutions = (fit_linear(*learned_on, kind, num_outputs, strength, balanced=balanced) for learned_on, _ in parts)
+        return sum(
+            loss(linear(held_out[0], *solution), held_out[1], kind)
+            for solution, (_, held_out) in zip(solutions, parts, strict=True)
+        )
 
     strength = min(STRENGTHS[kind], key=total)
-    solution = fit_linear(x_NF, train.targets, kind, num_outputs, strength, balanced=balanced)
+    solution = fit_linear(x_NF[rows], train.targets[rows], kind, num_outputs, strength, balanced=balanced)
     return TfidfModel(tfidf, *solution, strength)
 
 
