@@ -1,37 +1,29 @@
 """TF-IDF vectors of texts and a linear model over them (Salton 1988; Wang and Manning 2012 on how far that goes): the
-simple model that fine-tuning has to beat. No torch; scikit-learn is loaded when a model is fitted.
+simple model that fine-tuning has to beat. No torch.
 
 Letters: N texts (or pairs), F features, C outputs.
 """
 
 import re
-import warnings
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from bothways.data.draws import Purpose, generator
+from bothways import regressions
+from bothways.regressions import Kind, order_of, scores
 
-Kind = Literal["classes", "labels", "number"]
 Matrix = Any  # a scipy.sparse.csr_array, [N, F]
 WORD, SIZES = re.compile(r"\w+"), range(2, 6)  # characters of an n-gram
 FEW_TEXTS = 50  # with fewer, n-grams that stand in one text alone count too
 MOST_TERMS, MOST_WEIGHTS = 100_000, 4_000_000  # n-grams, and features times outputs: of more the commonest are kept
-NEVER = -30.0  # the score of a class without a training row
-STRENGTHS: dict[Kind, Sequence[float]] = {
-    "classes": (1.0, 10.0, 100.0),
-    "labels": (1.0, 10.0, 100.0),
-    "number": (0.1, 1.0, 10.0),
-}
-FOLDS, FEW = 3, 100  # cross-validation where there are fewer rows than FEW to choose by
-MOST_ROWS, MOST_CHOSEN_ON = 100_000, 10_000  # rows that a model, or its strength, is learned on
-MOST_WORK, MOST_CHOICE = 250_000_000, 12_000_000  # products of numbers in one pass of a fit
+CLASS_STRENGTHS, NUMBER_STRENGTHS = (1.0, 10.0, 100.0), (0.1, 1.0, 10.0)
+MOST_ROWS, MOST_DEV = 100_000, 10_000
 PARTS = 4  # of a pair's features: one text, the other, their product and their difference
 
 
@@ -105,7 +97,7 @@ class TfidfModel:
 
     def __call__(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> np.ndarray:
         """[N, C] float64."""
-        return linear(self.tfidf.features(texts, pairs), self.weight_CF, self.bias_C)
+        return scores(self.tfidf.features(texts, pairs), self.weight_CF, self.bias_C)
 
     def scaled(self, deviation: float, mean: float) -> "TfidfModel":
         """The same model of numbers that were standardized."""
@@ -127,98 +119,22 @@ class Rows:
         """So many of these rows, drawn, or all."""
         if len(self) <= number:
             return self
-        drawn = _drawn(len(self))[:number].tolist()
+        drawn = order_of(len(self))[:number].tolist()
         pairs = None if self.pairs is None else [self.pairs[row] for row in drawn]
         return Rows([self.texts[row] for row in drawn], pairs, self.targets[drawn])
 
 
 def fit(train: Rows, dev: Rows, kind: Kind, num_outputs: int = 1, *, balanced: bool = False) -> TfidfModel:
-    """The model of the training rows, with the strength whose loss is lowest on dev, or, with fewer than FEW rows
-    there, in cross-validation over the training rows. At most MOST_ROWS are used, fewer of many classes or long texts
-    (MOST_WORK). balanced: rare classes count as much as common ones."""
-    train = train.at_most(MOST_ROWS)
+    """The best model of the training rows (regressions.fit), of at most MOST_ROWS."""
+    train, dev = train.at_most(MOST_ROWS), dev.at_most(MOST_DEV)
     most = min(MOST_TERMS, MOST_WEIGHTS // (num_outputs * (1 if train.pairs is None else PARTS)))
     tfidf, x_NF = Tfidf.learned([*train.texts, *(train.pairs or [])], most)
     if train.pairs is not None:
         x_NF = tfidf.of_pairs(x_NF[: len(train)], x_NF[len(train) :])
-    a_row = max(1.0, x_NF.nnz / len(train) * (1 if num_outputs == 2 and kind == "classes" else num_outputs))
-    rows = _drawn(len(train))[: int(MOST_WORK / a_row)]
-    chosen_on = rows[: min(MOST_CHOSEN_ON, int(MOST_CHOICE / a_row))]
-    if len(dev) >= FEW:
-        dev = dev.at_most(MOST_CHOSEN_ON)
-        parts = [((x_NF[chosen_on], train.targets[chosen_on]), (tfidf.features(dev.texts, dev.pairs), dev.targets))]
-    else:
-        folds = [chosen_on[fold::FOLDS] for fold in range(FOLDS)]
-        others = [np.setdiff1d(chosen_on, fold) for fold in folds]
-        parts = [
-            ((x_NF[other], train.targets[other]), (x_NF[fold], train.targets[fold]))
-            for other, fold in zip(others, folds, strict=True)
-        ]
-
-    def total(strength: float) -> float:
-        solutions = (fit_linear(*learned_on, kind, num_outputs, strength, balanced=balanced) for learned_on, _ in parts)
-        return sum(
-            loss(linear(held_out[0], *solution), held_out[1], kind)
-            for solution, (_, held_out) in zip(solutions, parts, strict=True)
-        )
-
-    strength = min(STRENGTHS[kind], key=total)
-    solution = fit_linear(x_NF[rows], train.targets[rows], kind, num_outputs, strength, balanced=balanced)
-    return TfidfModel(tfidf, *solution, strength)
-
-
-def linear(x_NF: Matrix, weight_CF: np.ndarray, bias_C: np.ndarray) -> np.ndarray:
-    scores_NC: np.ndarray = x_NF @ weight_CF.T + bias_C
-    return scores_NC
-
-
-def loss(scores_NC: np.ndarray, targets: np.ndarray, kind: Kind) -> float:
-    """The sum of cross-entropies or squared errors."""
-    if kind == "number":
-        return float(((scores_NC[:, 0] - targets) ** 2).sum())
-    if kind == "labels":
-        return float(np.logaddexp(0, np.where(targets, -scores_NC, scores_NC)).sum())
-    own_N = scores_NC[np.arange(len(targets)), targets]
-    return float((np.logaddexp.reduce(scores_NC, axis=1) - own_N).sum())
-
-
-def _drawn(number: int) -> np.ndarray:
-    order: np.ndarray = generator(0, Purpose.FOLDS).permutation(number)
-    return order
-
-
-def fit_linear(
-    features: Matrix, targets: np.ndarray, kind: Kind, num_outputs: int, strength: float, *,
-    balanced: bool = False,
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """Weights [C, F] and bias [C] of logistic regression (classes [N], or of each label [N, C] by itself) or of ridge
-    regression (numbers [N]); strength and balanced as above."""
-    from sklearn.linear_model import LogisticRegression, Ridge
-    from threadpoolctl import threadpool_limits
-
-    # On a busy machine, threads that wait for each other made a fit of 0.5 s take 20.
-    with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of solvers that stop early: a baseline needs no last digit
-        if kind == "number":
-            ridge = Ridge(alpha=1 / strength, solver="sparse_cg", random_state=0).fit(features, targets)
-            return ridge.coef_[None], np.array([ridge.intercept_])
-        if kind == "labels":
-            parts = [fit_linear(features, one, "classes", 2, strength, balanced=balanced) for one in targets.T]
-            return (
-                np.stack([weight[1] - weight[0] for weight, _ in parts]),
-                np.array([bias[1] - bias[0] for _, bias in parts]),
-            )
-        weight_CF, bias_C = np.zeros((num_outputs, features.shape[1])), np.full(num_outputs, NEVER)
-        known = np.unique(targets)
-        bias_C[known] = 0.0
-        if len(known) == 1:
-            return weight_CF, bias_C
-        model = LogisticRegression(C=strength, max_iter=300, class_weight="balanced" if balanced else None)
-        model.fit(features, targets)
-        two = len(known) == 2  # of which there is one row: the second's beside the first's
-        weight_CF[known[-1:] if two else known] = model.coef_
-        bias_C[known[-1:] if two else known] = model.intercept_
-        return weight_CF, bias_C
+    held_out = tfidf.features(dev.texts, dev.pairs), dev.targets
+    strengths = NUMBER_STRENGTHS if kind == "number" else CLASS_STRENGTHS
+    solution = regressions.fit((x_NF, train.targets), held_out, kind, num_outputs, strengths, balanced=balanced)
+    return TfidfModel(tfidf, *solution)
 
 
 def _growing() -> dict[str, int]:

@@ -83,24 +83,25 @@ def table(metric: str, split: str, baselines: Mapping[str, float]) -> list[str]:
 
 def verdict(result: Mapping[str, Any], saved: Path | None = None) -> str:
     """Whether the fine-tuned model of a result (as bothways.json has it) is better than the best baseline, and how to
-    use that one if it is not. saved: where its model is."""
+    use one that is as good. saved: where the model over TF-IDF is."""
     best = best_of(result["baselines"])
     score = result["baselines"][best]
     numbers = f"{result['mean']:.2%} (fine-tuned) against {score:.2%}, {result['rows']:,} rows"
     if result["mean"] > score:
         doubt = "" if result["interval"][0] > score else "; the difference may be chance"
         return f"better than the best baseline, {best}: {numbers}{doubt}"
-    way = f"; to use that one instead: {command()} predict {quote(str(saved))} FILE" if saved else ""
+    which = "that one" if best.startswith(TFIDF) else f"{TFIDF}, as good too,"
+    way = f"; to use {which} instead: {command()} predict {quote(str(saved))} FILE" if saved else ""
     return f"{NOT_BETTER} {best}: {numbers}{way}"
 
 
 def keep(task: Task, result: Mapping[str, Any], target: Path, described: Checkpoint) -> Path | None:
-    """Save the best baseline's model if the fine-tuned one is not better and it can be saved; where it is. described:
-    labels, and how the model came to be."""
-    best = best_of(result["baselines"])
-    if result["mean"] > result["baselines"][best] or not best.startswith(TFIDF):
+    """Save the model over TF-IDF if the fine-tuned one is not better; where it is. described: labels, and how the model
+    came to be."""
+    scores = [score for name, score in result["baselines"].items() if name.startswith(TFIDF)]
+    if not scores or result["mean"] > scores[0]:
         return None
-    first = next(task.baselines("dev"))  # fitted again, which takes seconds
-    assert first.name == best and first.model is not None
-    save(first.model, target, described)
+    model = next(task.baselines("dev")).model  # fitted again, which takes seconds
+    assert model is not None
+    save(model, target, described)
     return target

@@ -20,6 +20,7 @@ from bothways.errors import InputError, listed
 from bothways.metrics.label_errors import label_errors, label_set_errors
 from bothways.model.model import Model
 from bothways.predict import Predictor
+from bothways.regressions import Kind
 from bothways.settings import Classify
 from bothways.tasks.finetune import Result, fine_tuned
 from bothways.tasks.progress import Tell, lines
@@ -29,7 +30,6 @@ from bothways.tasks.tables import read_tables, table_warnings, texts_at
 from bothways.tasks.task import Baseline, Figures, Task, outputs
 from bothways.tasks.texts import AT_ONCE, Texts, text_scores
 from bothways.terminal import one_line
-from bothways.tfidf import Kind
 from bothways.train.losses import Loss
 from bothways.train.state import Callback
 from bothways.train.task_losses import label_loss, weighted_class_loss
@@ -91,11 +91,8 @@ class Classification(Task):
 
     def losses(self, model: Model, batch: Batch) -> dict[str, Loss]:
         assert batch.labels is not None
-        return {"classes": self.weighted_loss(text_scores(model, batch), batch.labels)}
-
-    def weighted_loss(self, scores_NC: torch.Tensor, targets: torch.Tensor) -> Loss:
         loss = label_loss if self.settings.multi_label else weighted_class_loss
-        return loss(scores_NC, targets, self.weights.to(scores_NC))
+        return {"classes": loss(text_scores(model, batch), batch.labels, self.weights.to(batch.labels.device))}
 
     @cached_property
     def weights(self) -> torch.Tensor:
@@ -178,9 +175,7 @@ class Classification(Task):
     def baselines(self, split: str) -> Iterator[Baseline]:
         several, balanced = self.settings.multi_label, self.settings.class_weights == "balanced"
         kind: Kind = "labels" if several else "classes"
-        for name, scores_NC, model in linear_models(
-            self, split, kind, len(self.names), self.weighted_loss, balanced=balanced
-        ):
+        for name, scores_NC, model in linear_models(self, split, kind, len(self.names), balanced=balanced):
             yield Baseline(name, self.predictions(split, torch.from_numpy(scores_NC)), model)
 
     def parts(self, found: Predictions) -> list[page.Part]:

@@ -5,7 +5,7 @@ Letters: N pairs of R texts each (the text, its own pair, and perhaps one that d
 different texts, D different pairs.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -33,9 +33,10 @@ from bothways.tasks.finetune import Result, fine_tuned, parts_of_step, step_rows
 from bothways.tasks.pair_tables import Pairs, read_pairs
 from bothways.tasks.pair_texts import PairBatch, PairTexts, text_vectors
 from bothways.tasks.progress import Tell, lines
-from bothways.tasks.retrieval import FOUND, found_pairs
+from bothways.tasks.retrieval import FOUND, found_pairs, ranked_pairs
 from bothways.tasks.scores import Predictions, pair_scores
-from bothways.tasks.task import Figures, Task, outputs
+from bothways.tasks.task import Baseline, Figures, Task, outputs
+from bothways.tfidf import MOST_TERMS, Tfidf
 from bothways.train.losses import Loss
 from bothways.train.pair_losses import at_sizes, cosine_loss, ranking_loss
 from bothways.train.state import Callback
@@ -179,14 +180,34 @@ class Embedding(Task):
         """The score of each pair and its cosine; or of each different text how well it finds its pairs."""
         texts = self.data[split]
         if texts.scores is not None:
-            cosines_N = F.cosine_similarity(outputs[0], outputs[1], dim=-1)
-            where = [f"{split}, pair {number}" for number in range(1, 1 + len(cosines_N))]
-            gold = self.pairs[split].scores
-            assert gold is not None
-            return Predictions(where, gold.tolist(), cosines_N.tolist(), where, [None] * len(where))
-        found = metrics.query_scores(*found_pairs(outputs, texts.ids), k=FOUND)
+            return self.correlated(split, F.cosine_similarity(outputs[0], outputs[1], dim=-1).tolist())
+        return self.ranked(split, *found_pairs(outputs, texts.ids))
+
+    def correlated(self, split: str, cosines: list[float]) -> Predictions:
+        where = [f"{split}, pair {number}" for number in range(1, 1 + len(cosines))]
+        gold = self.pairs[split].scores
+        assert gold is not None
+        return Predictions(where, gold.tolist(), cosines, where, [None] * len(where))
+
+    def ranked(
+        self, split: str, gold: Mapping[str, Mapping[str, float]], ranking: Mapping[str, Sequence[str]]
+    ) -> Predictions:
+        found = metrics.query_scores(gold, ranking, k=FOUND)
         where = [f"{split}, text {query}" for query in found]
         return Predictions(where, [None] * len(where), [*found.values()], where, [None] * len(where))
+
+    def baselines(self, split: str) -> Iterator[Baseline]:
+        """The cosine of TF-IDF vectors; that of the model before training is `baseline`."""
+        texts, name = self.data[split], "cosine of TF-IDF"
+        tfidf, _ = Tfidf.learned([text for part in self.pairs["train"].texts[:2] for text in part], MOST_TERMS)
+        first, second = (tfidf(part) for part in self.pairs[split].texts[:2])
+        if texts.scores is not None:
+            yield Baseline(name, self.correlated(split, (first * second).sum(1).tolist()))
+            return
+        first_Q, first_D = (np.unique(ids_N, return_index=True)[1] for ids_N in texts.ids[:2])
+        texts_QF, pairs_FD = first[first_Q], second[first_D].T.tocsr()
+        found = ranked_pairs(lambda rows: torch.from_numpy((texts_QF[rows] @ pairs_FD).toarray()), texts.ids)
+        yield Baseline(name, self.ranked(split, *found))
 
     def scores(self, found: Predictions) -> dict[str, Any]:
         if self.scored:

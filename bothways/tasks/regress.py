@@ -95,7 +95,7 @@ class Regression(Task):
 
     def losses(self, model: Model, batch: Batch) -> dict[str, Loss]:
         assert batch.labels is not None
-        return {"numbers": number_loss(text_scores(model, batch), batch.labels)}
+        return {"numbers": squared_loss(text_scores(model, batch)[:, 0], batch.labels)}
 
     def outputs(self, model: Model, split: str) -> np.ndarray:
         """What a model in training would give each text if it were finished, float64 [N]."""
@@ -125,7 +125,7 @@ class Regression(Task):
         return number_scores(found.gold, found.predicted)
 
     def baselines(self, split: str) -> Iterator[Baseline]:
-        for name, scores_N1, model in linear_models(self, split, "number", 1, number_loss):
+        for name, scores_N1, model in linear_models(self, split, "number", 1):
             numbers_N = scores_N1[:, 0] * self.deviation + self.mean
             own = model and model.scaled(self.deviation, self.mean)
             yield Baseline(name, self.predictions(split, numbers_N), own)
@@ -172,10 +172,6 @@ class Regression(Task):
             low, middle, high = np.percentile(numbers(self.tables[split]), [0, 50, 100])
             found.append(f"{split}: {texts.describe()}\n  numbers from {low:.9g} to {high:.9g}, median {middle:.9g}")
         return "\n".join([*found, *self.warnings])
-
-
-def number_loss(scores_N1: torch.Tensor, numbers_N: torch.Tensor) -> Loss:
-    return squared_loss(scores_N1[:, 0], numbers_N)
 
 
 def spacing(numbers_N: np.ndarray) -> float:

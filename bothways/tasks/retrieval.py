@@ -3,7 +3,7 @@
 Letters: N pairs of R texts each, H numbers a vector; Q queries or different texts, D documents or different pairs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,18 +87,25 @@ def found_pairs(vectors_RNH: Tensor, ids_RN: np.ndarray) -> tuple[dict[str, dict
 
     A text that stands among the pairs does not find itself, unless it is its own pair.
     """
-    (texts_Q, first_Q), (pairs_D, first_D) = (np.unique(ids_N, return_index=True) for ids_N in ids_RN[:2])
+    firsts = (np.unique(ids_N, return_index=True)[1] for ids_N in ids_RN[:2])
     texts_QH, pairs_DH = (
-        F.normalize(vectors_NH[first], dim=-1)
-        for vectors_NH, first in zip(vectors_RNH[:2], (first_Q, first_D), strict=True)
+        F.normalize(vectors_NH[first], dim=-1) for vectors_NH, first in zip(vectors_RNH[:2], firsts, strict=True)
     )
+    return ranked_pairs(lambda rows: texts_QH[rows] @ pairs_DH.T, ids_RN)
+
+
+def ranked_pairs(
+    scores: Callable[[Sequence[int]], Tensor], ids_RN: np.ndarray
+) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:
+    """The same from the scores of some different texts with all different pairs, [B, D]; both sorted by their ids."""
+    texts_Q, pairs_D = (np.unique(ids_N) for ids_N in ids_RN[:2])
     own_pairs = ids_RN[0][ids_RN[0] == ids_RN[1]]
     gold: dict[str, dict[str, float]] = {str(text): {} for text in texts_Q}
     for text, pair in ids_RN[:2].T.tolist():
         gold[str(text)][str(pair)] = 1.0
     ranking: dict[str, list[str]] = {}
     for rows in blocks(range(len(texts_Q)), COMPARED):
-        scores_BD = texts_QH[rows] @ pairs_DH.T
+        scores_BD = scores(rows)
         itself_BD = (texts_Q[rows, None] == pairs_D) & ~np.isin(pairs_D, own_pairs)
         scores_BD[torch.from_numpy(itself_BD)] = -torch.inf
         best = scores_BD.topk(min(FOUND, len(pairs_D))).indices.numpy()

@@ -6,7 +6,7 @@ Letters: N texts (or pairs), H hidden size, C outputs.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -14,20 +14,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bothways import tfidf
+from bothways import regressions, tfidf
 from bothways.checkpoint import Checkpoint
 from bothways.data.examples import Sentence, Table
 from bothways.data.squad import Question
 from bothways.data.tags import OUTSIDE
 from bothways.predict import Predictor
+from bothways.regressions import Kind, standardized
 from bothways.settings import FineTune
-from bothways.tasks import linear
+from bothways.tasks.features import FrozenTexts
+from bothways.tasks.task import at_work
 from bothways.tasks.texts import Texts
-from bothways.tfidf import Kind, Rows, TfidfModel
-from bothways.train.losses import Loss
+from bothways.tfidf import Rows, TfidfModel
 
 MOST_OUTPUTS = 300  # classes of a linear model, which is fitted to each
 MOST_PAIRS = 10_000  # training pairs whose texts are encoded
+STRENGTHS = (1.0, 10.0, 100.0, 1000.0, 10_000.0)  # beside the mean loss, over frozen vectors
 METHODS: Mapping[Kind, str] = {
     "classes": "logistic regression",
     "labels": "logistic regression",
@@ -51,29 +53,33 @@ class TextTask(Protocol):
 
 
 def linear_models(
-    task: TextTask, split: str, kind: Kind, num_outputs: int, loss: Callable[[Tensor, Tensor], Loss], *,
-    balanced: bool = False,
-) -> Iterator[Simple]:  # fmt: skip
-    """Linear models over TF-IDF and over frozen vectors, fitted on train and chosen on dev; of pairs with numbers also
-    the cosine without any fitting. None with more than MOST_OUTPUTS outputs."""
+    task: TextTask, split: str, kind: Kind, num_outputs: int, *, balanced: bool = False
+) -> Iterator[Simple]:
+    """Linear models over TF-IDF and over frozen vectors (means of all tokens; of pairs those of each text), fitted on
+    train and chosen on dev; of pairs with numbers also the cosine without any fitting. None with more than MOST_OUTPUTS
+    outputs."""
     if num_outputs > MOST_OUTPUTS:
         return
     targets = {name: texts.targets for name, texts in task.data.items()}
     rows = {name: Rows(table.texts, table.pairs, targets[name]) for name, table in task.tables.items()}
     model = tfidf.fit(rows["train"], rows["dev"], kind, num_outputs, balanced=balanced)
     yield f"TF-IDF + {METHODS[kind]}", model(rows[split].texts, rows[split].pairs), model
-    if rows["train"].pairs is None:
-        return
-    rows["train"] = rows["train"].at_most(MOST_PAIRS)
-    rows["dev"] = rows["dev"].at_most(MOST_PAIRS)
-    predictor = Predictor(task.start, dtype=task.settings.dtype)
-    vectors = {name: pair_vectors(predictor, rows[name], task.settings) for name in {"train", "dev", split}}
-    solution = linear.fit(
-        (pair_features(*vectors["train"]), torch.from_numpy(rows["train"].targets)), loss, num_outputs,
-        dev=(pair_features(*vectors["dev"]), torch.from_numpy(rows["dev"].targets)),
-    )  # fmt: skip
-    yield f"frozen vectors + {METHODS[kind]}", solution(pair_features(*vectors[split])).double().numpy(), None
-    if kind == "number":
+    paired = rows["train"].pairs is not None
+    if paired:
+        predictor = Predictor(task.start, dtype=task.settings.dtype)
+        few = {name: rows[name].at_most(MOST_PAIRS) for name in ("train", "dev") if name != split}
+        rows |= few
+        vectors = {name: pair_vectors(predictor, rows[name], task.settings) for name in {"train", "dev", split}}
+        features = {name: pair_features(*both) for name, both in vectors.items()}
+    else:
+        frozen = FrozenTexts(at_work(task.start.model, task.settings), task.data)
+        features = {name: frozen[name]["mean"] for name in {"train", "dev", split}}
+    train_NF, dev_NF, own_NF = standardized(*(features[name].numpy() for name in ("train", "dev", split)))
+    strengths = [strength / len(train_NF) for strength in STRENGTHS]
+    fitted_on, chosen_on = (train_NF, rows["train"].targets), (dev_NF, rows["dev"].targets)
+    weight_CF, bias_C, _ = regressions.fit(fitted_on, chosen_on, kind, num_outputs, strengths, balanced=balanced)
+    yield f"frozen vectors + {METHODS[kind]}", regressions.scores(own_NF, weight_CF, bias_C), None
+    if kind == "number" and paired:
         yield "cosine of frozen vectors", F.cosine_similarity(*vectors[split]).double()[:, None].numpy(), None
 
 

@@ -17,10 +17,11 @@ from bothways.data.squad import Question
 from bothways.errors import InputError
 from bothways.page import baselines as page_baselines
 from bothways.predict import Predictor
-from bothways.settings import Answer, Classify, Regress, Tag
-from bothways.tasks import answer, classify, folds, regress, simple, tables, tag
+from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
+from bothways.tasks import answer, classify, embed, folds, pair_tables, regress, simple, tables, tag
 from bothways.tasks.progress import silence
 
+FROZEN = "frozen vectors + logistic regression"
 CONSTANT, TFIDF, RIDGE = "commonest answer", "TF-IDF + logistic regression", "TF-IDF + ridge regression"
 
 
@@ -69,15 +70,20 @@ def read(file):
     return [row["text"] for row in found], [row["label"] for row in found], [row["number"] for row in found]
 
 
+def peer_parts(least=2):
+    return (
+        TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"\w+", min_df=least, sublinear_tf=True),
+        TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), min_df=least, sublinear_tf=True),
+    )
+
+
 def peer(model):
-    words = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"\w+", min_df=2, sublinear_tf=True)
-    characters = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), min_df=2, sublinear_tf=True)
-    return make_pipeline(make_union(words, characters), model)
+    return make_pipeline(make_union(*peer_parts()), model)
 
 
 def test_the_scores_are_those_of_scikit_learn_on_the_same_splits(settings, files):
     texts, labels, _ = read(files["train"])
-    theirs = {c: peer(LogisticRegression(C=c, max_iter=300)).fit(texts, labels) for c in tfidf.STRENGTHS["classes"]}
+    theirs = {c: peer(LogisticRegression(C=c, max_iter=300)).fit(texts, labels) for c in tfidf.CLASS_STRENGTHS}
     test = read(files["test"])
     found = classify.run(settings, silence)
     accuracies = {round(one.score(*test[:2]), 6) for one in theirs.values()}
@@ -292,3 +298,43 @@ def test_a_model_of_numbers_is_saved_in_their_unit(start, files, tmp_path):
     assert found.mean < found.baselines[RIDGE]
     numbers = bothways.load(tmp_path / "run" / "tfidf").score([line["text"] for line in lines])
     assert abs(numbers.mean() - 42.5) < 0.3 and np.corrcoef(numbers, [line["score"] for line in lines])[0, 1] > 0.6
+
+
+def test_single_texts_have_the_best_linear_model_on_frozen_means(settings, start):
+    task = classify.Classification.of(settings, checkpoint.load(start), tables.read_tables(settings))
+    names = [one.name for one in task.baselines("test")]
+    (found,) = [one for one in task.baselines("test") if one.name == FROZEN]
+    assert names == [TFIDF, FROZEN]
+    model = Predictor(checkpoint.load(start), dtype="float32")
+    means = {split: model.embed(task.tables[split].texts, pooling="mean", normalize=False) for split in task.tables}
+    means = {split: (x - means["train"].mean(0)) / means["train"].std(0) for split, x in means.items()}
+    accuracies = []
+    for strength in simple.STRENGTHS:
+        peer = LogisticRegression(C=strength / len(means["train"]), max_iter=1000)
+        predicted = peer.fit(means["train"], task.tables["train"].labels).predict(means["test"])
+        accuracies.append(np.mean(predicted == np.array(found.predictions.predicted)))
+    assert max(accuracies) > 0.98 and min(accuracies) < max(accuracies)
+
+
+@pytest.mark.parametrize("scored", [True, False])
+def test_vectors_are_measured_beside_tf_idf(start, tmp_path, scored):
+    rng = np.random.default_rng(1)
+    lines = []
+    for row in range(60):
+        words = rng.choice("the and on a b mat ran cat dog".split(), 5, replace=False).tolist()
+        same = 2 + row % 4
+        other = [*words[:same], *rng.choice([*"uvwxyz"], 5 - same, replace=False).tolist()]
+        lines.append({"text": " ".join(words), "pair": " ".join(other), **({"score": same} if scored else {})})
+    told = TrainEmbed(
+        model=start, train=written(tmp_path / "t.jsonl", lines), out=tmp_path / "run", epochs=0.1, dtype="float32"
+    )
+    task = embed.Embedding.of(told, checkpoint.load(start), pair_tables.read_pairs(told))
+    (found,) = task.baselines("dev")
+    first, second = task.pairs["dev"].texts[:2]
+    fitted = make_union(*peer_parts()).fit([*task.pairs["train"].texts[0], *task.pairs["train"].texts[1]])
+    cosines = (fitted.transform(first) @ fitted.transform(second).T).toarray() / 2
+    if scored:
+        assert np.abs(2 * cosines.diagonal() - found.predictions.predicted).max() < 1e-9
+    else:
+        ranks = (cosines > cosines.diagonal()[:, None]).sum(1) + 1
+        assert task.scores(found.predictions)["mrr@10"] == pytest.approx(np.where(ranks > 10, 0, 1 / ranks).mean())

@@ -63,6 +63,7 @@ def settings(start, tmp_path_factory):
     write(directory / "dev.csv", rows_of(1, 45))
     write(directory / "test.csv", rows_of(2, 61))
     return Classify(
+        baselines=False,
         model=start, train=directory / "train.csv", dev=directory / "dev.csv", test=directory / "test.csv",
         out=directory / "run", epochs=10.0, batch_tokens=256, rate=5e-3, dropout=0.0, seeds=2, dtype="float32",
     )  # fmt: skip

@@ -55,6 +55,7 @@ def start(make_model, tokenizer, tmp_path_factory):
 @pytest.fixture
 def settings(start, table, tmp_path):
     return Classify(
+        baselines=False,
         model=start, train=table, out=tmp_path / "run", epochs=3.0, batch_tokens=256, rate=5e-3, dropout=0.0,
         dtype="float32",
     )  # fmt: skip

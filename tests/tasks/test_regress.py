@@ -40,6 +40,7 @@ def settings(make_model, tokenizer, tmp_path_factory):
     for name, rows in (("train", rows_of(0, 250)), ("dev", rows_of(1, 40)), ("test", rows_of(2, 50))):
         (directory / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     return Regress(
+        baselines=False,
         model=directory / "start", train=directory / "train.jsonl", dev=directory / "dev.jsonl",
         test=directory / "test.jsonl", out=directory / "run", epochs=12.0, batch_tokens=256, rate=5e-3, dropout=0.0,
         dtype="float32",
