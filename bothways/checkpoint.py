@@ -20,9 +20,20 @@ from bothways.model.blank import blank
 from bothways.model.heads import Classes
 from bothways.model.int8 import refusal
 from bothways.model.int8_model import from_int8_state, int8_state, is_int8
-from bothways.model.model import OUTPUTS, POOLED_HEADS, Model, initialize
+from bothways.model.model import OUTPUTS, Model, initialize
+from bothways.model.standing import POOLED_HEADS, begin_as_identity
 from bothways.origin import read_origin
-from bothways.sentence_files import POOLING, normalizes, read_pooling, warn_of_other_texts, write_pooling
+from bothways.sentence_files import (
+    DENSE,
+    POOLING,
+    TRANSFORMER,
+    normalizes,
+    read_pooling,
+    stored_linear,
+    warn_of_other_texts,
+    write_linear,
+    write_pooling,
+)
 from bothways.tokenizer.files import inner, read_json
 from bothways.tokenizer.other_files import NAMES as TOKENIZER_FILES
 from bothways.tokenizer.tokenizer import Tokenizer
@@ -33,12 +44,15 @@ from bothways.weights import WEIGHTS, is_finite, num_bytes, stored, stored_weigh
 CONFIG, MADE = "config.json", "bothways.json"
 # What other libraries would load as a model with random weights, had config and weights their usual names.
 INT8, INT8_WEIGHTS = "bothways-int8", "int8.safetensors"
+# Classes read off the mean of the tokens, for which most families have no layout: sentence-transformers' is written.
+LINEAR, ON_MEAN = "bothways-linear", {"pooling": "mean", "pooler_act": "none"}
 # In files, but not parameters of ours: buffers, and copies of the token table and of the vocabulary bias.
 SEVERAL = "multi_label_classification"
 BIAS, BIAS_COPY = "heads.masked_words.bias", "decoder.bias"
 TABLE_COPIES = ("decoder.weight", "vocab_projector.weight", "lm_head.weight")
 DERIVED = ("position_ids", "token_type_ids", BIAS_COPY, *TABLE_COPIES)
 TRIES = 10  # to read a checkpoint that is replaced meanwhile
+OF_HEAD = {"architectures", "id2label", "label2id", "problem_type", "num_labels"}  # of a config's keys
 READ = (
     ".json",
     ".safetensors",
@@ -115,7 +129,8 @@ def load(
 ) -> Checkpoint:
     """Read a checkpoint. InputError names what is missing, misshapen or unsupported; warn gets a line for what is
     unusual. A checkpoint that is replaced meanwhile is read again, so that no two are mixed."""
-    folders = [Path(path, *parts) for parts in ((), (POOLING,), ("model",), ("model", POOLING))]
+    parts = ("", TRANSFORMER, POOLING, DENSE)
+    folders = [Path(path, above, part) for above in ("", "model") for part in parts]
     for _ in range(TRIES):
         lines: list[str] = []
         before, checkpoint, wrong = stamps(folders, READ), None, None
@@ -138,18 +153,25 @@ def _load(path: str | PathLike[str], dtype: torch.dtype, warn: Callable[[str], N
     directory = find(path, warn)
     file = directory / CONFIG
     theirs = read_json(file)
-    quantized = theirs.get("model_type") == INT8
+    quantized, linear = theirs.get("model_type") == INT8, theirs.get("model_type") == LINEAR
     if quantized:
-        theirs = {**theirs, "model_type": inner(theirs, "quantization_config", file).get("model_type")}
+        told = inner(theirs, "quantization_config", file)
+        theirs = {**theirs, "model_type": told.get("model_type")}
         theirs.pop("quantization_config", None)
+    if linear:
+        theirs = read_json(directory / TRANSFORMER / CONFIG) | {key: theirs[key] for key in OF_HEAD & theirs.keys()}
     variant = variant_of(theirs, file)
     config, extra = variant.config(theirs, file)
+    if linear or (quantized and told.get("linear")):
+        config = config.changed(**ON_MEAN)
     if extra:
         warn(f"{file}: unknown keys kept as they are: {_some(sorted(extra))}")
     labels = _labels(theirs, file)
-    model = (
-        _read_int8(config, directory) if quantized else _read(variant, config, labels, theirs, directory, dtype, warn)
-    )
+    if quantized:
+        model = _read_int8(config, directory)
+    else:
+        state = stored_linear(directory, variant.heads["classes"]["output"]) if linear else stored_weights(directory)
+        model = _read(variant, config, labels, theirs, directory, state, dtype, warn)
     tokenizer = None
     if any((directory / name).exists() for name in TOKENIZER_FILES):
         tokenizer = Tokenizer.load(directory)
@@ -173,7 +195,7 @@ def _load(path: str | PathLike[str], dtype: torch.dtype, warn: Callable[[str], N
         labels=labels if has_labels else (),
         several=several,
         pooling=read_pooling(directory),
-        normalized=normalizes(directory),
+        normalized=not linear and normalizes(directory),
         extra=extra,
         made=read_origin(directory / MADE),
     )
@@ -189,9 +211,8 @@ def variant_of(theirs: Mapping[str, Any], source: object) -> Variant:
 
 def _read(
     variant: Variant, config: EncoderConfig, labels: tuple[str, ...], theirs: Mapping[str, Any], directory: Path,
-    dtype: torch.dtype, warn: Callable[[str], None],
+    state: Mapping[str, Tensor], dtype: torch.dtype, warn: Callable[[str], None],
 ) -> Model:  # fmt: skip
-    state = stored_weights(directory)
     model = _build(variant, config, state, labels, theirs, directory, dtype)
     _fill(model, variant, state, directory, warn)
     file, outputs = directory / "config.json", model.num_outputs.get("classes", 1)
@@ -239,7 +260,7 @@ def _build(
     sizes = {**OUTPUTS, "classes": len(labels), "tokens": len(labels)}
     own = variant.parameters(POOLER, stored)
     pooler = any(name in state or name.removeprefix(variant.prefix) in state for name in own)
-    if not pooler and stored & set(POOLED_HEADS):
+    if not pooler and stored & set(POOLED_HEADS) and config.pooler_act != "none":
         raise InputError(f"{directory}: a head for texts is there, but its pooler is missing")
     try:
         with blank(dtype, most=num_bytes(state)):
@@ -339,12 +360,19 @@ def _some(names: list[str], most: int = 5) -> str:
 
 def with_head(
     checkpoint: Checkpoint, head: str, labels: tuple[str, ...], *, seed: int, num_outputs: int | None = None,
-    several: bool = False, dropout: float | None = None, warn: Callable[[str], None] = say,
+    several: bool = False, dropout: float | None = None, pooling: str | None = None, near_identity: bool = False,
+    warn: Callable[[str], None] = say,
 ) -> Checkpoint:  # fmt: skip
-    """The same encoder with one new head, initialised from the seed; what is new is said. InputError of int8 models."""
+    """The same encoder with one new head, initialised from the seed; what is new is said. InputError of int8 models.
+
+    pooling: what a head for classes reads, "cls" (the state of the first token, through a pooler) or "mean" (of all
+    tokens; without a pooler where the family's layout has none for it). None: what the family's own head reads.
+    near_identity: a pooler that the checkpoint does not bring begins so that a linear layer behind it can do what it
+    could do without.
+    """
     refuse_int8(checkpoint.model)
     old = checkpoint.model
-    config = old.config
+    config = reading(old.config, checkpoint.model_type, pooling if head == "classes" else None)
     if dropout is not None:
         config = config.changed(
             hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, classifier_dropout=dropout
@@ -364,9 +392,23 @@ def with_head(
         else:
             new.append("pooler")
             initialize(model.pooler, config.initializer_range, generator)
+            if near_identity:
+                begin_as_identity(model.pooler)
     model.load_state_dict(kept, strict=False)
     warn(f"new, to be trained: {', '.join(new)}")
     return replace(checkpoint, model=model, labels=labels, several=several, made={})
+
+
+def reading(config: EncoderConfig, model_type: str, pooling: str | None) -> EncoderConfig:
+    """The config of a model whose head for classes reads this pooling, as in `with_head`."""
+    fields = VARIANTS[model_type].axes
+    if config.pooler_act == "none":  # as the family has it, before another pooling is asked for
+        config = config.changed(pooling="first", pooler_act=fields.get("pooler_act", "tanh"))
+    if pooling is None:
+        return config
+    if pooling == "mean" and not VARIANTS[model_type].pools_means:
+        return config.changed(**ON_MEAN)
+    return config.changed(pooling="mean" if pooling == "mean" else "first")
 
 
 def refuse_headless(checkpoint: Checkpoint, head: str, source: object) -> None:
@@ -417,6 +459,7 @@ def refuse_strangers(target: Path, *, holds: str) -> None:
 def _write(checkpoint: Checkpoint, directory: Path) -> None:
     model, variant = checkpoint.model, VARIANTS[checkpoint.model_type]
     architecture = variant.architectures.get(frozenset(model.num_outputs))
+    linear = "classes" in model.num_outputs and model.config.pooler_act == "none"
     if architecture is None:
         raise InputError(f"{checkpoint.model_type} with heads {sorted(model.num_outputs)} has no layout to be saved in")
     own = checkpoint.tokenizer
@@ -430,9 +473,17 @@ def _write(checkpoint: Checkpoint, directory: Path) -> None:
         one = "single_label_classification" if checkpoint.labels or num_labels > 1 else "regression"
         config["problem_type"] = SEVERAL if checkpoint.several else one
     if is_int8(model):
-        config["quantization_config"] = {"quant_method": INT8, "model_type": config["model_type"]}
+        mark = {"linear": True} if linear else {}
+        config["quantization_config"] = {"quant_method": INT8, "model_type": config["model_type"], **mark}
         config["model_type"] = INT8
         write_weights(int8_state(model), directory / INT8_WEIGHTS)
+    elif linear:
+        config = {"model_type": LINEAR, **{key: config[key] for key in sorted(OF_HEAD & config.keys())}}
+        (directory / TRANSFORMER).mkdir()
+        _write(encoder_of(checkpoint), directory / TRANSFORMER)
+        head = model.heads["classes"]
+        assert isinstance(head, Classes)
+        write_linear(directory, head.output, model.config)
     else:
         prefix = "" if architecture.endswith("Model") else variant.prefix
         write_weights(their_state(model, variant, prefix), directory / WEIGHTS)
@@ -440,8 +491,16 @@ def _write(checkpoint: Checkpoint, directory: Path) -> None:
     write_json(directory / MADE, {"format": 1, **checkpoint.made})
     if own:
         own.save(directory, model.config.max_position_embeddings, segments=model.config.type_vocab_size)
-    if checkpoint.pooling:
+    if checkpoint.pooling and (not linear or is_int8(model)):
         write_pooling(directory, checkpoint.pooling, checkpoint.normalized, model.config)
+
+
+def encoder_of(checkpoint: Checkpoint) -> Checkpoint:
+    """The same encoder without any head, and without what is said of one."""
+    with blank():
+        bare = Model(reading(checkpoint.model.config, checkpoint.model_type, None))
+    bare.encoder = checkpoint.model.encoder
+    return replace(checkpoint, model=bare, labels=(), several=False, pooling=None, made={})
 
 
 def their_state(model: Model, variant: Variant, prefix: str) -> dict[str, Tensor]:

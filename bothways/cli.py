@@ -213,12 +213,13 @@ def finetune(settings: Any) -> None:
                 "failed": result.failed, "scores": result.scores, "split": result.split, "model": str(result.model),
                 "interval": result.interval, "rows": result.rows,
                 **({} if result.pooled is None else {"pooled": result.pooled}),
-                "baselines": result.baselines, "verdict": result.verdict,
+                "baselines": result.baselines, "verdict": result.verdict, "frozen": result.frozen,
             }
         )  # fmt: skip
         return
     name, over = ("cross-validated", "folds") if result.split == "folds" else (result.split, "seeds")
-    spread = f"{result.mean:.2%} +- {result.std:.2%} over {n} {over}" if n > 1 else f"{result.mean:.2%}, one seed"
+    alone = f"{result.mean:.2%}, one seed, which has no spread"
+    spread = f"{result.mean:.2%} +- {result.std:.2%} over {n} {over}" if n > 1 else alone
     chosen = " (the set it was chosen on: no measure of new text)" if result.split == "dev" else ""
     failed = f"; {result.failed} no better than a model that learned nothing" if result.failed else ""
     low, high = result.interval or (None, None)

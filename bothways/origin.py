@@ -21,7 +21,7 @@ FACTS = {
 SETTINGS = {
     **dict.fromkeys(("window", "overlap", "longest"), WHOLE),
     **dict.fromkeys(("context", "merge_labels"), TRUTH),
-    **dict.fromkeys(("long", "objective", "pairs", "positive"), TEXT),
+    **dict.fromkeys(("long", "objective", "pairs", "positive", "window_pooling"), TEXT),
     **dict.fromkeys(("train", "dev"), DATA),
     **dict.fromkeys((f"{use}_column" for use in ("text", "pair", "label", "words", "tags", "negative")), TEXT),
 }

@@ -99,6 +99,7 @@ class Predictor:
         overlap = loaded.told.get("overlap")
         self.overlap: int = self.window // 4 if overlap is None else overlap
         self.long: Long = "truncate" if loaded.told.get("long") == "truncate" else "windows"  # as it was fine-tuned
+        self.window_pooling = "max" if loaded.told.get("window_pooling") == "max" else "cls"  # of their first vectors
         self.longest: int = loaded.told.get("longest") or answering.LONGEST  # answer, in tokens
 
     def read_in(self, window: int | None) -> None:
@@ -247,8 +248,8 @@ class Predictor:
         overlap: int | None = None,
         top: int | None = None,
     ) -> list[Prediction]:
-        """The likeliest label of each text (or pair). A long text's windows' [CLS] vectors are averaged, then
-        classified.
+        """The likeliest label of each text (or pair). The vectors of a long text's windows are averaged (or their
+        maximum is taken, as the model was fine-tuned), then classified.
 
         top: how many labels `scores` holds, the likeliest first; without it all of them, which takes about 60 bytes a
         label and text.
@@ -492,7 +493,7 @@ class Predictor:
             return
         flat = [part for parts in windows for part in parts]
         first_WH = self._run_vectors(flat, self.module.text_states)
-        state_NH = pool_windows("cls", first_WH, [(0, 1)] * len(flat), [*map(len, windows)])
+        state_NH = pool_windows(self.window_pooling, first_WH, [(0, 1)] * len(flat), [*map(len, windows)])
         for part_NH in state_NH.split(max(1, SCORES // self.module.num_outputs["classes"])):
             with torch.inference_mode():
                 scores_NC = self.module.text_scores("classes", part_NH.to(self.device, self.dtype)).float().cpu()

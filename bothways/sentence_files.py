@@ -1,21 +1,27 @@
-"""What sentence-transformers keeps beside a model: how a text becomes one vector."""
+"""What sentence-transformers keeps beside a model: how a text becomes one vector, and what a linear layer makes of
+it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from torch import nn
 
 from bothways.config import EncoderConfig
 from bothways.disk import write_json
 from bothways.errors import InputError
 from bothways.tokenizer.files import inner, read_json, read_json_value
 from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.weights import WEIGHTS, Stored, stored, write_weights
 
-POOLING = "1_Pooling"
+MODULES = "modules.json"
+TRANSFORMER, POOLING, DENSE = "0_Transformer", "1_Pooling", "2_Dense"
+IDENTITY = "torch.nn.modules.linear.Identity"
 
 
 def modules_of(directory: Path) -> list[str]:
     """The kinds of modules that modules.json names; none where there is no such file. InputError of others than pool
     and normalize."""
-    file = directory / "modules.json"
+    file = directory / MODULES
     if not file.exists():
         return []
     try:
@@ -69,18 +75,49 @@ def read_pooling(directory: Path) -> str | None:
 
 def write_pooling(directory: Path, pooling: str, normalized: bool, config: EncoderConfig) -> None:
     """Its files, so that it gives the vectors that we do."""
-    (directory / POOLING).mkdir()
-    names = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
-    modes = {f"pooling_mode_{name}": kind == pooling for kind, name in names.items()}
-    write_json(directory / POOLING / "config.json", {"word_embedding_dimension": config.hidden_size, **modes})
+    _write_pooling(directory, pooling, config)
+    _write_limits(directory, config)
     kinds = [("", "Transformer"), (POOLING, "Pooling")]
     if normalized:
         kinds.append(("2_Normalize", "Normalize"))
         (directory / "2_Normalize").mkdir()
+    _write_modules(directory, kinds)
+
+
+def write_linear(directory: Path, layer: nn.Linear, config: EncoderConfig) -> None:
+    """Its files beside an encoder in TRANSFORMER, so that it gives the scores of a linear layer on means of tokens."""
+    _write_pooling(directory, "mean", config)
+    _write_limits(directory / TRANSFORMER, config)
+    (directory / DENSE).mkdir()
+    sizes = {"in_features": layer.in_features, "out_features": layer.out_features, "bias": True}
+    write_json(directory / DENSE / "config.json", {**sizes, "activation_function": IDENTITY})
+    state = {name: value.detach().float().cpu().contiguous() for name, value in layer.named_parameters(prefix="linear")}
+    write_weights(state, directory / DENSE / WEIGHTS)
+    _write_modules(directory, [(TRANSFORMER, "Transformer"), (POOLING, "Pooling"), (DENSE, "Dense")])
+
+
+def stored_linear(directory: Path, layer: str) -> Stored:
+    """The tensors of such an encoder by their names, and those of the linear layer as LAYER.weight and LAYER.bias."""
+    dense = stored(directory / DENSE / WEIGHTS).places
+    named = {f"{layer}.{name}": dense[f"linear.{name}"] for name in ("weight", "bias") if f"linear.{name}" in dense}
+    return Stored({**stored(directory / TRANSFORMER / WEIGHTS).places, **named})
+
+
+def _write_pooling(directory: Path, pooling: str, config: EncoderConfig) -> None:
+    (directory / POOLING).mkdir()
+    names = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
+    modes = {f"pooling_mode_{name}": kind == pooling for kind, name in names.items()}
+    write_json(directory / POOLING / "config.json", {"word_embedding_dimension": config.hidden_size, **modes})
+
+
+def _write_modules(directory: Path, kinds: Sequence[tuple[str, str]]) -> None:
     modules = [
         {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for index, (path, kind) in enumerate(kinds)
     ]
-    write_json(directory / "modules.json", modules)
+    write_json(directory / MODULES, modules)
+
+
+def _write_limits(directory: Path, config: EncoderConfig) -> None:
     limits = {"max_seq_length": config.max_position_embeddings, "do_lower_case": False}
     write_json(directory / "sentence_bert_config.json", limits)

@@ -68,6 +68,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "folds": (2, math.inf),
     "overlap": (0, math.inf),
     **dict.fromkeys(("rate", "muon_rate", "weight_decay", "checkpoint_every", "extend_vocab", "freeze"), (0, math.inf)),
+    "train_windows": (0, math.inf),
     **dict.fromkeys(("clip", "init"), (1e-6, math.inf)),
     **dict.fromkeys(("minutes", "epochs", "evaluations"), (0.001, math.inf)),
     "length": (8, 8192),
@@ -306,8 +307,8 @@ class Recipe(Checked):
     """Which seed's model is kept, by its score on dev."""
     epochs: float | None = None
     """Passes over the training data. [3; of a small set as many as make 300 steps, at most 20]"""
-    batch_tokens: int = 2048
-    """Tokens a step at most; a longer example is a step of its own."""
+    batch_tokens: int | None = None
+    """Tokens a step at most; a longer example is a step of its own. [2048; of long texts as many as 16 of them have]"""
     batch_size: int | None = None
     """Examples a step, instead of so many tokens."""
     micro_batches: int = 1
@@ -324,6 +325,9 @@ class Recipe(Checked):
     """Share of the steps in which the rate rises."""
     layer_decay: float = 1.0
     """Each layer's rate is this times the next one's (eta_l = eta * layer_decay^(L-l)); printed as a table."""
+    linear_start: bool = True
+    """Begin with the head that is best on what the encoder gives before training, and keep that model if training does
+    not improve it on dev."""
     freeze: int = 0
     """Leave so many parts from below as they are: 1: the embeddings, 2: the first layer too, ..."""
     evaluations: float = 1.0
@@ -397,7 +401,20 @@ class TextColumns(Encoded):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classify(TextColumns, FineTune):
+class Pooled:
+    """What a text's classes or number are read off."""
+
+    pooling: Literal["auto", "cls", "mean"] = "auto"
+    """What the head reads: the first token's state, or the mean of all. auto: the mean if the checkpoint was trained
+    with it to give vectors (1_Pooling says so), else what the family's own head reads."""
+    window_pooling: Literal["mean", "max"] = "mean"
+    """How the vectors of a long text's windows become one."""
+    train_windows: int = 2
+    """Windows of a long text that a training step reads, drawn anew in each pass; predictions read all. 0: all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classify(Pooled, TextColumns, FineTune):
     """Fine-tune a model to tell classes of texts (or pairs of texts) apart."""
 
     multi_label: bool = False
@@ -413,7 +430,7 @@ class Classify(TextColumns, FineTune):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regress(TextColumns, FineTune):
+class Regress(Pooled, TextColumns, FineTune):
     """Fine-tune a model to give each text (or pair of texts) a number."""
 
     metric: Literal["spearman", "pearson"] = "spearman"

@@ -250,7 +250,7 @@ def test_the_whole_way_by_commands(tmp_path, said):
     tuning = ("finetune", "classify", "--model", tmp_path / "run", "--train", tmp_path / "t.csv", "-o", tmp_path / "c")
     result = json.loads(said(*tuning, "--json"))
     named = ["task", "metric", "mean", "std", "n", "failed", "scores", "split", "model", "interval", "rows"]
-    named += ["baselines", "verdict"]
+    named += ["baselines", "verdict", "frozen"]
     assert list(result) == named and result["interval"][0] < result["mean"] + 1e-9 and result["rows"] == 6
     assert result["n"] == 1 and result["scores"] == [result["mean"]] and result["split"] == "test"
     (tmp_path / "new.txt").write_text("a dog ran\n")

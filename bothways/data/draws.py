@@ -24,6 +24,7 @@ class Purpose(IntEnum):
     EXTRAS = 6  # weights of parts that only training needs
     BOOTSTRAP = 7
     FOLDS = 8
+    WINDOWS = 9
 
 
 def keys(seed: int, purpose: Purpose, *at: Whole) -> np.ndarray:

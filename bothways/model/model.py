@@ -14,11 +14,10 @@ from bothways.config import EncoderConfig
 from bothways.model.attention import Context
 from bothways.model.encoder import Encoder
 from bothways.model.halves import Halves
-from bothways.model.heads import Answers, Classes, MaskedWords, Pooler, ReplacedTokens
+from bothways.model.heads import Answers, Classes, MaskedWords, ReplacedTokens
 from bothways.model.kernels import filled_up
-from bothways.model.standing import states_of_texts
+from bothways.model.standing import make_pooler, states_of_texts
 
-POOLED_HEADS = ("next_sentence", "classes")
 WHOLE: dict[str, type[nn.Module]] = {"masked_words": MaskedWords, "replaced_tokens": ReplacedTokens}
 # Classes and tokens have as many as there are labels.
 OUTPUTS = {"masked_words": 0, "next_sentence": 2, "replaced_tokens": 1, "spans": 2}
@@ -36,10 +35,7 @@ class Model(nn.Module):
         self.encoder = (Halves if config.direction == "halves" else Encoder)(config)
         for part in self.encoder.positions:
             part.heads = frozenset(self.num_outputs)
-        names = self.num_outputs.keys() - {"masked_words"}
-        pooled = pooler or names & set(POOLED_HEADS) or (names and config.pooler_norm)
-        activation = config.hidden_act if "classes" in names and config.layers_in_heads else config.pooler_act
-        self.pooler = Pooler(config, activation) if pooled else None
+        self.pooler = make_pooler(config, self.num_outputs.keys(), pooler)
         self.heads = nn.ModuleDict({name: make_head(name, config, size) for name, size in self.num_outputs.items()})
 
     def forward(self, batch: Batch, context: Context | None = None) -> Tensor:

@@ -1,10 +1,40 @@
-"""Which hidden state stands for a text. Letters: N texts, T tokens, H hidden size."""
+"""Which hidden state stands for a text, and what stands between it and a head. Letters: N texts, T tokens, H hidden
+size."""
+
+from collections.abc import Collection
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bothways.batch import Batch
 from bothways.config import EncoderConfig
+from bothways.model.heads import Pooler
+from bothways.model.layer import ACTIVATIONS
+
+POOLED_HEADS = ("next_sentence", "classes")
+SLOPE = 0.125  # a power of two, so that bf16 holds it; of a pooler that begins as the identity
+
+
+def make_pooler(config: EncoderConfig, heads: Collection[str], pooler: bool) -> nn.Module | None:
+    """What a text's state goes through before a head: a Pooler, or nothing at all (pooler_act "none"). None where no
+    head reads it, unless `pooler` asks for one."""
+    names = {*heads} - {"masked_words"}
+    if not (pooler or names & {*POOLED_HEADS} or (names and config.pooler_norm)):
+        return None
+    if config.pooler_act == "none":
+        return nn.Identity()
+    activation = config.hidden_act if "classes" in names and config.layers_in_heads else config.pooler_act
+    return Pooler(config, activation)
+
+
+def begin_as_identity(pooler: nn.Module) -> None:
+    """Give a new pooler values with which it keeps what it reads, but for a scale and an offset: its map is so small
+    that its activation is nearly a line there, or (ReLU) moved to where it is one."""
+    assert isinstance(pooler, Pooler)
+    with torch.no_grad():
+        pooler.dense.weight.copy_(SLOPE * torch.eye(len(pooler.dense.weight)))
+        if pooler.activation is ACTIVATIONS["relu"] and pooler.dense.bias is not None:
+            pooler.dense.bias.fill_(1.0)
 
 
 def states_of_texts(config: EncoderConfig, hidden_TH: Tensor, batch: Batch) -> Tensor:

@@ -37,7 +37,8 @@ class Curves:
             (f"Loss, {self.heldout}", "heldout", "loss", "number"),
             (f"{self.name}, {self.heldout}", "heldout", self.metric, self.unit),
         )
-        pictures = [_panel(name, self._series(split, key), unit) for name, split, key, unit in asked]
+        trained = any(row["step"] for row in self.rows)
+        pictures = [_panel(name, self._series(split, key), unit) for name, split, key, unit in asked if trained]
         if not any(pictures):
             return element("p", "No steps were recorded.")
         return element("div.pictures", *pictures)

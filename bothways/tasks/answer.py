@@ -63,6 +63,7 @@ class Answering(Task):
     name: ClassVar[str] = "answer"
     constant: ClassVar[str] = "no answer"
     doubted: ClassVar[str] = "it is as sure of an answer elsewhere as it usually is of right ones"
+    step_0: ClassVar[str] = ""  # of single tokens' states a linear layer finds hardly any answer
     settings: Answer
     start: Checkpoint
     questions: Mapping[str, list[Question]]

@@ -22,13 +22,14 @@ from bothways.model.model import Model
 from bothways.predict import Predictor
 from bothways.regressions import Kind
 from bothways.settings import Classify
+from bothways.tasks.features import FrozenTexts, fit_text_head
 from bothways.tasks.finetune import Result, fine_tuned
-from bothways.tasks.progress import Tell, lines
+from bothways.tasks.progress import Tell, lines, silence
 from bothways.tasks.scores import Predictions, class_scores, label_set_scores
 from bothways.tasks.simple import linear_models
 from bothways.tasks.tables import read_tables, table_warnings, texts_at
-from bothways.tasks.task import Baseline, Figures, Task, outputs
-from bothways.tasks.texts import AT_ONCE, Texts, text_scores
+from bothways.tasks.task import Baseline, Figures, Task, at_work, outputs
+from bothways.tasks.texts import AT_ONCE, FEW_TEXTS, LEAST_TEXTS, Texts, begin_with_head, text_scores
 from bothways.terminal import one_line
 from bothways.train.losses import Loss
 from bothways.train.state import Callback
@@ -54,6 +55,8 @@ class Classification(Task):
 
     name: ClassVar[str] = "classify"
     at_once: ClassVar[float] = AT_ONCE
+    few: ClassVar[int] = FEW_TEXTS
+    least_examples: ClassVar[int] = LEAST_TEXTS
     settings: Classify
     start: Checkpoint
     names: tuple[str, ...]
@@ -77,10 +80,23 @@ class Classification(Task):
         return self.settings.metric or ("f1_micro" if self.settings.multi_label else "accuracy")
 
     def begin(self, seed: int, warn: Callable[[str], None]) -> Checkpoint:
-        return checkpoint.with_head(
-            self.start, "classes", self.names, seed=seed, several=self.settings.multi_label,
-            dropout=self.settings.dropout, warn=warn,
-        )  # fmt: skip
+        several = self.settings.multi_label
+        return begin_with_head(self.start, self.names, self.settings, seed=seed, several=several, warn=warn)
+
+    @cached_property
+    def frozen(self) -> FrozenTexts:
+        """What the encoder gives for the texts before training."""
+        model = at_work(self.begin(0, silence).model, self.settings)
+        return FrozenTexts(model, self.data, self.settings.window_pooling)
+
+    def examples(self, seed: int, epoch: int) -> Texts:
+        return self.data["train"].drawn(self.settings.train_windows, seed=seed, epoch=epoch)
+
+    def read(self, model: Model, batch: Batch) -> torch.Tensor:
+        return text_scores(model, batch, self.settings.window_pooling)
+
+    def fit_head(self, model: Model, on: Sequence[str] = ("train",)) -> None:
+        fit_text_head(model, self.frozen, self.weighted_loss, on)
 
     def facts(self, figures: Mapping[str, Figures]) -> dict[str, bool]:
         return {"reads_pairs": self.tables["train"].pairs is not None}
@@ -91,8 +107,11 @@ class Classification(Task):
 
     def losses(self, model: Model, batch: Batch) -> dict[str, Loss]:
         assert batch.labels is not None
+        return {"classes": self.weighted_loss(self.read(model, batch), batch.labels)}
+
+    def weighted_loss(self, scores_NC: torch.Tensor, targets: torch.Tensor) -> Loss:
         loss = label_loss if self.settings.multi_label else weighted_class_loss
-        return {"classes": loss(text_scores(model, batch), batch.labels, self.weights.to(batch.labels.device))}
+        return loss(scores_NC, targets, self.weights.to(scores_NC))
 
     @cached_property
     def weights(self) -> torch.Tensor:
@@ -107,7 +126,7 @@ class Classification(Task):
 
     def outputs(self, model: Model, split: str) -> torch.Tensor:
         """Scores of each text, [N, C]."""
-        return torch.stack(outputs(model, self.data[split], text_scores))
+        return torch.stack(outputs(model, self.data[split], self.read))
 
     def evaluate(self, split: str, outputs: torch.Tensor) -> Figures:
         """Mean loss, the figures of the classes, and as baseline the metric of always naming the commonest."""

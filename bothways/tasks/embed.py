@@ -29,7 +29,7 @@ from bothways.model.model import Model
 from bothways.pooling import pooling_name
 from bothways.predict import Predictor
 from bothways.settings import TrainEmbed
-from bothways.tasks.finetune import Result, fine_tuned, parts_of_step, step_rows
+from bothways.tasks.finetune import BATCH_TOKENS, Result, fine_tuned, parts_of_step, step_rows
 from bothways.tasks.pair_tables import Pairs, read_pairs
 from bothways.tasks.pair_texts import PairBatch, PairTexts, text_vectors
 from bothways.tasks.progress import Tell, lines
@@ -64,6 +64,7 @@ class Embedding(Task):
     name: ClassVar[str] = "embed"
     constant: ClassVar[str] = "before training"
     doubted: ClassVar[str] = ""
+    step_0: ClassVar[str] = "the model as it was before training"
     settings: TrainEmbed
     start: Checkpoint
     pairs: Mapping[str, Pairs]
@@ -86,8 +87,8 @@ class Embedding(Task):
         task = Embedding(settings, start, pairs, data, pooling, sizes, low, high)
         if task.alone == len(data["train"].sizes):
             raise InputError(
-                f"batch_tokens ({settings.batch_tokens}) holds one pair a step, which has no other to compete with; "
-                "raise it, or give --batch-size"
+                f"batch_tokens ({settings.batch_tokens or BATCH_TOKENS}) holds one pair a step, which has no other to "
+                "compete with; raise it, or give --batch-size"
             )
         return task
 
@@ -104,8 +105,9 @@ class Embedding(Task):
         """How many pairs of the first pass have no other, and no negative, to compete with."""
         if self.scored or len(self.data["train"].windows) > 2:
             return 0
-        steps = step_rows(self.settings, self.data["train"].sizes, self.settings.seed, epoch=0)
-        return sum(len(part) == 1 for rows in steps for part in parts_of_step(self.settings, self, rows))
+        sizes = self.data["train"].sizes
+        steps = step_rows(self.settings, self, self.settings.seed, 0, sizes)
+        return sum(len(part) == 1 for rows in steps for part in parts_of_step(self.settings, self, rows, sizes))
 
     def begin(self, seed: int, warn: Callable[[str], None]) -> Checkpoint:
         """The encoder as it is, for every seed; what differs is the order of the examples, and dropout."""

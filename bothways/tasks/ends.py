@@ -45,6 +45,14 @@ ONE_WAY = ("forward", "halves")
 OUR_OWN = "bothways-oneway"
 
 
+def start_of(settings: Pretrain) -> Checkpoint | None:
+    """The checkpoint to go on from, if one is named; without a head that no pre-training has a place for."""
+    if settings.start is None:
+        return None
+    start = checkpoint.load(settings.start)
+    return checkpoint.encoder_of(start) if start.model.config.pooler_act == "none" else start
+
+
 def settled(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
     """The settings with a family, and with what its paper has in place of "auto". InputError where they do not go
     together."""

@@ -13,16 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from bothways import checkpoint
-from bothways.checkpoint import Checkpoint, refuse_strangers
-from bothways.disk import atomic_directory
+from bothways.checkpoint import CONFIG, Checkpoint, refuse_strangers
+from bothways.disk import atomic_directory, write_json
 from bothways.errors import InputError, MissingFile
 from bothways.model import onnx_graph
 from bothways.model.int8_model import is_int8
 from bothways.model.onnx_graph import Vectors
 from bothways.pooling import pooling_name
-from bothways.sentence_files import normalizes
+from bothways.sentence_files import MODULES, TRANSFORMER
 from bothways.settings import Export
 from bothways.tasks import onnx_int8, parity
+from bothways.tokenizer.files import read_json
 from bothways.weights import WEIGHTS
 
 GRAPH = "model.onnx"
@@ -46,7 +47,7 @@ def run(settings: Export, tell: Callable[[str], None]) -> dict[str, Any]:
     heads = set(held.model.num_outputs)
     if settings.int8 and ("replaced_tokens" in heads or ("masked_words" in heads and held.pooling)):
         raise InputError(f"{source}: what int8 loses of its scores is measured by nothing here; leave out --int8")
-    vectors = vectors_of(source, held)
+    vectors = vectors_of(held)
     with atomic_directory(settings.out, marker=GRAPH) as beside:
         onnx_graph.write(held.model, vectors, beside / GRAPH)
         report = parity.compare(parity.session(beside / GRAPH), held, vectors, tolerance=settings.tolerance)
@@ -75,9 +76,9 @@ def check(settings: Export) -> None:
         raise InputError(f"{settings.out}: holds an exported model already; name a new directory, or delete that one")
 
 
-def vectors_of(source: Path, held: Checkpoint) -> Vectors:
+def vectors_of(held: Checkpoint) -> Vectors:
     """What modules.json and 1_Pooling say; without them a mean of length 1, as `bothways embed` gives."""
-    return Vectors(pooling_name("auto", held.pooling), normalize=normalizes(source))
+    return Vectors(pooling_name("auto", held.pooling), normalize=held.normalized)
 
 
 def facts(held: Checkpoint, vectors: Vectors, report: parity.Report) -> dict[str, Any]:
@@ -95,10 +96,15 @@ def facts(held: Checkpoint, vectors: Vectors, report: parity.Report) -> dict[str
 def write_files(held: Checkpoint, directory: Path) -> None:
     """All of a checkpoint but its weights, which the graph holds."""
     with tempfile.TemporaryDirectory(dir=directory) as whole:
-        checkpoint.save(held, Path(whole, "checkpoint"))
-        Path(whole, "checkpoint", WEIGHTS).unlink()
-        for file in Path(whole, "checkpoint").iterdir():
-            file.rename(directory / file.name)
+        saved = Path(whole, "checkpoint")
+        checkpoint.save(held, saved)
+        if (saved / TRANSFORMER).exists():  # a family's config for what is no longer in several parts
+            config = read_json(saved / TRANSFORMER / CONFIG) | read_json(saved / CONFIG)
+            family = read_json(saved / TRANSFORMER / CONFIG)["model_type"]
+            write_json(saved / CONFIG, {**config, "model_type": family})
+        for file in saved.iterdir():
+            if file.is_file() and file.name not in (WEIGHTS, MODULES):
+                file.rename(directory / file.name)
 
 
 def megabytes(file: Path) -> str:

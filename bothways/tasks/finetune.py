@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, count, islice
+from itertools import count, islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -41,6 +41,7 @@ from bothways.train.state import Callback, Run
 from bothways.weights import WEIGHTS, write_weights
 
 EPOCHS, LEAST_STEPS, MOST_EPOCHS = 3.0, 300, 20.0  # where none are asked for
+BATCH_TOKENS = 2048  # likewise; more where so few examples would have a noisy gradient (Task.least_examples)
 SEEDS, MODEL = "seeds", "model"
 ROOM_BESIDE = 2**18  # bytes for a seed's figures and the header of its weights
 NAMED_BY = 256  # examples at most whose tokens and labels name them all, and numbers of a tensor
@@ -54,7 +55,8 @@ class Result:
     interval: where other rows would put the mean, with 95 % probability (each seed's bounds, averaged); None in runs
     of before. rows: how many rows the metric is of. pooled: in cross-validation the metric of the rows of all folds
     together, which the interval is of; None without. baselines: the metric of simple models on the same rows;
-    verdict: whether this one is better than the best of them.
+    verdict: whether this one is better than the best of them. frozen: whether the encoder of the model that is kept is
+    that of the start, since no training of it did better on dev.
     """
 
     directory: Path
@@ -71,6 +73,7 @@ class Result:
     pooled: float | None = None
     baselines: dict[str, float] = field(default_factory=dict)
     verdict: str = ""
+    frozen: bool = False
 
 
 def fine_tuned(
@@ -101,7 +104,9 @@ def over_seeds(
     split = "test" if "test" in task.data else "dev"
     if not settings.folds and (few := metrics.few_rows_line(task.num_rows(split), "rows", split)):
         tell(few)
-    if line := epochs_line(settings, steps_an_epoch(settings, task)):
+    if stays_frozen(settings, task):
+        tell(frozen_line(task))
+    elif line := epochs_line(settings, steps_an_epoch(settings, task)):
         tell(line)
     if line := unread_line(settings.train, settings.dev, settings.test):
         tell(line)
@@ -138,6 +143,7 @@ def over_seeds(
         "interval": [*map(fmean, zip(*bounds, strict=True))], "rows": figures[kept][split]["rows"],
         "metric": task.metric, "split": split, "selected_on": "dev", "mean": mean, "std": std, "n": settings.seeds,
         "failed": len(failed), "scores": by_split, "kept": kept,
+        "frozen": figures[kept]["dev"]["best_step"] == 0,
     }  # fmt: skip
     if validated:
         result |= validated.result(task.metric) | {"scores": {FOLDS: validated.values(task.metric), **by_split}}
@@ -181,6 +187,7 @@ def result_of(run: Run, task: str) -> Result:
         baselines=found.get("baselines", {}),
         verdict=found.get("verdict", ""),
         pooled=found.get("pooled"),
+        frozen=found.get("frozen", False),
     )
 
 
@@ -221,32 +228,39 @@ def trained(settings: FineTune, task: Task, model: Model, seed: int, run: Run, t
 
 def train_one(settings: FineTune, task: Task, model: Model, seed: int, run: Run, tell: Tell) -> dict[str, Figures]:
     """One training from one seed, which leaves the model as it was when best on dev; its figures by split."""
-    copy = fitted(settings, task, model, seed, run, tell)
-    splits = [split for split in ("dev", "test") if split in task.data]
-    return {split: with_bounds(task, split, task.outputs(copy, split)) for split in splits}
+    copy, best_step = fitted(settings, task, model, seed, run, tell)
+    found = {"dev": with_bounds(task, "dev", task.outputs(copy, "dev"))}
+    if stays_frozen(settings, task):
+        task.fit_head(model, on=("train", "dev"))
+        copy = at_work(model, settings)
+    elif best_step == 0:
+        tell(f"seed {seed}: {task.step_0} was best on dev; kept")
+    if "test" in task.data:
+        found["test"] = with_bounds(task, "test", task.outputs(copy, "test"))
+    return {split: {**figures, "best_step": best_step} for split, figures in found.items()}
 
 
 def fitted(
     settings: FineTune, task: Task, model: Model, seed: int, run: Run, tell: Tell, fold: int | None = None
-) -> Model:
+) -> tuple[Model, int]:
     """The training itself, of a fold if that is named. The model is left as it was when best on dev; a copy of it as it
-    predicts."""
-    sizes = task.data["train"].sizes
+    predicts, and the step at which it was best."""
     device = choose_device("auto")
     if device.type == "cpu":
         keep_memory()
     an_epoch = steps_an_epoch(settings, task, seed)
 
     def steps(first: int) -> Iterator[Sequence[Batch]]:
-        epochs = (step_rows(settings, sizes, seed, epoch=epoch) for epoch in count())
-        for rows in islice(chain.from_iterable(epochs), first, None):
-            yield [task.data["train"].batch(part) for part in parts_of_step(settings, task, rows)]
+        for examples, rows in islice(all_steps(settings, task, seed), first, None):
+            yield [examples.batch(part) for part in parts_of_step(settings, task, rows, examples.sizes)]
 
     plan = Plan(
-        steps=num_steps(settings, an_epoch), rate=peak_rate(settings, model.config),
+        steps=0 if stays_frozen(settings, task) else num_steps(settings, an_epoch),
+        rate=peak_rate(settings, model.config),
         schedule=settings.schedule, warmup=settings.warmup, weight_decay=settings.weight_decay,
         layer_decay=settings.layer_decay, clip=settings.clip,
         evaluate_every=max(1, round(an_epoch / settings.evaluations)), best_by=task.metric,
+        evaluate_first=settings.linear_start and task.step_0 != "",
         checkpoint_every=settings.checkpoint_every, patience=settings.patience, seed=seed, device=device,
         dtype=choose_dtype(settings.dtype, device),
     )  # fmt: skip
@@ -254,8 +268,10 @@ def fitted(
     place = _place(run, seed)
     checkpoints = Checkpoints(place, keep=1, order={"examples": _fingerprint(task.data["train"])}, at_end=False)
     start = checkpoints.newest_sound(tell, plan.dtype) if (place / FOLDER).exists() else None
-    run.cut_back(start.progress.step if start else 0, seed)
+    run.cut_back(start.progress.step if start else -1, seed)
     run.note(steps=plan.steps)
+    if plan.evaluate_first and start is None:
+        task.fit_head(model)
     named = {"seed": seed} if fold is None else {"seed": seed, "fold": fold}
     training = f"seed {seed}" if fold is None else f"fold {fold + 1}"
     with Bar(f"fine-tuning, {training}", plan.steps, tell=tell) as bar:
@@ -267,16 +283,30 @@ def fitted(
             bar.show(row)
 
         evaluate = lambda: task.measure(model, "dev")  # noqa: E731
-        fit(
+        progress = fit(
             model, task.losses, task.counts, steps, plan, evaluate=evaluate, record=record, checkpoints=checkpoints,
             start=start, fingerprint=fingerprint,
         )  # fmt: skip
     model.load_state_dict(frozen, strict=False)  # as they were, not as bf16 has them
-    return at_work(model, settings)
+    return at_work(model, settings), progress.best_step
 
 
 def steps_an_epoch(settings: FineTune, task: Task, seed: int = 0) -> int:
-    return len(list(step_rows(settings, task.data["train"].sizes, seed, epoch=0)))
+    return len(list(step_rows(settings, task, seed, 0, task.examples(seed, 0).sizes)))
+
+
+def stays_frozen(settings: FineTune, task: Task) -> bool:
+    """Whether the encoder is left as it is: of few examples dev would be too small to tell if training it helps."""
+    given = settings.epochs is not None or settings.dev is not None or not settings.linear_start
+    return not given and sum(task.num_rows(split) for split in ("train", "dev")) < task.few
+
+
+def frozen_line(task: Task) -> str:
+    rows = sum(task.num_rows(split) for split in ("train", "dev"))
+    return (
+        f"{rows} examples are too few to tell whether training the encoder helps: it stays as it is, and its linear "
+        "head is fitted to all of them (dev is scored by one that has not seen it); --epochs 10 trains the encoder too"
+    )
 
 
 def passes(settings: FineTune, an_epoch: int) -> float:
@@ -300,17 +330,25 @@ def epochs_line(settings: FineTune, an_epoch: int) -> str:
     return line if steps != most else ""
 
 
-def step_rows(settings: FineTune, sizes: Sequence[int], seed: int, *, epoch: int) -> Iterator[list[int]]:
-    """The examples of each step of one pass."""
+def all_steps(settings: FineTune, task: Task, seed: int) -> Iterator[tuple[Examples, list[int]]]:
+    """The rows of each step, and the examples they are of, without end."""
+    for epoch in count():
+        examples = task.examples(seed, epoch)
+        for rows in step_rows(settings, task, seed, epoch, examples.sizes):
+            yield examples, rows
+
+
+def step_rows(settings: FineTune, task: Task, seed: int, epoch: int, sizes: Sequence[int]) -> Iterator[list[int]]:
+    """The rows of each step of one pass. sizes: tokens of each example in it."""
     order = shuffled(len(sizes), seed=seed, epoch=epoch).tolist()
     if settings.batch_size:
         return blocks(order, settings.batch_size)
-    return fill_budget(order, sizes, settings.batch_tokens)
+    return fill_budget(order, sizes, settings.batch_tokens or max(BATCH_TOKENS, task.least_examples * fmean(sizes)))
 
 
-def parts_of_step(settings: FineTune, task: Task, rows: Sequence[int]) -> Iterator[list[int]]:
-    """A step's examples as micro-batches: as many as asked for, or more where those would hold too many tokens."""
-    sizes = task.data["train"].sizes
+def parts_of_step(settings: FineTune, task: Task, rows: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
+    """A step's rows as micro-batches: as many as asked for, or more where those would hold too many tokens. sizes: as
+    for step_rows."""
     for part in divide(rows, sizes, settings.micro_batches):
         yield from fill_budget(part, sizes, task.at_once)
 

@@ -27,9 +27,9 @@ OUT_OF_FOLD, DONE = "out-of-fold.jsonl", "fold.json"
 
 
 class Train(Protocol):
-    """Train a model of a task from a seed; a copy of it as it predicts."""
+    """Train a model of a task from a seed; a copy of it as it predicts, and the step at which it was best."""
 
-    def __call__(self, task: Task, model: Model, seed: int, *, fold: int) -> Model: ...
+    def __call__(self, task: Task, model: Model, seed: int, *, fold: int) -> tuple[Model, int]: ...
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def cross_validate(
             task = task_of(fold)
             if baselines:
                 scores(task, "test", done.with_name(BASELINES), tell)
-            model = train(task, task.begin(seed + 1 + fold, silence).model, seed + 1 + fold, fold=fold)
+            model, _ = train(task, task.begin(seed + 1 + fold, silence).model, seed + 1 + fold, fold=fold)
             task.evaluate("dev", task.outputs(model, "dev"))  # settles what is chosen on dev, such as a threshold
             outputs = task.outputs(model, "test")
             own = task.evaluate("test", outputs)

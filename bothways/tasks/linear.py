@@ -1,7 +1,8 @@
 """Linear models fitted to the optimum of a convex loss with an L2 penalty: heads on frozen features.
 
 Minimized is (sum of losses) / N + strength / 2 * |W|^2 over standardized features (L-BFGS, Liu 1989); the scaling is
-folded back, so that the result reads the features as they are. Letters: N rows, H features, C outputs.
+folded back, so that the result reads the features as they are. A feature's deviation is that of its values and of what
+bf16 rounds off them. Letters: N rows, H features, C outputs.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,6 +23,8 @@ STRENGTHS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 1e-3, 1e-4, 1e-5)  # falling: eac
 FOLDS, FEW = 5, 200  # cross-validation where there are fewer rows than FEW to choose by
 MOST = 10_000  # rows at most on which the strength is chosen, and by which
 ITERATIONS, WORK = 200, 1e12  # at most; WORK in floating-point operations of one fit
+ROUNDING = 2**-8  # of bf16, relative
+DEAD = 1e-6  # of the greatest deviation; features that vary less are left out
 CHOOSING, FINAL = 1e-4, 1e-5  # greatest component of the gradient at which a fit ends
 
 
@@ -105,9 +108,11 @@ class _Solver:
     def __init__(self, rows: Rows, loss: RowLoss, num_outputs: int) -> None:
         x_NH, self.targets = rows
         self.loss, self.mean_H = loss, x_NH.mean(0)
-        deviation_H = x_NH.std(0, correction=0)
-        # A feature that is constant, but for rounding, says nothing.
-        self.deviation_H = torch.where(deviation_H > 1e-6 * deviation_H.max(), deviation_H, torch.inf)
+        # What varies less than bf16 rounds it would be rounding made large.
+        noise_H = ROUNDING * x_NH.square().mean(0).sqrt()
+        deviation_H = torch.hypot(x_NH.std(0, correction=0), noise_H)
+        is_alive_H = deviation_H > DEAD * deviation_H.max()  # a dead unit's weight would be huge
+        self.deviation_H = torch.where(is_alive_H, deviation_H, torch.inf)
         self.x_NH = (x_NH - self.mean_H) / self.deviation_H
         self.weight_CH = self.x_NH.new_zeros(num_outputs, x_NH.shape[1], requires_grad=True)
         self.bias_C = self.x_NH.new_zeros(num_outputs, requires_grad=True)

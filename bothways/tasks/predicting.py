@@ -257,7 +257,7 @@ def _made_with(settings: Embed | Predict, model: Predictor) -> dict[str, Any]:
 def _fingerprint(directory: Path) -> str:
     """Names a checkpoint: a hash of its files, 16 hexadecimal digits."""
     digest = hashlib.sha256()
-    names = ("*.json", "*.txt", "*.model", "*.safetensors", "*/config.json")
+    names = ("*.json", "*.txt", "*.model", "*.safetensors", "*/config.json", "*/*.safetensors")
     files = sorted(file for name in names for file in directory.glob(name) if not file.name.startswith("."))
     if not (directory / WEIGHTS).exists():
         files += sorted(directory.glob(OLD_WEIGHTS))

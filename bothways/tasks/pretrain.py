@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bothways import checkpoint
 from bothways.batch import Batch
 from bothways.checkpoint import Checkpoint
 from bothways.data.masking import MaskRule
@@ -38,7 +37,7 @@ class Result:
 def run(settings: Pretrain, tell: Tell = lines, *, progress: Callback | None = None) -> Result:
     """Pre-train as told; leaves model, checkpoints, metrics, curves and bothways.json in the run's directory."""
     corpora(settings)  # so that a mistyped file leaves no run behind
-    start = checkpoint.load(settings.start) if settings.start else None
+    start = ends.start_of(settings)
     settings = ends.settled(settings, start)
     given = Tokenizer.load(settings.tokenizer) if settings.tokenizer else start.tokenizer if start else None
     with joined() as processes:

@@ -72,7 +72,7 @@ class Bar:
             self.recent.append(row)
             text = f"{self.title}  loss {row['loss']:.3f}  {self.speed()}"
             self.progress.update(self.task, completed=row["step"], description=text)
-        if time.monotonic() - self.told > LINE_EVERY:
+        if row["step"] and time.monotonic() - self.told > LINE_EVERY:
             self.told = time.monotonic()
             loss = "held-out loss" if row["split"] == "heldout" else "loss"
             rate = f"learning rate {self.recent[-1]['rate']:.1e}, " if self.recent else ""

@@ -4,6 +4,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,13 +20,14 @@ from bothways.model.heads import Classes
 from bothways.model.model import Model
 from bothways.predict import Predictor
 from bothways.settings import Regress
+from bothways.tasks.features import FrozenTexts, fit_text_head
 from bothways.tasks.finetune import Result, fine_tuned
-from bothways.tasks.progress import Tell, lines
+from bothways.tasks.progress import Tell, lines, silence
 from bothways.tasks.scores import Predictions, number_scores
 from bothways.tasks.simple import linear_models
 from bothways.tasks.tables import read_tables, table_warnings, texts_at
-from bothways.tasks.task import Baseline, Figures, Task, outputs
-from bothways.tasks.texts import AT_ONCE, Texts, text_scores
+from bothways.tasks.task import Baseline, Figures, Task, at_work, outputs
+from bothways.tasks.texts import AT_ONCE, FEW_TEXTS, LEAST_TEXTS, Texts, begin_with_head, text_scores
 from bothways.train.losses import Loss, squared_loss
 from bothways.train.state import Callback
 
@@ -52,6 +54,8 @@ class Regression(Task):
     constant: ClassVar[str] = "mean of all"
     doubted: ClassVar[str] = f"its number is further off than {FAR_OFF:g} robust deviations of all errors"
     at_once: ClassVar[float] = AT_ONCE
+    few: ClassVar[int] = FEW_TEXTS
+    least_examples: ClassVar[int] = LEAST_TEXTS
     settings: Regress
     start: Checkpoint
     tables: Mapping[str, Table]
@@ -82,9 +86,22 @@ class Regression(Task):
         return self.settings.metric
 
     def begin(self, seed: int, warn: Callable[[str], None]) -> Checkpoint:
-        return checkpoint.with_head(
-            self.start, "classes", (), seed=seed, num_outputs=1, dropout=self.settings.dropout, warn=warn
-        )
+        return begin_with_head(self.start, (), self.settings, seed=seed, warn=warn)
+
+    @cached_property
+    def frozen(self) -> FrozenTexts:
+        """What the encoder gives for the texts before training."""
+        model = at_work(self.begin(0, silence).model, self.settings)
+        return FrozenTexts(model, self.data, self.settings.window_pooling)
+
+    def examples(self, seed: int, epoch: int) -> Texts:
+        return self.data["train"].drawn(self.settings.train_windows, seed=seed, epoch=epoch)
+
+    def read(self, model: Model, batch: Batch) -> torch.Tensor:
+        return text_scores(model, batch, self.settings.window_pooling)
+
+    def fit_head(self, model: Model, on: Sequence[str] = ("train",)) -> None:
+        fit_text_head(model, self.frozen, number_loss, on)
 
     def facts(self, figures: Mapping[str, Figures]) -> dict[str, bool]:
         return {"reads_pairs": self.tables["train"].pairs is not None}
@@ -95,14 +112,14 @@ class Regression(Task):
 
     def losses(self, model: Model, batch: Batch) -> dict[str, Loss]:
         assert batch.labels is not None
-        return {"numbers": squared_loss(text_scores(model, batch)[:, 0], batch.labels)}
+        return {"numbers": number_loss(self.read(model, batch), batch.labels)}
 
     def outputs(self, model: Model, split: str) -> np.ndarray:
         """What a model in training would give each text if it were finished, float64 [N]."""
         own = model.heads["classes"]
         self.finished(model)
         try:
-            found: np.ndarray = torch.stack(outputs(model, self.data[split], text_scores))[:, 0].double().numpy()
+            found: np.ndarray = torch.stack(outputs(model, self.data[split], self.read))[:, 0].double().numpy()
         finally:
             model.heads["classes"] = own
         return found
@@ -172,6 +189,10 @@ class Regression(Task):
             low, middle, high = np.percentile(numbers(self.tables[split]), [0, 50, 100])
             found.append(f"{split}: {texts.describe()}\n  numbers from {low:.9g} to {high:.9g}, median {middle:.9g}")
         return "\n".join([*found, *self.warnings])
+
+
+def number_loss(scores_N1: torch.Tensor, numbers_N: torch.Tensor) -> Loss:
+    return squared_loss(scores_N1[:, 0], numbers_N)
 
 
 def spacing(numbers_N: np.ndarray) -> float:

@@ -19,7 +19,7 @@ from bothways.train.state import Run
 
 # All other figures are shares.
 NUMBERS = "spearman pearson matthews mean_squared_error mean_absolute_error variance no_answer_threshold".split()
-NO_SCORES = ("baseline", "loss", "queries", "rows")
+NO_SCORES = ("baseline", "best_step", "loss", "queries", "rows")
 Found = Mapping[int, Mapping[str, Figures]]  # of each seed by split
 
 

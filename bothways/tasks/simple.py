@@ -23,7 +23,6 @@ from bothways.predict import Predictor
 from bothways.regressions import Kind, standardized
 from bothways.settings import FineTune
 from bothways.tasks.features import FrozenTexts
-from bothways.tasks.task import at_work
 from bothways.tasks.texts import Texts
 from bothways.tfidf import Rows, TfidfModel
 
@@ -50,6 +49,8 @@ class TextTask(Protocol):
     def tables(self) -> Mapping[str, Table]: ...
     @property
     def data(self) -> Mapping[str, Texts]: ...
+    @property
+    def frozen(self) -> FrozenTexts: ...
 
 
 def linear_models(
@@ -72,8 +73,7 @@ def linear_models(
         vectors = {name: pair_vectors(predictor, rows[name], task.settings) for name in {"train", "dev", split}}
         features = {name: pair_features(*both) for name, both in vectors.items()}
     else:
-        frozen = FrozenTexts(at_work(task.start.model, task.settings), task.data)
-        features = {name: frozen[name]["mean"] for name in {"train", "dev", split}}
+        features = {name: task.frozen[name]["mean"] for name in {"train", "dev", split}}
     train_NF, dev_NF, own_NF = standardized(*(features[name].numpy() for name in ("train", "dev", split)))
     strengths = [strength / len(train_NF) for strength in STRENGTHS]
     fitted_on, chosen_on = (train_NF, rows["train"].targets), (dev_NF, rows["dev"].targets)

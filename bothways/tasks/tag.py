@@ -34,13 +34,14 @@ from bothways.model.model import Model
 from bothways.predict import Predictor
 from bothways.settings import Tag
 from bothways.tagging import Labelled, Tagset, joined, label_windows, word_probabilities, word_tags
-from bothways.tasks import scores
+from bothways.tasks import linear, scores
+from bothways.tasks.features import MOST_TOKENS, drawn, head_inputs, last_layer
 from bothways.tasks.finetune import Result, fine_tuned
 from bothways.tasks.progress import Tell, lines
 from bothways.tasks.scores import Predictions, document_of
 from bothways.tasks.simple import commonest_tags
 from bothways.tasks.tables import divided
-from bothways.tasks.task import Baseline, Figures, Task, length_line, outputs
+from bothways.tasks.task import Baseline, Figures, Task, at_work, length_line, outputs
 from bothways.terminal import one_line
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 from bothways.train.losses import Loss, class_loss
@@ -117,6 +118,18 @@ class Tagging(Task):
     def begin(self, seed: int, warn: Callable[[str], None]) -> Checkpoint:
         return checkpoint.with_head(
             self.start, "tokens", self.tagset.names, seed=seed, dropout=self.settings.dropout, warn=warn
+        )
+
+    def fit_head(self, model: Model, on: Sequence[str] = ("train",)) -> None:
+        inputs = head_inputs(at_work(model, self.settings), "tokens")
+        rows = {}
+        for split, most in (("train", MOST_TOKENS), ("dev", linear.MOST)):
+            labelled = self.data[split].labelled
+            chosen = Windows([labelled[row] for row in drawn([len(one.labels) for one in labelled], most, seed=0)])
+            labels_M = torch.from_numpy(np.concatenate([one.labels for one in chosen.labelled]))
+            rows[split] = torch.cat(outputs(inputs, chosen, labelled_scores)), labels_M
+        linear.fit(rows["train"], class_loss, len(self.tagset.names), dev=rows["dev"]).write_to(
+            last_layer(model, "tokens")
         )
 
     def facts(self, figures: Mapping[str, Figures]) -> dict[str, str]:
@@ -403,6 +416,14 @@ def marked(words: Sequence[str], tags: Sequence[str]) -> list[page.Span]:
         page.Span(ends[span.first] - len(words[span.first]) - 1, ends[span.last - 1] - 1, span.label)
         for span in spans_of(tags, "iob2")
     ]
+
+
+def labelled_scores(model: Model, batch: Batch) -> Sequence[Tensor]:
+    """Scores of the tokens of each window that have a label, [M, C]."""
+    assert batch.labels is not None
+    labelled_T = batch.labels != NO_LABEL
+    numbers_N = [int(part.sum()) for part in labelled_T.split(batch.lengths.tolist())]
+    return model.token_scores("tokens", model(batch)[labelled_T]).split(numbers_N)
 
 
 def token_scores(model: Model, batch: Batch) -> Sequence[Tensor]:

@@ -56,6 +56,12 @@ class Task(ABC):
     """The name of the model that learned nothing, whose metric is `baseline`."""
     at_once: ClassVar[float] = math.inf
     """Tokens of a micro-batch at most; a longer example is one of its own. Only where losses of examples are apart."""
+    few: ClassVar[int] = 0
+    """Examples of train and dev together below which the encoder is left as it is, unless epochs are asked for."""
+    least_examples: ClassVar[int] = 1
+    """Examples of average length that a step holds at least, where nothing is said of its size."""
+    step_0: ClassVar[str] = "the frozen encoder with a linear head"
+    """What a model is before the first step; "" where it can do nothing then."""
     start: Checkpoint
     data: Mapping[str, Examples]
 
@@ -64,9 +70,17 @@ class Task(ABC):
     def metric(self) -> str:
         """The figure that is reported and chosen by; the higher the better."""
 
+    def examples(self, seed: int, epoch: int) -> Examples:
+        """What is trained on in one pass."""
+        return self.data["train"]
+
     @abstractmethod
     def begin(self, seed: int, warn: Callable[[str], None]) -> Checkpoint:
         """What training starts from: the encoder with a new head."""
+
+    def fit_head(self, model: Model, on: Sequence[str] = ("train",)) -> None:  # noqa: B027
+        """Give a model that training begins with the head that is best on what its encoder gives now for the examples
+        of these splits (LP-FT, Kumar 2022)."""
 
     @abstractmethod
     def counts(self, batch: Batch) -> dict[str, int]:

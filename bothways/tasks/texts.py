@@ -1,5 +1,5 @@
-"""Texts of any length as examples: each is one window or several, whose [CLS] vectors are averaged before pooler and
-classifier, in training as in prediction.
+"""Texts of any length as examples: each is one window or several, whose vectors are pooled before pooler and
+classifier, in training as in prediction. A training step reads some of a long text's windows, drawn anew in each pass.
 
 Letters: N texts, W windows of them, H hidden size, C outputs.
 """
@@ -16,14 +16,18 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from bothways.batch import Batch
+from bothways.checkpoint import Checkpoint, with_head
+from bothways.data.draws import Purpose, generator
 from bothways.data.examples import Table
 from bothways.model.model import Model
 from bothways.predict import Predictor
-from bothways.settings import FineTune
+from bothways.settings import Classify, FineTune, Regress
 from bothways.tasks.task import length_line
 from bothways.tokenizer.tokenizer import Encoding
 from bothways.windows import whole_length
 
+FEW_TEXTS = 50  # so few leave a dev set of a few rows, by which no training can be judged
+LEAST_TEXTS = 16  # a step of few texts, though of many tokens, has a noisy gradient
 AT_ONCE = 8192  # tokens of which activations are kept for the backward pass; what is more is worked out once again
 
 
@@ -52,6 +56,18 @@ class Texts:
         """Tokens of each text, whole."""
         return [*map(whole_length, self.windows)]
 
+    def drawn(self, most: int, *, seed: int, epoch: int) -> "Texts":
+        """The same texts with at most so many of each one's windows (0: all), drawn for this pass."""
+        if not most or all(len(parts) <= most for parts in self.windows):
+            return self
+        windows = []
+        for row, parts in enumerate(self.windows):
+            if len(parts) > most:
+                places = generator(seed, Purpose.WINDOWS, epoch, row).permutation(len(parts))[:most]
+                parts = [parts[place] for place in sorted(places)]
+            windows.append(parts)
+        return replace(self, windows=windows)
+
     def batch(self, rows: Sequence[int]) -> Batch:
         """All windows of these texts, sorted by length, with the text each belongs to and the texts' targets."""
         parts = [(window, text) for text, row in enumerate(rows) for window in self.windows[row]]
@@ -68,18 +84,34 @@ class Texts:
         return f"{len(lengths):,} texts, {length_line(lengths)}; {windowed} read in windows"
 
 
-def text_scores(model: Model, batch: Batch) -> Tensor:
-    """Scores of each text from the mean of its windows' [CLS] vectors, [N, C]."""
-    return model.text_scores("classes", mean_of_windows(first_vectors(model, batch), batch))
+def begin_with_head(
+    start: Checkpoint, labels: tuple[str, ...], settings: Classify | Regress, *, seed: int,
+    warn: Callable[[str], None], several: bool = False,
+) -> Checkpoint:  # fmt: skip
+    """What training starts from: the encoder with a new head for classes, or without labels for a number."""
+    asked = settings.pooling
+    pooling = ("mean" if start.pooling == "mean" else None) if asked == "auto" else asked
+    return with_head(
+        start, "classes", labels, seed=seed, num_outputs=len(labels) or 1, several=several, dropout=settings.dropout,
+        pooling=pooling, near_identity=settings.linear_start, warn=warn,
+    )  # fmt: skip
 
 
-def mean_of_windows(x_W: Tensor, batch: Batch) -> Tensor:
-    """The mean over the windows of each text: [W, ...] -> [N, ...]."""
+def text_scores(model: Model, batch: Batch, pooling: str = "mean") -> Tensor:
+    """Scores of each text from its windows' vectors, pooled (mean or max), [N, C]."""
+    return model.text_scores("classes", over_windows(first_vectors(model, batch), batch, pooling))
+
+
+def over_windows(x_WH: Tensor, batch: Batch, pooling: str = "mean") -> Tensor:
+    """The mean or the maximum over the windows of each text: [W, H] -> [N, H]."""
     assert batch.text_of_window is not None and batch.labels is not None
-    exact_W = x_W.float()  # sums in bf16 stand still after some hundred windows
-    sums_N = exact_W.new_zeros(len(batch.labels), *x_W.shape[1:]).index_add(0, batch.text_of_window, exact_W)
-    windows_N = torch.bincount(batch.text_of_window, minlength=len(batch.labels))
-    return (sums_N / windows_N.view(-1, *[1] * (x_W.ndim - 1))).to(x_W.dtype)
+    exact_WH = x_WH.float()  # sums in bf16 stand still after some hundred windows
+    number, text_W = len(batch.labels), batch.text_of_window
+    if pooling == "max":
+        lowest_NH = exact_WH.new_full((number, x_WH.shape[1]), -torch.inf)
+        return lowest_NH.scatter_reduce(0, text_W[:, None].expand_as(exact_WH), exact_WH, "amax").to(x_WH.dtype)
+    sums_NH = exact_WH.new_zeros(number, x_WH.shape[1]).index_add(0, text_W, exact_WH)
+    return (sums_NH / torch.bincount(text_W, minlength=number)[:, None]).to(x_WH.dtype)
 
 
 def first_vectors(model: Model, batch: Batch, at_once: int = AT_ONCE) -> Tensor:

@@ -28,8 +28,8 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run has come. seconds: of training; best: the highest figure so far that Plan.best_by names;
-    stale: evaluations since."""
+    """How far a run has come. seconds: of training; best: the highest figure so far that Plan.best_by names, with the
+    loss and the step it was reached with; stale: evaluations since."""
 
     step: int = 0
     tokens: int = 0
@@ -37,6 +37,8 @@ class Progress:
     best: float | None = None
     scale: LossScale = field(default_factory=LossScale)
     stale: int = 0
+    best_loss: float = 0.0
+    best_step: int = 0
 
     @property
     def row(self) -> dict[str, Any]:
@@ -55,7 +57,8 @@ class Saved:
     def progress(self) -> Progress:
         told = {name: self.facts[name] for name in ("step", "tokens", "seconds", "best")}
         scale = LossScale(**self.facts["scale"])
-        return Progress(**told, stale=self.facts.get("stale", 0), scale=scale)
+        since = {name: self.facts[name] for name in ("best_loss", "best_step", "stale") if name in self.facts}
+        return Progress(**told, **since, scale=scale)
 
     def tensors(self) -> dict[str, Tensor]:
         return load_file(self.path / TENSORS)

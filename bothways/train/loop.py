@@ -30,8 +30,9 @@ def fit(
     evaluate: Callable[[], Mapping[str, float]], record: Callable[[dict[str, Any]], None],
     checkpoints: Checkpoints = NOWHERE, start: Saved | None = None, processes: Processes = ALONE,
     fingerprint: Callable[[Batch], str] = lambda batch: f"of {batch.num_tokens} tokens",
-) -> None:  # fmt: skip
-    """Train a float32 module for plan.steps, computing in plan.dtype; it ends in float32, on the processor.
+) -> Progress:  # fmt: skip
+    """Train a float32 module for plan.steps, computing in plan.dtype; it ends in float32, on the processor. Returns how
+    far it came.
 
     steps(first) yields this process's micro-batches of each step; losses(module, batch) gives (sum, count) by name;
     counts tells a batch's targets from its labels alone. record gets a row a step ("train") and one at every
@@ -44,6 +45,8 @@ def fit(
     progress = trainer.load(start)
     trainer.rehearse(steps)
     write = record if processes.leads else lambda row: None
+    if plan.evaluate_first and start is None:
+        progress, _ = trainer.measured(progress, evaluate, write)
     batches = steps(progress.step)
     with requests_to_stop(when=checkpoints.folder is not None) as asked_to_stop:
         while trainer.has_more(progress):
@@ -61,9 +64,7 @@ def fit(
             last, save_due = progress.step == plan.steps, _due(progress.step, plan.checkpoint_every)
             figures: Mapping[str, float] = {}
             if last or (save_due and not plan.best_by) or _due(progress.step, plan.evaluate_every):
-                figures = trainer.evaluate(evaluate)
-                progress = trainer.mark_best(progress, figures)
-                write({**progress.row, "split": "heldout", **figures})
+                progress, figures = trainer.measured(progress, evaluate, write)
             stop = stop or (not trainer.has_more(progress) and asked_to_stop())
             if (last and checkpoints.at_end) or save_due or stop:
                 checkpoints.save(progress, trainer.optimizer.state(), figures.get("loss"), plan.dtype)
@@ -71,6 +72,7 @@ def fit(
                 raise Stopped(f"stopped at step {progress.step:,}; go on with --resume")
     trainer.optimizer.write_masters(module)
     module.to("cpu").eval()
+    return progress
 
 
 def _due(step: int, every: int) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from typing import Any
 
 from torch import nn
 
@@ -80,14 +81,24 @@ class Trainer:
             figures = dict(measure())
         return self.processes.share(figures)
 
+    def measured(
+        self, progress: Progress, measure: Callable[[], Mapping[str, float]], write: Callable[[dict[str, Any]], None]
+    ) -> tuple[Progress, Mapping[str, float]]:
+        """The weights measured, recorded, and remembered if they are the best so far; with the figures."""
+        figures = self.evaluate(measure)
+        progress = self.mark_best(progress, figures)
+        write({**progress.row, "split": "heldout", **figures})
+        return progress, figures
+
     def mark_best(self, progress: Progress, figures: Mapping[str, float]) -> Progress:
         """Keep the weights if they are the best so far."""
         if not self.plan.best_by:
             return progress
-        if progress.best is not None and figures[self.plan.best_by] <= progress.best:
+        best, loss = figures[self.plan.best_by], figures["loss"] if self.plan.evaluate_first else 0.0
+        if progress.best is not None and not (best, -loss) > (progress.best, -progress.best_loss):
             return replace(progress, stale=progress.stale + 1)
         self.optimizer.mark_best()
-        return replace(progress, best=figures[self.plan.best_by], stale=0)
+        return replace(progress, best=best, best_loss=loss, best_step=progress.step, stale=0)
 
     def has_more(self, progress: Progress) -> bool:
         """Whether there is a further step: the plan's end is not reached, and patience has not run out."""

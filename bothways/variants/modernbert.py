@@ -143,5 +143,6 @@ MODERNBERT = Variant(
     read=read,
     write=write,
     longest=8192,
+    pools_means=True,
     new=new,
 )

@@ -58,7 +58,7 @@ class Variant:
     and for the pooler where it is called otherwise beside that head. architectures: heads -> transformers' class.
     read: what of a config needs more than a new name, their config -> our fields; write: the way back. new: what a new
     model has in place of a BERT's axes of the same size. objective, pairs: what its paper trains it on. longest: tokens
-    that a new model reads at most.
+    that a new model reads at most. pools_means: whether their head for classes can read the mean of the tokens.
     """
 
     model_type: str
@@ -75,6 +75,7 @@ class Variant:
     new: Callable[[EncoderConfig], EncoderConfig] = lambda config: config
     objective: Literal["masked", "enhanced", "replaced"] = "masked"
     longest: int = 512
+    pools_means: bool = False
     pairs: Literal["next", "order", "none"] = "none"
 
     def config(self, theirs: Mapping[str, Any], source: object) -> tuple[EncoderConfig, dict[str, Any]]:

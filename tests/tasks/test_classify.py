@@ -234,7 +234,7 @@ def test_splits_beside_train_of_a_saved_dictionary_are_told_and_measuring_asks_f
 
 
 def test_the_same_seed_gives_the_same_model_with_dropout_on(settings, tmp_path):
-    short = replace(settings, epochs=1.0, seeds=1, dropout=0.1)
+    short = replace(settings, epochs=1.0, seeds=1, dropout=0.1, linear_start=False)
     for name, seed in (("one", 3), ("same", 3), ("other", 4)):
         torch.manual_seed(len(name))
         classify.run(replace(short, out=tmp_path / name, seed=seed), silence)
@@ -249,7 +249,7 @@ def test_a_score_on_dev_says_so(settings, tmp_path):
 
 
 def test_a_run_no_better_than_the_majority_is_counted_as_failed(settings, tmp_path):
-    found = classify.run(replace(settings, rate=1e-12, epochs=0.1, out=tmp_path / "run"), silence)
+    found = classify.run(replace(settings, rate=1e-12, epochs=0.1, linear_start=False, out=tmp_path / "run"), silence)
     assert found.failed == 2
 
 
@@ -379,7 +379,8 @@ def test_pairs_are_told_apart_by_their_second_text(settings, tmp_path):
         filler = " ".join(rng.choice(FILLERS, 5))  # so that texts differ
         rows.append({"text": f"the {first} {filler}", "pair": f"a {second} sat", "label": second})
     train = write(tmp_path / "train.csv", rows)
-    found = classify.run(replace(settings, train=train, dev=None, test=None, seeds=1, out=tmp_path / "run"), silence)
+    given = replace(settings, train=train, dev=None, test=None, seeds=1, linear_start=False, out=tmp_path / "run")
+    found = classify.run(given, silence)
     assert found.mean > 0.9
     model = bothways.load(found.model, dtype="float32")
     assert [one.label for one in model.classify(["the dog", "the cat"], ["a cat sat", "a dog sat"])] == ["cat", "dog"]

@@ -125,7 +125,7 @@ def test_cosines_learn_to_be_scores_with_all_numbers_and_with_the_first_five(sco
     result = embed.run(replace(scored, epochs=12.0), told.append)
     figures = figures_of(result)["test"]
     bounds = {"spearman_interval", "pearson_interval"}
-    assert {*figures} == {"loss", "spearman", "pearson", "spearman_5", "baseline", "rows", *bounds}
+    assert {*figures} == {"loss", "spearman", "pearson", "spearman_5", "baseline", "best_step", "rows", *bounds}
     assert result.metric == "spearman" and result.mean > 0.6 > abs(figures["baseline"]) + 0.4
     assert figures["spearman"] == result.mean and figures["spearman_5"] > 0.5
     assert "scores: 0 is to be cosine 0, 3 cosine 1\n1 of 61 examples of test stand in train too (case" in told[0]

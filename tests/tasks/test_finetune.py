@@ -96,7 +96,7 @@ def test_training_ends_when_patience_runs_out_and_the_best_weights_are_kept(pati
 
 def test_frozen_parts_stay_as_they_were_to_the_bit_and_the_rest_learns(settings):
     before = checkpoint.load(settings.model).model.state_dict()
-    result = classify.run(replace(settings, freeze=2, epochs=1.0, dtype="bfloat16"), silence)
+    result = classify.run(replace(settings, freeze=2, epochs=1.0, dtype="bfloat16", linear_start=False), silence)
     after = checkpoint.load(result.model).model.state_dict()
     for name, value in before.items():
         if name.startswith("encoder."):
@@ -307,8 +307,9 @@ def without_seconds(run):
 @pytest.fixture(scope="module")
 def undisturbed(start, table, tmp_path_factory):
     given = Classify(
-        model=start, train=table, out=tmp_path_factory.mktemp("whole") / "run", batch_tokens=256, rate=5e-3
-    )
+        model=start, train=table, out=tmp_path_factory.mktemp("whole") / "run", batch_tokens=256, rate=5e-3,
+        baselines=False,
+    )  # fmt: skip
     result = classify.run(resumable(given), silence)
     assert len({row["seed"] for row in rows_of(result.directory)}) == 2
     return result

@@ -24,14 +24,15 @@ def data():
     """Features of several scales, one of them constant, and noisy classes."""
     draw = np.random.default_rng(3)
     x_NH = draw.normal(size=(N, H)) * 10.0 ** np.arange(-3, 4) + draw.normal(size=H)
-    x_NH[:, 4] = 2.0
+    x_NH[:, 4], x_NH[:, 5] = 2.0, 1e-30 * x_NH[:, 5]
     scores_NC = (x_NH - x_NH.mean(0)) / x_NH.std(0).clip(0.1) @ draw.normal(size=(H, C)) + draw.normal(size=(N, C))
     return torch.from_numpy(x_NH).float(), torch.from_numpy(scores_NC)
 
 
 def standardized(x_NH):
-    deviation_H = x_NH.std(0, correction=0)
-    return torch.where(deviation_H > 0, (x_NH - x_NH.mean(0)) / deviation_H.clamp(min=1e-9), 0.0).double().numpy()
+    x_NH = x_NH.double()
+    deviation_H = (x_NH.var(0, correction=0) + x_NH.square().mean(0) / 2**16).sqrt()
+    return torch.where(deviation_H > 1e-6 * deviation_H.max(), (x_NH - x_NH.mean(0)) / deviation_H, 0.0).numpy()
 
 
 @pytest.mark.parametrize("strength", [0.3, 0.01])
@@ -43,6 +44,7 @@ def test_classes_are_fitted_to_the_optimum_and_the_scaling_is_folded_back(data, 
     expected = peer.predict_proba(standardized(x_NH))
     assert np.abs(found(x_NH).softmax(-1).numpy() - expected).max() < 1e-3
     assert found.strength == strength and found.weight_CH.shape == (C, H)
+    assert found.weight_CH[:, 5].abs().max() == 0  # a dead unit has no say
 
 
 def test_weights_of_classes_are_honoured(data):

@@ -43,7 +43,7 @@ def settings(make_model, tokenizer, tmp_path_factory):
         baselines=False,
         model=directory / "start", train=directory / "train.jsonl", dev=directory / "dev.jsonl",
         test=directory / "test.jsonl", out=directory / "run", epochs=12.0, batch_tokens=256, rate=5e-3, dropout=0.0,
-        dtype="float32",
+        dtype="float32", linear_start=False,
     )  # fmt: skip
 
 
