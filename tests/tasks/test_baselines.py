@@ -162,12 +162,22 @@ def test_in_cross_validation_they_are_of_the_same_folds(settings, files):
         seen.append((set(train.texts), set(dev.texts)))
         return fit(train, dev, *rest, **options)
 
-    with mock.patch.object(tfidf, "fit", watched):
+    own_scores, splits = classify.Classification.baselines, []
+
+    def baselines_of(task, split):
+        splits.append((split, {*task.tables["test"].texts} if "test" in task.tables else None))
+        return own_scores(task, split)
+
+    with (
+        mock.patch.object(tfidf, "fit", watched),
+        mock.patch.object(classify.Classification, "baselines", baselines_of),
+    ):
         found = classify.run(replace(settings, dev=None, test=None, folds=2), silence)
     held = [json.loads(line) for line in (settings.out / folds.OUT_OF_FOLD).read_text(encoding="utf-8").splitlines()]
     texts = read(files["train"])[0]
     for fold, (train, dev) in enumerate(seen[:2]):
         own = {texts[int(row["where"].rpartition(":")[2]) - 1] for row in held if row["fold"] == fold}
+        assert splits[fold] == ("test", own)
         assert own and not own & (train | dev) and own | train | dev == set(texts)
     assert 0.6 < found.baselines[TFIDF] <= 1 and found.split == "folds"
 
