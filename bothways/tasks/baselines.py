@@ -86,7 +86,8 @@ def verdict(result: Mapping[str, Any], saved: Path | None = None) -> str:
     use one that is as good. saved: where the model over TF-IDF is."""
     best = best_of(result["baselines"])
     score = result["baselines"][best]
-    numbers = f"{result['mean']:.2%} (fine-tuned) against {score:.2%}, {result['rows']:,} rows"
+    model = "frozen, with a linear head" if result.get("frozen") else "fine-tuned"
+    numbers = f"{result['mean']:.2%} ({model}) against {score:.2%}, {result['rows']:,} rows"
     if result["mean"] > score:
         doubt = "" if result["interval"][0] > score else "; the difference may be chance"
         return f"better than the best baseline, {best}: {numbers}{doubt}"

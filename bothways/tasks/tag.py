@@ -37,7 +37,7 @@ from bothways.tagging import Labelled, Tagset, joined, label_windows, word_proba
 from bothways.tasks import linear, scores
 from bothways.tasks.features import MOST_TOKENS, drawn, head_inputs, last_layer
 from bothways.tasks.finetune import Result, fine_tuned
-from bothways.tasks.progress import Tell, lines
+from bothways.tasks.progress import Tell, lines, silence
 from bothways.tasks.scores import Predictions, document_of
 from bothways.tasks.simple import commonest_tags
 from bothways.tasks.tables import divided
@@ -189,6 +189,10 @@ class Tagging(Task):
     def baselines(self, split: str) -> Iterator[Baseline]:
         predicted = commonest_tags(self.sentences("train"), self.sentences(split), plain=self.tagset.plain)
         yield Baseline("commonest tag of each word", self.compared(split, predicted))
+        model = self.begin(self.settings.seed, silence).model
+        self.fit_head(model)
+        outputs = self.outputs(at_work(model, self.settings), split)
+        yield Baseline("frozen states + logistic regression", self.predictions(split, outputs))
 
     def compared(self, split: str, predicted: list[list[str]]) -> Predictions:
         """Tags beside those that are right, without details."""

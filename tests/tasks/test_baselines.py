@@ -271,6 +271,7 @@ def test_taggers_and_readers_have_them_in_their_runs(start, tmp_path):
     given = {"model": start, "epochs": 0.1, "dtype": "float32"}
     found = tag.run(Tag(train=tagged, dev=tagged, test=test, out=tmp_path / "tagger", context=False, **given), silence)
     assert found.baselines["commonest tag of each word"] == pytest.approx(0.8)  # 2 of 2 are right, 2 of 3 found
+    assert 0 <= found.baselines["frozen states + logistic regression"] <= 1
     question = {"context": "the cat sat. a dog ran.", "answers": {"text": ["dog"], "answer_start": [15]}}
     asked = [{"id": str(row), "question": "what ran?", **question} for row in range(4)]
     squad = written(tmp_path / "squad.jsonl", asked)
@@ -348,3 +349,18 @@ def test_vectors_are_measured_beside_tf_idf(start, tmp_path, scored):
     else:
         ranks = (cosines > cosines.diagonal()[:, None]).sum(1) + 1
         assert task.scores(found.predictions)["mrr@10"] == pytest.approx(np.where(ranks > 10, 0, 1 / ranks).mean())
+
+
+def test_frozen_states_tell_words_apart_that_the_commonest_tag_cannot(start, tmp_path):
+    """A word's tag depends on the word before it, of which its state knows."""
+    rng = np.random.default_rng(3)
+    lines = []
+    for _ in range(120):
+        words = rng.choice(["the", "cat", "dog", "ran"], 5).tolist()
+        tags = ["X", *("A" if before == "cat" else "X" for before in words[:-1])]
+        lines.append({"words": words, "tags": tags})
+    file = written(tmp_path / "tags.jsonl", lines)
+    told = Tag(model=start, train=file, out=tmp_path / "run", scheme="plain", context=False, dtype="float32")
+    task = tag.Tagging.of(told, checkpoint.load(start), tag.read_splits(told))
+    commonest, frozen = (task.scores(one.predictions)["accuracy"] for one in task.baselines("test"))
+    assert frozen > commonest + 0.05
