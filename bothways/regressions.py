@@ -5,7 +5,7 @@ Letters: N rows, F features, C outputs.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ from bothways.data.draws import Purpose, generator
 Kind = Literal["classes", "labels", "number"]
 Features = Any  # [N, F], an array or a scipy.sparse.csr_array
 Rows = tuple[Features, np.ndarray]  # and targets: classes [N], labels [N, C] (0 or 1) or numbers [N]
+Score = Callable[[np.ndarray, np.ndarray], float]  # of scores [N, C] for targets [N, ...]; the higher the better
 NEVER = -30.0  # the score of a class without a training row
 FOLDS, FEW = 3, 100  # cross-validation where there are fewer rows than FEW to choose by
 MOST_CHOSEN_ON = 10_000  # rows that a strength is chosen on
@@ -23,11 +24,13 @@ MOST_WORK, MOST_CHOICE = 250_000_000, 12_000_000  # products of numbers in one p
 
 
 def fit(
-    train: Rows, dev: Rows, kind: Kind, num_outputs: int, strengths: Sequence[float], *, balanced: bool = False
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """Weights [C, F], bias [C] and strength of the model whose strength has the lowest loss on dev, or, with fewer than
-    FEW rows there, in cross-validation over the training rows. Of many or wide rows with many outputs some are drawn
-    (MOST_WORK). balanced: rare classes count as much as common ones."""
+    train: Rows, dev: Rows, kind: Kind, num_outputs: int, strengths: Sequence[float], *, balanced: bool = False,
+    score: Score | None = None,
+) -> tuple[np.ndarray, np.ndarray, float]:  # fmt: skip
+    """Weights [C, F], bias [C] and strength of the model whose strength has the highest score on dev, or, with fewer
+    than FEW rows there, in cross-validation over the training rows; of equal scores, or without one, the lowest loss.
+    Of many or wide rows with many outputs some are drawn (MOST_WORK). balanced: rare classes count as much as common
+    ones."""
     from threadpoolctl import threadpool_limits
 
     x_NF, targets = train
@@ -40,15 +43,18 @@ def fit(
         folds = [(np.delete(chosen_on, np.s_[fold::FOLDS]), chosen_on[fold::FOLDS]) for fold in range(FOLDS)]
         parts = [((x_NF[others], targets[others]), (x_NF[own], targets[own])) for others, own in folds]
 
-    def total(strength: float) -> float:
-        return sum(
-            loss(scores(held_out[0], *solution(learned_on, kind, num_outputs, strength, balanced)), held_out[1], kind)
+    def badness(strength: float) -> tuple[float, float]:
+        given = [
+            (scores(held_out[0], *solution(learned_on, kind, num_outputs, strength, balanced)), held_out[1])
             for learned_on, held_out in parts
-        )
+        ]
+        total = sum(loss(scores_NC, targets, kind) for scores_NC, targets in given)
+        scores_NC, targets = (np.concatenate(column) for column in zip(*given, strict=True))
+        return -score(scores_NC, targets) if score else 0.0, total
 
     # On a busy machine, threads that wait for each other made a fit of 0.5 s take 20.
     with threadpool_limits(1):
-        strength = min(strengths, key=total)
+        strength = min(strengths, key=badness)
         return *solution((x_NF[rows], targets[rows]), kind, num_outputs, strength, balanced), strength
 
 

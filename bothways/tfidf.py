@@ -16,7 +16,7 @@ import numpy as np
 from scipy import sparse
 
 from bothways import regressions
-from bothways.regressions import Kind, order_of, scores
+from bothways.regressions import Kind, Score, order_of, scores
 
 Matrix = Any  # a scipy.sparse.csr_array, [N, F]
 WORD, SIZES = re.compile(r"\w+"), range(2, 6)  # characters of an n-gram
@@ -124,7 +124,9 @@ class Rows:
         return Rows([self.texts[row] for row in drawn], pairs, self.targets[drawn])
 
 
-def fit(train: Rows, dev: Rows, kind: Kind, num_outputs: int = 1, *, balanced: bool = False) -> TfidfModel:
+def fit(
+    train: Rows, dev: Rows, kind: Kind, num_outputs: int = 1, *, balanced: bool = False, score: Score | None = None
+) -> TfidfModel:
     """The best model of the training rows (regressions.fit), of at most MOST_ROWS."""
     train, dev = train.at_most(MOST_ROWS), dev.at_most(MOST_DEV)
     most = min(MOST_TERMS, MOST_WEIGHTS // (num_outputs * (1 if train.pairs is None else PARTS)))
@@ -133,7 +135,9 @@ def fit(train: Rows, dev: Rows, kind: Kind, num_outputs: int = 1, *, balanced: b
         x_NF = tfidf.of_pairs(x_NF[: len(train)], x_NF[len(train) :])
     held_out = tfidf.features(dev.texts, dev.pairs), dev.targets
     strengths = NUMBER_STRENGTHS if kind == "number" else CLASS_STRENGTHS
-    solution = regressions.fit((x_NF, train.targets), held_out, kind, num_outputs, strengths, balanced=balanced)
+    solution = regressions.fit(
+        (x_NF, train.targets), held_out, kind, num_outputs, strengths, balanced=balanced, score=score
+    )
     return TfidfModel(tfidf, *solution)
 
 

@@ -194,7 +194,13 @@ class Classification(Task):
     def baselines(self, split: str) -> Iterator[Baseline]:
         several, balanced = self.settings.multi_label, self.settings.class_weights == "balanced"
         kind: Kind = "labels" if several else "classes"
-        for name, scores_NC, model in linear_models(self, split, kind, len(self.names), balanced=balanced):
+
+        def score(scores_NC: np.ndarray, targets: np.ndarray) -> float:
+            value: float = self.figures(targets, self.chosen(torch.from_numpy(scores_NC)))[self.metric]
+            return value
+
+        models = linear_models(self, split, kind, len(self.names), balanced=balanced, score=score)
+        for name, scores_NC, model in models:
             yield Baseline(name, self.predictions(split, torch.from_numpy(scores_NC)), model)
 
     def parts(self, found: Predictions) -> list[page.Part]:

@@ -20,7 +20,7 @@ from bothways.data.examples import Sentence, Table
 from bothways.data.squad import Question
 from bothways.data.tags import OUTSIDE
 from bothways.predict import Predictor
-from bothways.regressions import Kind, standardized
+from bothways.regressions import Kind, Score, standardized
 from bothways.settings import FineTune
 from bothways.tasks.features import FrozenTexts
 from bothways.tasks.texts import Texts
@@ -54,16 +54,16 @@ class TextTask(Protocol):
 
 
 def linear_models(
-    task: TextTask, split: str, kind: Kind, num_outputs: int, *, balanced: bool = False
+    task: TextTask, split: str, kind: Kind, num_outputs: int, *, balanced: bool = False, score: Score | None = None
 ) -> Iterator[Simple]:
     """Linear models over TF-IDF and over frozen vectors (means of all tokens; of pairs those of each text), fitted on
-    train and chosen on dev; of pairs with numbers also the cosine without any fitting. None with more than MOST_OUTPUTS
-    outputs."""
+    train and chosen on dev by the score; of pairs with numbers also the cosine without any fitting. None with more than
+    MOST_OUTPUTS outputs."""
     if num_outputs > MOST_OUTPUTS:
         return
     targets = {name: texts.targets for name, texts in task.data.items()}
     rows = {name: Rows(table.texts, table.pairs, targets[name]) for name, table in task.tables.items()}
-    model = tfidf.fit(rows["train"], rows["dev"], kind, num_outputs, balanced=balanced)
+    model = tfidf.fit(rows["train"], rows["dev"], kind, num_outputs, balanced=balanced, score=score)
     yield f"TF-IDF + {METHODS[kind]}", model(rows[split].texts, rows[split].pairs), model
     paired = rows["train"].pairs is not None
     if paired:
@@ -77,7 +77,9 @@ def linear_models(
     train_NF, dev_NF, own_NF = standardized(*(features[name].numpy() for name in ("train", "dev", split)))
     strengths = [strength / len(train_NF) for strength in STRENGTHS]
     fitted_on, chosen_on = (train_NF, rows["train"].targets), (dev_NF, rows["dev"].targets)
-    weight_CF, bias_C, _ = regressions.fit(fitted_on, chosen_on, kind, num_outputs, strengths, balanced=balanced)
+    weight_CF, bias_C, _ = regressions.fit(
+        fitted_on, chosen_on, kind, num_outputs, strengths, balanced=balanced, score=score
+    )
     yield f"frozen vectors + {METHODS[kind]}", regressions.scores(own_NF, weight_CF, bias_C), None
     if kind == "number" and paired:
         yield "cosine of frozen vectors", F.cosine_similarity(*vectors[split]).double()[:, None].numpy(), None

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline, make_union
 
 import bothways
-from bothways import checkpoint, cli, tfidf
+from bothways import checkpoint, cli, regressions, tfidf
 from bothways.data.examples import Sentence
 from bothways.data.squad import Question
 from bothways.errors import InputError
@@ -364,3 +364,18 @@ def test_frozen_states_tell_words_apart_that_the_commonest_tag_cannot(start, tmp
     task = tag.Tagging.of(told, checkpoint.load(start), tag.read_splits(told))
     commonest, frozen = (task.scores(one.predictions)["accuracy"] for one in task.baselines("test"))
     assert frozen > commonest + 0.05
+
+
+def test_the_strength_is_the_one_of_the_highest_score_and_of_equal_ones_the_lowest_loss():
+    draw = np.random.default_rng(0)
+    features = draw.standard_normal((300, 5))
+    targets = (features[:, 0] + draw.standard_normal(300) > 1.2).astype(np.int64)
+    half = (features[:150], targets[:150]), (features[150:], targets[150:])
+    strengths = (1e-4, 1e-2, 1.0, 100.0)
+
+    def chosen(score=None):
+        return regressions.fit(*half, "classes", 2, strengths, score=score)[2]
+
+    assert chosen(lambda scores_NC, gold: float(abs(scores_NC).mean())) == 100.0
+    assert chosen(lambda scores_NC, gold: -float(abs(scores_NC[:, 0] - scores_NC[:, 1]).std())) == 1e-4
+    assert chosen(lambda scores_NC, gold: 1.0) == chosen()
