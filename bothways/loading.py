@@ -10,7 +10,7 @@ from typing import Any, NoReturn, cast
 
 import numpy as np
 import torch
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 from torch import Tensor
 
 from bothways import predict
@@ -22,6 +22,7 @@ from bothways.origin import read_origin
 from bothways.predict import SCORES, Predictor
 from bothways.tfidf import Tfidf, TfidfModel
 from bothways.tokenizer.files import read_json
+from bothways.weights import write_weights
 from bothways.windows import Long
 
 KIND, TERMS, NUMBERS = "bothways-tfidf", "terms.json", "tfidf.safetensors"
@@ -91,7 +92,7 @@ def save(model: TfidfModel, target: Path, described: Checkpoint) -> None:
         terms = {"words": [*model.tfidf.words], "characters": [*model.tfidf.characters]}
         (beside / TERMS).write_text(json.dumps(terms), encoding="utf-8")
         numbers = {"idf": model.tfidf.idf_F, "weight": model.weight_CF, "bias": model.bias_C}
-        save_file({name: value.astype(np.float32) for name, value in numbers.items()}, beside / NUMBERS)
+        write_weights({name: torch.from_numpy(value).float() for name, value in numbers.items()}, beside / NUMBERS)
         write_json(beside / MADE, {"format": 1, **described.made})
 
 

@@ -284,6 +284,7 @@ def test_the_better_model_is_saved_and_read_like_any_other(settings, files, caps
     found = classify.run(settings, silence)
     saved = settings.out / "tfidf"
     assert str(saved) in found.verdict and found.baselines[TFIDF] > found.mean
+    assert len({file.stat().st_mode for file in saved.iterdir()}) == 1
     model = bothways.load(saved)
     texts, labels, _ = read(files["test"])
     predicted = model.classify(texts)
