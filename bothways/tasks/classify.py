@@ -96,7 +96,7 @@ class Classification(Task):
         return text_scores(model, batch, self.settings.window_pooling)
 
     def fit_head(self, model: Model, on: Sequence[str] = ("train",)) -> None:
-        fit_text_head(model, self.frozen, self.weighted_loss, on)
+        fit_text_head(model, self.frozen, self.weighted_loss, on, self.score_of)
 
     def facts(self, figures: Mapping[str, Figures]) -> dict[str, bool]:
         return {"reads_pairs": self.tables["train"].pairs is not None}
@@ -191,13 +191,17 @@ class Classification(Task):
         choices = (label, np.broadcast_to(sets[counts.argmax()], gold.shape))
         return max((self.figures(gold, given) for given in choices), key=lambda found: found[self.metric])
 
+    def score_of(self, scores_NC: torch.Tensor, targets: torch.Tensor) -> float:
+        """The metric of what these scores choose."""
+        value: float = self.figures(targets.numpy(), self.chosen(scores_NC))[self.metric]
+        return value
+
     def baselines(self, split: str) -> Iterator[Baseline]:
         several, balanced = self.settings.multi_label, self.settings.class_weights == "balanced"
         kind: Kind = "labels" if several else "classes"
 
         def score(scores_NC: np.ndarray, targets: np.ndarray) -> float:
-            value: float = self.figures(targets, self.chosen(torch.from_numpy(scores_NC)))[self.metric]
-            return value
+            return self.score_of(torch.from_numpy(scores_NC), torch.from_numpy(targets))
 
         models = linear_models(self, split, kind, len(self.names), balanced=balanced, score=score)
         for name, scores_NC, model in models:

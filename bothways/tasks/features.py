@@ -48,9 +48,11 @@ def states(model: Model, batch: Batch, window_pooling: str) -> Tensor:
     return torch.stack([over_windows(x_WH, batch, window_pooling) for x_WH in both], 1)
 
 
-def fit_text_head(model: Model, frozen: FrozenTexts, loss: linear.RowLoss, on: Sequence[str]) -> None:
+def fit_text_head(
+    model: Model, frozen: FrozenTexts, loss: linear.RowLoss, on: Sequence[str], score: linear.Score | None = None
+) -> None:
     """Give the last layer of a model for texts the values that are best on what its encoder gives now for these splits;
-    dev chooses the strength of the penalty, if it is none of them."""
+    dev chooses the strength of the penalty by the score (else by the loss), if it is none of them."""
     pooler = model.eval().pooler
     assert pooler is not None
 
@@ -60,7 +62,7 @@ def fit_text_head(model: Model, frozen: FrozenTexts, loss: linear.RowLoss, on: S
 
     features, targets = map(torch.cat, zip(*map(rows_of, on), strict=True))
     layer, dev = last_layer(model, "classes"), None if "dev" in on else rows_of("dev")
-    linear.fit((features, targets), loss, layer.out_features, dev=dev).write_to(layer)
+    linear.fit((features, targets), loss, layer.out_features, dev=dev, score=score).write_to(layer)
 
 
 def last_layer(model: Model, head: str) -> nn.Linear:

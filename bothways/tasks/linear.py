@@ -19,6 +19,7 @@ from bothways.train.losses import Loss
 
 Rows = tuple[Tensor, Tensor]  # features [N, H] float32 and targets [N, ...], on the processor
 RowLoss = Callable[[Tensor, Tensor], Loss]  # scores [N, C] and targets [N, ...] -> (sum, count)
+Score = Callable[[Tensor, Tensor], float]  # of scores [N, C] for targets [N, ...]; the higher the better
 STRENGTHS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 1e-3, 1e-4, 1e-5)  # falling: each fit begins near its optimum
 FOLDS, FEW = 5, 200  # cross-validation where there are fewer rows than FEW to choose by
 MOST = 10_000  # rows at most on which the strength is chosen, and by which
@@ -49,11 +50,11 @@ class Linear:
 
 def fit(
     train: Rows, loss: RowLoss, num_outputs: int, *, dev: Rows | None = None, seed: int = 0,
-    strengths: Sequence[float] = STRENGTHS,
+    strengths: Sequence[float] = STRENGTHS, score: Score | None = None,
 ) -> Linear:  # fmt: skip
-    """The linear model of all training rows, with the strength whose loss is lowest on dev; without dev, or with fewer
-    rows than FEW there, lowest in cross-validation over the training rows. Strengths are tried from the first on, until
-    the loss rises.
+    """The linear model of all training rows, with the strength whose score is highest on dev; without dev, or with
+    fewer rows than FEW there, highest in cross-validation over the training rows; of equal scores the one with the
+    lowest loss. Without a score: the lowest loss, where strengths are tried from the first on until it rises.
 
     A function of its arguments: equal ones give equal bits, whatever the number of threads.
     """
@@ -64,18 +65,20 @@ def fit(
         else:
             parts = list(folds(chosen_on, seed))
         solvers = [(_Solver(rows, loss, num_outputs), held_out) for rows, held_out in parts]
-        best, lowest = strengths[0], np.inf
+        targets = torch.cat([y for _, (_, y) in solvers])
+        best, key = strengths[0], (-np.inf, -np.inf)
         for strength in strengths:
             for solver, _ in solvers:
                 solver.minimize(strength, CHOOSING)
-            total = sum(float(loss(F.linear(x_NH, *solver.solution), y)[0]) for solver, (x_NH, y) in solvers)
-            mean = total / sum(len(y) for _, (_, y) in solvers)
-            if not mean < lowest:
+            scores = torch.cat([F.linear(x_NH, *solver.solution) for solver, (x_NH, _) in solvers])
+            found = score(scores, targets) if score else 0.0, -float(loss(scores, targets)[0]) / len(targets)
+            if found > key:
+                best, key = strength, found
+            elif score is None:
                 break
-            best, lowest = strength, mean
         solver = _Solver(train, loss, num_outputs)
         solver.minimize(best, FINAL)
-        return Linear(*solver.solution, best, lowest)
+        return Linear(*solver.solution, best, -key[1])
 
 
 def sample(rows: Rows, most: int, seed: int) -> Rows:

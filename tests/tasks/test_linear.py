@@ -13,7 +13,7 @@ from bothways.model.heads import Classes
 from bothways.settings import Classify
 from bothways.tasks import features, linear
 from bothways.tasks.texts import Texts, text_scores
-from bothways.train.losses import squared_loss
+from bothways.train.losses import class_loss, squared_loss
 from bothways.train.task_losses import label_loss, weighted_class_loss
 
 N, H, C = 90, 7, 3
@@ -146,3 +146,15 @@ def test_rows_are_drawn_until_there_are_enough():
     found = features.drawn(counts, 23, seed=0)
     assert len(found) == 5 and found == sorted(found) and found == features.drawn(counts, 23, seed=0)
     assert found != features.drawn(counts, 23, seed=1) and features.drawn(counts, 10_000, seed=0) == [*range(40)]
+
+
+def test_the_strength_is_the_one_of_the_highest_score_and_of_equal_ones_the_lowest_loss():
+    x_NH = torch.randn(300, 5, generator=torch.Generator().manual_seed(0))
+    labels_N = (x_NH[:, 0] + torch.randn(300, generator=torch.Generator().manual_seed(1)) > 1.2).long()
+
+    def chosen(score=None):
+        return linear.fit((x_NH, labels_N), class_loss, 2, strengths=[10.0, 1.0, 0.1, 0.01], score=score).strength
+
+    assert chosen(lambda scores_NC, targets: float(scores_NC.abs().mean())) == 0.01
+    assert chosen(lambda scores_NC, targets: -float((scores_NC[:, 0] - scores_NC[:, 1]).std())) == 10.0
+    assert chosen(lambda scores_NC, targets: 1.0) == chosen()

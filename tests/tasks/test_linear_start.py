@@ -74,7 +74,7 @@ def test_no_other_head_has_a_lower_loss_on_the_frozen_features(given, tables):
     targets = torch.from_numpy(task.data["train"].targets)
     loss = torch.nn.functional.cross_entropy(task.outputs(model, "train"), targets)
     torch.manual_seed(0)
-    strength = linear.fit(*frozen_rows(task, model), 2).strength
+    strength = linear.fit(*frozen_rows(task, model), 2, score=task.score_of).strength
     deviation_H = frozen_rows(task, model)[0][0].std(0, correction=0)
     objective = loss + strength / 2 * (head.weight * deviation_H).square().sum()
     for _ in range(20):
