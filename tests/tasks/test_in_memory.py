@@ -110,7 +110,9 @@ def test_a_run_from_memory_is_the_run_from_a_file(task, start, tmp_path):
     file, memory = (
         bothways.train(kind(model=start, train=source, out=tmp_path / name, **told)) for name, source in sources.items()
     )
-    assert replace(memory, directory=file.directory, model=file.model) == file
+    verdict = getattr(memory, "verdict", "").replace(str(memory.directory), str(file.directory))
+    own = {"verdict": verdict} if verdict else {}
+    assert replace(memory, directory=file.directory, model=file.model, **own) == file
     assert (memory.model / "model.safetensors").read_bytes() == (file.model / "model.safetensors").read_bytes()
     assert metrics_of(memory.directory) == metrics_of(file.directory)
     of_file, of_memory = made_of(file.directory), made_of(memory.directory)
