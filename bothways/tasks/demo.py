@@ -15,6 +15,7 @@ from bothways.data.store import sentences
 from bothways.predict import Predictor
 from bothways.settings import Classify, Demo, Pretrain
 from bothways.tasks import classify, pretrain
+from bothways.tasks.baselines import NOT_BETTER
 from bothways.tasks.progress import Tell
 from bothways.terminal import command
 from bothways.tokenizer.tokenizer import Tokenizer
@@ -57,10 +58,14 @@ def run(settings: Demo, tell: Tell) -> dict[str, Any]:
         fine_tuning(settings, told.model, texts), lambda line: tell("   " + line.replace("\n", "\n   "))
     )
     low, high = result.interval or (0.0, 1.0)
-    tell(f"   {'this BERT':30} {result.mean:6.1%} (95 % interval {low:.1%} to {high:.1%}), one seed")
+    width = max(map(len, ("this BERT", *result.baselines)))
+    tell(f"   {'this BERT':{width}} {result.mean:6.1%} (95 % interval {low:.1%} to {high:.1%}), one seed")
     for name, score in result.baselines.items():
-        tell(f"   {name:30} {score:6.1%}")
-    tell(f"   {result.verdict}\n")
+        tell(f"   {name:{width}} {score:6.1%}")
+    tell(f"   {result.verdict}")
+    if result.verdict.startswith(NOT_BETTER):
+        tell("   Why: of two books an author, the words tell more than what a BERT has learned in a minute.")
+    tell("")
 
     tell("5. Ask it about new text")
     ask(Predictor(load_checkpoint(result.model), dtype=settings.dtype), texts["test"], settings.seed, tell)
