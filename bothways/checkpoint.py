@@ -21,7 +21,7 @@ from bothways.model.heads import Classes
 from bothways.model.int8 import refusal
 from bothways.model.int8_model import from_int8_state, int8_state, is_int8
 from bothways.model.model import OUTPUTS, Model, initialize
-from bothways.model.standing import POOLED_HEADS, begin_as_identity
+from bothways.model.standing import PLAIN, POOLED_HEADS, begin_as_identity, length_of_unit
 from bothways.origin import read_origin
 from bothways.sentence_files import (
     DENSE,
@@ -45,7 +45,7 @@ CONFIG, MADE = "config.json", "bothways.json"
 # What other libraries would load as a model with random weights, had config and weights their usual names.
 INT8, INT8_WEIGHTS = "bothways-int8", "int8.safetensors"
 # Classes read off the mean of the tokens, for which most families have no layout: sentence-transformers' is written.
-LINEAR, ON_MEAN = "bothways-linear", {"pooling": "mean", "pooler_act": "none"}
+LINEAR = "bothways-linear"
 # In files, but not parameters of ours: buffers, and copies of the token table and of the vocabulary bias.
 SEVERAL = "multi_label_classification"
 BIAS, BIAS_COPY = "heads.masked_words.bias", "decoder.bias"
@@ -153,17 +153,21 @@ def _load(path: str | PathLike[str], dtype: torch.dtype, warn: Callable[[str], N
     directory = find(path, warn)
     file = directory / CONFIG
     theirs = read_json(file)
-    quantized, linear = theirs.get("model_type") == INT8, theirs.get("model_type") == LINEAR
+    quantized, linear, plain = theirs.get("model_type") == INT8, theirs.get("model_type") == LINEAR, None
     if quantized:
         told = inner(theirs, "quantization_config", file)
+        plain = told.get("pooler_act")
         theirs = {**theirs, "model_type": told.get("model_type")}
         theirs.pop("quantization_config", None)
     if linear:
+        plain = theirs.get("pooler_act", "none")
         theirs = read_json(directory / TRANSFORMER / CONFIG) | {key: theirs[key] for key in OF_HEAD & theirs.keys()}
     variant = variant_of(theirs, file)
     config, extra = variant.config(theirs, file)
-    if linear or (quantized and told.get("linear")):
-        config = config.changed(**ON_MEAN)
+    if plain is not None:
+        if plain not in PLAIN:
+            raise InputError(f"{file}: pooler_act {plain!r:.60} is not supported; one of {', '.join(PLAIN)} is")
+        config = config.changed(pooling="mean", pooler_act=plain)
     if extra:
         warn(f"{file}: unknown keys kept as they are: {_some(sorted(extra))}")
     labels = _labels(theirs, file)
@@ -172,6 +176,9 @@ def _load(path: str | PathLike[str], dtype: torch.dtype, warn: Callable[[str], N
     else:
         state = stored_linear(directory, variant.heads["classes"]["output"]) if linear else stored_weights(directory)
         model = _read(variant, config, labels, theirs, directory, state, dtype, warn)
+        if linear and plain == "unit":
+            with torch.no_grad():
+                model.get_parameter("heads.classes.output.weight").div_(length_of_unit(config.hidden_size))
     tokenizer = None
     if any((directory / name).exists() for name in TOKENIZER_FILES):
         tokenizer = Tokenizer.load(directory)
@@ -195,7 +202,7 @@ def _load(path: str | PathLike[str], dtype: torch.dtype, warn: Callable[[str], N
         labels=labels if has_labels else (),
         several=several,
         pooling=read_pooling(directory),
-        normalized=not linear and normalizes(directory),
+        normalized=plain == "unit" if linear else normalizes(directory),
         extra=extra,
         made=read_origin(directory / MADE),
     )
@@ -260,7 +267,7 @@ def _build(
     sizes = {**OUTPUTS, "classes": len(labels), "tokens": len(labels)}
     own = variant.parameters(POOLER, stored)
     pooler = any(name in state or name.removeprefix(variant.prefix) in state for name in own)
-    if not pooler and stored & set(POOLED_HEADS) and config.pooler_act != "none":
+    if not pooler and stored & set(POOLED_HEADS) and config.pooler_act not in PLAIN:
         raise InputError(f"{directory}: a head for texts is there, but its pooler is missing")
     try:
         with blank(dtype, most=num_bytes(state)):
@@ -365,8 +372,9 @@ def with_head(
 ) -> Checkpoint:  # fmt: skip
     """The same encoder with one new head, initialised from the seed; what is new is said. InputError of int8 models.
 
-    pooling: what a head for classes reads, "cls" (the state of the first token, through a pooler) or "mean" (of all
-    tokens; without a pooler where the family's layout has none for it). None: what the family's own head reads.
+    pooling: what a head for classes reads, "cls" (the state of the first token, through a pooler), "mean" (of all
+    tokens; without a pooler where the family's layout has none for it) or "unit" (such a mean, scaled to one length).
+    None: what the family's own head reads.
     near_identity: a pooler that the checkpoint does not bring begins so that a linear layer behind it can do what it
     could do without.
     """
@@ -402,13 +410,13 @@ def with_head(
 def reading(config: EncoderConfig, model_type: str, pooling: str | None) -> EncoderConfig:
     """The config of a model whose head for classes reads this pooling, as in `with_head`."""
     fields = VARIANTS[model_type].axes
-    if config.pooler_act == "none":  # as the family has it, before another pooling is asked for
+    if config.pooler_act in PLAIN:  # as the family has it, before another pooling is asked for
         config = config.changed(pooling="first", pooler_act=fields.get("pooler_act", "tanh"))
     if pooling is None:
         return config
-    if pooling == "mean" and not VARIANTS[model_type].pools_means:
-        return config.changed(**ON_MEAN)
-    return config.changed(pooling="mean" if pooling == "mean" else "first")
+    if pooling != "cls" and not VARIANTS[model_type].pools_means:
+        return config.changed(pooling="mean", pooler_act="unit" if pooling == "unit" else "none")
+    return config.changed(pooling="first" if pooling == "cls" else "mean")
 
 
 def refuse_headless(checkpoint: Checkpoint, head: str, source: object) -> None:
@@ -459,7 +467,7 @@ def refuse_strangers(target: Path, *, holds: str) -> None:
 def _write(checkpoint: Checkpoint, directory: Path) -> None:
     model, variant = checkpoint.model, VARIANTS[checkpoint.model_type]
     architecture = variant.architectures.get(frozenset(model.num_outputs))
-    linear = "classes" in model.num_outputs and model.config.pooler_act == "none"
+    linear = "classes" in model.num_outputs and model.config.pooler_act in PLAIN
     if architecture is None:
         raise InputError(f"{checkpoint.model_type} with heads {sorted(model.num_outputs)} has no layout to be saved in")
     own = checkpoint.tokenizer
@@ -473,12 +481,13 @@ def _write(checkpoint: Checkpoint, directory: Path) -> None:
         one = "single_label_classification" if checkpoint.labels or num_labels > 1 else "regression"
         config["problem_type"] = SEVERAL if checkpoint.several else one
     if is_int8(model):
-        mark = {"linear": True} if linear else {}
+        mark = {"pooler_act": model.config.pooler_act} if linear else {}
         config["quantization_config"] = {"quant_method": INT8, "model_type": config["model_type"], **mark}
         config["model_type"] = INT8
         write_weights(int8_state(model), directory / INT8_WEIGHTS)
     elif linear:
-        config = {"model_type": LINEAR, **{key: config[key] for key in sorted(OF_HEAD & config.keys())}}
+        config = {key: config[key] for key in sorted(OF_HEAD & config.keys())}
+        config |= {"model_type": LINEAR, "pooler_act": model.config.pooler_act}
         (directory / TRANSFORMER).mkdir()
         _write(encoder_of(checkpoint), directory / TRANSFORMER)
         head = model.heads["classes"]

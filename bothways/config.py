@@ -49,7 +49,7 @@ class EncoderConfig:
     rotary_theta: float = 160_000.0  # wavelengths of layers that see the whole text
     rotary_theta_window: float = 10_000.0  # ... and of those that see a window
     pooling: Literal["first", "mean"] = "first"  # which of a text's vectors stands for it: [CLS]'s, or their mean
-    pooler_act: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu", "none"] = "tanh"  # none: there is no pooler
+    pooler_act: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu", "none", "unit"] = "tanh"  # none, unit: standing.py
     pooler_dropout: bool = False  # before the pooler's map too, not only after it (RoBERTa, ELECTRA)
     pooler_norm: bool = False  # behind the pooler, which scores of tokens go through too (ModernBERT)
     layers_in_heads: bool = False  # classes: the pooler has hidden_act; answers: one more feed-forward (BigBird)

@@ -9,12 +9,13 @@ from torch import nn
 from bothways.config import EncoderConfig
 from bothways.disk import write_json
 from bothways.errors import InputError
+from bothways.model.standing import length_of_unit
 from bothways.tokenizer.files import inner, read_json, read_json_value
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.weights import WEIGHTS, Stored, stored, write_weights
 
 MODULES = "modules.json"
-TRANSFORMER, POOLING, DENSE = "0_Transformer", "1_Pooling", "2_Dense"
+TRANSFORMER, POOLING, NORMALIZE, DENSE = "0_Transformer", "1_Pooling", "2_Normalize", "2_Dense"
 IDENTITY = "torch.nn.modules.linear.Identity"
 
 
@@ -79,21 +80,28 @@ def write_pooling(directory: Path, pooling: str, normalized: bool, config: Encod
     _write_limits(directory, config)
     kinds = [("", "Transformer"), (POOLING, "Pooling")]
     if normalized:
-        kinds.append(("2_Normalize", "Normalize"))
-        (directory / "2_Normalize").mkdir()
+        kinds.append((NORMALIZE, "Normalize"))
+        (directory / NORMALIZE).mkdir()
     _write_modules(directory, kinds)
 
 
 def write_linear(directory: Path, layer: nn.Linear, config: EncoderConfig) -> None:
-    """Its files beside an encoder in TRANSFORMER, so that it gives the scores of a linear layer on means of tokens."""
+    """Its files beside an encoder in TRANSFORMER, so that it gives the scores of a linear layer on means of tokens (of
+    length 1 if pooler_act is "unit")."""
     _write_pooling(directory, "mean", config)
     _write_limits(directory / TRANSFORMER, config)
     (directory / DENSE).mkdir()
     sizes = {"in_features": layer.in_features, "out_features": layer.out_features, "bias": True}
     write_json(directory / DENSE / "config.json", {**sizes, "activation_function": IDENTITY})
-    state = {name: value.detach().float().cpu().contiguous() for name, value in layer.named_parameters(prefix="linear")}
+    unit = config.pooler_act == "unit"
+    weight_CH = layer.weight.detach().float().cpu() * (length_of_unit(config.hidden_size) if unit else 1.0)
+    state = {"linear.weight": weight_CH.contiguous(), "linear.bias": layer.bias.detach().float().cpu().contiguous()}
     write_weights(state, directory / DENSE / WEIGHTS)
-    _write_modules(directory, [(TRANSFORMER, "Transformer"), (POOLING, "Pooling"), (DENSE, "Dense")])
+    kinds = [(TRANSFORMER, "Transformer"), (POOLING, "Pooling"), (DENSE, "Dense")]
+    if unit:
+        (directory / NORMALIZE).mkdir()
+        kinds.insert(2, (NORMALIZE, "Normalize"))
+    _write_modules(directory, kinds)
 
 
 def stored_linear(directory: Path, layer: str) -> Stored:

@@ -405,8 +405,9 @@ class Pooled:
     """What a text's classes or number are read off."""
 
     pooling: Literal["auto", "cls", "mean"] = "auto"
-    """What the head reads: the first token's state, or the mean of all. auto: the mean if the checkpoint was trained
-    with it to give vectors (1_Pooling says so), else what the family's own head reads."""
+    """What the head reads: the first token's state, or the mean of all (of one length if the checkpoint's vectors are).
+    auto: the mean if the checkpoint was trained with it to give vectors (1_Pooling says so), else what the family's own
+    head reads."""
     window_pooling: Literal["mean", "max"] = "mean"
     """How the vectors of a long text's windows become one."""
     train_windows: int = 2

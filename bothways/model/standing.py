@@ -1,6 +1,7 @@
 """Which hidden state stands for a text, and what stands between it and a head. Letters: N texts, T tokens, H hidden
 size."""
 
+import math
 from collections.abc import Collection
 
 import torch
@@ -12,19 +13,39 @@ from bothways.model.heads import Pooler
 from bothways.model.layer import ACTIVATIONS
 
 POOLED_HEADS = ("next_sentence", "classes")
+PLAIN = ("none", "unit")  # what a pooler_act can be without a pooler
 SLOPE = 0.125  # a power of two, so that bf16 holds it; of a pooler that begins as the identity
 
 
 def make_pooler(config: EncoderConfig, heads: Collection[str], pooler: bool) -> nn.Module | None:
-    """What a text's state goes through before a head: a Pooler, or nothing at all (pooler_act "none"). None where no
-    head reads it, unless `pooler` asks for one."""
+    """What a text's state goes through before a head: a Pooler, UnitLength (pooler_act "unit") or nothing at all
+    ("none"). None where no head reads it, unless `pooler` asks for one."""
     names = {*heads} - {"masked_words"}
     if not (pooler or names & {*POOLED_HEADS} or (names and config.pooler_norm)):
         return None
-    if config.pooler_act == "none":
-        return nn.Identity()
+    if config.pooler_act in PLAIN:
+        return UnitLength(config.hidden_size) if config.pooler_act == "unit" else nn.Identity()
     activation = config.hidden_act if "classes" in names and config.layers_in_heads else config.pooler_act
     return Pooler(config, activation)
+
+
+class UnitLength(nn.Module):
+    """Vectors scaled to one length, as where cosines compare them. [N, H] -> [N, H]
+
+    length: a power of two near sqrt(H), so that a head reads numbers about as large as elsewhere.
+    """
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.length = length_of_unit(hidden_size)
+
+    def forward(self, x_NH: Tensor) -> Tensor:
+        wide = torch.promote_types(x_NH.dtype, torch.float32)
+        return (self.length * nn.functional.normalize(x_NH.to(wide))).to(x_NH.dtype)
+
+
+def length_of_unit(hidden_size: int) -> float:
+    return float(2 ** round(math.log2(hidden_size) / 2))
 
 
 def begin_as_identity(pooler: nn.Module) -> None:

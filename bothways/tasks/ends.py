@@ -25,6 +25,7 @@ from bothways.lengthen import lengthened, lengthened_type, see_all_as_others, se
 from bothways.model.heads import MaskedWords
 from bothways.model.local_start import start_locally
 from bothways.model.model import Model, initialize
+from bothways.model.standing import PLAIN
 from bothways.model.training import Replacing
 from bothways.settings import Pretrain
 from bothways.sizes import SIZES
@@ -50,7 +51,7 @@ def start_of(settings: Pretrain) -> Checkpoint | None:
     if settings.start is None:
         return None
     start = checkpoint.load(settings.start)
-    return checkpoint.encoder_of(start) if start.model.config.pooler_act == "none" else start
+    return checkpoint.encoder_of(start) if start.model.config.pooler_act in PLAIN else start
 
 
 def settled(settings: Pretrain, start: Checkpoint | None) -> Pretrain:

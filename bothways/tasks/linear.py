@@ -20,7 +20,7 @@ from bothways.train.losses import Loss
 Rows = tuple[Tensor, Tensor]  # features [N, H] float32 and targets [N, ...], on the processor
 RowLoss = Callable[[Tensor, Tensor], Loss]  # scores [N, C] and targets [N, ...] -> (sum, count)
 Score = Callable[[Tensor, Tensor], float]  # of scores [N, C] for targets [N, ...]; the higher the better
-STRENGTHS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 1e-3, 1e-4, 1e-5)  # falling: each fit begins near its optimum
+STRENGTHS = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 1e-3, 1e-4, 1e-5)  # falling: each fit begins near its optimum
 FOLDS, FEW = 5, 200  # cross-validation where there are fewer rows than FEW to choose by
 MOST = 10_000  # rows at most on which the strength is chosen, and by which
 ITERATIONS, WORK = 200, 1e12  # at most; WORK in floating-point operations of one fit

@@ -74,6 +74,8 @@ def linear_models(
         features = {name: pair_features(*both) for name, both in vectors.items()}
     else:
         features = {name: task.frozen[name]["mean"] for name in {"train", "dev", split}}
+        if task.start.pooling and task.start.normalized:
+            features = {name: F.normalize(x_NH) for name, x_NH in features.items()}
     train_NF, dev_NF, own_NF = standardized(*(features[name].numpy() for name in ("train", "dev", split)))
     strengths = [strength / len(train_NF) for strength in STRENGTHS]
     fitted_on, chosen_on = (train_NF, rows["train"].targets), (dev_NF, rows["dev"].targets)

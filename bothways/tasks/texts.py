@@ -89,8 +89,12 @@ def begin_with_head(
     warn: Callable[[str], None], several: bool = False,
 ) -> Checkpoint:  # fmt: skip
     """What training starts from: the encoder with a new head for classes, or without labels for a number."""
-    asked = settings.pooling
-    pooling = ("mean" if start.pooling == "mean" else None) if asked == "auto" else asked
+    asked, means = settings.pooling, start.pooling == "mean"
+    pooling: str | None = asked
+    if asked == "auto":
+        pooling = "mean" if means else None
+    if pooling == "mean" and means and start.normalized:
+        pooling = "unit"
     return with_head(
         start, "classes", labels, seed=seed, num_outputs=len(labels) or 1, several=several, dropout=settings.dropout,
         pooling=pooling, near_identity=settings.linear_start, warn=warn,

@@ -14,7 +14,7 @@ from bothways import checkpoint
 from bothways.batch import Batch
 from bothways.checkpoint import DENSE, TRANSFORMER, Checkpoint
 from bothways.errors import InputError
-from bothways.model.standing import SLOPE, begin_as_identity, make_pooler
+from bothways.model.standing import SLOPE, begin_as_identity, length_of_unit, make_pooler
 from bothways.predict import Predictor
 from bothways.settings import Classify, Evaluate, Export, Pretrain, Quantize, Regress, Tag
 from bothways.tasks import classify, evaluate, export, info, pretrain, quantize, regress, tag
@@ -63,8 +63,13 @@ def result(settings):
 
 
 def means_of(model, texts):
-    """The mean of the last hidden states of each text's tokens, [N, H]."""
-    return torch.stack([torch.from_numpy(rows_SH).mean(0) for rows_SH in model.encode(texts)])
+    """The mean of the last hidden states of each text's tokens, [N, H]; of one length if the model reads them so."""
+    means_NH = torch.stack([torch.from_numpy(rows_SH).mean(0) for rows_SH in model.encode(texts)])
+    return of_one_length(means_NH) if model.module.config.pooler_act == "unit" else means_NH
+
+
+def of_one_length(x_NH):
+    return length_of_unit(x_NH.shape[1]) * torch.nn.functional.normalize(x_NH)
 
 
 def test_the_head_is_a_linear_layer_on_the_mean_of_all_tokens(result):
@@ -79,7 +84,7 @@ def test_the_head_is_a_linear_layer_on_the_mean_of_all_tokens(result):
     assert len(windows) > 2
     with torch.inference_mode():
         means_WH = torch.stack([model.module(Batch.of([window])).mean(0) for window in windows])
-        (expected,) = torch.softmax((means_WH.mean(0) @ head.weight.T + head.bias)[None], -1).tolist()
+        (expected,) = torch.softmax(of_one_length(means_WH.mean(0)[None]) @ head.weight.T + head.bias, -1).tolist()
     assert [*model.classify([long], window=64, overlap=16)[0].scores.values()] == pytest.approx(expected, abs=1e-5)
 
 
@@ -99,10 +104,32 @@ def test_sentence_transformers_gives_its_scores_and_transformers_refuses_it_by_n
     assert torch.equal(encoder.embeddings.word_embeddings.weight, ours.module.encoder.embeddings.words.weight)
 
 
+def test_means_are_read_as_they_are_where_the_checkpoints_vectors_are(settings, folder, tmp_path):
+    checkpoint.save(replace(checkpoint.load(folder / "start"), normalized=False), tmp_path / "start")
+    given = replace(settings, model=tmp_path / "start", out=tmp_path / "run", epochs=0.5)
+    model = bothways.load(classify.run(given, silence).model, dtype="float32")
+    assert model.module.config.pooler_act == "none" and not model.checkpoint.normalized
+    head = model.module.heads["classes"].output
+    expected = means_of(model, TEXTS) @ head.weight.T + head.bias
+    for found, shares in zip(model.classify(TEXTS), expected.softmax(-1).tolist(), strict=True):
+        assert [*found.scores.values()] == pytest.approx(shares, abs=1e-5)
+    peer = sentence_transformers.SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu")
+    assert torch.allclose(torch.from_numpy(peer.encode(TEXTS, show_progress_bar=False)), expected, atol=1e-4)
+
+
+def test_a_pooler_of_another_name_is_refused(result, tmp_path):
+    checkpoint.save(checkpoint.load(result.model), tmp_path / "model")
+    file = tmp_path / "model" / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "pooler_act": "tanh"}))
+    with pytest.raises(InputError, match=r"config.json: pooler_act 'tanh' is not supported; one of none, unit is"):
+        checkpoint.load(tmp_path / "model")
+
+
 def test_what_is_saved_comes_back_and_is_saved_again(result, tmp_path):
     held = checkpoint.load(result.model)
-    assert (held.labels, held.pooling, held.normalized) == (("canine", "feline"), "mean", False)
-    assert held.model.config.pooling == "mean" and "pooler.dense.weight" not in held.model.state_dict()
+    assert (held.labels, held.pooling, held.normalized) == (("canine", "feline"), "mean", True)
+    assert (held.model.config.pooling, held.model.config.pooler_act) == ("mean", "unit")
+    assert "pooler.dense.weight" not in held.model.state_dict()
     checkpoint.save(held, tmp_path / "again")
     again = checkpoint.load(tmp_path / "again").model.state_dict()
     assert all(torch.equal(value, again[name]) for name, value in held.model.state_dict().items())
