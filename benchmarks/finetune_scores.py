@@ -1,32 +1,43 @@
-"""Dev and test scores of one recipe from the real MiniLM-L6 checkpoint, on every set there is, as a table.
+"""Fine-tuning by its default flags from all-MiniLM-L6-v2, beside simple models on the same rows, as a table.
 
-    python -m benchmarks.finetune_scores -o DIR [--only RTE CoLA ...] [--seeds 3] [any setting: --rate 5e-5 ...]
+    python -m benchmarks.finetune_scores -o DIR [--only RTE CoLA ...] [--seeds 3] [--few] [any setting: --rate 5e-5 ...]
+    python -m benchmarks.finetune_scores -o DIR --print
 
-GLUE's sets and SICK: three seeds, reported on dev, where the weights were chosen too (MRPC: its published test set
-stands in for dev). CoNLL-2003: three seeds, chosen on testa, reported on testb. SQuAD 1.1 and IMDb: one seed, and
-reported as one; IMDb is read in windows and, for comparison, cut at 128 tokens. A set whose directory is in DIR goes on
-where it stood. Data: $BOTHWAYS_DATA (unset: ../shared/data).
+Sets and splits: benchmarks/finetune_sets.py. --few: 8 training examples a class, five draws. Each set has a process of
+its own, with its messages in DIR/SET.log, and a line in DIR/scores.jsonl (few.jsonl) when it is done. A set with a line
+is not run again; one that was stopped goes on. --print: the table of what is done.
 """
 
 import argparse
 import json
-import os
+import shutil
+import subprocess
+import sys
 import time
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from importlib.util import find_spec
+from math import hypot, sqrt
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import bothways
-from bothways.data.glue import TASKS
-from bothways.settings import Answer, Classify, FineTune, Regress, Tag
-from bothways.tasks.glue import files_of
+from benchmarks.finetune_sets import FEW, OPTIONAL, SETS, SHOTS, DataSet, few
+from bothways.train.state import read_metrics
 
-DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
-# transformers' plain recipe (bf16, AdamW, linear, 5e-5, batches of 32, one seed), and the bar.
-BARS = {"RTE": 0.58, "MRPC": 0.865, "CoLA": 0.33, "STS-B": 0.87, "SST-2": 0.903, "CoNLL-2003": 0.88, "SQuAD 1.1": 0.80}
-BARS |= {"IMDb": 0.915}
-PLAIN = {"RTE": 0.567, "MRPC": 0.849, "CoLA": 0.293, "STS-B": 0.853, "SST-2": 0.897}
+AIMS = {"RTE": 0.59, "MRPC": 0.865, "CoLA": 0.33, "STS-B": 0.88, "SST-2": 0.903}
+AIMS |= {"CoNLL-2003": 0.885, "NCBI-disease": 0.83, "SciERC": 0.61}
+ASIDE = {"authors", "STS-B, test", *OPTIONAL}  # not in the mean gain
+GAIN, DRAWS = 0.05, 5  # asked over the better simple model on average, and over TF-IDF with few examples
+COMMONEST = ("commonest answer", "commonest tag", "mean of all", "no answer")  # names of the model that learned nothing
+WORDS, FROZEN = ("TF-IDF", "commonest tag of each word", "sentence"), ("frozen", "cosine of frozen")
+SETTINGS: dict[str, type] = {
+    "rate": float, "epochs": float, "batch_tokens": int, "batch_size": int, "warmup": float, "layer_decay": float,
+    "dropout": float, "weight_decay": float, "schedule": str, "evaluations": float, "patience": int, "freeze": int,
+    "window": int, "train_windows": int, "pooling": str, "window_pooling": str, "seed": int, "checkpoint_every": int,
+}  # fmt: skip
+Line = dict[str, Any]
 
 
 def minilm() -> Path:
@@ -36,62 +47,172 @@ def minilm() -> Path:
     return Path(found.origin).parent / "model"
 
 
-def jobs(out: Path, seeds: int, recipe: dict[str, Any]) -> dict[str, FineTune]:
-    """Settings by name of the set."""
-    found: dict[str, FineTune] = {}
-    common: dict[str, Any] = {"model": minilm(), **recipe}
-    for name in ("RTE", "MRPC", "CoLA", "STS-B", "SST-2", "SICK"):
-        task, files = TASKS[name], files_of(DATA / "glue" / name, TASKS[name])
-        told: dict[str, Any] = {**common, "train": files["train"], "dev": files["dev"], "out": out / name}
-        told |= {"seeds": seeds, "label_column": task.label, "metric": task.metric}
-        if name == "SICK":
-            told["test"] = files["test"]
-        found[name] = Regress(**told) if task.kind == "regress" else Classify(**told)
-    conll = {split: DATA / "conll2003" / f"eng.{file}" for split, file in SPLITS.items()}
-    found["CoNLL-2003"] = Tag(**common, **conll, out=out / "CoNLL-2003", seeds=seeds)
-    squad = {"train": DATA / "squad/train-v1.1.json", "dev": DATA / "squad/dev-v1.1.json"}
-    found["SQuAD 1.1"] = Answer(**{**common, "window": 384, "epochs": 2.0}, **squad, out=out / "SQuAD")
-    imdb = {"train": DATA / "imdb/train.parquet", "test": DATA / "imdb/test.parquet", "label_column": "label"}
-    found["IMDb"] = Classify(**{**common, "epochs": 2.0}, **imdb, out=out / "IMDb")
-    cut: dict[str, Any] = {"window": 128, "long": "truncate", "epochs": 2.0}
-    found["IMDb, 128 tokens"] = Classify(**{**common, **cut}, **imdb, out=out / "IMDb-128")
-    return found
+# --- one run ----------------------------------------------------------------------------------------------------------
 
 
-SPLITS = {"train": "train", "dev": "testa", "test": "testb"}
+def run(name: str, data: DataSet, out: Path, recipe: Mapping[str, Any]) -> Line:
+    """Fine-tune, or go on, and return what there is to say; the model is deleted."""
+    known = {field.name for field in fields(data.settings)}
+    if unknown := sorted(recipe.keys() - known):
+        print(f"{name}: {data.settings.__name__} has no {', '.join(unknown)}; left out")
+    arguments = {**data.arguments, **{key: value for key, value in recipe.items() if key in known}}
+    settings = data.settings(model=minilm(), out=out, **arguments)
+    began, processor = time.perf_counter(), time.process_time()
+    bothways.train(replace(settings, resume=out.exists()))
+    line = summary(name, out) | {"wall": time.perf_counter() - began, "cpu": time.process_time() - processor}
+    for folder in ("model", "tfidf"):
+        shutil.rmtree(out / folder, ignore_errors=True)
+    return line
+
+
+def summary(name: str, out: Path) -> Line:
+    """What a run's directory says: scores, simple models, seconds, and the metric on dev at each evaluation."""
+    made = json.loads((out / "bothways.json").read_text(encoding="utf-8"))
+    result, rows = made["result"], read_metrics(out)
+    last = {row["seed"]: row for row in rows if row["split"] == "train"}  # of each seed
+    steps, seconds = (sum(row[key] for row in last.values()) for key in ("step", "seconds"))
+    heldout = [(row["seed"], row["step"], row[result["metric"]]) for row in rows if row["split"] == "heldout"]
+    kept = "metric split mean std scores interval baselines baseline_intervals frozen verdict".split()
+    epoch = seconds / steps * made["steps_an_epoch"] if steps else 0.0
+    spent = {**made["seconds"], "training": seconds, "epoch": epoch}
+    return {
+        "set": name, "rows": made["rows"], **{key: result[key] for key in kept}, "seconds": spent, "steps": steps,
+        "steps_an_epoch": made["steps_an_epoch"], "curve": heldout,
+    }  # fmt: skip
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def best(line: Line, *beginnings: str) -> float | None:
+    """The highest score of the simple models whose name begins so."""
+    return max((value for name, value in line["baselines"].items() if name.startswith(beginnings)), default=None)
+
+
+def linear(line: Line) -> str:
+    """The better simple model that learned something."""
+    learned = {name: value for name, value in line["baselines"].items() if name not in COMMONEST}
+    return str(max(learned, key=learned.__getitem__))
+
+
+def standard_error(line: Line) -> float:
+    """Of the difference to the better linear model, as if the two erred on different rows; with the seeds' spread."""
+    scores = line["scores"][line["split"]]
+    bounds = line["interval"], line["baseline_intervals"].get(linear(line), line["interval"])
+    errors = [(high - low) / (2 * 1.96) for low, high in bounds]  # a 95 % interval
+    return hypot(*errors, line["std"] / sqrt(len(scores)))
+
+
+def cost(line: Line) -> tuple[float, float]:
+    """Seconds of baselines and linear start of one seed, and what they may be: half an epoch and 30 s."""
+    seconds, seeds = line["seconds"], len(line["scores"]["dev"])
+    return seconds.get("baselines", 0.0) + seconds.get("linear_start", 0.0) / seeds, seconds["epoch"] / 2 + 30
+
+
+def table(lines: Sequence[Line]) -> Iterator[str]:
+    yield (
+        "| set | metric | rows, train / test | fine-tuned (seeds) | commonest | TF-IDF or words | frozen + linear | "
+        "gain +- standard error | aim | simple / training, s | minutes |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    gains = {}
+    for line in lines:
+        gain, error = line["mean"] - line["baselines"][linear(line)], standard_error(line)
+        if line["set"] not in ASIDE:
+            gains[line["set"]] = gain
+        aim, (spent, allowed) = AIMS.get(line["set"]), cost(line)
+        flags = [
+            "frozen kept" * line["frozen"],
+            "BELOW by more than two standard errors" * (gain < -2 * error),
+            "below" * (-2 * error <= gain <= 0),
+        ]
+        short = f", short by {aim - line['mean']:.1%}" if aim and line["mean"] < aim else ""
+        seeds = ", ".join(f"{100 * score:.1f}" for score in line["scores"][line["split"]])
+        rows = f"{line['rows']['train']:,} / {line['rows'][line['split']]:,}"
+        simple = [percent(best(line, *names)) for names in (COMMONEST, WORDS, FROZEN)]
+        cells = [
+            line["set"], line["metric"], rows, f"{percent(line['mean'])} +- {100 * line['std']:.1f} ({seeds})", *simple,
+            f"{100 * gain:+.1f} +- {100 * error:.1f} {', '.join(filter(None, flags))}".strip(),
+            f"{percent(aim)}{short}",
+            f"{spent:.0f} (at most {allowed:.0f}) / {line['seconds']['training']:.0f}" + " OVER" * (spent > allowed),
+            f"{line['wall'] / 60:.1f}",
+        ]  # fmt: skip
+        yield f"| {' | '.join(cells)} |"
+    if gains:
+        mean = fmean(gains.values())
+        yield f"\nmean gain over the better simple model, {len(gains)} sets: {mean:+.1%} ({GAIN:.0%} asked)"
+
+
+def few_table(lines: Sequence[Line]) -> Iterator[str]:
+    yield f"| set, {SHOTS} examples a class | metric | ours (draws) | commonest | TF-IDF | frozen + linear | asked |"
+    yield "|---|---|---|---|---|---|---|"
+    for name in FEW:
+        own = [line for line in lines if line["set"] == name]
+        if not own:
+            continue
+        simple = [fmean(best(line, *names) or 0.0 for line in own) for names in (COMMONEST, WORDS, FROZEN)]
+        mean, asked = fmean(line["mean"] for line in own), max(simple[2], simple[1] + GAIN)
+        draws = ", ".join(f"{100 * line['mean']:.1f}" for line in own)
+        cells = [name, own[0]["metric"], f"{percent(mean)} ({draws})", *map(percent, simple)]
+        yield f"| {' | '.join(cells)} | {percent(asked)}{', short' * (mean < asked)} |"
+
+
+def percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f}"
+
+
+# --- all of them ------------------------------------------------------------------------------------------------------
+
+
+def read_lines(file: Path) -> list[Line]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+
+
+def run_set(name: str, out: Path, *, is_few: bool, recipe: Mapping[str, Any]) -> None:
+    """A set, or its draws; in this process."""
+    file = out / ("few.jsonl" if is_few else "scores.jsonl")
+    jobs = [(draw, out / f"few-{slug(name)}-{draw}") for draw in range(DRAWS)] if is_few else [(None, out / slug(name))]
+    done = {(line["set"], line.get("draw")) for line in read_lines(file)}
+    for draw, place in jobs:
+        if (name, draw) not in done:
+            data = SETS[name]() if draw is None else few(name, draw)
+            line = run(name, data, place, recipe) | ({} if draw is None else {"draw": draw})
+            with file.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps(line) + "\n")
+
+
+def slug(name: str) -> str:
+    return name.replace(", ", "-").replace(" ", "-")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--out", type=Path, required=True)
-    parser.add_argument("--only", nargs="+", default=())
+    parser.add_argument("--only", nargs="+", choices=SETS, metavar="SET")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--few", action="store_true")
+    parser.add_argument("--print", action="store_true")
+    parser.add_argument("--one-process", action="store_true", help="run the sets in this process")
     for name, kind in SETTINGS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=kind)
     options = parser.parse_args()
     recipe = {name: getattr(options, name) for name in SETTINGS if getattr(options, name) is not None}
+    recipe["seeds"] = 1 if options.few else options.seeds
     options.out.mkdir(parents=True, exist_ok=True)
-    print(f"{'set':18} {'metric':10} {'mean':>7} {'std':>6} n failed  bar     plain   minutes")
-    for name, settings in jobs(options.out, options.seeds, recipe).items():
-        if options.only and name not in options.only:
-            continue
-        began = time.perf_counter()
-        bothways.train(replace(settings, resume=True) if settings.out.exists() else settings)
-        made = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
-        result, minutes = made["result"], (time.perf_counter() - began) / 60
-        bar, plain = (f"{table[name]:7.2%}" if name in table else "       " for table in (BARS, PLAIN))
-        print(
-            f"{name:18} {result['metric']:10} {result['mean']:7.2%} {result['std']:6.2%} {result['n']} "
-            f"{result['failed']}      {bar} {plain} {minutes:7.1f}  of {result['split']}",
-            flush=True,
-        )
-
-
-SETTINGS: dict[str, type] = {
-    "rate": float, "epochs": float, "batch_tokens": int, "batch_size": int, "warmup": float, "layer_decay": float,
-    "dropout": float, "weight_decay": float, "schedule": str, "evaluations": float, "window": int, "seed": int,
-    "checkpoint_every": int,
-}  # fmt: skip
+    names = options.only or (FEW if options.few else [name for name in SETS if name not in OPTIONAL])
+    if options.one_process:
+        for name in names:
+            run_set(name, options.out, is_few=options.few, recipe=recipe)
+        return
+    for name in [] if options.print else names:
+        command = [sys.executable, "-m", "benchmarks.finetune_scores", *sys.argv[1:], "--one-process", "--only", name]
+        with (options.out / f"{slug(name)}{'-few' * options.few}.log").open("a", encoding="utf-8") as log:
+            code = subprocess.run(command, stdout=log, stderr=log).returncode
+        print(f"{name}: {'done' if code == 0 else f'failed, see {log.name}'}", flush=True)
+    if whole := read_lines(options.out / "scores.jsonl"):
+        print(*table(whole), sep="\n")
+    if drawn := read_lines(options.out / "few.jsonl"):
+        print(*few_table(drawn), sep="\n")
 
 
 if __name__ == "__main__":

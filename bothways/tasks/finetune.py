@@ -119,7 +119,8 @@ def over_seeds(
         )
         tell("the model that is kept: trained on all folds, but for a tenth that it is chosen by")
     elif settings.baselines:
-        simple = baselines.scores(task, split, run.directory / SEEDS / BASELINES, tell)
+        with run.timed("baselines"):
+            simple = baselines.scores(task, split, run.directory / SEEDS / BASELINES, tell)
     seeds = range(settings.seed, settings.seed + settings.seeds)
     figures: dict[int, dict[str, Figures]] = {}
     for seed in seeds:
@@ -154,6 +155,7 @@ def over_seeds(
         constant = baselines.Score(task.constant, fmean(constants), None)
         simple = [constant, *(baselines.means(validated.baselines) if validated else simple)]
         result["baselines"] = {one.name: one.value for one in simple}
+        result["baseline_intervals"] = {one.name: one.interval for one in simple if one.interval}
         facts = {**run.origin, "result": result, **task.facts(figures[kept])}
         saved = baselines.keep(task, result, run.directory / baselines.SAVED, replace(begun, made=facts))
         result["verdict"] = baselines.verdict(result, saved)
@@ -206,7 +208,7 @@ def refuse_others(settings: FineTune, task: Task, run: Run) -> None:
             f"{run.directory}: {settings.model} holds other weights than when the run began; put those back, or name a "
             "new directory"
         )
-    run.note(examples=read, start=weights)
+    run.note(examples=read, start=weights, rows={split: task.num_rows(split) for split in read})
 
 
 def trained(settings: FineTune, task: Task, model: Model, seed: int, run: Run, tell: Tell) -> dict[str, Figures]:
@@ -269,9 +271,10 @@ def fitted(
     checkpoints = Checkpoints(place, keep=1, order={"examples": _fingerprint(task.data["train"])}, at_end=False)
     start = checkpoints.newest_sound(tell, plan.dtype) if (place / FOLDER).exists() else None
     run.cut_back(start.progress.step if start else -1, seed)
-    run.note(steps=plan.steps)
+    run.note(steps=plan.steps, steps_an_epoch=an_epoch)
     if plan.evaluate_first and start is None:
-        task.fit_head(model)
+        with run.timed("linear_start"):
+            task.fit_head(model)
     named = {"seed": seed} if fold is None else {"seed": seed, "fold": fold}
     training = f"seed {seed}" if fold is None else f"fold {fold + 1}"
     with Bar(f"fine-tuning, {training}", plan.steps, tell=tell) as bar:

@@ -4,8 +4,9 @@ line)."""
 import json
 import platform
 import shutil
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -138,6 +139,14 @@ class Run:
         if self.lock:
             self.lock.check()
             write_whole(self.directory / MADE, as_json(self.made, 2) + "\n")
+
+    @contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        """Add the time that a part of the run takes to its `seconds` in bothways.json."""
+        began = time.perf_counter()
+        yield
+        seconds = self.made.get("seconds", {})
+        self.note(seconds={**seconds, part: seconds.get(part, 0.0) + time.perf_counter() - began})
 
     @property
     def origin(self) -> dict[str, Any]:

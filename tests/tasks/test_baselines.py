@@ -89,8 +89,14 @@ def test_the_scores_are_those_of_scikit_learn_on_the_same_splits(settings, files
     accuracies = {round(one.score(*test[:2]), 6) for one in theirs.values()}
     assert round(found.baselines[TFIDF], 6) in accuracies and min(accuracies) > 0.7
     assert found.baselines[CONSTANT] == max(map(test[1].count, test[1])) / 90
-    told = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))["result"]
-    assert told["baselines"] == found.baselines and list(found.baselines)[:2] == [CONSTANT, TFIDF]
+    facts = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
+    result = facts["result"]
+    assert result["baselines"] == found.baselines and list(found.baselines)[:2] == [CONSTANT, TFIDF]
+    low, high = result["baseline_intervals"][TFIDF]
+    assert low < found.baselines[TFIDF] <= high + 1e-9 and CONSTANT not in result["baseline_intervals"]
+    assert facts["rows"] == {"train": 150, "dev": 60, "test": 90}
+    assert {*facts["seconds"]} == {"baselines", "linear_start"} and min(facts["seconds"].values()) > 0
+    assert facts["steps"] == max(1, round(0.1 * facts["steps_an_epoch"]))
 
 
 def test_a_model_of_texts_or_numbers_is_scikit_learns_with_its_strength(files):

@@ -1,0 +1,187 @@
+"""Data sets to fine-tune on, as settings without a model and a directory: files or tables in memory, and the metric.
+
+Selection and report stay apart. GLUE: the run takes a tenth of the training file to select on, and reports on the
+published dev set; on the published test set for MRPC, which has no dev set. "STS-B, test" selects on the published dev
+set and reports on the test set. All other sets have a test set of their own. Every random choice has a fixed seed.
+Data: $BOTHWAYS_DATA (unset: ../shared/data).
+"""
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+
+from bothways.data.examples import Table, read_table
+from bothways.data.glue import TASKS
+from bothways.data.splits import split
+from bothways.memory import as_source
+from bothways.settings import Answer, Classify, FineTune, Regress, Tag
+from bothways.tasks.glue import files_of
+
+DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
+AUTHORS, PASSAGES, TEST_PASSAGES = 20, 100, 30  # passages of each author
+PASSAGE_WORDS = 100, 200
+SHOTS, FEW_TEST_ROWS = 8, 1000
+Rows = list[dict[str, str]]
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """settings: the command's; arguments: train, dev, test, columns and metric."""
+
+    settings: type[FineTune]
+    arguments: Mapping[str, Any]
+
+
+def glue(name: str) -> DataSet:
+    task, files = TASKS[name], files_of(DATA / "glue" / name, TASKS[name])
+    settings = Regress if task.kind == "regress" else Classify
+    columns = {"label_column": task.label, "metric": task.metric}
+    return DataSet(settings, {"train": files["train"], "test": files["dev"], **columns})
+
+
+def with_dev(name: str) -> DataSet:
+    """Selected on the published dev set, reported on the published test set."""
+    files = files_of(DATA / "glue" / name, TASKS[name])
+    found = glue(name)
+    return DataSet(found.settings, {**found.arguments, "dev": files["dev"], "test": files["test"]})
+
+
+def sst2_first(number: int) -> DataSet:
+    """The first rows of SST-2's training file, in the order of the file."""
+    found = glue("SST-2")
+    return DataSet(Classify, {**found.arguments, "train": rows_of(found.arguments, "train")[:number]})
+
+
+def imdb() -> DataSet:
+    train, test = (read_table(DATA / f"imdb/{name}.parquet", label="label", need_labels=True) for name in SPLITS)
+    return DataSet(Classify, {"train": drawn(as_rows(train), 1200, seed=0), "test": drawn(as_rows(test), 2000, seed=1)})
+
+
+def acl_arc() -> DataSet:
+    """Why a paper is cited, six reasons."""
+    files = {name: DATA / f"scientific/acl-arc/{name}.txt" for name in ("train", "dev", "test")}
+    lines = {name: file.read_text(encoding="utf-8").splitlines() for name, file in files.items()}
+    rows = {name: [json.loads(line) for line in own] for name, own in lines.items()}
+    tables = {name: [{"text": row["text"], "label": row["label"]} for row in own] for name, own in rows.items()}
+    return DataSet(Classify, {**tables, "metric": "f1_macro"})
+
+
+def hyperpartisan() -> DataSet:
+    """Title and text of 645 news articles; a fifth of each class is test."""
+    folder = DATA / "long-documents/hyperpartisan"
+    articles = ElementTree.parse(folder / "articles-training-byarticle-20181122.xml").getroot()
+    labels = ElementTree.parse(folder / "ground-truth-training-byarticle-20181122.xml").getroot()
+    label_by_id = {one.attrib["id"]: one.attrib["hyperpartisan"] for one in labels}
+    rows = [
+        {
+            "text": " ".join([one.attrib.get("title", ""), *" ".join(one.itertext()).split()]),
+            "label": label_by_id[one.attrib["id"]],
+        }
+        for one in articles
+    ]
+    parts = split(len(rows), [row["label"] for row in rows], seed=0, parts={"train": 4, "test": 1}, source=folder)
+    return DataSet(Classify, {name: [rows[row] for row in own] for name, own in parts.items()})
+
+
+def authors() -> DataSet:
+    """Passages of novels, by author; each author's last book (by year) is test, so that no book is in both."""
+    import pyarrow.parquet as pq
+
+    books = pq.read_table(DATA / "novels-100-en/novels.parquet").to_pylist()
+    by_author: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for book in sorted(books, key=lambda one: (one["year"], one["title"])):
+        by_author[book["author"]].append(book)
+    several = sorted(name for name, own in by_author.items() if len(own) > 1)
+    tables: dict[str, Rows] = {"train": [], "test": []}
+    for author in several[:AUTHORS]:
+        *train, test = ([*passages(book["text"])] for book in by_author[author])
+        for name, texts, number in (("train", chain(*train), PASSAGES), ("test", test, TEST_PASSAGES)):
+            tables[name] += drawn([{"text": text, "label": author} for text in texts], number, seed=0)
+    return DataSet(Classify, tables)
+
+
+def passages(book: str) -> Iterator[str]:
+    """Runs of whole sentences or lines of 100 to 200 words; without the first and last fiftieth of the book, where
+    titles and names of authors are."""
+    fewest, most = PASSAGE_WORDS
+    edge, words = len(book) // 50, []
+    for line in book[edge:-edge].splitlines():
+        words += line.split()
+        if len(words) >= fewest:
+            yield " ".join(words[:most])
+            words = []
+
+
+def conll() -> DataSet:
+    files = {"train": "train", "dev": "testa", "test": "testb"}
+    return DataSet(Tag, {name: DATA / "conll2003" / f"eng.{file}" for name, file in files.items()})
+
+
+def entities(folder: str) -> DataSet:
+    return DataSet(Tag, {name: DATA / "scientific" / folder / f"{name}.txt" for name in ("train", "dev", "test")})
+
+
+def squad() -> DataSet:
+    return DataSet(Answer, {"train": DATA / "squad/train-v1.1.json", "test": DATA / "squad/dev-v1.1.json"})
+
+
+def few(name: str, draw: int) -> DataSet:
+    """SHOTS training examples a class and at most FEW_TEST_ROWS test examples, which are the same in every draw."""
+    found = SETS[name]()
+    train, test = (rows_of(found.arguments, split) for split in SPLITS)
+    by_label: dict[str, Rows] = defaultdict(list)
+    for row in train:
+        by_label[row["label"]].append(row)
+    chosen = [row for _, own in sorted(by_label.items()) for row in drawn(own, SHOTS, seed=draw)]
+    metric = {key: value for key, value in found.arguments.items() if key == "metric"}
+    return DataSet(Classify, {"train": chosen, "test": drawn(test, FEW_TEST_ROWS, seed=0), **metric})
+
+
+def rows_of(arguments: Mapping[str, Any], split: str) -> Rows:
+    """A split's rows, by the columns text, pair (if there is one) and label."""
+    label = arguments.get("label_column")
+    return as_rows(read_table(as_source(split, arguments[split]), label=label, need_labels=True))
+
+
+def as_rows(table: Table) -> Rows:
+    assert table.labels is not None
+    rows = [{"text": text, "label": label} for text, label in zip(table.texts, table.labels, strict=True)]
+    return [{**row, "pair": pair} for row, pair in zip(rows, table.pairs, strict=True)] if table.pairs else rows
+
+
+def drawn(rows: Sequence[dict[str, str]], most: int, *, seed: int) -> Rows:
+    return [rows[row] for row in np.random.default_rng(seed).permutation(len(rows))[:most]]
+
+
+SPLITS = "train", "test"
+# Those that take longest come last.
+SETS: dict[str, Callable[[], DataSet]] = {
+    "SST-2, 64 rows": partial(sst2_first, 64),
+    "SST-2, 500 rows": partial(sst2_first, 500),
+    "RTE": partial(glue, "RTE"),
+    "MRPC": partial(glue, "MRPC"),
+    "ACL-ARC": acl_arc,
+    "CoLA": partial(glue, "CoLA"),
+    "SICK": partial(with_dev, "SICK"),
+    "STS-B": partial(glue, "STS-B"),
+    "STS-B, test": partial(with_dev, "STS-B"),
+    "SciERC": partial(entities, "scierc"),
+    "NCBI-disease": partial(entities, "ncbi-disease"),
+    "Hyperpartisan": hyperpartisan,
+    "authors": authors,
+    "CoNLL-2003": conll,
+    "SST-2": partial(glue, "SST-2"),
+    "IMDb": imdb,
+    "SQuAD 1.1": squad,
+}
+OPTIONAL = {"SQuAD 1.1"}  # only where it is named
+FEW = ("SST-2", "IMDb", "SICK", "ACL-ARC", "Hyperpartisan")
