@@ -19,8 +19,8 @@ from typing import Any
 
 import bothways
 from bothways.data.glue import TASKS
+from bothways.finetuning.glue import files_of
 from bothways.settings import Answer, Classify, FineTune, Regress, Tag
-from bothways.tasks.glue import files_of
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
 # transformers' plain recipe (bf16, AdamW, linear, 5e-5, batches of 32, one seed), and the bar.
