@@ -12,8 +12,8 @@ from itertools import pairwise
 
 import pytest
 
+from bothways import report as p
 from bothways.report import chart, highlight
-from bothways.report import plot as p
 from bothways.report.curves import histogram, thinned
 from bothways.report.entities import regions
 from bothways.report.markup import element, written
