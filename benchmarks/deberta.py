@@ -18,9 +18,9 @@ import torch
 import transformers
 
 from bothways.batch import Batch
+from bothways.families import VARIANTS
 from bothways.model.model import Model, initialize
-from bothways.model.packed import packed
-from bothways.variants import VARIANTS
+from bothways.model.prepacked import packed
 
 TOKENS = 4096
 V3 = {"position_buckets": 256, "share_att_key": True, "norm_rel_ebd": "layer_norm"}

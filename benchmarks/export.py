@@ -18,11 +18,11 @@ import numpy as np
 import onnxruntime
 
 from benchmarks.finetune_scores import minilm
-from bothways import checkpoint
 from bothways.bench.peer_files import onnx as fused_peer
-from bothways.model import onnx_graph
-from bothways.tasks import onnx_int8
-from bothways.tasks.export import vectors_of
+from bothways.checkpoint import checkpoint
+from bothways.export import graph
+from bothways.export import int8 as onnx_int8
+from bothways.export.export import vectors_of
 
 SHAPES = ((1, 16), (1, 128), (8, 128), (1, 512))  # texts, tokens of each
 
@@ -32,7 +32,7 @@ def files(source: Path, folder: Path) -> dict[str, tuple[Path, str]]:
     held = checkpoint.load(source)
     vectors = vectors_of(source, held)
     ours, int8 = folder / "ours.onnx", folder / "ours-int8.onnx"
-    onnx_graph.write(held.model, vectors, ours)
+    graph.write(held.model, vectors, ours)
     onnx_int8.quantize(ours, int8, onnx_int8.ATTEMPTS[-1])
     peer = {kind: fused_peer(source, folder, "vectors", vectors.pooling, kind) for kind in ("fused", "int8")}
     return {

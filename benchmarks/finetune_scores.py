@@ -24,7 +24,7 @@ from typing import Any
 
 import bothways
 from benchmarks.finetune_sets import FEW, OPTIONAL, SETS, SHOTS, DataSet, few
-from bothways.train.state import read_metrics
+from bothways.training.run import read_metrics
 
 AIMS = {"RTE": 0.59, "MRPC": 0.865, "CoLA": 0.33, "STS-B": 0.88, "SST-2": 0.903}
 AIMS |= {"CoNLL-2003": 0.885, "NCBI-disease": 0.83, "SciERC": 0.61}

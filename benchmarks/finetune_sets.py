@@ -22,9 +22,9 @@ import numpy as np
 from bothways.data.examples import Table, read_table
 from bothways.data.glue import TASKS
 from bothways.data.splits import split
-from bothways.memory import as_source
+from bothways.finetuning.glue import files_of
 from bothways.settings import Answer, Classify, FineTune, Regress, Tag
-from bothways.tasks.glue import files_of
+from bothways.tables_in_memory import as_source
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
 AUTHORS, PASSAGES, TEST_PASSAGES = 20, 100, 30  # passages of each author

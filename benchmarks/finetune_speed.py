@@ -27,14 +27,15 @@ import transformers
 from transformers import Trainer
 
 from benchmarks.finetune_scores import minilm
-from bothways import checkpoint, metrics
+from bothways import metrics
+from bothways.checkpoint import checkpoint
+from bothways.data.split_tables import read_tables, rows_of
+from bothways.finetuning import answer, classify, tag
+from bothways.finetuning.finetune import over_seeds
+from bothways.finetuning.task import Task, at_work
 from bothways.settings import Answer, Classify, FineTune, Tag
-from bothways.tasks import answer, classify, tag
-from bothways.tasks.finetune import over_seeds
-from bothways.tasks.progress import silence
-from bothways.tasks.tables import read_tables, rows_of
-from bothways.tasks.task import Task, at_work
-from bothways.train.state import Run, read_metrics
+from bothways.training.progress import silence
+from bothways.training.run import Run, read_metrics
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
 ROWS = {"SST-2": 5000, "SQuAD": 2000}

@@ -14,11 +14,11 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.finetune_scores import minilm
+from bothways.finetuning import classify
+from bothways.finetuning.cross_validation import OUT_OF_FOLD
 from bothways.metrics.label_errors import label_errors
 from bothways.settings import Classify
-from bothways.tasks import classify
-from bothways.tasks.folds import OUT_OF_FOLD
-from bothways.tasks.progress import lines
+from bothways.training.progress import lines
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
 WRONG = 0.05

@@ -60,9 +60,9 @@ def calls(side: str, family: str, length: int, dtype: str) -> Callable[[], torch
     from dataclasses import replace
 
     from bothways.batch import Batch
+    from bothways.families import VARIANTS
     from bothways.model.model import Model, initialize
-    from bothways.model.packed import packed
-    from bothways.variants import VARIANTS
+    from bothways.model.prepacked import packed
 
     theirs = {**SIZES, **CONFIGS[family][1], "model_type": family}
     config, _ = VARIANTS[family].config(theirs, "config")

@@ -39,11 +39,11 @@ def make_batches(file: Path, *, family: str, length: int, batch_tokens: int) -> 
     import torch
 
     from bothways import Tokenizer
-    from bothways.data.corpus import documents
-    from bothways.data.masking import MaskRule
-    from bothways.data.order import Order, by_length
-    from bothways.data.store import build
-    from bothways.tasks.objective import masked_batch
+    from bothways.corpus.documents import documents
+    from bothways.corpus.masking import MaskRule
+    from bothways.corpus.sampler import Order, by_length
+    from bothways.corpus.store import build
+    from bothways.pretraining.objective import masked_batch
 
     tokenizer = Tokenizer.load(DATA / "vocab" / "bert-base-uncased")
     first = sorted((DATA / "wikipedia-2015-en").glob("train-*.parquet"))[:1]
@@ -66,9 +66,9 @@ def make_batches(file: Path, *, family: str, length: int, batch_tokens: int) -> 
 def new_model(options: argparse.Namespace) -> Any:
     import torch
 
+    from bothways.families import VARIANTS
     from bothways.model.model import Model, initialize
     from bothways.sizes import SIZES
-    from bothways.variants import VARIANTS
 
     config = (
         VARIANTS[options.family]
@@ -84,11 +84,11 @@ def new_model(options: argparse.Namespace) -> Any:
 def ours(options: argparse.Namespace, batches: list[Any]) -> tuple[Callable[[int], None], Any]:
     import torch
 
-    from bothways.model.compiled import compile_layers
-    from bothways.tasks.objectives import objective_of
-    from bothways.train.loop import Progress, one_step
-    from bothways.train.plan import Plan
-    from bothways.train.trainer import Trainer
+    from bothways.model.compile import compile_layers
+    from bothways.pretraining.objectives import objective_of
+    from bothways.training.loop import Progress, one_step
+    from bothways.training.options import Plan
+    from bothways.training.trainer import Trainer
 
     model = new_model(options)
     aim = objective_of("masked", "next" if options.family == "bert" else "none")
@@ -111,8 +111,8 @@ def theirs(options: argparse.Namespace, batches: list[Any]) -> Callable[[int], N
     import transformers
     from torch.nn.utils.rnn import pad_sequence
 
-    from bothways import checkpoint
-    from bothways.checkpoint import Checkpoint
+    from bothways.checkpoint import checkpoint
+    from bothways.checkpoint.checkpoint import Checkpoint
     from bothways.tokenizer.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.load(DATA / "vocab" / "bert-base-uncased")
@@ -161,7 +161,7 @@ def run_side(options: argparse.Namespace) -> None:
     import torch
 
     from bothways.device import keep_memory, matrix_peak
-    from bothways.model.work import training_work
+    from bothways.model.flops import training_work
 
     if options.side in (OURS, COMPILED, PEER_KEPT):
         keep_memory()

@@ -21,13 +21,13 @@ from typing import Any
 import torch
 
 import bothways
-from bothways.data.corpus import held_out
-from bothways.predict import Predictor
+from bothways.corpus.documents import held_out
+from bothways.inference.predictor import Predictor
+from bothways.pretraining.inputs import HELD_OUT_EVERY, corpora, read
 from bothways.settings import Classify, FineTune, Pretrain, Regress
-from bothways.tasks.progress import silence
-from bothways.tasks.text import HELD_OUT_EVERY, corpora, read
 from bothways.tokenizer.tokenizer import Tokenizer
-from bothways.train.state import read_metrics
+from bothways.training.progress import silence
+from bothways.training.run import read_metrics
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
 ROWS = 10_000

@@ -18,16 +18,16 @@ import transformers
 
 from bothways.batch import Batch
 from bothways.config import EncoderConfig
-from bothways.data.corpus import sample
+from bothways.corpus.documents import sample
 from bothways.errors import InputError
 from bothways.model.model import Model, initialize
+from bothways.pretraining import pretrain
+from bothways.pretraining.objective import counts, losses
 from bothways.settings import Pretrain
-from bothways.tasks import pretrain
-from bothways.tasks.objective import counts, losses
-from bothways.tasks.progress import silence
-from bothways.train.loop import backward
-from bothways.train.parallel import Replica
-from bothways.train.state import read_metrics
+from bothways.training.distributed import Replica
+from bothways.training.loop import backward
+from bothways.training.progress import silence
+from bothways.training.run import read_metrics
 
 SIZES = {
     "vocab_size": 499, "hidden_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 200,

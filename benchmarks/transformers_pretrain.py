@@ -26,12 +26,12 @@ from transformers import (
     Trainer,
 )  # fmt: skip
 
-from bothways import checkpoint
+from bothways.checkpoint import checkpoint
+from bothways.pretraining.heldout import HeldOut
+from bothways.pretraining.inputs import Text, read
 from bothways.settings import Pretrain
-from bothways.tasks.heldout import HeldOut
-from bothways.tasks.text import Text, read
 from bothways.tokenizer.tokenizer import Tokenizer
-from bothways.train.state import read_metrics
+from bothways.training.run import read_metrics
 
 TIMED_STEPS, FIGURES = 6, 20  # steps to learn the speed from; held-out figures over the run
 

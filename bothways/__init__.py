@@ -4,13 +4,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bothways.answering import Answer
     from bothways.errors import InputError
-    from bothways.loading import load
-    from bothways.predict import Fill, Prediction, Predictor
-    from bothways.tagging import Entity
-    from bothways.tasks.registry import evaluate, train
+    from bothways.inference.answer_decoding import Answer
+    from bothways.inference.load import load
+    from bothways.inference.predictor import Fill, Prediction, Predictor
+    from bothways.inference.tag_decoding import Entity
     from bothways.tokenizer.tokenizer import Encoding, Tokenizer
+    from bothways.verbs import evaluate, train
 
 __version__ = "0.1.0"
 __all__ = [
@@ -27,17 +27,17 @@ __all__ = [
     "train",
 ]
 _HOME = {
-    "Answer": "bothways.answering",
+    "Answer": "bothways.inference.answer_decoding",
     "Encoding": "bothways.tokenizer.tokenizer",
-    "Entity": "bothways.tagging",
-    "Fill": "bothways.predict",
+    "Entity": "bothways.inference.tag_decoding",
+    "Fill": "bothways.inference.predictor",
     "InputError": "bothways.errors",
-    "Prediction": "bothways.predict",
-    "Predictor": "bothways.predict",
+    "Prediction": "bothways.inference.predictor",
+    "Predictor": "bothways.inference.predictor",
     "Tokenizer": "bothways.tokenizer.tokenizer",
-    "evaluate": "bothways.tasks.registry",
-    "load": "bothways.loading",
-    "train": "bothways.tasks.registry",
+    "evaluate": "bothways.verbs",
+    "load": "bothways.inference.load",
+    "train": "bothways.verbs",
 }
 
 

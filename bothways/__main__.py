@@ -1,5 +1,5 @@
 """`python -m bothways`."""
 
-from bothways.cli import entry
+from bothways.cli.main import entry
 
 entry()

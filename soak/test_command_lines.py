@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.cli.test_command_lines import place, refuse_tracebacks  # noqa: F401
 from tests.conftest import make_model, tokenizer  # noqa: F401
-from tests.test_command_lines import place, refuse_tracebacks  # noqa: F401
 
 NUMBER = 100_000
 

@@ -12,8 +12,8 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from bothways import checkpoint
-from bothways.predict import Predictor
+from bothways.checkpoint import checkpoint
+from bothways.inference.predictor import Predictor
 
 pytestmark = pytest.mark.timeout(3600)
 DATA = Path(os.environ.get("BOTHWAYS_DATA", Path(__file__).parent.parent.parent / "shared" / "data"))

@@ -4,12 +4,12 @@ padded left, right and not at all."""
 import pytest
 import torch
 
-from bothways.checkpoint import Checkpoint
+from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.config import EncoderConfig
-from bothways.model import onnx_graph
+from bothways.export import graph
+from bothways.export.graph import Vectors
+from bothways.export.parity import compare, session
 from bothways.model.model import Model, initialize
-from bothways.model.onnx_graph import Vectors
-from bothways.tasks.parity import compare, session
 
 pytestmark = pytest.mark.timeout(3600)
 LENGTHS, BATCHES = (1, 2, 3, 7, 16, 17, 63, 128, 255, 512), (1, 2, 7, 33, 64)
@@ -50,7 +50,7 @@ def test_scores_of_every_head_are_ours_at_every_length_batch_and_side(family, he
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
-    onnx_graph.write(model, vectors, tmp_path / "model.onnx")
+    graph.write(model, vectors, tmp_path / "model.onnx")
     report = compare(
         session(tmp_path / "model.onnx"), Checkpoint(model, model_type=family), vectors, tolerance=TOLERANCE,
         lengths=LENGTHS, batches=BATCHES, most_tokens=max(LENGTHS) * max(BATCHES),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bothways import checkpoint
+from bothways.checkpoint import checkpoint
 from bothways.errors import InputError
 from tests.replacing import save_version, versions_of
 

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from bothways.data.corpus import sample
+from bothways.corpus.documents import sample
 
 KILLS = 20
 STEPS = 400

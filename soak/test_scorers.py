@@ -10,8 +10,8 @@ import seqeval.metrics.sequence_labeling as seqeval
 
 from bothways.data.examples import read_tagged
 from bothways.data.tags import detect, first_illegal, spans_of, tags_of
+from bothways.evaluation.predictions import score
 from bothways.metrics import entity_scores
-from bothways.tasks.scoring import score
 
 pytestmark = pytest.mark.timeout(600)
 DATA = Path(os.environ.get("BOTHWAYS_DATA", Path(__file__).parent.parent.parent / "shared" / "data"))

@@ -17,12 +17,13 @@ import pytest
 import torch
 
 import bothways
-from bothways import Tokenizer, checkpoint
-from bothways.checkpoint import Checkpoint
+from bothways import Tokenizer
+from bothways.batch_jobs.journal import side_file
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.config import EncoderConfig
-from bothways.data.corpus import sample
+from bothways.corpus.documents import sample
 from bothways.model.model import Model, initialize
-from bothways.tasks.streaming import side_file
 
 pytestmark = pytest.mark.timeout(4 * 3600)
 LINES, KILLS = 1_000_000, 10

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as PeerTokenizer
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from bothways import Tokenizer
-from bothways.tokenizer.text import Splitter
+from bothways.tokenizer.basic import Splitter
 from bothways.tokenizer.tokenizer import SPECIALS
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", Path(__file__).parent.parent.parent / "shared" / "data"))

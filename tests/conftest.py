@@ -105,7 +105,7 @@ def make_peer():
 @pytest.fixture
 def ours_of(tmp_path):
     """Our checkpoint of one of their models, read from the directory they write."""
-    from bothways import checkpoint
+    from bothways.checkpoint import checkpoint
 
     def load(peer):
         directory = tmp_path / f"theirs-{len(list(tmp_path.iterdir()))}"
@@ -172,8 +172,8 @@ def make_model():
 @pytest.fixture(scope="session")
 def make_predictor(make_model, tokenizer):
     """A Predictor over such a model, in exact numbers."""
-    from bothways.checkpoint import Checkpoint
-    from bothways.predict import Predictor
+    from bothways.checkpoint.checkpoint import Checkpoint
+    from bothways.inference.predictor import Predictor
 
     def make(family="bert", heads=None, *, labels=(), pooling=None, dtype="float32", **given):
         model = make_model(family, heads, **given)

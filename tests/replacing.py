@@ -8,8 +8,8 @@ import select
 import sys
 from itertools import count
 
-from bothways import checkpoint
-from bothways.checkpoint import Checkpoint
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.config import EncoderConfig
 from bothways.model.model import Model
 from bothways.tokenizer.tokenizer import SPECIALS, Tokenizer

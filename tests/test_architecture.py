@@ -6,43 +6,86 @@ import inspect
 import io
 import re
 import tokenize
+from collections import Counter
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "bothways"
 CORE_LINES = 1200
-TREE = re.search(r"```\nbothways/\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+# A room imports only rooms above it, its `__init__` included.
+ROOMS = (
+    "errors", "io", "log", "rng", "inputs", "tables_in_memory", "settings", "device", "axes", "config", "sizes",
+    "tokenizer", "batch", "data", "metrics", "corpus", "model", "families", "checkpoint", "linear", "inference",
+    "report", "training", "pretraining", "evaluation", "finetuning", "verbs", "compression", "export", "bench",
+    "batch_jobs", "cli",
+)  # fmt: skip
+LAZY = {"__init__", "__main__"}  # the package itself, which loads its public names on first use
+LARGEST_ROOM = 27
+# What to read to understand how BERT goes from text to loss and prediction, in this order.
+CORE = (
+    "config", "tokenizer/basic", "tokenizer/wordpiece", "tokenizer/tokenizer", "batch", "model/layout",
+    "model/embeddings", "model/attention", "model/layer", "model/encoder", "model/heads", "model/model",
+    "corpus/sentence_pairs", "corpus/masking", "training/losses", "training/optimizer", "training/loop",
+    "pretraining/objective", "pretraining/pretrain",
+)  # fmt: skip
 
 
-def house() -> list[tuple[str, bool]]:
-    """(path below bothways/, whether it is core) in the README's order, which is the order of imports."""
-    assert TREE, "the README has a tree that begins with bothways/"
-    folder, found = "", []
-    for line in TREE[1].splitlines():
-        name, core = line.split()[0], "●" in line
-        if name.endswith("/"):
-            folder = name
-        else:
-            found.append(((folder if line.startswith("    ") else "") + name, core))
-    return found
+def modules() -> dict[str, Path]:
+    """The files of the package by their path below it, without .py."""
+    return {path.relative_to(PACKAGE).with_suffix("").as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
-def test_the_readme_shows_every_file_and_no_other():
-    files = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if path.name != "__init__.py"}
-    data = {"sample/novels.jsonl.xz", "__init__.py"}
-    assert {name for name, _ in house()} - data == files
+def room(name: str) -> str:
+    return name.split("/")[0]
 
 
-def test_a_file_imports_only_files_that_stand_above_it():
-    order = [name for name, _ in house()]
-    wrong = []
-    for place, name in enumerate(order):
-        if not name.endswith(".py") or name == "__init__.py":
-            continue
-        for imported in imports_of(PACKAGE / name):
-            if imported not in order[:place]:
-                wrong.append(f"{name} imports {imported}")
+def test_every_file_is_in_a_room():
+    assert {room(name) for name in modules()} - LAZY == set(ROOMS)
+    sizes = Counter(room(name) for name in modules() if "/" in name and not name.endswith("__init__"))
+    assert max(sizes.values()) <= LARGEST_ROOM, sizes
+
+
+def test_a_room_imports_only_rooms_above_it():
+    wrong = [
+        f"{name} imports {imported}"
+        for name, path in modules().items()
+        if name not in LAZY
+        for imported in imports_of(path)
+        if ROOMS.index(room(imported)) > ROOMS.index(room(name))
+    ]
     assert not wrong
+
+
+def test_no_files_import_each_other_in_a_circle():
+    graph = {name: imports_of(path) - {name} for name, path in modules().items() if name not in LAZY}
+    assert [*TopologicalSorter(graph).static_order()]  # CycleError names the circle
+
+
+def test_the_architecture_page_shows_every_file():
+    """`python tests/test_architecture.py` writes it."""
+    assert tree() in (ROOT / "docs/ARCHITECTURE.md").read_text(encoding="utf-8")
+
+
+def tree() -> str:
+    """Every file with the first sentence of its docstring, room by room."""
+    lines = ["```"]
+    for name in ROOMS:
+        inside = {key: path for key, path in modules().items() if room(key) == name}
+        head = inside.pop(name, None) or inside.pop(f"{name}/__init__")
+        lines.append(f"{name + ('/' if inside else '.py'):28}{mark(name)}{summary(head)}")
+        lines += [f"    {key.split('/')[1] + '.py':24}{mark(key)}{summary(path)}" for key, path in inside.items()]
+    return "\n".join([*lines, "```"]) + "\n"
+
+
+def mark(name: str) -> str:
+    return "● " if name in CORE else "  "
+
+
+def summary(file: Path) -> str:
+    """The first paragraph of a file's docstring, up to the end of its first sentence."""
+    text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    return re.split(r"(?<=[.!?]) ", " ".join(text.split("\n\n")[0].split()))[0].rstrip(".")
 
 
 def imports_of(file: Path) -> set[str]:
@@ -60,19 +103,27 @@ def imports_of(file: Path) -> set[str]:
             continue
         names = []
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "bothways":
-            names = [node.module] + [f"{node.module}.{alias.name}" for alias in node.names]
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            files = [name for name in inner if any(map(Path.exists, file_or_room(name)))]
+            names = files if len(files) == len(inner) else [node.module, *files]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names if alias.name.split(".")[0] == "bothways"]
         for name in names:
-            path = "/".join(name.split(".")[1:])
-            if (PACKAGE / f"{path}.py").is_file():
-                found.add(f"{path}.py")
-    return found
+            found |= {
+                path.relative_to(PACKAGE).with_suffix("").as_posix() for path in file_or_room(name) if path.exists()
+            }
+    return found - LAZY
+
+
+def file_or_room(name: str) -> tuple[Path, Path]:
+    path = ROOT / name.replace(".", "/")
+    return path.with_suffix(".py"), path / "__init__.py"
 
 
 def test_the_check_of_imports_sees_them():
-    assert "tokenizer/text.py" in imports_of(PACKAGE / "tokenizer" / "reading.py")
-    assert "tokenizer/learn.py" in imports_of(PACKAGE / "tokenizer" / "tokenizer.py")  # inside a function
+    assert "tokenizer/basic" in imports_of(PACKAGE / "tokenizer" / "fast.py")
+    assert "tokenizer/learn" in imports_of(PACKAGE / "tokenizer" / "tokenizer.py")  # inside a function
+    assert "metrics/__init__" in imports_of(PACKAGE / "finetuning" / "finetune.py")
 
 
 def test_no_family_has_widened_a_layers_signature():
@@ -91,8 +142,7 @@ def test_no_family_has_widened_a_layers_signature():
 
 
 def test_the_core_can_be_read_in_an_hour():
-    sizes = {name: code_lines(PACKAGE / name) for name, core in house() if core}
-    assert len(sizes) > 12
+    sizes = {name: code_lines(PACKAGE / f"{name}.py") for name in CORE}
     assert sum(sizes.values()) < CORE_LINES, sizes
 
 
@@ -113,16 +163,23 @@ def code_lines(file: Path) -> int:
 
 def test_only_variants_know_the_names_of_other_libraries_parameters():
     for file in PACKAGE.rglob("*.py"):
-        if "variants" not in file.parts:
+        if "families" not in file.parts:
             assert "attention.self" not in file.read_text(encoding="utf-8"), file
 
 
 def test_settings_config_and_tokenizer_import_no_torch():
     for name in (
         "config.py",
-        "settings.py",
+        "settings/__init__.py",
         *(f"tokenizer/{path.name}" for path in (PACKAGE / "tokenizer").glob("*.py")),
     ):
         assert not re.search(r"^\s*(import|from) torch", (PACKAGE / name).read_text(encoding="utf-8"), re.MULTILINE), (
             name
         )
+
+
+if __name__ == "__main__":
+    page = ROOT / "docs/ARCHITECTURE.md"
+    text = page.read_text(encoding="utf-8")
+    before, after = text.split("<!-- files -->\n")[0], text.split("<!-- end of files -->\n")[1]
+    page.write_text(f"{before}<!-- files -->\n{tree()}<!-- end of files -->\n{after}", encoding="utf-8")

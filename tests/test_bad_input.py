@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
-from bothways import checkpoint, cli, weights
-from bothways.checkpoint import Checkpoint
+from bothways.checkpoint import checkpoint, weights
+from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.cli import main
 from bothways.errors import InputError
 from bothways.settings import Pretrain
 
@@ -58,7 +59,7 @@ def refused(capsys):
     def run(*arguments, status=1):
         verb = " ".join(arguments[:2]) if arguments[0] == "finetune" else arguments[0]
         with pytest.raises(SystemExit) as stopped:
-            cli.main([*map(str, arguments)])
+            main.main([*map(str, arguments)])
         said = capsys.readouterr()
         assert stopped.value.code == status, said.err
         assert said.out == ""
@@ -77,7 +78,7 @@ def usage(capsys):
 
     def run(*arguments):
         with pytest.raises(SystemExit) as stopped:
-            cli.main([*map(str, arguments)])
+            main.main([*map(str, arguments)])
         said = capsys.readouterr()
         assert stopped.value.code == 2 and said.out == "" and "Traceback" not in said.err
         return said.err
@@ -482,7 +483,7 @@ main(sys.argv[2:])
 
 def with_files_of_at_most(size, *arguments):
     command = [sys.executable, "-c", LIMITED, str(size), *map(str, arguments)]
-    run = subprocess.run(command, capture_output=True, text=True, cwd=Path(cli.__file__).parent.parent)
+    run = subprocess.run(command, capture_output=True, text=True, cwd=Path(main.__file__).parent.parent)
     assert run.returncode == 1, run.stderr
     assert run.stdout == "" and "Traceback" not in run.stderr
     *told, error = run.stderr.splitlines()
@@ -541,6 +542,6 @@ def test_standard_input_that_is_not_utf8_is_named_with_its_line(classifier):
 
 
 def test_vectors_are_written_whole(filler, tmp_path, capsys):
-    cli.main(["embed", str(filler), str(write(tmp_path / "a.txt", "a\nb\n")), "-o", str(tmp_path / "a.npy")])
+    main.main(["embed", str(filler), str(write(tmp_path / "a.txt", "a\nb\n")), "-o", str(tmp_path / "a.npy")])
     assert np.load(tmp_path / "a.npy").shape == (2, 24)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.npy", "a.txt", "filler"]

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from bothways.cli import VERBS
+from bothways.cli.main import VERBS
 
 HEAVY = ("torch", "transformers", "sklearn", "matplotlib", "pyarrow", "numpy")
 TELL = """

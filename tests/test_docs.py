@@ -9,7 +9,8 @@ import pytest
 import tyro
 
 import bothways
-from bothways import cli, settings
+from bothways import settings
+from bothways.cli import main
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -38,7 +39,7 @@ def test_commands_name_verbs_and_flags_there_are(page):
             if not words or words[0] != "bothways":
                 continue
             verb = " ".join(words[1:3]) if words[1] == "finetune" else words[1]
-            kind = getattr(settings, cli.VERBS[verb][0])
+            kind = getattr(settings, main.VERBS[verb][0])
             tyro.cli(kind, args=words[1 + len(verb.split()) :])  # exits where it does not fit
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from bothways import predict
 from bothways.batch import Batch
 from bothways.errors import InputError
+from bothways.inference import predictor as predict
+from bothways.inference.predictor import own_rows
 from bothways.model.kernels import filled_up
-from bothways.predict import own_rows
 
 FAMILIES = ["bert", "albert", "electra", "distilbert", "modernbert", "roberta", "longformer", "big_bird", "deberta"]
 FAMILIES += ["deberta-v2"]

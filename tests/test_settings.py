@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 import bothways
-from bothways import cli, settings
-from bothways.declared import as_declared, types_of
+from bothways import settings
+from bothways.cli import main
 from bothways.errors import InputError
 from bothways.settings import Classify, Evaluate, Predict, Pretrain, Regress, TrainEmbed
+from bothways.settings.declared import as_declared, types_of
 
 NEEDED = {"model": "m", "train": "t.csv", "out": "o"}
 KINDS = [kind for kind in vars(settings).values() if dataclasses.is_dataclass(kind)]
@@ -31,11 +32,11 @@ def test_paths_may_be_text_and_come_out_as_the_command_line_makes_them():
 
 
 def test_the_command_line_takes_paths_where_python_takes_tables_too(capsys):
-    made = cli.parse("finetune classify", ["--model", "m", "--train", "t.csv", "--dev", "d.csv", "--out", "o"])
+    made = main.parse("finetune classify", ["--model", "m", "--train", "t.csv", "--dev", "d.csv", "--out", "o"])
     assert made == Classify(**NEEDED, dev="d.csv")
-    assert cli.parse("evaluate", ["m", "a.csv", "b.csv"]).file == (Path("a.csv"), Path("b.csv"))
+    assert main.parse("evaluate", ["m", "a.csv", "b.csv"]).file == (Path("a.csv"), Path("b.csv"))
     with pytest.raises(SystemExit):
-        cli.parse("finetune classify", ["--help"])
+        main.parse("finetune classify", ["--help"])
     said = capsys.readouterr().out
     assert "--train PATH" in said and "--dev {None}|PATH" in said and "MemoryTable" not in said
 

@@ -1,1 +1,1 @@
-
+"""The files people have -> examples. No torch."""

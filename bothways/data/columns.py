@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 from bothways.data.near_duplicates import text_key
 from bothways.data.tables import Broken, Row, named_columns, together
 from bothways.errors import InputError
-from bothways.memory import Source
+from bothways.tables_in_memory import Source
 
 PAIRED = (  # texts and second texts: names that go together
     ("text_a", "text_b"), ("text1", "text2"), ("sentence1", "sentence2"), ("sentence_a", "sentence_b"),

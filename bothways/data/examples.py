@@ -12,10 +12,10 @@ from bothways.data.files import text_lines
 from bothways.data.glue import glue_table
 from bothways.data.labelled import has_named_columns, is_lines, labelled_rows
 from bothways.data.near_duplicates import label_key
-from bothways.data.streams import refuse_columns
+from bothways.data.stream import refuse_columns
 from bothways.data.tables import OnError, Row, RowErrors
 from bothways.errors import InputError, listed
-from bothways.memory import MemoryTable, Source
+from bothways.tables_in_memory import MemoryTable, Source
 
 __all__ = ["Sentence", "Table", "label_numbers", "label_sets", "numbers", "read_table", "read_tagged"]
 

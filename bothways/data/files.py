@@ -14,8 +14,8 @@ from pathlib import Path
 from re import search, sub
 from typing import Any, NamedTuple, NoReturn, cast
 
-from bothways.data.encodings import decoder, divides_lines, marked, unmarked, way_out
 from bothways.data.spreadsheet import XLSX
+from bothways.data.text_encodings import decoder, divides_lines, marked, unmarked, way_out
 from bothways.errors import InputError, MissingFile
 
 KINDS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")

@@ -14,7 +14,7 @@ from bothways.data.columns import Check, Table, table_of
 from bothways.data.files import checked_lines, kind_of
 from bothways.data.tables import Broken, Row, rows, stop
 from bothways.errors import InputError
-from bothways.memory import MemoryTable, Source
+from bothways.tables_in_memory import MemoryTable, Source
 
 Split = Literal["train", "dev", "dev_mismatched", "test"]
 Values = Sequence[str]  # of a line

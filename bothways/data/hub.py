@@ -12,7 +12,7 @@ from typing import Any, cast
 from bothways.data.files import ARROW
 from bothways.data.tables import Row, named_columns, no_column
 from bothways.errors import InputError
-from bothways.memory import MemoryTable, Source
+from bothways.tables_in_memory import MemoryTable, Source
 
 PREFIX = "hf:"
 

@@ -10,7 +10,7 @@ from bothways.data.files import ARROW, NAMED_KINDS, kind_of, open_file
 from bothways.data.hub import PREFIX, HubDataset, saved_files
 from bothways.data.tables import Broken, Row, rows, schema, stop
 from bothways.errors import InputError
-from bothways.memory import MemoryTable, Source
+from bothways.tables_in_memory import MemoryTable, Source
 
 ClassNames = Mapping[str, Sequence[str]]  # of a column that holds numbers of classes, or lists of them
 

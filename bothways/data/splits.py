@@ -6,8 +6,8 @@ from itertools import combinations
 
 import numpy as np
 
-from bothways.data.draws import Purpose, keys
 from bothways.errors import InputError
+from bothways.rng import Purpose, keys
 
 Parts = Mapping[str, int]  # how many parts of the rows each split is to have; one of the splits is "train"
 

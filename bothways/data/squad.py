@@ -11,7 +11,7 @@ from typing import Any, Literal
 from bothways.data.files import whole
 from bothways.data.labelled import has_named_columns, labelled_rows
 from bothways.errors import InputError
-from bothways.memory import MemoryTable, Source
+from bothways.tables_in_memory import MemoryTable, Source
 
 SHOWN = 60  # characters of a text in a message
 NAMES: Mapping[type, str] = {str: "text", int: "a number", list: "a list", dict: "an object", bool: "true or false"}

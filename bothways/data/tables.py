@@ -26,7 +26,7 @@ from bothways.data.files import (
 )
 from bothways.data.spreadsheet import XLSX, sheet_rows
 from bothways.errors import InputError
-from bothways.memory import Broken, MemoryTable, Row, Source, batch_rows
+from bothways.tables_in_memory import Broken, MemoryTable, Row, Source, batch_rows
 
 __all__ = [
     "Broken", "OnError", "Row", "RowErrors", "named_columns", "no_column", "rows", "schema", "stop", "together",

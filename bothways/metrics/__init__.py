@@ -1,7 +1,7 @@
 """How good predictions are. No torch here: whatever made the predictions, they are scored alike."""
 
 from bothways.metrics.answers import answer_intervals, answer_scores, best_threshold
-from bothways.metrics.basic import (
+from bothways.metrics.classification import (
     classification,
     classification_intervals,
     multi_label,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bothways.data.draws import Purpose, generator
+from bothways.rng import Purpose, generator
 
 Interval = tuple[float, float]
 Mark = tuple[Any, ...]  # (number of its row, label, where in the row)

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from bothways.config import EncoderConfig
 from bothways.errors import InputError
-from bothways.model.blank import blank
 from bothways.model.int8 import POST_OPERATIONS, Int8FeedForward, Int8Linear, symmetric
 from bothways.model.layer import FeedForward
 from bothways.model.model import OUTPUTS, Model
+from bothways.model.no_init import blank
 
 WORDS = "encoder.embeddings.words.weight"
 SLACK = 2**16  # parameters that int8 layers have no use for

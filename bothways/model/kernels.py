@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bothways.batch import Batch
-from bothways.model.rectangles import Rectangle, rounded
+from bothways.model.buckets import Rectangle, rounded
 
 # In bf16 on a processor, attention as batched products is faster than the fused kernel for texts of up to about this
 # many times the head size; where gradients are needed, at every length BERT reads (docs/LOG.md).

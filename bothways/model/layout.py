@@ -11,8 +11,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from bothways.model import kernels, sparse
-from bothways.model.rectangles import rectangles
+from bothways.model import block_sparse, kernels
+from bothways.model.buckets import rectangles
 
 Sides = tuple[int, int]
 Bias = Callable[[Tensor, Tensor], Tensor]  # queries, keys [N, n, S, D] of n texts -> added to their scores [N, n, S, S]
@@ -37,7 +37,7 @@ class Rectangles(Layout):
         self.first_tokens = (lengths.cumsum(0) - lengths).to(device)
         self.lengths, self.longest = lengths.tolist(), int(lengths.max())
         self.rectangles = rectangles(self.lengths, device)
-        self.windows: dict[Sides, sparse.Blocks] = {}
+        self.windows: dict[Sides, block_sparse.Blocks] = {}
 
     def attend(
         self, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, *, sides: Sides, dropout: float, bias: Bias | None = None
@@ -45,10 +45,10 @@ class Rectangles(Layout):
         whole = sees_all(sides, self.longest)
         if bias is None and whole and kernels.batched_is_faster(q_TND, self.longest, dropout):
             return kernels.batched_attention(q_TND, k_TND, v_TND, self.rectangles, dropout)
-        if bias is None and sparse.is_better(q_TND, sides, self.longest, dropout):
+        if bias is None and block_sparse.is_better(q_TND, sides, self.longest, dropout):
             if sides not in self.windows:
-                self.windows[sides] = sparse.window_blocks(self.lengths, sides, q_TND.device)
-            return sparse.block_attention(q_TND, k_TND, v_TND, self.windows[sides], dropout)
+                self.windows[sides] = block_sparse.window_blocks(self.lengths, sides, q_TND.device)
+            return block_sparse.block_attention(q_TND, k_TND, v_TND, self.windows[sides], dropout)
         attended = []
         for part in self.rectangles:
             q, k, v = (part.take(x_TND) for x_TND in (q_TND, k_TND, v_TND))

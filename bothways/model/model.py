@@ -16,7 +16,7 @@ from bothways.model.encoder import Encoder
 from bothways.model.halves import Halves
 from bothways.model.heads import Answers, Classes, MaskedWords, ReplacedTokens
 from bothways.model.kernels import filled_up
-from bothways.model.standing import make_pooler, states_of_texts
+from bothways.model.text_state import make_pooler, states_of_texts
 
 WHOLE: dict[str, type[nn.Module]] = {"masked_words": MaskedWords, "replaced_tokens": ReplacedTokens}
 # Classes and tokens have as many as there are labels.

@@ -7,8 +7,8 @@ from bothways.config import EncoderConfig
 from bothways.model.attention import Attention
 from bothways.model.convolution import ConvolvedLayer
 from bothways.model.disentangled import Apart, Disentangled, Distances
+from bothways.model.global_attention import BlockAttention, Chosen, Drawn, GlobalAttention
 from bothways.model.layer import Layer
-from bothways.model.patterns import BlockAttention, Chosen, Drawn, GlobalAttention
 from bothways.model.positions import Positions, Rotary
 
 

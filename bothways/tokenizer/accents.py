@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from unicodedata import normalize
 
 from bothways.tokenizer import unicode
-from bothways.tokenizer.text import Splitter
+from bothways.tokenizer.basic import Splitter
 
 # Marks are kept from these shares on. English Wikipedia has 0.06 % and 0.05 %; languages that need their marks have
 # more of one or the other (docs/RESULTS.md). Marks count beside words, since a short text, or one without spaces (Thai,

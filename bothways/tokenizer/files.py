@@ -11,9 +11,9 @@ from reprlib import repr as shortened
 from stat import S_ISREG
 from typing import Any
 
-from bothways.disk import SURROGATES, write_whole
 from bothways.errors import InputError, MissingFile
-from bothways.tokenizer.text import Splitter
+from bothways.io import SURROGATES, write_whole
+from bothways.tokenizer.basic import Splitter
 from bothways.tokenizer.wordpiece import CONTINUATION, SPECIALS
 
 FLAGS = (  # of tokenizer_config.json, and of tokenizer.json's normalizer

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bothways.errors import InputError
 from bothways.tokenizer import accents
-from bothways.tokenizer.text import Splitter
+from bothways.tokenizer.basic import Splitter
 from bothways.tokenizer.wordpiece import CONTINUATION, SPECIALS
 from bothways.tokenizer.workers import workers
 

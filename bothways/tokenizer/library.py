@@ -14,10 +14,10 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bothways.disk import as_json, write_whole
 from bothways.errors import InputError
-from bothways.tokenizer.kinds import BYTE_SPACE, DECODERS, ROLES, name_of
-from bothways.tokenizer.reading import Place
+from bothways.io import as_json, write_whole
+from bothways.tokenizer.fast import Place
+from bothways.tokenizer.json_models import BYTE_SPACE, DECODERS, ROLES, name_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Library

@@ -12,7 +12,7 @@ from typing import Any
 
 from bothways.errors import InputError
 from bothways.tokenizer.files import read_bytes
-from bothways.tokenizer.kinds import DECODERS, GENERAL, SIGN, added_tokens, framing
+from bothways.tokenizer.json_models import DECODERS, GENERAL, SIGN, added_tokens, framing
 
 # message -> field -> (number, kind). Enumerations are whole numbers on the wire.
 FIELDS = {

@@ -10,8 +10,8 @@ from os import PathLike
 from typing import TypeVar
 
 from bothways.errors import InputError, brief
+from bothways.tokenizer.fast import BertReading, Place
 from bothways.tokenizer.library import LibraryReading
-from bothways.tokenizer.reading import BertReading, Place
 from bothways.tokenizer.wordpiece import SPECIALS
 
 Value = TypeVar("Value")
@@ -128,9 +128,9 @@ class Tokenizer:
 
         InputError names what is wrong with it.
         """
-        from bothways.tokenizer import other_files
+        from bothways.tokenizer import formats
 
-        stored = other_files.load(path)
+        stored = formats.load(path)
         try:
             return cls(stored.vocab, **stored.options)
         except InputError as error:
@@ -189,10 +189,10 @@ class Tokenizer:
         if pairs is not None and len(pairs) != len(texts):
             raise InputError(f"{len(texts)} texts but {len(pairs)} pairs: give one pair a text")
         if processes > 1:
-            from bothways.tokenizer import parallel
+            from bothways.tokenizer.workers import parallel_ids
 
             flat = [*texts, *(pairs or [])]
-            ids = parallel.ids(self, flat, processes)
+            ids = parallel_ids(self, flat, processes)
             sources = [Source(text, self, ids=own) for text, own in zip(flat, ids, strict=True)]
             firsts, seconds = sources[: len(texts)], sources[len(texts) :] or repeat(None, len(texts))
             return [self._whole(*both) for both in zip(firsts, seconds, strict=True)]

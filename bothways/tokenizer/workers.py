@@ -1,16 +1,24 @@
-"""Processes that work for this one: they end with it, and one that is killed is one clear line."""
+"""Worker processes, which end with this one; ids of very many texts by several of them."""
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from threading import Thread
-from typing import Any
+from typing import Any, Protocol
 
 from bothways.errors import InputError
+
+BLOCK = 2000  # texts a task
+
+
+class Encodes(Protocol):
+    replaced_surrogates: int
+
+    def ids(self, text: str) -> list[int]: ...
 
 
 @contextmanager
@@ -39,3 +47,27 @@ def _end_with_parent() -> None:
     if parent := parent_process():
         parent.join()
         os._exit(1)
+
+
+_worker: Encodes
+
+
+def _start(tokenizer: Encodes) -> None:
+    global _worker  # one tokenizer a process, sent once and not with every block
+    _worker = tokenizer
+
+
+def _encode(texts: Sequence[str]) -> tuple[list[list[int]], int]:
+    before = _worker.replaced_surrogates
+    return [_worker.ids(text) for text in texts], _worker.replaced_surrogates - before
+
+
+def parallel_ids(tokenizer: Encodes, texts: Sequence[str], processes: int) -> list[list[int]]:
+    """What tokenizer gives for each text, in order."""
+    blocks = [texts[start : start + BLOCK] for start in range(0, len(texts), BLOCK)]
+    with workers(processes, "encode text", _start, tokenizer) as pool:
+        rows: list[list[int]] = []
+        for block_rows, replaced in pool.map(_encode, blocks):
+            rows += block_rows
+            tokenizer.replaced_surrogates += replaced
+        return rows

@@ -12,8 +12,8 @@ import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 
+from bothways.corpus.documents import Corpus
 from bothways.data import hub
-from bothways.data.corpus import Corpus
 from bothways.data.hub import HubDataset
 from bothways.errors import InputError
 

@@ -17,12 +17,12 @@ import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 
+from bothways.corpus.documents import Corpus
 from bothways.data import files
-from bothways.data.corpus import Corpus
+from bothways.data.beir import read_judgements
 from bothways.data.examples import check_class, label_numbers, number_of, numbers, read_table, read_tagged
 from bothways.data.files import checked_lines, text_lines
-from bothways.data.judgements import read_judgements
-from bothways.data.streams import Given, known_columns, questions, texts
+from bothways.data.stream import Given, known_columns, questions, texts
 from bothways.data.tables import RowErrors, rows
 from bothways.errors import InputError
 from bothways.settings import Classify, Predict

@@ -12,9 +12,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from bothways.batch import Batch
+from bothways.compression import calibrate
+from bothways.compression.calibrate import candidates, int8_linear, observe
 from bothways.errors import InputError
-from bothways.model import calibrate, int8
-from bothways.model.calibrate import candidates, int8_linear, observe
+from bothways.model import int8
 from bothways.model.int8 import POST_OPERATIONS, ROWS, Int8Linear, Rounding, symmetric
 from bothways.model.int8_model import from_int8_state, int8_state, is_int8, with_int8
 

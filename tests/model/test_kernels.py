@@ -6,9 +6,9 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bothways.model import kernels
+from bothways.model.buckets import rectangles, rounded
 from bothways.model.kernels import Dropout, draw_kept, factors, linear_cross_entropy
 from bothways.model.layout import Rectangles
-from bothways.model.rectangles import rectangles, rounded
 
 B, N, S, D = 5, 3, 29, 8
 LONGEST = kernels.LONGEST_BATCHED * D

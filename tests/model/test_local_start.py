@@ -8,12 +8,12 @@ import torch
 from torch import nn
 
 from bothways.batch import Batch
+from bothways.families import VARIANTS
 from bothways.model.attention import Attention
 from bothways.model.layout import Rectangles
 from bothways.model.local_start import OFFSETS, start_locally
 from bothways.model.model import Model, initialize
 from bothways.sizes import SIZES
-from bothways.variants import VARIANTS
 
 LENGTH, AT = 40, 20
 

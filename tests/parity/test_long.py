@@ -237,16 +237,16 @@ def test_padded_texts_see_the_same(family, side, head, make_model):
 
 def test_windows_by_blocks_equal_a_mask_and_its_gradients(make_model, monkeypatch):
     """ModernBERT's windows over a text long enough for blocks, and the same with a mask over the whole text."""
-    from bothways.model import sparse
+    from bothways.model import block_sparse
 
     model = make_model("modernbert", num_hidden_layers=2, max_position_embeddings=500).train()
     ids = np.random.default_rng(0).integers(5, 97, 430)
     batch = Batch.of_arrays(ids, np.zeros_like(ids), np.array([300, 30, 100]))
-    assert sparse.is_better(torch.zeros(1), (4, 4), 300, 0.0)
+    assert block_sparse.is_better(torch.zeros(1), (4, 4), 300, 0.0)
     weights_TH = torch.randn(430, 24)
     found = []
     for faster in (True, False):
-        monkeypatch.setattr(sparse, "is_better", lambda q, sides, *given, faster=faster: faster and sides[0] > 0)
+        monkeypatch.setattr(block_sparse, "is_better", lambda q, sides, *given, faster=faster: faster and sides[0] > 0)
         model.zero_grad()
         hidden_TH = model(batch)
         (hidden_TH * weights_TH).sum().backward()

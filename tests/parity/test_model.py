@@ -8,15 +8,15 @@ import torch
 import torch.nn.functional as F
 import transformers
 
-from bothways import checkpoint
 from bothways.batch import Batch
-from bothways.checkpoint import Checkpoint, their_state
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.checkpoint import Checkpoint, their_state
+from bothways.families import VARIANTS
 from bothways.model import kernels
 from bothways.model.layout import Rectangles
 from bothways.model.model import Model, initialize
 from bothways.model.padded import Padded
-from bothways.train.losses import class_loss, masked_lm_loss, squared_loss
-from bothways.variants import VARIANTS
+from bothways.training.losses import class_loss, masked_lm_loss, squared_loss
 
 V = 97
 LENGTHS = [29, 13, 1, 13, 7, 2, 41]  # unsorted, equal ones apart, one token alone

@@ -9,8 +9,8 @@ import torch
 import transformers
 
 import bothways
-from bothways import checkpoint
-from bothways.variants import VARIANTS
+from bothways.checkpoint import checkpoint
+from bothways.families import VARIANTS
 
 PLAIN = {
     "attention_probs_dropout_prob": 0.1, "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "hidden_size": 768,

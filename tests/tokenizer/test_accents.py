@@ -8,8 +8,9 @@ import pytest
 from tokenizers import Tokenizer as PeerTokenizer
 from transformers import BertTokenizer
 
-from bothways import Tokenizer, cli
-from bothways.data.corpus import sample
+from bothways import Tokenizer
+from bothways.cli import main
+from bothways.corpus.documents import sample
 from bothways.errors import InputError
 from bothways.settings import Pretrain, Vocab
 from bothways.tokenizer import accents, learn
@@ -178,13 +179,13 @@ def test_vocab_tells_its_choice_and_takes_flags(tmp_path, capsys):
         ((), (True, False), True), (("--strip-accents",), (True, True), False), (("--no-lowercase",), (False, None), 0)
     ):  # fmt: skip
         out = tmp_path / f"out{len(flags)}{says}"
-        cli.main(["vocab", str(tmp_path / "german.txt"), "-o", str(out), "--size", "300", *flags])
+        main.main(["vocab", str(tmp_path / "german.txt"), "-o", str(out), "--size", "300", *flags])
         loaded = Tokenizer.load(out).reading.splitter
         assert (loaded.lowercase, loaded.strip_accents) == splitter
         err = capsys.readouterr().err
         assert ("accents are kept" in err) is bool(says)
     with pytest.raises(SystemExit) as stopped:
-        cli.parse("vocab", [str(tmp_path), "-o", str(tmp_path / "x"), "--strip-accents", "--keep-accents"])
+        main.parse("vocab", [str(tmp_path), "-o", str(tmp_path / "x"), "--strip-accents", "--keep-accents"])
     assert stopped.value.code == 2
 
 
@@ -192,7 +193,7 @@ def test_vocab_tells_its_choice_and_takes_flags(tmp_path, capsys):
 @pytest.mark.parametrize("source", ["--tokenizer", "--from"])
 def test_a_vocabulary_that_is_loaded_keeps_its_own_rules(flag, source, tmp_path):
     with pytest.raises(SystemExit) as stopped:
-        cli.parse("pretrain", [str(tmp_path), "-o", str(tmp_path / "run"), source, str(tmp_path), flag])
+        main.parse("pretrain", [str(tmp_path), "-o", str(tmp_path / "run"), source, str(tmp_path), flag])
     assert stopped.value.code == 2
     changes = {"lowercase": False} if flag == "--no-lowercase" else {"strip_accents": flag == "--strip-accents"}
     given = {"tokenizer" if source == "--tokenizer" else "start": tmp_path}
@@ -203,7 +204,7 @@ def test_a_vocabulary_that_is_loaded_keeps_its_own_rules(flag, source, tmp_path)
 def test_flags_become_one_setting():
     for flags, expected in (([], None), (["--strip-accents"], True), (["--keep-accents"], False)):
         for verb in ("vocab", "pretrain"):
-            settings = cli.parse(verb, ["text.txt", "-o", "out", *flags])
+            settings = main.parse(verb, ["text.txt", "-o", "out", *flags])
             assert isinstance(settings, Vocab | Pretrain) and settings.strip_accents is expected
 
 

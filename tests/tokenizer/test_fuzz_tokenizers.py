@@ -16,8 +16,8 @@ import pytest
 
 from bothways import Tokenizer
 from bothways.errors import InputError
-from bothways.tokenizer.kinds import BYTE_SPACE, DECODERS, SIGN, added_tokens, framing
-from bothways.tokenizer.patterns import KNOWN, refuse_costly
+from bothways.tokenizer.json_models import BYTE_SPACE, DECODERS, SIGN, added_tokens, framing
+from bothways.tokenizer.regexes import KNOWN, refuse_costly
 from bothways.tokenizer.wordpiece import SPECIALS
 from tests.fuzz import mutated_bytes, mutated_json, refusals
 

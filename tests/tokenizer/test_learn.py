@@ -16,8 +16,8 @@ import pytest
 from bothways import Tokenizer
 from bothways.errors import InputError
 from bothways.tokenizer import learn
+from bothways.tokenizer.basic import Splitter
 from bothways.tokenizer.learn import SPECIALS, count_words, merge_pieces
-from bothways.tokenizer.text import Splitter
 
 
 def slow_merges(word_counts, size, alphabet_limit=1000, min_count=2):

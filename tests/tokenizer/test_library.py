@@ -13,17 +13,17 @@ from tokenizers import Tokenizer as PeerTokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, RobertaTokenizer
 
 from bothways import Tokenizer
-from bothways.answering import encode_pairs
 from bothways.batch import Batch
-from bothways.checkpoint import Checkpoint
-from bothways.data.encode import Encoder
-from bothways.data.masking import MaskRule
-from bothways.data.pairs import make_examples, to_batch
-from bothways.data.store import build, open_or_build
+from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.corpus.encode import Encoder
+from bothways.corpus.masking import MaskRule
+from bothways.corpus.sentence_pairs import make_examples, to_batch
+from bothways.corpus.store import build, open_or_build
 from bothways.errors import InputError
-from bothways.places import bert_words, characters
-from bothways.predict import Predictor
-from bothways.tasks.text import extended
+from bothways.inference.answer_decoding import encode_pairs
+from bothways.inference.offsets import bert_words, characters
+from bothways.inference.predictor import Predictor
+from bothways.pretraining.inputs import extended
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 FACETS = {"ids": "ids", "offsets": "offsets", "word_ids": "word_ids", "segment_ids": "type_ids"}

@@ -1,0 +1,1 @@
+"""Files of any size through a model: rows in, results out, resumable."""

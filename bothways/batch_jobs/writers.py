@@ -1,0 +1,204 @@
+"""Vectors and predictions as .npy, .jsonl, .parquet, .csv and .tsv: bytes that are appended block by block, and what is
+done with them once all are there.
+
+So an unfinished file can always be cut back to the end of a block. A .parquet cannot, as it is of no use without its
+last bytes: its blocks are kept as an Arrow stream, which one pass at the end makes a .parquet of.
+"""
+
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.io import SURROGATES, as_json
+
+Row = dict[str, Any]
+Vectors = NDArray[np.float32]
+FORMULA = re.compile("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")  # what spreadsheets take for a formula's beginning
+ROW_GROUP = 1 << 26  # bytes of a .parquet's row group, or a little more
+
+
+class Format(Protocol):
+    """How results become a file. Each but .npy begins a row with the number of the input's row it belongs to, "row"."""
+
+    def head(self) -> bytes:
+        """What stands before the first block."""
+
+    def block(self, numbers: Sequence[int], results: Vectors | Sequence[Row]) -> Iterable[bytes]:
+        """The results of some rows of the input, whose numbers are given too, in pieces."""
+
+    def complete(self, partial: Path, num_rows: int) -> Path:
+        """Where the complete file is: head and blocks are in `partial`, which may become it. Done twice, as once."""
+
+
+@dataclass(frozen=True)
+class Npy:
+    """NumPy's format 1.0, the same bytes as np.save writes: its header has room for any number of rows."""
+
+    width: int  # of a vector
+
+    def head(self) -> bytes:
+        return self._header(0)
+
+    def block(self, numbers: Sequence[int], results: Vectors | Sequence[Row]) -> Iterable[bytes]:
+        yield np.asarray(results, "<f4").tobytes()
+
+    def complete(self, partial: Path, num_rows: int) -> Path:
+        with partial.open("r+b") as file:
+            file.write(self._header(num_rows))
+        return partial
+
+    def _header(self, num_rows: int) -> bytes:
+        header = io.BytesIO()
+        told = {"descr": "<f4", "fortran_order": False, "shape": (num_rows, self.width)}
+        np.lib.format.write_array_header_1_0(header, told)
+        return header.getvalue()
+
+
+@dataclass(frozen=True)
+class JsonLines:
+    """One object a line, vectors as "vector"."""
+
+    def head(self) -> bytes:
+        return b""
+
+    def block(self, numbers: Sequence[int], results: Vectors | Sequence[Row]) -> Iterable[bytes]:
+        lines = _vector_lines(numbers, results) if isinstance(results, np.ndarray) else _row_lines(numbers, results)
+        return (line.encode() + b"\n" for line in lines)
+
+    def complete(self, partial: Path, num_rows: int) -> Path:
+        return partial
+
+
+def _row_lines(numbers: Sequence[int], rows: Sequence[Row]) -> Iterator[str]:
+    return (as_json({"row": number, **row}) for number, row in zip(numbers, rows, strict=True))
+
+
+def _vector_lines(numbers: Sequence[int], vectors: Vectors) -> Iterator[str]:
+    """Nine digits say a float32 exactly; a third of the time and two thirds of the bytes of json.dumps."""
+    form = ", ".join(["%.9g"] * vectors.shape[1])
+    for number, vector in zip(numbers, vectors, strict=True):
+        yield f'{{"row": {number}, "vector": [{form % tuple(vector.tolist())}]}}'
+
+
+@dataclass(frozen=True)
+class Parquet:
+    """A table: "row", and what columns there are, as a pyarrow.Schema; that of vectors has one, "vector"."""
+
+    columns: Any
+
+    def head(self) -> bytes:
+        return bytes(self._schema().serialize())
+
+    def block(self, numbers: Sequence[int], results: Vectors | Sequence[Row]) -> Iterable[bytes]:
+        import pyarrow
+
+        schema = self._schema()
+        if isinstance(results, np.ndarray):
+            flat = pyarrow.array(results.ravel())
+            vectors = pyarrow.FixedSizeListArray.from_arrays(flat, results.shape[1])
+            batch = pyarrow.RecordBatch.from_arrays([pyarrow.array(numbers, pyarrow.int64()), vectors], schema=schema)
+        else:
+            texts = [field.name for field in schema if pyarrow.types.is_string(field.type)]
+            rows = [{"row": number, **_sound(row)} for number, row in zip(numbers, results, strict=True)]
+            rows = [row | {name: _text(row[name]) for name in texts} for row in rows]
+            batch = pyarrow.RecordBatch.from_pylist(rows, schema=schema)
+        yield bytes(batch.serialize())
+
+    def complete(self, partial: Path, num_rows: int) -> Path:
+        import pyarrow
+        import pyarrow.parquet
+
+        beside = partial.with_name(f"{partial.name}.parquet")
+        # A vector's numbers hardly repeat: a dictionary of them would be made in vain.
+        dictionary = "vector" not in self.columns.names
+        try:
+            with (
+                partial.open("rb") as file,
+                pyarrow.ipc.open_stream(file) as batches,
+                pyarrow.parquet.ParquetWriter(beside, batches.schema, use_dictionary=dictionary) as writer,
+            ):
+                for group in _row_groups(batches):
+                    writer.write_table(pyarrow.Table.from_batches(group))
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
+        return beside
+
+    def _schema(self) -> Any:
+        import pyarrow
+
+        return self.columns.insert(0, pyarrow.field("row", pyarrow.int64()))
+
+
+@dataclass(frozen=True)
+class Separated:
+    """.csv: commas, quotes as in RFC 4180, lines that end in a line feed. .tsv: tabs, and a space for each tab and line
+    end inside a value, since quotes are plain characters there.
+
+    A list or an object is a cell of JSON. escape_formulas: put ' before texts that spreadsheets would compute.
+    """
+
+    columns: Sequence[str]  # without "row"
+    tabs: bool
+    escape_formulas: bool = False
+
+    def head(self) -> bytes:
+        return self._line(["row", *self.columns])
+
+    def block(self, numbers: Sequence[int], results: Vectors | Sequence[Row]) -> Iterable[bytes]:
+        for number, row in zip(numbers, results, strict=True):
+            yield self._line([number, *(row[name] for name in self.columns)])
+
+    def complete(self, partial: Path, num_rows: int) -> Path:
+        return partial
+
+    def _line(self, values: Sequence[Any]) -> bytes:
+        return (("\t" if self.tabs else ",").join(map(self._cell, values)) + "\n").encode()
+
+    def _cell(self, value: Any) -> str:
+        text = _sound(_text(value) or "")
+        if self.escape_formulas and isinstance(value, str) and FORMULA.match(text):
+            text = f"'{text}"
+        if self.tabs:
+            return re.sub("[\t\r\n]", " ", text)
+        return '"' + text.replace('"', '""') + '"' if re.search('[,"\r\n]', text) else text
+
+
+def _text(value: Any) -> str | None:
+    """A text as it is, anything else as JSON; None stays."""
+    return value if value is None or isinstance(value, str) else as_json(value)
+
+
+def vector_column(width: int) -> Any:
+    """The columns of a Parquet of vectors."""
+    import pyarrow
+
+    return pyarrow.schema({"vector": pyarrow.list_(pyarrow.float32(), width)})
+
+
+def _sound(value: Any) -> Any:
+    """The same with U+FFFD for each half of a surrogate pair, which UTF-8 cannot hold."""
+    if isinstance(value, str):
+        return SURROGATES.sub("\ufffd", value)
+    if isinstance(value, dict):
+        return {name: _sound(inner) for name, inner in value.items()}
+    return [_sound(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _row_groups(batches: Iterable[Any]) -> Iterator[list[Any]]:
+    group: list[Any] = []
+    size = 0
+    for batch in batches:
+        group.append(batch)
+        size += batch.nbytes
+        if size >= ROW_GROUP:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group

@@ -1,0 +1,178 @@
+"""How fast a model is on this machine, over batch sizes and lengths, beside every peer that is installed.
+
+Timed is the model's own method, from texts to results, tokenizing included; peers where they give the same (vectors,
+scores of classes). The sides take turns, so that a busy moment hits all alike.
+"""
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import cycle
+from pathlib import Path
+
+import torch
+
+from bothways.bench.peers import BATCH_SIZES, PEERS, Calls, Device, Place, tuned
+from bothways.bench.result import Measured, Timing
+from bothways.bench.workload import Method, Workload, longest, method_of, workloads
+from bothways.checkpoint import checkpoint
+from bothways.device import processor
+from bothways.errors import InputError
+from bothways.inference.predictor import Predictor, load
+from bothways.settings import Bench
+
+SECONDS = 0.1  # a measurement takes so long, or one call if that is longer
+
+
+def run(settings: Bench) -> Measured:
+    """Measure, and draw the picture where one is asked for."""
+    check(settings)
+    settings = replace(settings, lengths=ascending(settings.lengths), batches=ascending(settings.batches))
+    model = load(settings.model, dtype=settings.dtype)
+    model.read_in(settings.window)
+    method = method_of(model)
+    works = workloads(settings, model, method)
+    with tempfile.TemporaryDirectory() as files:
+        sides, setups, left_out = all_sides(settings, model, method, Path(files))
+        timings: list[Timing] = []
+        for work in watched(works):
+            timings += timings_of(work, sides, left_out, settings.repeats, device_of(model))
+    timings = [one for one in timings if one.side in sides]
+    setups = {name: setup for name, setup in setups.items() if name in sides}
+    most = longest(model)
+    too_long = {f"{size} tokens": f"{most} are read at once (--window)" for size in settings.lengths if size > most}
+    measured = Measured(facts_of(settings, model, method), setups, {**too_long, **left_out}, timings)
+    if settings.out:
+        from bothways.bench.picture import draw
+
+        draw(measured, settings.out)
+    return measured
+
+
+def check(settings: Bench) -> None:
+    """InputError where the picture cannot be written, or there is nothing to measure."""
+    if settings.out and settings.out.suffix != ".png":
+        raise InputError(f"{settings.out}: the picture is a .png; name a file that ends so")
+    if settings.out and not settings.out.parent.is_dir():
+        raise InputError(f"{settings.out.parent}: no such directory; make it, or name a file elsewhere")
+    for name, values in (("lengths", settings.lengths), ("batches", settings.batches)):
+        if not values or min(values) < 1:
+            raise InputError(f"{name} ({' '.join(map(str, values))}) must be at least one number from 1 on")
+
+
+def ascending(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted(set(numbers)))
+
+
+def all_sides(
+    settings: Bench, model: Predictor, method: Method, files: Path
+) -> tuple[dict[str, Calls], dict[str, str], dict[str, str]]:
+    """(what runs, how it is set up, why others are left out) by name; ours comes first."""
+    ours = f"bothways {str(model.dtype).removeprefix('torch.')}"
+    sides: dict[str, Calls] = {ours: lambda texts, _: method.run(texts)}
+    setups, left_out = {ours: f"model.{method.name}"}, {}
+    if not settings.peers or not method.peers:
+        return sides, setups, {} if method.peers else {"peers": f"none of them is set up to do what {method.name} does"}
+    place = Place(
+        checkpoint.find(settings.model), files, method.peers, pooling=model.checkpoint.pooling or "mean",
+        longest=longest(model), threads=torch.get_num_threads(), device=device_of(model),
+    )  # fmt: skip
+    for name, peer in PEERS.items():
+        if place.work not in peer.works or place.device not in peer.devices:
+            continue
+        if peer.missing:
+            left_out[name] = f"not installed: {', '.join(peer.missing)}"
+            continue
+        try:
+            sides[name] = peer.start(place)
+            sides[name](["a text"], 1)
+            setups[name] = peer.setup
+        except Exception as error:  # whatever ails a peer, the others are still to be measured
+            leave_out(name, error, sides, left_out)
+    return sides, setups, left_out
+
+
+def leave_out(name: str, error: Exception, sides: dict[str, Calls], left_out: dict[str, str]) -> None:
+    sides.pop(name, None)
+    left_out[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+# --- how it is measured ----------------------------------------------------------------------------------------------
+
+
+def timings_of(
+    work: Workload, sides: dict[str, Calls], left_out: dict[str, str], repeats: int, device: Device
+) -> list[Timing]:
+    """Every side at one workload; a peer at its best batch size, which no call exceeds. A peer that fails moves from
+    `sides` to `left_out`."""
+    sizes = [size for size in BATCH_SIZES[device] if size <= work.texts_a_call] or [work.texts_a_call]
+    calls = {name: cycle(zip(work.calls, work.tokens, strict=True)) for name in sides}
+    batch: dict[str, int] = {}
+    found: dict[str, list[list[tuple[int, float]]]] = {name: [] for name in sides}
+    for turn in range(repeats + 1):
+        for name, side in [*sides.items()]:
+            try:
+                if turn == 0:
+                    batch[name] = tuned(side, work.calls[0], sizes if name in PEERS else sizes[:1])
+                else:
+                    found[name].append(measurement(side, batch[name], calls[name]))
+            except Exception as error:  # out of memory, or a form that it does not take
+                if name not in PEERS:
+                    raise
+                leave_out(name, error, sides, left_out)
+    return [timing(name, work, found[name]) for name in sides]
+
+
+def measurement(side: Calls, batch: int, calls: Iterator[tuple[tuple[str, ...], int]]) -> list[tuple[int, float]]:
+    """(tokens, seconds) of calls, for SECONDS altogether or one."""
+    found: list[tuple[int, float]] = []
+    while sum(seconds for _, seconds in found) < SECONDS:
+        texts, tokens = next(calls)
+        began = time.perf_counter()
+        side(texts, batch)
+        found.append((tokens, time.perf_counter() - began))
+    return found
+
+
+def timing(name: str, work: Workload, measurements: list[list[tuple[int, float]]]) -> Timing:
+    """What these measurements, each the (tokens, seconds) of its calls, say together."""
+    seconds = [sum(taken for _, taken in calls) for calls in measurements]
+    tokens = [sum(number for number, _ in calls) for calls in measurements]
+    texts = [work.texts_a_call * len(calls) for calls in measurements]
+    return Timing(
+        side=name,
+        work=work,
+        text_rates=tuple(number / taken for number, taken in zip(texts, seconds, strict=True)),
+        token_rates=tuple(number / taken for number, taken in zip(tokens, seconds, strict=True)),
+        calls=tuple(taken for calls in measurements for _, taken in calls),
+    )
+
+
+def watched(works: list[Workload]) -> Iterator[Workload]:
+    """The workloads, with a bar on a terminal."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    yield from track(works, "measuring", console=console, transient=True, disable=not console.is_terminal)
+
+
+# --- what is told ----------------------------------------------------------------------------------------------------
+
+
+def device_of(model: Predictor) -> Device:
+    return "cuda" if model.device.type == "cuda" else "cpu"
+
+
+def facts_of(settings: Bench, model: Predictor, method: Method) -> dict[str, str | int]:
+    config, name = model.module.config, "/".join(settings.model.resolve().parts[-2:])
+    return {
+        "model": f"{name}, {config.num_hidden_layers} layers x {config.hidden_size}",
+        "method": method.name,
+        "device": device_of(model),
+        "processor": f"{processor()}, {os.cpu_count()} cores",
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+    }

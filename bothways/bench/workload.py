@@ -1,0 +1,154 @@
+"""What `bench` times: a model's own method, and texts for it: of exact lengths, or the user's own."""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bothways.bench.peer_files import Work
+from bothways.data.examples import read_table
+from bothways.data.files import kind_of
+from bothways.data.squad import read_squad
+from bothways.errors import InputError
+from bothways.inference.predictor import MASK, Predictor
+from bothways.settings import Bench
+from bothways.tokenizer.tokenizer import Tokenizer
+
+QUESTION = "What is it about?"  # asked about every passage
+OWN, OWN_TEXTS = "your texts", 1000  # so many of them at most, drawn from all
+VARIETY = 512  # texts of one length, so that no side meets the same again and again
+
+
+@dataclass(frozen=True)
+class Method:
+    """A model's own method. peers: what a peer must give to be comparable, if anything; frame: tokens of an empty
+    text (specials, and a question); gap: whether a word is to be a mask."""
+
+    name: str
+    run: Callable[[Sequence[str]], object]
+    peers: Work | None
+    frame: int
+    gap: bool = False
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Calls of one kind, to be made in turn. texts: what they hold; length: tokens of every text, if all have one;
+    tokens: of each call."""
+
+    texts: str
+    length: int | None
+    texts_a_call: int
+    calls: tuple[tuple[str, ...], ...]
+    tokens: tuple[int, ...]
+
+
+def method_of(model: Predictor) -> Method:
+    """embed for a model that says how it pools, else what its head is for; embed where it has none."""
+    heads, tokenizer = model.module.num_outputs, model.tokenizer
+    frame = len(tokenizer.encode(""))
+    if "spans" in heads:
+        frame = len(tokenizer.encode(QUESTION, ""))
+        return Method("answers", lambda texts: model.answers([QUESTION] * len(texts), texts), None, frame)
+    if "tokens" in heads:
+        return Method("tag", model.tag, None, frame)
+    if "classes" in heads:
+        name, run = ("classify", model.classify) if model.labels else ("score", model.score)
+        return Method(name, run, "classes", frame)
+    both = model.module.config.direction == "both"
+    if "masked_words" in heads and both and not model.checkpoint.pooling:
+        return Method("fill", lambda texts: [model.fill(text) for text in texts], None, frame, gap=True)
+    return Method("embed", model.embed, "vectors", frame)
+
+
+def workloads(settings: Bench, model: Predictor, method: Method) -> list[Workload]:
+    """Every batch size at every length that the model reads, then at the user's own texts. InputError where a length
+    has no place for a word, or none is left."""
+    if short := [length for length in settings.lengths if length <= method.frame]:
+        raise InputError(f"lengths ({short[0]}) must be at least {method.frame + 1}: {method.frame} tokens are no text")
+    lengths = [length for length in settings.lengths if length <= longest(model)]
+    if not lengths:
+        most = longest(model)
+        raise InputError(
+            f"lengths ({settings.lengths[0]}) must be at most {most}, which is what is read at once (--window)"
+        )
+    found = list(of_lengths(lengths, settings.batches, model.tokenizer, method))
+    if settings.texts:
+        texts = own_texts(settings.texts, method, settings.encoding)
+        found += of_own(texts, settings.batches, model.tokenizer, method, most=longest(model) - method.frame)
+    return found
+
+
+def longest(model: Predictor) -> int:
+    """Tokens that are read at once; the user's own texts are cut to it, for every side."""
+    return min(model.window, model.module.config.max_position_embeddings)
+
+
+def of_lengths(
+    lengths: Sequence[int], batches: Sequence[int], tokenizer: Tokenizer, method: Method
+) -> Iterator[Workload]:
+    words, draw = words_of_one_token(tokenizer), random.Random(0)
+    for length in lengths:
+        for size in batches:
+            calls = [
+                tuple(text_of(draw.choices(words, k=length - method.frame), method) for _ in range(size))
+                for _ in range(max(1, VARIETY // size))
+            ]
+            yield Workload(f"{length} tokens", length, size, tuple(calls), (length * size,) * len(calls))
+
+
+def of_own(
+    texts: Sequence[str], batches: Sequence[int], tokenizer: Tokenizer, method: Method, *, most: int
+) -> Iterator[Workload]:
+    """The texts, cut to `most` tokens beside the frame, in calls of each size and all in one."""
+    plain = len(tokenizer.encode(""))
+    cut = [shortened(text, most + plain, tokenizer) for text in texts]
+    specials: tuple[str, ...] = ()
+    if method.gap:
+        specials = (tokenizer.tokens[tokenizer.mask_id],)
+        cut = [text_of(text.split(), method).replace(MASK, *specials) for text in cut]
+    sizes = [len(tokenizer.encode(text, specials=specials)) - plain + method.frame for text in cut]
+    for size in [*(size for size in batches if size < len(cut)), len(cut)]:
+        starts = range(0, len(cut) - size + 1, size)
+        calls = tuple(tuple(cut[start : start + size]) for start in starts)
+        yield Workload(OWN, None, size, calls, tuple(sum(sizes[start : start + size]) for start in starts))
+
+
+def own_texts(path: Path, method: Method, encoding: str | None = None) -> list[str]:
+    """Some of the file's texts, blank ones aside; of questions their passages. InputError where there is none."""
+    if method.name == "answers" and kind_of(path) == ".json":
+        texts = list(dict.fromkeys(one.context for one in read_squad(path, on_error="skip", encoding=encoding)))
+    else:
+        passages = method.name == "answers" and kind_of(path) != ".txt"
+        texts = read_table(path, text="context" if passages else None, need_labels=False, encoding=encoding).texts
+    texts = [text for text in texts if text.strip()]
+    if not texts:
+        raise InputError(f"{path}: holds blank texts only; give some with words")
+    return random.Random(0).sample(texts, min(len(texts), OWN_TEXTS))
+
+
+def words_of_one_token(tokenizer: Tokenizer) -> list[str]:
+    """Words that are one token wherever they stand between spaces."""
+    frame = len(tokenizer.encode(""))
+    words = (tokenizer.reading.text([token], clean=False).strip() for token in tokenizer.tokens)
+    found = [word for word in words if word.isalpha() and len(tokenizer.encode(f"{word} {word}")) == frame + 2]
+    if not found:
+        raise InputError("no word of the vocabulary is a token of its own; a vocabulary of words has some")
+    return found
+
+
+def text_of(words: Sequence[str], method: Method) -> str:
+    """The words as a text, the middle one a mask where the method fills gaps."""
+    middle = len(words) // 2
+    return " ".join([*words[:middle], MASK, *words[middle + 1 :]] if method.gap else words)
+
+
+def shortened(text: str, tokens: int, tokenizer: Tokenizer) -> str:
+    """The longest beginning of a text, found by halving, that has so many tokens at most, specials counted."""
+    low, high = 0, len(text)
+    if len(tokenizer.encode(text)) <= tokens:
+        return text
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if len(tokenizer.encode(text[:middle])) <= tokens else (low, middle)
+    return text[:low]

@@ -1,0 +1,131 @@
+"""What sentence-transformers keeps beside a model: how a text becomes one vector, and what a linear layer makes of
+it."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from torch import nn
+
+from bothways.checkpoint.weights import WEIGHTS, Stored, stored, write_weights
+from bothways.config import EncoderConfig
+from bothways.errors import InputError
+from bothways.io import write_json
+from bothways.model.text_state import length_of_unit
+from bothways.tokenizer.files import inner, read_json, read_json_value
+from bothways.tokenizer.tokenizer import Tokenizer
+
+MODULES = "modules.json"
+TRANSFORMER, POOLING, NORMALIZE, DENSE = "0_Transformer", "1_Pooling", "2_Normalize", "2_Dense"
+IDENTITY = "torch.nn.modules.linear.Identity"
+
+
+def modules_of(directory: Path) -> list[str]:
+    """The kinds of modules that modules.json names; none where there is no such file. InputError of others than pool
+    and normalize."""
+    file = directory / MODULES
+    if not file.exists():
+        return []
+    try:
+        kinds = [str(module["type"]).rpartition(".")[2] for module in read_json_value(file)]
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{file}: no list of modules with types ({error!r:.100}); fetch the file again") from None
+    if strange := sorted({*kinds} - {"Transformer", "Pooling", "Normalize", "Dropout"}):
+        raise InputError(
+            f"{file}: {strange[0]!r:.60} is not supported; Transformer, Pooling and Normalize are (without this file "
+            "the encoder alone loads)"
+        )
+    return kinds
+
+
+def normalizes(directory: Path) -> bool:
+    """Whether a text's vector is scaled to length 1: as modules.json says, else yes, as `bothways embed` does."""
+    kinds = modules_of(directory)
+    return not kinds or "Normalize" in kinds
+
+
+def warn_of_other_texts(directory: Path, tokenizer: Tokenizer, warn: Callable[[str], None]) -> None:
+    """Where sentence-transformers would change a text before it reads it, which nothing here does."""
+    file = directory / "config_sentence_transformers.json"
+    told = read_json(file) if file.exists() else {}
+    if (name := told.get("default_prompt_name")) is not None:
+        if not isinstance(name, str):
+            raise InputError(f"{file}: default_prompt_name ({name!r:.60}) must be text; mend it, or leave it out")
+        prompt = inner(told, "prompts", file).get(name)
+        warn(f"{file}: the prompt {prompt!r} is not put before texts here; put it there yourself")
+    file = directory / "sentence_bert_config.json"
+    if file.exists() and read_json(file).get("do_lower_case") and tokenizer.ids("A") != tokenizer.ids("a"):
+        warn(f"{file}: texts are not made lower case here (do_lower_case); give them in lower case")
+
+
+def read_pooling(directory: Path) -> str | None:
+    """How a text's vector is made, as 1_Pooling says; None where there is none. InputError of other kinds than ours."""
+    file = directory / POOLING / "config.json"
+    if not file.exists():
+        return None
+    modes = read_json(file)
+    names = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max"}
+    on = [key for key, value in modes.items() if key.startswith("pooling_mode") and value]
+    if isinstance(modes.get("pooling_mode"), str):  # as newer versions write it
+        names, on = {"mean": "mean", "cls": "cls", "max": "max"}, [modes["pooling_mode"]]
+    if len(on) != 1 or on[0] not in names:
+        raise InputError(
+            f"{file}: pooling {' + '.join(on)[:60] or 'none'} is not supported; one of {', '.join(names.values())} is"
+        )
+    return names[on[0]]
+
+
+def write_pooling(directory: Path, pooling: str, normalized: bool, config: EncoderConfig) -> None:
+    """Its files, so that it gives the vectors that we do."""
+    _write_pooling(directory, pooling, config)
+    _write_limits(directory, config)
+    kinds = [("", "Transformer"), (POOLING, "Pooling")]
+    if normalized:
+        kinds.append((NORMALIZE, "Normalize"))
+        (directory / NORMALIZE).mkdir()
+    _write_modules(directory, kinds)
+
+
+def write_linear(directory: Path, layer: nn.Linear, config: EncoderConfig) -> None:
+    """Its files beside an encoder in TRANSFORMER, so that it gives the scores of a linear layer on means of tokens (of
+    length 1 if pooler_act is "unit")."""
+    _write_pooling(directory, "mean", config)
+    _write_limits(directory / TRANSFORMER, config)
+    (directory / DENSE).mkdir()
+    sizes = {"in_features": layer.in_features, "out_features": layer.out_features, "bias": True}
+    write_json(directory / DENSE / "config.json", {**sizes, "activation_function": IDENTITY})
+    unit = config.pooler_act == "unit"
+    weight_CH = layer.weight.detach().float().cpu() * (length_of_unit(config.hidden_size) if unit else 1.0)
+    state = {"linear.weight": weight_CH.contiguous(), "linear.bias": layer.bias.detach().float().cpu().contiguous()}
+    write_weights(state, directory / DENSE / WEIGHTS)
+    kinds = [(TRANSFORMER, "Transformer"), (POOLING, "Pooling"), (DENSE, "Dense")]
+    if unit:
+        (directory / NORMALIZE).mkdir()
+        kinds.insert(2, (NORMALIZE, "Normalize"))
+    _write_modules(directory, kinds)
+
+
+def stored_linear(directory: Path, layer: str) -> Stored:
+    """The tensors of such an encoder by their names, and those of the linear layer as LAYER.weight and LAYER.bias."""
+    dense = stored(directory / DENSE / WEIGHTS).places
+    named = {f"{layer}.{name}": dense[f"linear.{name}"] for name in ("weight", "bias") if f"linear.{name}" in dense}
+    return Stored({**stored(directory / TRANSFORMER / WEIGHTS).places, **named})
+
+
+def _write_pooling(directory: Path, pooling: str, config: EncoderConfig) -> None:
+    (directory / POOLING).mkdir()
+    names = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
+    modes = {f"pooling_mode_{name}": kind == pooling for kind, name in names.items()}
+    write_json(directory / POOLING / "config.json", {"word_embedding_dimension": config.hidden_size, **modes})
+
+
+def _write_modules(directory: Path, kinds: Sequence[tuple[str, str]]) -> None:
+    modules = [
+        {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for index, (path, kind) in enumerate(kinds)
+    ]
+    write_json(directory / MODULES, modules)
+
+
+def _write_limits(directory: Path, config: EncoderConfig) -> None:
+    limits = {"max_seq_length": config.max_position_embeddings, "do_lower_case": False}
+    write_json(directory / "sentence_bert_config.json", limits)

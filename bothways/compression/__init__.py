@@ -1,0 +1,1 @@
+"""Smaller and faster models: int8 quantization."""

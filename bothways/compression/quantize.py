@@ -1,0 +1,183 @@
+"""int8 after training: scales from half of the user's texts, what is lost and gained from the other half, and nothing
+written where too much is lost.
+
+`texts -calibrating half-> what each layer reads -> int8 layers -measuring half-> figures -> write, or refuse`
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.checkpoint import MADE, Checkpoint, refuse_int8, refuse_strangers
+from bothways.compression.calibrate import Candidate, candidates, observe
+from bothways.errors import InputError
+from bothways.evaluation.before_after import (
+    MEASURING,
+    Figures,
+    Loss,
+    Rows,
+    Yardstick,
+    allowed,
+    loss_of,
+    spread,
+    yardstick,
+)
+from bothways.inference.predictor import Predictor
+from bothways.model.int8_model import int8_state, is_int8, with_int8
+from bothways.model.model import Model
+from bothways.settings import Quantize
+from bothways.training.progress import Tell, lines
+
+LEAST = 16  # texts in each half
+CALIBRATING = 256  # texts at most
+REPEATS = 3  # of each measurement of speed
+
+
+@dataclass(frozen=True)
+class Form:
+    """A model in one number format: bytes of its weights, texts a second, figures in percent."""
+
+    name: str
+    size: int
+    speed: float
+    figures: Figures
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """kept: the layers that are not int8, the most sensitive ones. layers: how many there are. texts: measured on.
+    most: the points that may be lost."""
+
+    directory: Path
+    forms: list[Form]
+    kept: list[str]
+    layers: int
+    texts: int
+    labelled: bool
+    loss: Loss
+    most: float
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether the loss may be on the other side of what is allowed, as far as these texts tell."""
+        low, high = self.loss.interval
+        return low <= self.most < high
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "directory": str(self.directory)}
+
+    def as_table(self) -> list[str]:
+        names = list(self.forms[0].figures)
+        told = [f"{'':10}{'size':>10}  {'texts/s':>8}" + "".join(f"  {name:>13}" for name in names)]
+        for form in self.forms:
+            figures = "".join(f"  {form.figures[name]:13.2f}" for name in names)
+            told.append(f"{form.name:10}{form.size / 1e6:7.1f} MB  {form.speed:8,.0f}{figures}")
+        stay = f"; as they were: {', '.join(self.kept)}" if self.kept else ""
+        how = "against their labels" if self.labelled else "beside float32's results, since there are no labels"
+        told.append(f"measured on {self.texts:,} texts {how}")
+        sure = "; so few texts cannot tell whether it is more, measure on others too" if self.is_unsure else ""
+        told.append(f"int8 loses {self.loss}; {self.most:g} are allowed{sure}")
+        told.append(f"{self.layers - len(self.kept)} of {self.layers} layers are int8{stay}")
+        return [*told, f"model in {self.directory}"]
+
+
+def run(settings: Quantize, tell: Tell = lines) -> Quantized:
+    """Measure and write. InputError where it would lose more than it may, and for texts or models that cannot be
+    used."""
+    loaded = checkpoint.load(settings.model)
+    refuse_int8(loaded.model)
+    refuse_strangers(settings.out, holds=MADE)
+    if (settings.out / MADE).exists():
+        raise InputError(f"{settings.out}: holds a model or a run already; name a new directory, or delete that one")
+    exact = Predictor(loaded, dtype="float32", device="cpu")
+    measure = yardstick(exact, settings.texts, settings)
+    calibrating, measuring = halves(measure.size, settings.texts)
+    layers = candidates(exact.module, observe(exact.module, lambda: measure.ask(exact, calibrating)))
+    most = allowed(settings.max_drop)
+    model, kept = choose(loaded, layers, measure, calibrating, settings.dtype, most)
+    tell(f"{len(layers) - len(kept)} of {len(layers)} layers in int8, calibrated on {len(calibrating)} texts")
+    int8 = replace(loaded, model=model)
+    forms, results = compare(forms_of(exact, int8, settings.dtype), measure, measuring)
+    loss = loss_of(measure, measuring, results[-1], results[0])
+    found = Quantized(settings.out, forms, kept, len(layers), len(measuring), measure.labelled, loss, most)
+    refuse_loss(found, settings)
+    told = {"from": str(settings.model), "texts": str(settings.texts), "kept": kept, "forms": [*map(asdict, forms)]}
+    checkpoint.save(
+        replace(int8, made={**loaded.made, "verb": "quantize", "quantize": {**told, "loss": asdict(loss)}}),
+        settings.out,
+    )
+    return found
+
+
+def halves(size: int, source: Path) -> tuple[Rows, Rows]:
+    """Every other row to calibrate with, the rest to measure on; of long files rows that are spread over them."""
+    if size < 2 * LEAST:
+        raise InputError(f"{source}: {size} texts; calibrating and measuring need {LEAST} each, add some")
+    return spread(range(0, size, 2), CALIBRATING), spread(range(1, size, 2), MEASURING)
+
+
+def choose(
+    loaded: Checkpoint, layers: Mapping[str, Candidate], measure: Yardstick, rows: Rows, dtype: str, most: float
+) -> tuple[Model, list[str]]:
+    """The model with as many layers in int8 as the allowed loss on these rows permits, and the others' names: those
+    with the greatest error of their own. At least half become int8, and whether that is enough is told elsewhere."""
+    sensitive = sorted(layers, key=lambda name: -layers[name].error)
+    exact = measure.ask(Predictor(loaded, dtype="float32", device="cpu"), rows)
+    (name, before), *_ = measure.judge(rows, exact, exact).items()
+    number = 0
+    while True:
+        model = with_int8(loaded.model, {one: layers[one].linear for one in sensitive[number:]})
+        found = measure.ask(Predictor(replace(loaded, model=model), dtype=dtype, device="cpu"), rows)
+        if before - measure.judge(rows, found, exact)[name] <= most or 4 * number > len(layers):
+            return model, sorted(sensitive[:number])
+        number = max(1, 2 * number)
+
+
+def forms_of(exact: Predictor, int8: Checkpoint, dtype: str) -> list[Predictor]:
+    """float32 first, then what the model would be computed in otherwise, int8 last."""
+    other = Predictor(exact.checkpoint, dtype=dtype, device="cpu")
+    return [exact, *([other] if other.dtype != exact.dtype else []), Predictor(int8, dtype=dtype, device="cpu")]
+
+
+def compare(models: list[Predictor], measure: Yardstick, rows: Rows) -> tuple[list[Form], list[list[Any]]]:
+    """All on the same rows, one after the other and again: a busy machine is then equally busy for each. With what each
+    says of them."""
+    seconds: list[list[float]] = [[] for _ in models]
+    for _ in range(REPEATS):
+        found = []
+        for model, taken in zip(models, seconds, strict=True):
+            began = time.perf_counter()
+            found.append(measure.ask(model, rows))
+            taken.append(time.perf_counter() - began)
+    forms = [
+        Form(name_of(model), size_of(model), len(rows) / median(taken), measure.judge(rows, results, found[0]))
+        for model, taken, results in zip(models, seconds, found, strict=True)
+    ]
+    return forms, found
+
+
+def name_of(model: Predictor) -> str:
+    return "int8" if is_int8(model.module) else str(model.dtype).removeprefix("torch.")
+
+
+def size_of(model: Predictor) -> int:
+    """Bytes of its weights on disk."""
+    state = int8_state(model.checkpoint.model) if is_int8(model.module) else model.module.state_dict()
+    return sum(value.nbytes for value in state.values())
+
+
+def refuse_loss(found: Quantized, settings: Quantize) -> None:
+    loss = found.loss
+    if loss.points <= found.most:  # and so refused where a broken model gives no number at all
+        return
+    before, after = found.forms[0].figures[loss.metric], found.forms[-1].figures[loss.metric]
+    sure = "; so few texts cannot tell whether it is less, give more" if found.is_unsure else ""
+    raise InputError(
+        f"int8 loses {loss} on {found.texts} texts of {settings.texts} ({before:.2f} before, {after:.2f} after; "
+        f"{found.most:g} are allowed{sure}); nothing was written; give texts like those it is to read, or allow more "
+        "with --max-drop"
+    )

@@ -1,0 +1,1 @@
+"""Documents -> token store -> masked batches."""

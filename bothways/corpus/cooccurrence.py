@@ -1,0 +1,86 @@
+"""Word vectors from co-occurrence: positive pointwise mutual information of near tokens, factorized (Levy & Goldberg
+2014, section 3; singular values under a root, Levy 2015, section 3.3).
+
+A new encoder that begins with them knows from the first step which tokens are alike; counting takes seconds where
+learning it takes millions of tokens. Letters: T tokens, V vocabulary, E embedding size.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from bothways.corpus.sampler import fill_budget
+from bothways.corpus.segments import ranges
+from bothways.corpus.store import TokenStore
+from bothways.rng import Purpose, generator
+
+WINDOW = 4  # tokens on each side; one d tokens away counts 1/d
+MOST_TOKENS = 1 << 24  # counted; more tell little more
+BLOCK = 1 << 22  # tokens counted at a time
+SMOOTHING = 0.75  # power of the contexts' frequencies (Levy 2015, section 3.2)
+OVERSAMPLING, ROUNDS = 16, 2  # of the randomized factorization (Halko 2011, algorithm 4.4)
+
+Vectors = NDArray[np.float32]
+
+
+def word_vectors(store: TokenStore, documents: np.ndarray, vocab_size: int, size: int, *, seed: int) -> Vectors:
+    """A vector for each entry of the vocabulary, [V, E], with mean 0 and deviation 1 over all numbers; 0 for entries
+    that the documents lack. Documents beyond MOST_TOKENS are left out by chance."""
+    draws = generator(seed, Purpose.EXTRAS, 1)
+    counts_VV = sparse.csr_matrix((vocab_size, vocab_size), dtype=np.float32)
+    for ids_T in _blocks(store, draws.permutation(documents)):
+        counts_VV = counts_VV + _counted(ids_T, vocab_size)
+    counts_VV = counts_VV + counts_VV.T
+    factors_VE = _factors(_ppmi(counts_VV), size, draws)
+    deviation = float(factors_VE.std())
+    return factors_VE / deviation if deviation else factors_VE
+
+
+def _blocks(store: TokenStore, documents: np.ndarray) -> Iterator[np.ndarray]:
+    """The tokens of these documents, BLOCK at a time, at most MOST_TOKENS."""
+    bounds = store.sentences[store.documents]
+    sizes = (bounds[1:] - bounds[:-1])[documents]
+    documents = documents[sizes.cumsum() - sizes < MOST_TOKENS]
+    for part in fill_budget(range(len(documents)), sizes, BLOCK):
+        rows = np.sort(documents[part])
+        ids_T = store.ids[ranges(bounds[rows], bounds[rows + 1])]
+        for start in range(0, len(ids_T), BLOCK):  # a document may be longer than a block
+            yield ids_T[start : start + BLOCK].astype(np.int32)
+
+
+def _counted(ids_T: np.ndarray, vocab_size: int) -> sparse.csr_matrix:
+    """How often each token stands before each other within the window, near ones counting more. [V, V]"""
+    if len(ids_T) < 2:
+        return sparse.csr_matrix((vocab_size, vocab_size), dtype=np.float32)
+    near = range(1, min(WINDOW, len(ids_T) - 1) + 1)
+    first = np.concatenate([ids_T[:-distance] for distance in near])
+    second = np.concatenate([ids_T[distance:] for distance in near])
+    weights = np.concatenate([np.full(len(ids_T) - distance, 1 / distance, np.float32) for distance in near])
+    return sparse.coo_matrix((weights, (first, second)), (vocab_size, vocab_size)).tocsr()
+
+
+def _ppmi(counts_VV: sparse.csr_matrix) -> sparse.csr_matrix:
+    """max(0, log of how much more often two tokens meet than by chance)."""
+    counts = counts_VV.tocoo()
+    sums_V = np.asarray(counts_VV.sum(axis=1), np.float64).ravel()
+    contexts_V = sums_V**SMOOTHING
+    contexts_V /= contexts_V.sum() or 1.0
+    information = np.log(counts.data / (sums_V[counts.row] * contexts_V[counts.col]))
+    kept = information > 0
+    values = (information[kept].astype(np.float32), (counts.row[kept], counts.col[kept]))
+    return sparse.csr_matrix(values, counts_VV.shape)
+
+
+def _factors(matrix_VV: sparse.csr_matrix, size: int, draws: np.random.Generator) -> Vectors:
+    """U sqrt(S) of the largest singular values, [V, size], by random projection; columns of 0 where there are fewer."""
+    vocab_size = matrix_VV.shape[0]
+    basis = draws.standard_normal((vocab_size, min(vocab_size, size + OVERSAMPLING)), np.float32)
+    for _ in range(ROUNDS):
+        basis = np.linalg.qr(matrix_VV @ (matrix_VV.T @ basis))[0]
+    left, values, _ = np.linalg.svd((matrix_VV.T @ basis).T, full_matrices=False)
+    factors = (basis @ left) * np.sqrt(values)
+    padded = np.zeros((vocab_size, size), np.float32)
+    padded[:, : min(size, factors.shape[1])] = factors[:, :size]
+    return padded

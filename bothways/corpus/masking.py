@@ -1,0 +1,80 @@
+"""Hide tokens to be guessed (Devlin 2018, section 3.1, task 1): tokens, whole words, or spans of words (Joshi 2020,
+section 3.1).
+
+Of what is chosen 80 % become [MASK], 10 % random ordinary entries, 10 % stay: each token by its own draw, and a span as
+a whole. Letters: N texts, T tokens, P of them ordinary, in R runs between special ones, W words, M masked tokens,
+V vocabulary.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+
+from bothways.batch import Batch
+from bothways.corpus.spans import spans
+from bothways.rng import Purpose, below, keys, uniforms
+from bothways.tokenizer.tokenizer import Tokenizer
+
+Kind = Literal["tokens", "words", "spans"]
+
+
+@dataclass(frozen=True)
+class MaskRule:
+    """What is hidden and how often, and what a vocabulary offers for it.
+
+    ordinary_ids: every entry but special tokens. is_ordinary [V]. continues_word [V]: pieces like `##ing`.
+    """
+
+    rate: float
+    kind: Kind
+    mask_id: int
+    ordinary_ids: np.ndarray
+    is_ordinary: np.ndarray
+    continues_word: np.ndarray
+
+    @staticmethod
+    def of(tokenizer: Tokenizer, rate: float = 0.15, kind: Kind = "tokens") -> "MaskRule":
+        is_ordinary, continues_word = np.ones(len(tokenizer), bool), np.zeros(len(tokenizer), bool)
+        is_ordinary[list(tokenizer.special_ids)] = False
+        continues_word[[i for token, i in tokenizer.vocab.items() if tokenizer.reading.continues(token)]] = True
+        return MaskRule(rate, kind, tokenizer.mask_id, np.flatnonzero(is_ordinary), is_ordinary, continues_word)
+
+
+def rate_at(step: int, *, steps: int, start: float, end: float) -> float:
+    """A rate that goes in a line from its start, at step 0, to its end at the last of `steps`."""
+    return start + (end - start) * min(step / max(steps - 1, 1), 1)
+
+
+def mask_tokens(batch: Batch, rule: MaskRule, *, seed: int, places: np.ndarray, rate: float | None = None) -> Batch:
+    """The batch with tokens hidden, and masked_places and masked_labels [M] saying which and what they were.
+
+    places [N, 3]: the numbers (epoch, section, row) of each text; its masks are a function of (seed, place, rate)
+    alone, not of its company. rate: instead of the rule's.
+    """
+    rate = rule.rate if rate is None else rate
+    ids_T, positions_T = batch.input_ids.numpy(), batch.position_ids.numpy()
+    texts_N = keys(seed, Purpose.MASK, *places.T)
+    keys_T = below(np.repeat(texts_N, batch.lengths.numpy()), positions_T)
+    ordinary_P = np.flatnonzero(rule.is_ordinary[ids_T])
+    begins_run_P = (np.diff(ordinary_P, prepend=-2) > 1) | (positions_T[ordinary_P] == 0)  # what is special parts words
+    begins_word_P = begins_run_P | ~rule.continues_word[ids_T[ordinary_P]] | (rule.kind == "tokens")
+    first_W, word_P = ordinary_P[begins_word_P], begins_word_P.cumsum() - 1
+    if rule.kind == "spans":
+        leader_W = spans(np.bincount(begins_run_P.cumsum()[begins_word_P] - 1), keys_T[first_W], rate)
+        masked_P = leader_W[word_P] >= 0
+        leader_M = first_W[leader_W[word_P[masked_P]]]
+    else:
+        masked_P = (uniforms(keys_T[first_W], 1)[0] < rate)[word_P]
+        leader_M = ordinary_P[masked_P]
+    places_M = ordinary_P[masked_P]
+    role_M, (entry_M, draw_M) = uniforms(keys_T[leader_M], 2)[1], uniforms(keys_T[places_M], 4)[2:]
+    others_M = rule.ordinary_ids[(entry_M * len(rule.ordinary_ids)).astype(np.int64)]
+    labels_M = ids_T[places_M]
+    hidden_T = ids_T.copy()
+    hidden_T[places_M] = np.where(role_M < 0.8, rule.mask_id, np.where(role_M < 0.9, others_M, labels_M))
+    return replace(
+        batch, input_ids=torch.from_numpy(hidden_T), masked_places=torch.from_numpy(places_M),
+        masked_labels=torch.from_numpy(labels_M), masked_draws=torch.from_numpy(draw_M),
+    )  # fmt: skip

@@ -1,0 +1,179 @@
+"""Which example stands where: pure functions of (seed, epoch), and for a corpus of any size of the step alone.
+
+An epoch is a permutation of the documents, cut into sections that fit in memory; a section's examples are made,
+shuffled, and filled into batches by a token budget.
+"""
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import count, islice
+from queue import Queue
+from threading import Event, Thread
+from typing import TypeVar
+
+import numpy as np
+
+from bothways.batch import Batch
+from bothways.corpus.sentence_pairs import Examples, Pairs, make_examples
+from bothways.corpus.store import TokenStore
+from bothways.errors import InputError
+from bothways.rng import Purpose, generator
+
+Row = TypeVar("Row")
+Lengths = Sequence[int] | np.ndarray  # tokens by row
+SECTION_TOKENS = 2**22
+SECTION_STEPS = 16  # at least, so that its last ones, which may be smaller, are few
+
+
+def shuffled(num_examples: int, *, seed: int, epoch: int, part: int = 0) -> np.ndarray:
+    """The order of one pass over the examples, or of one part of it."""
+    return generator(seed, Purpose.ORDER, epoch, part).permutation(num_examples)
+
+
+def fill_budget(order: Sequence[int], lengths: Lengths, budget: float) -> Iterator[list[int]]:
+    """Consecutive rows of `order` as batches of at most `budget` tokens, at least one row each."""
+    rows: list[int] = []
+    tokens = 0
+    for row in order:
+        if rows and tokens + lengths[row] > budget:
+            yield rows
+            rows, tokens = [], 0
+        rows.append(row)
+        tokens += lengths[row]
+    if rows:
+        yield rows
+
+
+def by_length(rows: Sequence[int], lengths: Lengths) -> list[int]:
+    """Rows sorted by length, so that texts of equal length stand together."""
+    return sorted(rows, key=lambda row: (lengths[row], row))
+
+
+def blocks(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
+    """Rows in lists of `size`, the last one shorter; nothing where there are none."""
+    remaining = iter(rows)
+    while block := list(islice(remaining, size)):
+        yield block
+
+
+def ahead(items: Iterator[Row], number: int = 2) -> Iterator[Row]:
+    """The same items, made by a thread of its own up to `number` ahead of their use, so that a GPU need not wait."""
+    made: Queue[tuple[Row | None, BaseException | None]] = Queue(number)
+    unwanted = Event()
+
+    def make() -> None:
+        try:
+            for item in items:
+                if unwanted.is_set():
+                    return
+                made.put((item, None))
+            made.put((None, StopIteration()))
+        except BaseException as error:
+            made.put((None, error))
+
+    Thread(target=make, daemon=True).start()
+    try:
+        while True:
+            item, error = made.get()
+            if isinstance(error, StopIteration):
+                return
+            if error:
+                raise error
+            yield item  # type: ignore[misc]
+    finally:
+        unwanted.set()
+        while not made.empty():  # the maker may be waiting for room
+            made.get()
+
+
+def divide(rows: Sequence[int], lengths: Lengths, parts: int) -> list[list[int]]:
+    """Rows in so many parts of about equal tokens, each sorted by length; with fewer rows than parts, some are empty.
+
+    The longest row first, each goes to the part with the fewest tokens so far.
+    """
+    divided: list[list[int]] = [[] for _ in range(parts)]
+    lightest = [(0, part) for part in range(parts)]
+    for row in reversed(by_length(rows, lengths)):
+        tokens, part = heapq.heappop(lightest)
+        divided[part].append(row)
+        heapq.heappush(lightest, (tokens + lengths[row], part))
+    return [part[::-1] for part in divided]
+
+
+@dataclass(frozen=True)
+class StepRows:
+    """The rows of `examples` that make a step, and the section of the epoch whose examples these are."""
+
+    epoch: int
+    section: int
+    rows: list[int]
+    examples: Examples
+
+
+class Order:
+    """The steps of a run over some documents of a store: which examples, a function of (store, settings, step) alone.
+
+    Every document is read once in every epoch. Of its sections, of about `section_tokens`, one is in memory.
+    counts: the steps of each section begun so far, to be kept and given back so that a later step is found at once;
+    without them they are counted again, to the same result.
+    """
+
+    def __init__(
+        self, store: TokenStore, documents: np.ndarray, *, length: int, pairs: Pairs, batch_tokens: int, seed: int,
+        section_tokens: int = SECTION_TOKENS, counts: Sequence[int] = (), separators: int = 1,
+    ) -> None:  # fmt: skip
+        self.store, self.documents = store, np.sort(documents)
+        self.length, self.pairs, self.batch_tokens, self.seed = length, pairs, batch_tokens, seed
+        self.section_tokens, self.separators = section_tokens, separators
+        self.counts = list(counts)
+
+    def steps(self, first: int = 0) -> Iterator[StepRows]:
+        """Step `first` and all after it, without end."""
+        begins = 0  # the step at which a section begins
+        for number, (epoch, section, documents) in enumerate(self._sections()):
+            if epoch > 0 and begins == 0:
+                raise InputError("the corpus gives no examples: its texts are single words; give longer ones")
+            if number < len(self.counts) and begins + self.counts[number] <= first:
+                begins += self.counts[number]
+                continue
+            examples = make_examples(
+                self.store, documents, others=self.documents, length=self.length, pairs=self.pairs, seed=self.seed,
+                epoch=epoch, separators=self.separators,
+            )  # fmt: skip
+            batches = self._batches(examples, epoch, section)
+            if number == len(self.counts):
+                self.counts.append(len(batches))
+            for rows in batches[max(0, first - begins) :]:
+                yield StepRows(epoch, section, rows, examples)
+            begins += len(batches)
+
+    def _sections(self) -> Iterator[tuple[int, int, np.ndarray]]:
+        """(epoch, section, its documents): the documents of each epoch anew in random order, in equal shares."""
+        sizes_D = np.diff(self.store.sentences[self.store.documents])[self.documents]
+        number = max(1, round(sizes_D.sum() / max(self.section_tokens, SECTION_STEPS * self.batch_tokens)))
+        for epoch in count():
+            order = shuffled(len(self.documents), seed=self.seed, epoch=epoch)
+            section_D = (sizes_D[order].cumsum() - sizes_D[order]) * number // sizes_D.sum()
+            cuts = np.flatnonzero(np.diff(section_D)) + 1
+            for section, documents in enumerate(np.split(self.documents[order], cuts)):
+                yield epoch, section, documents
+
+    def _batches(self, examples: Examples, epoch: int, section: int) -> list[list[int]]:
+        """A section's steps. Where the last would have less than half the budget, the last two share their rows."""
+        order = shuffled(len(examples), seed=self.seed, epoch=epoch, part=section + 1).tolist()
+        lengths = examples.sizes.tolist()
+        batches = list(fill_budget(order, lengths, self.batch_tokens))
+        if len(batches) > 1 and 2 * sum(lengths[row] for row in batches[-1]) < self.batch_tokens:
+            batches[-2:] = divide(batches[-2] + batches[-1], lengths, 2)
+        return batches
+
+
+def fingerprint(batch: Batch) -> str:
+    """Names what a batch asks of a model: a hash of its ids, masked places and labels, 16 hexadecimal digits."""
+    digest = sha256()
+    for values in (batch.input_ids, batch.lengths, batch.masked_places, batch.masked_labels, batch.labels):
+        if values is not None:
+            digest.update(values.cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]

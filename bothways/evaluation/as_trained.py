@@ -1,0 +1,28 @@
+"""A table read as a model learned to read: by the columns it learned from, and without second texts if it had none."""
+
+from dataclasses import replace
+
+from bothways.data.examples import Table, read_table
+from bothways.data.near_duplicates import label_key
+from bothways.data.split_tables import respelled
+from bothways.data.stream import known_columns
+from bothways.inference.predictor import Predictor
+from bothways.settings import TextColumns
+from bothways.tables_in_memory import Source
+
+
+def table_as_learned(model: Predictor, file: Source, columns: TextColumns, *, need_labels: bool) -> Table:
+    """By the columns named, else those the model was fine-tuned on, else usual ones; labels in the model's spelling
+    where it was fine-tuned with merge_labels. InputError where it holds pairs
+    and the model was fine-tuned on single texts, or the reverse."""
+    own = known_columns(file, columns, model.checkpoint.told, ("text", "pair", "label"))
+    table = read_table(
+        file, text=own["text"], pair=own["pair"], label=own["label"], need_labels=need_labels, encoding=columns.encoding
+    )
+    if model.reads_alone(own["text"], columns.pair_column):
+        table = replace(table, pairs=None)
+    model.refuse_other_texts(table.pairs is not None, file)
+    if table.labels is not None and model.checkpoint.told.get("merge_labels"):
+        names = {label_key(name): name for name in model.labels}
+        table = respelled(table, names, several=model.checkpoint.several)
+    return table

@@ -1,0 +1,1 @@
+"""Models as ONNX, compared with ours."""

@@ -1,0 +1,190 @@
+"""Is an ONNX file the model? Its scores under ONNX Runtime beside ours, over lengths, batch sizes and padding sides.
+
+Ours are computed ragged, in float32, without the code that the file was written from: no padding, `Rectangles`.
+Letters: N texts of S tokens or fewer, T tokens of all.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bothways.axes import RandomBlocks
+from bothways.batch import Batch
+from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.config import EncoderConfig
+from bothways.errors import InputError
+from bothways.export.graph import Output, Vectors, outputs
+from bothways.inference.pooling import pool_rows, pool_windows
+from bothways.model.layout import Rectangles
+
+Side = Literal["none", "left", "right"]
+Run = Callable[[Mapping[str, NDArray[Any]]], dict[str, NDArray[Any]]]
+SIDES: tuple[Side, ...] = get_args(Side)
+LENGTHS = (1, 2, 3, 7, 16, 33, 64, 127, 256, 512)  # of the longest text of a batch; 1: [CLS] alone
+BATCHES = (1, 3, 16, 64)
+MOST_TOKENS, MOST_VALUES = 2048, 2**25  # of a padded batch, and in one of its outputs
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The greatest difference of each output, at real tokens, in one batch."""
+
+    length: int
+    batch: int
+    side: Side
+    differences: Mapping[str, float]
+
+    @property
+    def output(self) -> str:
+        """The one that differs most."""
+        return max(self.differences, key=lambda name: self.differences[name])
+
+    @property
+    def difference(self) -> float:
+        return self.differences[self.output]
+
+
+@dataclass(frozen=True)
+class Report:
+    """All cells, and what they were held to."""
+
+    cells: tuple[Cell, ...]
+    tolerance: float
+
+    @property
+    def worst(self) -> Cell:
+        return max(self.cells, key=lambda cell: cell.difference)
+
+    @property
+    def by_output(self) -> dict[str, float]:
+        """The greatest difference of each output."""
+        return {name: max(cell.differences[name] for cell in self.cells) for name in self.cells[0].differences}
+
+    def check(self, what: object) -> None:
+        """InputError names the worst cell where it is beyond the tolerance."""
+        cell = self.worst
+        if cell.difference > self.tolerance:
+            padding = "without padding" if cell.side == "none" else f"padded on the {cell.side}"
+            raise InputError(
+                f"{what}: {cell.output} differs from ours by {cell.difference:.3g} (tolerance {self.tolerance:g}) at "
+                f"length {cell.length}, batch {cell.batch}, {padding}; nothing was written"
+            )
+
+    def as_json(self) -> dict[str, Any]:
+        return {"tolerance": self.tolerance, "greatest": self.by_output, "cells": [asdict(cell) for cell in self.cells]}
+
+    def as_table(self) -> list[str]:
+        """A line a length, a column a padding side: the greatest difference over batch sizes and outputs."""
+        batches = ", ".join(map(str, sorted({cell.batch for cell in self.cells})))
+        lines = [
+            f"greatest difference from ours, batches of {batches} (tolerance {self.tolerance:g})",
+            f"{'tokens':>6} " + " ".join(f"{'no padding' if side == 'none' else side:>10}" for side in SIDES),
+        ]
+        for length in sorted({cell.length for cell in self.cells}):
+            of_length = [cell for cell in self.cells if cell.length == length]
+            greatest = [max(cell.difference for cell in of_length if cell.side == side) for side in SIDES]
+            lines.append(f"{length:6} " + " ".join(f"{difference:10.1e}" for difference in greatest))
+        return [*lines, ", ".join(f"{name} {difference:.1e}" for name, difference in self.by_output.items())]
+
+
+def session(file: Path) -> Run:
+    """ONNX Runtime on the processor, with all its optimizations: inputs by name in, outputs by name out."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors alone
+    opened = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    taken, names = [one.name for one in opened.get_inputs()], [one.name for one in opened.get_outputs()]
+    return lambda given: dict(zip(names, opened.run(names, {name: given[name] for name in taken}), strict=True))
+
+
+def lengths_for(config: EncoderConfig) -> tuple[int, ...]:
+    """LENGTHS, and one at which few tokens see all of a text."""
+    if isinstance(config.far, RandomBlocks):
+        return (*LENGTHS, config.far.shortest + 2)
+    return (*LENGTHS, 2 * config.window + 2)
+
+
+def compare(
+    run: Run, held: Checkpoint, vectors: Vectors, *, tolerance: float,
+    lengths: Sequence[int] = (), batches: Sequence[int] = BATCHES, most_tokens: int = MOST_TOKENS,
+) -> Report:  # fmt: skip
+    """Every length (without any `lengths_for` it, as far as the model reads) with every batch size and padding side, of
+    up to `most_tokens`."""
+    config = held.model.config
+    lengths = lengths or lengths_for(config)
+    longest = min(max(lengths), config.max_position_embeddings)
+    if "masked_words" in held.model.num_outputs:
+        most_tokens = min(most_tokens, MOST_VALUES // config.vocab_size)
+    cells = []
+    for length, size in product(sorted({*(one for one in lengths if one < longest), longest}), batches):
+        if length * size > max(most_tokens, longest):
+            continue
+        equal, mixed = (texts(held, length, size, mixed=one) for one in (False, True))
+        answers = {"none": (equal, reference(held, vectors, equal)), "mixed": (mixed, reference(held, vectors, mixed))}
+        for side in SIDES:
+            batch, ours = answers["none" if side == "none" else "mixed"]
+            given, real_NS = padded(batch, length, side, config.vocab_size)
+            cells.append(Cell(length, size, side, greatest(run(given), ours, real_NS)))
+    return Report(tuple(cells), tolerance)
+
+
+def texts(held: Checkpoint, length: int, size: int, *, mixed: bool) -> Batch:
+    """`size` texts of random words between [CLS] and [SEP], the second half of each its second segment; the first is
+    `length` long, the others as long, or of any length up to it where they are mixed."""
+    draw = np.random.default_rng([length, size])
+    lengths_N = draw.integers(1, length + 1, size) if mixed else np.full(size, length)
+    lengths_N[0] = length
+    ends_N = lengths_N.cumsum()
+    ids_T = draw.integers(0, held.model.config.vocab_size, ends_N[-1])
+    if held.tokenizer:
+        ids_T[ends_N - 1], ids_T[ends_N - lengths_N] = held.tokenizer.sep_id, held.tokenizer.cls_id
+    places_T = np.arange(ends_N[-1]) - np.repeat(ends_N - lengths_N, lengths_N)
+    second_T = 2 * places_T // np.repeat(lengths_N, lengths_N) * (held.model.config.type_vocab_size > 1)
+    return Batch.of_arrays(ids_T, second_T, lengths_N)
+
+
+def padded(
+    batch: Batch, size: int, side: Side, vocab_size: int = 1
+) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.bool_]]:
+    """The inputs [N, S] and which tokens are real. In the padding stands any word: the mask alone must hide it."""
+    lengths_N1, places_S = batch.lengths.numpy()[:, None], np.arange(size)
+    real_NS = places_S >= size - lengths_N1 if side == "left" else places_S < lengths_N1
+    ids_NS = np.random.default_rng(size).integers(0, vocab_size, real_NS.shape)
+    segments_NS = np.zeros_like(ids_NS)
+    ids_NS[real_NS], segments_NS[real_NS] = batch.input_ids.numpy(), batch.segment_ids.numpy()
+    given = {"input_ids": ids_NS, "attention_mask": real_NS.astype(np.int64), "token_type_ids": segments_NS}
+    return given, real_NS
+
+
+def reference(held: Checkpoint, vectors: Vectors, batch: Batch) -> list[Output]:
+    """What the model says of a ragged batch, each output by its name."""
+    model = held.model
+    with torch.inference_mode():
+        context = model.encoder.context(batch, Rectangles(batch.lengths, torch.device("cpu")))
+        hidden_TH = model(batch, context)
+        found = outputs(model, hidden_TH, model.text_states(hidden_TH, batch))
+        if not model.num_outputs:
+            bounds = [(0, length) for length in batch.lengths.tolist()]
+            rows = torch.stack(pool_rows(vectors.pooling)(hidden_TH, batch, bounds))
+            pooled_NH = pool_windows(vectors.pooling, rows, bounds, [1] * len(batch))
+            unit_NH = torch.nn.functional.normalize(pooled_NH) if vectors.normalize else pooled_NH
+            found.append(Output("sentence_embedding", False, unit_NH))
+    return found
+
+
+def greatest(given: Mapping[str, NDArray[Any]], ours: Sequence[Output], real_NS: NDArray[np.bool_]) -> dict[str, float]:
+    """The greatest difference of each output; infinity where it holds what is no number."""
+    found = {}
+    for one in ours:
+        theirs = given[one.name][real_NS] if one.by_token else given[one.name]
+        assert theirs.shape == tuple(one.values.shape), (one.name, theirs.shape, one.values.shape)
+        difference = float(np.abs(theirs - one.values.numpy()).max())
+        found[one.name] = difference if np.isfinite(difference) else float("inf")
+    return found

@@ -1,0 +1,142 @@
+"""DeBERTa (He 2021) and its second and third versions (He 2021b): how far apart tokens are counts in every score, by a
+table all layers share; where a token stands in its text is not in the embeddings."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from bothways.axes import Relative
+from bothways.config import EncoderConfig
+from bothways.errors import InputError
+from bothways.families.bert import BERT, EMBEDDINGS, FIELDS, LAYER, LAYERS
+from bothways.families.spec import ACTIVATIONS, Variant, architectures
+
+NEW: dict[str, Any] = {"type_vocab_size": 0, "position": "none", "pooler_act": "gelu", "layer_norm_eps": 1e-7}
+BUCKETS = 256
+SELF = f"{LAYER}attention.self."
+
+
+def read(theirs: Mapping[str, Any], *, joint: bool) -> dict[str, Any]:
+    family = "deberta" if joint else "deberta-v2"
+    if not theirs.get("relative_attention"):
+        raise InputError(f"relative_attention=False is not supported for {family} (True is)")
+    terms = theirs.get("pos_att_type") or []
+    terms = tuple(terms.split("|") if isinstance(terms, str) else terms)
+    if not terms or not {*terms} <= {"c2p", "p2c"}:
+        raise InputError(f"pos_att_type={theirs.get('pos_att_type')!r:.60} is not supported; c2p, p2c or both are")
+    longest = theirs.get("max_relative_positions", -1)
+    activation = theirs.get("pooler_hidden_act", "gelu")
+    if theirs.get("embedding_size", theirs.get("hidden_size")) != theirs.get("hidden_size"):
+        raise InputError(f"embedding_size other than hidden_size is not supported for {family}")
+    relative = Relative(
+        longest=longest if longest > 0 else theirs.get("max_position_embeddings", 512),
+        buckets=max(0, theirs.get("position_buckets", -1)) if not joint else 0,
+        terms=tuple(term for term in ("c2p", "p2c") if term in terms),
+        shared=bool(theirs.get("share_att_key")) and not joint,
+        joint=joint,
+        norm="layer_norm" in str(theirs.get("norm_rel_ebd", "none")).lower() and not joint,
+        kernel=theirs.get("conv_kernel_size", 0) if not joint else 0,
+        kernel_act=theirs.get("conv_act", "tanh"),
+    )
+    return {
+        "relative": relative,
+        "position": "learned" if theirs.get("position_biased_input", True) else "none",
+        "pooler_act": ACTIVATIONS.get(activation, activation),
+    }
+
+
+def write(config: EncoderConfig) -> dict[str, Any]:
+    relative = config.relative
+    assert relative is not None
+    known = {ours: name for name, ours in reversed(ACTIVATIONS.items())}
+    more = {
+        "position_buckets": relative.buckets or -1,
+        "share_att_key": relative.shared,
+        "norm_rel_ebd": "layer_norm" if relative.norm else "none",
+        **({"conv_kernel_size": relative.kernel, "conv_act": relative.kernel_act} if relative.kernel else {}),
+    }
+    return {
+        "relative_attention": True,
+        "max_relative_positions": relative.longest,
+        "pos_att_type": list(relative.terms),
+        "position_biased_input": config.position == "learned",
+        "pooler_hidden_act": known.get(config.pooler_act, config.pooler_act),
+        "pooler_hidden_size": config.hidden_size,
+        "pooler_dropout": 0.0,
+        **({} if relative.joint else more),
+    }
+
+
+DEBERTA = Variant(
+    model_type="deberta",
+    prefix="deberta.",
+    fields={**FIELDS, "classifier_dropout": "cls_dropout"},
+    axes={
+        "type_vocab_size": 0,
+        "layer_norm_eps": 1e-7,
+        "pooler_act": "gelu",
+        "relative": Relative(longest=512, joint=True),
+    },
+    supported={
+        "legacy": (True,),
+        "talking_head": (False,),
+        "pooler_dropout": (0, 0.0),
+        "conv_groups": (1,),
+        "conv_act": ("tanh", "gelu", "relu"),
+        "z_steps": (0, None),
+    },
+    harmless=frozenset(
+        "relative_attention max_relative_positions pos_att_type position_biased_input pooler_hidden_act"
+        " pooler_hidden_size embedding_size padding_idx".split()
+    ),
+    names={
+        **EMBEDDINGS,
+        **LAYERS,
+        "layers.{}.attention.qkv": f"{SELF}in_proj",
+        "layers.{}.attention.query_bias": f"{SELF}q_bias",
+        "layers.{}.attention.value_bias": f"{SELF}v_bias",
+        "layers.{}.attention.position_key": f"{SELF}pos_proj",
+        "layers.{}.attention.position_query": f"{SELF}pos_q_proj",
+        "shared.distances.table": "encoder.rel_embeddings",
+    },
+    heads={
+        "masked_words": BERT.heads["masked_words"],
+        "classes": {"output": "classifier", "pooler.dense": "pooler.dense"},
+        "tokens": {"output": "classifier"},
+        "spans": {"output": "qa_outputs"},
+    },
+    architectures=architectures("Deberta"),
+    read=lambda theirs: read(theirs, joint=True),
+    write=write,
+    objective="enhanced",
+    new=lambda config: config.changed(**NEW, relative=Relative(longest=config.max_position_embeddings, joint=True)),
+)
+DEBERTA_V2 = replace(
+    DEBERTA,
+    model_type="deberta-v2",
+    axes={**DEBERTA.axes, "num_attention_heads": 24, "intermediate_size": 6144, "relative": Relative(longest=512)},
+    # transformers has no class for the task of the third version. The names are our own, since the head published with
+    # it (mask_predictions) is another function: it adds [CLS]'s state and a norm.
+    heads={
+        **DEBERTA.heads,
+        "replaced_tokens": {"transform": "replaced_tokens.dense", "output": "replaced_tokens.classifier"},
+    },
+    harmless=DEBERTA.harmless | {"position_buckets", "share_att_key", "norm_rel_ebd", "conv_kernel_size"},
+    names={
+        **EMBEDDINGS,
+        **LAYERS,
+        "layers.{}.attention.qkv": tuple(f"{SELF}{part}_proj" for part in ("query", "key", "value")),
+        "layers.{}.attention.position_key": f"{SELF}pos_key_proj",
+        "layers.{}.attention.position_query": f"{SELF}pos_query_proj",
+        "layers.{}.convolution": "encoder.conv.conv",
+        "layers.{}.convolution_norm": "encoder.conv.LayerNorm",
+        "shared.distances.table": "encoder.rel_embeddings",
+        "shared.distances.norm": "encoder.LayerNorm",
+    },
+    architectures={**architectures("DebertaV2"), frozenset({"replaced_tokens"}): "DebertaV2Model"},
+    read=lambda theirs: read(theirs, joint=False),
+    objective="replaced",
+    new=lambda config: config.changed(
+        **NEW, relative=Relative(longest=config.max_position_embeddings, buckets=BUCKETS, shared=True, norm=True)
+    ),
+)

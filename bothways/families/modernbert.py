@@ -1,0 +1,148 @@
+"""ModernBERT (Warner 2024): rotary positions, norm first, gated feed-forward, no biases, every third layer sees all."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bothways.config import EncoderConfig
+from bothways.errors import InputError
+from bothways.families.spec import ACTIVATIONS, Variant, architectures
+
+DEFAULT_WINDOW, DEFAULT_EVERY = 128, 3
+LONG = 512  # tokens of a text; shorter ones are read as fast without windows
+THETA, THETA_WINDOW = 160_000.0, 10_000.0
+POOLINGS = {"cls": "first", "mean": "mean"}
+AXES: dict[str, Any] = {
+    "type_vocab_size": 0,
+    "position": "rotary",
+    "norm": "pre",
+    "feed_forward": "gated",
+    "linear_bias": False,
+    "norm_bias": False,
+    "layer_norm_eps": 1e-5,
+    "pooler_act": "gelu",
+    "pooler_norm": True,
+    "head_bias": False,
+}
+CLASSES = {"output": "classifier", "pooler.dense": "head.dense", "pooler.norm": "head.norm"}
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "classifier_dropout": 0.0}
+
+
+def read(theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """The window is given whole, its layers by a list or a period, the wavelengths by a table or two numbers."""
+    rope = theirs.get("rope_parameters") or {}
+    for kind, given in rope.items():
+        if isinstance(given, dict) and given.get("rope_type", "default") != "default":
+            raise InputError(f"rope_type {given['rope_type']!r:.60} of {kind:.60} is not supported ('default' is)")
+    if theirs.get("rope_scaling"):
+        raise InputError(f"rope_scaling {theirs['rope_scaling']!r:.60} is not supported (null is)")
+    wide, narrow = (rope.get(kind) or {} for kind in ("full_attention", "sliding_attention"))
+    every = theirs.get("global_attn_every_n_layers") or DEFAULT_EVERY
+    if kinds := theirs.get("layer_types"):
+        full = [index for index, kind in enumerate(kinds) if kind == "full_attention"]
+        every = full[1] if len(full) > 1 else len(kinds)
+        if full != list(range(0, len(kinds), every)):
+            raise InputError(
+                f"layer_types with full attention at {full!r:.60} is not supported; every n-th from the first is"
+            )
+    biases = {theirs.get("attention_bias", False), theirs.get("mlp_bias", False)}
+    if len(biases) != 1:
+        raise InputError("attention_bias and mlp_bias that differ are not supported; set both or neither")
+    activation = theirs.get("classifier_activation", "gelu")
+    if activation != theirs.get("hidden_activation", "gelu"):
+        raise InputError("classifier_activation and hidden_activation that differ are not supported; set both alike")
+    if (pooling := theirs.get("classifier_pooling", "cls")) not in POOLINGS:
+        raise InputError(f"classifier_pooling={pooling!r:.60} is not supported; {' and '.join(POOLINGS)} are")
+    if not isinstance(window := theirs.get("local_attention", DEFAULT_WINDOW), int) or (window < 2 and every > 1):
+        raise InputError(f"local_attention={window!r:.60} is not supported; from 2 tokens on are")
+    return {
+        "window": window // 2,
+        "whole_text_every": every,
+        "rotary_theta": wide.get("rope_theta") or theirs.get("global_rope_theta") or THETA,
+        "rotary_theta_window": narrow.get("rope_theta") or theirs.get("local_rope_theta") or THETA_WINDOW,
+        "linear_bias": biases.pop(),
+        "pooling": POOLINGS[pooling],
+        "pooler_act": ACTIVATIONS.get(activation, activation),
+    }
+
+
+def write(config: EncoderConfig) -> dict[str, Any]:
+    kinds = [
+        "sliding_attention" if config.window_of_layer(i) else "full_attention" for i in range(config.num_hidden_layers)
+    ]
+    return {
+        "local_attention": 2 * config.window,
+        "layer_types": kinds,
+        "global_attn_every_n_layers": config.whole_text_every,
+        "rope_parameters": {
+            "full_attention": {"rope_theta": config.rotary_theta, "rope_type": "default"},
+            "sliding_attention": {"rope_theta": config.rotary_theta_window, "rope_type": "default"},
+        },
+        "attention_bias": config.linear_bias,
+        "mlp_bias": config.linear_bias,
+        "embedding_dropout": config.hidden_dropout_prob,
+        "classifier_pooling": {ours: name for name, ours in POOLINGS.items()}[config.pooling],
+        "classifier_activation": {ours: name for name, ours in reversed(ACTIVATIONS.items())}[config.hidden_act],
+        "classifier_dropout": config.head_dropout,
+    }
+
+
+def new(config: EncoderConfig) -> EncoderConfig:
+    """With biases, by which attention can begin at the neighbours (model/local_start.py); and windows only where texts
+    are long enough to gain by them."""
+    every = DEFAULT_EVERY if config.max_position_embeddings > LONG else 1
+    axes = {**AXES, "linear_bias": True}
+    return config.changed(**axes, window=DEFAULT_WINDOW // 2, whole_text_every=every)
+
+
+MODERNBERT = Variant(
+    model_type="modernbert",
+    prefix="model.",
+    fields={
+        "vocab_size": "vocab_size",
+        "hidden_size": "hidden_size",
+        "num_hidden_layers": "num_hidden_layers",
+        "num_attention_heads": "num_attention_heads",
+        "intermediate_size": "intermediate_size",
+        "max_position_embeddings": "max_position_embeddings",
+        "hidden_act": "hidden_activation",
+        "hidden_dropout_prob": "mlp_dropout",
+        "attention_probs_dropout_prob": "attention_dropout",
+        "initializer_range": "initializer_range",
+        "layer_norm_eps": "norm_eps",
+        "norm_bias": "norm_bias",
+        "classifier_dropout": "classifier_dropout",
+        "head_bias": "classifier_bias",
+        "pad_token_id": "pad_token_id",
+    },
+    axes={**AXES, **NO_DROPOUT, "intermediate_size": 1152, "max_position_embeddings": 8192},
+    supported={"decoder_bias": (True,)},
+    harmless=frozenset(
+        "attention_bias mlp_bias local_attention global_attn_every_n_layers layer_types rope_parameters rope_scaling"
+        " global_rope_theta local_rope_theta embedding_dropout classifier_activation classifier_pooling"
+        " deterministic_flash_attn initializer_cutoff_factor reference_compile"
+        " repad_logits_with_grad sparse_pred_ignore_index sparse_prediction position_embedding_type".split()
+    ),
+    names={
+        "embeddings.words": "embeddings.tok_embeddings",
+        "embeddings.norm": "embeddings.norm",
+        "layers.{}.attention_norm": "layers.{}.attn_norm",
+        "layers.{}.attention.qkv": "layers.{}.attn.Wqkv",
+        "layers.{}.attention.output": "layers.{}.attn.Wo",
+        "layers.{}.feed_forward_norm": "layers.{}.mlp_norm",
+        "layers.{}.feed_forward.inner": "layers.{}.mlp.Wi",
+        "layers.{}.feed_forward.output": "layers.{}.mlp.Wo",
+        "final_norm": "final_norm",
+    },
+    heads={
+        "masked_words": {"transform": "head.dense", "norm": "head.norm", "bias": "decoder.bias"},
+        "classes": CLASSES,
+        "tokens": CLASSES,
+        "spans": CLASSES,
+    },
+    architectures=architectures("ModernBert"),
+    read=read,
+    write=write,
+    longest=8192,
+    pools_means=True,
+    new=new,
+)

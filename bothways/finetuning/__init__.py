@@ -1,0 +1,1 @@
+"""Fine-tuning: one task a file, with baselines, linear start and a report."""

@@ -1,0 +1,154 @@
+"""Texts of any length as examples: each is one window or several, whose vectors are pooled before pooler and
+classifier, in training as in prediction. A training step reads some of a long text's windows, drawn anew in each pass.
+
+Letters: N texts, W windows of them, H hidden size, C outputs.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from bothways.batch import Batch
+from bothways.checkpoint.checkpoint import Checkpoint, with_head
+from bothways.data.examples import Table
+from bothways.finetuning.task import length_line
+from bothways.inference.predictor import Predictor
+from bothways.inference.windows import whole_length
+from bothways.model.model import Model
+from bothways.rng import Purpose, generator
+from bothways.settings import Classify, FineTune, Regress
+from bothways.tokenizer.tokenizer import Encoding
+
+FEW_TEXTS = 50  # so few leave a dev set of a few rows, by which no training can be judged
+LEAST_TEXTS = 16  # a step of few texts, though of many tokens, has a noisy gradient
+AT_ONCE = 8192  # tokens of which activations are kept for the backward pass; what is more is worked out once again
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts as windows, with what is to be predicted of each: a class [N], a number [N], or labels [N, C]."""
+
+    windows: list[list[Encoding]]
+    targets: np.ndarray
+
+    @staticmethod
+    def of(table: Table, targets: np.ndarray, predictor: Predictor, settings: FineTune) -> "Texts":
+        """InputError where the first text of a pair leaves too little room for the second in what the model reads."""
+        encodings = predictor.tokenizer.encode_many(table.texts, table.pairs)
+        window = settings.window
+        windows = predictor.fit_pairs(encodings, table.where, settings.long, window, window // 4)
+        return Texts(windows, targets)
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """Tokens of each text, over all its windows."""
+        return [sum(map(len, parts)) for parts in self.windows]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each text, whole."""
+        return [*map(whole_length, self.windows)]
+
+    def drawn(self, most: int, *, seed: int, epoch: int) -> "Texts":
+        """The same texts with at most so many of each one's windows (0: all), drawn for this pass."""
+        if not most or all(len(parts) <= most for parts in self.windows):
+            return self
+        windows = []
+        for row, parts in enumerate(self.windows):
+            if len(parts) > most:
+                places = generator(seed, Purpose.WINDOWS, epoch, row).permutation(len(parts))[:most]
+                parts = [parts[place] for place in sorted(places)]
+            windows.append(parts)
+        return replace(self, windows=windows)
+
+    def batch(self, rows: Sequence[int]) -> Batch:
+        """All windows of these texts, sorted by length, with the text each belongs to and the texts' targets."""
+        parts = [(window, text) for text, row in enumerate(rows) for window in self.windows[row]]
+        parts.sort(key=lambda part: len(part[0]))
+        return replace(
+            Batch.of([window for window, _ in parts]),
+            text_of_window=torch.tensor([text for _, text in parts]),
+            labels=torch.from_numpy(self.targets[list(rows)]),
+        )
+
+    def describe(self) -> str:
+        """How many, how long, and how many are read in windows."""
+        lengths, windowed = self.lengths, sum(len(parts) > 1 for parts in self.windows)
+        return f"{len(lengths):,} texts, {length_line(lengths)}; {windowed} read in windows"
+
+
+def begin_with_head(
+    start: Checkpoint, labels: tuple[str, ...], settings: Classify | Regress, *, seed: int,
+    warn: Callable[[str], None], several: bool = False,
+) -> Checkpoint:  # fmt: skip
+    """What training starts from: the encoder with a new head for classes, or without labels for a number."""
+    asked, means = settings.pooling, start.pooling == "mean"
+    pooling: str | None = asked
+    if asked == "auto":
+        pooling = "mean" if means else None
+    if pooling == "mean" and means and start.normalized:
+        pooling = "unit"
+    return with_head(
+        start, "classes", labels, seed=seed, num_outputs=len(labels) or 1, several=several, dropout=settings.dropout,
+        pooling=pooling, near_identity=settings.linear_start, warn=warn,
+    )  # fmt: skip
+
+
+def text_scores(model: Model, batch: Batch, pooling: str = "mean") -> Tensor:
+    """Scores of each text from its windows' vectors, pooled (mean or max), [N, C]."""
+    return model.text_scores("classes", over_windows(first_vectors(model, batch), batch, pooling))
+
+
+def over_windows(x_WH: Tensor, batch: Batch, pooling: str = "mean") -> Tensor:
+    """The mean or the maximum over the windows of each text: [W, H] -> [N, H]."""
+    assert batch.text_of_window is not None and batch.labels is not None
+    exact_WH = x_WH.float()  # sums in bf16 stand still after some hundred windows
+    number, text_W = len(batch.labels), batch.text_of_window
+    if pooling == "max":
+        lowest_NH = exact_WH.new_full((number, x_WH.shape[1]), -torch.inf)
+        return lowest_NH.scatter_reduce(0, text_W[:, None].expand_as(exact_WH), exact_WH, "amax").to(x_WH.dtype)
+    sums_NH = exact_WH.new_zeros(number, x_WH.shape[1]).index_add(0, text_W, exact_WH)
+    return (sums_NH / torch.bincount(text_W, minlength=number)[:, None]).to(x_WH.dtype)
+
+
+def first_vectors(model: Model, batch: Batch, at_once: int = AT_ONCE) -> Tensor:
+    """The hidden state that stands for each window, [W, H], in memory that does not grow with the windows: of more than
+    `at_once` tokens the activations are worked out again on the way back (Chen 2016), some windows at a time."""
+
+    def encode(part: Batch) -> Tensor:
+        return model.text_states(model(part), part)
+
+    if batch.num_tokens <= at_once:
+        return encode(batch)
+    if not torch.is_grad_enabled():
+        return torch.cat([encode(part) for part in parts_of(batch, at_once)])
+    return torch.cat([worked_out_again(encode, part) for part in parts_of(batch, at_once)])
+
+
+def worked_out_again(encode: Callable[..., Tensor], part: Batch, *given: Any) -> Tensor:
+    """encode(part, *given), whose activations are not kept but worked out again on the way back, with the same dropout:
+    torch remembers the random state of those devices alone whose tensors it is given, so it is given one."""
+    found: Tensor = checkpoint(lambda _: encode(part, *given), part.input_ids, use_reentrant=False)
+    return found
+
+
+def parts_of(batch: Batch, tokens: int) -> Iterator[Batch]:
+    """The same entries in the same order as batches of at most so many tokens, at least one entry each; without
+    labels."""
+    ends_N = batch.lengths.cumsum(0).tolist()
+    bounds, begun = [0], 0
+    for place, end in enumerate(ends_N):
+        if end - begun > tokens and place > bounds[-1]:
+            bounds.append(place)
+            begun = ends_N[place - 1]
+    for first, last in pairwise([*bounds, len(ends_N)]):
+        run = slice(ends_N[first - 1] if first else 0, ends_N[last - 1])
+        rows = (batch.input_ids[run], batch.segment_ids[run], batch.position_ids[run], batch.lengths[first:last])
+        yield Batch(*rows)

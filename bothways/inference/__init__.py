@@ -1,0 +1,1 @@
+"""Predictor: texts in; labels, entities, answers and vectors out."""

@@ -1,0 +1,1 @@
+"""Linear models: TF-IDF, logistic and ridge regression."""

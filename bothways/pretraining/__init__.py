@@ -1,0 +1,1 @@
+"""Pre-training: objectives, recipes, the walk from text to loss."""

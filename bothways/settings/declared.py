@@ -1,0 +1,72 @@
+"""Values of the types that settings declare. From Python a path may be text, a tuple any list, and a number NumPy's."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from numbers import Integral, Real
+from os import PathLike, fspath
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from bothways.errors import InputError
+from bothways.tables_in_memory import MemoryTable, as_source, as_sources
+
+NAMES = {
+    Path: "a path", MemoryTable: "a table in memory", str: "text",
+    bool: "True or False", int: "a whole number", float: "a number", NoneType: "None",
+}  # fmt: skip
+
+
+def types_of(settings: type) -> dict[str, Any]:
+    """The declared type of each field of a class of settings."""
+    return get_type_hints(settings)
+
+
+def as_declared(name: str, value: Any, declared: Any) -> Any:
+    """The value as the declared type has it. InputError where it is of another type."""
+    if MemoryTable in _options(declared):
+        value = as_source(name, value)
+    elif get_origin(declared) is tuple and MemoryTable in _options(get_args(declared)[0]):
+        value = as_sources(name, value)
+    try:
+        return _converted(value, declared)
+    except TypeError:
+        raise InputError(f"{name} ({value!r:.60}) must be {_named(declared)}") from None
+
+
+def _options(declared: Any) -> tuple[Any, ...]:
+    return get_args(declared) if get_origin(declared) in (Union, UnionType) else (declared,)
+
+
+def _converted(value: Any, declared: Any) -> Any:
+    """TypeError where the value is of another type."""
+    if len(options := _options(declared)) > 1:
+        for option in options:
+            with suppress(TypeError):
+                return _converted(value, option)
+    elif get_origin(declared) is tuple:
+        item = get_args(declared)[0]
+        if Path in _options(item) and isinstance(value, str | PathLike | MemoryTable):
+            return (_converted(value, item),)  # one file or table
+        if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+            return tuple(_converted(one, item) for one in value)
+    elif get_origin(declared) is Literal:
+        if isinstance(value, str) and value in get_args(declared):
+            return value
+    elif declared in (Path, str) and isinstance(value, str | PathLike) and (declared is str or value):
+        return declared(fspath(value))
+    elif declared in (bool, NoneType, MemoryTable) and isinstance(value, declared):
+        return value
+    elif isinstance(value, {int: Integral, float: Real}.get(declared, ())) and not isinstance(value, bool):
+        return declared(value)
+    raise TypeError
+
+
+def _named(declared: Any) -> str:
+    if len(options := _options(declared)) > 1:
+        return " or ".join(map(_named, options))
+    if get_origin(declared) is tuple:
+        return f"a list, each {_named(get_args(declared)[0])}"
+    if get_origin(declared) is Literal:
+        return f"one of {', '.join(get_args(declared))}"
+    return NAMES[declared]

@@ -1,0 +1,1 @@
+"""The training loop and all around it: options, optimizers, schedules, run directories, several processes."""

@@ -1,0 +1,168 @@
+"""How a run tells a person how it is doing: a bar on a terminal, now and then a line elsewhere, TensorBoard files."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from bothways.batch import Batch
+from bothways.config import EncoderConfig
+from bothways.device import SETTLED, matrix_peak, settle_memory
+from bothways.errors import InputError
+from bothways.log import printable, say
+from bothways.model.flops import training_work
+from bothways.training.distributed import Processes
+from bothways.training.options import Plan
+from bothways.training.run import Run
+from bothways.training.run_checkpoints import Saved
+
+Tell = Callable[[str], None]
+LINE_EVERY = 30.0  # seconds, at least, between lines where there is no terminal
+RECENT = 20  # steps whose speed is shown
+
+
+lines: Tell = say
+
+
+def silence(text: str) -> None:
+    """Tell nobody."""
+
+
+class Bar:
+    """Over training steps: loss, tokens/s, share of the hardware's matrix peak, time left. A bar on a terminal; without
+    one a line to `tell` every half minute, with the learning rate too.
+
+    work: operations of a token's matrix products; peak: those the hardware does in a second; 0 where it is not known.
+    leads: of several processes only the first draws.
+    """
+
+    def __init__(
+        self, title: str, steps: int, *, work: float = 0, peak: float = 0, tell: Tell = silence, leads: bool = True
+    ) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console(stderr=True)
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
+        self.progress = Progress(*columns, console=console, transient=True, disable=not (leads and console.is_terminal))
+        self.title, self.steps = printable(title), steps
+        self.task = self.progress.add_task(self.title, total=steps)
+        self.share_of_token = work / peak if peak else 0.0
+        self.tell: Tell = silence if console.is_terminal else tell
+        self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
+        self.told = time.monotonic()
+
+    def __enter__(self) -> "Bar":
+        self.progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.progress.stop()
+
+    def show(self, row: dict[str, Any]) -> None:
+        """Move on by one row of the loop's record."""
+        if row["split"] == "train":
+            self.recent.append(row)
+            text = f"{self.title}  loss {row['loss']:.3f}  {self.speed()}"
+            self.progress.update(self.task, completed=row["step"], description=text)
+        if row["step"] and time.monotonic() - self.told > LINE_EVERY:
+            self.told = time.monotonic()
+            loss = "held-out loss" if row["split"] == "heldout" else "loss"
+            rate = f"learning rate {self.recent[-1]['rate']:.1e}, " if self.recent else ""
+            self.tell(
+                f"{self.title}: step {row['step']:,} of {self.steps:,}, {loss} {row['loss']:.4f}, {rate}"
+                f"{self.speed()}, {in_words(self.seconds_left())} left"
+            )
+
+    def speed(self) -> str:
+        """'3,456 tokens/s, 56 % of the matrix peak' of the last steps."""
+        rate = self._a_second("tokens")
+        share = f", {rate * self.share_of_token:.0%} of the matrix peak" if self.share_of_token else ""
+        return f"{rate:,.0f} tokens/s{share}"
+
+    def seconds_left(self) -> float:
+        done = self.recent[-1]["step"] if self.recent else 0
+        return (self.steps - done) / max(self._a_second("step"), 1e-9)
+
+    def _a_second(self, name: str) -> float:
+        """How much of a figure of the rows the last steps added a second."""
+        if not self.recent:
+            return 0.0
+        first = self.recent[0] if len(self.recent) > 1 else {name: 0, "seconds": 0.0}
+        last = self.recent[-1]
+        return float((last[name] - first[name]) / max(last["seconds"] - first["seconds"], 1e-9))
+
+
+def in_words(seconds: float) -> str:
+    """'40 s', '12 min', '3.4 h'"""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+class Board:
+    """TensorBoard's files of a run, a curve for each number. first: what was written after this step is void."""
+
+    def __init__(self, directory: Path, first: int = 0) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise InputError(
+                f"tensorboard: needs the package {error.name}; pip install 'bothways[tensorboard]'"
+            ) from None
+        self.writer = SummaryWriter(directory, purge_step=first + 1)
+
+    def __enter__(self) -> "Board":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.writer.close()
+
+    def show(self, row: dict[str, Any]) -> None:
+        for name, value in row.items():
+            if isinstance(value, (int, float)) and name not in ("step", "split"):
+                self.writer.add_scalar(f"{name}/{row['split']}", value, row["step"])
+
+
+@contextmanager
+def watched(
+    run: Run,
+    plan: Plan,
+    config: EncoderConfig,
+    batches: Sequence[Batch],
+    tell: Tell,
+    board: bool,
+    start: Saved | None,
+    processes: Processes,
+) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """What is to be called with each row of the record.
+
+    batches: some of the run's, to know their work by. board: whether to write TensorBoard files. start: what the run
+    goes on from.
+    """
+    tokens = sum(batch.num_tokens for batch in batches)
+    work = sum(training_work(config, batch) for batch in batches) / max(1, tokens)
+    peak = sum(processes.gather(matrix_peak(plan.device, plan.dtype)))
+    run.note(work_of_token=work, matrix_peak=peak)
+    with ExitStack() as stack:
+        bar = Bar("pre-training", plan.steps, work=work, peak=peak, tell=tell, leads=run.leads)
+        shown: list[Bar | Board] = [stack.enter_context(bar)]
+        first = start.progress.step if start else 0
+        if board and run.leads:
+            shown.append(stack.enter_context(Board(run.directory / "tensorboard", first)))
+
+        def record(row: dict[str, Any]) -> None:
+            run.metric(**row)
+            if row["step"] == first + SETTLED and plan.device.type == "cpu":
+                settle_memory()
+            for one in shown:
+                one.show(row)
+
+        yield record

@@ -1,0 +1,666 @@
+"""Files of results that grow block by block: whole, in order, and the same bytes however often they were killed."""
+
+import csv
+import fcntl
+import gzip
+import io
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+import bothways
+from bothways.batch_jobs import blocks
+from bothways.batch_jobs.journal import Appended, Growing, side_file
+from bothways.batch_jobs.row_progress import RowBar
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.cli import main
+
+WORDS = "the cat sat on a mat and dogs ran".split()
+TEXTS = [" ".join(WORDS[(i * j) % 9] for j in range(1 + i % 17)) for i in range(37)]
+LABELS = ("x", "é", "z")
+
+
+@pytest.fixture(scope="module")
+def models(make_model, tokenizer, tmp_path_factory):
+    """A directory of each kind of model."""
+    directory = tmp_path_factory.mktemp("models")
+    kinds = {
+        "vectors": ({}, ()), "labels": ({"classes": 3}, LABELS), "number": ({"classes": 1}, ()),
+        "entities": ({"tokens": 3}, ("O", "B-LOC", "I-LOC")), "answers": ({"spans": 2}, ()),
+    }  # fmt: skip
+    for kind, (heads, labels) in kinds.items():
+        checkpoint.save(Checkpoint(make_model("bert", heads), tokenizer, labels=labels), directory / kind)
+    return directory
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(blocks, "ROWS", 11)
+
+
+@pytest.fixture
+def texts(tmp_path):
+    return written(tmp_path / "texts.txt", "".join(f"{text}\n" for text in TEXTS))
+
+
+def written(file, content):
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return file
+
+
+def run(*arguments):
+    main.main([*map(str, arguments), "--dtype", "float32"])
+
+
+def refused(capsys, *arguments, status=1):
+    """Both what is told, and the error, of a command that fails."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+        run(*arguments)
+    said = capsys.readouterr()
+    assert stopped.value.code == status and said.out == "" and "Traceback" not in said.err
+    return said.err
+
+
+def json_lines(file):
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def names(directory):
+    return {place.name for place in directory.iterdir()}
+
+
+# --- what is written --------------------------------------------------------------------------------------------------
+
+
+def test_vectors_are_the_same_in_every_format_and_beside_them_is_nothing(models, texts, tmp_path, capsys):
+    expected = bothways.load(models / "vectors", dtype="float32").embed(TEXTS)
+    for ending in ("npy", "parquet", "jsonl"):
+        run("embed", models / "vectors", texts, "-o", tmp_path / f"v.{ending}")
+    said = capsys.readouterr()
+    assert said.out.splitlines() == [
+        f"37 vectors of 24 in {tmp_path / name}" for name in ("v.npy", "v.parquet", "v.jsonl")
+    ]
+    assert said.err == ""  # no bar where there is no terminal
+    found = np.load(tmp_path / "v.npy")
+    assert found.dtype == np.float32 and np.abs(found - expected).max() < 1e-6
+    table = pyarrow.parquet.read_table(tmp_path / "v.parquet")
+    assert (
+        table.schema.names == ["row", "vector"] and str(table.schema.types[1]) == "fixed_size_list<element: float>[24]"
+    )
+    assert table["row"].to_pylist() == [*range(37)]
+    assert np.array_equal(np.array(table["vector"].to_pylist(), np.float32), found)
+    rows = json_lines(tmp_path / "v.jsonl")
+    assert [row["row"] for row in rows] == [*range(37)]
+    assert np.array_equal(np.array([row["vector"] for row in rows], np.float32), found)  # digits enough to be exact
+    assert names(tmp_path) == {"texts.txt", "v.npy", "v.parquet", "v.jsonl"}
+
+
+def test_an_npy_is_byte_for_byte_what_numpy_writes(models, texts, tmp_path):
+    run("embed", models / "vectors", texts, "-o", tmp_path / "v.npy")
+    np.save(tmp_path / "numpys.npy", np.load(tmp_path / "v.npy"))
+    assert (tmp_path / "v.npy").read_bytes() == (tmp_path / "numpys.npy").read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["labels", "number", "entities", "answers"])
+def test_predictions_are_the_same_in_every_format(kind, models, tmp_path, capsys):
+    table = "id,question,context,text\n" + "".join(f"q{i},who sat,{text},{text}\n" for i, text in enumerate(TEXTS))
+    file = written(tmp_path / "t.csv", table)
+    flags = (
+        ("--text-column", "question", "--pair-column", "context") if kind == "answers" else ("--text-column", "text")
+    )
+    run("predict", models / kind, file, *flags)
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for ending in ("jsonl", "parquet"):
+        run("predict", models / kind, file, *flags, "-o", tmp_path / f"p.{ending}")
+    rows = json_lines(tmp_path / "p.jsonl")
+    assert rows == pyarrow.parquet.read_table(tmp_path / "p.parquet").to_pylist()
+    assert [row.pop("row") for row in rows] == [*range(37)]
+    assert rows == printed and len({json.dumps(row) for row in rows}) > 5
+
+
+@pytest.mark.parametrize("ending", ["npy", "parquet", "jsonl"])
+def test_no_line_at_all_is_a_file_of_none(ending, models, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO()))
+    run("embed", models / "vectors", "-", "-o", tmp_path / f"v.{ending}")
+    if ending == "npy":
+        assert np.load(tmp_path / "v.npy").shape == (0, 24)
+    elif ending == "parquet":
+        assert pyarrow.parquet.read_table(tmp_path / "v.parquet").num_rows == 0
+    else:
+        assert (tmp_path / "v.jsonl").read_bytes() == b""
+
+
+def test_another_ending_is_refused_before_anything_is_read(models, tmp_path, capsys):
+    error = refused(capsys, "predict", models / "labels", tmp_path / "none.txt", "-o", tmp_path / "p.npy")
+    assert "p.npy: predictions are written as .parquet, .jsonl, .csv or .tsv" in error
+
+
+# --- rows that cannot be read -----------------------------------------------------------------------------------------
+
+
+def test_rows_that_cannot_be_read_are_set_aside_and_the_others_keep_their_numbers(models, tmp_path, capsys):
+    lines = [json.dumps({"text": text}).encode() for text in TEXTS]
+    lines[3], lines[20], lines[36] = b'{"text": ', b'{"text": "\xff"}', b'{"text": null}'
+    file, out = written(tmp_path / "t.jsonl", b"\n".join(lines)), tmp_path / "v.npy"
+    kept = [number for number in range(37) if number not in (3, 20, 36)]
+    run("embed", models / "vectors", file, "-o", out, "--on-error", "skip", "--json")
+    told = json.loads(capsys.readouterr().out)
+    assert told == {
+        "vectors": 34, "size": 24, "file": str(out), "set_aside": 3, "set_aside_file": f"{out}.skipped.jsonl",
+    }  # fmt: skip
+    aside = json_lines(side_file(out))
+    assert [row["row"] for row in aside] == [3, 20, 36]
+    places = [f"{file}:4: not valid JSON", f"{file}:21: not UTF-8 at byte", f"{file}:37: 'text' is missing"]
+    assert [place for row, place in zip(aside, places, strict=True) if not row["reason"].startswith(place)] == []
+    expected = bothways.load(models / "vectors", dtype="float32").embed([TEXTS[number] for number in kept])
+    assert np.abs(np.load(out) - expected).max() < 1e-6
+    for ending in ("jsonl", "parquet"):
+        run("predict", models / "labels", file, "-o", tmp_path / f"p.{ending}", "--on-error", "skip")
+    rows = json_lines(tmp_path / "p.jsonl")
+    assert [row["row"] for row in rows] == kept
+    assert rows == pyarrow.parquet.read_table(tmp_path / "p.parquet").to_pylist()
+    assert "34 predictions in" in capsys.readouterr().out
+    run("predict", models / "labels", file, "--on-error", "skip")
+    said = capsys.readouterr()
+    assert [json.loads(line) for line in said.out.splitlines()] == rows
+    assert [line.split(":")[0] for line in said.err.splitlines()] == [f"row {n} set aside" for n in (3, 20, 36)]
+
+
+def test_a_bad_row_stops_and_what_was_done_is_kept_until_it_is_mended(models, tmp_path, capsys):
+    lines = [json.dumps({"text": text}) for text in TEXTS]
+    whole, out = tmp_path / "whole.npy", tmp_path / "v.npy"
+    run("embed", models / "vectors", written(tmp_path / "good.jsonl", "\n".join(lines)), "-o", whole)
+    file = written(tmp_path / "t.jsonl", "\n".join([*lines[:25], "{", *lines[26:]]))
+    told, error = refused(capsys, "embed", models / "vectors", file, "-o", out).splitlines()
+    assert f"{file}:26: not valid JSON" in error and error.endswith("or set such rows aside with --on-error skip")
+    assert told == f"{out}: 22 rows are done and kept; --resume goes on behind them" and not out.exists()
+    written(file, "\n".join(lines))
+    run("embed", models / "vectors", file, "-o", out, "--resume")
+    assert out.read_bytes() == whole.read_bytes()
+    assert names(tmp_path) == {"good.jsonl", "t.jsonl", "v.npy", "whole.npy"}
+
+
+def test_a_bad_row_in_the_first_block_leaves_nothing(models, tmp_path, capsys):
+    file = written(tmp_path / "t.jsonl", '{"text": "a"}\n{\n')
+    assert "t.jsonl:2" in refused(capsys, "embed", models / "vectors", file, "-o", tmp_path / "v.npy")
+    assert names(tmp_path) == {"t.jsonl"}
+
+
+def test_several_answers_to_a_question_stand_beside_the_best(models, tmp_path, capsys):
+    asked = [{"question": "the cat", "context": "a mat and the dog"}, {"question": "a", "context": ""}]
+    file = written(tmp_path / "t.jsonl", "\n".join(map(json.dumps, asked)))
+    for ending in ("jsonl", "parquet"):
+        run("predict", models / "answers", file, "-o", tmp_path / f"p.{ending}", "--top", "3")
+    rows = json_lines(tmp_path / "p.jsonl")
+    assert rows == pyarrow.parquet.read_table(tmp_path / "p.parquet").to_pylist()
+    model = bothways.load(models / "answers", dtype="float32")
+    for row, one in zip(rows, asked, strict=True):
+        best = model.answer(one["question"], one["context"], top=3)
+        assert [(given["answer"], given["start"], given["end"]) for given in row["answers"]] == [
+            (answer.text, answer.start, answer.end) for answer in best
+        ]
+        assert {name: row[name] for name in row["answers"][0]} == row["answers"][0]
+    assert len(rows[0]["answers"]) == 3 and rows[1]["answers"][0]["answer"] == ""
+    run("predict", models / "answers", file, "-o", tmp_path / "one.jsonl")
+    assert "answers" not in json_lines(tmp_path / "one.jsonl")[0]
+
+
+def test_the_likeliest_labels_alone_are_written_where_asked(models, tmp_path, capsys):
+    texts = written(tmp_path / "t.txt", "a cat\nthe mat sat\n")
+    for ending in ("jsonl", "parquet"):
+        run("predict", models / "labels", texts, "-o", tmp_path / f"p.{ending}", "--top", "2")
+    rows = json_lines(tmp_path / "p.jsonl")
+    table = pyarrow.parquet.read_table(tmp_path / "p.parquet").to_pylist()
+    assert [{**row, "scores": dict(row["scores"])} for row in table] == rows
+    expected = bothways.load(models / "labels", dtype="float32").classify(["a cat", "the mat sat"], top=2)
+    assert [list(row["scores"].items()) for row in rows] == [list(one.scores.items()) for one in expected]
+    error = refused(capsys, "predict", models / "entities", texts, "--top", "3")
+    assert "top (3) is for answers and labels; this model gives entities" in error
+
+
+MANY_CLASSES = """
+import re, sys
+from pathlib import Path
+from bothways.inference.predictor import load
+from bothways.settings import Predict
+from bothways.batch_jobs.files import printed
+rows = 0
+for block in printed(Predict(model=Path(sys.argv[1]), file=sys.argv[2], dtype="float32")):
+    assert all(len(row["scores"]) == 10_000 for row in block)
+    rows += len(block)
+best = load(sys.argv[1], dtype="float32").classify([f"the cat {number}" for number in range(9000)], top=3)
+# Not getrusage, which counts the process that started this one too.
+print(rows, len(best), int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) // 1024)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is counted as Linux does")
+def test_ten_thousand_classes_are_told_in_less_than_a_gigabyte(make_predictor, tmp_path):
+    labels = tuple(f"class {number}" for number in range(10_000))
+    model = make_predictor("bert", {"classes": len(labels)}, labels=labels)
+    checkpoint.save(model.checkpoint, tmp_path / "model")
+    file = written(tmp_path / "t.txt", "".join(f"the cat {number}\n" for number in range(1200)))
+    told = subprocess.run(
+        [sys.executable, "-c", MANY_CLASSES, tmp_path / "model", file], capture_output=True, text=True, check=True
+    )
+    rows, best, peak = map(int, told.stdout.split())
+    assert (rows, best) == (1200, 9000) and peak < 550, peak
+
+
+def test_a_text_too_long_is_said_with_its_row(models, tmp_path, capsys):
+    file = written(tmp_path / "t.txt", "a\n" * 15 + "the cat " * 99)
+    error = refused(capsys, "predict", models / "labels", file, "--long", "error", "-o", tmp_path / "p.jsonl")
+    assert "row 15, counted from 0: longer than 64 tokens (200); shorten it, read it in windows, or set" in error
+
+
+def test_what_leaves_no_room_for_a_second_text_is_said_with_its_row(models, tmp_path, capsys):
+    rows = [{"question": "the cat", "context": "a mat"}] * 13 + [
+        {"question": "the cat " * 40, "context": "a mat " * 40}
+    ]
+    file = written(tmp_path / "t.jsonl", "\n".join(map(json.dumps, rows)))
+    error = refused(capsys, "predict", models / "answers", file, "-o", tmp_path / "p.jsonl")
+    assert "row 13, counted from 0: the first text of the pair takes 80 of the 64 tokens" in error
+
+
+def test_rows_the_model_cannot_read_are_set_aside_like_others(models, tmp_path, capsys):
+    """Among rows that cannot be read at all, in several blocks, to a file and to a terminal."""
+    asked = [{"question": "the cat", "context": f"a mat {row}"} for row in range(40)]
+    for row in (4, 5, 30):
+        asked[row]["question"] = "the cat " * 40
+    lines = [*map(json.dumps, asked)]
+    lines[7] = "{"
+    file, out = written(tmp_path / "t.jsonl", "\n".join(lines)), tmp_path / "p.jsonl"
+    run("predict", models / "answers", file, "-o", out, "--on-error", "skip")
+    assert "36 predictions in" in capsys.readouterr().out
+    rows, aside = json_lines(out), json_lines(side_file(out))
+    assert [row["row"] for row in rows] == [row for row in range(40) if row not in (4, 5, 7, 30)]
+    assert [row["row"] for row in aside] == [4, 5, 7, 30]
+    reasons = [row["reason"] for row in aside]
+    assert reasons[0] == reasons[1] == reasons[3] and reasons[0].startswith("the first text of the pair takes 80 of")
+    alone = bothways.load(models / "answers", dtype="float32").answer("the cat", "a mat 6")[0]
+    assert next(row for row in rows if row["row"] == 6)["answer"] == alone.text
+    run("predict", models / "answers", file, "--on-error", "skip")
+    said = capsys.readouterr()
+    assert [json.loads(line) for line in said.out.splitlines()] == rows
+    assert [line.split(":")[0] for line in said.err.splitlines()] == [f"row {n} set aside" for n in (4, 5, 7, 30)]
+
+
+def test_a_command_goes_on_behind_rows_the_model_could_not_read(models, tmp_path, capsys, monkeypatch):
+    lines = [
+        json.dumps({"question": "the cat " * (40 if row in (3, 30) else 1), "context": "a mat"}) for row in range(40)
+    ]
+    file, out = written(tmp_path / "t.jsonl", "\n".join(lines)), tmp_path / "p.jsonl"
+    command = ("predict", models / "answers", file, "-o", out, "--on-error", "skip")
+    run(*command)
+    whole = out.read_bytes(), side_file(out).read_bytes()
+    out.unlink(), side_file(out).unlink()
+    add = Growing.add
+
+    def interrupted(self, *given):
+        if self.journal.blocks == 2:
+            raise KeyboardInterrupt
+        add(self, *given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Growing, "add", interrupted)
+        assert "22 rows are done and kept" in refused(capsys, *command)
+    run(*command, "--resume")
+    assert (out.read_bytes(), side_file(out).read_bytes()) == whole and whole[1].count(b"reason") == 2
+
+
+# --- input columns in the result --------------------------------------------------------------------------------------
+
+WIDE = "id,text,label,note\n" + "".join(
+    f'{i:03},{text},{"xy"[i % 2]},"a, ""b""\n{i}"\n' for i, text in enumerate(TEXTS)
+)
+
+
+def separated(file):
+    with file.open(encoding="utf-8", newline="") as opened:
+        return [*csv.DictReader(opened)]
+
+
+def test_kept_columns_stand_in_every_format_under_names_of_their_own(models, tmp_path, capsys):
+    file = written(tmp_path / "t.csv", WIDE)
+    expected = list(csv.DictReader(io.StringIO(WIDE)))
+    run("predict", models / "labels", file, "--keep", "all")
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert list(printed[0]) == ["id", "text", "input_label", "note", "label", "score", "scores"]
+    for ending in ("jsonl", "parquet", "csv"):
+        run("predict", models / "labels", file, "--keep", "all", "-o", tmp_path / f"p.{ending}")
+    rows = json_lines(tmp_path / "p.jsonl")
+    assert rows == pyarrow.parquet.read_table(tmp_path / "p.parquet").to_pylist()
+    assert [{name: value for name, value in row.items() if name != "row"} for row in rows] == printed
+    for row, cells, given in zip(rows, separated(tmp_path / "p.csv"), expected, strict=True):
+        assert {name: row["input_label" if name == "label" else name] for name in given} == given
+        texts = {
+            name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            for name, value in row.items()
+        }
+        assert cells == texts
+    run("predict", models / "labels", file, "--keep", "note, id", "-o", tmp_path / "few.tsv")
+    header, first, *_ = (tmp_path / "few.tsv").read_text(encoding="utf-8").splitlines()
+    assert header == "row\tnote\tid\tlabel\tscore\tscores" and first.startswith('0\ta, "b" 0\t000\t')
+    assert "no column 'nole' to keep (there are: id, text, label, note)" in refused(
+        capsys, "predict", models / "labels", file, "--keep", "nole"
+    )
+
+
+def test_kept_values_are_those_of_the_input_whatever_they_are(models, tmp_path, capsys):
+    table = pyarrow.table(
+        {
+            "text": TEXTS[:3], "id": pyarrow.array([7, None, 2**60], pyarrow.int64()), "ok": [True, False, None],
+            "weight": [0.1, float("nan"), 2.5], "day": pyarrow.array([0, 1, None], pyarrow.date32()),
+            "tags": [["a"], [], None], "input_label": ["u", "v", "w"], "label": ["k", "l", "m"],
+        }
+    )  # fmt: skip
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    for ending in ("jsonl", "parquet", "csv"):
+        run("predict", models / "labels", tmp_path / "t.parquet", "--keep", "all", "-o", tmp_path / f"p.{ending}")
+    rows = json_lines(tmp_path / "p.jsonl")
+    assert [row["id"] for row in rows] == [7, None, 2**60] and [row["weight"] for row in rows] == [0.1, None, 2.5]
+    assert rows[0]["day"] == "1970-01-01" and rows[0]["tags"] == ["a"]
+    assert rows[0]["input_label"] == "u" and rows[0]["input_input_label"] == "k"
+    made = pyarrow.parquet.read_table(tmp_path / "p.parquet")
+    assert [str(made.schema.field(name).type) for name in ("id", "ok", "weight", "day", "tags")] == [
+        "int64", "bool", "double", "string", "string",
+    ]  # fmt: skip
+    assert made["id"].to_pylist() == [7, None, 2**60] and made["tags"].to_pylist() == ['["a"]', "[]", None]
+    assert separated(tmp_path / "p.csv")[1]["id"] == "" and separated(tmp_path / "p.csv")[0]["ok"] == "true"
+    lines = written(tmp_path / "t.jsonl", "\n".join(['{"text": "a"}'] * 99 + ['{"text": "b", "late": {"x": 1}}']))
+    run("predict", models / "labels", lines, "--keep", "all", "-o", tmp_path / "late.csv")
+    assert [row["late"] for row in separated(tmp_path / "late.csv")] == [""] * 99 + ['{"x": 1}']
+    raw = pyarrow.table({"text": ["a"], "raw": [b"x"]})
+    pyarrow.parquet.write_table(raw, tmp_path / "raw.parquet")
+    assert "'raw' holds bytes" in refused(
+        capsys, "predict", models / "labels", tmp_path / "raw.parquet", "--keep", "all"
+    )
+
+
+def test_predictions_beside_kept_texts_can_be_scored(models, tmp_path, capsys):
+    file = written(tmp_path / "t.csv", WIDE)
+    run("predict", models / "labels", file, "--keep", "all", "-o", tmp_path / "p.csv")
+    capsys.readouterr()
+    run("evaluate", "--predictions", tmp_path / "p.csv", file, "--json")
+    found = json.loads(capsys.readouterr().out)["metrics"]
+    same = [row["label"] == row["input_label"] for row in separated(tmp_path / "p.csv")]
+    assert found["accuracy"] == pytest.approx(sum(same) / 37) and found["texts"] == 37
+
+
+def test_questions_keep_their_columns_beside_their_id(models, tmp_path, capsys):
+    data = {"data": [{"paragraphs": [{"context": "a mat", "qas": [{"id": "q7", "question": "the cat"}]}]}]}
+    for file, keep in (
+        (written(tmp_path / "t.json", json.dumps(data)), "id,question"),
+        (written(tmp_path / "t.csv", "id,question,context\nq7,the cat,a mat\n"), "question"),
+    ):
+        run("predict", models / "answers", file, "--keep", keep)
+        row = json.loads(capsys.readouterr().out)
+        assert list(row) == ["question", "id", "answer", "start", "end", "score"]
+        assert (row["question"], row["id"]) == ("the cat", "q7")
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])
+def test_a_stopped_command_goes_on_to_the_same_bytes_with_kept_columns(ending, models, tmp_path, capsys):
+    file, whole, out = tmp_path / "t.csv", tmp_path / f"whole.{ending}", tmp_path / f"p.{ending}"
+    run("predict", models / "labels", written(file, WIDE), "--keep", "id,label", "-o", whole)
+    refused(capsys, "predict", models / "labels", written(file, WIDE + "1,2\n"), "--keep", "id,label", "-o", out)
+    written(file, WIDE)
+    again = ("predict", models / "labels", file, "-o", out, "--resume")
+    assert "begun otherwise (keep: 'id,label' -> 'id')" in refused(capsys, *again, "--keep", "id")
+    written(file, WIDE.replace("000,", "999,", 1))  # a kept value is part of what was read
+    assert "are not those that were read before" in refused(capsys, *again, "--keep", "id,label")
+    written(file, WIDE)
+    run(*again, "--keep", "id,label")
+    assert out.read_bytes() == whole.read_bytes()
+
+
+def test_formulas_are_escaped_where_asked(models, tmp_path, capsys):
+    texts = ["=1+1", "@x", "-5", "+a", "a=b", "\uff1dz"]
+    file = written(tmp_path / "t.jsonl", "".join(json.dumps({"text": text, "n": -2.5}) + "\n" for text in texts))
+    for flags, sign in (((), ""), (("--escape-formulas",), "'")):
+        out = tmp_path / f"p{len(flags)}.csv"
+        run("predict", models / "labels", file, "--keep", "text,n", "-o", out, *flags)
+        rows = separated(out)
+        assert [row["text"] for row in rows] == [text if text == "a=b" else sign + text for text in texts]
+        assert {row["n"] for row in rows} == {"-2.5"}  # a number is no formula
+    error = refused(capsys, "predict", models / "labels", file, "--escape-formulas", status=2)
+    assert "escape_formulas is for a .csv or .tsv" in error
+
+
+def test_a_text_on_the_command_line(models, tmp_path, capsys):
+    run("predict", models / "labels", "--text", "the cat")
+    expected = bothways.load(models / "labels", dtype="float32").classify(["the cat"])[0]
+    assert json.loads(capsys.readouterr().out)["label"] == expected.label
+    run("predict", models / "answers", "--text", "the cat", "--pair", "a mat and a dog", "-o", tmp_path / "p.csv")
+    best = bothways.load(models / "answers", dtype="float32").answer("the cat", "a mat and a dog")[0]
+    (row,) = separated(tmp_path / "p.csv")
+    assert (row["id"], row["answer"], float(row["score"])) == ("0", best.text, pytest.approx(best.score, abs=1e-6))
+    for kind, flags, status, way in (
+        ("answers", ("--text", "who"), 1, "give the second, of a question its passage, with --pair"),
+        ("entities", ("--text", "a", "--pair", "b"), 1, "leave out --pair"),
+        ("labels", ("--text", "a", "--keep", "id"), 1, "--text: no column 'id' to keep"),
+        ("labels", ("--pair", "b"), 2, "is the second text of --text"),
+        ("labels", ("t.txt", "--text", "b"), 2, "exclude each other"),
+    ):
+        assert way in refused(capsys, "predict", models / kind, *flags, status=status)
+
+
+# --- a pipe -----------------------------------------------------------------------------------------------------------
+
+
+def test_lines_of_a_pipe_are_answered_as_they_come(models):
+    """Each before the next is written, as behind `tail -f`; what is there together is answered together."""
+    command = [sys.executable, "-m", "bothways", "predict", str(models / "labels"), "-", "--keep", "text"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as running:
+        for text in ("the cat", "é", ""):
+            running.stdin.write(f"{text}\n".encode())
+            assert json.loads(running.stdout.readline())["text"] == text
+        running.stdin.write(b"a\nb\nwithout its en")
+        assert [json.loads(running.stdout.readline())["text"] for _ in range(2)] == ["a", "b"]
+        running.stdin.write(b"d")
+        running.stdin.close()
+        assert [json.loads(line)["text"] for line in running.stdout] == ["without its end"]
+    assert running.returncode == 0
+
+
+def test_what_is_there_already_is_read_in_whole_blocks(monkeypatch, tmp_path):
+    from bothways.batch_jobs.blocks import in_blocks
+    from bothways.data import stream
+
+    def sizes(opened, live=True):
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=opened))
+        return [len(block) for block in in_blocks(stream.texts("-", live=live), "stop")]
+
+    file = written(tmp_path / "t.txt", "the cat\n" * 27)
+    with file.open("rb") as opened:
+        assert sizes(opened) == [11, 11, 5]
+    assert sizes(io.BytesIO(file.read_bytes())) == [11, 11, 5]
+    writing = [
+        "python3",
+        "-c",
+        "import sys, time\nfor n in range(9): print('a', flush=True); time.sleep(0.4 * (n == 3))",
+    ]
+    for live in (True, False):  # a result that can be gone on with does not depend on when lines come
+        with subprocess.Popen(writing, stdout=subprocess.PIPE) as writer:
+            assert sum(found := sizes(writer.stdout, live)) == 9 and (len(found) > 1) == live
+
+
+def test_lines_that_keep_coming_do_not_put_off_the_answer(monkeypatch):
+    from bothways.data import stream
+
+    monkeypatch.setattr(stream, "PAUSE", 60.0)
+    monkeypatch.setattr(stream, "LONGEST_WAIT", 0.2)
+    writing = ["python3", "-c", "import time\nwhile True: print('a', flush=True); time.sleep(0.02)"]
+    with subprocess.Popen(writing, stdout=subprocess.PIPE) as writer:
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=writer.stdout))
+        began = time.monotonic()
+        assert any(one is None for one in stream.texts("-", live=True))
+        assert time.monotonic() - began < 30
+        writer.kill()
+
+
+# --- going on ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stopped(models, texts, tmp_path, capsys):
+    """The place of a file whose first 22 rows are done, and the command that goes on with it."""
+    lines = texts.read_bytes().splitlines(keepends=True)
+    written(texts, b"".join([*lines[:30], b"\xff\n", *lines[30:]]))
+    command = ("embed", models / "vectors", texts, "-o", tmp_path / "v.npy")
+    refused(capsys, *command)
+    written(texts, b"".join(lines))
+    return tmp_path / "v.npy", (*command, "--resume")
+
+
+def test_an_unfinished_file_is_not_begun_anew_unasked(stopped, capsys):
+    out, command = stopped
+    before = out.with_name(".v.npy.partial").read_bytes()
+    error = refused(capsys, *command[:-1])
+    assert "v.npy: a command was stopped when 22 rows were done; go on with --resume, or delete" in error
+    assert out.with_name(".v.npy.partial").read_bytes() == before
+
+
+def test_a_finished_file_is_not_gone_on_with(stopped, capsys):
+    out, command = stopped
+    run(*command)
+    before = out.read_bytes()
+    assert "v.npy: exists already" in refused(capsys, *command)
+    assert out.read_bytes() == before
+
+
+def test_where_nothing_was_begun_resuming_begins_and_says_so(models, texts, tmp_path, capsys):
+    run("embed", models / "vectors", texts, "-o", tmp_path / "v.npy", "--resume")
+    assert capsys.readouterr().err == f"{tmp_path / 'v.npy'}: nothing to go on from; beginning at the first row\n"
+    assert len(np.load(tmp_path / "v.npy")) == 37
+
+
+def test_changed_input_is_refused(stopped, texts, capsys):
+    out, command = stopped
+    good = texts.read_bytes()
+    for changed in (
+        good.replace(b"cat", b"dog", 1),
+        good.splitlines(keepends=True)[0],
+        good.replace(b"\n", b"\n\n", 1),
+    ):
+        written(texts, changed)
+        error = refused(capsys, *command)
+        assert "v.npy: the first 22 rows are not those that were read before" in error
+    written(texts, good + b"one more\n")  # beyond what was read it may change
+    run(*command)
+    assert len(np.load(out)) == 38
+
+
+def test_other_settings_and_another_model_are_refused_with_the_difference(stopped, models, capsys):
+    _, command = stopped
+    assert "v.npy: begun otherwise (pooling: 'auto' -> 'cls')" in refused(capsys, *command, "--pooling", "cls")
+    error = refused(capsys, command[0], models / "labels", *command[2:])
+    assert "v.npy: begun otherwise (model: '" in error
+    run(*command)
+
+
+def test_what_is_written_into_the_models_own_directory_is_no_part_of_it(models, tmp_path, capsys):
+    model, out = tmp_path / "model", tmp_path / "model" / "v.jsonl"
+    shutil.copytree(models / "labels", model)
+    lines = [f'{{"text": "{text}"}}' for text in TEXTS]
+    file = written(tmp_path / "t.jsonl", "\n".join([*lines[:25], "{", *lines[26:]]))
+    refused(capsys, "predict", model, file, "-o", out)
+    written(file, "\n".join(lines))
+    run("predict", model, file, "-o", out, "--resume")
+    assert len(out.read_text().splitlines()) == 37
+
+
+def test_an_append_of_nothing_behind_a_cut_tells_where_the_file_ends(tmp_path):
+    file = Appended(tmp_path / "v.npy")
+    assert file.append([b"abcdef"]) == 6
+    file.cut(2)
+    assert [file.append([]), file.append([b"x"])] == [2, 3]
+    file.close()
+
+
+def test_other_threads_are_refused(stopped, capsys, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 97)
+    assert "begun otherwise (threads: " in refused(capsys, *stopped[1])
+
+
+def test_two_commands_do_not_write_one_file(stopped, capsys):
+    out, command = stopped
+    with out.with_name(".v.npy.partial").open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert "v.npy: another command is writing it" in refused(capsys, *command)
+    run(*command)
+
+
+def test_a_broken_journal_and_a_cut_file_are_named(stopped, capsys):
+    out, command = stopped
+    partial, journal = out.with_name(".v.npy.partial"), out.with_name(".v.npy.partial.json")
+    partial.write_bytes(partial.read_bytes()[:99])
+    assert ".v.npy.partial: shorter than its journal says" in refused(capsys, *command)
+    journal.write_text("{")
+    assert ".v.npy.partial.json: not a journal" in refused(capsys, *command)
+    journal.unlink()
+    run(*command)  # as where nothing was begun
+    assert len(np.load(out)) == 37
+
+
+def test_going_on_needs_a_file(models, texts, capsys):
+    assert "resume needs a file" in refused(capsys, "predict", models / "labels", texts, "--resume")
+
+
+# --- killed -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def killed(models):
+    """Asks tests/tasks/kills.py."""
+    command = [sys.executable, str(Path(__file__).with_name("kills.py"))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
+
+        def ask(file, out, *, on_error="stop", rows, shares):
+            told = {"model": str(models / "vectors"), "file": str(file), "out": str(out)}
+            told |= {"on_error": on_error, "rows": rows, "shares": shares}
+            worker.stdin.write(json.dumps(told) + "\n")
+            worker.stdin.flush()
+            return json.loads(worker.stdout.readline())
+
+        yield ask
+
+
+@pytest.mark.parametrize("ending", ["npy", "parquet", "jsonl"])
+def test_killed_at_any_write_it_goes_on_to_the_same_bytes(ending, killed, tmp_path):
+    lines = [json.dumps({"text": text}) for text in TEXTS[:25]]
+    file, out = written(tmp_path / "t.jsonl", "\n".join([*lines[:12], "{", *lines[12:]])), tmp_path / f"v.{ending}"
+    found = killed(file, out, on_error="skip", rows=9, shares=None)
+    assert set(found["digests"]) == {found["whole"]} and found["kills"] > 15
+
+
+def test_ten_thousand_lines_killed_at_random_moments_are_the_same_bytes(killed, tmp_path):
+    file = tmp_path / "t.txt.gz"
+    file.write_bytes(gzip.compress("".join(f"{text} {n}\n" for n in range(271) for text in TEXTS).encode(), 1))
+    out = tmp_path / "v.npy"
+    found = killed(file, out, rows=512, shares=[0.1, 0.4, 0.7])
+    assert found["digests"] == [found["whole"]] and len(np.load(out)) == 271 * 37
+    assert found["kills"] > 0 and found["memory"] < 1e9
+
+
+# --- the bar ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_bar_counts_rows_from_where_it_went_on():
+    with RowBar("v.npy", total=100, done=40) as bar:
+        bar.began -= 2
+        bar.show(80)
+    (task,) = bar.progress.tasks
+    assert (task.completed, task.total) == (80, 100) and task.description == "v.npy  80 rows  20 rows/s"

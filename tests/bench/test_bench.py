@@ -1,0 +1,298 @@
+"""Measuring speed: what is timed, that the figures follow from the times, that peers do the same work."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import bothways
+from bothways.bench import bench, peer_files, peers, picture
+from bothways.bench.peers import PEERS, Peer, Place, rectangle, tuned
+from bothways.bench.result import Timing, as_json, as_table
+from bothways.bench.workload import MASK, QUESTION, Workload, method_of, workloads
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.cli.main import main
+from bothways.errors import InputError
+from bothways.settings import Bench
+
+HEADS = {  # of a model: its heads and labels, then the method that is timed
+    "embed": ({}, ()),
+    "classify": ({"classes": 3}, ("x", "y", "z")),
+    "score": ({"classes": 1}, ()),
+    "tag": ({"tokens": 5}, ("O", "B-X", "I-X", "B-Y", "I-Y")),
+    "answers": ({"spans": 2}, ()),
+    "fill": ({"masked_words": 0}, ()),
+}
+WORK = Workload("7 tokens", 7, 3, (("a cat", "a dog", "a mat"),), (21,))
+
+
+@pytest.fixture
+def directory_of(make_model, tokenizer, tmp_path):
+    """A checkpoint of a small random model, by the method that is its own."""
+
+    def write(method, **given):
+        heads, labels = HEADS[method]
+        model = make_model("bert", heads, pooler="classes" in heads, **given)
+        pooling = "mean" if method == "embed" else None
+        checkpoint.save(Checkpoint(model, tokenizer, "bert", labels, pooling=pooling), tmp_path / method)
+        return tmp_path / method
+
+    return write
+
+
+def settings_of(directory, **told):
+    given = {"lengths": (23, 37), "batches": (1, 3), "repeats": 3, "peers": False, "dtype": "float32"}
+    return Bench(model=directory, **{**given, **told})
+
+
+@pytest.fixture(autouse=True)
+def measure_briefly(monkeypatch):
+    monkeypatch.setattr(bench, "SECONDS", 0.001)
+
+
+def slow_percentile(values, percent):
+    """Between the two values around the place of so many percent, in proportion."""
+    ordered, place = sorted(values), (len(values) - 1) * percent / 100
+    low, high = ordered[math.floor(place)], ordered[math.ceil(place)]
+    return low + (high - low) * (place - math.floor(place))
+
+
+def test_percentiles_are_those_of_a_slow_formula():
+    calls = tuple(np.random.default_rng(0).exponential(0.01, 37).tolist())
+    one = Timing("ours", WORK, (1.0,), (7.0,), calls)
+    for percent in (50, 95, 99):
+        assert one.milliseconds(percent) == pytest.approx(1000 * slow_percentile(calls, percent))
+
+
+def test_rates_are_medians_over_measurements_and_percentiles_go_over_all_calls():
+    measured = [[(21, 0.1), (21, 0.2)], [(21, 0.5)], [(21, 0.05), (21, 0.05), (21, 0.2)]]
+    one = bench.timing("ours", WORK, measured)
+    assert one.text_rates == pytest.approx((6 / 0.3, 3 / 0.5, 9 / 0.3))
+    assert (one.texts_a_second, one.tokens_a_second) == pytest.approx((20, 140))
+    assert one.milliseconds(50) == pytest.approx(150) and one.milliseconds(100) == pytest.approx(500)
+
+
+def test_faster_by_is_the_median_of_the_turns_own_ratios():
+    """A moment in which the machine was busy slows both."""
+    ours = Timing("ours", WORK, (100.0, 10.0, 100.0), (1.0,) * 3, (0.1,))
+    theirs = Timing("theirs", WORK, (50.0, 5.0, 25.0), (1.0,) * 3, (0.1,))
+    assert theirs.slower_than(ours) == 2
+    assert ours.slower_than(ours) == 1
+
+
+@pytest.mark.parametrize("method", HEADS)
+def test_every_kind_of_model_is_timed_at_its_own_method(method, directory_of, monkeypatch):
+    monkeypatch.setattr(bench, "PEERS", {})
+    measured = bench.run(settings_of(directory_of(method), lengths=(23,), batches=(2,), repeats=1, peers=True))
+    assert measured.facts["method"] == method
+    assert measured.timings[0].texts_a_second > 0
+    if method not in ("embed", "classify", "score"):
+        assert list(measured.left_out) == ["peers"] and method in measured.left_out["peers"]
+
+
+@pytest.mark.parametrize("method", HEADS)
+def test_texts_have_exactly_the_tokens_that_the_table_says(method, directory_of):
+    directory = directory_of(method)
+    model = bothways.load(directory)
+    works = workloads(settings_of(directory), model, method_of(model))
+    assert [(work.length, work.texts_a_call) for work in works] == [(23, 1), (23, 3), (37, 1), (37, 3)]
+    for work in works:
+        assert len(set(work.calls)) > 9, "no side meets the same texts again and again"
+        for texts, tokens in zip(work.calls, work.tokens, strict=True):
+            assert len(texts) == work.texts_a_call and tokens == work.length * len(texts)
+            for text in texts:
+                pair = (QUESTION, text) if method == "answers" else (text,)
+                assert len(model.tokenizer.encode(*pair, specials=(MASK,))) == work.length
+                assert text.count(MASK) == (method == "fill")
+
+
+def test_the_figures_of_a_table_add_up(directory_of):
+    found = as_json(bench.run(settings_of(directory_of("embed"))))
+    cells = [(row["length"], row["texts_a_call"]) for row in found["timings"]]
+    assert cells == [(23, 1), (23, 3), (37, 1), (37, 3)]
+    for row in found["timings"]:
+        assert row["tokens_a_second"] == pytest.approx(row["length"] * row["texts_a_second"])
+        assert 0 < row["p50_ms"] <= row["p95_ms"] <= row["p99_ms"]
+        assert row["calls"] >= 3
+        assert row["ours_is_faster_by"] == 1
+
+
+def test_own_texts_are_measured_in_calls_of_each_size_and_all_at_once_cut_to_what_is_read(directory_of, tmp_path):
+    directory, file = directory_of("embed"), tmp_path / "texts.txt"
+    texts = ["the cat sat", "a dog " * 100, "cat", "the mat and the dog", "ran", "", "dogs sat on a mat"]
+    file.write_text("\n".join(texts), encoding="utf-8")
+    model = bothways.load(directory)
+    works = workloads(settings_of(directory, texts=file, batches=(1, 2)), model, method_of(model))
+    own = [work for work in works if work.length is None]
+    assert [(work.texts_a_call, len(work.calls)) for work in own] == [(1, 6), (2, 3), (6, 1)]
+    read = [text for texts in own[2].calls for text in texts]
+    assert sorted(text for text in read if len(text) < 50) == sorted(text for text in texts if 0 < len(text) < 50)
+    assert max(len(model.tokenizer.encode(text)) for text in read) == 64, "what the model reads"
+    assert own[2].tokens == (sum(len(model.tokenizer.encode(text)) for text in read),)
+    assert sum(own[0].tokens) == sum(own[1].tokens) == own[2].tokens[0]
+
+
+def test_own_texts_get_masks_where_gaps_are_filled(directory_of, tmp_path):
+    directory, file = directory_of("fill"), tmp_path / "texts.txt"
+    file.write_text("the cat sat\nran\n", encoding="utf-8")
+    model = bothways.load(directory)
+    own = workloads(settings_of(directory, texts=file), model, method_of(model))[-1]
+    assert sorted(own.calls[0]) == ["[MASK]", "the [MASK] sat"]
+
+
+def test_peers_that_are_missing_or_fail_are_named_and_the_others_measured(directory_of, monkeypatch):
+    def fail(place):
+        raise ValueError("no such\nkernel")
+
+    def stumble(texts, batch):
+        raise RuntimeError("no memory")
+
+    def start(place):
+        return lambda texts, batch: np.zeros((len(texts), 24), np.float32)
+
+    def tire(place):
+        return lambda texts, batch: start(place)(texts, batch) if len(texts) == 1 else stumble(texts, batch)
+
+    made = {
+        "absent": Peer(("no_such_module",), ("vectors",), "", start),
+        "broken": Peer((), ("vectors",), "", fail),
+        "broken at work": Peer((), ("vectors",), "", lambda place: stumble),
+        "broken by many": Peer((), ("vectors",), "", tire),
+        "other work": Peer((), ("classes",), "", start),
+        "other device": Peer((), ("vectors",), "", start, ("cuda",)),
+        "there": Peer((), ("vectors",), "as it comes", start),
+    }
+    monkeypatch.setattr(bench, "PEERS", made)
+    measured = bench.run(settings_of(directory_of("embed"), lengths=(23,), peers=True))
+    assert measured.left_out == {
+        "absent": "not installed: no_such_module",
+        "broken": "ValueError: no such kernel",
+        "broken at work": "RuntimeError: no memory",
+        "broken by many": "RuntimeError: no memory",
+    }
+    assert [one.side for one in measured.timings] == ["bothways float32", "there"] * 2
+    assert [*measured.setups] == ["bothways float32", "there"]
+    table = "\n".join(as_table(measured))
+    assert "left out: absent (not installed: no_such_module)" in table and "there: as it comes" in table
+
+
+def test_lengths_and_sizes_are_measured_once_each_the_least_first(directory_of):
+    measured = bench.run(settings_of(directory_of("embed"), lengths=(23, 9, 23), batches=(2, 1, 2)))
+    assert [(one.work.texts_a_call, one.work.length) for one in measured.timings] == [(1, 9), (2, 9), (1, 23), (2, 23)]
+
+
+def test_lengths_beyond_the_window_are_named_and_a_window_may_be_longer(directory_of):
+    model = directory_of("embed", max_position_embeddings=700)
+    for window, lengths in ((None, {23}), (600, {23, 590})):
+        measured = bench.run(settings_of(model, lengths=(23, 590), batches=(1,), window=window))
+        assert {one.work.length for one in measured.timings} == lengths
+        assert ("590 tokens" in measured.left_out) == (window is None)
+
+
+def test_the_picture_has_the_size_that_is_stated(directory_of, tmp_path):
+    from PIL import Image
+
+    file = tmp_path / "texts.txt"
+    file.write_text("the cat sat\nran\na dog\n", encoding="utf-8")
+    for texts, rows in ((None, 2), (file, 3)):
+        bench.run(settings_of(directory_of("embed"), out=tmp_path / "bench.png", texts=texts, repeats=1))
+        inches = picture.LEFT + 2 * picture.COLUMN + picture.RIGHT
+        height = picture.TOP + rows * picture.ROW + picture.BOTTOM
+        with Image.open(tmp_path / "bench.png") as drawn:
+            assert drawn.format == "PNG"
+            assert drawn.size == pytest.approx((inches * picture.DPI, height * picture.DPI), abs=1)
+
+
+def test_names_beside_the_curves_stand_apart():
+    from matplotlib.figure import Figure
+
+    axis = Figure().subplots()
+    axis.set_ylim(0, 100)
+    ends = {"a": 50.0, "b": 50.5, "c": 51.0, "d": 99.0, "e": 100.0}
+    picture._names(axis, ends, 1, dict.fromkeys(ends, "black"), room=0.1)
+    places = [text.get_position()[1] for text in axis.texts]
+    assert len(places) == 5 and min(np.diff(places)) >= 0.1 - 1e-9 and max(places) <= 1
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ({"lengths": (2,)}, "lengths (2) must be at least 3"),
+        ({"lengths": (65, 512)}, "lengths (65) must be at most 64"),
+        ({"batches": (4, 0)}, "batches (4 0) must be"),
+        ({"out": Path("bench.jpg")}, "bench.jpg: the picture is a .png"),
+        ({"out": Path("nowhere/bench.png")}, "nowhere: no such directory"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_anything_is(told, says, directory_of):
+    with pytest.raises(InputError, match="^" + says.replace("(", r"\(").replace(")", r"\)")):
+        bench.run(settings_of(directory_of("embed"), **told))
+
+
+def test_blank_texts_are_refused_by_file(directory_of, tmp_path):
+    (tmp_path / "blank.txt").write_text(" \n\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"blank.txt: "):
+        bench.run(settings_of(directory_of("embed"), texts=tmp_path / "blank.txt"))
+
+
+def test_the_verb_prints_one_json_object(directory_of, capsys):
+    told = ["--lengths", "23", "--batches", "2", "--repeats", "2", "--no-peers", "--json", "--dtype", "float32"]
+    main(["bench", str(directory_of("embed")), *told])
+    found = json.loads(capsys.readouterr().out)
+    assert [row["side"] for row in found["timings"]] == ["bothways float32"]
+
+
+# --- peers -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_batch_size_is_the_one_that_took_least_time(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(peers.time, "perf_counter", lambda: now[0])
+
+    def side(texts, size):
+        now[0] += {4: 3.0, 8: 1.0, 16: 2.0}[size]
+
+    assert tuned(side, ["a"] * 20, (4, 8, 16)) == 8
+
+
+def test_a_rectangle_says_which_tokens_are_real():
+    ids_NS, mask_NS = rectangle([[5, 6, 7], [8]])
+    assert ids_NS.tolist() == [[5, 6, 7], [8, 0, 0]]
+    assert mask_NS.tolist() == [[1, 1, 1], [1, 0, 0]]
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "cls"])
+def test_what_is_converted_pools_as_the_checkpoint_says_and_reads_no_padding(pooling, directory_of):
+    directory, texts = directory_of("embed"), ["the cat sat", "dogs ran and ran on the mat"]
+    model = bothways.load(directory, dtype="float32")
+    ids, mask = map(torch.from_numpy, rectangle([model.tokenizer.encode(text).ids for text in texts]))
+    with torch.inference_mode():
+        found = peer_files._with_numbers(directory, "vectors", pooling, attention="eager")(ids, mask).numpy()
+    assert np.abs(found - model.embed(texts, pooling=pooling)).max() < 1e-5
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_a_peer_gives_what_we_give_for_each_text_in_order(name, directory_of, tmp_path):
+    """So both do the same work. int8 of a random model is far off, but the nearest text is its own."""
+    peer = PEERS[name]
+    if peer.missing:
+        pytest.skip(f"not installed: {', '.join(peer.missing)}")
+    method = {"vectors": "embed", "classes": "classify"}[peer.works[0]]
+    directory = directory_of(method)
+    texts = ["the cat sat", "a", "dogs ran and ran on the mat . a cat", "mat", "the dog sat on a mat and the cat ran"]
+    model = bothways.load(directory, dtype="float32")
+    side = peer.start(Place(directory, tmp_path, peer.works[0], longest=64))
+    if method == "embed":
+        ours, tolerance = model.embed(texts), {"float32": 1e-5, "bf16": 3e-2, "int8": 0.3}[name.split()[-1]]
+    else:
+        ours = np.array([[*one.scores.values()] for one in model.classify(texts)])
+        tolerance = {"float32": 1e-5, "bf16": 5e-2}[name.split()[-1]]
+    for batch in (1, 2, 5):
+        found = side(texts, batch)
+        if method == "classify":
+            found = np.exp(found) / np.exp(found).sum(1, keepdims=True)
+        assert found.dtype == np.float32 and np.abs(found - ours).max() < tolerance

@@ -1,0 +1,147 @@
+"""A BERT or RoBERTa made to read longer texts."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from bothways.axes import Globals
+from bothways.batch import Batch
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.lengthen import lengthened, see_all_as_others, sees_all_as_others
+from bothways.errors import InputError
+from bothways.pretraining import pretrain
+from bothways.settings import Pretrain
+from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.tokenizer.wordpiece import SPECIALS
+from bothways.training.progress import silence
+
+
+def of(family, make_model, tokenizer, heads=None, **changes):
+    return Checkpoint(make_model(family, heads, **changes), tokenizer, model_type=family)
+
+
+def one_text(length):
+    ids = np.random.default_rng(length).integers(5, 97, length)
+    return Batch.of_arrays(ids, np.zeros_like(ids), np.array([length]))
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_a_text_that_one_window_holds_is_read_as_before(family, make_model, tokenizer):
+    found = of(family, make_model, tokenizer)
+    long = lengthened(found, 200, 128, warn=pytest.fail)
+    assert long.model_type == "longformer" and long.model.config.max_position_embeddings == 200
+    assert long.model.config.far == Globals(separator=tokenizer.sep_id)
+    with torch.no_grad():
+        for length in (1, 7, 60):
+            batch = one_text(length)
+            assert float((long.model(batch) - found.model(batch)).abs().max()) < 1e-5
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_positions_come_again_and_far_maps_begin_as_near_ones(family, make_model, tokenizer):
+    found = of(family, make_model, tokenizer)
+    long = lengthened(found, 150, 8, warn=pytest.fail).model
+    old, new = found.model.encoder.embeddings.positions.weight, long.encoder.embeddings.positions.weight
+    first, number = found.model.config.first_position, found.model.config.max_position_embeddings
+    began = long.config.first_position
+    assert began == long.config.pad_token_id + 1 and len(new) == began + 150
+    for place in (0, 1, number - 1, number, number + 5, 149):
+        assert torch.equal(new[began + place], old[first + place % number])
+    for layer in long.encoder.layers:
+        attention = layer.attention
+        stacked = torch.cat([attention.global_query.weight, attention.global_key_value.weight])
+        assert torch.equal(stacked, attention.qkv.weight)
+
+
+def test_transformers_reads_it_and_computes_the_same(make_model, tokenizer, tmp_path):
+    long = lengthened(of("bert", make_model, tokenizer, {"masked_words": 0}), 150, 8, warn=pytest.fail)
+    checkpoint.save(long, tmp_path / "long")
+    peer = transformers.LongformerForMaskedLM.from_pretrained(tmp_path / "long").eval()
+    batch = one_text(143)
+    with torch.no_grad():
+        ours, theirs = long.model.word_scores(long.model(batch)), peer(batch.input_ids[None]).logits[0]
+    assert float((ours - theirs).abs().max()) < 1e-5
+
+
+def test_positions_begin_behind_the_tokenizer_s_padding_as_transformers_counts_them(make_model, tokenizer, tmp_path):
+    moved = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", *[token for token in tokenizer.tokens if token not in SPECIALS[:4]]]
+    other = Tokenizer({token: index for index, token in enumerate(moved)})
+    found = of("bert", make_model, other, {"masked_words": 0})
+    assert (found.model.config.pad_token_id, other.pad_id) == (0, 3)
+    long = lengthened(found, 150, 8, warn=pytest.fail)
+    checkpoint.save(long, tmp_path / "long")
+    peer = transformers.LongformerForMaskedLM.from_pretrained(tmp_path / "long").eval()
+    ids = np.random.default_rng(0).integers(5, 97, 143)
+    ids[::9] = other.unknown_id
+    batch = Batch.of_arrays(ids, np.zeros_like(ids), np.array([143]))
+    with torch.no_grad():
+        ours, theirs = long.model.word_scores(long.model(batch)), peer(batch.input_ids[None]).logits[0]
+    assert float((ours - theirs).abs().max()) < 1e-5
+
+
+def test_a_head_without_a_place_is_left_out_and_said(make_model, tokenizer):
+    said = []
+    found = of("bert", make_model, tokenizer, {"masked_words": 0, "next_sentence": 2})
+    assert set(lengthened(found, 150, 8, warn=said.append).model.num_outputs) == {"masked_words"}
+    assert len(said) == 1 and "next_sentence" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("family", "length", "window", "line"),
+    [
+        ("bert", 64, 8, r"length \(64\) must be more than the 64 tokens the model reads already"),
+        ("bert", 5000, 8, "at most 4096"),
+        ("bert", 128, 7, r"lengthen \(7\) must be an even number"),
+        ("bert", 128, 256, r"lengthen \(256\) must be an even number of tokens, from 2 to length \(128\)"),
+        ("electra", 128, 8, "only a BERT or RoBERTa"),
+        ("modernbert", 128, 8, "only a BERT or RoBERTa"),
+        ("deberta", 128, 8, "only a BERT or RoBERTa"),
+        ("longformer", 128, 8, "only a BERT or RoBERTa"),
+    ],
+)
+def test_what_cannot_be_is_one_clear_line(family, length, window, line, make_model, tokenizer):
+    with pytest.raises(InputError, match=line):
+        lengthened(of(family, make_model, tokenizer), length, window)
+
+
+def test_pre_training_goes_on_with_longer_texts(make_model, tokenizer, tmp_path):
+    checkpoint.save(of("bert", make_model, tokenizer, {"masked_words": 0}), tmp_path / "start")
+    (tmp_path / "text.txt").write_text(
+        "\n\n".join("the cat sat on the mat. " * 30 for _ in range(30)), encoding="utf-8"
+    )
+    settings = Pretrain(
+        corpus=(tmp_path / "text.txt",), out=tmp_path / "run", start=tmp_path / "start", length=200, lengthen=16,
+        steps=3, batch_tokens=1000, dtype="float32",
+    )  # fmt: skip
+    made = checkpoint.load(pretrain.run(settings, silence).model, warn=pytest.fail)
+    assert made.model_type == "longformer" and made.model.config.max_position_embeddings == 200
+    old, new = (one.model.encoder.layers[0].attention for one in (checkpoint.load(tmp_path / "start"), made))
+    assert not torch.equal(old.qkv.weight, new.qkv.weight) and sees_all_as_others(made.model)
+    with pytest.raises(InputError, match="must be more than the 64 tokens"):
+        pretrain.run(replace(settings, length=64, out=tmp_path / "short"), silence)
+    assert not (tmp_path / "short").exists()
+    with pytest.raises(InputError, match="needs --from"):
+        replace(settings, start=None, tokenizer=tmp_path / "start")
+
+
+@pytest.mark.parametrize("start", ["none", "untrained maps", "maps of their own"])
+def test_maps_that_nothing_trains_follow_those_of_the_others(start, make_model, tokenizer, tmp_path):
+    own = make_model("longformer", {"masked_words": 0}, max_position_embeddings=128)
+    if start == "untrained maps":
+        see_all_as_others(own)
+    checkpoint.save(Checkpoint(own, tokenizer, "longformer"), tmp_path / "start")
+    (tmp_path / "text.txt").write_text("\n\n".join("the cat sat on the mat. " * 9 for _ in range(30)), encoding="utf-8")
+    settings = Pretrain(
+        corpus=(tmp_path / "text.txt",), out=tmp_path / "run", length=64, steps=2, batch_tokens=500, dtype="float32",
+        pairs="none", **({"tokenizer": tmp_path / "start", "family": "longformer", "model": "tiny"} if start == "none"
+        else {"start": tmp_path / "start"}),
+    )  # fmt: skip
+    made = checkpoint.load(pretrain.run(settings, silence).model).model
+    assert sees_all_as_others(made) == (start != "maps of their own")
+    if start == "maps of their own":
+        maps = [model.encoder.layers[0].attention.global_query.weight for model in (own, made)]
+        assert torch.equal(*maps)

@@ -1,0 +1,358 @@
+"""The command: results on standard output and nothing else there, JSON that parses, order kept, exit statuses."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+import bothways
+from bothways import settings
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.cli import main
+from bothways.cli.main import VERBS
+
+TEXTS = ["the cat sat", "", "a dog ran and ran", "on the mat", "a", "the dog sat on a cat " * 30, "b"]
+
+
+@pytest.fixture(scope="module")
+def classifier(make_model, tokenizer, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("classifier") / "model"
+    checkpoint.save(Checkpoint(make_model("bert", {"classes": 3}), tokenizer, labels=("x", "é", "z")), directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def filler(make_model, tokenizer, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("filler") / "model"
+    checkpoint.save(Checkpoint(make_model("bert", {"masked_words": 0, "next_sentence": 2}), tokenizer), directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def reader(make_model, tokenizer, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("reader") / "model"
+    checkpoint.save(Checkpoint(make_model("bert", {"spans": 2}), tokenizer), directory)
+    return directory
+
+
+@pytest.fixture
+def texts(tmp_path):
+    (tmp_path / "texts.txt").write_text("".join(text + "\n" for text in TEXTS), encoding="utf-8")
+    return tmp_path / "texts.txt"
+
+
+@pytest.fixture
+def said(capsys):
+    """Runs the command in this process; what it prints on standard output."""
+
+    def run(*arguments):
+        main.main([*map(str, arguments)])
+        return capsys.readouterr().out
+
+    return run
+
+
+def run(*arguments, text=None):
+    return subprocess.run(
+        [sys.executable, "-m", "bothways", *map(str, arguments)], input=text, capture_output=True, text=True
+    )
+
+
+# --- usage ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["finetune"], ["pretend"], ["finetune", "classy"], ["fill"], ["fill", "m", "t", "--top", "x"],
+                  ["info", "m", "--no-such-flag"], ["pretrain", "t", "-o", "r", "--model", "huge"], ["vocab", "t"]],
+)  # fmt: skip
+def test_wrong_usage_exits_with_2(arguments, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main.main(arguments)
+    assert stopped.value.code == 2
+
+
+def test_a_wrong_verb_is_named_with_those_there_are(capsys):
+    with pytest.raises(SystemExit):
+        main.main(["pretend", "--fast"])
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1
+    assert "no verb 'pretend'" in said.err and all(verb in said.err for verb in VERBS)
+
+
+def test_the_overview_names_every_verb(capsys):
+    tuning = [verb for verb in VERBS if verb.startswith("finetune")]
+    assert tuning == [f"finetune {task}" for task in ("classify", "regress", "tag", "answer", "embed")]
+    for arguments, listed in ((["--help"], [*VERBS]), (["finetune", "--help"], tuning)):
+        with pytest.raises(SystemExit) as stopped:
+            main.main(arguments)
+        assert stopped.value.code == 0
+        shown = capsys.readouterr().out
+        assert [line[2:].split("  ")[0].strip() for line in shown.splitlines()[2:-2]] == listed
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_tells_of_every_setting_with_its_default(verb, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main.main([*verb.split(), "--help"])
+    assert stopped.value.code == 0
+    shown = capsys.readouterr().out
+    kind = getattr(settings, VERBS[verb][0])
+    flags = [field.name for field in fields(kind) if "Positional" not in str(field.type)]
+    words = shown.replace("│", " ").split()
+    for name in flags:
+        positional = name in ("corpus", "path", "text", "file") or (
+            name == "model" and verb not in ("pretrain", "finetune classify")
+        )
+        if not positional:
+            assert any(word.strip(",|") in (f"--{name.replace('_', '-')}", "-o") for word in words), name
+    assert "--json" in shown
+
+
+def test_the_version_is_the_packages(said):
+    assert said("--version") == f"bothways {bothways.__version__}\n"
+
+
+# --- verbs ------------------------------------------------------------------------------------------------------------
+
+
+def test_predictions_are_an_object_a_line_in_input_order(classifier, texts, said):
+    rows = [json.loads(line) for line in said("predict", classifier, texts, "--dtype", "float32").splitlines()]
+    expected = bothways.load(classifier, dtype="float32").classify(TEXTS)
+    assert [row["label"] for row in rows] == [found.label for found in expected]
+    for row, found in zip(rows, expected, strict=True):
+        assert row["scores"] == pytest.approx(found.scores, abs=1e-6) and row["score"] == max(row["scores"].values())
+
+
+def test_predictions_keep_input_order_over_blocks(classifier, tmp_path, said):
+    numbers = np.random.default_rng(0).integers(0, 5, 9000).tolist()
+    (tmp_path / "many.txt").write_text("".join(TEXTS[(0, 2, 3, 4, 6)[number]] + "\n" for number in numbers))
+    rows = [json.loads(line)["scores"]["x"] for line in said("predict", classifier, tmp_path / "many.txt").splitlines()]
+    assert len(rows) == 9000
+    means = [np.mean([score for score, number in zip(rows, numbers, strict=True) if number == one]) for one in range(5)]
+    assert len({round(mean, 4) for mean in means}) == 5
+    assert all(score == pytest.approx(means[number], abs=2e-3) for score, number in zip(rows, numbers, strict=True))
+
+
+def test_standard_input_is_read_a_text_a_line(classifier, texts, said):
+    from_file = said("predict", classifier, texts, "--dtype", "float32")
+    from_pipe = run("predict", classifier, "-", "--dtype", "float32", text=texts.read_text())
+    assert (from_pipe.returncode, from_pipe.stderr) == (0, "")
+    rows, piped = ([json.loads(line) for line in out.splitlines()] for out in (from_file, from_pipe.stdout))
+    assert len(rows) == len(piped) == len(TEXTS)
+    for row, one in zip(rows, piped, strict=True):  # a slow pipe is read in several blocks, which may move last digits
+        assert one["label"] == row["label"] and one["scores"] == pytest.approx(row["scores"], abs=1e-5)
+
+
+def test_no_lines_on_standard_input_are_no_predictions(classifier, said, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    assert said("predict", classifier) == ""
+
+
+def test_labels_are_printed_as_they_are(classifier, texts, said):
+    assert '"é"' in said("predict", classifier, texts)
+
+
+def test_pairs_of_a_table_are_read_together(classifier, tmp_path, said):
+    (tmp_path / "pairs.jsonl").write_text('{"text": "the cat", "pair": "a dog"}\n{"text": "a", "pair": "b"}\n')
+    rows = [
+        json.loads(line)
+        for line in said("predict", classifier, tmp_path / "pairs.jsonl", "--dtype", "float32").splitlines()
+    ]
+    expected = bothways.load(classifier, dtype="float32").classify(["the cat", "a"], ["a dog", "b"])
+    assert [row["scores"] for row in rows] == [pytest.approx(found.scores, abs=1e-6) for found in expected]
+
+
+def test_a_regression_model_prints_scores(make_model, tokenizer, texts, tmp_path, said):
+    checkpoint.save(Checkpoint(make_model("bert", {"classes": 1}), tokenizer), tmp_path / "model")
+    rows = [json.loads(line) for line in said("predict", tmp_path / "model", texts, "--dtype", "float32").splitlines()]
+    expected = bothways.load(tmp_path / "model", dtype="float32").score(TEXTS)
+    assert [row["score"] for row in rows] == pytest.approx(expected.tolist(), abs=1e-6)
+
+
+def test_long_texts_are_refused_where_asked(classifier, texts, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main.main(["predict", str(classifier), str(texts), "--long", "error"])
+    assert stopped.value.code == 1 and "row 5, counted from 0: longer than 64 tokens" in capsys.readouterr().err
+
+
+def test_fills_are_a_table_or_json(filler, said):
+    text = "the [MASK] sat on the [MASK]"
+    found = json.loads(said("fill", filler, text, "--json", "--top", "3", "--dtype", "float32"))
+    expected = bothways.load(filler, dtype="float32").fill(text, top=3)
+    assert [[fill["token"] for fill in mask] for mask in found] == [[fill.token for fill in mask] for mask in expected]
+    assert found[0][0]["text"] == expected[0][0].text and len(found) == 2
+    lines = said("fill", filler, text, "--top", "3", "--dtype", "float32").splitlines()
+    assert [line for line in lines if line.startswith("mask")] == ["mask 1", "mask 2"]
+    assert len(lines) == 8 and lines[1].split()[1] == expected[0][0].token
+    assert len(said("fill", filler, "the [MASK]").splitlines()) == 5
+
+
+def test_vectors_are_written_in_input_order(filler, texts, tmp_path, said):
+    out = tmp_path / "vectors.npy"
+    told = json.loads(said("embed", filler, texts, "-o", out, "--json", "--dtype", "float32", "--pooling", "cls"))
+    assert told == {"vectors": 7, "size": 24, "file": str(out)}
+    vectors = np.load(out)
+    assert vectors.dtype == np.float32
+    expected = bothways.load(filler, dtype="float32").embed(TEXTS, pooling="cls")
+    assert np.abs(vectors - expected).max() < 1e-6
+    said("embed", filler, texts, "-o", tmp_path / "raw.npy", "--no-normalize", "--dtype", "float32")
+    raw = bothways.load(filler, dtype="float32").embed(TEXTS, normalize=False)
+    assert np.abs(np.load(tmp_path / "raw.npy") - raw).max() < 1e-5
+
+
+def test_evaluation_prints_metrics(classifier, filler, tmp_path, said):
+    (tmp_path / "t.csv").write_text("text,label\nthe cat,x\na dog,é\nb,z\n", encoding="utf-8")
+    found = json.loads(said("evaluate", classifier, tmp_path / "t.csv", "--json"))["metrics"]
+    scores = ["accuracy", "f1_macro", "f1_micro", "matthews"]
+    assert set(found) == {*scores, *(f"{name}_interval" for name in scores), "majority", "texts"}
+    assert found["texts"] == 3
+    table = {line.split()[0]: line for line in said("evaluate", classifier, tmp_path / "t.csv").splitlines()}
+    assert {*table} == {*scores, "majority", "texts"}
+    low, high = found["accuracy_interval"]
+    assert f"{low:.4f}".rstrip("0") in table["accuracy"] and f"{high:.4f}".rstrip("0") in table["accuracy"]
+    (tmp_path / "t.txt").write_text("The cat sat on the mat. The dog ran and ran.\n\n" * 5)
+    words = json.loads(said("evaluate", filler, tmp_path / "t.txt", "--json", "--length", "32"))["metrics"]
+    assert words["perplexity"] == pytest.approx(np.exp(words["masked_lm"]))
+
+
+def test_info_is_a_table_or_json(classifier, said):
+    found = json.loads(said("info", classifier, "--json"))
+    assert found["labels"] == "x, é, z" and found["heads"] == "classes"
+    assert [line.split()[0] for line in said("info", classifier).splitlines()] == [*found]
+
+
+def test_a_vocabulary_is_learned_and_its_size_told(tmp_path, said):
+    (tmp_path / "t.txt").write_text("the cat sat on the mat and the cat ran\n" * 5)
+    told = json.loads(said("vocab", tmp_path / "t.txt", "-o", tmp_path / "v", "--size", "40", "--json"))
+    learned = bothways.Tokenizer.load(tmp_path / "v")
+    assert told == {"entries": len(learned), "directory": str(tmp_path / "v")} and len(learned) <= 40
+    assert "entries in" in said("vocab", tmp_path / "t.txt", "-o", tmp_path / "w", "--size", "40")
+
+
+def test_the_whole_way_by_commands(tmp_path, said):
+    words = ["the cat sat", "a dog ran", "the mat", "on and on"]
+    text = "\n\n".join("\n".join(f"{words[(i + j) % 4]} {words[(i * j) % 4]}." for j in range(9)) for i in range(30))
+    (tmp_path / "text.txt").write_text(text)
+    table = "text,label\n" + "".join(f"{words[i % 2]} {i},{'xy'[i % 2]}\n" for i in range(60))
+    (tmp_path / "t.csv").write_text(table)
+    small = ("--model", "tiny", "--steps", "4", "--vocab-size", "90", "--length", "32", "--batch-tokens", "256")
+    made = run("pretrain", tmp_path / "text.txt", "-o", tmp_path / "run", *small, "--json")
+    assert made.returncode == 0, made.stderr
+    told = json.loads(made.stdout)
+    assert told["model"] == str(tmp_path / "run" / "model") and told["heldout"]["perplexity"] > 1
+    assert "learned a vocabulary" in made.stderr and "\x1b" not in made.stderr
+    tuning = ("finetune", "classify", "--model", tmp_path / "run", "--train", tmp_path / "t.csv", "-o", tmp_path / "c")
+    result = json.loads(said(*tuning, "--json"))
+    named = ["task", "metric", "mean", "std", "n", "failed", "scores", "split", "model", "interval", "rows"]
+    named += ["baselines", "verdict", "frozen"]
+    assert list(result) == named and result["interval"][0] < result["mean"] + 1e-9 and result["rows"] == 6
+    assert result["n"] == 1 and result["scores"] == [result["mean"]] and result["split"] == "test"
+    (tmp_path / "new.txt").write_text("a dog ran\n")
+    assert json.loads(said("predict", tmp_path / "c", tmp_path / "new.txt"))["label"] in "xy"
+
+
+def test_prose_says_what_a_score_was_chosen_on(make_model, tokenizer, tmp_path, said):
+    checkpoint.save(Checkpoint(make_model("bert", {"masked_words": 0}), tokenizer), tmp_path / "m")
+    (tmp_path / "t.csv").write_text("text,label\n" + "".join(f"a cat {n},x\nthe dog {n},y\n" for n in range(10)))
+    tuning = ("finetune", "classify", "--model", tmp_path / "m", "--train", tmp_path / "t.csv", "--epochs", "0.1")
+    prose = said(*tuning, "-o", tmp_path / "a", "--dev", tmp_path / "t.csv")
+    assert prose.startswith("dev accuracy") and "one seed" in prose and "no measure of new text" in prose
+    prose = said(*tuning, "-o", tmp_path / "b", "--test", tmp_path / "t.csv", "--seeds", "2")
+    assert prose.startswith("test accuracy") and "over 2 seeds" in prose and "no measure" not in prose
+
+
+# --- a run stopped, and several processes -----------------------------------------------------------------------------
+
+
+def pretraining(directory, *more):
+    text = "\n\n".join(f"The cat sat on the mat {number} times. Then it ran away.\nSo it goes." for number in range(60))
+    (directory / "text.txt").write_text(text, encoding="utf-8")
+    given = ["pretrain", str(directory / "text.txt"), "--model", "tiny", "--vocab-size", "90", "--length", "32"]
+    return [*given, "--batch-tokens", "256", "--store", str(directory / "store"), *more]
+
+
+def rows_of(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_run_told_to_stop_saves_says_so_and_goes_on(tmp_path):
+    command = [sys.executable, "-m", "bothways", *pretraining(tmp_path, "-o", str(tmp_path / "run"))]
+    run = subprocess.Popen([*command, "--steps", "100000"], stderr=subprocess.PIPE, text=True)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    end = time.monotonic() + 40
+    while time.monotonic() < end and not (metrics.exists() and len(metrics.read_bytes()) > 2000):
+        time.sleep(0.1)
+    run.send_signal(signal.SIGTERM)
+    told = run.communicate(timeout=20)[1]
+    assert run.returncode == 1 and "Traceback" not in told
+    step = rows_of(tmp_path / "run")[-1]["step"]
+    assert told.splitlines()[-1] == f"bothways pretrain: stopped at step {step:,}; go on with --resume"
+    assert json.loads((tmp_path / "run" / "bothways.json").read_text())["status"] == "stopped"
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_one_of_several_processes_leaves_before_python_is_taken_down(world):
+    code = "import atexit, bothways.cli as cli; atexit.register(print, 'taken down'); cli.entry()"
+    command = [sys.executable, "-c", code, "no-such-verb"]
+    ended = subprocess.run(command, env={**os.environ, "WORLD_SIZE": str(world)}, capture_output=True, text=True)
+    assert ended.returncode == 2 and "no verb 'no-such-verb'" in ended.stderr
+    assert ("taken down" in ended.stdout) == (world == 1)
+
+
+def test_torchrun_starts_a_run_in_two_processes_that_has_the_losses_of_one(tmp_path):
+    flags = ["--steps", "4", "--dropout", "0", "--dtype", "float32"]
+    alone = pretraining(tmp_path, "-o", str(tmp_path / "alone"), *flags)
+    subprocess.run([sys.executable, "-m", "bothways", *alone], check=True, capture_output=True)
+    together = pretraining(tmp_path, "-o", str(tmp_path / "together"), *flags)
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "bothways",
+    ]
+    told = subprocess.run([*launcher, *together], capture_output=True, text=True, timeout=55)
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.count("masked words, held out") == 1  # one of the two tells
+    runs = [rows_of(tmp_path / name) for name in ("alone", "together")]
+    for one, two in zip(*runs, strict=True):
+        assert one["loss"] == pytest.approx(two["loss"], abs=1e-5) and one["tokens"] == two["tokens"]
+
+
+def test_half_a_character_from_the_command_line_is_no_hindrance(filler, said):
+    text = "caf\udce9 the [MASK]"
+    assert "caf\\udce9" in said("fill", filler, text)
+    (first, *_), *_ = json.loads(said("fill", filler, text, "--json"))
+    assert first["text"].startswith("caf\udce9 the ")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(2e-5, "2e-05"), (1.4e-4, "0.00014"), (0.0, "0"), (0.12345, "0.1235"), (3.0, "3")],
+)
+def test_small_numbers_keep_their_digits(value, shown):
+    assert main._short(value) == shown
+
+
+def test_what_a_head_does_not_read_is_refused(filler, reader, tmp_path):
+    (tmp_path / "t.txt").write_text("The cat sat.\n\nThe dog ran.\n")
+    failed = run("evaluate", filler, tmp_path / "t.txt", "--window", "32")
+    assert failed.returncode == 1 and "window (32) is for texts with labels; masked words" in failed.stderr
+    failed = run("evaluate", reader, tmp_path / "t.txt", "--pair-column", "body")
+    assert failed.returncode == 1 and "column 'body': answers are measured by columns named question" in failed.stderr
+    row = {"id": "1", "question": "who", "context": "a cat", "answers": {"text": ["cat"], "answer_start": [2]}}
+    (tmp_path / "t.jsonl").write_text(json.dumps(row))
+    named = ("--text-column", "question", "--pair-column", "context", "--json")
+    done = run("evaluate", reader, tmp_path / "t.jsonl", *named)
+    assert done.returncode == 0 and "exact_match" in json.loads(done.stdout)["metrics"]

@@ -1,0 +1,390 @@
+"""quantize: what it writes works as before, what loses too much is not written, and each kind of model is measured by
+its own figures."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import bothways
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.checkpoint import INT8_WEIGHTS, Checkpoint
+from bothways.cli import main
+from bothways.compression import calibrate, quantize
+from bothways.compression.quantize import halves
+from bothways.errors import InputError
+from bothways.evaluation import evaluate
+from bothways.evaluation.before_after import GAPS, Yardstick, loss_of, with_gaps, yardstick
+from bothways.finetuning import classify, embed
+from bothways.pretraining import pretrain
+from bothways.settings import Classify, Evaluate, Pretrain, Quantize, TrainEmbed
+from bothways.tokenizer.tokenizer import SPECIALS, Tokenizer
+from bothways.training.progress import silence
+
+WORDS = ["cat", "dog", "mat", "sat", "ran", "and", "on", "the", "a", "b"]
+TEXTS = [" ".join(WORDS[(row * step + row) % 10] for step in range(1, 4 + row % 9)) for row in range(37)]
+ANY = 100.0  # points that may be lost: small random models lose many
+
+
+@pytest.fixture(scope="module")
+def make(make_model, tokenizer, tmp_path_factory):
+    def made(heads=None, **facts):
+        directory = tmp_path_factory.mktemp("float") / "model"
+        checkpoint.save(Checkpoint(make_model("bert", heads), tokenizer, **facts), directory)
+        return directory
+
+    return made
+
+
+@pytest.fixture(scope="module")
+def vectors(make):
+    return make(pooling="mean")
+
+
+@pytest.fixture
+def texts(tmp_path):
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    return tmp_path / "texts.txt"
+
+
+def contents(directory):
+    return {file: file.read_bytes() for file in directory.rglob("*") if file.is_file()}
+
+
+def rows(directory, found):
+    (directory / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found), encoding="utf-8")
+    return directory / "rows.jsonl"
+
+
+def settings(model, texts, out, **told):
+    return Quantize(**{"model": model, "texts": texts, "out": out, "max_drop": ANY, "dtype": "float32"} | told)
+
+
+def test_the_command_prints_size_speed_and_accuracy_and_writes_a_model_that_loads(vectors, texts, tmp_path, capsys):
+    main.main(["quantize", str(vectors), "--with", str(texts), "-o", str(tmp_path / "small"), "--max-drop", "50"])
+    printed = capsys.readouterr().out
+    assert all(word in printed for word in ("float32", "int8", "MB", "texts/s", "mean cosine", str(tmp_path / "small")))
+    first, second = (bothways.load(tmp_path / "small", dtype="float32").embed(TEXTS) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    exact = bothways.load(vectors, dtype="float32").embed(TEXTS)
+    assert 0.98 < (first * exact).sum(1).mean() < 0.9999999
+    alone = np.concatenate([bothways.load(tmp_path / "small", dtype="float32").embed([text]) for text in TEXTS[:3]])
+    np.testing.assert_allclose(alone, first[:3], atol=1e-5)
+
+
+def test_what_is_measured_is_what_is_written(vectors, texts, tmp_path):
+    found = quantize.run(settings(vectors, texts, tmp_path / "small"), silence)
+    exact, small = (bothways.load(path, dtype="float32").embed(TEXTS[1::2]) for path in (vectors, tmp_path / "small"))
+    cosines = 100 * (exact * small).sum(1)
+    names = [form.name for form in found.forms]
+    assert names == ["float32", "int8"] and found.texts == 18 and not found.labelled
+    assert found.forms[1].figures["mean cosine"] == pytest.approx(cosines.mean(), abs=1e-4)
+    assert found.forms[1].figures["least cosine"] == pytest.approx(cosines.min(), abs=1e-4)
+    assert found.forms[0].figures["mean cosine"] == pytest.approx(100, abs=1e-4)
+    file = tmp_path / "small" / INT8_WEIGHTS
+    assert found.forms[1].size == pytest.approx(file.stat().st_size, rel=0.25)  # names take much of so small a file
+    assert found.forms[1].size < 0.6 * found.forms[0].size
+
+
+def test_saved_again_it_is_the_same_file(vectors, texts, tmp_path):
+    quantize.run(settings(vectors, texts, tmp_path / "small"), silence)
+    bothways.load(tmp_path / "small").save(tmp_path / "again")
+    first, second = ((tmp_path / name / INT8_WEIGHTS).read_bytes() for name in ("small", "again"))
+    assert first == second
+
+
+def test_other_libraries_refuse_the_directory_by_name(vectors, texts, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    quantize.run(settings(vectors, texts, tmp_path / "small"), silence)
+    with pytest.raises(ValueError, match="bothways-int8"):
+        transformers.AutoModel.from_pretrained(tmp_path / "small")
+    with pytest.raises(OSError, match=r"model\.safetensors"):
+        transformers.BertModel.from_pretrained(tmp_path / "small")
+
+
+@pytest.mark.parametrize("broken", [1000.0, float("nan")])
+def test_a_model_that_loses_too_much_is_refused_and_nothing_is_written(vectors, texts, tmp_path, monkeypatch, broken):
+    whole = calibrate.int8_linear
+
+    def spoilt(*given):
+        made = whole(*given)
+        made.weight_scale.mul_(broken)
+        return made
+
+    with pytest.raises(
+        InputError, match=r"loses 0\.\d+ points of mean cosine \(95 % .*\) on 18 texts .*0 are allowed.*--max-drop"
+    ):
+        quantize.run(settings(vectors, texts, tmp_path / "small", max_drop=0.0), silence)
+    monkeypatch.setattr(calibrate, "int8_linear", spoilt)
+    with pytest.raises(InputError, match="nothing was written"):
+        quantize.run(settings(vectors, texts, tmp_path / "small", max_drop=20.0), silence)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["texts.txt"]
+
+
+def test_the_most_sensitive_layers_stay_as_they_are(vectors, texts, tmp_path, monkeypatch):
+    whole, spoilt = calibrate.candidate, "encoder.layers.1.feed_forward.output"
+    names = {id(part): name for name, part in ()}
+
+    def told(linear, seen, strength):
+        found = whole(linear, seen, strength)
+        if linear.weight.shape == (24, 40) and (len(names) < 1 or id(linear) in names):
+            names[id(linear)] = spoilt
+            found.linear.weight_scale.fill_(0.5)
+            return found._replace(error=9.0)
+        return found
+
+    monkeypatch.setattr(calibrate, "candidate", told)
+    found = quantize.run(settings(vectors, texts, tmp_path / "small", max_drop=5.0), silence)
+    assert found.kept == ["encoder.layers.0.feed_forward.output"] and found.layers == 12
+    assert checkpoint.load(tmp_path / "small").made["quantize"]["kept"] == found.kept
+    assert any("feed_forward.output" in line for line in found.as_table())
+
+
+# --- each kind of model -----------------------------------------------------------------------------------------------
+
+
+def labelled(text):
+    return {"text": text, "label": "pos" if "cat" in text else "neg"}
+
+
+def test_a_classifier_is_measured_by_its_labels_as_evaluate_measures(make, tmp_path):
+    model = make({"classes": 2}, labels=("neg", "pos"))
+    file = rows(tmp_path, map(labelled, TEXTS))
+    found = quantize.run(settings(model, file, tmp_path / "small"), silence)
+    assert found.labelled
+    half = rows(tmp_path, map(labelled, TEXTS[1::2]))
+    for form, path in zip(found.forms, (model, tmp_path / "small"), strict=True):
+        wanted = evaluate.run(Evaluate(model=path, file=(half,), dtype="float32"))
+        assert form.figures["accuracy"] == pytest.approx(100 * wanted["accuracy"])
+        assert form.figures["f1_macro"] == pytest.approx(100 * wanted["f1_macro"])
+    assert bothways.load(tmp_path / "small").classify(TEXTS[:2])[0].label in ("neg", "pos")
+
+
+def test_without_labels_the_share_of_texts_that_keep_theirs_counts(make, texts, tmp_path):
+    model = make({"classes": 2}, labels=("neg", "pos"))
+    found = quantize.run(settings(model, texts, tmp_path / "small"), silence)
+    before, after = (
+        [one.label for one in bothways.load(path, dtype="float32").classify(TEXTS[1::2])]
+        for path in (model, tmp_path / "small")
+    )
+    same = sum(map(str.__eq__, before, after)) / len(before)
+    assert not found.labelled and found.forms[1].figures == {"same label": pytest.approx(100 * same)}
+
+
+def test_several_labels_numbers_tags_and_answers_have_their_own_figures(make, texts, tmp_path):
+    def measured(model, file, name):
+        found = quantize.run(settings(model, file, tmp_path / name), silence)
+        again = json.loads(json.dumps(found.as_json()))
+        assert again["forms"][1]["name"] == "int8" and bothways.load(tmp_path / name).module
+        return found.labelled, next(iter(found.forms[0].figures))
+
+    several = rows(tmp_path, ({"text": text, "label": "x|y" if "cat" in text else "z"} for text in TEXTS))
+    model = make({"classes": 3}, labels=("x", "y", "z"), several=True)
+    assert measured(model, several, "several") == (True, "f1_micro")
+    numbers = rows(tmp_path, ({"text": text, "pair": "a cat", "label": len(text)} for text in TEXTS))
+    assert measured(make({"classes": 1}), numbers, "numbers") == (True, "spearman")
+    tagger = make({"tokens": 3}, labels=("O", "B-X", "I-X"), made={"scheme": "iob2"})
+    (tmp_path / "gold.txt").write_text("".join(f"{word} B-X\non O\n\n" for word in WORDS * 4), encoding="utf-8")
+    assert measured(tagger, tmp_path / "gold.txt", "tags") == (True, "f1")
+    assert measured(tagger, texts, "untagged") == (False, "same entities")
+    columns = rows(tmp_path, ({"tokens": text.split(), "tags": ["O"] * len(text.split())} for text in TEXTS))
+    assert measured(tagger, columns, "columns") == (True, "f1")
+    reader = make({"spans": 2})
+    asked = [{"id": str(row), "question": "who", "context": text} for row, text in enumerate(TEXTS)]
+    assert measured(reader, rows(tmp_path, asked), "unanswered") == (False, "same answer")
+    for row in asked:
+        row["answers"] = {"text": [row["context"][:3]], "answer_start": [0]}
+    assert measured(reader, rows(tmp_path, asked), "answers") == (True, "f1")
+
+
+def test_a_tagger_that_learned_from_neighbours_is_measured_with_them(make, tmp_path):
+    """As `evaluate` measures it; and one whose sentences were read alone, alone."""
+    lines = [f"{word} B-X\n{other} O\n" for word in WORDS for other in WORDS] * 3
+    (tmp_path / "gold.txt").write_text("\n".join(lines), encoding="utf-8")
+    facts = {"labels": ("O", "B-X", "I-X")}
+    for context in (True, False):
+        model = make({"tokens": 3}, **facts, made={"scheme": "iob2", "settings": {"context": context, "window": 8}})
+        predictor = bothways.load(model, dtype="float32")
+        measure = yardstick(predictor, tmp_path / "gold.txt", settings(model, tmp_path / "gold.txt", tmp_path / "out"))
+        every = range(measure.size)
+        found = measure.ask(predictor, every)
+        wanted = evaluate.run(Evaluate(model=model, file=(tmp_path / "gold.txt",), dtype="float32"))
+        assert measure.judge(every, found, found)["f1"] == pytest.approx(100 * wanted["f1"])
+        assert sum(map(len, found)) == 300 and (measure.size < 300) == context
+
+
+def test_entities_are_the_same_though_a_number_format_is_less_sure_of_them(make, texts):
+    model = make({"tokens": 3}, labels=("O", "B-X", "I-X"), made={"scheme": "iob2"})
+    exact, rounded = (bothways.load(model, dtype=dtype) for dtype in ("float32", "bf16"))
+    measure = yardstick(exact, texts, settings(model, texts, texts.parent / "out"))
+    first, second = (one.tag(TEXTS) for one in (exact, rounded))
+    places = [[[(one.label, one.start, one.end) for one in found] for found in each] for each in (first, second)]
+    same = sum(map(list.__eq__, *places)) / len(TEXTS)
+    assert any(first) and sum(map(list.__eq__, first, second)) < same * len(TEXTS)  # scores differ
+    every = range(measure.size)
+    found = [measure.ask(one, every) for one in (exact, rounded)]
+    assert measure.judge(every, found[1], found[0]) == {"same entities": pytest.approx(100 * same)}
+
+
+def test_words_are_hidden_where_no_spaces_stand_between_them(tokenizer):
+    assert with_gaps("the cat sat on the mat, and ran", tokenizer) == "[MASK] cat sat on the mat, [MASK] ran"
+    assert with_gaps("日本語の文字列です", tokenizer).count("[MASK]") >= 2
+    assert with_gaps("   ", tokenizer) == "[MASK]"
+    text = "thecatsatonthematandranonthemat" * 3
+    pieces = Tokenizer(
+        {token: row for row, token in enumerate([*SPECIALS, *"theca", *map("##{}".format, "thecasonmdr")])}
+    )
+    assert with_gaps(text, pieces).count("[MASK]") == -(-len(text) // GAPS)  # one word, in pieces
+
+
+def test_a_table_is_read_as_the_model_learned_to(make, tmp_path):
+    """The columns it was fine-tuned on, second texts left out, single texts for a model of pairs refused."""
+    table = rows(tmp_path, ({"premise": text, "hypothesis": "a cat", "far": len(text)} for text in TEXTS))
+    told = {"text_column": "premise", "label_column": "far"}
+    model = make({"classes": 1}, made={"settings": told, "reads_pairs": False})
+    predictor = bothways.load(model, dtype="float32")
+    measure = yardstick(predictor, table, settings(model, table, tmp_path / "out"))
+    found = measure.ask(predictor, range(measure.size))
+    assert measure.labelled and found == predictor.score(TEXTS).tolist()
+    assert found != predictor.score(TEXTS, ["a cat"] * len(TEXTS)).tolist()
+    of_pairs = make({"classes": 2}, labels=("neg", "pos"), made={"reads_pairs": True})
+    single = tmp_path / "single.txt"
+    single.write_text("\n".join(TEXTS), encoding="utf-8")
+    with pytest.raises(InputError, match=r"single\.txt: holds single texts, and the model was fine-tuned on pairs"):
+        yardstick(bothways.load(of_pairs), single, settings(of_pairs, single, tmp_path / "out"))
+
+
+def test_questions_that_cannot_be_read_are_not_left_out_in_silence(make, tmp_path, capsys):
+    model = make({"spans": 2})
+    asked = [{"id": str(row), "question": "who", "context": text} for row, text in enumerate(TEXTS)]
+    del asked[5]["context"]
+    broken = rows(tmp_path, asked)
+    with pytest.raises(InputError, match=r"rows\.jsonl:6: no 'context'"):
+        yardstick(bothways.load(model), broken, settings(model, broken, tmp_path / "out"))
+    asked[5]["context"] = "a cat"
+    for row in asked:
+        row["answers"] = {"text": [row["context"][:3]], "answer_start": [0 if row["id"] != "7" else 2]}
+    answered = rows(tmp_path, asked)
+    assert yardstick(bothways.load(model), answered, settings(model, answered, tmp_path / "out")).size == len(TEXTS) - 1
+    assert "left out 1 questions that cannot be read" in capsys.readouterr().err
+
+
+# --- what cannot be used ----------------------------------------------------------------------------------------------
+
+
+def test_half_of_a_file_calibrates_and_the_other_half_measures(tmp_path):
+    calibrating, measuring = halves(37, tmp_path)
+    assert sorted([*calibrating, *measuring]) == [*range(37)]
+    calibrating, measuring = halves(9001, tmp_path)
+    assert (len(calibrating), len(measuring)) == (256, 2000) and not {*calibrating} & {*measuring}
+    assert calibrating[0] < 40 and calibrating[-1] > 8900 and measuring[-1] > 8900
+    with pytest.raises(InputError, match=r"31 texts; calibrating and measuring need 16 each"):
+        halves(31, tmp_path)
+
+
+def test_files_that_cannot_be_used_are_named(vectors, make, texts, tmp_path):
+    model, out = make({"classes": 2}, labels=("neg", "pos")), tmp_path / "small"
+    (tmp_path / "empty.txt").write_text("", encoding="utf-8")
+    with pytest.raises(InputError, match=r"empty\.txt: empty"):
+        quantize.run(settings(vectors, tmp_path / "empty.txt", out), silence)
+    with pytest.raises(InputError, match=r"no\.txt"):
+        quantize.run(settings(vectors, tmp_path / "no.txt", out), silence)
+    strange = rows(tmp_path, [*map(labelled, TEXTS), {"text": "a", "label": "neutral"}])
+    with pytest.raises(InputError, match=r"rows\.jsonl:38: label 'neutral' is unknown; the model knows neg, pos"):
+        quantize.run(settings(model, strange, out), silence)
+    tagger = make({"tokens": 2}, labels=("O", "B-X"))
+    (tmp_path / "gold.txt").write_text("a O\n\n" * 40 + "cat B-Y\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"gold\.txt:81: tag 'B-Y' is unknown; the model knows O, B-X"):
+        quantize.run(settings(tagger, tmp_path / "gold.txt", out), silence)
+    with pytest.raises(InputError, match="holds something else already"):
+        quantize.run(settings(vectors, texts, tmp_path), silence)
+    before = contents(vectors)
+    with pytest.raises(InputError, match="model: holds a model or a run already; name a new directory"):
+        quantize.run(settings(vectors, texts, vectors), silence)
+    assert before == contents(vectors)
+    assert not out.exists()
+
+
+def test_an_int8_model_is_neither_quantized_again_nor_trained(vectors, texts, tmp_path):
+    small = tmp_path / "small"
+    quantize.run(settings(vectors, texts, small), silence)
+    with pytest.raises(InputError, match="int8 already"):
+        quantize.run(settings(small, texts, tmp_path / "smaller"), silence)
+    file = rows(tmp_path, map(labelled, TEXTS))
+    with pytest.raises(InputError, match="int8 already"):
+        classify.run(Classify(model=small, train=file, out=tmp_path / "run"), silence)
+    pairs = rows(tmp_path, ({"text": text, "pair": text[::-1]} for text in TEXTS))
+    with pytest.raises(InputError, match="int8 already"):
+        embed.run(TrainEmbed(model=small, train=pairs, out=tmp_path / "run"), silence)
+    with pytest.raises(InputError, match="int8 already"):
+        pretrain.run(Pretrain(corpus=(texts,), documents="line", start=small, out=tmp_path / "run", steps=1), silence)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_damaged_directory_is_named(vectors, texts, tmp_path):
+    small = tmp_path / "small"
+    quantize.run(settings(vectors, texts, small), silence)
+    config = json.loads((small / "config.json").read_text(encoding="utf-8"))
+    (small / "config.json").write_text(json.dumps(config | {"hidden_size": 48}), encoding="utf-8")
+    with pytest.raises(InputError, match=r"int8\.safetensors: does not belong to config\.json"):
+        checkpoint.load(small)
+    (small / INT8_WEIGHTS).write_bytes(b"no weights")
+    with pytest.raises(InputError, match=r"int8\.safetensors: broken"):
+        checkpoint.load(small)
+    (small / INT8_WEIGHTS).unlink()
+    with pytest.raises(InputError, match=r"int8\.safetensors: no such file"):
+        checkpoint.load(small)
+
+
+def test_bf16_is_measured_beside_it_where_it_would_be_used(vectors, texts, tmp_path):
+    found = quantize.run(settings(vectors, texts, tmp_path / "small", dtype="bfloat16"), silence)
+    assert [form.name for form in found.forms] == ["float32", "bfloat16", "int8"]
+    assert found.forms[1].size == found.forms[0].size / 2
+    assert (
+        bothways.load(tmp_path / "small", dtype="bfloat16").module.encoder.embeddings.words.weight.dtype
+        is torch.bfloat16
+    )
+
+
+def shares(found, right):
+    """A yardstick of labels, and the loss of those found."""
+    measure = Yardstick(len(found), True, None, lambda rows, found, exact: {"accuracy": 100 * np.mean(found)})
+    return loss_of(measure, range(len(found)), found, right)
+
+
+def test_the_interval_of_a_loss_holds_the_loss_on_all_texts_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    within, errors = [], []
+    for _ in range(400):
+        right = rng.random(500) < 0.9
+        found = np.where(rng.random(500) < 0.03, ~right, right)  # on all texts 0.03 * 0.8 = 2.4 points are lost
+        loss = shares(found.tolist(), right.tolist())
+        low, high = loss.interval
+        within.append(low <= 2.4 <= high)
+        errors.append(loss.error)
+    assert 0.90 < np.mean(within) < 0.98
+    # of paired differences: sqrt((0.03 - 0.024 ** 2) / 500)
+    assert np.mean(errors) == pytest.approx(100 * np.sqrt((0.03 - 0.024**2) / 500), rel=0.05)
+
+
+def test_where_no_result_changes_the_interval_is_that_of_one_that_does():
+    assert shares([True] * 40, [True] * 40).interval == pytest.approx((-4.9, 4.9))
+
+
+def test_a_loss_near_its_limit_is_said_to_be_unsure(vectors, texts, tmp_path, monkeypatch):
+    def found(points, error):
+        with monkeypatch.context() as patch:
+            loss = quantize.Loss("mean cosine", points, error)
+            patch.setattr(quantize, "loss_of", lambda *given: loss)
+            return quantize.run(settings(vectors, texts, tmp_path / f"{points}", max_drop=0.5), silence)
+
+    unsure, sure = found(0.4, 0.1), found(0.2, 0.1)
+    assert unsure.is_unsure and not sure.is_unsure
+    assert "0.40 points of mean cosine (95 % interval 0.20 to 0.60); 0.5 are allowed; so few" in unsure.as_table()[-3]
+    assert unsure.as_json()["loss"] == {"metric": "mean cosine", "points": 0.4, "error": 0.1}
+    with pytest.raises(InputError, match="so few texts cannot tell whether it is less"):
+        found(0.6, 0.1)
+    with pytest.raises(InputError) as raised:
+        found(0.9, 0.1)
+    assert "so few" not in str(raised.value)

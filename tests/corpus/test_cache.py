@@ -1,0 +1,74 @@
+"""The token stores in the user's cache: listed, and deleted without touching anything else."""
+
+import fcntl
+import json
+
+import pytest
+
+from bothways.cli import main
+from bothways.corpus import cache
+from bothways.pretraining import inputs
+from bothways.settings import Pretrain
+
+TEXT = "\n\n".join(f"The cat sat on the mat {number} times. Then it ran away." for number in range(40))
+
+
+@pytest.fixture
+def said(capsys):
+    def run(*arguments):
+        main.main(["cache", *map(str, arguments)])
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def stores(tokenizer, tmp_path, monkeypatch):
+    """The user's cache with two stores, one damaged store, one unfinished, and things that are no stores."""
+    monkeypatch.setenv("BOTHWAYS_CACHE", str(tmp_path / "cache"))
+    tokenizer.save(tmp_path / "tokenizer")
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(f"{TEXT} {name}", encoding="utf-8")
+        settings = Pretrain(corpus=(tmp_path / name,), out=tmp_path / "run", tokenizer=tmp_path / "tokenizer")
+        inputs._stored(settings, inputs.corpora(settings)[0], tokenizer, lambda line: None)
+    folder = tmp_path / "cache" / "stores"
+    for name in ("0123456789abcdef", ".fedcba9876543210.unfinished", "thesis"):
+        (folder / name).mkdir()
+        (folder / name / "ids").write_bytes(b"12345")
+    (folder / "0123456789abcdef.txt").write_text("mine")
+    return folder
+
+
+def test_stores_are_listed_with_their_corpus_and_size(stores, said, tmp_path):
+    told = json.loads(said("--json"))
+    assert told["directory"] == str(stores) and told["deleted"] == []
+    whole = {kept["corpus"][0]: kept for kept in told["stores"] if kept["corpus"]}
+    assert whole.keys() == {str(tmp_path / "a.txt"), str(tmp_path / "b.txt")}
+    for kept in whole.values():
+        files = [file.stat().st_size for file in (stores / kept["path"]).iterdir()]
+        assert kept["size"] == sum(files) > 1000 and kept["facts"]["documents"] == 40
+    others = [kept for kept in told["stores"] if not kept["corpus"]]
+    assert [kept["size"] for kept in others] == [5, 5] and others[0]["facts"] == {}
+    table = said().splitlines()
+    assert len(table) == 5 and str(tmp_path / "a.txt") in "".join(table) and str(stores) in table[-1]
+
+
+def test_clearing_deletes_stores_and_nothing_else(stores, said):
+    kept = cache.stores(stores)
+    with (stores / f".{kept[-1].path.name.strip('.').split('.')[0]}.lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)  # as a run that builds it has
+        told = json.loads(said("--clear", "--json"))
+        assert len(told["deleted"]) == 3 and [one["path"] for one in told["stores"]] == [str(kept[-1].path)]
+    assert len(json.loads(said("--clear", "--json"))["deleted"]) == 1
+    assert {path.name for path in stores.iterdir() if path.suffix != ".lock"} == {"thesis", "0123456789abcdef.txt"}
+    assert json.loads(said("--store", stores / "nothing", "--json"))["stores"] == []
+
+
+def test_a_run_says_when_the_cache_is_large(stores, tokenizer, tmp_path, monkeypatch):
+    for large, expected in ((10**9, 0), (100, 1)):
+        monkeypatch.setattr(cache, "LARGE", large)
+        (tmp_path / "c.txt").write_text(f"{TEXT} {large}", encoding="utf-8")
+        settings = Pretrain(corpus=(tmp_path / "c.txt",), out=tmp_path / "run", tokenizer=tmp_path / "tokenizer")
+        told: list[str] = []
+        inputs._stored(settings, inputs.corpora(settings)[0], tokenizer, told.append)
+        assert sum(str(stores) in line and "bothways cache" in line for line in told) == expected

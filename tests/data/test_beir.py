@@ -1,0 +1,106 @@
+"""Judgements and rankings in every form people keep them in, and collections of BEIR's form."""
+
+import json
+
+import pytest
+
+from bothways.data.beir import Collection, are_judgements, is_collection, read_judgements, read_ranking
+from bothways.errors import InputError
+
+TREC = "q1 0 d1 2\nq1 0 d2 0\n\nq2 0 d3 1\n"
+TSV = "query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\t0\nq2\td3\t1\n"
+JSONL = "".join(
+    json.dumps({"query": query, "document": document, "grade": grade}) + "\n"
+    for query, document, grade in (("q1", "d1", 2), ("q1", "d2", 0), ("q2", "d3", 1))
+)
+GOLD = {"q1": {"d1": 2.0, "d2": 0.0}, "q2": {"d3": 1.0}}
+
+
+def written(tmp_path, name, text):
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("gold.txt", TREC), ("qrels.trec", TREC), ("a.tsv", TSV), ("a.jsonl", JSONL)]
+)
+def test_judgements_are_known_by_their_look_and_read(tmp_path, name, text):
+    path = written(tmp_path, name, text)
+    assert are_judgements(path) and read_judgements(path) == GOLD
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.tsv", "text\tlabel\nx\t1\n"),
+        ("a.txt", "EU NNP B-NP B-ORG\n"),
+        ("b.txt", "one two three 4\n"),
+        ("c.txt", ""),
+        ("d.csv", "query,document\na,b\n"),
+    ],
+)
+def test_other_files_are_not_taken_for_judgements(tmp_path, name, text):
+    assert not are_judgements(written(tmp_path, name, text))
+
+
+def test_a_ranking_goes_by_score_and_equal_scores_by_name_as_trec_eval_has_it(tmp_path):
+    run = "q1 Q0 d1 9 0.5 mine\nq1 Q0 d3 1 0.5 mine\nq1 Q0 d2 2 0.75 mine\nq2 Q0 d9 1 -1 mine\n"
+    assert read_ranking(written(tmp_path, "run.txt", run)) == {"q1": ["d2", "d3", "d1"], "q2": ["d9"]}
+    table = "query,document,score\nq1,d1,0.5\nq1,d2,0.75\n"
+    assert read_ranking(written(tmp_path, "run.csv", table)) == {"q1": ["d2", "d1"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.txt", "q1 0 d1 2\nq1 0 d1 1\n", r"a\.txt:2: query 'q1' has document 'd1' twice; keep one"),
+        ("a.txt", "q1 0 d1 2\nq1 d1 1\n", r"a\.txt:2: 3 columns, expected 4 \(query iteration document grade\)"),
+        ("a.txt", "q1 0 d1 high\n", r"a\.txt:1: 'high' is no number"),
+        ("a.txt", "q1 0 d1 nan\n", r"a\.txt:1: 'nan' is no number"),
+        ("a.txt", "\n", r"a\.txt: empty; expected a query"),
+        ("a.csv", "query,text,score\na,b,1\n", r"a\.csv:2: expected columns query, document and score, found query"),
+    ],
+)
+def test_what_is_no_judgement_is_named_with_file_and_line(tmp_path, name, text, said):
+    with pytest.raises(InputError, match=said):
+        read_judgements(written(tmp_path, name, text))
+
+
+@pytest.fixture
+def collection(tmp_path):
+    corpus = [{"_id": "d1", "title": "Cats", "text": "sit"}, {"_id": "d2", "text": "ran"}, {"_id": "d3", "text": "x"}]
+    queries = [{"_id": "q1", "text": "cat"}, {"_id": "q2", "text": "dog"}, {"_id": "q3", "text": "not judged"}]
+    for name, rows in (("corpus", corpus), ("queries", queries)):
+        written(tmp_path, f"{name}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    written(tmp_path, "qrels/test.tsv", TSV)
+    return tmp_path
+
+
+def test_a_collection_has_titles_before_texts_and_the_judged_queries(collection):
+    assert is_collection(collection) and not is_collection(collection / "qrels")
+    found = Collection.read(collection)
+    assert found.documents == {"d1": "Cats sit", "d2": "ran", "d3": "x"}
+    assert found.queries == {"q1": "cat", "q2": "dog"} and found.judgements == GOLD
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("qrels/test.tsv", TSV + "q9\td1\t1\n", "query 'q9' of the judgements is not among the queries"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\tother\t2\n", "no judged document is in the corpus"),
+        ("corpus.jsonl", '{"_id": "d1", "text": "x"}\n' * 2, r"corpus\.jsonl:2: `_id` 'd1' stands above already"),
+        ("corpus.jsonl", '{"_id": "d1"}\n', r"corpus\.jsonl:1: expected `_id` and `text`, found _id"),
+    ],
+)
+def test_a_collection_that_does_not_fit_together_is_refused(collection, name, text, said):
+    written(collection, name, text)
+    with pytest.raises(InputError, match=said):
+        Collection.read(collection)
+
+
+def test_a_missing_part_is_named(collection):
+    (collection / "queries.jsonl").unlink()
+    with pytest.raises(InputError, match=r"no queries\.jsonl; expected corpus\.jsonl, queries\.jsonl and qrels"):
+        Collection.read(collection)

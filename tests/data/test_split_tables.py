@@ -1,0 +1,193 @@
+"""What is doubtful about a training table: texts that stand twice, labels that contradict one another or look alike."""
+
+import csv
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bothways.batch_jobs import files
+from bothways.checkpoint import checkpoint
+from bothways.data.near_duplicates import label_key, text_key
+from bothways.data.split_tables import read_tables, table_warnings
+from bothways.errors import InputError
+from bothways.evaluation import evaluate
+from bothways.finetuning import classify, embed, regress, tag
+from bothways.settings import Classify, Embed, Evaluate, Predict, Regress, Tag, TrainEmbed
+from bothways.training.progress import silence
+from bothways.verbs import train
+
+RUNS = {"classify": classify.run, "regress": regress.run, "tag": tag.run, "embed": embed.run}
+
+
+def write(file, rows):
+    with file.open("w", encoding="utf-8", newline="") as opened:
+        out = csv.writer(opened)
+        out.writerows([("text", "label"), *rows])
+    return file
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return Classify(model=tmp_path / "start", train=tmp_path / "t.csv", out=tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("The cat sat.", "  the CAT\tsat!! ", True),
+        ("\ufb01ne \uff21\uff22", "FINE ab", True),  # a ligature, wide letters
+        ("Straße", "STRASSE", True),
+        ("फल", "फूल", False),  # vowel signs are no punctuation
+        ("?!", "...", False),
+        ("a+b", "a b", False),
+        ("3.5", "35", False),
+    ],
+)
+def test_texts_are_near_equal_but_for_case_blanks_and_punctuation(one, other, same):
+    assert (text_key(one) == text_key(other)) is same
+
+
+def test_labels_are_alike_but_for_case_and_blanks_alone():
+    assert label_key(" Sport  news") == label_key("sport news") != label_key("sport, news")
+
+
+def test_near_equal_texts_never_stand_on_both_sides(settings):
+    texts = [f"text number {n // 3}" for n in range(150)]
+    changed = [text.upper() if n % 3 == 1 else f" {text} !" if n % 3 else text for n, text in enumerate(texts)]
+    write(settings.train, [(text, "ab"[n // 3 % 2]) for n, text in enumerate(changed)])
+    for seed in range(5):
+        found = read_tables(replace(settings, seed=seed))
+        held = [{text_key(text) for text in table.texts} for table in found.values()]
+        assert len(set.union(*held)) == sum(map(len, held)) == 50
+        assert [len(table) for table in found.values()] == [120, 15, 15]
+        assert table_warnings(settings, found) == []
+
+
+def test_contradicting_labels_of_one_text_are_counted_and_listed_over_all_splits(settings, tmp_path):
+    rows = [(f"text {n}", "ab"[n % 2]) for n in range(40)]
+    write(settings.train, [*rows, ("TEXT 1.", "a"), ("text 2", "a"), ("text 3!", "c"), ("text 3", "c")])
+    test = write(tmp_path / "test.csv", [("text 4", "b"), ("new", "a")])
+    told = replace(settings, test=test)
+    found = table_warnings(told, read_tables(told))
+    (line,) = [line for line in found if "different labels" in line]
+    assert line.startswith("3 texts with different labels")
+    assert f"'b' at {settings.train}:3 but 'a' at {settings.train}:42" in line
+    assert f"'a' at {settings.train}:6 but 'b' at {test}:2" in line and "text 2" not in line
+
+
+def test_contradictions_of_several_labels_and_of_numbers_compare_values(settings):
+    rows = [(f"text {n}", "a;b") for n in range(30)]
+    write(settings.train, [*rows, ("text 1", "b;a"), ("text 2", "a")])
+    several = replace(settings, multi_label=True)
+    (line,) = table_warnings(several, read_tables(several))
+    assert line.startswith("1 text with different labels") and "'a', 'b' at" in line
+    rows = [(f"text {n}", n) for n in range(30)]
+    write(settings.train, [*rows, ("text 1", "1.0"), ("text 2", 2.5)])
+    numbers = Regress(model=settings.model, train=settings.train, out=settings.out)
+    (line,) = table_warnings(numbers, read_tables(numbers))
+    assert line.startswith("1 text with different labels") and "2 at" in line and "2.5 at" in line
+
+
+ALIKE = [*["sport"] * 20, *["sport "] * 6, *["SPORT"] * 3, *["art"] * 20, "once"]
+
+
+def test_labels_that_look_alike_are_named_and_merged_only_where_asked_for(settings):
+    write(settings.train, [(f"text {n}", label) for n, label in enumerate(ALIKE)])
+    alike, once = table_warnings(settings, read_tables(settings))
+    assert "'sport' (20), 'sport ' (6), 'SPORT' (3)" in alike and "--merge-labels" in alike
+    assert f"'once' at {settings.train}:51" in once
+    told = replace(settings, merge_labels=True)
+    found = read_tables(told)
+    assert {label for table in found.values() for label in table.labels} == {"sport", "art", "once"}
+    note, _ = table_warnings(told, found)
+    assert "'SPORT' into 'sport', 'sport ' into 'sport'" in note
+
+
+def test_of_several_labels_the_spellings_are_merged_in_lists_too(settings):
+    rows = [{"text": f"text {n}", "label": ["b", "A"] if n % 2 else ["a"]} for n in range(31)]
+    file = settings.train.with_suffix(".jsonl")
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    told = replace(settings, train=file, multi_label=True, merge_labels=True)
+    names = {
+        label for table in read_tables(told).values() for labels in map(json.loads, table.labels) for label in labels
+    }
+    assert names == {"a", "b"}
+
+
+def test_a_model_of_merged_labels_is_measured_by_any_spelling(settings, make_model, tokenizer, tmp_path):
+    checkpoint.save(checkpoint.Checkpoint(make_model(), tokenizer), settings.model)
+    rows = [(f"the cat {n}", label) for n, label in enumerate(ALIKE)]
+    write(settings.train, rows)
+    short = replace(settings, merge_labels=True, epochs=0.1, dtype="float32")
+    model = classify.run(short, silence).model
+    spelled = write(tmp_path / "spelled.csv", [(f"a dog {n}", label) for n, label in enumerate(["Sport", "ART"] * 6)])
+    found = evaluate.run(Evaluate(model=model, file=(spelled,), dtype="float32"))
+    assert found["texts"] == 12 and found["accuracy"] in (0.0, 0.5)  # of one class or another
+    other = classify.run(replace(short, merge_labels=False, out=tmp_path / "other"), silence).model
+    with pytest.raises(InputError, match=r"label 'Sport' is unknown; it differs from 'SPORT' only in case or blanks"):
+        evaluate.run(Evaluate(model=other, file=(spelled,), dtype="float32"))
+
+
+# --- exports, from reading to using -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def start(settings, make_model, tokenizer):
+    checkpoint.save(checkpoint.Checkpoint(make_model(), tokenizer), settings.model)
+
+
+@pytest.mark.usefixtures("start")
+def test_columns_read_together_are_remembered_by_evaluate_predict_and_embed(settings, tmp_path):
+    rows = [{"title": f"cat {n}", "body": "a dog sat", "kind": "ab"[n % 2]} for n in range(30)]
+    settings.train.with_suffix(".jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    told = replace(
+        settings, train=settings.train.with_suffix(".jsonl"), text_column="title,body", label_column="kind",
+        epochs=0.1, dtype="float32",
+    )  # fmt: skip
+    assert read_tables(told)["train"].texts[0].endswith("\na dog sat")
+    model = classify.run(told, silence).model
+    found = evaluate.run(Evaluate(model=model, file=(told.train,), dtype="float32"))
+    assert found == evaluate.run(
+        Evaluate(model=model, file=(told.train,), text_column="title,body", label_column="kind", dtype="float32")
+    )
+    joined = tmp_path / "joined.txt"
+    joined.write_text("\n".join(f"{row['title']} {row['body']}" for row in rows), encoding="utf-8")
+    scores, vectors = [], []
+    for file in (told.train, joined):
+        out = tmp_path / f"{file.stem}-out.jsonl"
+        files.predict(Predict(model=model, file=str(file), out=out, dtype="float32"))
+        scores.append([json.loads(line)["score"] for line in out.read_text().splitlines()])
+        out = tmp_path / f"{file.stem}-out.npy"
+        files.embed(Embed(model=model, file=str(file), out=out, dtype="float32"))
+        vectors.append(np.load(out))
+    np.testing.assert_allclose(scores[0], scores[1], atol=1e-5)  # white space is white space to BERT
+    np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-5)
+
+
+@pytest.mark.usefixtures("start")
+@pytest.mark.parametrize("kind", ["classify", "regress", "tag", "embed"])
+def test_every_kind_of_fine_tuning_leaves_bad_rows_out_if_asked_to(kind, settings, tmp_path):
+    good = {
+        "classify": [f"caf\xe9 {n},,{'ab'[n % 2]}" for n in range(30)],
+        "regress": [f"caf\xe9 {n},,{n}" for n in range(30)],
+        "embed": [f"caf\xe9 {n},a dog {n}," for n in range(30)],
+        "tag": [f"caf\xe9{n} O\ncat B-X\n" for n in range(30)],
+    }[kind]
+    columns = {"embed": "text,pair,x", "tag": ""}.get(kind, "text,y,label")
+    lines = [*([columns] if columns else []), *good[:3], "broken", *([""] if kind == "tag" else []), *good[3:]]
+    file = settings.train.with_suffix(".conll" if kind == "tag" else ".csv")
+    file.write_bytes("\n".join(lines).encode("cp1252"))
+    makes = {"classify": Classify, "regress": Regress, "tag": Tag, "embed": TrainEmbed}
+    told = makes[kind](
+        model=settings.model, train=file, out=settings.out, encoding="cp1252", on_error="skip", epochs=0.1,
+        dtype="float32", **({"context": False} if kind == "tag" else {}),
+    )  # fmt: skip
+    with pytest.raises(InputError, match=r"broken|columns where .*--on-error skip"):
+        train(replace(told, on_error="stop"))
+    said = []
+    result = RUNS[kind](told, said.append)
+    place = f"{file}:{10 if kind == 'tag' else 5}"
+    assert "left out 1 row: 1 columns where" in said[0] and f"({place})" in said[0]
+    assert place in (result.directory / "report.html").read_text(encoding="utf-8")

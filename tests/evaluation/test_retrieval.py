@@ -1,0 +1,117 @@
+"""Vectors measured: by judged documents, by pairs, by scored pairs; against slow formulas and training."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from bothways import metrics
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.data.pairs import read_pairs
+from bothways.errors import InputError
+from bothways.evaluation import evaluate, retrieval
+from bothways.finetuning import embed
+from bothways.inference.predictor import Predictor
+from bothways.settings import Evaluate, TrainEmbed
+
+WORDS = "the cat on a mat dog ran sat b c".split()
+
+
+@pytest.fixture(scope="module")
+def model(make_model, tokenizer, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("vectors") / "model"
+    checkpoint.save(Checkpoint(make_model("bert", {}), tokenizer, pooling="mean"), directory)
+    return directory
+
+
+def some_texts(number, seed):
+    draw = np.random.default_rng(seed)
+    return [" ".join(draw.choice(WORDS, int(draw.integers(2, 9)))) for _ in range(number)]
+
+
+def measured(model, file):
+    return evaluate.run(Evaluate(model=model, file=(file,), dtype="float32"))
+
+
+def test_a_collection_is_scored_by_the_cosines_of_all_documents(model, tmp_path):
+    documents, queries = some_texts(60, 0), some_texts(12, 1)
+    draw = np.random.default_rng(2)
+    gold = {f"q{row}": {f"d{place}": 1.0 for place in draw.choice(60, 5, replace=False)} for row in range(12)}
+    for name, sign, texts in (("corpus", "d", documents), ("queries", "q", queries)):
+        rows = [json.dumps({"_id": f"{sign}{row}", "text": text}) for row, text in enumerate(texts)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    (tmp_path / "qrels").mkdir()
+    lines = [f"{query}\t{document}\t1" for query, found in gold.items() for document in found]
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "\n".join(lines), encoding="utf-8")
+
+    predictor = Predictor(checkpoint.load(model), dtype="float32")
+    cosines = predictor.embed(queries) @ predictor.embed(documents).T
+    ranking = {f"q{row}": [f"d{place}" for place in np.argsort(-cosines[row])[:10]] for row in range(12)}
+    found = measured(model, tmp_path)
+    scores = {**metrics.ranking_scores(gold, ranking), "documents": 60}
+    assert {name: found[name] for name in scores} == pytest.approx(scores)
+    low, high = found["mrr@10_interval"]
+    assert low < found["mrr@10"] < high
+
+
+def test_a_document_of_the_querys_own_name_is_not_found_by_it():
+    vectors = torch.nn.functional.normalize(torch.randn(30, 4, generator=torch.Generator().manual_seed(0)))
+    names = [f"x{row}" for row in range(30)]
+    ranking = retrieval.nearest(vectors, vectors, names, names)
+    assert all(name not in found and len(found) == 10 for name, found in ranking.items())
+
+
+@pytest.mark.parametrize("scored", [False, True])
+def test_pairs_are_measured_as_in_training(model, tmp_path, scored):
+    first, second = some_texts(40, 3), some_texts(40, 4)
+    scores = np.random.default_rng(5).integers(0, 6, 40).tolist()
+    rows = [
+        {"text": one, "pair": other, **({"score": score} if scored else {})}
+        for one, other, score in zip(first, second, scores, strict=True)
+    ]
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    told = TrainEmbed(
+        model=model, train=tmp_path / "train.jsonl", dev=tmp_path / "dev.jsonl", out=tmp_path / "run", dtype="float32"
+    )
+    task = embed.Embedding.of(told, checkpoint.load(model), read_pairs(told))
+    expected = task.untrained["dev"]
+    found = measured(model, tmp_path / "dev.jsonl")
+    names = ("pearson", "spearman") if scored else ("ndcg@10", "mrr@10", "recall@10")
+    assert "mean_squared_error" not in found  # cosines are not in the scores' unit
+    assert {name: found[name] for name in names} == pytest.approx({name: expected[name] for name in names}, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("learned", "asked", "names"),
+    [
+        ({"label_column": "similarity"}, {}, {"spearman", "pearson"}),
+        ({"objective": "pairs"}, {}, {"ndcg@10", "mrr@10", "recall@10"}),
+        ({"objective": "pairs"}, {"label_column": "similarity"}, {"spearman", "pearson"}),
+        ({"negative_column": "other"}, {}, {"ndcg@10", "mrr@10", "recall@10"}),
+    ],
+)
+def test_what_a_model_learned_from_is_what_it_is_measured_by(learned, asked, names, model, tmp_path):
+    held = checkpoint.load(model)
+    checkpoint.save(replace(held, made={"settings": learned}), tmp_path / "model")
+    first, second = some_texts(20, 3), some_texts(20, 4)
+    rows = [
+        {"text": one, "pair": other, "label": number % 2, "similarity": number}
+        for number, (one, other) in enumerate(zip(first, second, strict=True))
+    ]
+    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    file = (tmp_path / "p.jsonl",)
+    found = evaluate.run(Evaluate(model=tmp_path / "model", file=file, dtype="float32", **asked))
+    assert names <= found.keys()
+    if "spearman" in names:
+        vectors = [Predictor(held, dtype="float32").embed(texts) for texts in (first, second)]
+        expected = metrics.regression([*range(20)], (vectors[0] * vectors[1]).sum(1).tolist())["spearman"]
+        assert found["spearman"] == pytest.approx(expected)
+
+
+def test_vectors_are_measured_on_one_file(model, tmp_path):
+    with pytest.raises(InputError, match="measured on one file of pairs, or one directory"):
+        evaluate.run(Evaluate(model=model, file=(tmp_path / "a.csv", tmp_path / "b.csv"), dtype="float32"))

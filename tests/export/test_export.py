@@ -1,0 +1,395 @@
+"""A model as ONNX: its scores are transformers' and ours, for every head and family, however a batch is padded."""
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+
+from bothways import load
+from bothways.axes import RandomBlocks
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.config import EncoderConfig
+from bothways.errors import InputError
+from bothways.evaluation import before_after
+from bothways.export import export, int8, parity
+from bothways.export import graph as onnx_graph
+from bothways.export.graph import Vectors
+from bothways.export.int8 import at_work
+from bothways.model.padded import Padded
+from bothways.settings import Export, TextColumns
+
+absent = [name for name in export.PACKAGES if find_spec(name) is None]
+pytestmark = pytest.mark.skipif(bool(absent), reason=f"not installed: {', '.join(absent)} (the extra onnx)")
+
+SEGMENTS, PLAIN = ["input_ids", "attention_mask", "token_type_ids"], ["input_ids", "attention_mask"]
+PRETRAINING, ENDS = ["prediction_logits", "seq_relationship_logits"], ["start_logits", "end_logits"]
+HIDDEN, LOGITS = ["last_hidden_state", "sentence_embedding"], ["logits"]
+# family, heads, transformers' class; names of inputs and outputs
+CASES = {
+    "pretraining": ("bert", {"masked_words": 0, "next_sentence": 2}, "BertForPreTraining", SEGMENTS, PRETRAINING),
+    "follows": ("bert", {"next_sentence": 2}, "BertForNextSentencePrediction", SEGMENTS, LOGITS),
+    "classes": ("bert", {"classes": 5}, "BertForSequenceClassification", SEGMENTS, LOGITS),
+    "number": ("bert", {"classes": 1}, "BertForSequenceClassification", SEGMENTS, LOGITS),
+    "tokens": ("bert", {"tokens": 5}, "BertForTokenClassification", SEGMENTS, LOGITS),
+    "spans": ("bert", {"spans": 2}, "BertForQuestionAnswering", SEGMENTS, ENDS),
+    "vectors": ("bert", {}, "BertModel", SEGMENTS, HIDDEN),
+    "distilbert": ("distilbert", {"masked_words": 0}, "DistilBertForMaskedLM", PLAIN, LOGITS),
+    "electra": ("electra", {}, "ElectraModel", SEGMENTS, HIDDEN),
+    "modernbert": ("modernbert", {}, "ModernBertModel", PLAIN, HIDDEN),
+    "roberta": ("roberta", {"classes": 5}, "RobertaForSequenceClassification", PLAIN, LOGITS),
+    "longformer": ("longformer", {"classes": 5}, "LongformerForSequenceClassification", PLAIN, LOGITS),
+    "question": ("longformer", {"spans": 2}, "LongformerForQuestionAnswering", PLAIN, ENDS),
+    "big_bird": ("big_bird", {"masked_words": 0}, "BigBirdForMaskedLM", SEGMENTS, LOGITS),
+    "deberta": ("deberta", {"tokens": 5}, "DebertaForTokenClassification", PLAIN, LOGITS),
+    "deberta-v2": ("deberta-v2", {"classes": 5}, "DebertaV2ForSequenceClassification", PLAIN, LOGITS),
+    "replaced": ("electra", {"replaced_tokens": 1}, "ElectraForPreTraining", SEGMENTS, LOGITS),
+}
+POOLING = {"vectors": "mean", "electra": "cls", "modernbert": "max"}
+FILES = {"model.onnx", "config.json", "bothways.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"}
+TAGS = ("O", "B-a", "I-a", "B-b", "I-b")
+TEXTS = ["the cat sat on the mat", "a dog", "", "cats ran and sat, and the dogs ran on"]
+LENGTHS, LONGEST = (7, 11, 1), 11
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory, make_model, tokenizer):
+    """The source and the export of a case, made once."""
+    made = {}
+
+    def get(case):
+        if case not in made:
+            family, heads, *_ = CASES[case]
+            axes = (
+                {"num_hidden_layers": 2, "whole_text_every": 2} if family == "modernbert" else {"num_hidden_layers": 1}
+            )
+            model = make_model(family, heads, **axes)
+            labels = TAGS if 5 in heads.values() else ()
+            held = Checkpoint(
+                model, tokenizer, family, labels, several=case == "classes", pooling=POOLING.get(case)
+            )  # fmt: skip
+            place = tmp_path_factory.mktemp(case)
+            checkpoint.save(held, place / "model")
+            lines = []
+            export.run(Export(model=place / "model", out=place / "onnx"), lines.append)
+            made[case] = place / "model", place / "onnx", lines
+        return made[case]
+
+    return get
+
+
+def rectangle(side):
+    """Three texts of 7, 11 and 1 tokens, padded, with a fourth row that is all padding."""
+    generator = np.random.default_rng(5)
+    ids_NS, real_NS = generator.integers(5, 97, (4, LONGEST)), np.zeros((4, LONGEST), bool)
+    texts = [np.random.default_rng(length).integers(5, 97, length) for length in LENGTHS]
+    for row, text in enumerate(texts):
+        places = slice(LONGEST - len(text), None) if side == "left" else slice(len(text))
+        ids_NS[row, places], real_NS[row, places] = text, True
+    segments_NS = (ids_NS % 2) * real_NS
+    return {"input_ids": ids_NS, "attention_mask": real_NS.astype(np.int64), "token_type_ids": segments_NS}, real_NS
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_scores_are_those_of_transformers_by_their_names(case, exported):
+    import transformers
+
+    source, out, _ = exported(case)
+    run = parity.session(out / "model.onnx")
+    right, real_NS = rectangle("right")
+    with torch.no_grad():
+        peer = getattr(transformers, CASES[case][2]).from_pretrained(source).eval()
+        given = {name: torch.from_numpy(right[name][:3]) for name in CASES[case][3]}
+        if case == "question":  # without a separator a text is all question
+            given["global_attention_mask"] = given["attention_mask"]
+        theirs = peer(**given)
+    ours, left = run(right), run(rectangle("left")[0])
+    names = [name for name in ours if name != "sentence_embedding"]
+    assert len(names) + (case in POOLING) == len(ours)
+    for name in names:
+        expected, found, other = theirs[name].numpy(), ours[name], left[name]
+        if found.shape[1:2] == (LONGEST,):
+            expected, found, other = expected[real_NS[:3]], found[real_NS], other[rectangle("left")[1]]
+        else:
+            found, other = found[:3], other[:3]
+        assert found.shape == expected.shape
+        assert np.abs(found - expected).max() < 2e-5
+        assert np.abs(other - expected).max() < 2e-5
+    assert all(np.isfinite(values).all() for values in ours.values())  # the row that is all padding, too
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_inputs_and_outputs_have_the_names_people_know(case, exported):
+    import onnx
+
+    graph = onnx.load(exported(case)[1] / "model.onnx").graph
+    assert ([one.name for one in graph.input], [one.name for one in graph.output]) == CASES[case][3:]
+    for one in graph.input:
+        assert [size.dim_param for size in one.type.tensor_type.shape.dim] == ["batch", "length"]
+
+
+@pytest.mark.parametrize("case", POOLING)
+def test_a_tokenizer_of_transformers_and_the_file_give_the_vectors_of_embed(case, exported):
+    from transformers import AutoTokenizer
+
+    source, out, _ = exported(case)
+    expected = load(source, dtype="float32", device="cpu").embed(TEXTS)
+    for side in ("left", "right"):
+        theirs = AutoTokenizer.from_pretrained(out, padding_side=side)
+        given = theirs(TEXTS, padding=True, return_tensors="np", return_token_type_ids=True)
+        assert np.abs(parity.session(out / "model.onnx")(given)["sentence_embedding"] - expected).max() < 1e-5
+
+
+def test_vectors_are_of_length_one_only_where_the_checkpoint_says_so(exported, tmp_path):
+    held = checkpoint.load(exported("vectors")[0])
+    assert export.vectors_of(held) == Vectors("mean", normalize=True)
+    assert export.vectors_of(replace(held, pooling=None)) == Vectors("mean", normalize=True)
+    checkpoint.save(replace(held, pooling="max", normalized=False), tmp_path / "max")
+    assert export.vectors_of(checkpoint.load(tmp_path / "max")) == Vectors("max", normalize=False)
+
+    batch = parity.texts(held, 9, 3, mixed=True)
+    lengths = {flag: np.linalg.norm(parity.reference(held, Vectors("max", flag), batch)[1].values, axis=1)
+               for flag in (True, False)}  # fmt: skip
+    assert np.abs(lengths[True] - 1).max() < 1e-6 < abs(lengths[False] - 1).min()
+
+
+@pytest.mark.parametrize("case", ["classes", "number", "tokens", "spans", "vectors", "pretraining"])
+def test_a_predictor_over_the_file_says_what_one_over_the_model_says(case, exported):
+    source, out, _ = exported(case)
+    exact = load(source, dtype="float32", device="cpu")
+    filed = at_work(out / "model.onnx", exact.checkpoint)
+    if case == "classes":
+        given, expected = ([list(one.scores.values()) for one in model.classify(TEXTS)] for model in (filed, exact))
+    elif case == "number":
+        given, expected = (model.score(TEXTS) for model in (filed, exact))
+    elif case == "tokens":
+        given, expected = ([one.score for text in model.tag(TEXTS) for one in text] for model in (filed, exact))
+    elif case == "spans":
+        given, expected = ([one.score for one in model.answer("who sat", TEXTS[3], top=3)] for model in (filed, exact))
+    elif case == "vectors":
+        given, expected = (model.embed(TEXTS) for model in (filed, exact))
+    else:
+        given, expected = ([one.score for one in model.fill("the [MASK] sat")[0]] for model in (filed, exact))
+    assert len(expected) and np.abs(np.array(given) - np.array(expected)).max() < 1e-5
+
+
+# --- the gate ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_report_is_told_and_kept(exported):
+    _, out, lines = exported("pretraining")
+    kept = json.loads((out / "bothways.json").read_text())["onnx"]
+    cells = kept["parity"]["cells"]
+    assert {cell["side"] for cell in cells} == {"none", "left", "right"}
+    assert {cell["batch"] for cell in cells} == {1, 3, 16, 64}
+    assert {cell["length"] for cell in cells} == {1, 2, 3, 7, 16, 33, 64}  # the model reads 64
+    assert kept["opset"] == 20 and kept["inputs"][2] == "token_type_ids" and "pooling" not in kept
+    greatest = kept["parity"]["greatest"]
+    assert greatest.keys() == {"prediction_logits", "seq_relationship_logits"}
+    assert max(greatest.values()) == max(max(cell["differences"].values()) for cell in cells) <= 1e-4
+    assert lines[0].endswith("(tolerance 0.0001)") and lines[1].split() == ["tokens", "no", "padding", "left", "right"]
+    assert [int(line.split()[0]) for line in lines[2:9]] == [1, 2, 3, 7, 16, 33, 64]
+    assert re.fullmatch(r"0\.\d MB in .*model\.onnx", lines[10])
+
+
+def test_a_graph_that_counts_positions_from_the_left_edge_is_refused_and_leaves_nothing(
+    exported, tmp_path, monkeypatch
+):
+    """As graphs do that take right padding for granted."""
+    source, *_ = exported("spans")
+    places = property(lambda self: torch.arange(self.real.shape[1]).expand(self.real.shape).flatten())
+    monkeypatch.setattr(Padded, "position_ids", places)
+    said = (
+        r"(start|end)_logits differs from ours by \S+ \(tolerance 0.0001\) at length \d+, batch \d+, padded on the left"
+    )
+    with pytest.raises(InputError, match=said):
+        export.run(Export(model=source, out=tmp_path / "out"), print)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_number_is_beyond_every_tolerance():
+    ours = [onnx_graph.Output("a", True, torch.tensor([1.0, 2.0, 3.0]))]
+    real_NS = np.array([[True, False], [True, True]])
+    given = np.array([[1.0, 90.0], [2.5, np.nan]], np.float32)
+    assert parity.greatest({"a": given}, ours, real_NS) == {"a": float("inf")}
+    given[1, 1] = 3.25
+    assert parity.greatest({"a": given}, ours, real_NS) == {"a": 0.5}
+    cells = [parity.Cell(7, 3, "left", {"a": 0.5, "b": 0.1}), parity.Cell(5, 1, "none", {"a": 0.2, "b": 0.3})]
+    report = parity.Report(tuple(cells), 0.5)
+    report.check("m")
+    assert report.by_output == {"a": 0.5, "b": 0.3}
+    with pytest.raises(InputError, match="m: a differs from ours by 0.5 .* at length 7, batch 3, padded on the left"):
+        replace(report, tolerance=0.4).check("m")
+
+
+def test_a_text_stands_at_the_named_side_and_any_word_in_the_padding(exported):
+    held = checkpoint.load(exported("vectors")[0])
+    batch = parity.texts(held, 9, 5, mixed=True)
+    assert int(batch.lengths[0]) == 9 and len({*batch.lengths.tolist()}) > 2
+    for side, edge in (("left", -1), ("right", 0)):
+        given, real_NS = parity.padded(batch, 9, side, 97)
+        assert given["input_ids"][real_NS].tolist() == batch.input_ids.tolist()
+        assert real_NS[:, edge].all() and (real_NS.sum(1) == batch.lengths.numpy()).all()
+        assert len({*given["input_ids"][~real_NS].tolist()}) > 5
+    assert {*parity.texts(held, 9, 5, mixed=False).lengths.tolist()} == {9}
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_file_holds_nothing_of_the_machine_that_wrote_it(exported):
+    written = (exported("classes")[1] / "model.onnx").read_bytes()
+    assert b"stack_trace" not in written and b"site-packages" not in written and b".py" not in written
+
+
+def test_weights_beyond_two_gigabytes_stand_beside_the_graph(exported, tmp_path, monkeypatch):
+    monkeypatch.setattr(onnx_graph, "MOST_BYTES", 0)
+    source, out, _ = exported("spans")
+    (tmp_path / "made").mkdir()
+    onnx_graph.write(checkpoint.load(source).model, Vectors("mean", True), tmp_path / "made" / "model.onnx")
+    (tmp_path / "made").rename(tmp_path / "moved")
+    assert (tmp_path / "moved" / "model.onnx.data").stat().st_size > 1e4
+    given, _ = rectangle("left")
+    moved, whole = (parity.session(place / "model.onnx")(given) for place in (tmp_path / "moved", out))
+    assert np.abs(moved["start_logits"] - whole["start_logits"]).max() < 1e-6
+    with pytest.raises(InputError, match="more than 2 GB; int8 is made of smaller ones alone"):
+        write_int8(source, tmp_path / "moved", tmp_path)
+
+
+# --- int8 -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def texts(tmp_path):
+    (tmp_path / "texts.txt").write_text("\n".join(text for text in TEXTS if text))
+    return tmp_path / "texts.txt"
+
+
+def write_int8(source, out, texts, **given):
+    settings = Export(model=source, out=out, int8=True, texts=texts, **given)
+    return int8.write(checkpoint.load(source), out / "model.onnx", settings)
+
+
+def test_int8_is_written_where_it_loses_little(exported, texts, tmp_path, capsys):
+    from bothways.cli.main import main
+
+    source, *_ = exported("modernbert")
+    arguments = ["export", source, "-o", tmp_path / "out", "--int8", "--with", texts, "--max-drop", "60", "--json"]
+    main([*map(str, arguments)])
+    told = json.loads(capsys.readouterr().out)
+    assert told["int8"]["before"] == 100 > told["int8"]["after"] > 40
+    kept = json.loads((tmp_path / "out" / "bothways.json").read_text())["onnx"]["int8"]
+    assert kept["after"] == told["int8"]["after"] and kept["kept"] == []
+    given, _ = rectangle("right")
+    exact, small = (parity.session(tmp_path / "out" / name)(given)["sentence_embedding"][:3]
+                    for name in ("model.onnx", "model-int8.onnx"))  # fmt: skip
+    assert 0 < np.abs(exact - small).max() < 0.9
+
+
+def test_int8_that_loses_more_is_refused_and_the_float32_file_stays(exported, texts, tmp_path):
+    source, out, _ = exported("vectors")
+    shutil.copytree(out, tmp_path / "out")
+    with pytest.raises(InputError, match=r"int8 loses \d\.\d+ points \(mean cosine.*texts.txt; 0 are allowed\)"):
+        write_int8(source, tmp_path / "out", texts, max_drop=0)
+    for file in out.iterdir():
+        assert (tmp_path / "out" / file.name).read_bytes() == file.read_bytes()
+    assert {file.name for file in out.iterdir()} == {file.name for file in (tmp_path / "out").iterdir()} == FILES
+
+
+def test_int8_of_what_nothing_measures_is_refused_before_any_work(make_model, tokenizer, texts, tmp_path):
+    for family, heads, pooling in (("electra", {"replaced_tokens": 1}, None), ("bert", {"masked_words": 0}, "mean")):
+        source, out = tmp_path / family, tmp_path / "out"
+        checkpoint.save(Checkpoint(make_model(family, heads), tokenizer, model_type=family, pooling=pooling), source)
+        with pytest.raises(InputError, match=f"{family}: what int8 loses .* leave out --int8"):
+            export.run(Export(model=source, out=out, int8=True, texts=texts), print)
+        assert not out.exists()
+
+
+@pytest.mark.parametrize("case", ["pretraining", "classes", "tokens"])
+def test_int8_of_a_head_is_measured_by_what_the_head_says(case, exported, texts, tmp_path):
+    source, out, _ = exported(case)
+    shutil.copytree(out, tmp_path / "out")
+    lost = write_int8(source, tmp_path / "out", texts, max_drop=100)
+    figure = {"pretraining": "same guesses", "classes": "same label", "tokens": "same entities"}[case]
+    assert (lost.figure, lost.before, lost.texts) == (figure, 100, 3) and 0 <= lost.after <= 100
+    given, _ = rectangle("right")
+    exact, small = (parity.session(tmp_path / "out" / name)(given) for name in ("model.onnx", "model-int8.onnx"))
+    for name in exact:
+        assert 0 < np.abs(exact[name][:3] - small[name][:3]).max() < np.abs(exact[name]).max()
+
+
+def test_parts_that_are_spared_stay_float32(exported, tmp_path):
+    import onnx
+
+    matrices = []
+    for kept in int8.ATTEMPTS:
+        int8.quantize(exported("electra")[1] / "model.onnx", tmp_path / "small.onnx", kept)
+        graph = onnx.load(tmp_path / "small.onnx").graph
+        matrices += [
+            [one for one in graph.initializer if one.data_type == onnx.TensorProto.FLOAT and len(one.dims) == 2]
+        ]
+        # widened embeddings, queries with keys and values, output, two of the feed-forward network
+        assert sum(node.op_type == "MatMulInteger" for node in graph.node) == 5 - len(kept)
+    assert [[one.name.rpartition("layers.")[2] for one in found] for found in matrices] == [
+        [],
+        ["0.feed_forward.output.weight"],
+    ]
+
+
+def test_a_guess_that_changes_is_counted(make_predictor, texts):
+    one, other = (make_predictor("bert", {"masked_words": 0}, seed=seed) for seed in (0, 1))
+    measure = before_after.yardstick(one, texts, TextColumns())
+    rows = range(measure.size)
+    found = [measure.ask(model, rows) for model in (one, other)]
+    assert len(found[0]) == 4  # of texts with 6, 2 and 9 words
+    guesses = [[best.token for best, *_ in model.fill("[MASK] dog", top=1)] for model in (one, other)]
+    assert [given[1:2] for given in found] == guesses
+    same = sum(map(str.__eq__, *found))
+    assert same < 4 and measure.judge(rows, found[1], found[0]) == {"same guesses": 25 * same}
+    alone = make_predictor("bert", {"next_sentence": 2})
+    with pytest.raises(InputError, match="next sentences alone"):
+        before_after.yardstick(alone, texts, TextColumns())
+
+
+# --- bad input --------------------------------------------------------------------------------------------------------
+
+
+def test_an_int8_model_is_refused_by_name(exported, tmp_path, monkeypatch):
+    monkeypatch.setattr(export, "is_int8", lambda model: True)
+    with pytest.raises(InputError, match="an int8 model; export the one it was made from"):
+        export.run(Export(model=exported("vectors")[0], out=tmp_path / "out"), print)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_done_is_said_in_one_line_before_any_work(tmp_path, texts, monkeypatch):
+    def said(match, **given):
+        with pytest.raises(InputError, match=match):
+            export.run(Export(**{"model": tmp_path / "model", "out": tmp_path / "out", **given}), print)
+
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text('{"model_type": "t5"}')
+    said("model_type 't5' is not supported")
+    said("give both --int8 and --with FILE", int8=True)
+    said("give both --int8 and --with FILE", texts=texts)
+    said("no such file; name texts", int8=True, texts=tmp_path / "none.txt")
+    said("holds something else already", out=tmp_path / "model")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "model.onnx").touch()
+    said("holds an exported model already", out=tmp_path / "full")
+    said("a file stands there", out=texts)
+    said("no such directory", model=tmp_path / "nowhere")
+    monkeypatch.setattr(export, "find_spec", lambda name: None if name != "onnxscript" else name)
+    said(re.escape('export needs onnx, onnxruntime; install them: pip install "bothways[onnx]"'))
+
+
+@pytest.mark.parametrize("axes", [{"far": RandomBlocks(size=3, number=2)}, {"window": 400}])
+def test_a_file_is_compared_beyond_what_each_token_sees(axes):
+    config = EncoderConfig(max_position_embeddings=4096, **axes)
+    seen_whole = config.far.shortest if config.far else 2 * config.window + 1
+    assert {*parity.LENGTHS} < {*parity.lengths_for(config)}
+    assert any(seen_whole < length <= seen_whole + 2 for length in parity.lengths_for(config))

@@ -1,0 +1,220 @@
+"""Fine-tuning a model that finds answers, on passages made here: the question names an animal, the answer is the word
+behind it."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import bothways
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.errors import InputError
+from bothways.evaluation import evaluate
+from bothways.finetuning import answer
+from bothways.settings import Answer, Evaluate
+from bothways.training.progress import silence
+
+FILLERS = "the and on a b".split()
+
+
+def squad(seed, number, *, length=9, impossible=0.0):
+    """SQuAD's JSON: an animal does something in every passage, or another one is there and does nothing."""
+    rng = np.random.default_rng(seed)
+    paragraphs = []
+    for index in range(number):
+        words = rng.choice(FILLERS, length).tolist()
+        absent = rng.random() < impossible
+        animal, place = str(rng.choice(["cat", "dog"])), int(rng.integers(length))
+        done = str(rng.choice(["sat", "ran", "mat"]))
+        other = {"cat": "dog", "dog": "cat"}[animal]
+        words[place:place] = [other] if absent else [animal, done]
+        context = " ".join(words)
+        start = len(" ".join(words[: place + 1])) + 1
+        answers = [] if absent else [{"text": done, "answer_start": start}]
+        asked = {"id": f"q{seed}-{index}", "question": f"the {animal}", "answers": answers}
+        paragraphs.append({"context": context, "qas": [{**asked, "is_impossible": absent}]})
+    return {"version": "v2.0" if impossible else "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
+
+
+def write(file, found):
+    file.write_text(json.dumps(found), encoding="utf-8")
+    return file
+
+
+def test_a_test_set_is_measured_with_the_threshold_of_the_weights_that_are_kept(settings, tmp_path, monkeypatch):
+    """Where dev is taken from train, too; of a threshold that changes with each measurement."""
+    given = replace(
+        settings, train=write(tmp_path / "train.json", squad(0, 60, impossible=0.4)), dev=None, epochs=2.0,
+        test=write(tmp_path / "test.json", squad(2, 20, impossible=0.4)), out=tmp_path / "run", evaluations=2.0,
+    )  # fmt: skip
+    result = answer.run(given, silence)
+    made = json.loads((result.model / "bothways.json").read_text())
+    figures = json.loads((result.directory / "bothways.json").read_text())["figures"]
+    assert figures["test"]["no_answer_threshold"] == figures["dev"]["no_answer_threshold"]
+    assert figures["dev"]["no_answer_threshold"] == made["no_answer_threshold"]
+    assert [*figures] == ["dev", "test"]
+    found = evaluate.run(Evaluate(model=result.model, file=(given.test,), dtype="float32"))
+    assert found["f1"] == pytest.approx(100 * result.mean)
+
+
+def test_an_answer_of_which_nothing_is_read_is_left_out_where_that_is_asked_for(settings, tmp_path):
+    found = squad(0, 30)
+    asked = found["data"][0]["paragraphs"][3]
+    asked["context"] += " \u200b"
+    asked["qas"][0]["answers"] = [{"text": "\u200b", "answer_start": len(asked["context"]) - 1}]
+    given = replace(settings, train=write(tmp_path / "train.json", found), epochs=0.1, out=tmp_path / "run")
+    with pytest.raises(InputError, match=r"train\.json"):
+        answer.run(given, silence)
+    told = []
+    answer.run(replace(given, on_error="skip"), told.append)
+    assert (
+        "train: 29 questions" in told[0]
+        and ", longest " in told[0]
+        and "left out: 1 answers of which nothing is read" in told[0]
+    )
+    found["data"][0]["paragraphs"] = [asked]
+    none_left = replace(given, dev=write(tmp_path / "dev.json", found), on_error="skip", out=tmp_path / "other")
+    with pytest.raises(InputError, match="dev.json.*: nothing is read of any answer of dev; mend them"):
+        answer.run(none_left, silence)
+
+
+def test_a_question_in_two_files_is_refused(settings, tmp_path):
+    model = answer.run(replace(settings, epochs=0.1, out=tmp_path / "run"), silence).model
+    with pytest.raises(InputError, match="question 'q2-0' is in two of the files"):
+        evaluate.run(Evaluate(model=model, file=(settings.test, settings.test)))
+
+
+@pytest.fixture(scope="module")
+def settings(make_model, tokenizer, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("answer")
+    model = make_model("bert", {"masked_words": 0}, num_hidden_layers=2, max_position_embeddings=128)
+    checkpoint.save(Checkpoint(model, tokenizer), directory / "start")
+    for name, seed, number in (("train", 0, 400), ("dev", 1, 40), ("test", 2, 51)):
+        write(directory / f"{name}.json", squad(seed, number))
+    return Answer(
+        model=directory / "start", train=directory / "train.json", dev=directory / "dev.json",
+        test=directory / "test.json", out=directory / "run", epochs=6.0, batch_tokens=256, rate=5e-3, dropout=0.0,
+        dtype="float32",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def result(settings):
+    return answer.run(settings, silence)
+
+
+def test_answers_are_learned(result):
+    assert (result.task, result.metric, result.split) == ("answer", "f1", "test")
+    assert result.mean > 0.9 and result.failed == 0
+
+
+def test_the_page_shows_the_answers_that_are_wrong(result, settings):
+    task = answer.Answering.of(settings, checkpoint.load(settings.model))
+    model = bothways.load(result.model, dtype="float32")
+    (mistakes,) = task.parts(task.predictions("test", task.outputs(model.module, "test")))
+    asked = task.questions["test"]
+    given = model.answers([one.question for one in asked], [one.context for one in asked])
+    wrong = [
+        (one.question, one.context) for one, (best, *_) in zip(asked, given, strict=True)
+        if best.text not in [text for text, _ in one.answers]
+    ]  # fmt: skip
+    assert mistakes.examined == 51 and [(case.question, case.passage) for case in mistakes.cases] == wrong
+
+
+def test_the_model_points_at_a_slice_of_the_passage(result):
+    passage = "on a b the CAT  ran and b the"
+    found = bothways.load(result.model, dtype="float32").answer("the cat", passage)[0]
+    assert found.text == "ran" == passage[found.start : found.end]
+
+
+def test_a_model_that_always_had_an_answer_gives_one(result):
+    assert "no_answer_threshold" not in json.loads((result.model / "bothways.json").read_text())
+    assert bothways.load(result.model, dtype="float32").answer("the dog", "the and b")[0].text
+
+
+def test_no_answer_is_learned_and_its_threshold_tuned_on_dev(settings, tmp_path):
+    for name, seed, number in (("train", 3, 400), ("dev", 4, 60), ("test", 5, 60)):
+        write(tmp_path / f"{name}.json", squad(seed, number, impossible=0.4))
+    files = {name: tmp_path / f"{name}.json" for name in ("train", "dev", "test")}
+    told = []
+    result = answer.run(replace(settings, **files, epochs=5.0, out=tmp_path / "run"), told.append)
+    assert result.mean > 0.85 and "without an answer" in told[0]
+    made = json.loads((result.model / "bothways.json").read_text())
+    figures = json.loads((result.directory / "bothways.json").read_text())["figures"]
+    assert made["no_answer_threshold"] == figures["dev"]["no_answer_threshold"]
+    assert figures["test"]["baseline"] == pytest.approx(0.4, abs=0.2)
+    model = bothways.load(result.model, dtype="float32")
+    assert model.answer("the cat", "the b a cat ran on")[0].text == "ran"
+    nothing = model.answer("the cat", "the b a dog on")[0]
+    assert (nothing.text, nothing.start, nothing.end) == ("", 0, 0)
+
+
+def test_a_family_without_such_a_head_is_refused_by_name(make_model, tokenizer, settings, tmp_path):
+    model = make_model("bert", direction="forward")
+    checkpoint.save(Checkpoint(model, tokenizer, model_type="bothways-oneway"), tmp_path / "model")
+    with pytest.raises(InputError, match="not supported for bothways-oneway; it is for albert, bert, big_bird, "):
+        answer.run(replace(settings, model=tmp_path / "model", out=tmp_path / "run"), silence)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("family", ["longformer", "big_bird"])
+def test_a_question_that_sees_far_has_its_answers_learned(family, make_model, tokenizer, settings, tmp_path):
+    changes = {"num_hidden_layers": 2, "max_position_embeddings": 128}
+    model = make_model(family, {"masked_words": 0}, **changes)
+    checkpoint.save(Checkpoint(model, tokenizer, model_type=family), tmp_path / "start")
+    found = answer.run(replace(settings, model=tmp_path / "start", out=tmp_path / "run"), silence)
+    assert found.mean > 0.9
+
+
+def test_a_long_passage_is_read_in_windows_and_those_without_the_answer_point_at_cls(settings, tmp_path):
+    file = write(tmp_path / "long.json", squad(6, 12, length=300))
+    given = replace(settings, train=file, dev=None, test=None, window=90, overlap=20)
+    task = answer.Answering.of(replace(given, dev=file, test=file), checkpoint.load(given.model))
+    windows, rows = task.windows["train"], iter(task.data["train"].rows)
+    for parts, question in zip(windows, task.questions["train"], strict=True):
+        own = [next(rows) for _ in parts]
+        assert len(parts) > 3 and any(row != (0, 0) for row in own) and (0, 0) in own
+        for window, (first, last) in zip(parts, own, strict=True):
+            if first:
+                assert window.tokens[first : last + 1] == [question.answers[0][0]]
+
+
+def test_the_loss_is_that_of_transformers(make_model, settings):
+    task = answer.Answering.of(settings, checkpoint.load(settings.model))
+    batch = task.data["dev"].batch([3, 1, 8])
+    scores_T2 = torch.randn(batch.num_tokens, 2)
+    total, number = answer.span_loss(scores_T2, batch.labels, batch.lengths.tolist())
+    expected = 0.0
+    for scores_S2, (first, last) in zip(scores_T2.split(batch.lengths.tolist()), batch.labels.tolist(), strict=True):
+        log_S2 = scores_S2.log_softmax(0)
+        expected -= float(log_S2[first, 0] + log_S2[last, 1]) / 2
+    assert float(total) == pytest.approx(expected, rel=1e-5) and number == 3
+
+
+def test_an_answer_that_is_not_at_its_offset_is_named_or_left_out(settings, tmp_path):
+    wrong = squad(7, 30)
+    wrong["data"][0]["paragraphs"][4]["qas"][0]["answers"][0]["answer_start"] += 1
+    file = write(tmp_path / "wrong.json", wrong)
+    with pytest.raises(InputError, match=r"wrong.json.*q7-4"):
+        answer.run(replace(settings, train=file, out=tmp_path / "run"), silence)
+    told = []
+    given = replace(settings, train=file, on_error="skip", epochs=0.1, out=tmp_path / "run")
+    answer.run(given, told.append)
+    assert "train: 29 questions" in told[0] and "left out: 1 " in told[0]
+
+
+def test_one_file_is_divided_by_passages(settings):
+    found = answer.read_splits(replace(settings, dev=None, test=None), answer.Counter())
+    contexts = {split: {one.context for one in asked} for split, asked in found.items()}
+    assert sum(map(len, found.values())) == 400
+    assert not contexts["train"] & contexts["dev"] and not contexts["train"] & contexts["test"]
+
+
+def test_transformers_loads_the_model(result):
+    transformers.logging.disable_progress_bar()
+    _, report = transformers.BertForQuestionAnswering.from_pretrained(result.model, output_loading_info=True)
+    assert not any(report.values())

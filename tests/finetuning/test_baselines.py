@@ -1,0 +1,394 @@
+"""Simple models beside a fine-tuning run: they are scikit-learn's, of the same rows, and the run says who is better."""
+
+import json
+from dataclasses import replace
+from unittest import mock
+
+import numpy as np
+import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline, make_union
+
+import bothways
+from bothways.checkpoint import checkpoint
+from bothways.cli import main
+from bothways.data import pairs, split_tables
+from bothways.data.examples import Sentence
+from bothways.data.squad import Question
+from bothways.errors import InputError
+from bothways.finetuning import answer, classify, cross_validation, embed, regress, simple_models, tag
+from bothways.inference.predictor import Predictor
+from bothways.linear import regressions, tfidf
+from bothways.report import baselines as page_baselines
+from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
+from bothways.training.progress import silence
+
+FROZEN = "frozen vectors + logistic regression"
+CONSTANT, TFIDF, RIDGE = "commonest answer", "TF-IDF + logistic regression", "TF-IDF + ridge regression"
+
+
+def rows(number, seed=0):
+    """Texts with a cat or a dog among other words, and how often."""
+    rng = np.random.default_rng(seed)
+    for row in range(number):
+        words = rng.choice("the and on a b mat ran".split(), int(rng.integers(3, 9))).tolist()
+        count = int(rng.integers(1, 4))
+        for _ in range(count):
+            words.insert(int(rng.integers(len(words) + 1)), ("cat", "dog")[row % 2])
+        yield {"text": " ".join(words), "label": ("feline", "canine")[row % 2], "number": count + 0.5}
+
+
+def written(file, found):
+    file.write_text("\n".join(map(json.dumps, found)), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """train, dev and test; one label in eight is wrong, so that no model is perfect."""
+    place, made = tmp_path_factory.mktemp("tables"), {}
+    for seed, (split, number) in enumerate({"train": 150, "dev": 60, "test": 90}.items()):
+        found = [*rows(number, seed)]
+        for row in found[::8]:
+            row["label"] = "feline"
+        made[split] = written(place / f"{split}.jsonl", found)
+    return made
+
+
+@pytest.fixture(scope="module")
+def start(make_model, tokenizer, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("start") / "model"
+    checkpoint.save(checkpoint.Checkpoint(make_model("bert", {"masked_words": 0}), tokenizer), directory)
+    return directory
+
+
+@pytest.fixture
+def settings(start, files, tmp_path):
+    return Classify(model=start, out=tmp_path / "run", epochs=0.1, dtype="float32", checkpoint_every=1, **files)
+
+
+def read(file):
+    found = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    return [row["text"] for row in found], [row["label"] for row in found], [row["number"] for row in found]
+
+
+def peer_parts(least=2):
+    return (
+        TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"\w+", min_df=least, sublinear_tf=True),
+        TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), min_df=least, sublinear_tf=True),
+    )
+
+
+def peer(model):
+    return make_pipeline(make_union(*peer_parts()), model)
+
+
+def test_the_scores_are_those_of_scikit_learn_on_the_same_splits(settings, files):
+    texts, labels, _ = read(files["train"])
+    theirs = {c: peer(LogisticRegression(C=c, max_iter=300)).fit(texts, labels) for c in tfidf.CLASS_STRENGTHS}
+    test = read(files["test"])
+    found = classify.run(settings, silence)
+    accuracies = {round(one.score(*test[:2]), 6) for one in theirs.values()}
+    assert round(found.baselines[TFIDF], 6) in accuracies and min(accuracies) > 0.7
+    assert found.baselines[CONSTANT] == max(map(test[1].count, test[1])) / 90
+    facts = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
+    result = facts["result"]
+    assert result["baselines"] == found.baselines and list(found.baselines)[:2] == [CONSTANT, TFIDF]
+    low, high = result["baseline_intervals"][TFIDF]
+    assert low < found.baselines[TFIDF] <= high + 1e-9 and CONSTANT not in result["baseline_intervals"]
+    assert facts["rows"] == {"train": 150, "dev": 60, "test": 90}
+    assert {*facts["seconds"]} == {"baselines", "linear_start"} and min(facts["seconds"].values()) > 0
+    assert facts["steps"] == max(1, round(0.1 * facts["steps_an_epoch"]))
+
+
+def test_a_model_of_texts_or_numbers_is_scikit_learns_with_its_strength(files):
+    train, dev = (read(files[split]) for split in ("train", "dev"))
+    classes = {
+        split: np.array([label == "feline" for label in part[1]], int)
+        for split, part in zip("td", (train, dev), strict=True)
+    }
+    rows = [tfidf.Rows(part[0], None, classes[split]) for split, part in zip("td", (train, dev), strict=True)]
+    ours = tfidf.fit(*rows, "classes", 2)
+    theirs = peer(LogisticRegression(C=ours.strength, max_iter=300)).fit(train[0], classes["t"])
+    scores_N2 = ours(dev[0])
+    assert np.abs(np.diff(scores_N2)[:, 0] - theirs.decision_function(dev[0])).max() < 1e-3
+    numbers = [tfidf.Rows(part[0], None, np.array(part[2])) for part in (train, dev)]
+    ours = tfidf.fit(*numbers, "number")
+    theirs = peer(Ridge(alpha=1 / ours.strength)).fit(train[0], train[2])
+    assert np.abs(ours(dev[0])[:, 0] - theirs.predict(dev[0])).max() < 0.01
+
+
+def test_the_last_line_says_who_is_better(start, files, settings, capsys):
+    """With hardly any training the words win; after enough of it neither is worse."""
+    weak = classify.run(settings, silence)
+    assert weak.mean < weak.baselines[TFIDF] and weak.verdict.startswith(f"not better than {TFIDF}: ")
+    flags = [f"--{name}={getattr(settings, name)}" for name in ("model", "train", "dev", "test", "dtype")]
+    out = settings.out.with_name("second")
+    main.main(["finetune", "classify", *flags, f"--out={out}", "--epochs=20", "--rate=5e-3", "--dropout=0"])
+    last = capsys.readouterr().out.splitlines()[-1]
+    strong = json.loads((out / "bothways.json").read_text(encoding="utf-8"))["result"]
+    better = strong["mean"] > max(strong["baselines"].values())
+    assert last == strong["verdict"] and last.startswith("better than" if better else "not better than")
+    assert strong["mean"] > weak.mean and f"{strong['mean']:.2%} (fine-tuned)" in last
+
+
+def test_without_them_nothing_is_said(settings):
+    with mock.patch.object(tfidf, "fit", side_effect=AssertionError):
+        found = classify.run(replace(settings, baselines=False), silence)
+    assert (found.baselines, found.verdict) == ({}, "")
+    page = (settings.out / "report.html").read_text(encoding="utf-8")
+    assert page_baselines.Baselines.heading not in page
+
+
+def test_the_page_shows_them_with_what_is_not_better(settings):
+    found = classify.run(settings, silence)
+    page = (settings.out / "report.html").read_text(encoding="utf-8")
+    assert page_baselines.Baselines.heading in page and found.verdict in page.split("<nav")[0]
+    assert f"{TFIDF}: {found.baselines[TFIDF]:.4g}" in page
+
+
+def test_a_run_that_goes_on_does_not_compute_them_again(settings):
+    def stop(row):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        classify.run(settings, silence, progress=stop)
+    again, baselines = [], classify.Classification.baselines
+    with mock.patch.object(
+        classify.Classification, "baselines", lambda task, split: (again.append(split), baselines(task, split))[1]
+    ):
+        found = classify.run(replace(settings, resume=True), silence)
+    assert again in ([], ["dev"])  # on dev, where the model that is saved is fitted
+    assert {*found.baselines} >= {CONSTANT, TFIDF}
+
+
+def test_in_cross_validation_they_are_of_the_same_folds(settings, files):
+    seen = []
+    fit = tfidf.fit
+
+    def watched(train, dev, *rest, **options):
+        seen.append((set(train.texts), set(dev.texts)))
+        return fit(train, dev, *rest, **options)
+
+    own_scores, splits = classify.Classification.baselines, []
+
+    def baselines_of(task, split):
+        splits.append((split, {*task.tables["test"].texts} if "test" in task.tables else None))
+        return own_scores(task, split)
+
+    with (
+        mock.patch.object(tfidf, "fit", watched),
+        mock.patch.object(classify.Classification, "baselines", baselines_of),
+    ):
+        found = classify.run(replace(settings, dev=None, test=None, folds=2), silence)
+    held = [
+        json.loads(line)
+        for line in (settings.out / cross_validation.OUT_OF_FOLD).read_text(encoding="utf-8").splitlines()
+    ]
+    texts = read(files["train"])[0]
+    for fold, (train, dev) in enumerate(seen[:2]):
+        own = {texts[int(row["where"].rpartition(":")[2]) - 1] for row in held if row["fold"] == fold}
+        assert splits[fold] == ("test", own)
+        assert own and not own & (train | dev) and own | train | dev == set(texts)
+    assert 0.6 < found.baselines[TFIDF] <= 1 and found.split == "folds"
+
+
+def test_numbers_have_ridge_regression_in_their_own_unit(start, files, tmp_path):
+    shift = 40.0
+    moved = {}
+    for split, file in files.items():
+        found = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        moved[split] = written(
+            tmp_path / file.name, [{"text": row["text"], "score": row["number"] + shift} for row in found]
+        )
+    told = Regress(model=start, out=tmp_path / "run", epochs=0.1, dtype="float32", **moved)
+    task = regress.Regression.of(told, checkpoint.load(start), split_tables.read_tables(told))
+    (one, *_) = task.baselines("test")
+    gold, predicted = np.array(one.predictions.gold), np.array(one.predictions.predicted)
+    assert abs(predicted.mean() - gold.mean()) < 0.3 and np.corrcoef(gold, predicted)[0, 1] > 0.6
+    assert one.name == RIDGE and np.abs(one.model(task.tables["test"].texts)[:, 0] - predicted).max() < 1e-9
+
+
+def test_texts_with_several_labels_and_pairs_have_them_too(start, files, tmp_path):
+    def both(row):
+        label = [row["label"], *(["many"] if row["number"] > 2 else [])]
+        return {"text": row["text"], "pair": row["text"][::-1], "label": label}
+
+    found = [json.loads(line) for line in files["train"].read_text(encoding="utf-8").splitlines()]
+    file = written(tmp_path / "several.jsonl", map(both, found))
+    told = Classify(model=start, train=file, out=tmp_path / "run", epochs=0.1, multi_label=True, dtype="float32")
+    result = classify.run(told, silence)
+    assert result.baselines[TFIDF] > max(0.8, result.baselines[CONSTANT])
+
+
+@pytest.mark.parametrize("texts", [["!", " ", "?", "!"] * 3, ["\U0001f600"] * 12, ["a"] * 12])
+def test_texts_without_words_are_no_error(texts):
+    rows = tfidf.Rows(texts, None, np.arange(len(texts)) % 2)
+    assert np.isfinite(tfidf.fit(rows, rows, "classes", 3)(["", "new words", "!"])[:, :2]).all()
+
+
+def test_pairs_have_frozen_vectors_and_numbers_their_cosine(start, tmp_path):
+    rng = np.random.default_rng(5)
+    lines = []
+    for _ in range(90):
+        words = rng.choice("the and on a b mat ran cat dog".split(), 6).tolist()
+        same = int(rng.integers(0, 7))
+        other = [*words[:same], *rng.choice([*"xyz"], 6 - same).tolist()]
+        lines.append({"text": " ".join(words), "pair": " ".join(other), "score": same})
+    told = Regress(
+        model=start, train=written(tmp_path / "t.jsonl", lines), out=tmp_path / "run", epochs=0.1, dtype="float32"
+    )
+    task = regress.Regression.of(told, checkpoint.load(start), split_tables.read_tables(told))
+    found = {one.name: one.predictions for one in task.baselines("test")}
+    assert [*found] == [RIDGE, "frozen vectors + ridge regression", "cosine of frozen vectors"]
+    table = task.tables["test"]
+    first, second = (
+        Predictor(checkpoint.load(start), dtype="float32").embed(part) for part in (table.texts, table.pairs)
+    )
+    cosines = np.array(found["cosine of frozen vectors"].predicted)
+    assert np.abs(np.corrcoef(cosines, (first * second).sum(1))[0, 1] - 1) < 1e-6
+    assert all(task.scores(one)["spearman"] > 0.8 for one in found.values())
+
+
+def test_a_word_gets_the_tag_that_it_has_most_often():
+    def sentence(words, tags):
+        return Sentence(tuple(words.split()), tuple(tags.split()), "here:1")
+
+    train = [sentence("Paris is Paris", "B-LOC O B-PER"), sentence("Paris or Rome", "B-LOC O B-LOC")]
+    asked = [sentence("Rome is in Paris", "O O O O")]
+    assert simple_models.commonest_tags(train, asked, plain=False) == [["B-LOC", "O", "O", "B-LOC"]]
+    assert simple_models.commonest_tags(train, asked, plain=True) == [["B-LOC", "O", "B-LOC", "B-LOC"]]
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("Where did the dog run?", "The dog ran to Rome!"),
+        ("Who sat?", "A cat sat on a mat."),
+        ("?", "A cat sat on a mat."),
+    ],
+)
+def test_the_sentence_with_most_of_the_questions_words_answers(question, answer):
+    context = "A cat sat on a mat. The dog ran to Rome! It cost 3.5 euros"
+    assert simple_models.sentence_answer(Question("1", question, context, (), False, "here")) == answer
+    assert simple_models.sentence_answer(Question("1", question, " ", (), False, "here")) == ""
+
+
+def test_taggers_and_readers_have_them_in_their_runs(start, tmp_path):
+    """Of the words' tags one is never seen in train, so that the commonest tag of each word is known: 2 of 3 are."""
+    rows = [{"words": ["the", "cat", "ran"], "tags": ["O", "B-PET", "O"]}] * 6
+    tagged = written(tmp_path / "tags.jsonl", rows)
+    test = written(tmp_path / "test.jsonl", [*rows[:2], {"words": ["a", "dog"], "tags": ["O", "B-PET"]}])
+    given = {"model": start, "epochs": 0.1, "dtype": "float32"}
+    found = tag.run(Tag(train=tagged, dev=tagged, test=test, out=tmp_path / "tagger", context=False, **given), silence)
+    assert found.baselines["commonest tag of each word"] == pytest.approx(0.8)  # 2 of 2 are right, 2 of 3 found
+    assert 0 <= found.baselines["frozen states + logistic regression"] <= 1
+    question = {"context": "the cat sat. a dog ran.", "answers": {"text": ["dog"], "answer_start": [15]}}
+    asked = [{"id": str(row), "question": "what ran?", **question} for row in range(4)]
+    squad = written(tmp_path / "squad.jsonl", asked)
+    found = answer.run(Answer(train=squad, dev=squad, out=tmp_path / "reader", **given), silence)
+    # "a dog ran." is normalized to "dog ran": of its words one of two is right
+    assert found.baselines["sentence with most words of the question"] == pytest.approx(2 / 3)
+
+
+def test_the_better_model_is_saved_and_read_like_any_other(settings, files, capsys):
+    found = classify.run(settings, silence)
+    saved = settings.out / "tfidf"
+    assert str(saved) in found.verdict and found.baselines[TFIDF] > found.mean
+    assert len({file.stat().st_mode for file in saved.iterdir()}) == 1
+    model = bothways.load(saved)
+    texts, labels, _ = read(files["test"])
+    predicted = model.classify(texts)
+    right = sum(one.label == label for one, label in zip(predicted, labels, strict=True))
+    assert right / 90 == pytest.approx(found.baselines[TFIDF])
+    assert sum(predicted[0].scores.values()) == pytest.approx(1) and {*predicted[0].scores} == {"feline", "canine"}
+    main.main(["evaluate", str(saved), str(files["test"]), "--json"])
+    assert json.loads(capsys.readouterr().out)["metrics"]["accuracy"] == pytest.approx(found.baselines[TFIDF])
+    main.main(["predict", str(saved), str(files["test"])])
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["label"] for one in lines] == [one.label for one in predicted]
+    model.save(settings.out.with_name("copy"))
+    assert bothways.load(settings.out.with_name("copy")).classify(texts[:9]) == predicted[:9]
+    for call in (model.embed, model.tag, lambda texts: model.classify(texts, texts)):
+        with pytest.raises(InputError):
+            call(texts[:2])
+
+
+def test_a_model_of_numbers_is_saved_in_their_unit(start, files, tmp_path):
+    lines = [{"text": text, "score": number + 40} for text, _, number in zip(*read(files["train"]), strict=True)]
+    told = Regress(model=start, train=written(tmp_path / "t.jsonl", lines), out=tmp_path / "run", epochs=0.1)
+    found = regress.run(told, silence)
+    assert found.mean < found.baselines[RIDGE]
+    numbers = bothways.load(tmp_path / "run" / "tfidf").score([line["text"] for line in lines])
+    assert abs(numbers.mean() - 42.5) < 0.3 and np.corrcoef(numbers, [line["score"] for line in lines])[0, 1] > 0.6
+
+
+def test_single_texts_have_the_best_linear_model_on_frozen_means(settings, start):
+    task = classify.Classification.of(settings, checkpoint.load(start), split_tables.read_tables(settings))
+    names = [one.name for one in task.baselines("test")]
+    (found,) = [one for one in task.baselines("test") if one.name == FROZEN]
+    assert names == [TFIDF, FROZEN]
+    model = Predictor(checkpoint.load(start), dtype="float32")
+    means = {split: model.embed(task.tables[split].texts, pooling="mean", normalize=False) for split in task.tables}
+    means = {split: (x - means["train"].mean(0)) / means["train"].std(0) for split, x in means.items()}
+    accuracies = []
+    for strength in simple_models.STRENGTHS:
+        peer = LogisticRegression(C=strength / len(means["train"]), max_iter=1000)
+        predicted = peer.fit(means["train"], task.tables["train"].labels).predict(means["test"])
+        accuracies.append(np.mean(predicted == np.array(found.predictions.predicted)))
+    assert max(accuracies) > 0.98 and min(accuracies) < max(accuracies)
+
+
+@pytest.mark.parametrize("scored", [True, False])
+def test_vectors_are_measured_beside_tf_idf(start, tmp_path, scored):
+    rng = np.random.default_rng(1)
+    lines = []
+    for row in range(60):
+        words = rng.choice("the and on a b mat ran cat dog".split(), 5, replace=False).tolist()
+        same = 2 + row % 4
+        other = [*words[:same], *rng.choice([*"uvwxyz"], 5 - same, replace=False).tolist()]
+        lines.append({"text": " ".join(words), "pair": " ".join(other), **({"score": same} if scored else {})})
+    told = TrainEmbed(
+        model=start, train=written(tmp_path / "t.jsonl", lines), out=tmp_path / "run", epochs=0.1, dtype="float32"
+    )
+    task = embed.Embedding.of(told, checkpoint.load(start), pairs.read_pairs(told))
+    (found,) = task.baselines("dev")
+    first, second = task.pairs["dev"].texts[:2]
+    fitted = make_union(*peer_parts()).fit([*task.pairs["train"].texts[0], *task.pairs["train"].texts[1]])
+    cosines = (fitted.transform(first) @ fitted.transform(second).T).toarray() / 2
+    if scored:
+        assert np.abs(2 * cosines.diagonal() - found.predictions.predicted).max() < 1e-9
+    else:
+        ranks = (cosines > cosines.diagonal()[:, None]).sum(1) + 1
+        assert task.scores(found.predictions)["mrr@10"] == pytest.approx(np.where(ranks > 10, 0, 1 / ranks).mean())
+
+
+def test_frozen_states_tell_words_apart_that_the_commonest_tag_cannot(start, tmp_path):
+    """A word's tag depends on the word before it, of which its state knows."""
+    rng = np.random.default_rng(3)
+    lines = []
+    for _ in range(120):
+        words = rng.choice(["the", "cat", "dog", "ran"], 5).tolist()
+        tags = ["X", *("A" if before == "cat" else "X" for before in words[:-1])]
+        lines.append({"words": words, "tags": tags})
+    file = written(tmp_path / "tags.jsonl", lines)
+    told = Tag(model=start, train=file, out=tmp_path / "run", scheme="plain", context=False, dtype="float32")
+    task = tag.Tagging.of(told, checkpoint.load(start), tag.read_splits(told))
+    commonest, frozen = (task.scores(one.predictions)["accuracy"] for one in task.baselines("test"))
+    assert frozen > commonest + 0.05
+
+
+def test_the_strength_is_the_one_of_the_highest_score_and_of_equal_ones_the_lowest_loss():
+    draw = np.random.default_rng(0)
+    features = draw.standard_normal((300, 5))
+    targets = (features[:, 0] + draw.standard_normal(300) > 1.2).astype(np.int64)
+    half = (features[:150], targets[:150]), (features[150:], targets[150:])
+    strengths = (1e-4, 1e-2, 1.0, 100.0)
+
+    def chosen(score=None):
+        return regressions.fit(*half, "classes", 2, strengths, score=score)[2]
+
+    assert chosen(lambda scores_NC, gold: float(abs(scores_NC).mean())) == 100.0
+    assert chosen(lambda scores_NC, gold: -float(abs(scores_NC[:, 0] - scores_NC[:, 1]).std())) == 1e-4
+    assert chosen(lambda scores_NC, gold: 1.0) == chosen()

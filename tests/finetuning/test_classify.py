@@ -1,0 +1,641 @@
+"""Fine-tuning a classifier on tables made here: it learns, it reports honestly, others load it."""
+
+import csv
+import json
+from dataclasses import replace
+
+import datasets
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import bothways
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.cli import info, main
+from bothways.data import split_tables as tables
+from bothways.data.examples import Table, read_table
+from bothways.data.split_tables import empty_lines, read_tables
+from bothways.errors import InputError
+from bothways.evaluation import evaluate
+from bothways.finetuning import classify, finetune, texts
+from bothways.finetuning.task import with_bounds
+from bothways.finetuning.texts import Texts
+from bothways.settings import Classify, Evaluate
+from bothways.training.progress import silence
+
+FILLERS = "the and on a b mat ran".split()
+SIGNS = {"feline": "cat", "canine": "dog", "none": "sat"}  # sorted otherwise than they appear
+
+
+def rows_of(seed, number, *, words=(4, 9), signs=1):
+    """Texts of common words in which one word tells the class, standing in as many places as there are signs."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for index in range(number):
+        label = [*SIGNS][index % 3 if index % 5 else 0]
+        text = rng.choice(FILLERS, int(rng.integers(*words))).tolist()
+        for _ in range(signs):
+            text.insert(int(rng.integers(len(text) + 1)), SIGNS[label])
+        found.append({"text": " ".join(text), "label": label})
+    return found
+
+
+def write(file, rows):
+    with file.open("w", encoding="utf-8", newline="") as opened:
+        writer = csv.DictWriter(opened, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+    return file
+
+
+@pytest.fixture(scope="module")
+def start(make_model, tokenizer, tmp_path_factory):
+    """A random encoder with a head for masked words, as pre-training leaves one."""
+    directory = tmp_path_factory.mktemp("start") / "model"
+    model = make_model("bert", {"masked_words": 0, "next_sentence": 2}, num_hidden_layers=1)
+    checkpoint.save(Checkpoint(model, tokenizer, made={"verb": "pretrain"}), directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def settings(start, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("tables")
+    write(directory / "train.csv", rows_of(0, 240))
+    write(directory / "dev.csv", rows_of(1, 45))
+    write(directory / "test.csv", rows_of(2, 61))
+    return Classify(
+        baselines=False,
+        model=start, train=directory / "train.csv", dev=directory / "dev.csv", test=directory / "test.csv",
+        out=directory / "run", epochs=10.0, batch_tokens=256, rate=5e-3, dropout=0.0, seeds=2, dtype="float32",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def told():
+    return []
+
+
+@pytest.fixture(scope="module")
+def result(settings, told):
+    return classify.run(settings, told.append)
+
+
+@pytest.fixture(scope="module")
+def made(result):
+    return json.loads((result.directory / "bothways.json").read_text(encoding="utf-8"))
+
+
+def test_classes_that_a_word_tells_apart_are_learned(result, made):
+    assert result.split == "test" and result.metric == "accuracy"
+    assert min(result.scores) > 0.9
+    assert result.mean > made["figures"]["test"]["majority"] and result.failed == 0
+
+
+def test_two_seeds_have_a_mean_and_a_spread(result, made):
+    assert len(result.scores) == 2
+    assert result.mean == pytest.approx(sum(result.scores) / 2)
+    assert result.std == pytest.approx(abs(result.scores[0] - result.scores[1]) / 2**0.5)
+    found = made["result"]
+    assert (found["n"], found["failed"], found["selected_on"], found["split"]) == (2, 0, "dev", "test")
+    assert found["scores"]["test"] == result.scores and len(found["scores"]["dev"]) == 2
+
+
+def test_a_run_leaves_its_metrics_by_seed_and_curves(result):
+    rows = [json.loads(line) for line in (result.directory / "metrics.jsonl").read_text().splitlines()]
+    assert {row["seed"] for row in rows} == {0, 1}
+    assert all({"step", "split", "loss", "tokens", "seconds"} <= set(row) for row in rows)
+    first = [row["loss"] for row in rows if row["seed"] == 0 and row["split"] == "train"]
+    other = [row["loss"] for row in rows if row["seed"] == 1 and row["split"] == "train"]
+    assert first != other and np.mean(first[-5:]) < 0.5 * np.mean(first[:5])
+    assert (result.directory / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_class_counts_are_told(told):
+    text = "\n".join(told)
+    assert "test: 61 texts, tokens: median" in text and "0 read in windows\n  canine " in text
+    assert "seed 0: dev accuracy" in text and "seed 1: dev accuracy" in text
+    assert text.count("new, to be trained: head 'classes' (3 outputs)") == 1
+
+
+def test_of_very_many_classes_a_summary_is_told(settings):
+    rows = [f"class {index % 700:03}" for index in range(2100)] + ["class 013"] * 5 + ["class 999"]
+    split = {"train": table_of(rows), "dev": table_of(["class 013", "class 999"])}
+    task = classify.Classification.of(settings, checkpoint.load(settings.model), split)
+    lines = task.describe().splitlines()
+    assert lines[1] == (
+        "  701 classes, the commonest class 013 8, class 000 3, class 001 3, class 002 3, class 003 3; "
+        "0 with no texts, 1 with 1 text"
+    )
+    assert "699 with no texts, 2 with 1 text" in lines[3] and max(map(len, lines)) < 300
+    with pytest.raises(InputError, match="the model knows class 000, class 001, .* and 681 more; mend") as raised:
+        classify.numbers_of(table_of(["class 700"]), task.names)
+    assert len(str(raised.value)) < 400
+
+
+def test_numbers_as_labels_are_for_regression(settings, tmp_path):
+    rows = [{"text": "the cat", "label": repr(number / 8)} for number in range(40)]
+    given = replace(settings, train=write(tmp_path / "numbers.csv", rows), dev=None, test=None, out=tmp_path / "run")
+    with pytest.raises(InputError, match=r"40 different numbers such as 0.125; .* finetune regress"):
+        classify.run(given, silence)
+    assert not (tmp_path / "run").exists()
+    for labels in (["3.5", "4.0", "4.5"] * 9, [f"{number}.0" for number in range(30)], ["a", *map(str, range(30))]):
+        tables.refuse_numbers(table_of(labels), settings.train)
+
+
+@pytest.mark.parametrize("good", [0, 1, 2])
+def test_the_model_kept_is_that_of_the_seed_best_on_dev(good, settings, tmp_path, monkeypatch):
+    train_one = finetune.train_one
+
+    def spoiled(settings, task, model, seed, run, tell):
+        if seed == good:
+            return train_one(settings, task, model, seed, run, tell)
+        run.metric(step=1, split="train", loss=1.0, tokens=1, seconds=1.0)
+        torch.nn.init.zeros_(model.heads["classes"].output.weight)
+        return {split: with_bounds(task, split, task.outputs(model.eval(), split)) for split in ("dev", "test")}
+
+    monkeypatch.setattr(finetune, "train_one", spoiled)
+    told = classify.run(replace(settings, seeds=3, epochs=8.0, out=tmp_path / "run"), silence)
+    found = evaluate.run(Evaluate(model=told.directory, file=(settings.test,), dtype="float32"))
+    assert found["accuracy"] == told.scores[good] == max(told.scores) > found["majority"]
+    low, high = told.interval
+    assert low < told.mean < high and told.rows == 61
+    assert told.failed == 2 and told.mean == pytest.approx(sum(told.scores) / 3)
+    assert told.std == pytest.approx((told.scores[good] - min(told.scores)) / 3**0.5)
+
+
+def test_an_evaluation_gives_the_score_of_the_run_with_its_interval(result, made, settings):
+    found = evaluate.run(Evaluate(model=result.directory, file=(settings.test,), dtype="float32"))
+    assert found["accuracy"] in result.scores
+    assert found["texts"] == 61 and found["accuracy_interval"][0] < found["accuracy"]
+    assert found["majority"] == made["figures"]["test"]["majority"]
+
+
+def test_evaluation_counts_what_prediction_says(result, settings):
+    rows = rows_of(2, 61)
+    predictor = bothways.load(result.directory, dtype="float32")
+    predicted = [found.label for found in predictor.classify([row["text"] for row in rows])]
+    right = sum(label == row["label"] for label, row in zip(predicted, rows, strict=True))
+    found = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
+    assert found["accuracy"] == pytest.approx(right / 61)
+    twice = evaluate.run(Evaluate(model=result.model, file=(settings.test, settings.dev), dtype="float32"))
+    assert twice["texts"] == 106
+
+
+def test_transformers_loads_the_classifier_and_gives_the_same_scores(result):
+    transformers.logging.disable_progress_bar()
+    peer, report = transformers.BertForSequenceClassification.from_pretrained(result.model, output_loading_info=True)
+    assert not any(report.values())
+    theirs = transformers.AutoTokenizer.from_pretrained(result.model)
+    assert [peer.config.id2label[index] for index in range(3)] == ["canine", "feline", "none"]
+    texts = [row["text"] for row in rows_of(5, 9)]
+    with torch.no_grad():
+        logits = peer.eval()(**theirs(texts, padding=True, return_tensors="pt")).logits
+    found = bothways.load(result.model, dtype="float32").classify(texts)
+    for prediction, row in zip(found, logits.softmax(-1), strict=True):
+        assert [*prediction.scores] == ["canine", "feline", "none"]
+        assert [*prediction.scores.values()] == pytest.approx(row.tolist(), abs=1e-5)
+
+
+def test_info_names_the_labels_and_the_result(result):
+    found = info.run(result.directory)
+    assert found["run"] == "finetune classify" and found["labels"] == "canine, feline, none"
+    assert found["result"]["n"] == 2 and found["figures"]["dev"]["accuracy"] > 0.9
+    rows = [json.loads(line) for line in (result.directory / "metrics.jsonl").read_text().splitlines()]
+    steps = sum(max(row["step"] for row in rows if row["seed"] == seed) for seed in (0, 1))
+    assert found["trained"].startswith(f"{steps:,} steps, ") and found["trained"].endswith(", over 2 seeds")
+
+
+def test_empty_texts_are_counted_and_the_first_is_named(settings, tmp_path):
+    rows = [{"text": "", "label": "none"}, *rows_of(0, 30), {"text": " ", "label": "feline"}]
+    write(tmp_path / "t.csv", rows)
+    tables = read_tables(replace(settings, train=tmp_path / "t.csv"))
+    (line,) = empty_lines(tables)
+    assert line == f"2 of 32 examples of train have an empty text, the first at {tmp_path / 't.csv'}:2"
+
+
+def test_splits_beside_train_of_a_saved_dictionary_are_told_and_measuring_asks_for_one(settings, result, tmp_path):
+    parts = {
+        name: datasets.Dataset.from_list(rows_of(seed, 30))
+        for seed, name in enumerate(("train", "validation", "other"))
+    }
+    saved = tmp_path / "saved"
+    datasets.disable_progress_bars()
+    datasets.DatasetDict(parts).save_to_disk(saved)
+    told = []
+    short = replace(settings, train=saved, dev=None, test=None, epochs=0.1, seeds=1, out=tmp_path / "run")
+    classify.run(short, told.append)
+    (line,) = [line for line in told if line.startswith(f"{saved}:")]
+    assert line.endswith(f"split train is read, not other, validation; name {saved / 'other'} to use it")
+    told.clear()
+    classify.run(replace(short, dev=saved / "validation", test=saved / "other", out=tmp_path / "again"), told.append)
+    assert not [line for line in told if line.startswith(f"{saved}:")]
+    with pytest.raises(InputError, match=r"saved: has several splits; say which is measured, such as .*saved/other"):
+        evaluate.run(Evaluate(model=result.model, file=(saved,)))
+    assert evaluate.run(Evaluate(model=result.model, file=(saved / "validation",)))["texts"] == 30
+
+
+def test_the_same_seed_gives_the_same_model_with_dropout_on(settings, tmp_path):
+    short = replace(settings, epochs=1.0, seeds=1, dropout=0.1, linear_start=False)
+    for name, seed in (("one", 3), ("same", 3), ("other", 4)):
+        torch.manual_seed(len(name))
+        classify.run(replace(short, out=tmp_path / name, seed=seed), silence)
+    weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("one", "same", "other")]
+    assert weights[0] == weights[1] != weights[2]
+
+
+def test_a_score_on_dev_says_so(settings, tmp_path):
+    short = replace(settings, test=None, epochs=1.0, seeds=1, out=tmp_path / "run")
+    found = classify.run(short, silence)
+    assert found.split == "dev" and len(found.scores) == 1 and found.std == 0.0
+
+
+def test_a_run_no_better_than_the_majority_is_counted_as_failed(settings, tmp_path):
+    found = classify.run(replace(settings, rate=1e-12, epochs=0.1, linear_start=False, out=tmp_path / "run"), silence)
+    assert found.failed == 2
+
+
+# --- tables, classes, long texts, pairs
+# -----------------------------------------------------------------------------------
+
+
+def table_of(labels):
+    numbers = range(len(labels))
+    return Table([f"text {n}" for n in numbers], [f"pair {n}" for n in numbers], labels, [f"f:{n}" for n in numbers])
+
+
+def test_without_files_of_their_own_dev_and_test_are_a_tenth_of_each_class(settings):
+    alone = tables.read_tables(replace(settings, dev=None, test=None))
+    assert {name: len(table) for name, table in alone.items()} == {"train": 192, "dev": 24, "test": 24}
+    whole = tables.read_tables(settings)
+    assert sorted(text for table in alone.values() for text in table.texts) == sorted(whole["train"].texts)
+    beside_test = tables.read_tables(replace(settings, dev=None))
+    assert len(beside_test["dev"]) in (23, 24, 25) and beside_test["test"] == whole["test"]
+    for table in (alone["dev"], beside_test["dev"]):
+        shares = [table.labels.count(label) - whole["train"].labels.count(label) / 10 for label in SIGNS]
+        assert max(map(abs, shares)) < 1
+    assert tables.read_tables(replace(settings, dev=None, test=None, seed=1))["dev"].texts != alone["dev"].texts
+
+
+def test_texts_that_splits_share_are_counted():
+    told = tables.overlap_lines({"train": table_of(["a"] * 5), "dev": table_of(["b"] * 3), "test": table_of(["a"])})
+    assert told == [
+        "3 of 3 examples of dev stand in train too; 1 of 1 examples of test stand in train too; "
+        "1 of 1 examples of test stand in dev too (case, blanks and punctuation aside)"
+    ]
+    other = Table(["text 0"], ["another"], ["a"], ["f:0"])
+    assert tables.overlap_lines({"train": table_of(["a"] * 5), "dev": other}) == []
+
+
+def test_pairs_in_one_split_alone_are_refused():
+    with pytest.raises(InputError, match="train has pairs of texts, dev has single ones.*--pair-column"):
+        tables.check_pairs({"train": table_of(["a"]), "dev": Table(["a"], None, ["a"], ["f:1"])})
+
+
+def texts_of(words, labels, predictor, settings):
+    return texts.Texts.of(Table(words, None, None, ["f"] * len(words)), np.array(labels), predictor, settings)
+
+
+def test_long_texts_are_read_in_windows_and_nothing_of_them_is_lost(start, settings):
+    predictor = bothways.load(start, dtype="float32")
+    found = texts_of([" ".join(["cat"] * 150), "dog"], [0, 1], predictor, replace(settings, window=40))
+    assert [len(parts) > 1 for parts in found.windows] == [True, False]
+    assert max(len(window) for parts in found.windows for window in parts) == 40
+    covered = {place for window in found.windows[0] for place in range(*window.sources[0][1:])}
+    assert covered == set(range(150))
+    assert found.describe().endswith("1 read in windows")
+
+
+def test_a_text_longer_than_a_window_is_refused_or_cut_where_that_is_asked_for(start, settings, capsys):
+    predictor = bothways.load(start, dtype="float32")
+    long = [" ".join(["cat"] * 150), "dog"]
+    with pytest.raises(InputError, match="1 of 2 texts .*longer than 40 tokens"):
+        texts_of(long, [0, 1], predictor, replace(settings, window=40, long="error"))
+    cut = texts_of(long, [0, 1], predictor, replace(settings, window=40, long="truncate"))
+    assert cut.sizes == [40, 3] and "cut 1 of 2 texts to 40 tokens" in capsys.readouterr().err
+
+
+def test_a_long_first_text_of_a_pair_has_a_larger_window_or_is_refused_with_its_line(
+    make_model, tokenizer, settings, tmp_path
+):
+    model = make_model("bert", {"masked_words": 0}, num_hidden_layers=1, max_position_embeddings=128)
+    checkpoint.save(Checkpoint(model, tokenizer), tmp_path / "model")
+    predictor = bothways.load(tmp_path / "model", dtype="float32")
+
+    def read(first, **told):
+        pair = Table([" ".join(["cat"] * first), "cat"], [" ".join(["dog"] * 99), "dog"], None, ["f:1", "f:2"])
+        return texts.Texts.of(pair, np.array([0, 1]), predictor, replace(settings, **{"window": 48, **told}))
+
+    found = read(61)
+    assert max(len(window) for window in found.windows[0]) == 128 and len(found.windows[1][0]) == 5
+    assert all(window.ids[1:62] == found.windows[0][0].ids[1:62] for window in found.windows[0])
+    covered = {place for window in found.windows[0] for place in range(*window.sources[1][1:])}
+    assert covered == set(range(99))
+    for window in (48, 512):
+        with pytest.raises(
+            InputError, match="f:1: the first text of the pair takes 62 of the 128 tokens that the model"
+        ):
+            read(62, window=window)
+    assert [len(part) for parts in read(62, long="truncate").windows for part in parts] == [128, 5]
+    assert [len(part) for parts in read(124, long="truncate").windows for part in parts] == [128, 5]
+    with pytest.raises(
+        InputError, match="f:1: the first text .* 125 of the 128 .* which leaves 0 for the second, fewer than 1"
+    ):
+        read(125, long="truncate")
+
+
+def test_windows_of_a_text_are_averaged_in_training_as_in_prediction(result, settings):
+    predictor = bothways.load(result.model, dtype="float32")
+    words = [row["text"] for row in rows_of(3, 5, words=(90, 170))] + ["the cat"]
+    window = predictor.module.config.max_position_embeddings
+    examples = texts_of(words, [0] * 6, predictor, replace(settings, window=window))
+    assert sum(len(parts) > 1 for parts in examples.windows) == 5
+    with torch.no_grad():
+        found = texts.text_scores(predictor.module, examples.batch([4, 5, 0, 2, 1, 3])).softmax(-1)
+    expected = [[*found.scores.values()] for found in predictor.classify(words, window=window, overlap=window // 4)]
+    assert found.numpy() == pytest.approx(np.array(expected)[[4, 5, 0, 2, 1, 3]], abs=1e-5)
+
+
+def test_hundreds_of_windows_are_averaged_exactly_in_bf16(start):
+    model = checkpoint.with_head(checkpoint.load(start), "classes", ("a", "b"), seed=0).model.eval().bfloat16()
+    encoding = bothways.load(start, dtype="float32").tokenizer.encode("the cat ran")
+    table = Texts([[encoding] * 600, [encoding]], np.array([0, 1]))
+    with torch.no_grad():
+        many, one = texts.text_scores(model, table.batch([0, 1]))
+    assert torch.equal(many, one)
+
+
+def test_a_run_on_long_texts_learns(settings, tmp_path):
+    train = write(tmp_path / "train.csv", rows_of(0, 150, words=(30, 60), signs=9))
+    short = replace(settings, train=train, dev=None, test=None, window=32, seeds=1, out=tmp_path / "run")
+    told = []
+    assert classify.run(short, told.append).mean > 0.9
+    assert "120 read in windows" in told[0]
+
+
+def test_pairs_are_told_apart_by_their_second_text(settings, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = []
+    for _ in range(200):
+        first, second = rng.choice(["cat", "dog"], 2)
+        filler = " ".join(rng.choice(FILLERS, 5))  # so that texts differ
+        rows.append({"text": f"the {first} {filler}", "pair": f"a {second} sat", "label": second})
+    train = write(tmp_path / "train.csv", rows)
+    given = replace(settings, train=train, dev=None, test=None, seeds=1, linear_start=False, out=tmp_path / "run")
+    found = classify.run(given, silence)
+    assert found.mean > 0.9
+    model = bothways.load(found.model, dtype="float32")
+    assert [one.label for one in model.classify(["the dog", "the cat"], ["a cat sat", "a dog sat"])] == ["cat", "dog"]
+
+
+def test_what_a_model_was_fine_tuned_for_is_known_when_it_is_measured(settings, tmp_path, capsys):
+    """Its columns and the class its F1 is of, until another is named; columns only where the file has them."""
+    rows = [row for row in rows_of(0, 240) if row["label"] != "none"]
+    odd = [{"words": "the", "other": row["text"], "kind": row["label"]} for row in rows]
+    given = replace(
+        settings, train=write(tmp_path / "odd.csv", odd), dev=None, test=None, text_column="words", epochs=2.0,
+        pair_column="other", label_column="kind", metric="f1", positive="canine", seeds=1, out=tmp_path / "run",
+    )  # fmt: skip
+    model = classify.run(given, silence).model
+    asked = Evaluate(model=model, file=(given.train,), dtype="float32")
+    named = {"text_column": "words", "pair_column": "other", "label_column": "kind", "positive": "canine"}
+    assert evaluate.run(asked) == evaluate.run(replace(asked, **named))
+    assert evaluate.run(asked)["f1"] != evaluate.run(replace(asked, positive="feline"))["f1"]
+    with pytest.raises(InputError, match=r"positive \('bogus'\) is no label of the model \(canine, feline\)"):
+        evaluate.run(replace(asked, positive="bogus"))
+    usual = [{"text": row["words"], "pair": row["other"], "label": row["kind"]} for row in odd]
+    found = evaluate.run(replace(asked, file=(write(tmp_path / "usual.csv", usual),)))
+    assert {**found, "selected_on": "train"} == evaluate.run(asked)
+    for file in ("odd", "usual"):
+        main.main(["predict", str(model), str(tmp_path / f"{file}.csv"), "--dtype", "float32"])
+    first, second = np.array_split(capsys.readouterr().out.splitlines(), 2)
+    assert [*first] == [*second]
+
+
+def test_pairs_are_measured_in_the_windows_they_were_learned_in(settings, make_model, tokenizer, tmp_path):
+    """A first text that leaves little of a window has a larger one, in `evaluate` and `predict` too."""
+    rows = [{"text": "the " * 40 + row["text"], "pair": row["text"], "label": row["label"]} for row in rows_of(0, 60)]
+    model = make_model("bert", {"masked_words": 0}, num_hidden_layers=1, max_position_embeddings=160)
+    checkpoint.save(Checkpoint(model, tokenizer), tmp_path / "start")
+    given = replace(
+        settings, model=tmp_path / "start", train=write(tmp_path / "long.csv", rows), dev=None, test=None, window=32,
+        seeds=1, epochs=1.0, out=tmp_path / "run",
+    )  # fmt: skip
+    result = classify.run(given, silence)
+    predictor = bothways.load(result.model, dtype="float32")
+    seen = Texts.of(read_table(given.train, need_labels=True), np.zeros(60), predictor, given)
+    pairs = [[row[name] for row in rows] for name in ("text", "pair")]
+    windows = predictor._windows(*pairs, "windows", None, None)
+    assert [[one.ids for one in parts] for parts in windows] == [[one.ids for one in parts] for parts in seen.windows]
+    assert "accuracy" in evaluate.run(Evaluate(model=result.model, file=(given.train,)))
+
+
+def test_the_report_tells_how_long_texts_are_and_what_becomes_of_them(settings, tmp_path):
+    """Of texts, not of their windows; and of what the model reads, not of a wider window that was asked for."""
+    rows = [{**row, "text": row["text"] + " the" * 60} for row in rows_of(0, 60)]
+    train = write(tmp_path / "long.csv", rows)
+    for long, told in (("truncate", "are cut there"), ("windows", "are read in windows; none is cut")):
+        given = replace(settings, train=train, dev=None, test=None, seeds=1, epochs=0.2, window=256, long=long)
+        result = classify.run(replace(given, out=tmp_path / long), silence)
+        page = (result.directory / "report.html").read_text(encoding="utf-8")
+        assert f"48 (100.0%) are longer than 64 tokens and {told}" in page and "longest 7" in page
+
+
+def test_labels_that_are_none_are_refused(settings, tmp_path):
+    wrong = {
+        "nan.jsonl": ('{"text": "a cat", "label": NaN}', r"nan\.jsonl:4: 'label' is missing"),
+        "list.jsonl": ('{"text": "a cat", "label": ["x"]}', r"list\.jsonl:4: a list of labels; .* need --multi-label"),
+        "half.jsonl": (r'{"text": "a cat", "label": "y\ud83d"}', r"half\.jsonl:4: 'label' holds half of a character"),
+    }
+    for name, (line, told) in wrong.items():
+        (tmp_path / name).write_text('{"text": "a dog", "label": "x"}\n' * 3 + line, encoding="utf-8")
+        with pytest.raises(InputError, match=told):
+            classify.run(replace(settings, train=tmp_path / name, out=tmp_path / "run"), silence)
+    (tmp_path / "twice.csv").write_text("text,label,label\na,b,c\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"twice\.csv:1: two columns are named 'label'; rename one"):
+        classify.run(replace(settings, train=tmp_path / "twice.csv", out=tmp_path / "run"), silence)
+    with pytest.raises(InputError, match=r"epochs \(inf\) must be finite"):
+        replace(settings, epochs=float("inf"))
+
+
+def test_columns_go_by_the_names_given(settings, tmp_path):
+    rows = [{"id": index, "body": row["text"], "kind": row["label"]} for index, row in enumerate(rows_of(0, 60))]
+    train = write(tmp_path / "train.csv", rows)
+    given = replace(settings, train=train, dev=None, test=None, text_column="body", label_column="kind")
+    assert sum(map(len, tables.read_tables(given).values())) == 60
+    with pytest.raises(InputError, match=r"no column 'text' \(there are: id, body, kind\).*--text-column"):
+        tables.read_tables(replace(given, text_column="text"))
+
+
+def test_a_single_class_and_labels_only_dev_knows_are_refused(settings, tmp_path):
+    one = write(tmp_path / "one.csv", [{"text": "a", "label": "x"}] * 30)
+    with pytest.raises(InputError, match="one class only \\('x'\\)"):
+        classify.run(replace(settings, train=one, out=tmp_path / "run"), silence)
+    dev = write(tmp_path / "dev.csv", [{"text": "a", "label": "none"}, {"text": "b", "label": "bovine"}])
+    with pytest.raises(InputError, match=r"dev.csv:3: label 'bovine' is unknown; the model knows canine, feline, none"):
+        classify.run(replace(settings, dev=dev, out=tmp_path / "run2"), silence)
+
+
+@pytest.mark.parametrize(
+    "family",
+    ["albert", "distilbert", "electra", "roberta", "modernbert", "longformer", "big_bird", "deberta", "deberta-v2"],
+)
+def test_every_family_learns_and_transformers_gives_its_scores(family, make_model, tokenizer, settings, tmp_path):
+    sizes = {"num_hidden_layers": 1, "layer_groups": 1} if family == "albert" else {"num_hidden_layers": 1}
+    model = make_model(family, {"masked_words": 0}, **sizes)
+    checkpoint.save(Checkpoint(model, tokenizer, model_type=family), tmp_path / "start")
+    given = replace(settings, model=tmp_path / "start", out=tmp_path / "run", seeds=1)
+    result = classify.run(given, silence)
+    assert result.mean > 0.6  # the commonest class: 0.47
+    texts = [row["text"] for row in rows_of(3, 7)]
+    ours = bothways.load(result.model, dtype="float32", device="cpu").classify(texts)
+    peer, told = transformers.AutoModelForSequenceClassification.from_pretrained(result.model, output_loading_info=True)
+    unread = {"bert.pooler.weight", "bert.pooler.bias"} if family == "big_bird" else set()  # beside the classes' own
+    assert not any({*names} - unread for kind, names in told.items() if kind != "error_msgs")
+    for text, found in zip(texts, ours, strict=True):
+        ids = torch.tensor([tokenizer.encode(text).ids])
+        with torch.no_grad():
+            shares = peer.eval()(input_ids=ids).logits[0].softmax(-1)
+        scores = {peer.config.id2label[index]: share for index, share in enumerate(shares.tolist())}
+        assert found.scores == pytest.approx(scores, abs=1e-5)
+
+
+# --- several labels, classes that weigh, other metrics
+# -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def several(settings, tmp_path_factory):
+    """Texts with a label for each of two words that may stand in them."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for _ in range(260):
+        words, labels = rng.choice(FILLERS, int(rng.integers(4, 9))).tolist(), []
+        for label in ("feline", "canine"):
+            if rng.random() < 0.4:
+                words.insert(int(rng.integers(len(words) + 1)), SIGNS[label])
+                labels.append(label)
+        rows.append({"text": " ".join(words), "label": "|".join(labels)})
+    directory = tmp_path_factory.mktemp("several")
+    train = write(directory / "train.csv", rows)
+    told = replace(settings, train=train, dev=None, test=None, multi_label=True, seeds=1, out=directory / "run")
+    return classify.run(told, silence)
+
+
+def test_several_labels_at_once_are_learned(several):
+    assert several.metric == "f1_micro" and several.mean > 0.9 and several.failed == 0
+    config = json.loads((several.model / "config.json").read_text())
+    assert config["problem_type"] == "multi_label_classification"
+
+
+def test_prediction_gives_each_label_a_probability_of_its_own(several):
+    both, none = bothways.load(several.model, dtype="float32").classify(["the cat ran on a dog", "the mat ran"])
+    assert both.labels == ("canine", "feline") and min(both.scores.values()) > 0.5
+    assert none.labels == () and max(none.scores.values()) < 0.5 and none.label in none.scores
+
+
+def test_a_rare_class_that_is_weighed_is_found_more_often(settings, tmp_path):
+    rows = [row for row in rows_of(0, 400) if row["label"] != "none"]
+    rare = [row for row in rows if row["label"] == "canine"][:12]
+    train = write(tmp_path / "train.csv", [row for row in rows if row["label"] == "feline"] + rare)
+    given = replace(settings, train=train, dev=None, test=None, class_weights="balanced")
+    task = classify.Classification.of(given, checkpoint.load(given.model), tables.read_tables(given))
+    counts = np.bincount(task.data["train"].targets)
+    weights = task.weights.numpy()
+    assert weights[0] / weights[1] == pytest.approx(counts[1] / counts[0])
+    assert weights @ counts == pytest.approx(counts.sum())
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_the_loss_weighs_classes_by_how_rare_they_are(several, settings, tmp_path):
+    rows = rows_of(0, 60)
+    if several:
+        rows = [{**row, "label": row["label"] if index % 3 else "canine|feline"} for index, row in enumerate(rows)]
+    told = {"train": write(tmp_path / "t.csv", rows), "dev": None, "test": None, "multi_label": several}
+    task = classify.Classification.of(
+        replace(settings, **told, class_weights="balanced"), checkpoint.load(settings.model),
+        tables.read_tables(replace(settings, **told)),
+    )  # fmt: skip
+    model, targets = task.begin(0, silence).model.eval().requires_grad_(False), task.data["train"].targets
+    batch = task.data["train"].batch(range(20))
+    scores_NC, gold = texts.text_scores(model, batch), torch.from_numpy(targets[:20])
+    loss, count = task.losses(model, batch)["classes"]
+    if several:
+        rare_C = torch.from_numpy((len(targets) - targets.sum(0)) / targets.sum(0)).float()
+        plain = torch.nn.functional.binary_cross_entropy_with_logits
+        expected = plain(scores_NC, gold.float(), pos_weight=rare_C, reduction="sum")
+        even = plain(scores_NC, gold.float(), reduction="sum")
+    else:
+        rare_C = torch.from_numpy(len(targets) / (3 * np.bincount(targets))).float()
+        expected = torch.nn.functional.cross_entropy(scores_NC, gold, weight=rare_C, reduction="sum")
+        even = torch.nn.functional.cross_entropy(scores_NC, gold, reduction="sum")
+    assert float(loss) == pytest.approx(float(expected), rel=1e-5) and count == batch.labels.numel()
+    assert float(loss) != pytest.approx(float(even), rel=1e-2)
+
+
+def test_the_page_shows_what_evaluate_counts(result, settings, several):
+    """Confusions, labels and mistakes of the weights kept, and of several labels each by itself."""
+    task = classify.Classification.of(settings, checkpoint.load(settings.model), tables.read_tables(settings))
+    model = bothways.load(result.model, dtype="float32")
+    confusion, labels, _, mistakes = task.parts(task.predictions("test", task.outputs(model.module, "test")))
+    gold, given = task.tables["test"].labels, [one.label for one in model.classify(task.tables["test"].texts)]
+    for row, label in enumerate(confusion.labels):
+        for column, other in enumerate(confusion.labels):
+            pairs = zip(gold, given, strict=True)
+            assert confusion.counts.get((row, column), 0) == sum(pair == (label, other) for pair in pairs)
+    assert sum(confusion.counts.values()) == 61
+    wrong = [(text, a, b) for text, a, b in zip(task.tables["test"].texts, gold, given, strict=True) if a != b]
+    assert [(case.text, case.gold, case.predicted) for case in mistakes.cases] == wrong
+    found = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
+    assert sum(one.f1 for one in labels.scores) / 3 == pytest.approx(found["f1_macro"])
+    assert [one.support for one in labels.scores] == [gold.count(label) for label in confusion.labels]
+    for run, headings in ((result, ("Confusion matrix", "Worst mistakes", "reliab")), (several, ("Labels",))):
+        page = (run.directory / "report.html").read_text(encoding="utf-8")
+        assert [heading for heading in headings if heading.lower() not in page.lower()] == []
+
+
+def test_giving_no_label_is_no_better_than_learning_nothing_where_most_have_none(settings, tmp_path):
+    rows = [{"text": f"the cat {index}", "label": "feline" if index % 5 == 0 else ""} for index in range(50)]
+    told = replace(
+        settings, train=write(tmp_path / "t.csv", rows), dev=None, test=None, multi_label=True, metric="accuracy"
+    )
+    task = classify.Classification.of(told, checkpoint.load(told.model), tables.read_tables(told))
+    gold = task.data["train"].targets
+    assert task.baseline(gold)["accuracy"] == pytest.approx(1 - gold.mean()) and gold.mean() < 0.5
+
+
+@pytest.mark.parametrize(("rows", "told", "steps"), [(30, {}, 60), (4000, {}, 1200), (30, {"epochs": 2.0}, 6)])
+def test_few_examples_are_read_more_often_unless_epochs_are_named(rows, told, steps, settings, tmp_path):
+    """Three steps an epoch: 20 epochs. 4,000 rows: 400 steps an epoch, and three of them."""
+    given = replace(settings, **{"epochs": None, "batch_size": 10, **told})
+    assert finetune.passes(given, rows // 10) * (rows // 10) == steps
+    assert finetune.passes(given, 60) == (5 if not told else 2)
+    if not told and rows == 30:
+        lines = []
+        files = {"train": write(tmp_path / "t.csv", rows_of(0, rows)), "dev": settings.dev, "test": None}
+        classify.run(replace(given, **files, seeds=1, out=tmp_path / "run"), lines.append)
+        assert "20 epochs of 3 steps, for so few examples (--epochs)" in lines
+        rows_read = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+        assert max(row["step"] for row in rows_read) == steps
+
+
+def test_a_score_on_what_a_model_learned_from_is_marked(result, settings, capsys):
+    for split, said in (("train", "trained on it"), ("dev", "chosen by it"), ("test", None)):
+        file = getattr(settings, split)
+        found = evaluate.run(Evaluate(model=result.model, file=(file,), dtype="float32"))
+        assert found.get("selected_on") == (split if said else None)
+        error = capsys.readouterr().err
+        assert (
+            f"{file}: the model was {said}, so the score says little" in error if said else "the model was" not in error
+        )
+
+
+def test_f1_is_of_two_classes_and_of_the_one_named(settings, tmp_path):
+    with pytest.raises(InputError, match=r"metric \(f1\) is of two classes, here are 3; use f1_macro"):
+        classify.run(replace(settings, metric="f1", out=tmp_path / "run"), silence)
+    two = write(tmp_path / "two.csv", [row for row in rows_of(0, 240) if row["label"] != "none"])
+    given = replace(settings, train=two, dev=None, test=None, metric="f1", seeds=1)
+    assert classify.run(replace(given, positive="canine", out=tmp_path / "one"), silence).mean > 0.9
+    with pytest.raises(InputError, match=r"positive \('cat'\) is no label of .*two.csv: canine, feline"):
+        classify.run(replace(given, positive="cat", out=tmp_path / "run"), silence)

@@ -1,0 +1,181 @@
+"""Cross-validation: every row is scored once, by a model that has not seen it; groups stay together; kills change
+nothing; labels that are wrong are found in the report."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import bothways
+from bothways import metrics
+from bothways.checkpoint import checkpoint
+from bothways.data.near_duplicates import text_key
+from bothways.errors import InputError
+from bothways.finetuning import answer, classify, cross_validation, embed, regress, tag
+from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
+from bothways.training.progress import silence
+from bothways.training.signals import Stopped
+
+WRONG = (5, 40, 77)  # rows whose label is not that of their animal
+
+
+@pytest.fixture(scope="module")
+def start(make_model, tokenizer, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("start") / "model"
+    checkpoint.save(checkpoint.Checkpoint(make_model("bert", {"masked_words": 0}), tokenizer), directory)
+    return directory
+
+
+def sentences(number, seed=0):
+    """Texts with a cat or a dog in them."""
+    rng = np.random.default_rng(seed)
+    for row in range(number):
+        words = rng.choice("the and on a b mat ran".split(), int(rng.integers(3, 7))).tolist()
+        words.insert(int(rng.integers(len(words) + 1)), ("cat", "dog")[row % 2])
+        yield words
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    file = tmp_path_factory.mktemp("tables") / "train.jsonl"
+    names = ("feline", "canine")
+    rows = [{"text": " ".join(words), "label": names[row % 2]} for row, words in enumerate(sentences(120))]
+    rows += [{"text": row["text"].upper(), "label": row["label"]} for row in rows[:9]]  # known duplicates
+    for row in WRONG:
+        rows[row]["label"] = names[1 - row % 2]
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def settings(start, table, tmp_path_factory):
+    return Classify(
+        baselines=False,
+        model=start, train=table, out=tmp_path_factory.mktemp("runs") / "run", folds=3, epochs=9.0, batch_tokens=512,
+        rate=5e-3, dropout=0.0, dtype="float32", checkpoint_every=3,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def told():
+    return []
+
+
+@pytest.fixture(scope="module")
+def result(settings, told):
+    return classify.run(settings, told.append)
+
+
+def out_of_fold(directory):
+    return [
+        json.loads(line) for line in (directory / cross_validation.OUT_OF_FOLD).read_text(encoding="utf-8").splitlines()
+    ]
+
+
+def test_every_row_is_predicted_once_by_the_model_of_another_fold(settings, result):
+    rows = out_of_fold(settings.out)
+    assert sorted(int(row["where"].rpartition(":")[2]) for row in rows) == [*range(1, 130)]
+    texts = {f"{settings.train}:{number}": json.loads(line) for number, line in enumerate(lines(settings.train), 1)}
+    assert all(texts[row["where"]]["label"] == row["gold"] for row in rows)
+    fold_of = {}
+    for row in rows:
+        assert fold_of.setdefault(text_key(texts[row["where"]]["text"]), row["fold"]) == row["fold"]
+    assert len(fold_of) < 129  # duplicates stand together
+
+
+def lines(file):
+    return file.read_text(encoding="utf-8").splitlines()
+
+
+def test_the_score_is_the_mean_over_folds_and_its_interval_that_of_all_rows(settings, result):
+    rows = out_of_fold(settings.out)
+    by_fold = [[row["gold"] == row["predicted"] for row in rows if row["fold"] == fold] for fold in range(3)]
+    assert result.split == cross_validation.FOLDS and result.scores == pytest.approx([*map(np.mean, by_fold)])
+    assert (result.mean, result.std) == pytest.approx(metrics.spread(result.scores))
+    right = sum(map(sum, by_fold))
+    assert result.interval == pytest.approx(metrics.interval(right, 129)) and result.rows == 129
+    made = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
+    assert result.pooled == made["result"]["pooled"] == pytest.approx(right / 129) and made["result"]["n"] == 3
+    assert not (settings.out / "seeds").exists()
+
+
+def test_the_model_that_is_kept_has_learned_from_all_folds(settings, result, told):
+    assert sum(line.startswith("fold ") for line in told) == 3
+    (data,) = (line for line in told if line.startswith("train: "))
+    train, dev = (int(line.split()[1]) for line in data.splitlines() if line.startswith(("train:", "dev:")))
+    assert train + dev == 129 and dev < 15
+    model = bothways.load(result.model)
+    assert [one.label for one in model.classify(["the cat ran", "a dog on the mat"])] == ["feline", "canine"]
+
+
+def test_wrong_labels_are_listed_with_their_lines_in_the_report(settings, result, told):
+    (line,) = (line for line in told if "labels may be wrong" in line)
+    assert int(line.split()[0]) < 15
+    page = (settings.out / "report.html").read_text(encoding="utf-8")
+    section = page[page.index("Likely label errors</h2>") :].partition("</section>")[0]
+    assert sum(f">train.jsonl:{row + 1}<" in section for row in WRONG) >= 2
+
+
+def test_a_run_that_is_stopped_within_a_fold_goes_on_to_the_same_predictions(settings, result, tmp_path, monkeypatch):
+    own, record = replace(settings, out=tmp_path / "run"), bothways.training.run.Run.metric
+    rows = iter(range(10**6))
+
+    def stop(run, **row):
+        record(run, **row)
+        if row.get("fold") == 1 and next(rows) == 7:
+            raise Stopped("stopped")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bothways.training.run.Run, "metric", stop)
+        with pytest.raises(Stopped):
+            classify.run(own, silence)
+    told = []
+    again = classify.run(replace(own, resume=True), told.append)
+    assert again.scores == result.scores and out_of_fold(own.out) == out_of_fold(settings.out)
+    assert [line[:6] for line in told if line.startswith("fold ")] == ["fold 2", "fold 3"]
+    steps = [(row["fold"], row["step"]) for row in bothways.training.run.read_metrics(own.out) if "fold" in row]
+    assert len(set(steps)) == len({*map(str, steps)})
+
+
+@pytest.mark.parametrize("way", ["dev", "test", "seeds"])
+def test_what_folds_make_no_sense_with_is_refused(settings, way):
+    with pytest.raises(InputError, match=rf"folds \(3\).*{way}"):
+        replace(settings, **{way: 2 if way == "seeds" else settings.train})
+
+
+def test_all_tasks_are_cross_validated(start, tmp_path):
+    fast = {"model": start, "folds": 2, "epochs": 1.0, "dtype": "float32", "batch_tokens": 512}
+    texts = [*sentences(48, seed=1)]
+
+    def write(name, rows):
+        (tmp_path / name).write_text("\n".join(rows), encoding="utf-8")
+        return {"train": tmp_path / name, "out": tmp_path / name.partition(".")[0], **fast}
+
+    scored = [json.dumps({"text": " ".join(words), "score": len(words) + row / 9}) for row, words in enumerate(texts)]
+    tagged = ["\n".join(f"{word} {'B-X' if word == 'cat' else 'O'}" for word in words) + "\n" for words in texts]
+    pairs = [json.dumps({"text": " ".join(a), "pair": " ".join(b)}) for a, b in pairwise(texts)]
+    asked = [
+        json.dumps(
+            {"id": str(row), "question": "who?", "context": " ".join(words)}
+            | {"answers": {"text": [words[0]], "answer_start": [0]}}
+        )
+        for row, words in enumerate(texts)
+    ]
+    several = [
+        json.dumps({"text": " ".join(words), "label": ["cat"] * ("cat" in words) + ["mat"] * ("mat" in words)})
+        for words in texts
+    ]
+    results = [
+        regress.run(Regress(**write("numbers.jsonl", scored)), silence),
+        tag.run(Tag(**write("tags.conll", tagged)), silence),
+        embed.run(TrainEmbed(**write("pairs.jsonl", pairs)), silence),
+        answer.run(Answer(**write("answers.jsonl", asked)), silence),
+        classify.run(Classify(**write("several.jsonl", several), multi_label=True), silence),
+    ]
+    for found in results:
+        low, high = found.interval
+        assert len(found.scores) == 2 and low <= found.pooled <= high
+        assert len(out_of_fold(found.directory)) == found.rows >= 40
+        assert (found.directory / "report.html").exists()

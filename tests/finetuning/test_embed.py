@@ -1,0 +1,403 @@
+"""Fine-tuning vectors on pairs made here: a text writes in letters what its pair writes in digits."""
+
+import csv
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import bothways
+from bothways import metrics
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.data.pairs import NONE, read_file, read_pairs
+from bothways.errors import InputError
+from bothways.finetuning import embed, texts
+from bothways.finetuning.pair_texts import PairTexts, text_vectors
+from bothways.settings import TrainEmbed
+from bothways.training.pair_losses import ranking_loss
+from bothways.training.progress import silence
+
+LETTERS = "abcdefghij"
+SIZES = {"train": 240, "dev": 45, "test": 61}
+FILLERS = "the and on mat ran sat".split()
+
+
+def rows_of(seed, number):
+    """Pairs that belong together: three letters, and the digits that stand for them."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(number):
+        signs = rng.choice(10, 3, replace=False)
+        first = [rng.choice(FILLERS), *(LETTERS[sign] for sign in signs)]
+        second = [*map(str, rng.permutation(signs)), *rng.choice(FILLERS, int(rng.integers(1, 4)))]
+        found.append({"text": " ".join(first), "pair": " ".join(second)})
+    return found
+
+
+def scored_rows(seed, number):
+    """Pairs with how much they have in common, from 0 to 3."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for row in rows_of(seed, number):
+        signs = [LETTERS.index(word) for word in row["text"].split()[1:]]
+        shared = int(rng.integers(4))
+        others = rng.choice([sign for sign in range(10) if sign not in signs], 3 - shared, replace=False)
+        found.append({"text": row["text"], "pair": " ".join(map(str, [*signs[:shared], *others])), "label": shared})
+    return found
+
+
+def write(file, rows):
+    with file.open("w", encoding="utf-8", newline="") as opened:
+        writer = csv.DictWriter(opened, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+    return file
+
+
+@pytest.fixture(scope="module")
+def start(make_model, tokenizer, tmp_path_factory):
+    """A random encoder with a head for masked words and a pooler, as pre-training leaves one."""
+    directory = tmp_path_factory.mktemp("start") / "model"
+    model = make_model("bert", {"masked_words": 0, "next_sentence": 2}, num_hidden_layers=1)
+    checkpoint.save(Checkpoint(model, tokenizer, made={"verb": "pretrain"}), directory)
+    return directory
+
+
+def tables(directory, rows):
+    return {name: write(directory / f"{name}.csv", rows(seed, n)) for seed, (name, n) in enumerate(SIZES.items())}
+
+
+@pytest.fixture(scope="module")
+def pairs(start, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("pairs")
+    return TrainEmbed(
+        model=start, **tables(directory, rows_of), out=directory / "run", epochs=8.0, batch_size=24, rate=1e-2,
+        dropout=0.0, dtype="float32", evaluations=0.5,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def scored(pairs, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("scored")
+    return replace(pairs, **tables(directory, scored_rows), out=directory / "run", sizes=(5,))
+
+
+@pytest.fixture(scope="module")
+def told():
+    return []
+
+
+@pytest.fixture(scope="module")
+def result(pairs, told):
+    return embed.run(pairs, told.append)
+
+
+def figures_of(result):
+    return json.loads((result.directory / "bothways.json").read_text(encoding="utf-8"))["figures"]
+
+
+def task_of(settings):
+    return embed.Embedding.of(settings, checkpoint.load(settings.model), read_pairs(settings))
+
+
+def test_texts_learn_to_find_their_pairs(result):
+    assert (result.task, result.metric, result.split, result.failed) == ("embed", "mrr@10", "test", 0)
+    assert result.mean > 0.8 and figures_of(result)["test"]["baseline"] < 0.3
+
+
+def test_the_page_has_scores_alone(result):
+    assert "queries" in figures_of(result)["test"]
+    page = (result.directory / "report.html").read_text(encoding="utf-8")
+    assert "ndcg@10" in page and "queries" not in page
+
+
+def test_what_is_learned_and_the_figure_before_training_are_told(told, result):
+    assert "train: 240 pairs of 471 different texts, tokens a pair: median 13" in told[0]
+    assert "pairs: each text's own against all others of its step\nbefore training: dev mrr@10" in told[0]
+    assert f"test mrr@10 {figures_of(result)['test']['baseline']:.4f}" in told[0]
+
+
+def test_cosines_learn_to_be_scores_with_all_numbers_and_with_the_first_five(scored):
+    told = []
+    result = embed.run(replace(scored, epochs=12.0), told.append)
+    figures = figures_of(result)["test"]
+    bounds = {"spearman_interval", "pearson_interval"}
+    assert {*figures} == {"loss", "spearman", "pearson", "spearman_5", "baseline", "best_step", "rows", *bounds}
+    assert result.metric == "spearman" and result.mean > 0.6 > abs(figures["baseline"]) + 0.4
+    assert figures["spearman"] == result.mean and figures["spearman_5"] > 0.5
+    assert "scores: 0 is to be cosine 0, 3 cosine 1\n1 of 61 examples of test stand in train too (case" in told[0]
+
+
+def test_a_run_that_learned_nothing_is_no_better_than_its_start(pairs, tmp_path):
+    found = embed.run(replace(pairs, rate=1e-12, epochs=0.1, seeds=2, out=tmp_path / "run"), silence)
+    assert found.failed == 2 and found.mean == figures_of(found)["test"]["baseline"]
+
+
+def test_the_same_seed_gives_the_same_model_with_dropout_on(pairs, tmp_path):
+    short = replace(pairs, epochs=0.5, dropout=0.1)
+    for name, seed in (("one", 3), ("same", 3), ("other", 4)):
+        torch.manual_seed(len(name))
+        embed.run(replace(short, out=tmp_path / name, seed=seed), silence)
+    weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("one", "same", "other")]
+    assert weights[0] == weights[1] != weights[2]
+
+
+def test_training_starts_from_the_encoder_alone_with_the_dropout_asked_for(pairs):
+    task = task_of(replace(pairs, dropout=0.2))
+    begun = task.begin(7, silence)
+    assert (begun.model.config.hidden_dropout_prob, begun.model.config.attention_probs_dropout_prob) == (0.2, 0.2)
+    assert {name.split(".")[0] for name in begun.model.state_dict()} == {"encoder"}
+    old = task.start.model.state_dict()
+    assert all(torch.equal(value, old[name]) for name, value in begun.model.state_dict().items())
+
+
+def test_few_numbers_of_a_vector_do_better_when_they_were_trained_for_it(pairs, result, tmp_path):
+    trained = embed.run(replace(pairs, sizes=(2,), out=tmp_path / "run"), silence)
+    rows = rows_of(2, 61)
+    ids_2N = task_of(pairs).data["test"].ids
+    found = {}
+    for name, run in (("trained", trained), ("not", result)):
+        model = bothways.load(run.model, dtype="float32")
+        vectors = np.stack([model.embed([row[part] for row in rows]) for part in ("text", "pair")])
+        found[name] = metrics.ranking_scores(*embed.found_pairs(torch.from_numpy(vectors[..., :2]), ids_2N))["mrr@10"]
+    assert found["trained"] > found["not"] + 0.1
+    assert found["trained"] == pytest.approx(figures_of(trained)["test"]["mrr@10_2"], abs=1e-6)
+
+
+# --- what is saved ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_sentence_transformers_loads_the_model_and_gives_the_same_vectors(pooling, pairs, result, tmp_path):
+    from sentence_transformers import SentenceTransformer
+
+    transformers.logging.disable_progress_bar()
+    run = result
+    if pooling == "max":
+        run = embed.run(replace(pairs, pooling="max", epochs=0.1, out=tmp_path / "run"), silence)
+    texts = [row["text"] for row in rows_of(5, 9)] + ["cat " * 30, ""]
+    ours = bothways.load(run.model, dtype="float32")
+    assert ours.checkpoint.pooling == pooling
+    theirs = SentenceTransformer(str(run.model), device="cpu").encode(texts, show_progress_bar=False)
+    assert np.abs(ours.embed(texts) - theirs).max() < 1e-5
+
+
+def test_transformers_finds_the_encoder_complete_with_the_pooler_it_had(start, result):
+    transformers.logging.disable_progress_bar()
+    peer, report = transformers.BertModel.from_pretrained(result.model, output_loading_info=True)
+    assert not any(report.values())
+    before = checkpoint.load(start, warn=silence).model
+    assert torch.equal(peer.pooler.dense.weight, before.pooler.dense.weight)
+    assert not torch.equal(peer.embeddings.word_embeddings.weight, before.encoder.embeddings.words.weight)
+
+
+# --- vectors of texts of any length -----------------------------------------------------------------------------------
+
+LONG = [["cat " * 90, "dog", "the b c d", ""], ["a 1 2", "on the mat " * 40, "sat", "ran " * 61]]
+
+
+@pytest.fixture(scope="module")
+def long_texts(make_predictor, pairs):
+    return PairTexts.of(LONG, None, make_predictor(), replace(pairs, window=40))
+
+
+@pytest.mark.parametrize("at_once", [10_000, 70])
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_vectors_in_training_are_those_of_prediction(pooling, at_once, make_predictor, long_texts):
+    predictor, rows = make_predictor(), [2, 0, 3, 1]
+    assert sum(len(parts) > 1 for texts in long_texts.windows for parts in texts) == 3
+    with torch.no_grad():
+        found = text_vectors(predictor.module, long_texts.batch(rows), pooling, at_once)
+    for vectors, part in zip(found, LONG, strict=True):
+        expected = predictor.embed([part[row] for row in rows], pooling, normalize=False, window=40, overlap=10)
+        assert vectors.dtype is torch.float32 and np.abs(vectors.numpy() - expected).max() < 1e-5
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_long_texts_train_in_bounded_memory_with_the_same_gradient(pooling, make_model, long_texts):
+    batch, gradients, saved = long_texts.batch(range(4)), [], []
+    for at_once in (10_000, 70):
+        model = make_model().train()
+        kept = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):  # noqa: B023
+            vectors = text_vectors(model, batch, pooling, at_once)
+        ranking_loss(vectors, batch.labels, temperature=0.5)[0].backward()
+        gradients.append(torch.cat([value.grad.flatten() for value in model.parameters()]))
+        saved.append(sum(kept))
+    assert (gradients[0] - gradients[1]).norm() < 1e-5 * gradients[0].norm()
+    assert saved[1] < saved[0] / 10
+
+
+def test_what_is_worked_out_again_has_the_same_dropout(make_model, long_texts, monkeypatch):
+    batch, gradients = long_texts.batch(range(4)), []
+    for keep_all in (False, True):
+        if keep_all:
+            monkeypatch.setattr(texts, "checkpoint", lambda encode, *given, use_reentrant: encode(*given))
+        model = make_model(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2).train()
+        torch.manual_seed(5)
+        text_vectors(model, batch, "mean", 70).square().sum().backward()
+        gradients.append(torch.cat([value.grad.flatten() for value in model.parameters()]))
+    assert torch.equal(*gradients)
+
+
+@pytest.mark.parametrize("states", ["pairs", "texts"])
+def test_working_out_again_repeats_the_draws_of_the_device_that_computes(states, make_model, long_texts, monkeypatch):
+    given = []
+    again = texts.checkpoint
+    monkeypatch.setattr(texts, "checkpoint", lambda *all, **how: given.append(all[1:]) or again(*all, **how))
+    batch, model = long_texts.batch(range(4)), make_model()
+    text_vectors(model, batch, "mean", 70) if states == "pairs" else texts.first_vectors(model, batch, 70)
+    assert len(given) > 1 and all(any(isinstance(one, torch.Tensor) for one in all) for all in given)
+
+
+def test_pairs_that_fill_a_step_each_are_refused_and_some_are_told(pairs):
+    with pytest.raises(InputError, match=r"batch_tokens \(8\) holds one pair a step, .*; raise it, or give"):
+        task_of(replace(pairs, batch_size=None, batch_tokens=8))
+    task = task_of(replace(pairs, batch_size=None, batch_tokens=24))
+    assert task.alone and f"{task.alone} pairs are alone in their step: they teach nothing" in task.describe()
+    assert "alone" not in task_of(pairs).describe()
+
+
+def test_pairs_compete_within_a_micro_batch_and_scores_by_themselves(pairs, scored):
+    for settings, name in ((pairs, "pairs"), (scored, "scores")):
+        task = task_of(settings)
+        model = task.begin(0, silence).model.eval()
+        batches = [task.data["train"].batch(rows) for rows in (range(9), range(4), range(4, 9))]
+        (whole, *parts) = [task.losses(model, batch)[name] for batch in batches]
+        assert [task.counts(batch) for batch in batches] == [{name: 9}, {name: 4}, {name: 5}]
+        assert [number for _, number in (whole, *parts)] == [9, 4, 5]
+        difference = (whole[0] - sum(value for value, _ in parts)).item()
+        assert difference > 1 if name == "pairs" else abs(difference) < 1e-4
+
+
+# --- how well pairs are found -----------------------------------------------------------------------------------------
+
+
+def test_reciprocal_ranks_are_those_of_a_slow_count():
+    vectors_2NH = torch.randn((2, 37, 7), generator=torch.Generator().manual_seed(0))
+    ids_2N = np.arange(74).reshape(2, 37)
+    for row, same in ((5, 2), (36, 2), (8, 7)):  # texts 2, 5, 36 are one with three pairs
+        ids_2N[0, row], vectors_2NH[0, row] = ids_2N[0, same], vectors_2NH[0, same]
+    ids_2N[1, 11], vectors_2NH[1, 11] = ids_2N[0, 20], vectors_2NH[0, 20]  # text 20 is the pair of text 11
+    ids_2N[1, 30], vectors_2NH[1, 30] = ids_2N[0, 30], vectors_2NH[0, 30]  # text 30 is its own pair
+    total, texts = 0.0, sorted(set(ids_2N[0].tolist()))
+    for text in texts:
+        own = {pair for other, pair in ids_2N.T.tolist() if other == text}
+        vector = vectors_2NH[0, ids_2N[0].tolist().index(text)]
+        cosines = {
+            pair: torch.cosine_similarity(vector, vectors_2NH[1, row], dim=0).item()
+            for row, pair in enumerate(ids_2N[1].tolist())
+            if pair != text or pair in own
+        }
+        ranked = sorted(cosines, key=cosines.__getitem__, reverse=True)[:10]
+        total += next((1 / rank for rank, pair in enumerate(ranked, 1) if pair in own), 0.0)
+    found = metrics.ranking_scores(*embed.found_pairs(vectors_2NH, ids_2N))
+    assert found["queries"] == len(texts) == 34
+    assert found["mrr@10"] == pytest.approx(total / 34, rel=1e-6)
+
+
+def test_sizes_are_those_a_vector_has_and_end_with_all_of_it():
+    assert embed.checked_sizes((16, 8, 16), 24) == (8, 16, 24) and embed.checked_sizes((), 24) == (24,)
+    for wrong in (0, 25):
+        with pytest.raises(InputError, match=rf"sizes \({wrong}\) must be from 1 to the model's hidden_size \(24\)"):
+            embed.checked_sizes((8, wrong), 24)
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"), [([1, 5, 3.5], (1, 5)), ([0.2, 1, 0.7], (0, 1)), ([-1, 0.5], (0, 1)), ([-1, 2], (-1, 2))]
+)
+def test_scores_that_can_be_cosines_stay_and_others_are_put_between_0_and_1(scores, expected, pairs):
+    assert embed.cosine_range(pairs, np.array(scores)) == expected
+    with pytest.raises(InputError, match="every score is 3, which teaches nothing; .* --objective pairs"):
+        embed.cosine_range(pairs, np.array([3.0, 3.0]))
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def test_negatives_are_read_and_compete(pairs, tmp_path):
+    rows = [{**row, "negative": f"{index} sat"} for index, row in enumerate(rows_of(0, 40))]
+    files = {name: write(tmp_path / f"{name}.csv", rows) for name in ("train", "dev")}
+    settings = replace(pairs, **files, test=None)
+    task, without = task_of(settings), task_of(replace(pairs, train=files["train"]))
+    assert task.pairs["dev"].texts[2][7] == "7 sat" and "and the negatives given" in task.describe()
+    batch = task.data["train"].batch(range(6))
+    assert batch.labels.shape == (3, 6)
+    model = task.begin(0, silence).model.eval()
+    plain = replace(task.data["train"], windows=task.data["train"].windows[:2], ids=task.data["train"].ids[:2])
+    assert task.losses(model, batch)["pairs"][0] > without.losses(model, plain.batch(range(6)))["pairs"][0]
+
+
+def test_negatives_go_by_their_name_in_any_case_and_of_several_one_is_to_be_named(pairs, tmp_path):
+    rows = [{"Anchor": f"a {row}", "Positive": f"b {row}", "Negative": f"c {row}"} for row in range(9)]
+    settings = replace(pairs, train=write(tmp_path / "t.csv", rows), dev=None, test=None)
+    assert len(read_pairs(settings)["train"].texts) == 3
+    rows = [{**row, "negative_2": "d"} for row in rows]
+    for row in rows:
+        row["negative_1"] = row.pop("Negative")
+    several = replace(settings, train=write(tmp_path / "s.csv", rows))
+    with pytest.raises(InputError, match=r"s.csv: negative_2, negative_1 could be texts that .* --negative-column"):
+        read_pairs(several)
+    assert read_pairs(replace(several, negative_column="negative_2"))["train"].texts[2] == ["d"] * 7
+    read = read_file(several.train, several, "auto", NONE)
+    assert len(read.texts) == 2 and read.scores is None  # as `evaluate` reads them
+    scored = [{**row, "negative_score": 1} for row in rows_of(0, 9)]
+    assert len(read_pairs(replace(settings, train=write(tmp_path / "n.csv", scored)))["train"].texts) == 2
+
+
+def test_empty_texts_are_counted_and_said(pairs, tmp_path):
+    rows = [{"text": "a", "pair": ""}, *rows_of(0, 20), {"text": " ", "pair": "b"}]
+    task = task_of(replace(pairs, train=write(tmp_path / "t.csv", rows)))
+    assert "2 of 22 pairs of train have an empty text" in task.warnings
+
+
+def test_scores_are_taken_where_there_are_any_unless_pairs_are_asked_for(pairs, tmp_path):
+    rows = [{"sentence1": "a b", "sentence2": str(index), "score": index % 4 / 2} for index in range(9)]
+    file = write(tmp_path / "train.csv", rows)
+    settings = replace(pairs, train=file, dev=file, test=None)
+    assert read_pairs(settings)["dev"].scores.tolist() == [index % 4 / 2 for index in range(9)]
+    assert read_pairs(replace(settings, objective="pairs"))["dev"].scores is None
+    assert task_of(settings).data["train"].scores.max() == 1.0  # 0 to 1.5 in the file
+
+
+def test_pairs_of_one_text_stay_together_when_the_table_is_divided(pairs, tmp_path):
+    rows = [{"text": f"a {index // 3}", "pair": f"b {index}"} for index in range(120)]
+    found = read_pairs(replace(pairs, train=write(tmp_path / "train.csv", rows), dev=None, test=None))
+    assert {name: len(part.texts[1]) for name, part in found.items()} == {"train": 96, "dev": 12, "test": 12}
+    texts = [set(part.texts[0]) for part in found.values()]
+    assert sum(map(len, texts)) == len(set.union(*texts)) == 40
+
+
+@pytest.mark.parametrize(
+    ("row", "changes", "message"),
+    [
+        ({"text": "a"}, {}, r"train.csv:2: no second text; .*--pair-column"),
+        (
+            {"text": "a", "pair": "b", "label": "same"},
+            {},
+            r"train.csv:2: label 'same' is not a number.*--objective pairs",
+        ),
+        ({"text": "a", "pair": "b", "label": "inf"}, {}, r"train.csv:2: label 'inf' is not a finite number"),
+        ({"text": "a", "pair": "b"}, {}, r"train.csv: a single pair has no other to compete with"),
+        (
+            {"text": "a", "pair": "b", "negative": ["c", "d"]},
+            {},
+            r"jsonl:1: 'negative' holds list, not text.*negative-c",
+        ),
+        ({"text": "a", "pair": "b", "negative": float("nan")}, {}, r"jsonl:1: 'negative' is missing"),
+        ({"text": "a", "pair": "b"}, {"objective": "scores"}, r"train.csv: no column 'label'.*--label-column"),
+        ({"text": "a", "pair": "b"}, {"negative_column": "c"}, r"no column 'c' \(there are: text, pair\)"),
+        ({"text": "a", "pair": "b"}, {"objective": "scores", "negative_column": "c"}, r"negative_column \(c\) is for"),
+    ],
+)
+def test_tables_that_teach_nothing_are_refused(row, changes, message, pairs, tmp_path):
+    file = write(tmp_path / "train.csv", [row] * 3)
+    if "negative" in row:
+        file = tmp_path / "train.jsonl"
+        file.write_text("\n".join([json.dumps(row)] * 3), encoding="utf-8")
+    with pytest.raises(InputError, match=message):
+        read_pairs(replace(pairs, train=file, **changes))

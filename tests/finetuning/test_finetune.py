@@ -1,0 +1,562 @@
+"""What all fine-tuning shares: early stopping, freezing, layer-wise rates, which seed is kept, long texts in bounded
+memory."""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+from contextlib import suppress
+from dataclasses import replace
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+
+import bothways
+from bothways.batch import Batch
+from bothways.checkpoint import checkpoint
+from bothways.errors import InputError, MissingFile
+from bothways.finetuning import classify, finetune, regress, texts
+from bothways.finetuning.report import rates
+from bothways.finetuning.task import peak_rate
+from bothways.settings import Classify
+from bothways.training import progress
+from bothways.training.loop import fit
+from bothways.training.options import Plan
+from bothways.training.progress import silence
+from bothways.training.run import Run
+from bothways.training.signals import Stopped
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """A text's class is whether it holds a cat or a dog."""
+    file = tmp_path_factory.mktemp("tables") / "train.jsonl"
+    rng = np.random.default_rng(0)
+    rows = []
+    for index in range(150):
+        words = rng.choice("the and on a b mat ran".split(), int(rng.integers(4, 9))).tolist()
+        words.insert(int(rng.integers(len(words) + 1)), ("cat", "dog")[index % 2])
+        rows.append(json.dumps({"text": " ".join(words), "label": ("feline", "canine")[index % 2]}))
+    file.write_text("\n".join(rows), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def start(make_model, tokenizer, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("start") / "model"
+    model = make_model("bert", {"masked_words": 0}, num_hidden_layers=3)
+    checkpoint.save(checkpoint.Checkpoint(model, tokenizer), directory)
+    return directory
+
+
+@pytest.fixture
+def settings(start, table, tmp_path):
+    return Classify(
+        baselines=False,
+        model=start, train=table, out=tmp_path / "run", epochs=3.0, batch_tokens=256, rate=5e-3, dropout=0.0,
+        dtype="float32",
+    )  # fmt: skip
+
+
+def rows_of(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_one_file_is_divided_80_10_10_and_reported_on_test(settings):
+    told = []
+    found = classify.run(settings, told.append)
+    assert found.split == "test" and "train: 120 texts" in told[0] and "test: 15 texts" in told[0]
+
+
+@pytest.mark.parametrize("patience", [1, 2])
+def test_training_ends_when_patience_runs_out_and_the_best_weights_are_kept(patience):
+    figures = iter([0.1, 0.5, 0.3, 0.4, 0.2, 0.6, 0.7])
+    module, seen = torch.nn.Linear(1, 1, bias=False), []
+
+    def steps(first):
+        batch = Batch.of_arrays(np.zeros(2, int), np.zeros(2, int), np.array([2]))
+        while True:
+            yield [batch]
+
+    def evaluate():
+        seen.append(module.weight.item())
+        return {"loss": 0.0, "score": next(figures)}
+
+    def losses(module, batch):
+        return {"x": (module(torch.ones(1)).sum(), 1)}
+
+    plan = Plan(steps=30, rate=0.1, warmup=0.0, evaluate_every=1, best_by="score", patience=patience)
+    fit(module, losses, lambda batch: {"x": 1}, steps, plan, evaluate=evaluate, record=lambda row: None)
+    assert len(seen) == 2 + patience  # the best is the second
+    assert module.weight.item() == pytest.approx(seen[1])
+
+
+def test_frozen_parts_stay_as_they_were_to_the_bit_and_the_rest_learns(settings):
+    before = checkpoint.load(settings.model).model.state_dict()
+    result = classify.run(replace(settings, freeze=2, epochs=1.0, dtype="bfloat16", linear_start=False), silence)
+    after = checkpoint.load(result.model).model.state_dict()
+    for name, value in before.items():
+        if name.startswith("encoder."):
+            frozen = "embeddings" in name or "layers.0." in name
+            assert torch.equal(value, after[name]) == frozen, name
+
+
+def test_freezing_all_layers_is_refused_with_the_most_there_is(settings):
+    with pytest.raises(InputError, match=r"freeze \(4\) leaves no layer to train; at most 3"):
+        classify.run(replace(settings, freeze=4), silence)
+
+
+def test_fine_tuning_tells_how_it_is_doing_where_there_is_no_terminal(settings, monkeypatch):
+    told = []
+    monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
+    classify.run(replace(settings, epochs=0.5), told.append)
+    shown = [line for line in told if line.startswith("fine-tuning, seed 0: step ")]
+    assert len(shown) > 3 and all("learning rate" in line and line.endswith("s left") for line in shown)
+
+
+def test_a_python_caller_hears_every_row_of_the_metrics_and_how_many_steps_there_will_be(settings):
+    heard = []
+    result = bothways.train(replace(settings, epochs=0.5, seeds=2), progress=heard.append)
+    steps = max(row["step"] for row in heard)
+    assert heard == [{**row, "steps": steps} for row in rows_of(result.directory)]
+    assert {row["seed"] for row in heard} == {0, 1} and {row["split"] for row in heard} == {"train", "heldout"}
+
+
+def test_what_a_callback_raises_ends_the_run_which_can_go_on(settings, undisturbed):
+    def enough(row):
+        if row["step"] == 6:
+            raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        bothways.train(resumable(settings), progress=enough)
+    result = bothways.train(resumable(settings, resume=True))
+    assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "an_epoch", "said"),
+    [
+        (None, 100, ""),
+        (None, 23, "13 epochs of 23 steps, for so few examples (--epochs)"),
+        (3.0, 100, ""),
+        (2.0, 100, "2 epochs are 200 steps; without --epochs there are 300 (3 epochs)"),
+        (
+            3.0,
+            23,
+            "warning: 3 epochs are 69 steps; without --epochs there are 300 (13 epochs); so few steps often leave",
+        ),
+        (1.0, 5000, "1 epochs are 5,000 steps; without --epochs there are 15,000 (3 epochs)"),
+    ],
+)
+def test_epochs_are_said_as_steps_beside_the_usual_ones_and_far_fewer_are_warned_of(epochs, an_epoch, said, settings):
+    line = finetune.epochs_line(replace(settings, epochs=epochs), an_epoch)
+    assert line.startswith(said) and bool(line) == bool(said)
+    assert ("warning" in line) == ("warning" in said)
+
+
+def test_layer_wise_rates_are_told_as_a_table(settings):
+    told = []
+    classify.run(replace(settings, layer_decay=0.5, freeze=1, epochs=0.1), told.append)
+    rates = next(line for line in told if line.startswith("peak learning rates")).splitlines()[1:]
+    assert [line.split()[-1] for line in rates] == ["frozen", "6.25e-04", "1.25e-03", "2.50e-03", "5.00e-03"]
+    assert [" ".join(line.split()[:-1]) for line in rates] == ["embeddings", "layer 1", "layer 2", "layer 3", "head"]
+
+
+@pytest.mark.parametrize(("width", "rate"), [(1024, 3.25e-5), (768, 5e-5), (384, 1.41e-4), (256, 2.6e-4), (32, 5e-4)])
+def test_without_a_rate_it_goes_by_the_width(width, rate, settings, make_model):
+    config = make_model("bert", {}).config.changed(hidden_size=width, num_attention_heads=1)
+    assert peak_rate(replace(settings, rate=None), config) == pytest.approx(rate, rel=0.01)
+    assert peak_rate(replace(settings, rate=1e-3), config) == 1e-3
+
+
+def test_a_rate_by_the_width_is_said_and_is_the_one_trained_with(settings):
+    told = []
+    own = replace(settings, rate=None, warmup=0.0, schedule="constant", epochs=0.5)
+    directory = classify.run(own, told.append).directory
+    assert any(line.startswith("peak learning rate 5.0e-04, for a width of ") for line in told)
+    assert max(row["rate"] for row in rows_of(directory) if "rate" in row) == 5e-4
+
+
+def test_rates_name_the_parts_of_a_model_without_a_head(settings, make_model):
+    found = rates(make_model("bert", {}, num_hidden_layers=3), replace(settings, layer_decay=0.5, freeze=3))
+    assert [(name, rate) for name, rate, _ in found] == [
+        ("embeddings", 0.0), ("layer 1", 0.0), ("layer 2", 0.0), ("layer 3", 5e-3),
+    ]  # fmt: skip
+
+
+def test_the_best_or_the_middle_seed_is_kept():
+    scores = {3: 0.7, 4: 0.9, 5: 0.8, 6: 0.9}
+    assert finetune.choose(scores, "best") == 4
+    assert finetune.choose(scores, "median") == 5
+    assert finetune.choose({7: 0.1, 8: 0.2}, "median") == 7
+
+
+def test_a_step_has_so_many_examples_where_they_are_counted(settings):
+    result = classify.run(replace(settings, batch_size=7, epochs=1.0, micro_batches=3), silence)
+    assert sum(row["split"] == "train" for row in rows_of(result.directory)) == -(-120 // 7)
+
+
+def test_micro_batches_change_no_loss(settings, tmp_path):
+    losses = []
+    for parts in (1, 3):
+        run = classify.run(replace(settings, epochs=1.0, micro_batches=parts, out=tmp_path / str(parts)), silence)
+        losses.append([row["loss"] for row in rows_of(run.directory) if row["split"] == "train"])
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+
+
+def test_a_step_of_many_tokens_is_cut_between_texts_and_changes_no_loss(settings, tmp_path, monkeypatch):
+    """So that nothing is worked out twice, but for a text that is longer than the bound itself."""
+    found, losses = {}, classify.Classification.losses
+    for bound in (10_000, 30):
+        sizes = []
+        monkeypatch.setattr(classify.Classification, "at_once", bound)
+        monkeypatch.setattr(
+            classify.Classification, "losses",
+            lambda task, model, batch, sizes=sizes: sizes.append(batch.num_tokens) or losses(task, model, batch),
+        )  # fmt: skip
+        run = classify.run(replace(settings, epochs=1.0, micro_batches=2, out=tmp_path / str(bound)), silence)
+        found[bound] = sizes, [row["loss"] for row in rows_of(run.directory) if row["split"] == "train"]
+    assert found[10_000][1] == pytest.approx(found[30][1], abs=1e-5)
+    assert min(found[10_000][0]) > 30 and max(found[30][0]) <= 30
+
+
+@pytest.mark.parametrize("task", [classify.Classification, regress.Regression])
+def test_what_reads_texts_one_by_one_never_has_more_in_memory_than_is_kept_for_the_way_back(task):
+    assert task.at_once == texts.AT_ONCE
+
+
+def test_windows_beyond_the_bound_have_the_gradients_of_all_at_once(make_model):
+    model = make_model("bert", {"classes": 3}).train()
+    lengths = np.array([5, 7, 7, 11, 12, 19])
+    ids = np.random.default_rng(0).integers(5, 20, lengths.sum())
+    batch = Batch.of_arrays(ids, np.zeros_like(ids), lengths)
+    found = []
+    for bound in (1000, 20, 6):
+        model.zero_grad()
+        vectors_WH = texts.first_vectors(model, batch, bound)
+        (vectors_WH * torch.arange(1, 7)[:, None]).sin().sum().backward()
+        found.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+        with torch.no_grad():
+            assert torch.allclose(texts.first_vectors(model, batch, bound), vectors_WH, atol=1e-6)
+    for other in found[1:]:
+        assert 0 < (found[0] - other).norm() / found[0].norm() < 1e-6
+
+
+def test_parts_of_a_batch_hold_its_entries_in_order_within_the_bound():
+    lengths = np.array([3, 5, 5, 9, 30, 2])
+    ids = np.arange(lengths.sum())
+    parts = list(texts.parts_of(Batch.of_arrays(ids, ids % 2, lengths), 14))
+    assert [part.lengths.tolist() for part in parts] == [[3, 5, 5], [9], [30], [2]]
+    assert torch.cat([part.input_ids for part in parts]).tolist() == ids.tolist()
+    assert torch.cat([part.segment_ids for part in parts]).tolist() == (ids % 2).tolist()
+    assert all(part.position_ids[0] == 0 for part in parts)
+
+
+def test_a_text_of_a_hundred_windows_keeps_the_activations_of_few(make_model):
+    model = make_model("bert", {"classes": 2}, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1).train()
+
+    def kept_by(windows, bound):
+        lengths = np.full(windows, 16)
+        ids = np.random.default_rng(1).integers(5, 20, lengths.sum())
+        sizes = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: sizes.append(x.numel()) or x, lambda x: x):
+            texts.first_vectors(model, Batch.of_arrays(ids, np.zeros_like(ids), lengths), bound).sum()
+        return sum(sizes)
+
+    assert kept_by(100, 160) < kept_by(10, 160) < kept_by(100, 1600) / 8
+
+
+def test_dropout_is_the_same_when_activations_are_worked_out_again(make_model):
+    """The gradient of what was computed forward: it fits a step in its direction."""
+    model = make_model("bert", {"classes": 2}, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3).train()
+    lengths = np.array([6, 9, 13])
+    ids = np.random.default_rng(2).integers(5, 20, lengths.sum())
+    batch = Batch.of_arrays(ids, np.zeros_like(ids), lengths)
+
+    def value():
+        torch.manual_seed(7)
+        return texts.first_vectors(model, batch, 10).sin().sum()
+
+    weight = model.encoder.layers[0].attention.output.weight
+    value().backward()
+    direction = weight.grad.clone()
+    step = 1e-3
+    with torch.no_grad():
+        weight += step * direction
+        up = float(value())
+        weight -= 2 * step * direction
+        down = float(value())
+    assert (up - down) / (2 * step) == pytest.approx(float((direction**2).sum()), rel=0.02)
+
+
+class Killed(BaseException):
+    """Stands for a process that is gone."""
+
+
+def resumable(settings, **changes):
+    return replace(settings, seeds=2, epochs=2.0, dropout=0.1, checkpoint_every=4, dtype="bfloat16", **changes)
+
+
+def without_seconds(run):
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows_of(run)]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(start, table, tmp_path_factory):
+    given = Classify(
+        model=start, train=table, out=tmp_path_factory.mktemp("whole") / "run", batch_tokens=256, rate=5e-3,
+        baselines=False,
+    )  # fmt: skip
+    result = classify.run(resumable(given), silence)
+    assert len({row["seed"] for row in rows_of(result.directory)}) == 2
+    return result
+
+
+@pytest.mark.parametrize("rows", [2, 6, 9, 22])
+def test_a_killed_run_goes_on_to_the_same_numbers(settings, undisturbed, rows, monkeypatch):
+    """Killed before a checkpoint, after one, and in the second seed."""
+    metric, written = Run.metric, []
+
+    def dies(self, **row):
+        written.append(row)
+        if len(written) > rows:
+            raise Killed
+        metric(self, **row)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Run, "metric", dies)
+        classify.run(resumable(settings), silence)
+    told = []
+    result = classify.run(resumable(settings, resume=True), told.append)
+    assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
+    assert result.scores == undisturbed.scores
+    for name, value in checkpoint.load(undisturbed.model).model.state_dict().items():
+        assert torch.equal(value, checkpoint.load(result.model).model.state_dict()[name]), name
+    assert any("going on from" in line for line in told) == (rows != 2)
+    assert sorted(path.name for path in result.directory.iterdir()) == sorted(
+        path.name for path in undisturbed.directory.iterdir()
+    )
+
+
+def test_a_run_asked_to_stop_saves_and_goes_on(settings, undisturbed, monkeypatch):
+    metric = Run.metric
+
+    def asks(self, **row):
+        metric(self, **row)
+        if row["split"] == "train" and row["step"] == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch, pytest.raises(Stopped, match="go on with --resume"):
+        patch.setattr(Run, "metric", asks)
+        classify.run(resumable(settings), silence)
+    made = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
+    assert made["status"] == "stopped"
+    with pytest.raises(MissingFile, match="its run is not done .* bothways finetune classify command with --resume"):
+        bothways.load(settings.out)
+    result = classify.run(resumable(settings, resume=True), silence)
+    assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
+
+
+@pytest.mark.parametrize("split", ["train", "heldout"])
+def test_a_run_asked_to_stop_in_its_last_step_begins_no_other_seed(split, settings, undisturbed, monkeypatch):
+    last = max(row["step"] for row in rows_of(undisturbed.directory))
+    metric = Run.metric
+
+    def asks(self, **row):
+        metric(self, **row)
+        if (row["split"], row["step"], row["seed"]) == (split, last, 0):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch, pytest.raises(Stopped, match=f"stopped at step {last}; go on with --resume"):
+        patch.setattr(Run, "metric", asks)
+        classify.run(resumable(settings), silence)
+    assert {row["seed"] for row in rows_of(settings.out)} == {0}
+    result = classify.run(resumable(settings, resume=True), silence)
+    assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
+
+
+def test_a_run_does_not_go_on_from_another_model(settings, monkeypatch, tmp_path):
+    own = tmp_path / "start"
+    shutil.copytree(settings.model, own)
+    settings = replace(settings, model=own, epochs=0.1)
+    classify.run(settings, silence)
+    start = checkpoint.load(own)
+    with torch.no_grad():
+        start.model.encoder.layers[0].attention.output.bias += 0.01
+    checkpoint.save(start, own)
+    with pytest.raises(InputError, match="start holds other weights than when the run began; put those back"):
+        classify.run(replace(settings, resume=True), silence)
+
+
+def test_one_process_fine_tunes(settings, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match=r"by one process, not by 2 \(WORLD_SIZE\); start it without torchrun"):
+        classify.run(settings, silence)
+    assert not settings.out.exists()
+
+
+def test_a_run_that_is_done_gives_its_result_again_but_not_with_other_settings(settings, monkeypatch):
+    done = classify.run(replace(settings, epochs=0.1), silence)
+    told = []
+    monkeypatch.setattr(finetune, "trained", None)  # nothing is trained again
+    assert classify.run(replace(settings, epochs=0.1, resume=True), told.append) == done
+    assert told[-1] == f"{done.directory}: its run is done"
+    before = (done.directory / "bothways.json").read_text(encoding="utf-8")
+    with pytest.raises(InputError, match=r"begun with other settings \(rate: 0.005 -> 0.1\)"):
+        classify.run(replace(settings, epochs=0.1, resume=True, rate=0.1), silence)
+    assert (done.directory / "bothways.json").read_text(encoding="utf-8") == before
+
+
+def test_a_run_that_is_done_gives_no_result_for_other_data(settings, table, tmp_path):
+    own = tmp_path / "own.jsonl"
+    own.write_text(table.read_text(encoding="utf-8"), encoding="utf-8")
+    classify.run(replace(settings, train=own, epochs=0.1), silence)
+    own.write_text(table.read_text(encoding="utf-8").replace("ran", "sat on a mat"), encoding="utf-8")
+    with pytest.raises(InputError, match="its run began with other examples of train"):
+        classify.run(replace(settings, train=own, epochs=0.1, resume=True), silence)
+
+
+def test_lengths_are_told_of_texts_and_not_of_their_windows(settings, tmp_path):
+    rows = [json.dumps({"text": "cat " * number, "label": "xy"[number % 2]}) for number in range(1, 61)]
+    (tmp_path / "long.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    told = []
+    given = replace(settings, train=tmp_path / "long.jsonl", dev=tmp_path / "long.jsonl", epochs=0.1, window=16)
+    classify.run(given, told.append)
+    assert "dev: 60 texts, tokens: median 32, 90 % up to 56, longest 62; 46 read in windows" in told[0]
+
+
+def test_a_run_whose_end_failed_is_not_done(settings, monkeypatch):
+    """Its report cannot be written, say, for the disk is full: the weights are there, and it goes on to a model."""
+    given = replace(settings, epochs=0.2)
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="full"):
+        patch.setattr(finetune, "draw", mock.Mock(side_effect=OSError("full")))
+        classify.run(given, silence)
+    assert not (given.out / "model").exists()
+    result = classify.run(replace(given, resume=True), silence)
+    assert checkpoint.load(result.model).labels == ("canine", "feline")
+    assert not (given.out / "seeds").exists()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of one megabyte, and a function that changes how many."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a file system can only be mounted by root")
+    resize = "mount -o remount,size={} {}".format
+    yield disk, lambda size: subprocess.run(resize(size, disk).split(), check=True)
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def test_a_disk_without_room_for_a_seed_is_said_before_its_training(settings, small_disk):
+    disk, resize = small_disk
+    with (disk / "others").open("wb") as file:
+        file.write(bytes(900_000))
+    given = replace(settings, epochs=0.2, out=disk / "run")
+    with pytest.raises(OSError, match="cannot be reserved .No space left on device.; make room"):
+        classify.run(given, silence)
+    assert not (disk / "run").exists()
+    resize("8m")
+    assert classify.run(given, silence).model.exists()
+
+
+def test_a_disk_that_is_full_at_a_seeds_end_loses_no_seed(settings, small_disk, undisturbed, monkeypatch):
+    """Somebody else fills it during the training, all but what this run holds."""
+    disk, resize = small_disk
+    metric, last = Run.metric, max(row["step"] for row in rows_of(undisturbed.directory))
+
+    def fills(self, **row):
+        metric(self, **row)
+        if (row["split"], row["step"], row["seed"]) == ("heldout", last, 1):
+            with (disk / "others").open("wb", buffering=0) as file, suppress(OSError):
+                while file.write(bytes(4096)):
+                    pass
+
+    resize("8m")
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "metric", fills)
+        result = classify.run(resumable(settings, out=disk / "run"), silence)
+    assert (disk / "others").stat().st_size > 1e5  # it was full, and has the room that the checkpoints freed
+    assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
+    assert result.scores == undisturbed.scores
+
+
+def test_weights_that_cannot_be_written_are_an_error_of_the_disk_and_the_run_goes_on(
+    settings, undisturbed, monkeypatch
+):
+    """Whatever kept them from it, as a limit on the size of files does here."""
+    limits, write = resource.getrlimit(resource.RLIMIT_FSIZE), finetune.write_weights
+
+    def limited(*given):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+        try:
+            write(*given)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="model.safetensors could not be written"):
+        patch.setattr(finetune, "write_weights", limited)
+        classify.run(resumable(settings), silence)
+    assert json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))["status"] == "failed"
+    result = classify.run(resumable(settings, resume=True), silence)
+    assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
+    assert result.scores == undisturbed.scores
+
+
+def test_how_often_a_run_is_saved_does_not_change_what_it_comes_to(settings, tmp_path):
+    def kept(name, every):
+        given = replace(settings, epochs=4.0, evaluations=0.5, patience=2, checkpoint_every=every, out=tmp_path / name)
+        result = classify.run(given, silence)
+        return without_seconds(result.directory), result.scores
+
+    assert kept("often", 3) == kept("never", 0)
+
+
+@pytest.mark.parametrize("split", ["dev", "test"])
+def test_a_run_does_not_go_on_with_other_rows_to_measure_on(split, settings, table, tmp_path, monkeypatch):
+    files = {name: tmp_path / f"{name}.jsonl" for name in ("dev", "test")}
+    lines = table.read_text(encoding="utf-8").splitlines()
+    for file in files.values():
+        file.write_text("\n".join(lines[:30]), encoding="utf-8")
+    given = replace(settings, epochs=0.2, seeds=2, **files)
+    train_one, done = finetune.train_one, []
+
+    def dies(*told):
+        if done:
+            raise Killed
+        done.append(told)
+        return train_one(*told)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(finetune, "train_one", dies)
+        classify.run(given, silence)
+    files[split].write_text("\n".join(lines[30:70]), encoding="utf-8")
+    with pytest.raises(InputError, match=rf"its run began with other examples of {split}; give the same files"):
+        classify.run(replace(given, resume=True), silence)
+
+
+def test_a_run_does_not_go_on_with_other_labels(settings, table, tmp_path, monkeypatch):
+    own = tmp_path / "train.jsonl"
+    own.write_text(table.read_text(encoding="utf-8"), encoding="utf-8")
+    metric = Run.metric
+
+    def dies(self, **row):
+        if row["step"] == 5:
+            raise Killed
+        metric(self, **row)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Run, "metric", dies)
+        classify.run(resumable(settings, train=own), silence)
+    swapped = {"feline": "canine", "canine": "feline"}
+    rows = [json.loads(line) for line in own.read_text(encoding="utf-8").splitlines()]
+    lines = [json.dumps({**row, "label": swapped[row["label"]]}) for row in rows]
+    own.write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(InputError, match="its run began with other examples of train; give the same files"):
+        classify.run(resumable(settings, train=own, resume=True), silence)

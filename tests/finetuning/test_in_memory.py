@@ -1,0 +1,192 @@
+"""Runs from tables in memory: the bytes and scores of a run from files with the same rows, and a record of what they
+were."""
+
+import json
+from dataclasses import replace
+
+import datasets
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import bothways
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.cli import main
+from bothways.corpus.documents import Corpus
+from bothways.data.split_tables import read_tables
+from bothways.errors import InputError
+from bothways.settings import Answer, Classify, Evaluate, Pretrain, Tag, TrainEmbed
+
+WORDS = "the and on a b mat ran".split()
+
+
+def texts(number, seed=0):
+    """About so many words each, of which one is an animal, every other row a cat."""
+    rng = np.random.default_rng(seed)
+    for index in range(number):
+        words = rng.choice(WORDS, int(rng.integers(4, 9))).tolist()
+        words.insert(int(rng.integers(len(words) + 1)), ("cat", "dog")[index % 2])
+        yield words
+
+
+def classes(number, seed=0):
+    labels = {False: "canine", True: "feline"}
+    rows = [{"text": " ".join(words), "label": labels["cat" in words]} for words in texts(number, seed)]
+    return [*rows, {**rows[0], "text": rows[0]["text"].upper() + "!"}, {"text": "no label", "label": None}]
+
+
+def tags(number):
+    names = {"cat": "B-X", "dog": "B-X"}
+    return [{"tokens": words, "ner_tags": [names.get(word, "O") for word in words]} for words in texts(number)]
+
+
+def questions(number):
+    passages = [" ".join(words) for words in texts(number)]
+    found = [(passage, next(word for word in ("cat", "dog") if word in passage)) for passage in passages]
+    return [
+        {
+            "id": str(place), "question": "who", "context": passage,
+            "answers": {"text": [answer], "answer_start": [passage.index(answer)]},
+        }
+        for place, (passage, answer) in enumerate(found)
+    ]  # fmt: skip
+
+
+def pairs(number):
+    return [{"anchor": " ".join(words), "positive": " ".join(words[::-1])} for words in texts(number)]
+
+
+TASKS = {  # settings, what they are told, rows, how they are given in memory
+    "classify": (Classify, {"on_error": "skip", "folds": 2}, classes(40), pd.DataFrame),
+    "tag": (Tag, {}, tags(40), pa.Table.from_pylist),
+    "answer": (Answer, {"window": 32, "overlap": 8}, questions(40), list),
+    "embed": (TrainEmbed, {"rate": 1e-3}, pairs(40), datasets.Dataset.from_list),
+}
+
+
+@pytest.fixture(scope="module")
+def start(make_model, tokenizer, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("start") / "model"
+    checkpoint.save(Checkpoint(make_model("bert", num_hidden_layers=1), tokenizer), directory)
+    return directory
+
+
+def file_of(rows, path):
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return path
+
+
+def recipe(**given):
+    return {"epochs": 1.0, "batch_tokens": 256, "dropout": 0.0, "dtype": "float32", "checkpoint_every": 0, **given}
+
+
+def made_of(run):
+    return json.loads((run / "bothways.json").read_text(encoding="utf-8"))
+
+
+def metrics_of(run):
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
+
+
+def test_a_table_in_memory_is_divided_as_a_file_of_it(tmp_path):
+    """Classes alike, near-equal texts together, rows that cannot be read left out: all as in a file."""
+    rows = classes(60)
+    sources = file_of(rows, tmp_path / "t.jsonl"), rows, pd.DataFrame(rows), pa.Table.from_pylist(rows)
+    found = []
+    for source in sources:
+        splits = read_tables(Classify(model="m", out="o", train=source, on_error="skip"))
+        found.append({name: (split.texts, split.labels) for name, split in splits.items()})
+    assert [*map(len, next(zip(*found[0].values(), strict=True)))] == [49, 6, 6]
+    assert all(one == found[0] for one in found[1:])
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_run_from_memory_is_the_run_from_a_file(task, start, tmp_path):
+    kind, given, rows, make = TASKS[task]
+    sources = {"file": file_of(rows, tmp_path / "t.jsonl"), "memory": make(rows)}
+    told = recipe(**given)
+    file, memory = (
+        bothways.train(kind(model=start, train=source, out=tmp_path / name, **told)) for name, source in sources.items()
+    )
+    verdict = getattr(memory, "verdict", "").replace(str(memory.directory), str(file.directory))
+    own = {"verdict": verdict} if verdict else {}
+    assert replace(memory, directory=file.directory, model=file.model, **own) == file
+    assert (memory.model / "model.safetensors").read_bytes() == (file.model / "model.safetensors").read_bytes()
+    assert metrics_of(memory.directory) == metrics_of(file.directory)
+    of_file, of_memory = made_of(file.directory), made_of(memory.directory)
+    assert of_memory["examples"] == of_file["examples"]
+    if task == "classify":
+        lines = [(run.directory / "out-of-fold.jsonl").read_text(encoding="utf-8") for run in (file, memory)]
+        assert lines[0].replace(f"{tmp_path}/t.jsonl:", "train: row ") == lines[1]
+    record = of_memory["settings"]["train"]
+    assert record["rows"] == len(rows) and record["columns"] == [*rows[0]] and len(record["fingerprint"]) == 16
+    scores = [
+        bothways.evaluate(Evaluate(model=memory.model, file=[source], on_error="skip" if task == "answer" else "stop"))
+        for source in (file_of(rows[:20], tmp_path / "new.jsonl"), make(rows[:20]))
+    ]
+    assert scores[0] == scores[1]
+
+
+def test_a_run_from_memory_goes_on_with_the_same_rows_alone(start, tmp_path, capsys):
+    told = recipe(on_error="skip", epochs=4.0)
+    settings = Classify(model=start, train=classes(40), dev=classes(12, 1), out=tmp_path / "run", **told)
+
+    def stop(row):
+        if row["step"] == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bothways.train(settings, progress=stop)
+    before = (tmp_path / "run" / "bothways.json").read_bytes()
+    with pytest.raises(InputError, match="begun with other settings .*dev: .*fingerprint"):
+        bothways.train(replace(settings, dev=classes(12, 2), resume=True))
+    assert json.loads((tmp_path / "run" / "bothways.json").read_bytes()) == json.loads(before)
+    result = bothways.train(replace(settings, dev=classes(12, 1), resume=True))
+    whole = bothways.train(replace(settings, out=tmp_path / "whole"))
+    assert (result.model / "model.safetensors").read_bytes() == (whole.model / "model.safetensors").read_bytes()
+    capsys.readouterr()
+    assert bothways.evaluate(Evaluate(model=result.model, file=classes(12, 1)[:-1]))["texts"] == 13
+    assert "chosen by" not in capsys.readouterr().err  # other rows than dev's: one is missing
+    scored = replace(settings, dev=classes(12, 1)[:-1], out=tmp_path / "scored")
+    found = bothways.evaluate(Evaluate(model=bothways.train(scored).model, file=classes(12, 1)[:-1]))
+    assert found["selected_on"] == "dev" and "the model was chosen by it" in capsys.readouterr().err
+    main.main(["info", str(tmp_path / "run")])
+    assert "kind list of dicts, rows 42, columns text, label, fingerprint " in capsys.readouterr().out
+
+
+def test_texts_in_memory_pretrain_as_those_of_a_file(tmp_path):
+    documents = ["\n".join(" ".join(words).capitalize() + "." for words in texts(6, seed)) for seed in range(30)]
+    train, held = documents[:24], documents[24:]
+    files = [file_of([{"text": text} for text in some], tmp_path / f"{len(some)}.jsonl") for some in (train, held)]
+    told = {
+        "model": "tiny", "family": "bert", "vocab_size": 80, "steps": 4, "batch_tokens": 256, "length": 32,
+        "evaluate_every": 4, "checkpoint_every": 0, "dtype": "float32", "processes": 1,
+    }  # fmt: skip
+    file = Pretrain(corpus=files[0], heldout=files[1], out=tmp_path / "file", **told)
+    memory = Pretrain(
+        corpus={"text": (text for text in train)}, heldout=pa.table({"text": held}),
+        out=tmp_path / "memory", **told,
+    )  # fmt: skip
+    results = [bothways.train(file), bothways.train(memory)]
+    first, second = ((result.model / "model.safetensors").read_bytes() for result in results)
+    assert first == second
+    made = made_of(tmp_path / "memory")
+    assert made["data"] == made_of(tmp_path / "file")["data"]
+    assert [made["settings"][name][0]["rows"] for name in ("corpus", "heldout")] == [24, 6]
+    assert made["settings"]["heldout"][0]["kind"] == "pyarrow.Table"
+    again = replace(memory, corpus=[{"text": text} for text in train])
+    assert Corpus(memory.corpus).fingerprint() == Corpus(again.corpus).fingerprint()
+    measured = [bothways.evaluate(Evaluate(model=results[1].model, file=one)) for one in (files[1], memory.heldout)]
+    assert measured[0] == measured[1]
+    with pytest.raises(InputError, match="heldout: is training text too"):
+        bothways.train(replace(memory, heldout={"text": train}, out=tmp_path / "o"))
+    with pytest.raises(InputError, match="begun with other settings .*corpus"):
+        bothways.train(replace(memory, corpus={"text": train[1:]}, resume=True))
+
+
+def test_evaluate_is_for_measuring_alone(start):
+    with pytest.raises(InputError, match="Pretrain is no measurement"):
+        bothways.evaluate(Pretrain(corpus="a.txt", out="o"))

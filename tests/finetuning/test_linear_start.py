@@ -1,0 +1,185 @@
+"""Training begins with the linear solution on frozen features, and ends with it where training does not help."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from bothways.checkpoint import checkpoint
+from bothways.data.split_tables import read_tables
+from bothways.errors import InputError
+from bothways.finetuning import classify, linear_start, regress, tag
+from bothways.settings import Classify, Regress, Tag
+from bothways.training.options import Plan
+from bothways.training.progress import silence
+from bothways.training.run_checkpoints import Progress
+from bothways.training.trainer import Trainer
+
+FROZEN = "was best on dev; kept"
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """A text's class is whether it holds a cat or a dog, its number is how many words it has."""
+    folder = tmp_path_factory.mktemp("tables")
+    draw = np.random.default_rng(0)
+    rows = []
+    for index in range(240):
+        words = draw.choice("the and on a b mat ran".split(), int(draw.integers(3, 9))).tolist()
+        words.insert(int(draw.integers(len(words) + 1)), ("cat", "dog")[index % 2])
+        rows.append({"tokens": words, "tags": ["B-PET" if word in ("cat", "dog") else "O" for word in words]})
+        rows[-1] |= {"text": " ".join(words), "label": ("feline", "canine")[index % 2], "score": len(words) * 100}
+    for name, columns in {"texts": ("text", "label"), "numbers": ("text", "score"), "tags": ("tokens", "tags")}.items():
+        lines = [json.dumps({column: row[column] for column in columns}) for row in rows]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def start(make_model, tokenizer, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("start") / "model"
+    model = make_model("bert", {"masked_words": 0, "next_sentence": 2}, num_hidden_layers=2)
+    checkpoint.save(checkpoint.Checkpoint(model, tokenizer), directory)
+    return directory
+
+
+@pytest.fixture
+def given(start, tmp_path):
+    return {
+        "model": start, "out": tmp_path / "run", "epochs": 1.0, "batch_tokens": 256, "rate": 1e-4, "dropout": 0.0,
+        "dtype": "float32",
+    }  # fmt: skip
+
+
+def rows_of(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def measured(run):
+    return [row for row in rows_of(run) if row["split"] == "heldout"]
+
+
+def task_of(settings):
+    return classify.Classification.of(settings, checkpoint.load(settings.model), read_tables(settings))
+
+
+def test_no_other_head_has_a_lower_loss_on_the_frozen_features(given, tables):
+    settings = Classify(**given, train=tables / "texts.jsonl")
+    task = task_of(settings)
+    model = task.begin(0, silence).model
+    task.fit_head(model)
+    head = model.heads["classes"].output
+    targets = torch.from_numpy(task.data["train"].targets)
+    loss = torch.nn.functional.cross_entropy(task.outputs(model, "train"), targets)
+    torch.manual_seed(0)
+    strength = linear_start.fit(*frozen_rows(task, model), 2, score=task.score_of).strength
+    deviation_H = frozen_rows(task, model)[0][0].std(0, correction=0)
+    objective = loss + strength / 2 * (head.weight * deviation_H).square().sum()
+    for _ in range(20):
+        other = model.heads["classes"].output.weight.detach() + 0.02 * torch.randn(2, 24)
+        scores_NC = frozen_rows(task, model)[0][0] @ other.T + head.bias
+        worse = torch.nn.functional.cross_entropy(scores_NC, targets)
+        assert worse + strength / 2 * (other * deviation_H).square().sum() > objective
+
+
+def frozen_rows(task, model):
+    with torch.no_grad():
+        x_NH = model.pooler(task.frozen["train"]["head"])
+    return (x_NH, torch.from_numpy(task.data["train"].targets)), task_loss(task)
+
+
+def task_loss(task):
+    return task.weighted_loss
+
+
+@pytest.mark.parametrize("kind", ["classify", "regress", "tag"])
+def test_a_run_measures_its_linear_start_which_is_better_than_a_head_drawn_by_chance(kind, given, tables):
+    verb, settings_of, name = {
+        "classify": (classify, Classify, "texts"), "regress": (regress, Regress, "numbers"), "tag": (tag, Tag, "tags"),
+    }[kind]  # fmt: skip
+    settings = settings_of(**given, train=tables / f"{name}.jsonl")
+    result = verb.run(settings, silence)
+    first, last = measured(settings.out)[0], measured(settings.out)[-1]
+    assert first["step"] == 0 and last["step"] > 0
+    other = replace(settings, out=settings.out.with_name("chance"), linear_start=False)
+    verb.run(other, silence)
+    assert [row["step"] for row in measured(other.out)] == [last["step"]]
+    assert first["loss"] < measured(other.out)[0]["loss"] - 0.05
+    made = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
+    assert max(row[result.metric] for row in measured(settings.out)) <= made["result"]["scores"]["dev"][0] + 1e-6
+
+
+def test_a_model_that_training_only_harms_is_kept_as_it_was_and_that_is_said(given, tables):
+    settings = Classify(**{**given, "rate": 0.5, "out": given["out"]}, train=tables / "texts.jsonl")
+    told = []
+    classify.run(settings, told.append)
+    assert any(FROZEN in line for line in told)
+    made = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
+    assert made["result"]["frozen"] is True
+    after = checkpoint.load(settings.out).model.encoder.state_dict()
+    before = checkpoint.load(settings.model).model.encoder.state_dict()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+    dev = [row["accuracy"] for row in measured(settings.out)]
+    assert made["result"]["scores"]["dev"] == [dev[0]] and dev[1] < dev[0]
+
+
+def test_a_model_that_training_improves_is_the_trained_one(given, tables):
+    settings = Classify(**{**given, "rate": 1e-3, "epochs": 4.0}, train=tables / "texts.jsonl")
+    told = []
+    classify.run(settings, told.append)
+    made = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
+    assert made["result"]["frozen"] is False and not any(FROZEN in line for line in told)
+
+
+def test_of_equally_good_weights_those_of_the_lower_loss_are_kept():
+    module = torch.nn.Linear(1, 1, bias=False)
+    trainer = Trainer(
+        module, lambda *_: {}, lambda _: {}, Plan(steps=9, rate=1.0, best_by="score", evaluate_first=True)
+    )
+    progress = Progress(step=1)
+    for step, (score, loss, best_step) in enumerate([(0.5, 2.0, 1), (0.5, 1.0, 2), (0.5, 1.5, 2), (0.6, 9.0, 4)], 1):
+        progress = trainer.mark_best(replace(progress, step=step), {"score": score, "loss": loss})
+        assert progress.best_step == best_step
+
+
+def test_linear_starts_of_cross_validation_are_fitted_on_each_folds_own_rows(given, tables, monkeypatch):
+    fitted = []
+    fit = linear_start.fit
+    monkeypatch.setattr(
+        linear_start, "fit", lambda rows, *given, **named: fitted.append(len(rows[1])) or fit(rows, *given, **named)
+    )
+    classify.run(Classify(**given, train=tables / "texts.jsonl", folds=3), silence)
+    assert len(fitted) == 4 and max(fitted[:3]) <= 160 < fitted[3]
+
+
+def test_of_few_examples_the_encoder_stays_as_it_is_and_its_head_is_fitted_to_all_of_them(given, tables, monkeypatch):
+    lines = (tables / "texts.jsonl").read_text(encoding="utf-8").splitlines()
+    few, test = tables / "few.jsonl", tables / "test.jsonl"
+    few.write_text("\n".join(lines[:30]), encoding="utf-8")
+    test.write_text("\n".join(lines[100:200]), encoding="utf-8")
+    settings = Classify(**{**given, "epochs": None, "baselines": False}, train=few, test=test)
+    fitted, fit = [], linear_start.fit
+    monkeypatch.setattr(
+        linear_start, "fit", lambda rows, *of, **named: fitted.append(len(rows[1])) or fit(rows, *of, **named)
+    )
+    told = []
+    result = classify.run(settings, told.append)
+    assert any("30 examples are too few" in line and "--epochs" in line for line in told)
+    assert result.frozen and [row["step"] for row in rows_of(settings.out)] == [0] and fitted == [27, 30]
+    after = checkpoint.load(settings.out).model
+    before = checkpoint.load(settings.model).model.encoder.state_dict()
+    assert all(torch.equal(value, after.encoder.state_dict()[name]) for name, value in before.items())
+    task = task_of(settings)
+    outputs = task.outputs(after.float(), "test")
+    assert task.evaluate("test", outputs)["accuracy"] == pytest.approx(result.mean)
+    for change in ({"epochs": 1.0}, {"dev": test, "test": None}, {"linear_start": False}):
+        trained = replace(settings, **change, out=settings.out.with_name("-".join(change)), rate=1e-3)
+        classify.run(trained, silence)
+        assert max(row["step"] for row in rows_of(trained.out)) > 0
+
+
+def test_the_setting_is_checked(given, tables):
+    with pytest.raises(InputError, match="linear_start"):
+        Classify(**given, train=tables / "texts.jsonl", linear_start="yes")

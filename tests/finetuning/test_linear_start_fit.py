@@ -1,0 +1,164 @@
+"""Linear models fitted to the optimum, and the frozen features they read."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from bothways.batch import Batch
+from bothways.data.examples import Table
+from bothways.finetuning import features, linear_start
+from bothways.finetuning.texts import Texts, text_scores
+from bothways.model.heads import Classes
+from bothways.settings import Classify
+from bothways.training.losses import class_loss, squared_loss
+from bothways.training.task_losses import label_loss, weighted_class_loss
+
+N, H, C = 90, 7, 3
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Features of several scales, one of them constant, and noisy classes."""
+    draw = np.random.default_rng(3)
+    x_NH = draw.normal(size=(N, H)) * 10.0 ** np.arange(-3, 4) + draw.normal(size=H)
+    x_NH[:, 4], x_NH[:, 5] = 2.0, 1e-30 * x_NH[:, 5]
+    scores_NC = (x_NH - x_NH.mean(0)) / x_NH.std(0).clip(0.1) @ draw.normal(size=(H, C)) + draw.normal(size=(N, C))
+    return torch.from_numpy(x_NH).float(), torch.from_numpy(scores_NC)
+
+
+def standardized(x_NH):
+    x_NH = x_NH.double()
+    deviation_H = (x_NH.var(0, correction=0) + x_NH.square().mean(0) / 2**16).sqrt()
+    return torch.where(deviation_H > 1e-6 * deviation_H.max(), (x_NH - x_NH.mean(0)) / deviation_H, 0.0).numpy()
+
+
+@pytest.mark.parametrize("strength", [0.3, 0.01])
+def test_classes_are_fitted_to_the_optimum_and_the_scaling_is_folded_back(data, strength):
+    x_NH, labels_N = data[0], data[1].argmax(1)
+    loss = partial(weighted_class_loss, weights_C=torch.ones(C))
+    found = linear_start.fit((x_NH, labels_N), loss, C, strengths=[strength])
+    peer = LogisticRegression(C=1 / (strength * N), tol=1e-9, max_iter=5000).fit(standardized(x_NH), labels_N)
+    expected = peer.predict_proba(standardized(x_NH))
+    assert np.abs(found(x_NH).softmax(-1).numpy() - expected).max() < 1e-3
+    assert found.strength == strength and found.weight_CH.shape == (C, H)
+    assert found.weight_CH[:, 5].abs().max() == 0  # a dead unit has no say
+
+
+def test_weights_of_classes_are_honoured(data):
+    x_NH, labels_N = data[0], data[1].argmax(1)
+    weights = torch.tensor([0.2, 1.0, 5.0])
+    found = linear_start.fit((x_NH, labels_N), partial(weighted_class_loss, weights_C=weights), C, strengths=[0.1])
+    peer = LogisticRegression(C=1 / (0.1 * N), tol=1e-9, max_iter=5000, class_weight=dict(enumerate(weights.tolist())))
+    expected = peer.fit(standardized(x_NH), labels_N).predict_proba(standardized(x_NH))
+    assert np.abs(found(x_NH).softmax(-1).numpy() - expected).max() < 1e-3
+
+
+def test_several_labels_are_fitted_each_by_itself(data):
+    x_NH, labels_NC = data[0], (data[1] > 0).long()
+    found = linear_start.fit((x_NH, labels_NC), partial(label_loss, weights_C=torch.ones(C)), C, strengths=[0.1])
+    for label in range(C):
+        peer = LogisticRegression(C=1 / (0.1 * N), tol=1e-9, max_iter=5000)
+        expected = peer.fit(standardized(x_NH), labels_NC[:, label]).predict_proba(standardized(x_NH))[:, 1]
+        assert np.abs(found(x_NH).sigmoid()[:, label].numpy() - expected).max() < 1e-3
+
+
+def test_numbers_are_a_ridge_regression(data):
+    x_NH, numbers_N = data[0], data[1][:, 0].float()
+    found = linear_start.fit((x_NH, numbers_N), number_loss, 1, strengths=[0.5])
+    peer = Ridge(alpha=0.5 * N / 2).fit(standardized(x_NH), numbers_N.double())
+    assert np.abs(found(x_NH)[:, 0].numpy() - peer.predict(standardized(x_NH))).max() < 1e-3
+
+
+def number_loss(scores_N1, numbers_N):
+    return squared_loss(scores_N1[:, 0], numbers_N)
+
+
+def test_the_strength_is_the_one_that_does_best_on_dev_or_in_cross_validation(data):
+    """Of labels drawn by chance the strongest penalty, of labels without noise a weak one."""
+    draw = np.random.default_rng(0)
+    x_NH = torch.from_numpy(draw.normal(size=(300, 20))).float()
+    loss = partial(weighted_class_loss, weights_C=torch.ones(2))
+    chance_N, clean_N = torch.from_numpy(draw.integers(0, 2, 300)), (x_NH[:, 0] > 0).long()
+    for labels_N, rows in ((chance_N, slice(0, 100)), (clean_N, slice(0, 100))):
+        train, dev = (x_NH[rows], labels_N[rows]), (x_NH[100:], labels_N[100:])
+        strengths = [linear_start.fit(train, loss, 2, dev=held).strength for held in (None, dev)]
+        assert all(strength == 3.0 if labels_N is chance_N else strength < 0.1 for strength in strengths)
+
+
+def test_a_fit_computes_with_one_thread_and_so_gives_equal_bits_with_any_number(data):
+    x_NH, labels_N = data[0], data[1].argmax(1)
+    before, used = torch.get_num_threads(), set()
+
+    def loss(scores_NC, targets):
+        used.add(torch.get_num_threads())
+        return weighted_class_loss(scores_NC, targets, torch.ones(C))
+
+    torch.set_num_threads(2)
+    linear_start.fit((x_NH, labels_N), loss, C, strengths=[0.1])
+    assert used == {1} and torch.get_num_threads() == 2
+    torch.set_num_threads(before)
+
+
+def test_folds_hold_every_row_once_and_every_class_evenly():
+    labels_N = torch.tensor([0] * 20 + [1] * 10 + [2] * 5)
+    found = linear_start.folds((torch.arange(35.0)[:, None], labels_N), seed=1)
+    assert sorted(row for _, (x_N1, _) in found for row in x_N1[:, 0].tolist()) == [*map(float, range(35))]
+    assert all(torch.bincount(labels).tolist() == [4, 2, 1] for _, (_, labels) in found)
+
+
+# --- features ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def texts(make_predictor, tmp_path_factory):
+    predictor = make_predictor(heads={"classes": 2}, labels=("no", "yes"))
+    table = Table(["the cat sat", "dog " * 80, "a dog ran and sat"], None, ["no", "yes", "no"], ["1", "2", "3"])
+    folder = tmp_path_factory.mktemp("features")
+    settings = Classify(model=folder, train=folder / "t.jsonl", out=folder / "run", window=32)
+    return predictor.module, Texts.of(table, np.array([0, 1, 0]), predictor, settings)
+
+
+def test_head_inputs_are_what_the_last_layer_reads(texts):
+    model, examples = texts
+    batch = examples.batch([0, 1, 2])
+    with torch.inference_mode():
+        read_NH = text_scores(features.head_inputs(model, "classes"), batch)
+        head = model.heads["classes"]
+        assert isinstance(head, Classes)
+        assert torch.allclose(head.output(read_NH), text_scores(model, batch), atol=1e-6)
+
+
+def test_frozen_texts_are_states_and_means_averaged_over_windows(texts):
+    model, examples = texts
+    frozen = features.FrozenTexts(model, {"train": examples})
+    assert len(examples.windows[1]) > 1
+    for row, windows in enumerate(examples.windows):
+        with torch.inference_mode():
+            hidden = [model(Batch.of([window])) for window in windows]
+        means = torch.stack([x_SH.mean(0) for x_SH in hidden]).mean(0)
+        firsts = torch.stack([x_SH[0] for x_SH in hidden]).mean(0)
+        assert torch.allclose(frozen["train"]["mean"][row], means, atol=1e-5)
+        assert torch.allclose(frozen["train"]["head"][row], firsts, atol=1e-5)
+    assert frozen["train"] is frozen["train"]  # computed once
+
+
+def test_rows_are_drawn_until_there_are_enough():
+    counts = [5] * 40
+    found = features.drawn(counts, 23, seed=0)
+    assert len(found) == 5 and found == sorted(found) and found == features.drawn(counts, 23, seed=0)
+    assert found != features.drawn(counts, 23, seed=1) and features.drawn(counts, 10_000, seed=0) == [*range(40)]
+
+
+def test_the_strength_is_the_one_of_the_highest_score_and_of_equal_ones_the_lowest_loss():
+    x_NH = torch.randn(300, 5, generator=torch.Generator().manual_seed(0))
+    labels_N = (x_NH[:, 0] + torch.randn(300, generator=torch.Generator().manual_seed(1)) > 1.2).long()
+
+    def chosen(score=None):
+        return linear_start.fit((x_NH, labels_N), class_loss, 2, strengths=[10.0, 1.0, 0.1, 0.01], score=score).strength
+
+    assert chosen(lambda scores_NC, targets: float(scores_NC.abs().mean())) == 0.01
+    assert chosen(lambda scores_NC, targets: -float((scores_NC[:, 0] - scores_NC[:, 1]).std())) == 10.0
+    assert chosen(lambda scores_NC, targets: 1.0) == chosen()

@@ -1,0 +1,153 @@
+"""Long texts: some windows a step in training, all in prediction, pooled by mean or maximum."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import bothways
+from bothways.batch import Batch
+from bothways.checkpoint import checkpoint
+from bothways.data.split_tables import read_tables
+from bothways.errors import InputError
+from bothways.evaluation import evaluate
+from bothways.finetuning import classify, finetune, texts
+from bothways.settings import Classify, Evaluate
+from bothways.training.progress import silence
+from bothways.training.run import Run
+
+
+@pytest.fixture(scope="module")
+def folder(make_model, tokenizer, tmp_path_factory):
+    """Texts of about 5 windows; a cat or a dog stands all over them."""
+    folder = tmp_path_factory.mktemp("long")
+    checkpoint.save(
+        checkpoint.Checkpoint(make_model("bert", {"masked_words": 0}, num_hidden_layers=1), tokenizer), folder / "start"
+    )
+    draw = np.random.default_rng(0)
+    lines = []
+    for index in range(80):
+        words = draw.choice("the and on a b mat ran".split(), int(draw.integers(5, 90))).tolist()
+        for place in draw.integers(0, len(words), 1 + len(words) // 8):
+            words[place] = ("cat", "dog")[index % 2]
+        lines.append(json.dumps({"text": " ".join(words), "label": ("feline", "canine")[index % 2]}))
+    (folder / "train.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def settings(folder, tmp_path):
+    return Classify(
+        model=folder / "start", train=folder / "train.jsonl", out=tmp_path / "run", epochs=2.0, window=24,
+        dropout=0.0, rate=2e-3, dtype="float32", baselines=False,
+    )  # fmt: skip
+
+
+def task_of(settings):
+    return classify.Classification.of(settings, checkpoint.load(settings.model), read_tables(settings))
+
+
+def test_a_pass_draws_so_many_windows_of_each_text_anew_and_the_same_for_the_same_seed(settings):
+    whole = task_of(settings).data["train"]
+    assert max(map(len, whole.windows)) > 4 and min(map(len, whole.windows)) == 1
+    passes = [whole.drawn(2, seed=3, epoch=epoch) for epoch in range(30)]
+    for drawn in passes:
+        assert [*map(len, drawn.windows)] == [min(2, len(parts)) for parts in whole.windows]
+        assert drawn.sizes == [sum(map(len, parts)) for parts in drawn.windows]
+    row = max(range(len(whole.windows)), key=lambda row: len(whole.windows[row]))
+    ids = [[window.ids for window in drawn.windows[row]] for drawn in passes]
+    parts = [window.ids for window in whole.windows[row]]
+    assert all(places == sorted(places) for places in ([parts.index(one) for one in own] for own in ids))
+    assert {tuple(one) for own in ids for one in own} == {tuple(one) for one in parts}  # each has its turn
+    assert ids == [[window.ids for window in whole.drawn(2, seed=3, epoch=epoch).windows[row]] for epoch in range(30)]
+    assert ids != [[window.ids for window in whole.drawn(2, seed=4, epoch=epoch).windows[row]] for epoch in range(30)]
+    assert whole.drawn(0, seed=3, epoch=0) is whole and whole.drawn(99, seed=3, epoch=0) is whole
+
+
+def test_training_reads_the_drawn_windows_and_measuring_reads_all(settings, monkeypatch):
+    task, read = task_of(settings), {"train": 0, "all": 0}
+    losses, outputs = classify.Classification.losses, classify.Classification.outputs
+    monkeypatch.setattr(
+        classify.Classification, "losses",
+        lambda task, model, batch: read.update(train=read["train"] + len(batch)) or losses(task, model, batch),
+    )  # fmt: skip
+    given = replace(settings, epochs=1.0, linear_start=False)
+    classify.run(given, silence)
+    assert read["train"] == sum(min(2, len(parts)) for parts in task.data["train"].windows)
+    seen = []
+    monkeypatch.setattr(
+        texts,
+        "first_vectors",
+        lambda model, batch, kept=texts.first_vectors: seen.append(len(batch)) or kept(model, batch),
+    )
+    outputs(task, task.begin(0, silence).model, "dev")
+    assert sum(seen) == sum(map(len, task.data["dev"].windows))
+
+
+def test_a_step_holds_so_many_long_texts_unless_its_size_is_named(settings):
+    task = task_of(replace(settings, window=64))
+    sizes = [600] * 100
+    assert all(len(rows) == texts.LEAST_TEXTS for rows in [*finetune.step_rows(settings, task, 0, 0, sizes)][:-1])
+    named = replace(settings, batch_tokens=1200)
+    assert {len(rows) for rows in finetune.step_rows(named, task, 0, 0, sizes)} == {2}
+    short = [*finetune.step_rows(settings, task, 0, 0, [8] * 1000)]
+    assert len(short[0]) == finetune.BATCH_TOKENS // 8
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_windows_are_pooled_in_prediction_as_in_training(pooling, settings, folder):
+    given = replace(settings, window_pooling=pooling)
+    result = classify.run(given, silence)
+    predictor = bothways.load(result.model, dtype="float32")
+    assert predictor.checkpoint.told["window_pooling"] == pooling
+    task = task_of(given)
+    windows = task.data["dev"].windows
+    row = max(range(len(windows)), key=lambda row: len(windows[row]))
+    with torch.inference_mode():
+        first_WH = torch.stack([predictor.module(Batch.of([window]))[0] for window in windows[row]])
+        pooled_H = first_WH.mean(0) if pooling == "mean" else first_WH.amax(0)
+        (expected,) = predictor.module.text_scores("classes", pooled_H[None]).softmax(-1).tolist()
+        (trained,) = task.read(predictor.module, task.data["dev"].batch([row])).softmax(-1).tolist()
+    (found,) = predictor.classify([task.tables["dev"].texts[row]])
+    assert [*found.scores.values()] == pytest.approx(expected, abs=1e-5)
+    assert trained == pytest.approx(expected, abs=1e-5)
+    scores = evaluate.run(Evaluate(model=result.model, file=(folder / "train.jsonl",), dtype="float32"))
+    assert scores["accuracy"] > 0.8
+
+
+class Killed(BaseException):
+    """Stands for a process that is gone."""
+
+
+def test_a_killed_run_draws_the_same_windows_again(settings, tmp_path, monkeypatch):
+    given = replace(settings, dropout=0.1, checkpoint_every=2, batch_tokens=256, train_windows=1)
+    whole = classify.run(replace(given, out=tmp_path / "whole"), silence)
+    metric, written = Run.metric, []
+
+    def dies(run, **row):
+        written.append(row)
+        if len(written) > 9:
+            raise Killed
+        metric(run, **row)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Run, "metric", dies)
+        classify.run(given, silence)
+    again = classify.run(replace(given, resume=True), silence)
+    assert losses_of(again) == losses_of(whole) and len(losses_of(whole)) > 9
+    state = checkpoint.load(again.model).model.state_dict()
+    assert all(
+        torch.equal(value, state[name]) for name, value in checkpoint.load(whole.model).model.state_dict().items()
+    )
+
+
+def losses_of(result):
+    lines = (result.directory / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [(row["step"], row["split"], row["loss"]) for row in map(json.loads, lines)]
+
+
+def test_a_number_of_windows_below_0_is_refused(settings):
+    with pytest.raises(InputError, match="train_windows"):
+        replace(settings, train_windows=-1)

@@ -1,0 +1,285 @@
+"""Fine-tuning a tagger on sentences made here: cats are FELINE, "a dog" is CANINE of two words."""
+
+import json
+import re
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import transformers
+
+import bothways
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.errors import InputError
+from bothways.evaluation import evaluate
+from bothways.finetuning import tag
+from bothways.inference import tagged_texts
+from bothways.inference.predictor import Predictor
+from bothways.metrics.entities import entity_scores
+from bothways.settings import Evaluate, Tag
+from bothways.training.progress import silence
+
+FILLERS = "the and on b mat ran".split()
+
+
+def sentences(seed, number):
+    """(words, IOB2 tags)"""
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(number):
+        words, tags = [], []
+        for _ in range(int(rng.integers(4, 10))):
+            kind = rng.random()
+            if kind < 0.2:
+                words, tags = [*words, "cat"], [*tags, "B-FELINE"]
+            elif kind < 0.35:
+                words, tags = [*words, "a", "dog"], [*tags, "B-CANINE", "I-CANINE"]
+            else:
+                words, tags = [*words, str(rng.choice(FILLERS))], [*tags, "O"]
+        found.append((words, tags))
+    return found
+
+
+def write(file, rows, *, every=7):
+    """CoNLL columns, a new document every so many sentences."""
+    lines = []
+    for number, (words, tags) in enumerate(rows):
+        if number % every == 0:
+            lines += ["-DOCSTART- O", ""]
+        lines += [f"{word} {label}" for word, label in zip(words, tags, strict=True)] + [""]
+    file.write_text("\n".join(lines), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def settings(make_model, tokenizer, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("tag")
+    checkpoint.save(
+        Checkpoint(make_model("bert", {"masked_words": 0}, num_hidden_layers=2), tokenizer), directory / "start"
+    )
+    for name, seed, number in (("train", 0, 200), ("dev", 1, 30), ("test", 2, 41)):
+        write(directory / f"{name}.txt", sentences(seed, number))
+    return Tag(
+        model=directory / "start", train=directory / "train.txt", dev=directory / "dev.txt",
+        test=directory / "test.txt", out=directory / "run", epochs=8.0, batch_tokens=256, window=48, rate=5e-3,
+        dropout=0.0, dtype="float32",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def told():
+    return []
+
+
+@pytest.fixture(scope="module")
+def result(settings, told):
+    return tag.run(settings, told.append)
+
+
+def test_entities_that_words_tell_are_learned(result, told):
+    assert (result.task, result.metric, result.split) == ("tag", "f1", "test")
+    assert result.mean > 0.95 and result.failed == 0
+    assert told[0].startswith("train: 200 sentences of ") and "CANINE" in told[0]
+
+
+def test_the_model_finds_them_in_plain_text_at_exact_characters(result):
+    text = "the CAT ran on a dog and b"
+    found = bothways.load(result.model, dtype="float32").tag([text])[0]
+    assert [(one.label, one.text) for one in found] == [("FELINE", "CAT"), ("CANINE", "a dog")]
+    assert all(text[one.start : one.end] == one.text for one in found)
+
+
+def test_the_score_of_the_run_is_that_of_the_entities_it_predicts(result, settings):
+    task = tag.Tagging.of(settings, checkpoint.load(settings.model), tag.read_splits(settings))
+    model = checkpoint.load(result.model).model
+    scores = tag.outputs(model, task.data["test"], tag.token_scores)
+    predicted = list(task.predicted("test", scores))
+    gold = [labels for _, labels in sentences(2, 41)]
+    assert [len(one) for one in predicted] == [len(one) for one in gold]
+    assert entity_scores(gold, predicted, "iob2")["f1"] == pytest.approx(result.scores[0])
+
+
+def test_evaluate_reads_the_sentences_as_the_run_did(result, settings, monkeypatch):
+    task = tag.Tagging.of(settings, checkpoint.load(settings.model), tag.read_splits(settings))
+    read, tag_words = [], Predictor.tag_words
+    monkeypatch.setattr(Predictor, "tag_words", lambda self, words, *told: tag_words(self, read.append(words) or words))
+    found = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
+    assert read == [[tagged_texts.words_of(text) for text in task.texts["test"]]]
+    assert found["f1"] == pytest.approx(result.scores[0]) and found["sentences"] == 41
+
+
+def test_sentences_of_two_files_are_not_read_together(result, tmp_path, monkeypatch):
+    for name, seed in (("a", 5), ("b", 6)):
+        write(tmp_path / f"{name}.txt", sentences(seed, 3), every=99)
+    read, tag_words = [], Predictor.tag_words
+    monkeypatch.setattr(Predictor, "tag_words", lambda self, words, *told: tag_words(self, read.extend(words) or words))
+    evaluate.run(Evaluate(model=result.model, file=(tmp_path / "a.txt", tmp_path / "b.txt"), dtype="float32"))
+    ends = [[word for words, _ in sentences(seed, 3) for word in words] for seed in (5, 6)]
+    assert [word for words in read for word in words] == [*ends[0], *ends[1]]
+    assert len(ends[0]) in np.cumsum([*map(len, read)])
+
+
+def test_evaluate_takes_the_columns_the_model_was_fine_tuned_with(settings, tmp_path):
+    """Parts of speech behind, entities in the second of three columns."""
+    files = {}
+    for split in ("train", "dev", "test"):
+        lines = getattr(settings, split).read_text(encoding="utf-8").split("\n")
+        files[split] = tmp_path / f"{split}.txt"
+        files[split].write_text("\n".join(line and f"{line} B-NN" for line in lines), encoding="utf-8")
+    result = tag.run(replace(settings, **files, tags_column="1", epochs=8.0, out=tmp_path / "run"), silence)
+    found = evaluate.run(Evaluate(model=result.model, file=(files["test"],), dtype="float32"))
+    assert 0.1 < result.scores[0] == pytest.approx(found["f1"])
+    told, learned = SimpleNamespace(words_column=None, tags_column="-1"), {"words_column": "tokens", "tags_column": "1"}
+    words = tagged_texts.tag_columns(files["test"], told, learned)
+    assert words == {"words": None, "tags": "-1"}  # what is given counts, and a file without names has no such column
+
+
+def test_sentences_that_splits_share_are_told(settings):
+    given = replace(settings, dev=settings.train)
+    task = tag.Tagging.of(given, checkpoint.load(settings.model), tag.read_splits(given))
+    assert "200 of 200 examples of dev stand in train too" in task.describe()
+    assert task.warnings[0].startswith("200 of 200 examples of dev stand in train too")
+
+
+def test_a_text_is_a_run_of_sentences_of_one_document_within_a_window(settings):
+    start = checkpoint.load(settings.model)
+    task = tag.Tagging.of(settings, start, tag.read_splits(settings))
+    texts = task.texts["train"]
+    assert sum(map(len, texts)) == 200 and max(map(len, texts)) > 2
+    assert all(len({one.document for one in text}) == 1 for text in texts)
+    assert max(task.data["train"].sizes) <= 48
+    alone = tag.Tagging.of(replace(settings, context=False), start, tag.read_splits(settings))
+    assert len(alone.texts["train"]) == 200
+    labels = [sum(len(one.labels) for one in made.data["train"].labelled) for made in (task, alone)]
+    assert labels[0] == labels[1]  # every label counts once
+
+
+def test_schemes_are_found_out_and_mean_the_same(settings, tmp_path):
+    from bothways.data.tags import spans_of, tags_of
+
+    rows = sentences(0, 40)
+    made = {}
+    for scheme in ("iob1", "iob2", "bioes"):
+        written = [(words, tags_of(spans_of(tags, "iob2"), len(words), scheme)) for words, tags in rows]
+        given = replace(settings, train=write(tmp_path / f"{scheme}.txt", written, every=1), dev=None, test=None)
+        found = tag.read_splits(given)
+        assert tag.scheme_of(given, found["train"]) == scheme
+        task = tag.Tagging.of(given, checkpoint.load(given.model), found)
+        made[scheme] = [one.labels.tolist() for one in task.data["train"].labelled]
+    assert made["iob1"] == made["iob2"] == made["bioes"]
+
+
+def test_a_tag_that_its_scheme_does_not_allow_is_named(settings, tmp_path):
+    file = tmp_path / "bad.txt"
+    file.write_text("the O\ncat B-X\n\na O\ndog I-X\nran O\n", encoding="utf-8")
+    given = replace(settings, train=file, scheme="iob2", dev=settings.dev, out=tmp_path / "run")
+    with pytest.raises(InputError, match=r"bad.txt:4: word 2 of the sentence, 'dog': I-X between O and O is not IOB2"):
+        tag.run(given, silence)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_label_only_dev_has_is_told_and_counts_as_missed(settings, tmp_path):
+    dev = tmp_path / "dev.txt"
+    dev.write_text("the O\nmat B-THING\ncat B-FELINE\n", encoding="utf-8")
+    told = []
+    result = tag.run(replace(settings, dev=dev, test=None, out=tmp_path / "run"), told.append)
+    assert "1 words have tags that train lacks (B-THING); none of them can be right" in told[0]
+    assert result.mean == pytest.approx(2 / 3)  # one of two is found, and nothing else
+    assert evaluate.run(Evaluate(model=result.model, file=(dev,), dtype="float32"))["f1"] == pytest.approx(result.mean)
+
+
+def test_tags_of_dev_that_the_scheme_does_not_allow_are_counted_and_said(settings, result, tmp_path):
+    """They are read as conlleval reads them, in training and by `evaluate`."""
+    dev = tmp_path / "dev.txt"
+    dev.write_text("the O\ncat B-FELINE\n\nthe O\ncat I-FELINE\n\nthe O\ncat I-FELINE\n", encoding="utf-8")
+    given = replace(settings, dev=dev, test=None, scheme="iob2")
+    task = tag.Tagging.of(given, checkpoint.load(settings.model), tag.read_splits(given))
+    (line,) = [line for line in task.warnings if line.startswith("dev:")]
+    assert f"2 of 3 sentences have tags that the scheme does not allow, the first at {dev}:4" in line
+    found = evaluate.run(Evaluate(model=result.model, file=(dev,), scheme="iob2", dtype="float32"))
+    assert found["illegal_gold"] == 2 and found["sentences"] == 3
+
+
+def test_lengths_are_told_before_training(told):
+    assert re.search(
+        r"read as \d+ texts, tokens: median \d+, 90 % up to \d+, longest \d+; 0 read in windows\n", told[0]
+    )
+
+
+def test_one_text_is_too_few_to_learn_from(settings, tmp_path):
+    """Sentences that are read together are one example."""
+    file = tmp_path / "few.txt"
+    file.write_text("the O\ncat B-FELINE\n\na O\ndog B-CANINE\n", encoding="utf-8")
+    given = replace(settings, train=file, out=tmp_path / "run")
+    with pytest.raises(InputError, match=r"few.txt: one training example; at least two are .* \(--no-context\)"):
+        tag.run(given, silence)
+
+
+def test_the_page_shows_which_words_are_taken_for_which(settings, result, tmp_path):
+    """Entities by type with the sentences that went wrong; plain tags as a confusion."""
+    task = tag.Tagging.of(settings, checkpoint.load(settings.model), tag.read_splits(settings))
+    model = bothways.load(result.model, dtype="float32")
+    labels, mistakes = task.parts(task.predictions("test", task.outputs(model.module, "test")))
+    found = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
+    assert {one.label: one.f1 for one in labels.scores} == pytest.approx(
+        {label: one["f1"] for label, one in found["by_type"].items()}
+    )
+    sentences = [sentence for text in task.texts["test"] for sentence in text]
+    wrong = sum(
+        tags != list(one.tags)
+        for one, tags in zip(sentences, model.tag_words([one.words for one in sentences]), strict=True)
+    )
+    assert mistakes.examined == 41 and abs(len(mistakes.cases) - wrong) <= 3  # read with neighbours, and alone
+    plain = replace(settings, scheme="plain", epochs=1.0, out=tmp_path / "run")
+    made = tag.run(plain, silence)
+    task = tag.Tagging.of(plain, checkpoint.load(settings.model), tag.read_splits(plain))
+    given = task.outputs(bothways.load(made.model, dtype="float32").module, "test")
+    confusion, labels = task.parts(task.predictions("test", given))
+    gold = [tag for one in sentences for tag in one.tags]
+    right = sum(confusion.counts[place, place] for place in range(len(confusion.labels)))
+    assert right / len(gold) == pytest.approx(made.mean)
+    assert {one.label: one.support for one in labels.scores} == {label: gold.count(label) for label in confusion.labels}
+
+
+def test_tags_that_say_nothing_are_refused(settings, tmp_path):
+    for text, told in (("the O\nmat THING\n", "mat"), ("the O\nmat Q-THING\n", r"bad\.txt:10: ")):
+        (tmp_path / "bad.txt").write_text("the O\ncat B-FELINE\n\n" * 3 + text, encoding="utf-8")
+        with pytest.raises(InputError, match=told):
+            tag.run(replace(settings, train=tmp_path / "bad.txt", scheme="iob2", out=tmp_path / "run"), silence)
+    (tmp_path / "none.txt").write_text("the O\ncat O\n\n" * 9, encoding="utf-8")
+    with pytest.raises(InputError, match=r"none\.txt: every tag is O; there is nothing to learn"):
+        tag.run(replace(settings, train=tmp_path / "none.txt", scheme="iob2", out=tmp_path / "run"), silence)
+
+
+def test_an_entity_model_is_not_measured_on_labels_of_words(result, tmp_path):
+    (tmp_path / "pos.txt").write_text("the DET\ncat NOUN\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"pos\.txt:1: tag 'DET' says no entity to a model that learned O, B-CANINE"):
+        evaluate.run(Evaluate(model=result.model, file=(tmp_path / "pos.txt",)))
+
+
+def test_plain_labels_are_one_a_word_and_never_merged(settings, tmp_path):
+    kinds = {"cat": "NOUN", "dog": "NOUN", "mat": "NOUN", "ran": "VERB"}
+    rows = [(words, [kinds.get(word, "OTHER") for word in words]) for words, _ in sentences(0, 150)]
+    given = replace(settings, train=write(tmp_path / "pos.txt", rows), dev=None, test=None, out=tmp_path / "run")
+    result = tag.run(given, silence)
+    assert result.metric == "accuracy" and result.mean > 0.95
+    made = json.loads((result.directory / "model" / "bothways.json").read_text())
+    assert made["scheme"] == "plain"
+    found = bothways.load(result.model, dtype="float32").tag(["cat dog ran"])[0]
+    assert [(one.label, one.text) for one in found] == [("NOUN", "cat"), ("NOUN", "dog"), ("VERB", "ran")]
+
+
+def test_transformers_loads_the_tagger(result):
+    transformers.logging.disable_progress_bar()
+    peer, report = transformers.BertForTokenClassification.from_pretrained(result.model, output_loading_info=True)
+    assert not any(report.values())
+    assert list(peer.config.id2label.values()) == ["O", "B-CANINE", "I-CANINE", "B-FELINE", "I-FELINE"]
+
+
+def test_one_file_is_divided_by_documents(settings):
+    found = tag.read_splits(replace(settings, dev=None, test=None))
+    documents = {split: {one.document for one in rows} for split, rows in found.items()}
+    assert sum(map(len, found.values())) == 200
+    assert not documents["train"] & documents["dev"] and not documents["train"] & documents["test"]

@@ -1,0 +1,38 @@
+"""Modules without values: nothing drawn, in the number format asked for, and nothing heavy loaded for it."""
+
+import subprocess
+import sys
+
+import torch
+from torch import nn
+
+from bothways.model.no_init import blank
+
+
+def test_parameters_have_the_number_format_and_no_value_is_drawn():
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    with blank(torch.bfloat16):
+        made = nn.ModuleList([nn.Linear(5, 7), nn.Embedding(11, 3), nn.LayerNorm(3)])
+    assert {value.dtype for value in made.parameters()} == {torch.bfloat16}
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.get_default_dtype() == torch.float32 and nn.Linear(2, 2).weight.dtype == torch.float32
+    assert not torch.equal(torch.get_rng_state(), before)
+
+
+def test_an_error_within_leaves_the_number_format_as_it_was():
+    try:
+        with blank(torch.bfloat16):
+            raise KeyError
+    except KeyError:
+        pass
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_torchs_compiler_stays_unloaded():
+    code = (
+        "import sys, torch; from bothways.model.no_init import blank; before = len(sys.modules)\n"
+        "with blank(torch.bfloat16): torch.nn.Embedding(3, 3); torch.nn.Linear(3, 3); torch.nn.LayerNorm(3)\n"
+        "assert len(sys.modules) == before"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=50)

@@ -1,0 +1,612 @@
+"""A pre-training run from files to a model others load, on text made here, in seconds."""
+
+import json
+import math
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from PIL import Image
+
+import bothways
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.cli import info
+from bothways.corpus.documents import documents
+from bothways.corpus.store import build
+from bothways.errors import InputError
+from bothways.evaluation import evaluate
+from bothways.pretraining import heldout, inputs, pretrain, setup
+from bothways.settings import Pretrain
+from bothways.training.distributed import ALONE
+from bothways.training.progress import silence
+from bothways.training.run import read_metrics
+from bothways.training.trainer import Trainer
+
+SUBJECTS = "king queen farmer sailor doctor baker".split()
+PLACES = "castle palace field harbour clinic bakery".split()
+FEELINGS = "proud gentle patient brave careful cheerful".split()
+OLD = {"model": Pretrain.model, "family": None, "vocab_size": None}  # what a model that goes on has of its own
+
+
+def corpus(seed, num_documents):
+    """Documents about one person each, whose place and feeling follow from who it is."""
+    rng = np.random.default_rng(seed)
+    documents = []
+    for _ in range(num_documents):
+        who = int(rng.integers(6))
+        lines = []
+        for _ in range(int(rng.integers(5, 12))):
+            start = ["Every day", "At night", "In spring", "Long ago"][int(rng.integers(4))]
+            lines.append(f"{start} the {SUBJECTS[who]} of the {PLACES[who]} was very {FEELINGS[who]}.")
+        documents.append("\n".join(lines))
+    return "\n\n".join(documents) + "\n"
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("texts")
+    (directory / "train.txt").write_text(corpus(0, 60), encoding="utf-8")
+    (directory / "new.txt").write_text(corpus(1, 12), encoding="utf-8")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def settings(texts, tmp_path_factory):
+    return Pretrain(
+        corpus=(texts / "train.txt",), heldout=(texts / "new.txt",), out=tmp_path_factory.mktemp("runs") / "run",
+        model="tiny", family="bert", vocab_size=150, steps=85, batch_tokens=512, length=48, dropout=0.0, rate=3e-3,
+        init=0.06, evaluate_every=40, seed=7, dtype="float32",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def told():
+    return []
+
+
+@pytest.fixture(scope="module")
+def result(settings, told):
+    return pretrain.run(settings, told.append)
+
+
+@pytest.fixture(scope="module")
+def rows(result):
+    return [json.loads(line) for line in (result.directory / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def made(result):
+    return json.loads((result.directory / "bothways.json").read_text(encoding="utf-8"))
+
+
+def test_a_run_leaves_a_model_its_metrics_its_curves_and_how_it_was_made(result):
+    names = {entry.name for entry in result.directory.iterdir()}
+    assert names == {"bothways.json", "checkpoints", "curves.png", "metrics.jsonl", "model", "tokenizer"}
+    assert {entry.name for entry in result.model.iterdir()} == {
+        "bothways.json", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt",
+    }  # fmt: skip
+
+
+def test_metrics_have_a_row_a_step_with_what_others_script_against(rows):
+    assert all({"step", "split", "loss", "tokens", "seconds"} <= set(row) for row in rows)
+    assert [row["step"] for row in rows if row["split"] == "train"] == list(range(1, 86))
+    assert [row["step"] for row in rows if row["split"] == "heldout"] == [40, 80, 85]
+    for key in ("tokens", "seconds"):
+        values = [row[key] for row in rows]
+        assert values == sorted(values) and values[0] > 0
+    assert 85 * 256 < rows[-1]["tokens"] <= 85 * 512
+
+
+def test_losses_are_kept_in_full_precision(rows):
+    assert all(len(repr(row["loss"])) > 12 for row in rows)
+
+
+def test_training_learns_the_words_and_beats_their_frequencies(rows, result):
+    losses = [row["loss"] for row in rows if row["split"] == "train"]
+    assert np.mean(losses[-5:]) < 0.85 * np.mean(losses[:5])
+    heldout = [row["loss"] for row in rows if row["split"] == "heldout"]
+    assert heldout[-1] < heldout[0]
+    assert result.figures["perplexity"] < 0.6 * result.figures["unigram_perplexity"]
+
+
+def test_perplexity_is_exp_of_the_mean_loss(rows, result):
+    for figures in [*(row for row in rows if row["split"] == "heldout"), result.figures]:
+        assert figures["perplexity"] == pytest.approx(math.exp(figures["masked_lm"]), rel=1e-12)
+        assert figures["loss"] == pytest.approx(figures["masked_lm"] + figures["next_sentence"], rel=1e-12)
+
+
+def test_curves_are_a_picture_with_lines_in_it(result):
+    with Image.open(result.directory / "curves.png") as picture:
+        assert picture.format == "PNG" and picture.size[0] > 1000 and picture.size[1] > 300
+        pixels = np.asarray(picture.convert("RGB")).reshape(-1, 3).astype(int)
+    colourful = pixels.max(1) - pixels.min(1) > 60
+    assert 0.001 < colourful.mean() < 0.2
+    orange, blue = np.abs(pixels - [255, 127, 14]).sum(1) < 30, np.abs(pixels - [31, 119, 180]).sum(1) < 30
+    assert orange.sum() > 100 and blue.sum() > 100
+
+
+def test_the_run_says_how_it_was_made_and_from_which_data(made, result, settings):
+    assert made["status"] == "done" and made["verb"] == "pretrain" and made["steps"] == 85
+    assert made["settings"]["seed"] == 7 and made["settings"]["corpus"] == [str(settings.corpus[0])]
+    assert made["data"]["train"]["documents"] == 60 and made["data"]["heldout"]["documents"] == 12
+    fingerprints = {made["data"][split]["fingerprint"] for split in ("train", "heldout")}
+    assert len(fingerprints) == 2 and all(len(value) == 16 for value in fingerprints)
+    assert made["heldout"] == json.loads(json.dumps(dict(result.figures)))
+    beside = json.loads((result.model / "bothways.json").read_text(encoding="utf-8"))
+    assert beside["heldout"] == made["heldout"] and beside["data"] == made["data"]
+    assert "status" not in beside  # a model has none
+
+
+def test_what_is_told_says_sizes(told):
+    assert any("learned a vocabulary of" in line for line in told)
+    assert any("60 documents" in line for line in told)
+
+
+# --- the model in the hands of others
+# -------------------------------------------------------------------------------------
+
+
+def padded(batch):
+    """A ragged batch as transformers reads it: ids, segments, mask, labels."""
+    lengths = batch.lengths.tolist()
+    shape = (len(lengths), max(lengths))
+    ids, segments, mask = (torch.zeros(shape, dtype=torch.long) for _ in range(3))
+    labels = torch.full(shape, -100)
+    flat_labels = torch.full((batch.num_tokens,), -100)
+    flat_labels[batch.masked_places] = batch.masked_labels
+    start = 0
+    for row, length in enumerate(lengths):
+        span = slice(start, start + length)
+        ids[row, :length], segments[row, :length] = batch.input_ids[span], batch.segment_ids[span]
+        labels[row, :length], mask[row, :length] = flat_labels[span], 1
+        start += length
+    return {"input_ids": ids, "token_type_ids": segments, "attention_mask": mask}, labels
+
+
+@pytest.fixture(scope="module")
+def held(result, settings):
+    loaded = checkpoint.load(result.model)
+    unseen = build(documents(settings.heldout), loaded.tokenizer)
+    return heldout.HeldOut(unseen, np.arange(12), loaded.tokenizer, settings.length, pairs="next")
+
+
+def test_transformers_loads_the_model_and_agrees_on_the_held_out_losses(result, held):
+    transformers.logging.disable_progress_bar()
+    peer, report = transformers.BertForPreTraining.from_pretrained(result.model, output_loading_info=True)
+    assert not any(report.values())
+    masked = sentences = 0.0
+    num_masked = num_pairs = 0
+    with torch.no_grad():
+        for batch in held.batches:
+            given, labels = padded(batch)
+            found = peer.eval()(**given)
+            cross_entropy = torch.nn.functional.cross_entropy
+            masked += cross_entropy(found.prediction_logits.flatten(0, 1), labels.flatten(), reduction="sum").item()
+            sentences += cross_entropy(found.seq_relationship_logits, batch.labels, reduction="sum").item()
+            num_masked += int((labels >= 0).sum())
+            num_pairs += len(batch)
+    assert num_masked > 100 and num_pairs > 30
+    assert result.figures["masked_lm"] == pytest.approx(masked / num_masked, rel=1e-5)
+    assert result.figures["next_sentence"] == pytest.approx(sentences / num_pairs, rel=1e-5)
+    assert result.figures["pairs"] == num_pairs
+
+
+def test_transformers_reads_the_text_as_the_model_did(result):
+    theirs = transformers.AutoTokenizer.from_pretrained(result.model)
+    ours = bothways.Tokenizer.load(result.model)
+    one, pair = "The sailor of the harbour, unbelievably!", "was very brave."
+    assert theirs(one, pair)["input_ids"] == ours.encode(one, pair).ids
+    assert theirs.mask_token_id == ours.mask_id
+
+
+def test_what_was_learned_can_be_asked_for(result):
+    model = bothways.load(result.directory, dtype="float32")  # a run where a model is asked for
+    fills = model.fill("Every day the king of the [MASK] was very proud.", top=3)[0]
+    assert len(fills) == 3 and all(0 < fill.score < 1 for fill in fills)
+    words = {fill.token for fill in model.fill("Every day the king of the [MASK] was very proud.", top=12)[0]}
+    assert words & set(PLACES)
+
+
+def test_evaluating_on_the_held_out_text_gives_the_figures_of_the_run(result, texts):
+    from bothways.settings import Evaluate
+
+    found = evaluate.run(Evaluate(model=result.directory, file=(texts / "new.txt",), length=48, dtype="float32"))
+    for name in ("loss", "masked_lm", "next_sentence", "perplexity", "next_sentence_accuracy", "pairs"):
+        assert found[name] == pytest.approx(result.figures[name], rel=1e-6), name
+    store = build(documents([texts / "new.txt"]), bothways.Tokenizer.load(result.model))
+    assert found["tokens"] == store.num_tokens
+
+
+def test_info_tells_of_the_run_of_its_model_and_of_a_model_without_a_tokenizer(result, tmp_path):
+    of_run, of_model = info.run(result.directory), info.run(result.model)
+    assert of_run["run"] == "pretrain" and of_run["status"] == "done" and of_run["steps"] == 85
+    assert of_run["data"]["train"]["documents"] == 60
+    assert of_run["trained"].startswith("85 steps")
+    assert of_run["files"] == sorted(entry.name for entry in result.directory.iterdir())
+    assert of_run["parameters"] == of_model["parameters"]
+    assert of_model["made by"] == "bothways pretrain" and of_model["heads"] == "masked_words, next_sentence"
+    assert of_model["model"] == "bert, 2 layers x 128, 2 heads, reads 48 tokens"
+    bare = tmp_path / "bare"
+    checkpoint.save(replace(checkpoint.load(result.model), tokenizer=None), bare)
+    assert info.run(bare)["vocabulary"] == of_model["vocabulary"]
+
+
+# --- the same again, and other settings
+# -----------------------------------------------------------------------------------
+
+
+def losses_of(directory):
+    lines = (directory / "metrics.jsonl").read_text().splitlines()
+    return [row["loss"] for row in map(json.loads, lines) if row["split"] == "train"]
+
+
+def test_the_same_seed_gives_the_same_losses_bit_for_bit_and_another_does_not(result, settings, tmp_path):
+    short = replace(settings, steps=6, dropout=0.1, tokenizer=result.model)
+    for name, seed in (("one", 7), ("same", 7), ("other", 8)):
+        torch.manual_seed(len(name))
+        np.random.seed(len(name))
+        pretrain.run(replace(short, out=tmp_path / name, seed=seed), silence)
+    assert losses_of(tmp_path / "one") == losses_of(tmp_path / "same")
+    weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("one", "same", "other")]
+    assert weights[0] == weights[1] != weights[2]
+    assert losses_of(tmp_path / "one")[0] != losses_of(tmp_path / "other")[0]
+
+
+def test_without_pairs_only_masked_words_are_learned(result, settings, tmp_path):
+    short = replace(settings, steps=3, tokenizer=result.model, pairs="none", out=tmp_path / "run")
+    found = pretrain.run(short, silence)
+    assert "next_sentence_accuracy" not in found.figures
+    assert heldout.next_sentence_verdict(found.figures) == "not measured (no pairs)"
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert all(row["loss"] == row["masked_lm"] and "next_sentence" not in row for row in rows)
+    transformers.logging.disable_progress_bar()
+    _, report = transformers.BertForMaskedLM.from_pretrained(found.model, output_loading_info=True)
+    assert not report["missing_keys"] and not report["mismatched_keys"]
+
+
+def test_minutes_become_a_number_of_steps_before_the_run_counts(result, settings, tmp_path):
+    told = []
+    short = replace(settings, steps=None, minutes=0.02, tokenizer=result.model, out=tmp_path / "run")
+    pretrain.run(short, told.append)
+    steps = json.loads((tmp_path / "run" / "bothways.json").read_text())["steps"]
+    assert len(losses_of(tmp_path / "run")) == steps
+    assert any(f"0.02 minutes are {steps} steps" in line for line in told)
+
+
+def test_steps_win_over_minutes(result, settings, tmp_path):
+    pretrain.run(replace(settings, steps=2, minutes=9.0, tokenizer=result.model, out=tmp_path / "run"), silence)
+    assert len(losses_of(tmp_path / "run")) == 2
+
+
+def test_a_run_in_half_precision_saves_float32(result, settings, tmp_path):
+    short = replace(settings, steps=4, dtype="bfloat16", tokenizer=result.model, out=tmp_path / "run")
+    found = pretrain.run(short, silence)
+    weights = transformers.BertForPreTraining.from_pretrained(found.model).state_dict()
+    assert all(value.dtype is torch.float32 for value in weights.values())
+    assert math.isfinite(found.figures["loss"])
+
+
+def read(settings, tokenizer):
+    return inputs.read(settings, tokenizer, silence)
+
+
+def test_every_twentieth_document_is_held_out_and_of_few_the_last(settings, result, tmp_path):
+    tokenizer = bothways.Tokenizer.load(result.model)
+    for number, held_out in ((45, [19, 39]), (20, [19]), (7, [6]), (2, [1])):
+        file = tmp_path / f"{number}.txt"
+        file.write_text("\n\n".join("abcdefghijklmnopqrst"[: index + 1] for index in range(number)), encoding="utf-8")
+        found = read(replace(settings, corpus=(file,), heldout=()), tokenizer)
+        assert found.heldout.tolist() == held_out and found.unseen is found.store
+        assert found.training.tolist() == [index for index in range(number) if index not in held_out]
+    (tmp_path / "one.txt").write_text("one line\nanother\n")
+    with pytest.raises(InputError, match="one document, so none can be held out"):
+        read(replace(settings, corpus=(tmp_path / "one.txt",), heldout=()), tokenizer)
+
+
+def test_held_out_files_are_not_trained_on_and_all_others_are(settings, result):
+    found = read(settings, bothways.Tokenizer.load(result.model))
+    assert len(found.training) == found.store.num_documents == 60
+    assert len(found.heldout) == found.unseen.num_documents == 12
+
+
+def test_a_vocabulary_is_learned_from_what_is_not_held_out(settings, tmp_path):
+    file = tmp_path / "text.txt"
+    file.write_text("cat cat\n\n" * 19 + "zebra zebra\n\n" + "dog dog\n\n", encoding="utf-8")
+    given = replace(settings, corpus=(file,), heldout=(), tokenizer=None)
+    learned = inputs.tokenizer_of(given, tmp_path, ALONE, None, silence)
+    assert "cat" in learned.vocab and "dog" in learned.vocab and "z" not in learned.vocab
+    once = inputs.tokenizer_of(replace(given, drop_duplicates=True), tmp_path / "once", ALONE, None, silence)
+    assert "cat" in once.vocab and "zebra" in once.vocab and "dog" not in once.vocab  # the last of three is held out
+
+
+def test_text_is_read_once_and_again_when_something_changed(settings, result, tmp_path):
+    tokenizer = bothways.Tokenizer.load(result.model)
+    (tmp_path / "a.txt").write_text("the king\n\nthe queen\n\nthe king\n", encoding="utf-8")
+    given = replace(settings, corpus=(tmp_path / "a.txt",), heldout=(), store=tmp_path / "store")
+    first, again = read(given, tokenizer), read(given, tokenizer)
+    assert len(list((tmp_path / "store").glob("[!.]*"))) == 1
+    assert first.store.fingerprint == again.store.fingerprint and first.store.num_documents == 3
+    assert read(replace(given, drop_duplicates=True), tokenizer).store.num_documents == 2
+    (tmp_path / "a.txt").write_text("the king\n\nthe baker\n", encoding="utf-8")
+    assert read(given, tokenizer).store.fingerprint != first.store.fingerprint
+    assert len(list((tmp_path / "store").glob("[!.]*"))) == 3
+
+
+def test_rows_that_cannot_be_read_are_skipped_and_counted(settings, result, tmp_path):
+    rows = [json.dumps({"text": f"the {name}"}) for name in SUBJECTS]
+    (tmp_path / "rows.jsonl").write_text("\n".join([*rows[:3], '{"text": 5}', "{", *rows[3:]]), encoding="utf-8")
+    given = replace(settings, corpus=(tmp_path / "rows.jsonl",), heldout=(), store=tmp_path / "store")
+    tokenizer = bothways.Tokenizer.load(result.model)
+    with pytest.raises(InputError, match="rows.jsonl:4: .*--on-error skip"):
+        read(given, tokenizer)
+    told = []
+    found = inputs.read(replace(given, on_error="skip"), tokenizer, told.append)
+    assert found.store.num_documents == 6 and found.facts["data"]["train"]["skipped"] == 2
+    assert any(line.startswith("skipped 2 rows") for line in told)
+
+
+def test_guesses_begin_with_the_frequencies_of_the_words(settings, result):
+    found = read(settings, bothways.Tokenizer.load(result.model))
+    settings = setup.settled(settings, None)
+    model = setup.new_model(settings, found).model
+    counts = np.bincount(found.store.ids, minlength=len(found.tokenizer))
+    bias = model.heads["masked_words"].bias.detach().exp().numpy()
+    assert bias.sum() == pytest.approx(1, rel=1e-4)
+    assert bias == pytest.approx((counts + 1) / (counts + 1).sum(), rel=1e-4)
+    plain = setup.new_model(replace(settings, frequency_bias=False), found).model
+    assert not plain.heads["masked_words"].bias.any()
+
+
+def test_the_baseline_guesses_by_frequency_in_the_training_text(held, settings, result):
+    tokenizer = bothways.Tokenizer.load(result.model)
+    seen = read(settings, tokenizer).store
+    counts = np.bincount(seen.ids, minlength=len(tokenizer))
+    shares = (counts + 1) / (len(seen.ids) + len(tokenizer))
+    losses = [-math.log(shares[label]) for batch in held.batches for label in batch.masked_labels.tolist()]
+    expected = math.exp(sum(losses) / len(losses))
+    assert result.figures["unigram_perplexity"] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "interval", "chance", "called"),
+    [(0.8, [0.7, 0.9], 0.52, True), (0.6, [0.49, 0.7], 0.5, False), (0.6, [0.52, 0.7], 0.55, False)],
+)
+def test_next_sentence_is_called_learned_only_above_chance(accuracy, interval, chance, called):
+    figures = {"next_sentence_accuracy": accuracy, "next_sentence_interval": interval, "chance": chance}
+    assert ("not learned yet" not in heldout.next_sentence_verdict(figures)) == called
+
+
+def test_train_is_the_function_however_the_package_was_imported(settings, result, tmp_path):
+    # The package bothways.train has the function's name; importing it must not hide the function.
+    short = replace(settings, steps=1, tokenizer=result.model, out=tmp_path / "run")
+    assert bothways.train(short).model == tmp_path / "run" / "model"
+    with pytest.raises(InputError, match="dict is no training"):
+        bothways.train({})
+
+
+# --- going on -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pairs", "masks", "dtype"),
+    [("next", "tokens", "float32"), ("order", "words", "bfloat16"), ("none", "spans", "bfloat16")],
+)
+def test_a_run_resumed_has_the_losses_of_one_undisturbed(result, settings, tmp_path, pairs, masks, dtype):
+    whole = replace(
+        settings, steps=14, tokenizer=result.model, dropout=0.1, checkpoint_every=4, evaluate_every=5, keep=9,
+        pairs=pairs, masks=masks, dtype=dtype, mask_rate=0.3, mask_rate_end=0.1, schedule="one-cycle",
+    )  # fmt: skip
+    expected = pretrain.run(replace(whole, out=tmp_path / "whole"), silence)
+    undisturbed = read_metrics(tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole", tmp_path / "cut")
+    shutil.rmtree(tmp_path / "cut" / "model")
+    shutil.rmtree(tmp_path / "cut" / "checkpoints" / "step-00000014")
+    newest = tmp_path / "cut" / "checkpoints" / "step-00000012" / "state.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-7])
+    told = []
+    found = pretrain.run(replace(whole, out=tmp_path / "cut", resume=True), told.append)
+    assert any("step-00000012" in line and "broken" in line for line in told)
+    assert any("going on from" in line and "step 8" in line for line in told)
+    resumed = read_metrics(tmp_path / "cut")
+    same = ("step", "split", "loss", "masked_lm", "tokens", "norm", "rate", "perplexity")
+    assert [[row.get(key) for key in same] for row in resumed] == [
+        [row.get(key) for key in same] for row in undisturbed
+    ]
+    weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "cut")]
+    assert weights[0] == weights[1] and found.figures == expected.figures
+
+
+def test_a_run_that_is_to_be_resumed_from_nothing_begins_and_says_so(result, settings, tmp_path):
+    told = []
+    pretrain.run(replace(settings, steps=2, tokenizer=result.model, out=tmp_path / "run", resume=True), told.append)
+    assert any("starting at step 0" in line for line in told)
+    assert len(losses_of(tmp_path / "run")) == 2
+
+
+def test_a_finished_run_can_go_on_for_more_steps(result, settings, tmp_path):
+    short = replace(settings, steps=2, tokenizer=result.model, out=tmp_path / "run", schedule="constant")
+    pretrain.run(short, silence)
+    pretrain.run(replace(short, steps=5, resume=True), silence)
+    assert len(losses_of(tmp_path / "run")) == 5
+    with pytest.raises(InputError, match=r"rate: 0.003 -> 0.004"):
+        pretrain.run(replace(short, steps=5, resume=True, rate=4e-3), silence)
+
+
+def test_micro_batches_change_no_loss(result, settings, tmp_path):
+    short = replace(settings, steps=5, tokenizer=result.model)
+    for parts in (1, 3):
+        pretrain.run(replace(short, out=tmp_path / str(parts), micro_batches=parts), silence)
+    assert losses_of(tmp_path / "1") == pytest.approx(losses_of(tmp_path / "3"), rel=1e-5)
+
+
+def test_a_model_goes_on_with_new_text_and_a_longer_vocabulary(result, texts, settings, tmp_path):
+    new = "\n\n".join(f"Every day the keeper of the island was very {word}." for word in FEELINGS * 4)
+    (tmp_path / "new.txt").write_text(new, encoding="utf-8")
+    further = replace(
+        settings, corpus=(tmp_path / "new.txt",), start=result.model, tokenizer=None, extend_vocab=2,
+        steps=3, rate=1e-4, **OLD,
+    )  # fmt: skip
+    told = []
+    found = pretrain.run(replace(further, out=tmp_path / "longer"), told.append)
+    before, after = checkpoint.load(result.model), checkpoint.load(found.model)
+    assert after.tokenizer.tokens[: len(before.tokenizer)] == before.tokenizer.tokens
+    assert set(after.tokenizer.tokens[len(before.tokenizer) :]) == {"keeper", "island"}
+    assert after.model.config.vocab_size == before.model.config.vocab_size + 2
+    settled = setup.settled(further, before)
+    begun = setup.goes_on(settled, before, read(replace(further, store=tmp_path), after.tokenizer), silence).model
+    table = before.model.encoder.embeddings.words.weight
+    pieces = before.tokenizer.ids("keeper")
+    new_row = begun.encoder.embeddings.words.weight[after.tokenizer.vocab["keeper"]]
+    assert len(pieces) > 1 and torch.allclose(new_row, table[pieces].mean(0))
+    kept = pretrain.run(replace(further, extend_vocab=0, out=tmp_path / "kept"), silence)
+    assert checkpoint.load(kept.model).tokenizer.tokens == before.tokenizer.tokens
+    assert kept.figures["loss"] < 1.5 * result.figures["loss"]  # it goes on, and does not begin anew
+
+
+@pytest.mark.parametrize("asked", [{"model": "base"}, {"vocab_size": 9000}])
+def test_what_is_for_a_new_model_is_refused_where_one_goes_on(asked, settings, tmp_path):
+    name, value = next(iter(asked.items()))
+    with pytest.raises(InputError, match=rf"{name} \({value}\) is for a new model; --from \(.*\) has its own"):
+        replace(settings, **{**OLD, **asked}, start=tmp_path, tokenizer=None)
+
+
+def test_a_length_that_no_model_reads_is_refused_before_anything_is_read(settings, minilm_directory, tmp_path):
+    long = replace(settings, length=600, out=tmp_path / "run", store=tmp_path / "store")
+    for given, line in (
+        ({}, r"length \(600\) is more than the 512 tokens of bert"),
+        ({"start": minilm_directory, **OLD}, r"length \(600\) is more than the 512 positions of"),
+    ):
+        with pytest.raises(InputError, match=line):
+            pretrain.run(replace(long, **given), silence)
+    assert not any(tmp_path.iterdir())
+
+
+def test_text_that_is_learned_from_is_not_held_out(settings, texts, tmp_path):
+    both = replace(settings, corpus=(texts,), out=tmp_path / "run")
+    with pytest.raises(InputError, match=r"new\.txt: is training text too"):
+        pretrain.run(both, silence)
+    assert not (tmp_path / "run").exists()
+
+
+def test_files_that_are_not_read_and_words_that_are_not_known_are_said(settings, texts, tmp_path):
+    folder = tmp_path / "corpus"
+    (folder / "deep").mkdir(parents=True)
+    shutil.copy(texts / "train.txt", folder)
+    for name in ("a.bz2", "deep/b.bz2", "LICENSE", "c.json.gz", ".hidden.md"):
+        (folder / name).write_text("more")
+    told = []
+    ignorant = bothways.Tokenizer.learn([corpus(0, 60)], size=100, alphabet=12)
+    inputs.read(replace(settings, corpus=(folder,), store=tmp_path / "store"), ignorant, told.append)
+    line = next(line for line in told if line.startswith("left out, since such files are not read: 2 .bz2, "))
+    assert "1 .json.gz" in line and "1 LICENSE" in line and "md" not in line
+    assert any("of the training text are words that the vocabulary does not know" in line for line in told)
+    told.clear()
+    known = inputs.tokenizer_of(replace(settings, tokenizer=None), tmp_path / "own", ALONE, None, silence)
+    found = inputs.read(replace(settings, corpus=(folder / "*.txt",), store=tmp_path / "store"), known, told.append)
+    assert found.unknown < 0.01 and not any("left out" in line or "does not know" in line for line in told)
+
+
+def test_a_held_out_tenth_is_not_counted(settings, texts, tokenizer, tmp_path):
+    found = inputs.read(replace(settings, heldout=(), store=tmp_path), tokenizer, silence)
+    bounds = found.store.sentences[found.store.documents]
+    ids = [found.store.ids[bounds[number] : bounds[number + 1]] for number in found.training]
+    counts_V = np.bincount(np.concatenate(ids), minlength=len(tokenizer))
+    assert found.heldout.size and (counts_V == found.frequencies).all()
+
+
+def test_a_vector_model_gets_the_heads_it_lacks(minilm_directory, settings, tmp_path):
+    told = []
+    start = checkpoint.load(minilm_directory)
+    settings = setup.settled(replace(settings, start=minilm_directory, tokenizer=None, **OLD), start)
+    found = setup.goes_on(settings, start, read(settings, start.tokenizer), told.append)
+    assert set(found.model.num_outputs) == {"masked_words", "next_sentence"}
+    assert told == ["new, to be trained: heads.masked_words, heads.next_sentence"]
+    assert torch.equal(
+        found.model.encoder.layers[5].attention.qkv.weight, start.model.encoder.layers[5].attention.qkv.weight
+    )
+
+
+def test_rows_of_a_padded_vocabulary_are_kept(make_model, tokenizer, settings):
+    start = Checkpoint(make_model("bert", {"classes": 3}, vocab_size=128), tokenizer)
+    settings = setup.settled(replace(settings, tokenizer=None), start)
+    found = setup.goes_on(settings, start, read(settings, tokenizer), silence).model
+    assert len(found.heads["masked_words"].bias) == 128
+    assert float(found.heads["masked_words"].bias.detach().exp().sum()) == pytest.approx(1, rel=1e-4)
+
+
+def test_a_run_is_not_resumed_on_other_text_and_stays_as_it_is(result, settings, tmp_path):
+    (tmp_path / "held.txt").write_text(settings.heldout[0].read_text(encoding="utf-8"), encoding="utf-8")
+    short = replace(settings, steps=2, tokenizer=result.model, out=tmp_path / "run", heldout=(tmp_path / "held.txt",))
+    pretrain.run(short, silence)
+    before = (tmp_path / "run" / "bothways.json").read_bytes()
+    (tmp_path / "held.txt").write_text("The king.\n\nThe queen of the castle was proud.\n", encoding="utf-8")
+    with pytest.raises(InputError, match="heldout: '.*' -> '.*'; start a new run"):
+        pretrain.run(replace(short, steps=4, resume=True), silence)
+    assert (tmp_path / "run" / "bothways.json").read_bytes() == before
+
+
+def test_a_run_is_not_resumed_with_another_vocabulary(result, settings, tmp_path):
+    shutil.copytree(result.model, tmp_path / "own")
+    short = replace(settings, steps=2, tokenizer=tmp_path / "own" / "vocab.txt", out=tmp_path / "run")
+    pretrain.run(short, silence)
+    newest = max((tmp_path / "run" / "checkpoints").glob("step-*")) / "state.json"
+    with (tmp_path / "own" / "vocab.txt").open("a") as file:
+        file.write("unheard-of\n")
+    with pytest.raises(InputError, match="vocabulary: '.*' -> '.*'; start a new run"):
+        pretrain.run(replace(short, steps=4, resume=True), silence)
+    shutil.copy(result.model / "vocab.txt", tmp_path / "own")
+    state = json.loads(newest.read_text())
+    del state["order"]["vocabulary"]  # as older runs have it
+    newest.write_text(json.dumps(state))
+    pretrain.run(replace(short, steps=4, resume=True), silence)
+
+
+def test_what_is_known_of_a_run_is_told_though_its_newest_checkpoint_is_broken(result, tmp_path):
+    shutil.copytree(result.directory, tmp_path / "run")
+    (max((tmp_path / "run" / "checkpoints").glob("step-*")) / "state.json").write_text('{"best')
+    facts = info.run(tmp_path / "run")
+    assert "step-00000085 (the newest is broken: " in facts["checkpoints"] and facts["status"] == "done"
+
+
+def test_a_vocabulary_half_written_by_a_killed_run_is_written_again(settings, tmp_path):
+    (tmp_path / ".tokenizer.0123abcd").mkdir()
+    (tmp_path / ".tokenizer.0123abcd" / "vocab.txt").write_text("[PAD]")
+    learned = inputs.tokenizer_of(replace(settings, tokenizer=None), tmp_path, ALONE, None, silence)
+    assert {path.name for path in tmp_path.iterdir()} == {"tokenizer"} and len(learned) > 50
+
+
+def test_rehearsing_a_step_for_the_compiler_changes_no_loss(result, settings, tmp_path, monkeypatch):
+    short = replace(settings, steps=3, tokenizer=result.model, dropout=0.1)
+    pretrain.run(replace(short, out=tmp_path / "plain"), silence)
+    plan_of, rehearsed = setup.plan_of, []
+    monkeypatch.setattr(setup, "plan_of", lambda *given: replace(plan_of(*given), rehearse=True))
+    rehearse = Trainer.rehearse
+
+    def watched(trainer, steps):
+        with trainer.replica.register_forward_hook(lambda *given: rehearsed.append(given)):
+            rehearse(trainer, steps)
+
+    monkeypatch.setattr(Trainer, "rehearse", watched)
+    pretrain.run(replace(short, out=tmp_path / "rehearsed"), silence)
+    assert len(rehearsed) == 1 and losses_of(tmp_path / "plain") == losses_of(tmp_path / "rehearsed")
+
+
+def test_a_checkpoint_knows_the_steps_of_the_sections_so_far(result):
+    newest = sorted((result.directory / "checkpoints").glob("step-*"))[-1]
+    memo = json.loads((newest / "state.json").read_text())["memo"]
+    assert memo and sum(memo) >= 85 > sum(memo[:-1])
+
+
+def test_tensorboard_files_hold_the_losses(result, settings, tmp_path):
+    pytest.importorskip("tensorboard", reason="the extra `tensorboard` is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    pretrain.run(replace(settings, steps=3, tokenizer=result.model, out=tmp_path / "run", tensorboard=True), silence)
+    board = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    assert [event.value for event in board.Scalars("loss/train")] == pytest.approx(
+        losses_of(tmp_path / "run"), rel=1e-6
+    )

@@ -1,0 +1,85 @@
+"""What pre-training chooses where the user leaves it open, and that a run on the plateau says so."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bothways.errors import InputError
+from bothways.families import VARIANTS
+from bothways.pretraining import setup
+from bothways.pretraining.recipes import completed, with_family
+from bothways.settings import Pretrain
+from bothways.sizes import SIZES
+from bothways.training.options import Plan
+
+PLAIN = Pretrain(corpus=(Path("text.txt"),), out=Path("run"))
+MANY = 10**9  # tokens of text
+
+
+@pytest.mark.parametrize(
+    ("asked", "family"),
+    [
+        ({}, "modernbert"),
+        ({"recipe": "paper"}, "bert"),
+        ({"pairs": "next"}, "bert"),
+        ({"objective": "replaced"}, "electra"),
+        ({"objective": "forward"}, "bert"),
+        ({"family": "roberta"}, "roberta"),
+        ({"start": Path("model")}, None),
+    ],
+)
+def test_a_new_model_is_of_the_family_that_learns_fastest_unless_the_task_needs_another(asked, family):
+    assert with_family(replace(PLAIN, **asked)).family == family
+
+
+def recipe(tokens=MANY, family="modernbert", **given):
+    settings = replace(PLAIN, family=family, **given)
+    return completed(settings, VARIANTS[family].new(SIZES[settings.model]), tokens)
+
+
+def test_what_is_given_stays_even_where_it_is_nothing():
+    kept = {"rate": 0.0, "warmup": 0.0, "dropout": 0.0, "mask_rate": 0.2, "beta2": 0.9, "local_start": False}
+    made = recipe(tokens=10, **kept)
+    assert {name: getattr(made, name) for name in kept} == kept
+    assert made.word_vectors is True
+
+
+def test_wider_models_and_norms_behind_learn_more_slowly():
+    mini, base, post = recipe().rate, recipe(model="base").rate, recipe(family="bert").rate
+    assert mini == 2e-3 and 7e-4 < base < 1e-3 and post == 1e-3
+
+
+def test_dropout_begins_where_the_text_is_read_many_times():
+    assert recipe(tokens=2_000_000, steps=1000).dropout == 0
+    assert recipe(tokens=500_000, steps=1000).dropout == 0.1
+    assert recipe(tokens=30_000_000, minutes=60).dropout == 0
+    assert recipe(tokens=500_000, minutes=20).dropout == 0.1
+    assert recipe(tokens=1_200_000, minutes=1.3, model="tiny").dropout == 0  # the demo: less than two passes
+
+
+def test_the_papers_recipe_is_berts_own():
+    made = recipe(family="bert", recipe="paper")
+    assert (made.rate, made.warmup, made.mask_rate, made.dropout, made.beta2) == (1e-4, 0.01, 0.15, 0.1, 0.999)
+    assert not made.local_start and not made.word_vectors
+
+
+class Held:
+    unigram_perplexity = 500.0
+
+
+@pytest.mark.parametrize(("perplexity", "warns"), [(480.0, True), (150.0, False)])
+def test_a_run_on_the_plateau_says_so_once(perplexity, warns):
+    told, rows = [], []
+    watch = setup.watching_plateau(rows.append, Held(), Plan(steps=100, rate=1e-3), None, told.append)
+    for step in (5, 10, 20):
+        watch({"split": "train", "step": step})
+        watch({"split": "heldout", "step": step, "perplexity": perplexity})
+    assert len(rows) == 6
+    assert len(told) == warns
+    assert not warns or ("step 10" in told[0] and "500" in told[0])
+
+
+def test_a_family_with_from_is_refused():
+    with pytest.raises(InputError, match="bert"):
+        replace(PLAIN, start=Path("model"), family="bert")

@@ -1,0 +1,48 @@
+"""The picture of a run's curves, as matplotlib holds it before it is written."""
+
+import numpy as np
+import pytest
+
+from bothways.report import plot
+
+
+def rows_of(seeds):
+    for seed in seeds:
+        for step in range(1, 41):
+            yield {"step": step, "split": "train", "loss": 2.0 * seed + 1 / step, "rate": 1e-4 / step, "seed": seed}
+            if step % 10 == 0:
+                yield {"step": step, "split": "heldout", "loss": seed + 0.5, "spearman": 0.5 + seed / 10, "seed": seed}
+
+
+def panels_of(rows, **more):
+    figure = plot.drawn(list(rows), title="a run", levels={"baseline": 0.1}, **more)
+    return {axis.get_title(): axis for axis in figure.axes}
+
+
+def test_each_seed_has_its_own_line():
+    panels = panels_of(rows_of([0, 1, 2]), metric="spearman")
+    assert list(panels) == ["Loss", "spearman, dev", "Learning rate"]
+    for axis, lines in (("Loss", 9), ("spearman, dev", 3 + 1), ("Learning rate", 3)):
+        drawn = [line for line in panels[axis].lines if len(line.get_xdata()) > 2]
+        assert len(panels[axis].lines) == lines
+        assert all((np.diff(line.get_xdata()) > 0).all() for line in drawn), f"a line of {axis} goes back"
+    smooth = [line for line in panels["Loss"].lines if line.get_color() == "tab:blue"]
+    for seed, line in enumerate(smooth):  # nothing of one seed in another's mean
+        assert line.get_ydata()[0] == pytest.approx(2.0 * seed + 1) and min(line.get_ydata()) > 2.0 * seed
+    assert [text.get_text() for text in panels["Loss"].get_legend().get_texts()] == [
+        "train", "train, smoothed", "held out",
+    ]  # fmt: skip
+
+
+def test_what_a_model_knows_that_learned_nothing_is_drawn_across():
+    axis = panels_of(rows_of([0]), metric="spearman")["spearman, dev"]
+    assert [list(line.get_ydata()) for line in axis.lines][1] == [0.1, 0.1]
+    assert "baseline" in [text.get_text() for text in axis.get_legend().get_texts()]
+
+
+def test_pre_training_shows_what_it_has():
+    rows = [{"step": step, "split": "train", "loss": 5.0, "rate": 1e-3} for step in (1, 2)]
+    rows += [{"step": 2, "split": "heldout", "loss": 4.0, "perplexity": 54.6}]
+    panels = panels_of(rows)
+    assert list(panels) == ["Loss", "Perplexity of words guessed, held out", "Learning rate"]
+    assert panels["Perplexity of words guessed, held out"].get_yscale() == "log"

@@ -1,0 +1,258 @@
+"""What a config refuses, what it reads of other people's files, and what it writes back."""
+
+import json
+
+import pytest
+
+from bothways.axes import Globals, RandomBlocks, Relative
+from bothways.checkpoint import checkpoint
+from bothways.config import EncoderConfig
+from bothways.errors import InputError
+from bothways.families import VARIANTS
+from bothways.sizes import SIZES
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "choices"),
+    [
+        ("hidden_act", "gleu", ["'gelu'", "'gelu_tanh'", "'relu'", "'silu'"]),
+        ("position", "rotery", ["'learned'", "'rotary'"]),
+        ("norm", "Post", ["'post'", "'pre'"]),
+        ("feed_forward", "geglu", ["'plain'", "'gated'"]),
+    ],
+)
+def test_a_typo_is_refused_with_the_choices(field, value, choices):
+    with pytest.raises(InputError) as refused:
+        EncoderConfig(**{field: value})
+    assert all(part in str(refused.value) for part in (field, repr(value), *choices))
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"],
+)
+@pytest.mark.parametrize("value", [0, -3])
+def test_a_size_below_one_is_refused(field, value):
+    with pytest.raises(InputError, match=rf"{field} \({value}\) must be at least 1"):
+        EncoderConfig(**{field: value})
+
+
+def test_heads_must_divide_the_hidden_size():
+    with pytest.raises(InputError, match=r"hidden_size \(25\) must be divisible by num_attention_heads \(3\)"):
+        EncoderConfig(hidden_size=25, num_attention_heads=3)
+    assert EncoderConfig(hidden_size=24, num_attention_heads=3).head_size == 8
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("num_hidden_layers", 10**9), ("vocab_size", 2**31 + 1), ("type_vocab_size", -1), ("window", -1)]
+    + [("layer_norm_eps", value) for value in (10**400, float("nan"), float("inf"), -float("inf"))],
+)
+def test_a_number_that_no_encoder_has_is_refused(field, value):
+    with pytest.raises(InputError, match=rf"{field} \(.*\) must be at (least|most)"):
+        EncoderConfig(**{field: value})
+
+
+def test_rotary_positions_need_pairs():
+    with pytest.raises(InputError, match="heads of an even size, not 7"):
+        EncoderConfig(hidden_size=21, num_attention_heads=3, position="rotary")
+
+
+def test_changes_are_checked_too():
+    config = EncoderConfig()
+    assert config.changed(hidden_size=120).hidden_size == 120 and config.hidden_size == 768
+    with pytest.raises(InputError, match="norm 'prae'"):
+        config.changed(norm="prae")
+
+
+def test_every_nth_layer_from_the_first_sees_the_whole_text():
+    config = EncoderConfig(window=7, whole_text_every=3)
+    assert [config.window_of_layer(index) for index in range(8)] == [0, 7, 7, 0, 7, 7, 0, 7]
+    assert EncoderConfig().window_of_layer(5) == 0
+
+
+def test_named_sizes_are_the_published_ones():
+    """Parameters with the poolers, in millions (Turc 2019, table 1: 4.4, 11.3, 29.1, 41.7, 110.1; BERT-large 335)."""
+    import torch
+
+    from bothways.model.model import Model
+
+    millions = {}
+    for name, config in SIZES.items():
+        with torch.device("meta"):
+            model = Model(config, pooler=True)
+        millions[name] = round(sum(value.numel() for value in model.parameters()) / 1e6, 1)
+    assert millions == {"tiny": 4.4, "mini": 11.2, "small": 28.8, "medium": 41.4, "base": 109.5, "large": 335.1}
+
+
+# --- their keys -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("family", "key", "value"),
+    [
+        ("bert", "position_embedding_type", "relative_key"),
+        ("bert", "is_decoder", True),
+        ("bert", "add_cross_attention", True),
+        ("bert", "pruned_heads", {"0": [1]}),
+        ("bert", "quantization_config", {"bits": 4}),
+        ("bert", "hidden_act", "mish"),
+        ("distilbert", "activation", "swishy"),
+        ("electra", "position_embedding_type", "relative_key_query"),
+        ("electra", "hidden_act", "relu"),
+        ("roberta", "hidden_act", "gelu_new"),
+        ("roberta", "position_embedding_type", "relative_key"),
+        ("xlm-roberta", "is_decoder", True),
+        ("albert", "inner_group_num", 2),
+        ("albert", "embedding_size", 768),
+        ("modernbert", "rope_scaling", {"type": "yarn", "factor": 4.0}),
+        ("modernbert", "rope_parameters", {"full_attention": {"rope_type": "linear", "factor": 2.0}}),
+        ("modernbert", "layer_types", ["full_attention", "full_attention", "sliding_attention", "full_attention"]),
+        ("modernbert", "mlp_bias", True),
+        ("modernbert", "classifier_pooling", "last"),
+        ("modernbert", "decoder_bias", False),
+        ("modernbert", "classifier_activation", "relu"),
+        ("longformer", "attention_window", [8, 16]),
+        ("longformer", "attention_window", 7),
+        ("longformer", "hidden_act", "relu"),
+        ("big_bird", "rescale_embeddings", True),
+        ("big_bird", "use_bias", False),
+        ("big_bird", "attention_type", "blocks"),
+        ("deberta", "relative_attention", False),
+        ("deberta", "pos_att_type", ["c2c"]),
+        ("deberta", "talking_head", True),
+        ("deberta", "embedding_size", 16),
+        ("deberta-v2", "pooler_dropout", 0.1),
+        ("deberta-v2", "conv_act", "selu"),
+        ("deberta-v2", "legacy", False),
+    ],
+)
+def test_a_key_that_changes_the_result_is_refused_by_name(family, key, value):
+    theirs = VARIANTS[family].config_json(EncoderConfig(**VARIANTS[family].axes))
+    with pytest.raises(InputError) as refused:
+        VARIANTS[family].config({**theirs, key: value}, "some/config.json")
+    line = str(refused.value)
+    assert line.startswith("some/config.json: ") and "\n" not in line and "not supported" in line
+    assert {"rope_parameters": "rope_type 'linear' of full_attention"}.get(key, key) in line
+
+
+def test_a_key_that_is_harmless_in_a_family_alone_is_so_whatever_it_holds():
+    """As the configs of ModernBERT's followers have it, for other programs."""
+    theirs = VARIANTS["modernbert"].config_json(EncoderConfig(**VARIANTS["modernbert"].axes))
+    found = VARIANTS["modernbert"].config({**theirs, "position_embedding_type": "sans_pos"}, "some/config.json")
+    assert found == VARIANTS["modernbert"].config(theirs, "some/config.json")
+
+
+@pytest.mark.parametrize("family", VARIANTS)
+def test_a_config_that_lacks_its_sizes_is_refused(family):
+    theirs = VARIANTS[family].config_json(EncoderConfig(**VARIANTS[family].axes))
+    for field in ("vocab_size", "hidden_size", "num_hidden_layers"):
+        key = VARIANTS[family].fields[field]
+        with pytest.raises(InputError, match=rf"config.json: lacks {key}"):
+            VARIANTS[family].config({name: value for name, value in theirs.items() if name != key}, "config.json")
+
+
+@pytest.mark.parametrize("family", VARIANTS)
+@pytest.mark.parametrize("value", ["many", 2.5, [3], True])
+def test_a_size_that_is_no_whole_number_is_refused(family, value):
+    theirs = VARIANTS[family].config_json(EncoderConfig(**VARIANTS[family].axes))
+    with pytest.raises(InputError, match=r"config\.json: .*hidden_size"):
+        VARIANTS[family].config({**theirs, VARIANTS[family].fields["hidden_size"]: value}, "config.json")
+
+
+def test_a_position_that_is_no_number_is_one_clear_line():
+    theirs = VARIANTS["roberta"].config_json(EncoderConfig(**VARIANTS["roberta"].axes))
+    with pytest.raises(InputError, match=r"config\.json: a value of another type"):
+        VARIANTS["roberta"].config({**theirs, "pad_token_id": "one"}, "config.json")
+    config, _ = VARIANTS["roberta"].config({**theirs, "pad_token_id": None}, "config.json")
+    assert config.first_position == 2
+
+
+@pytest.mark.parametrize(
+    ("family", "key", "value"),
+    [
+        ("longformer", "sep_token_id", None),
+        ("longformer", "attention_window", None),
+        ("modernbert", "local_attention", 1),
+        ("modernbert", "local_attention", 0),
+        ("big_bird", "block_size", 0),
+        ("big_bird", "block_size", 4.0),
+        ("big_bird", "num_random_blocks", -2),
+        ("big_bird", "num_random_blocks", None),
+        ("deberta-v2", "conv_kernel_size", 2),
+        ("deberta-v2", "conv_kernel_size", "3"),
+        ("deberta-v2", "conv_kernel_size", None),
+        ("deberta-v2", "position_buckets", 1),
+        ("deberta-v2", "position_buckets", 256.0),
+        ("deberta", "max_relative_positions", 16.0),
+        ("deberta", "max_relative_positions", None),
+    ],
+)
+def test_an_axis_out_of_its_range_is_one_clear_line(family, key, value):
+    axes = {**VARIANTS[family].axes, **({"window": 4, "whole_text_every": 3} if family == "modernbert" else {})}
+    theirs = VARIANTS[family].config_json(EncoderConfig(**axes))
+    with pytest.raises(InputError) as refused:
+        VARIANTS[family].config({**theirs, key: value}, "config.json")
+    assert str(refused.value).startswith("config.json: ") and "\n" not in str(refused.value)
+    if key in ("sep_token_id", "local_attention"):
+        assert f"{key}={value} is not supported" in str(refused.value)
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0, 7, "some"])
+def test_a_dropout_rate_outside_its_range_is_refused(rate):
+    for field in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
+        with pytest.raises(InputError, match=field):
+            EncoderConfig(**{field: rate})
+
+
+@pytest.mark.parametrize("family", VARIANTS)
+def test_our_config_written_in_their_keys_reads_back_the_same(family):
+    variant = VARIANTS[family]
+    sizes = {"vocab_size": 97, "hidden_size": 24, "num_hidden_layers": 7, "num_attention_heads": 3}
+    more = {"intermediate_size": 40, "max_position_embeddings": 61, "initializer_range": 0.03, "pad_token_id": 4}
+    rates = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3, "hidden_act": "gelu_tanh"}
+    special = {
+        "bert": {"type_vocab_size": 3, "layer_norm_eps": 1e-7, "classifier_dropout": 0.4},
+        "albert": {"embedding_size": 16, "layer_groups": 3, "classifier_dropout": 0.4},
+        "electra": {"embedding_size": 16, "type_vocab_size": 3, "hidden_act": "gelu"},
+        "roberta": {"type_vocab_size": 1, "first_position": 5, "hidden_act": "gelu"},
+        "xlm-roberta": {"first_position": 5, "hidden_act": "gelu"},
+        "bothways-oneway": {"direction": "forward", "classifier_dropout": 0.4},
+        "distilbert": {"classifier_dropout": 0.4},
+        "longformer": {"first_position": 5, "hidden_act": "gelu", "window": 6, "far": Globals(separator=7)},
+        "big_bird": {"far": RandomBlocks(size=16, number=2), "type_vocab_size": 3},
+        "deberta": {"relative": Relative(longest=33, joint=True, terms=("p2c",)), "pooler_act": "gelu_tanh"},
+        "deberta-v2": {"position": "none", "pooler_act": "gelu"}
+        | {"relative": Relative(longest=61, buckets=12, shared=True, norm=True, kernel=3)},
+        "modernbert": {"pooler_act": "gelu_tanh", "pooling": "mean", "classifier_dropout": 0.4}
+        | {"window": 5, "whole_text_every": 2, "rotary_theta": 700.0, "rotary_theta_window": 30.0},
+    }[family]
+    config = EncoderConfig(**{**variant.axes, **sizes, **more, **rates, **special})
+    written = json.loads(json.dumps(variant.config_json(config)))
+    assert variant.config(written, "x") == (config, {})
+
+
+def test_harmless_keys_are_dropped_and_unknown_ones_kept_written_back_and_said_once(make_peer, tmp_path):
+    make_peer("BertModel").save_pretrained(tmp_path / "theirs")
+    file = tmp_path / "theirs" / "config.json"
+    harmless = {"use_cache": False, "transformers_version": "4.0", "gradient_checkpointing": True}
+    unknown = {"my_experiment": {"run": 7}, "a_note": "häuslich"}
+    file.write_text(json.dumps({**json.loads(file.read_text()), **harmless, **unknown}))
+    said = []
+    loaded = checkpoint.load(tmp_path / "theirs", warn=said.append)
+    assert len(said) == 1 and "a_note, my_experiment" in said[0] and "use_cache" not in said[0]
+    checkpoint.save(loaded, tmp_path / "ours")
+    written = json.loads((tmp_path / "ours" / "config.json").read_text(encoding="utf-8"))
+    assert {key: written.get(key) for key in unknown} == unknown
+    assert not set(written) & set(harmless)
+    said.clear()
+    assert checkpoint.load(tmp_path / "ours", warn=said.append).extra == unknown
+    assert len(said) == 1
+
+
+def test_a_config_of_theirs_has_nothing_unknown(make_peer, tmp_path):
+    for architecture in ("BertForPreTraining", "DistilBertModel", "ElectraModel", "ModernBertModel"):
+        make_peer(architecture).save_pretrained(tmp_path / architecture)
+        said = []
+        assert checkpoint.load(tmp_path / architecture, warn=said.append).extra == {}
+        assert said == []

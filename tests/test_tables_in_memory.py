@@ -1,0 +1,236 @@
+"""Tables in memory in place of files: what people have becomes the rows that a file of it would hold."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from bothways.corpus.documents import Corpus
+from bothways.data.examples import read_table, read_tagged
+from bothways.data.labelled import labelled_rows
+from bothways.data.squad import read_squad
+from bothways.data.tables import RowErrors
+from bothways.errors import InputError
+from bothways.settings import Classify, Evaluate, Pretrain
+from bothways.tables_in_memory import MemoryTable, as_source
+
+ROWS = [{"text": "a cat", "label": "x"}, {"text": "a dog, ran", "label": "y"}, {"text": "", "label": "x"}]
+COLUMNS = {name: [row[name] for row in ROWS] for name in ("text", "label")}
+NAMED = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["x", "y"])})
+NUMBERED = {**COLUMNS, "label": [0, 1, 0]}
+
+
+def backwards():
+    columns = {name: values[::-1] for name, values in NUMBERED.items()}
+    return datasets.Dataset.from_dict(columns, features=NAMED)
+
+
+class OnlyArrow:
+    """What polars, duckdb and others have in common: Arrow's stream, and columns."""
+
+    columns = ("text", "label")
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return pa.table(COLUMNS).__arrow_c_stream__(requested_schema)
+
+
+TABLES = {
+    "list of dicts": lambda: ROWS,
+    "generator of dicts": lambda: (row for row in ROWS),
+    "dict of lists": lambda: COLUMNS,
+    "dict of arrays": lambda: {"text": np.array(COLUMNS["text"]), "label": pd.Series(COLUMNS["label"])},
+    "pandas": lambda: pd.DataFrame(COLUMNS, index=[7, 3, 5]),
+    "pandas, categories": lambda: pd.DataFrame(COLUMNS).astype({"label": "category"}),
+    "Arrow": lambda: pa.table(COLUMNS),
+    "Arrow, chunks": lambda: pa.concat_tables([pa.table(COLUMNS).slice(0, 1), pa.table(COLUMNS).slice(1)]),
+    "record batch": lambda: pa.RecordBatch.from_pydict(COLUMNS),
+    "record batches": lambda: pa.table(COLUMNS).to_reader(),
+    "whatever gives Arrow": OnlyArrow,
+    "dataset": lambda: datasets.Dataset.from_dict(NUMBERED, features=NAMED),
+    "split of a dataset": lambda: datasets.DatasetDict(train=datasets.Dataset.from_dict(COLUMNS))["train"],
+    "chosen rows": lambda: backwards().select([2, 1, 0]),
+    "streamed dataset": lambda: datasets.Dataset.from_dict(NUMBERED, features=NAMED).to_iterable_dataset(),
+}
+
+
+def settings(train, **given):
+    return Classify(model="m", out="o", train=train, **given)
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_every_kind_of_table_has_the_rows_of_a_file(kind, tmp_path):
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, ROWS)), encoding="utf-8")
+    expected = read_table(tmp_path / "t.jsonl", need_labels=True)
+    table = settings(TABLES[kind]()).train
+    found = read_table(table, need_labels=True)
+    assert (found.texts, found.labels, found.pairs) == (expected.texts, expected.labels, None)
+    assert found.where == [f"train: row {number}" for number in (1, 2, 3)]
+    assert table.record() == {
+        "kind": table.kind, "rows": 3, "columns": ["text", "label"], "fingerprint": table.fingerprint,
+    }  # fmt: skip
+
+
+def test_a_fingerprint_names_rows_and_their_order_not_their_kind_or_chunks():
+    tables = {kind: settings(make()).train for kind, make in TABLES.items()}
+    by_number = {"dataset", "chosen rows", "streamed dataset"}  # classes are numbers there
+    assert len({table.fingerprint for kind, table in tables.items() if kind in by_number}) == 1
+    assert len({table.fingerprint for kind, table in tables.items() if kind not in by_number}) == 1
+    changed = [ROWS[::-1], ROWS[:2], [*ROWS[:2], {"text": " ", "label": "x"}], [*ROWS, 5], COLUMNS | {"id": [1, 2, 3]}]
+    prints = {settings(table).train.fingerprint for table in [ROWS, COLUMNS, *changed]}
+    assert len(prints) == 1 + len(changed)
+
+
+def test_values_are_those_of_json():
+    row = {
+        "text": np.str_("a"), "label": np.int64(3), 5: np.array([1.5]), "set": {"b", "a"}, "pair": ("x", {"y": (1,)}),
+        "gap": pd.NA, "when": pd.NaT, "yes": np.bool_(True),
+    }  # fmt: skip
+    [(_, found)] = as_source("t", [row]).rows(None)
+    assert json.loads(json.dumps(found)) == {
+        "text": "a", "label": 3, "5": [1.5], "set": ["a", "b"], "pair": ["x", {"y": [1]}], "gap": None, "when": None,
+        "yes": True,
+    }  # fmt: skip
+
+
+def test_a_table_is_kept_as_it_was_given():
+    rows = [dict(row) for row in ROWS]
+    made = settings(rows, dev=rows[1:])
+    rows[0]["text"] = "changed"
+    rows.pop()
+    assert [row["text"] for _, row in made.train.rows(None)] == COLUMNS["text"]
+    assert asdict(made)["train"] is made.train and (made.train.name, made.dev.name) == ("train", "dev")
+    assert made.dev.num_rows == 2 and "2 rows" in repr(made.dev)
+
+
+def test_wrong_rows_are_named_as_in_a_file(tmp_path):
+    rows = [*ROWS, 5, {"text": "no label"}, {"text": ["list"], "label": "x"}, {"text": None, "label": "y"}]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    table, said = settings(rows).train, []
+    for source in (tmp_path / "t.jsonl", table):
+        kept = read_table(source, need_labels=True, on_error="skip")
+        assert kept.texts == COLUMNS["text"]
+        with pytest.raises(InputError) as raised:
+            read_table(source, need_labels=True, on_error="stop")
+        said.append((kept.notes[0], str(raised.value)))
+    (in_file, all_in_file), (in_memory, all_in_memory) = said
+    assert "train: row 4, " not in in_file and "train: row 4" in in_memory
+    same = {
+        f"{tmp_path}/t.jsonl:": "train: row ",
+        "a JSON object": "a dict",
+        "write one object a line": "give one dict a row",
+    }
+    for old, new in same.items():
+        in_file, all_in_file = in_file.replace(old, new), all_in_file.replace(old, new)
+    assert (in_memory, all_in_memory) == (in_file, all_in_file)
+
+
+def test_columns_are_chosen_and_missed_as_in_a_file(tmp_path):
+    columns = {"review": ["a", "b"], "stars": [1, 2], "sentence": ["c", "d"]}
+    pa.parquet.write_table(pa.table(columns), tmp_path / "t.parquet")
+    for given in ({}, {"text": "review"}, {"text": "nothing"}, {"text": "review,sentence"}, {"label": "grade"}):
+        found = []
+        for source in (tmp_path / "t.parquet", settings(columns).train, settings(pa.table(columns)).train):
+            try:
+                table = read_table(source, need_labels=True, **given)
+                found.append((table.texts, table.labels))
+            except InputError as error:
+                found.append(str(error).replace(f"{tmp_path}/t.parquet", "train"))
+        assert found[0] == found[1] == found[2], given
+
+
+def test_classes_of_a_dataset_are_named():
+    rows = labelled_rows(settings(datasets.Dataset.from_dict({**NUMBERED, "label": [1, -1, 0]}, features=NAMED)).train)
+    assert [row["label"] for _, row in rows] == ["y", None, "x"]
+
+
+def test_words_with_tags_and_questions_are_read(tmp_path):
+    tagged = settings(pd.DataFrame({"tokens": [["a", "cat"], ["b"]], "ner_tags": [["O", "B-X"], ["O"]]})).train
+    assert [(one.words, one.tags, one.where) for one in read_tagged(tagged)] == [
+        (("a", "cat"), ("O", "B-X"), "train: row 1"), (("b",), ("O",), "train: row 2"),
+    ]  # fmt: skip
+    asked = {"id": 1, "question": "who", "context": "The cat."}
+    found = read_squad(settings([{**asked, "answers": {"text": ["cat"], "answer_start": (4,)}}]).train)
+    assert found[0].answers == (("cat", 4),) and found[0].where == "train: row 1, id 1"
+    with pytest.raises(InputError, match="train: row 1, id 1: answer 'cat' is not at character 3"):
+        read_squad(settings([{**asked, "answers": [{"text": "cat", "answer_start": 3}]}]).train)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"text": "a cat", "label": "x"}, "train: column 'text' holds 'a cat'; give a list"),
+        ({"text": ["a", "b"], "label": ["x"]}, "train: columns of different lengths (text 2, label 1)"),
+        (datasets.DatasetDict(a=datasets.Dataset.from_dict(COLUMNS)), "train is several tables (a); give one, such as"),
+        (pd.DataFrame({"text": ["a", 3]}), "train: pandas.DataFrame does not fit into Arrow columns"),
+        (pd.DataFrame([["a", "b"]], columns=["text", "text"]), "train: pandas.DataFrame does not fit"),
+        (["a.csv", "b.csv"], "train (['a.csv', 'b.csv']) must be a path or a table in memory"),
+        (5, "train (5) must be a path or a table in memory"),
+        (np.array(["a"]), "train (array(['a'], dtype='<U1')) must be"),
+    ],
+)
+def test_what_is_no_table_is_named_in_one_line(table, said):
+    with pytest.raises(InputError) as raised:
+        settings(table)
+    assert str(raised.value).startswith(said) and "\n" not in str(raised.value)
+
+
+def test_an_empty_table_is_refused_when_it_is_read_and_counts_as_given():
+    for empty in ([{}], {"text": [], "label": []}, pd.DataFrame({"text": [], "label": []})):
+        made = settings(ROWS, dev=empty)
+        assert made.dev
+        with pytest.raises(InputError, match="dev: "):
+            read_table(made.dev, need_labels=True)
+
+
+def test_a_corpus_may_mix_files_and_tables(tmp_path):
+    (tmp_path / "a.txt").write_text("one\n\ntwo\n", encoding="utf-8")
+    given = [tmp_path / "a.txt", {"text": ("three", "four")}, pa.table({"text": ["five"]}), [{"text": "six"}]]
+    corpus = Corpus(Pretrain(corpus=given, out="o").corpus)
+    assert [*corpus.documents()] == ["one", "two", "three", "four", "five", "six"]
+    assert corpus.files() == [tmp_path / "a.txt"] and corpus.left_out() == ""
+    names = [str(source) for source in corpus.paths if isinstance(source, MemoryTable)]
+    assert names == ["corpus[1]", "corpus[2]", "corpus[3]"]
+    assert corpus.fingerprint() != Corpus(Pretrain(corpus=given[:3], out="o").corpus).fingerprint()
+    other = Pretrain(corpus=[*given[:3], [{"text": "seven"}]], out="o").corpus
+    assert corpus.fingerprint() != Corpus(other).fingerprint()
+    for wrong in (pa.table({"body": ["a"]}), pa.Table.from_arrays([["a"], ["b"]], names=["text", "text"])):
+        with pytest.raises(
+            InputError, match="corpus: (no column 'text' .there are: body|two columns are named 'text')"
+        ):
+            [*Corpus(Pretrain(corpus=wrong, out="o").corpus).documents()]
+    broken = Pretrain(corpus=[{"text": "a"}, {"text": 3}], out="o").corpus
+    with pytest.raises(InputError, match="corpus: row 2: 'text' holds int, not text"):
+        [*Corpus(broken).documents()]
+    assert [*Corpus(broken, on_error="skip").documents()] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [pd.Series(["one", "two"]), pa.array(["one", "two"]), datasets.Dataset.from_dict({"x": ["one", "two"]})["x"]],
+)
+def test_a_column_of_texts_is_a_corpus(texts):
+    (table,) = Pretrain(corpus=texts, out="o").corpus
+    assert [*Corpus((table,)).documents()] == ["one", "two"]
+
+
+def test_strings_are_paths_and_texts_among_them_are_told_apart():
+    paths = ("a.txt", Path("b.txt"), "hf:owner/name")
+    assert Pretrain(corpus=paths, out="o").corpus == Pretrain(corpus=iter(paths), out="o").corpus
+    assert Pretrain(corpus=paths, out="o").corpus == tuple(map(Path, paths))
+    assert Evaluate(model="m", file=[ROWS, "t.csv"]).file[1] == Path("t.csv")
+    for text in ("Once upon a time.\nThe end.", "word " * 99):
+        with pytest.raises(InputError, match="corpus holds texts where paths are expected; give texts as"):
+            Pretrain(corpus=[text, text], out="o")
+
+
+def test_rows_that_arrow_cannot_give_are_left_out():
+    broken = pa.Array.from_buffers(pa.string(), 2, [None, pa.py_buffer(np.int32([0, 1, 2])), pa.py_buffer(b"\xffa")])
+    table, errors = settings(pa.table({"text": broken})).train, RowErrors("skip")
+    assert [row["text"] for _, row in table.rows(errors)] == ["a"]
+    assert "train: row 1" in errors.notes(1)[0] and len(table.fingerprint) == 16

@@ -1,0 +1,95 @@
+"""Several processes train as one does: gradients, losses, resuming on another number of them."""
+
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from bothways.errors import InputError
+from bothways.training.distributed import joined
+from bothways.training.run import read_metrics
+
+STEPS = 20
+LONG = {"steps": STEPS, "parts": 4, "evaluate_every": 50, "checkpoint_every": 10, "keep_gradient": True}
+
+
+def log_of(out):
+    return Path(f"{out}.log").read_text()
+
+
+def losses_of(out):
+    return [(row["step"], row["loss"]) for row in read_metrics(out) if row["split"] == "train"]
+
+
+def assert_close(out, other):
+    """Losses of all steps within 1e-5."""
+    found, expected = losses_of(out), losses_of(other)
+    assert [step for step, _ in found] == [step for step, _ in expected] == list(range(1, STEPS + 1))
+    assert max(abs(loss - wanted) for (_, loss), (_, wanted) in zip(found, expected, strict=True)) < 1e-5
+
+
+def distance(out, other):
+    """Relative L2 of the first step's whole gradient."""
+    ours, theirs = (load_file(run / "gradient.safetensors") for run in (out, other))
+    assert ours.keys() == theirs.keys()
+    found, expected = (torch.cat([part[name].flatten().double() for name in ours]) for part in (ours, theirs))
+    return float((found - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize(
+    "told", [
+        {"dropout": 0.0}, {"dropout": 0.1}, {"dropout": 0.0, "shard": True},
+        {"dropout": 0.0, "shard": True, "rehearse": True}, {"dropout": 0.0, "rehearse": True},
+    ],
+    ids=["replicated", "with dropout", "shared out", "shared out, rehearsed", "replicated, rehearsed"],
+)  # fmt: skip
+def test_two_processes_have_the_gradient_and_the_losses_of_one(told, work, undisturbed, tmp_path):
+    out = tmp_path / "run"
+    run = {"out": out, **LONG, **told}
+    assert work(run, run) == [0, 0], log_of(out)
+    alone = undisturbed(**LONG, dropout=told["dropout"])
+    assert distance(out, alone) < 1e-6
+    assert_close(out, alone)
+    assert "Warning" not in log_of(out)
+    assert [row["step"] for row in read_metrics(out) if row["split"] == "heldout"] == [10, 20]
+
+
+def test_a_process_without_a_gpu_of_its_own_is_told(monkeypatch):
+    told = {"WORLD_SIZE": "8", "RANK": "5", "LOCAL_RANK": "5", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    with pytest.raises(InputError, match=r"process 5 has no GPU of its own; start 4 \(--nproc-per-node\)"), joined():
+        pass
+
+
+def test_a_process_without_texts_takes_part(work, undisturbed, tmp_path):
+    out, told = tmp_path / "run", {**LONG, "parts": 1, "dropout": 0.0}
+    assert work({"out": out, **told}, {"out": out, **told}) == [0, 0], log_of(out)
+    assert distance(out, undisturbed(**told)) < 1e-6
+    assert_close(out, undisturbed(**told))
+    assert_close(out, undisturbed(**LONG, dropout=0.0))
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
+@pytest.mark.parametrize("shard", [False, True], ids=["replicated", "shared out"])
+def test_a_run_goes_on_with_another_number_of_processes(shard, before, after, work, undisturbed, tmp_path):
+    out = tmp_path / "run"
+    run = {"out": out, **LONG, "dropout": 0.0, "shard": shard}
+    # Where one process is killed the others cannot go on either.
+    codes = work(*[{**run, "die": ["step", 13]}] * before, impatient=True)
+    assert codes[0] == -signal.SIGKILL, log_of(out)
+    assert work(*[{**run, "resume": True}] * after) == [0] * after, log_of(out)
+    assert "step-00000010, step 10" in log_of(out)
+    assert_close(out, undisturbed(**LONG, dropout=0.0))
+
+
+def test_a_loss_that_is_not_finite_stops_all_processes(work, tmp_path):
+    out = tmp_path / "run"
+    run = {"out": out, **LONG, "spoil": 12}
+    assert work(run, run) == [1, 1]
+    line = next(line for line in log_of(out).splitlines() if "errors.InputError:" in line)
+    assert "step 12: loss nan" in line and "batch of" in line and "checkpoints/step-00000010; start anew" in line

@@ -1,0 +1,49 @@
+"""What a person sees of a run: speed of the last steps, share of the peak, time left; a line where there is no bar."""
+
+import pytest
+
+from bothways.training import progress
+from bothways.training.progress import Bar, in_words
+
+
+def rows(number):
+    """Steps of 100 tokens and 2 s each, after a slow first one."""
+    return [
+        {"split": "train", "step": step, "loss": 1.0, "rate": 2e-4, "tokens": 100 * step, "seconds": 50 + 2.0 * step}
+        for step in range(1, number + 1)
+    ]
+
+
+def test_speed_is_that_of_the_last_steps_and_gives_the_time_left():
+    with Bar("training", 40, work=3e6, peak=1e9) as bar:
+        for row in rows(30):
+            bar.show(row)
+        assert bar.speed() == "50 tokens/s, 15% of the matrix peak"
+        assert bar.seconds_left() == pytest.approx(20)
+
+
+def test_a_first_step_has_a_speed_too_and_none_has_none():
+    with Bar("training", 40) as bar:
+        assert bar.speed() == "0 tokens/s"
+        bar.show(rows(1)[0])
+        assert bar.speed() == "2 tokens/s"
+
+
+def test_without_a_terminal_a_line_is_told_every_half_minute_whether_or_not_it_evaluates(monkeypatch):
+    now, told = [0.0], []
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with Bar("training", 40, tell=told.append) as bar:
+        for step in rows(10):
+            now[0] = 4.0 * step["step"]
+            bar.show(step)
+        for now[0] in (63.0, 70.0):
+            bar.show({"split": "heldout", "step": 10, "loss": 2.5})
+    assert told == [
+        "training: step 8 of 40, loss 1.0000, learning rate 2.0e-04, 50 tokens/s, 64 s left",
+        "training: step 10 of 40, held-out loss 2.5000, learning rate 2.0e-04, 50 tokens/s, 60 s left",
+    ]
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(0, "0 s"), (89, "89 s"), (600, "10 min"), (12240, "3.4 h")])
+def test_time_is_said_in_the_unit_that_fits(seconds, said):
+    assert in_words(seconds) == said

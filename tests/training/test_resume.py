@@ -1,0 +1,95 @@
+"""Killed, stopped, broken and resumed runs go on as if nothing had happened, bit for bit."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from bothways.training.run import read_metrics, status_of
+
+
+def log_of(out):
+    return Path(f"{out}.log").read_text()
+
+
+def losses_of(out):
+    return [(row["step"], row["loss"], row["norm"]) for row in read_metrics(out) if row["split"] == "train"]
+
+
+def assert_the_same(out, other):
+    """Every loss and gradient norm, which steps were measured, and the weights, bit for bit."""
+    assert len(losses_of(other)) == 8
+    assert losses_of(out) == losses_of(other)
+    measured = [[row["step"] for row in read_metrics(run) if row["split"] == "heldout"] for run in (out, other)]
+    assert measured[0] == measured[1] == [2, 3, 4, 6, 8]
+    theirs = load_file(other / "weights.safetensors")
+    assert all(torch.equal(value, theirs[name]) for name, value in load_file(out / "weights.safetensors").items())
+
+
+@pytest.mark.parametrize(
+    ("die", "left"),
+    [(["step", 5], "step-00000004"), (["evaluation", 4], "step-00000004"), (["write", 4], "step-00000002")],
+    ids=["in a step", "in an evaluation", "while a checkpoint is written"],
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_run_killed_anywhere_goes_on_bit_for_bit(dtype, die, left, work, undisturbed, tmp_path):
+    out = tmp_path / "run"
+    assert work({"out": out, "dtype": dtype, "die": die}) == [-signal.SIGKILL]
+    made = json.loads((out / "bothways.json").read_text())
+    assert made["status"] == "running" and status_of(made) == "killed"
+    assert work({"out": out, "dtype": dtype, "resume": True}) == [0], log_of(out)
+    assert f"going on from {out / 'checkpoints' / left}" in log_of(out)
+    assert_the_same(out, undisturbed(dtype=dtype))
+    kept = sorted(path.name for path in (out / "checkpoints").iterdir())
+    assert set(kept) <= {f"step-0000000{step}" for step in (2, 4, 6, 8)}  # nothing half written stays
+
+
+@pytest.mark.parametrize("told", [{"muon_rate": 0.02}, {"best_by": "accuracy"}], ids=["Muon", "best weights"])
+def test_what_else_a_run_remembers_is_saved_too(told, work, undisturbed, tmp_path):
+    out = tmp_path / "run"
+    assert work({"out": out, **told, "die": ["step", 7]}) == [-signal.SIGKILL]
+    assert work({"out": out, **told, "resume": True}) == [0], log_of(out)
+    theirs = load_file(undisturbed(**told) / "weights.safetensors")
+    assert losses_of(out) == losses_of(undisturbed(**told))
+    if "best_by" in told:  # the second evaluation, at step 3, is the best; the third resumed one counts afresh
+        assert any(key.startswith("best.") for key in load_file(out / "checkpoints/step-00000008/state.safetensors"))
+    assert all(torch.equal(value, theirs[name]) for name, value in load_file(out / "weights.safetensors").items())
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_at_step_0_and_says_so(work, undisturbed, tmp_path):
+    out = tmp_path / "run"
+    assert work({"out": out, "die": ["step", 1]}) == [-signal.SIGKILL]
+    assert work({"out": out, "resume": True}) == [0], log_of(out)
+    assert "no sound checkpoint there; starting at step 0" in log_of(out)
+    assert_the_same(out, undisturbed(dtype="float32"))
+
+
+def test_a_broken_newest_checkpoint_is_named_and_the_one_before_is_used(work, undisturbed, tmp_path):
+    out = tmp_path / "run"
+    assert work({"out": out, "die": ["step", 7]}) == [-signal.SIGKILL]
+    file = out / "checkpoints" / "step-00000006" / "state.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-100] ^= 1
+    file.write_bytes(content)
+    assert work({"out": out, "resume": True}) == [0], log_of(out)
+    assert f"{file}: broken (checksum" in log_of(out) and "step-00000004, step 4" in log_of(out)
+    assert_the_same(out, undisturbed(dtype="float32"))
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_sigterm_saves_and_stops_all_processes(world, work, undisturbed, tmp_path):
+    out = tmp_path / "run"
+    runs = [{"out": out, "pause": 0.05}] * world
+    assert work(*runs, signalled=[3, signal.SIGTERM]) == [3] * world, log_of(out)  # the last process is signalled
+    made = json.loads((out / "bothways.json").read_text())
+    stopped_at = read_metrics(out)[-1]["step"]
+    assert made["status"] == "stopped" and 3 <= stopped_at < 8
+    assert f"stopped at step {stopped_at}; go on with --resume" in log_of(out)
+    assert (out / "checkpoints" / f"step-{stopped_at:08}").exists()
+    assert work(*({"out": out, "resume": True},) * world) == [0] * world, log_of(out)
+    assert json.loads((out / "bothways.json").read_text())["status"] == "done"
+    if world == 1:
+        assert_the_same(out, undisturbed(dtype="float32"))

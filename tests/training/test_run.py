@@ -1,0 +1,296 @@
+"""What a run leaves on disk, and that a failed write leaves the old file."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from bothways import device
+from bothways.errors import InputError
+from bothways.settings import Classify
+from bothways.training.run import Run, read_metrics, status_of
+from bothways.training.run_lock import LOCK, living, this_process
+from bothways.training.signals import Stopped
+
+SETTINGS = Classify(model=Path("m"), train=Path("t.csv"), out=Path("o"))
+
+
+@pytest.fixture
+def run(tmp_path):
+    return Run(tmp_path / "deep" / "run", "finetune classify", SETTINGS)
+
+
+def read(run):
+    return json.loads((run.directory / "bothways.json").read_text(encoding="utf-8"))
+
+
+def test_a_new_run_says_what_it_is_before_it_counts(run):
+    made = read(run)
+    assert made["verb"] == "finetune classify" and made["status"] == "running"
+    assert (
+        made["settings"]["train"] == "t.csv" and made["settings"]["warmup"] == 0.1 and made["settings"]["dev"] is None
+    )
+    assert set(made["versions"]) == {"bothways", "python", "torch", "numpy"}
+
+
+def test_notes_add_up_and_later_ones_win(run):
+    run.note(steps=3, data={"file": Path("x"), "sizes": (1, 2)})
+    run.note(status="done", steps=5)
+    made = read(run)
+    assert (made["status"], made["steps"], made["data"]) == ("done", 5, {"file": "x", "sizes": [1, 2]})
+    assert made["verb"] == "finetune classify"
+
+
+def test_metrics_come_back_in_full_precision_and_order(run):
+    rows = [{"step": step, "loss": 1 / (step + 3), "split": "train"} for step in range(7)]
+    for row in rows:
+        run.metric(**row)
+    assert run.metrics() == rows == read_metrics(run.directory)
+    assert len((run.directory / "metrics.jsonl").read_text().splitlines()) == 7
+
+
+def test_no_metrics_yet_are_none(tmp_path):
+    assert read_metrics(tmp_path) == []
+
+
+def test_a_run_is_never_written_over(run):
+    before = (run.directory / "bothways.json").read_bytes()
+    with pytest.raises(InputError, match="holds a run already"):
+        Run(run.directory, "pretrain", SETTINGS)
+    assert (run.directory / "bothways.json").read_bytes() == before
+
+
+def test_a_directory_with_something_else_is_refused_and_an_empty_one_taken(tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").write_text("years of work")
+    with pytest.raises(InputError, match=r"full: holds something else already \(thesis.tex\)"):
+        Run(tmp_path / "full", "pretrain", SETTINGS)
+    assert [entry.name for entry in (tmp_path / "full").iterdir()] == ["thesis.tex"]
+    (tmp_path / "empty").mkdir()
+    assert read(Run(tmp_path / "empty", "pretrain", SETTINGS))["verb"] == "pretrain"
+
+
+def test_a_model_is_no_run_to_go_on_with(tmp_path):
+    (tmp_path / "bothways.json").write_text('{"format": 1}', encoding="utf-8")
+    with pytest.raises(InputError, match="holds a model, not a run to go on with; name the run's directory"):
+        Run(tmp_path, "pretrain", SETTINGS, resume=True)
+    assert (tmp_path / "bothways.json").read_text(encoding="utf-8") == '{"format": 1}'
+
+
+def test_a_file_in_place_of_the_directory_is_refused(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match="a file stands there"):
+        Run(tmp_path / "file", "pretrain", SETTINGS)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("failing", [(os, "replace"), (os, "fsync"), (Path, "open")], ids=lambda pair: pair[1])
+def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(failing, run, monkeypatch):
+    run.note(steps=3)
+    before = (run.directory / "bothways.json").read_bytes()
+
+    def full(*given, **told):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(*failing, full)
+        with pytest.raises(OSError, match="No space left"):
+            run.note(steps=4)
+    assert (run.directory / "bothways.json").read_bytes() == before
+    assert [entry.name for entry in run.directory.iterdir() if entry.name != LOCK] == ["bothways.json"]
+
+
+# --- going on
+# -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Told:
+    """Settings of a run that can go on."""
+
+    rate: float = 0.1
+    steps: int | None = 5
+    minutes: float | None = None
+    json: bool = False
+    files: tuple[Path, ...] = (Path("a"), Path("b"))
+
+
+def begun(tmp_path, told, **notes):
+    run = Run(tmp_path / "run", "pretrain", told)
+    run.note(**notes)
+    return run
+
+
+def test_a_run_goes_on_with_the_same_settings_and_keeps_its_facts(tmp_path):
+    begun(tmp_path, Told(), steps=5, data="x")
+    again = Run(tmp_path / "run", "pretrain", Told(json=True), resume=True)
+    assert again.made["steps"] == 5 and again.made["data"] == "x" and len(again.made["resumed"]) == 1
+    assert read(again)["settings"]["json"] is True
+
+
+def test_other_settings_are_refused_with_the_difference(tmp_path):
+    before = read(begun(tmp_path, Told(), steps=5))
+    with pytest.raises(InputError, match=r"begun with other settings \(files: .* -> \['a'\], rate: 0.1 -> 0.2\)"):
+        Run(tmp_path / "run", "pretrain", Told(rate=0.2, files=(Path("a"),)), resume=True)
+    with pytest.raises(InputError, match="steps: 5 -> 4"):
+        Run(tmp_path / "run", "pretrain", Told(steps=4), resume=True)
+    with pytest.raises(InputError, match="holds a run of pretrain, not of distil"):
+        Run(tmp_path / "run", "distil", Told(), resume=True)
+    assert json.loads((tmp_path / "run" / "bothways.json").read_text()) == before
+
+
+@pytest.mark.parametrize("first", [Told(steps=5), Told(steps=None, minutes=2.0)])
+def test_more_steps_are_allowed_and_said(first, tmp_path):
+    begun(tmp_path, first, steps=5)
+    lines = []
+    again = Run(tmp_path / "run", "pretrain", Told(steps=8), resume=True, tell=lines.append)
+    assert lines == ["steps: 5 -> 8; from here on the rate is that of the longer run"]
+    assert again.made["steps"] == 5  # as long as nobody notes another number
+    assert read(again)["settings"]["steps"] == 8
+
+
+def test_other_threads_processors_and_versions_are_told_and_recorded(tmp_path, monkeypatch):
+    before = read(begun(tmp_path, Told()))
+    assert before["hardware"]["threads"] == torch.get_num_threads() and before["hardware"]["processor"]
+    lines = []
+    Run(tmp_path / "run", "pretrain", Told(), resume=True, tell=lines.append)
+    assert lines == []
+    threads, processor = before["hardware"]["threads"] + 1, before["hardware"]["processor"]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(device, "processor", lambda: "An other one")
+    monkeypatch.setattr(torch, "__version__", "9.9")
+    again = Run(tmp_path / "run", "pretrain", Told(), resume=True, tell=lines.append)
+    assert [line.split(":")[0] for line in lines] == [
+        f"torch changed from {before['versions']['torch']} to 9.9",
+        f"processor changed from {processor} to An other one",
+        f"threads changed from {threads - 1} to {threads}",
+    ]
+    assert (read(again)["hardware"]["threads"], read(again)["versions"]["torch"]) == (threads, "9.9")
+
+
+def test_the_steps_that_minutes_became_are_there_when_a_run_goes_on(tmp_path):
+    begun(tmp_path, Told(steps=None, minutes=2.0), steps=731)
+    assert Run(tmp_path / "run", "pretrain", Told(steps=None, minutes=2.0), resume=True).made["steps"] == 731
+
+
+def test_resuming_where_nothing_is_begins(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".bothways.json.0123abcd").write_text("{")
+    with Run(tmp_path / "run", "pretrain", Told(), resume=True) as run:
+        pass
+    assert [entry.name for entry in run.directory.iterdir()] == ["bothways.json"]
+
+
+def test_a_run_at_work_in_another_process_is_not_resumed_and_a_dead_one_is_at_once(tmp_path):
+    run = begun(tmp_path, Told(), steps=5)
+    assert status_of(read(run)) == "running"
+    with subprocess.Popen(["sleep", "60"]) as other:
+        process = living(other.pid)
+        run.note(process=process)
+        (run.directory / LOCK).write_text(json.dumps({**process, "token": "theirs", "count": 3}))
+        with pytest.raises(InputError, match=f"still at work, as process {other.pid} on "):
+            Run(run.directory, "pretrain", Told(), resume=True)
+        other.kill()
+    assert status_of(read(run)) == "killed"
+    told, began = [], time.monotonic()
+    assert Run(run.directory, "pretrain", Told(), resume=True, tell=told.append).made["status"] == "running"
+    assert time.monotonic() - began < 2 and f"process {other.pid} on " in told[0]
+
+
+def test_a_number_that_another_process_has_now_is_not_the_runs(tmp_path):
+    run = begun(tmp_path, Told())
+    run.note(process={**this_process(), "began": "12345678901"})
+    assert status_of(read(run)) == "killed"
+    run.note(process={**this_process(), "host": "elsewhere"})
+    assert status_of(read(run)) == "running or killed, on elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (None, "done"),
+        (Stopped("at 3"), "stopped"),
+        (KeyboardInterrupt(), "stopped"),
+        (InputError("loss nan"), "failed"),
+    ],
+)
+def test_a_run_notes_how_it_ended(error, status, run):
+    run.metric(step=1, split="train", loss=1.0)
+    try:
+        with run:
+            if error:
+                raise error
+    except (Stopped, KeyboardInterrupt, InputError):
+        pass
+    assert read(run)["status"] == status == status_of(read(run))
+    assert read(run).get("reason") == ("loss nan" if status == "failed" else None)
+
+
+def test_a_run_that_fails_before_its_first_step_leaves_nothing_in_a_second_trys_way(run):
+    (run.directory / "tokenizer").mkdir()
+    with pytest.raises(InputError), run:
+        raise InputError("no such file")
+    assert not run.directory.exists()
+
+
+def test_a_run_that_fails_before_its_first_step_keeps_what_is_not_its_own(tmp_path):
+    (tmp_path / "lost+found").mkdir()  # as in the root of a new disk, which counts as empty
+    with pytest.raises(InputError, match="wrong"), Run(tmp_path, "finetune classify", SETTINGS):
+        raise InputError("wrong")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["lost+found"]
+    with pytest.raises(InputError, match="wrong"), Run(tmp_path / "gone", "finetune classify", SETTINGS):
+        shutil.rmtree(tmp_path / "gone")
+        raise InputError("wrong")
+
+
+def test_a_resume_that_fails_before_its_first_step_changes_nothing(run):
+    run.metric(step=1, split="train", loss=1.0)
+    run.note(status="done", steps=1)
+    before = read(run)
+    with pytest.raises(InputError), Run(run.directory, run.made["verb"], SETTINGS, resume=True) as resumed:
+        resumed.note(steps=5)
+        raise InputError("the text has changed")
+    assert read(run) == before
+
+
+def test_a_resumed_run_forgets_why_it_failed_before(run):
+    run.metric(step=1, split="train", loss=1.0)
+    with pytest.raises(InputError), run:
+        raise InputError("loss nan")
+    with Run(run.directory, run.made["verb"], SETTINGS, resume=True) as resumed:
+        resumed.metric(step=2, split="train", loss=1.0)
+    assert read(run)["status"] == "done" and "reason" not in read(run)
+
+
+def test_a_process_that_does_not_lead_fails_as_the_others_do(tmp_path):
+    with pytest.raises(InputError, match="no such file"), Run(tmp_path / "run", "pretrain", SETTINGS, leads=False):
+        raise InputError("no such file")
+    assert not (tmp_path / "run").exists()
+
+
+def test_metrics_are_cut_back_and_a_half_written_row_does_not_matter(run):
+    for step in range(1, 6):
+        run.metric(step=step, split="train", loss=1 / step)
+    with (run.directory / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 6, "spl')
+    assert [row["step"] for row in run.metrics()] == [1, 2, 3, 4, 5]
+    run.cut_back(3)
+    run.metric(step=4, split="train", loss=0.125)
+    assert [(row["step"], row["loss"]) for row in run.metrics()] == [(1, 1.0), (2, 0.5), (3, 1 / 3), (4, 0.125)]
+
+
+def test_a_process_that_does_not_lead_writes_nothing(run):
+    before = {path.name: path.read_bytes() for path in run.directory.iterdir()}
+    other = Run(run.directory, "finetune classify", SETTINGS, leads=False)
+    with other:
+        other.note(steps=4)
+        other.metric(step=1, loss=2.0)
+        other.cut_back(0)
+    assert {path.name: path.read_bytes() for path in run.directory.iterdir()} == before

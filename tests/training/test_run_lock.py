@@ -1,0 +1,132 @@
+"""One process at a time in a run's directory, over hosts that share it. A second host is a process that takes itself
+for another machine."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bothways.errors import InputError
+from bothways.settings import Classify
+from bothways.training import run_lock as locking
+from bothways.training.run import Run
+from bothways.training.run_lock import LOCK, Lock, lives, this_process
+
+BEAT, PATIENCE = 0.05, 1.5
+SETTINGS = Classify(model=Path("m"), train=Path("t.csv"), out=Path("o"))
+ELSEWHERE = f"""
+import sys, time
+from pathlib import Path
+from bothways.training import lock
+lock.machine, lock.BEAT = lambda: "another machine", {BEAT}
+held = lock.Lock(Path(sys.argv[1]), print)
+held.start()
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    for name, seconds in (("BEAT", BEAT), ("PATIENCE", PATIENCE), ("POLL", 0.02)):
+        monkeypatch.setattr(locking, name, seconds)
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    """A process on "another machine" that holds the lock of tmp_path."""
+    with subprocess.Popen([sys.executable, "-c", ELSEWHERE, str(tmp_path)], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        yield other
+        other.kill()
+
+
+def test_a_run_at_work_on_another_machine_is_refused_and_left_alone(elsewhere, tmp_path):
+    told = []
+    for resume in (False, True):
+        with pytest.raises(InputError, match=f"still at work, as process {elsewhere.pid} on "):
+            Run(tmp_path, "finetune classify", SETTINGS, resume=resume, tell=told.append)
+    assert len(told) == 2 and [path.name for path in tmp_path.iterdir()] == [LOCK]
+    assert json.loads((tmp_path / LOCK).read_text())["id"] == elsewhere.pid
+
+
+def test_a_run_killed_on_another_machine_is_taken_over_once_its_count_stands_still(elsewhere, tmp_path):
+    elsewhere.kill()
+    elsewhere.wait()
+    told, began = [], time.monotonic()
+    lock = Lock(tmp_path, told.append)
+    assert PATIENCE <= time.monotonic() - began < PATIENCE + 5
+    assert len(told) == 2 and f"process {elsewhere.pid} on " in told[1] and "taking its run over" in told[1]
+    lock.release()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_process_that_was_suspended_finds_its_run_taken_over_and_writes_nothing_more(tmp_path, monkeypatch):
+    with pytest.raises(InputError, match=f"process {os.getpid()} on .* took this run over"):  # noqa: SIM117
+        with Run(tmp_path / "run", "finetune classify", SETTINGS) as run:
+            run.metric(step=1, split="train", loss=1.0)
+            run.lock.stop()  # as if the whole process stood still
+            monkeypatch.setattr(locking, "machine", lambda: "another machine")
+            new = Run(tmp_path / "run", "finetune classify", SETTINGS, resume=True)
+            files = {path.name: path.read_bytes() for path in new.directory.iterdir()}
+            time.sleep(3 * BEAT)
+            run.metric(step=2, split="train", loss=0.5)
+    assert {path.name: path.read_bytes() for path in new.directory.iterdir()} == files
+    assert json.loads(files["bothways.json"])["status"] == "running"
+
+
+def test_of_many_processes_that_take_over_a_dead_lock_at_once_one_gets_it(tmp_path):
+    (tmp_path / LOCK).write_text(json.dumps({**this_process(), "id": 2**22 - 1, "token": "gone", "count": 3}))
+    racer = (
+        "import sys, time; from pathlib import Path; from bothways.training.run_lock import Lock\n"
+        "time.sleep(max(0, float(sys.argv[2]) - time.time()))\n"
+        "try: held = Lock(Path(sys.argv[1]), str)\n"
+        "except ValueError: sys.exit(1)\n"
+        "time.sleep(3)"
+    )
+    order = [sys.executable, "-c", racer, str(tmp_path), str(time.time() + 4)]
+    racers = [subprocess.Popen(order) for _ in range(6)]
+    assert sorted(process.wait() for process in racers) == [0, 1, 1, 1, 1, 1]
+    assert [path.name for path in tmp_path.iterdir()] == [LOCK]
+
+
+def test_a_lock_that_comes_to_life_while_it_is_taken_over_is_put_back(tmp_path):
+    live = Lock(tmp_path, str)
+    seen = (tmp_path / LOCK).read_bytes()
+    live._beat()
+    taker = object.__new__(Lock)
+    taker.file, taker.owner = tmp_path / LOCK, {"token": "other"}
+    taker._remove(seen)
+    assert json.loads((tmp_path / LOCK).read_text())["token"] == live.owner["token"]
+    live.check()
+    assert not live.lost_to and [path.name for path in tmp_path.iterdir()] == [LOCK]
+
+
+def test_a_lock_cut_off_by_a_power_failure_is_taken_over_after_watching(tmp_path):
+    (tmp_path / LOCK).write_bytes(b"")
+    told = []
+    Lock(tmp_path, told.append).release()
+    assert len(told) == 2 and "another process gave no sign of life" in told[1]
+
+
+def test_a_released_lock_is_free_at_once_and_a_lock_of_this_process_is_its_own(tmp_path):
+    first = Lock(tmp_path, pytest.fail)
+    second = Lock(tmp_path, pytest.fail)
+    first.release()  # no longer its own
+    assert (tmp_path / LOCK).exists()
+    second.release()
+    assert not (tmp_path / LOCK).exists()
+
+
+def test_whether_a_process_lives_is_known_of_this_machine_alone():
+    with subprocess.Popen(["sleep", "60"]) as other:
+        process = locking.living(other.pid)
+        assert lives(process) is True and lives({**process, "machine": "after a reboot"}) is None
+        assert lives({**process, "began": "1"}) is False
+        os.kill(other.pid, signal.SIGKILL)
+    assert lives(process) is False

@@ -1,0 +1,50 @@
+"""Ctrl-C and SIGTERM ask a run to stop; a second Ctrl-C stops at once; afterwards they mean what they did."""
+
+import signal
+import threading
+
+import pytest
+
+from bothways.training import signals
+from bothways.training.signals import requests_to_stop
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_only_asks_and_handlers_come_back(number):
+    before = signal.getsignal(number)
+    with requests_to_stop() as asked:
+        assert not asked()
+        signal.raise_signal(number)
+        assert asked()
+        signal.raise_signal(number)  # at once: the same Ctrl-C, passed on by torchrun
+        assert asked()
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_ctrl_c_a_while_later_stops_at_once_and_a_second_sigterm_does_not(monkeypatch):
+    before = signal.getsignal(signal.SIGINT)
+    now = [100.0]
+    monkeypatch.setattr(signals.time, "monotonic", lambda: now[0])
+    with pytest.raises(KeyboardInterrupt), requests_to_stop() as asked:
+        signal.raise_signal(signal.SIGINT)
+        now[0] += 2
+        signal.raise_signal(signal.SIGTERM)
+        assert asked()
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_not_where_nothing_can_be_saved_and_not_in_another_thread():
+    before = signal.getsignal(signal.SIGINT)
+    seen = []
+
+    def look():
+        with requests_to_stop() as asked:
+            seen.append((asked(), signal.getsignal(signal.SIGINT) is before))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    with requests_to_stop(when=False) as asked:
+        seen.append((asked(), signal.getsignal(signal.SIGINT) is before))
+    assert seen == [(False, True), (False, True)]
