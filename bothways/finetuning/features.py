@@ -3,7 +3,7 @@
 Letters: N texts, W windows of them, T tokens, H hidden size.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 
@@ -16,34 +16,49 @@ from bothways.finetuning.task import outputs
 from bothways.finetuning.texts import Texts, over_windows
 from bothways.model.heads import Classes
 from bothways.model.model import Model
+from bothways.model.prepacked import packed
 from bothways.model.text_state import mean_of_texts
 from bothways.rng import Purpose, generator
+from bothways.settings import Pooled
 
 MOST_TOKENS = 60_000  # with a label, that a linear model of tokens is fitted on
+MOST_WINDOWS = 8  # of a text, that a vector is pooled over
+FEW_TOKENS = 200_000  # of training texts, which are read as dev and test are
 
 
 class FrozenTexts:
     """Vectors of the texts of each split, float32 [N, H] by pooling: "head" (the state that the model's head reads) and
     "mean" (of all tokens), each pooled over a text's windows. One pass a split, made when it is first asked for.
 
+    Of a long text some windows are drawn: at most MOST_WINDOWS, and if the training texts are long and many, of each of
+    them as many as a training step reads. So it takes less than half an epoch or some seconds.
+
     model: in eval mode, on the device and in the number format that it is to compute in.
     """
 
-    def __init__(self, model: Model, data: Mapping[str, Texts], window_pooling: str = "mean") -> None:
-        self.model, self.data, self.window_pooling = model, data, window_pooling
+    def __init__(self, model: Model, data: Mapping[str, Texts], settings: Pooled) -> None:
+        self.model, self.data, self.settings = model, data, settings
         self.computed: dict[str, dict[str, Tensor]] = {}
+
+    def texts(self, split: str) -> Texts:
+        """What is read."""
+        whole = self.data[split].drawn(MOST_WINDOWS, seed=0, epoch=0)
+        if split != "train" or sum(whole.sizes) <= FEW_TOKENS:
+            return whole
+        return whole.drawn(self.settings.train_windows, seed=0, epoch=0)
 
     def __getitem__(self, split: str) -> dict[str, Tensor]:
         if split not in self.computed:
-            read = partial(states, window_pooling=self.window_pooling)
-            head_NH, mean_NH = torch.stack(outputs(self.model, self.data[split], read)).unbind(1)
+            read = partial(states, encode=packed(self.model), window_pooling=self.settings.window_pooling)
+            head_NH, mean_NH = torch.stack(outputs(self.model, self.texts(split), read)).unbind(1)
             self.computed[split] = {"head": head_NH.contiguous(), "mean": mean_NH.contiguous()}
         return self.computed[split]
 
 
-def states(model: Model, batch: Batch, window_pooling: str) -> Tensor:
-    """Of each text the state that the head reads and the mean of its tokens, [N, 2, H]."""
-    hidden_TH = model(batch)
+def states(model: Model, batch: Batch, *, encode: Callable[[Batch], Tensor], window_pooling: str) -> Tensor:
+    """Of each text the state that the head reads and the mean of its tokens, [N, 2, H]. encode: what gives the model's
+    hidden states."""
+    hidden_TH = encode(batch)
     both = model.text_states(hidden_TH, batch), mean_of_texts(hidden_TH, batch.lengths)
     return torch.stack([over_windows(x_WH, batch, window_pooling) for x_WH in both], 1)
 

@@ -158,7 +158,8 @@ def over_seeds(
         result["baselines"] = {one.name: one.value for one in simple}
         result["baseline_intervals"] = {one.name: one.interval for one in simple if one.interval}
         facts = {**run.origin, "result": result, **task.facts(figures[kept])}
-        saved = baselines.keep(task, result, run.directory / baselines.SAVED, replace(begun, made=facts))
+        with run.timed("baselines"):
+            saved = baselines.keep(task, result, run.directory / baselines.SAVED, replace(begun, made=facts))
         result["verdict"] = baselines.verdict(result, saved)
         beside = baselines.Beside(simple, result["verdict"])
     draw(
@@ -203,7 +204,7 @@ def refuse_others(settings: FineTune, task: Task, run: Run) -> None:
             f"{run.directory}: its run began with other examples of {strange[0]}; give the same files, or name a new "
             "directory"
         )
-    weights = _digest(task.start.model)
+    weights = digest(task.start.model)
     if run.made.get("start", weights) != weights:
         raise InputError(
             f"{run.directory}: {settings.model} holds other weights than when the run began; put those back, or name a "
@@ -234,7 +235,8 @@ def train_one(settings: FineTune, task: Task, model: Model, seed: int, run: Run,
     copy, best_step = fitted(settings, task, model, seed, run, tell)
     found = {"dev": with_bounds(task, "dev", task.outputs(copy, "dev"))}
     if stays_frozen(settings, task):
-        task.fit_head(model, on=("train", "dev"))
+        with run.timed("linear_start"):
+            task.fit_head(model, on=("train", "dev"))
         copy = at_work(model, settings)
     elif best_step == 0:
         tell(f"seed {seed}: {task.step_0} was best on dev; kept")
@@ -381,7 +383,7 @@ def _fingerprint(examples: Examples) -> str:
     return f"{sizes} {fingerprint(examples.batch(range(0, number, -(-number // NAMED_BY))))}"
 
 
-def _digest(model: Model) -> str:
+def digest(model: Model) -> str:
     """Names a model by some of the numbers of each of its tensors."""
     found = hashlib.sha256()
     for name, value in model.state_dict().items():

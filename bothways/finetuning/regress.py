@@ -93,7 +93,7 @@ class Regression(Task):
     def frozen(self) -> FrozenTexts:
         """What the encoder gives for the texts before training."""
         model = at_work(self.begin(0, silence).model, self.settings)
-        return FrozenTexts(model, self.data, self.settings.window_pooling)
+        return FrozenTexts(model, self.data, self.settings)
 
     def examples(self, seed: int, epoch: int) -> Texts:
         return self.data["train"].drawn(self.settings.train_windows, seed=seed, epoch=epoch)

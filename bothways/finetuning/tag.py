@@ -6,7 +6,7 @@ neighbours and no token is computed twice.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, chain
 from typing import Any, ClassVar
@@ -31,7 +31,7 @@ from bothways.evaluation import scores
 from bothways.evaluation.scores import Predictions, document_of
 from bothways.finetuning import linear_start
 from bothways.finetuning.features import MOST_TOKENS, drawn, head_inputs, last_layer
-from bothways.finetuning.finetune import Result, fine_tuned
+from bothways.finetuning.finetune import Result, digest, fine_tuned
 from bothways.finetuning.simple_models import commonest_tags
 from bothways.finetuning.task import Baseline, Figures, Task, at_work, length_line, outputs
 from bothways.inference.predictor import Predictor
@@ -85,6 +85,7 @@ class Tagging(Task):
     windows_of_text: Mapping[str, list[int]]
     illegal: Mapping[str, list[Sentence]]  # sentences of dev and test that the scheme would not write so
     notes: Sequence[str] = ()
+    heads: dict[str, linear_start.Linear] = field(default_factory=dict)  # fitted, by what names the model before it
 
     @staticmethod
     def of(
@@ -122,15 +123,20 @@ class Tagging(Task):
 
     def fit_head(self, model: Model, on: Sequence[str] = ("train",)) -> None:
         inputs = head_inputs(at_work(model, self.settings), "tokens")
+        name = digest(inputs)  # the baseline's and those of all seeds are one, unless a pooler is drawn by the seed
+        if name not in self.heads:
+            self.heads[name] = self.best_head(inputs)
+        self.heads[name].write_to(last_layer(model, "tokens"))
+
+    def best_head(self, inputs: Model) -> linear_start.Linear:
+        """The linear layer that is best on the features that a model gives."""
         rows = {}
         for split, most in (("train", MOST_TOKENS), ("dev", linear_start.MOST)):
             labelled = self.data[split].labelled
             chosen = Windows([labelled[row] for row in drawn([len(one.labels) for one in labelled], most, seed=0)])
             labels_M = torch.from_numpy(np.concatenate([one.labels for one in chosen.labelled]))
             rows[split] = torch.cat(outputs(inputs, chosen, labelled_scores)), labels_M
-        linear_start.fit(rows["train"], class_loss, len(self.tagset.names), dev=rows["dev"]).write_to(
-            last_layer(model, "tokens")
-        )
+        return linear_start.fit(rows["train"], class_loss, len(self.tagset.names), dev=rows["dev"])
 
     def facts(self, figures: Mapping[str, Figures]) -> dict[str, str]:
         return {"scheme": "plain" if self.tagset.plain else "iob2"}

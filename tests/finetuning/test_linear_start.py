@@ -1,7 +1,11 @@
 """Training begins with the linear solution on frozen features, and ends with it where training does not help."""
 
 import json
+import signal
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -154,6 +158,15 @@ def test_linear_starts_of_cross_validation_are_fitted_on_each_folds_own_rows(giv
     assert len(fitted) == 4 and max(fitted[:3]) <= 160 < fitted[3]
 
 
+def test_the_head_of_a_tagger_is_fitted_once_for_its_baseline_and_all_seeds(given, tables, monkeypatch):
+    fitted, fit = [], linear_start.fit
+    monkeypatch.setattr(
+        linear_start, "fit", lambda rows, *of, **named: fitted.append(len(rows[1])) or fit(rows, *of, **named)
+    )
+    tag.run(Tag(**given, train=tables / "tags.jsonl", seeds=2), silence)
+    assert len(fitted) == 1 and len({row["seed"] for row in measured(given["out"]) if row["step"] == 0}) == 2
+
+
 def test_of_few_examples_the_encoder_stays_as_it_is_and_its_head_is_fitted_to_all_of_them(given, tables, monkeypatch):
     lines = (tables / "texts.jsonl").read_text(encoding="utf-8").splitlines()
     few, test = tables / "few.jsonl", tables / "test.jsonl"
@@ -178,6 +191,35 @@ def test_of_few_examples_the_encoder_stays_as_it_is_and_its_head_is_fitted_to_al
         trained = replace(settings, **change, out=settings.out.with_name("-".join(change)), rate=1e-3)
         classify.run(trained, silence)
         assert max(row["step"] for row in rows_of(trained.out)) > 0
+
+
+def test_a_run_killed_before_its_first_step_goes_on_to_the_same_numbers(given, tables, tmp_path):
+    """Killed in the baselines, then in the linear start, then when the model before the first step is measured."""
+    places = ["baselines", "linear start", "step 0"]
+    told = {**given, "train": tables / "texts.jsonl", "dropout": 0.1, "dtype": "bfloat16"}
+    told = {name: str(value) if isinstance(value, Path) else value for name, value in told.items()}
+    lines = []
+    for number, place in enumerate([None, *places, None]):
+        own = {"out": str(tmp_path / ("killed" if number else "whole")), "resume": number > 1}
+        lines.append(json.dumps({"die_in": place, "settings": told | own}) + "\n")
+    worker = [sys.executable, str(Path(__file__).with_name("finetune_kills.py"))]
+    found = subprocess.run(worker, input="".join(lines), capture_output=True, text=True, check=True)
+    assert [*map(int, found.stdout.split())] == [0, *[-signal.SIGKILL] * len(places), 0], found.stderr
+    for read in (scores_of, losses_of, weights_of):
+        assert read(tmp_path / "killed") == read(tmp_path / "whole"), read
+
+
+def scores_of(run):
+    result = json.loads((run / "bothways.json").read_text(encoding="utf-8"))["result"]
+    return {name: result[name] for name in ("scores", "interval", "baselines", "frozen")}
+
+
+def losses_of(run):
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows_of(run)]
+
+
+def weights_of(run):
+    return {name: value.tolist() for name, value in checkpoint.load(run).model.state_dict().items()}
 
 
 def test_the_setting_is_checked(given, tables):

@@ -1,5 +1,6 @@
 """Linear models fitted to the optimum, and the frozen features they read."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,7 +13,7 @@ from bothways.data.examples import Table
 from bothways.finetuning import features, linear_start
 from bothways.finetuning.texts import Texts, text_scores
 from bothways.model.heads import Classes
-from bothways.settings import Classify
+from bothways.settings import Classify, Pooled
 from bothways.training.losses import class_loss, squared_loss
 from bothways.training.task_losses import label_loss, weighted_class_loss
 
@@ -133,7 +134,7 @@ def test_head_inputs_are_what_the_last_layer_reads(texts):
 
 def test_frozen_texts_are_states_and_means_averaged_over_windows(texts):
     model, examples = texts
-    frozen = features.FrozenTexts(model, {"train": examples})
+    frozen = features.FrozenTexts(model, {"train": examples}, Classify(model="m", train="t", out="o"))
     assert len(examples.windows[1]) > 1
     for row, windows in enumerate(examples.windows):
         with torch.inference_mode():
@@ -143,6 +144,23 @@ def test_frozen_texts_are_states_and_means_averaged_over_windows(texts):
         assert torch.allclose(frozen["train"]["mean"][row], means, atol=1e-5)
         assert torch.allclose(frozen["train"]["head"][row], firsts, atol=1e-5)
     assert frozen["train"] is frozen["train"]  # computed once
+
+
+def test_frozen_vectors_of_long_texts_are_of_some_windows_and_of_training_texts_of_few(texts, monkeypatch):
+    model, examples = texts
+    long = Texts([examples.windows[1] * 9] * 3, examples.targets)
+    most, few = features.MOST_WINDOWS, Pooled.train_windows
+    assert len(long.windows[0]) > most > few
+
+    def numbers(settings):
+        frozen = features.FrozenTexts(model, {"train": long, "dev": long}, settings)
+        return [{len(parts) for parts in frozen.texts(split).windows} for split in ("train", "dev")]
+
+    settings = Classify(model="m", train="t", out="o")
+    assert numbers(settings) == [{most}, {most}]
+    monkeypatch.setattr(features, "FEW_TOKENS", 100)
+    assert numbers(settings) == [{few}, {most}]
+    assert numbers(replace(settings, train_windows=0)) == [{most}, {most}]
 
 
 def test_rows_are_drawn_until_there_are_enough():

@@ -1,0 +1,57 @@
+"""A process that fine-tunes in children, which are killed. It loads torch once, for all of them.
+
+Each line of standard input is JSON: settings of a classifier and die_in, the place where a child is killed (null:
+nowhere). The answer is a line with the child's exit status, or minus its signal.
+"""
+
+import json
+import os
+import signal
+import sys
+
+import matplotlib.pyplot  # noqa: F401 (so that no child has to)
+import sklearn.linear_model  # noqa: F401
+
+from bothways.finetuning import baselines, classify, linear_start
+from bothways.settings import Classify
+from bothways.training.progress import silence
+from bothways.training.run import Run
+
+
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def after(function):
+    def call(*given, **named):
+        function(*given, **named)
+        die()
+
+    return call
+
+
+def prepare(place):
+    """Patch this process so that it dies there."""
+    if place == "baselines":
+        baselines.write_whole = die  # all are scored, nothing is written
+    if place == "linear start":
+        linear_start.fit = die
+    if place == "step 0":
+        Run.metric = after(Run.metric)  # its row is the first that is written
+
+
+def status_of_child(settings, place):
+    number = os.fork()
+    if number == 0:
+        try:
+            prepare(place)
+            classify.run(Classify(**settings), silence)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.wait4(number, 0)[1])
+
+
+for line in sys.stdin:
+    given = json.loads(line)
+    print(status_of_child(given["settings"], given["die_in"]), flush=True)
