@@ -19,7 +19,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from bothways.data.examples import Table, read_table
+from bothways.data.columns import Table
+from bothways.data.examples import read_table
 from bothways.data.glue import TASKS
 from bothways.data.splits import split
 from bothways.finetuning.glue import files_of

@@ -29,7 +29,7 @@ from transformers import Trainer
 from benchmarks.finetune_scores import minilm
 from bothways import metrics
 from bothways.checkpoint import checkpoint
-from bothways.data.split_tables import read_tables, rows_of
+from bothways.data.split_tables import read_tables
 from bothways.finetuning import answer, classify, tag
 from bothways.finetuning.finetune import over_seeds
 from bothways.finetuning.task import Task, at_work
@@ -61,7 +61,7 @@ def task_of(settings: FineTune) -> Task:
         return tag.Tagging.of(settings, start, tag.read_splits(settings))
     if isinstance(settings, Classify):
         tables = read_tables(settings)
-        tables["train"] = rows_of(tables["train"], range(ROWS["SST-2"]))
+        tables["train"] = tables["train"].take(range(ROWS["SST-2"]))
         return classify.Classification.of(settings, start, tables)
     assert isinstance(settings, Answer)
     made = answer.Answering.of(settings, start)

@@ -39,9 +39,10 @@ def make_batches(file: Path, *, family: str, length: int, batch_tokens: int) -> 
     import torch
 
     from bothways import Tokenizer
+    from bothways.batching import by_length
     from bothways.corpus.documents import documents
     from bothways.corpus.masking import MaskRule
-    from bothways.corpus.sampler import Order, by_length
+    from bothways.corpus.sampler import Order
     from bothways.corpus.store import build
     from bothways.pretraining.objective import masked_batch
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bothways.data.examples import numbers, read_table, read_tagged
+from bothways.data.examples import read_table, read_tagged
 from bothways.data.glue import TASKS, read_glue
+from bothways.data.labels import numbers
 from bothways.data.squad import read_squad
 from bothways.data.tags import spans_of
 

@@ -16,9 +16,9 @@ CORE_LINES = 1200
 # A room imports only rooms above it, its `__init__` included.
 ROOMS = (
     "errors", "io", "log", "rng", "inputs", "tables_in_memory", "settings", "device", "axes", "config", "sizes",
-    "tokenizer", "batch", "data", "metrics", "corpus", "model", "families", "checkpoint", "linear", "inference",
-    "report", "training", "pretraining", "evaluation", "finetuning", "verbs", "compression", "export", "bench",
-    "batch_jobs", "cli",
+    "tokenizer", "batch", "batching", "data", "metrics", "corpus", "model", "families", "checkpoint", "linear",
+    "inference", "report", "training", "pretraining", "evaluation", "finetuning", "verbs", "compression", "export",
+    "bench", "batch_jobs", "cli",
 )  # fmt: skip
 LAZY = {"__init__", "__main__"}  # the package itself, which loads its public names on first use
 LARGEST_ROOM = 27

@@ -12,8 +12,8 @@ import pyarrow.parquet
 import pytest
 
 from bothways.corpus.documents import Corpus
+from bothways.data.datasets import labelled_rows
 from bothways.data.examples import read_table, read_tagged
-from bothways.data.labelled import labelled_rows
 from bothways.data.squad import read_squad
 from bothways.data.tables import RowErrors
 from bothways.errors import InputError

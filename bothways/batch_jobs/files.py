@@ -18,8 +18,8 @@ from bothways.batch_jobs.rows import SAY, columns, kind_of
 from bothways.batch_jobs.writers import Format, JsonLines, Npy, Parquet, Row, Separated, Vectors, vector_column
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.weights import OLD_WEIGHTS, WEIGHTS
+from bothways.data.datasets import saved_files
 from bothways.data.files import ARROW
-from bothways.data.hub import saved_files
 from bothways.data.stream import Given, Live, columns_of, known_columns, questions, texts
 from bothways.data.tables import schema
 from bothways.errors import InputError, RowsError

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bothways.corpus.sampler import fill_budget
+from bothways.batching import fill_budget
 from bothways.corpus.segments import ranges
 from bothways.corpus.store import TokenStore
 from bothways.rng import Purpose, generator

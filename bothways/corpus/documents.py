@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from bothways.data.datasets import PREFIX, HubDataset, saved_files
 from bothways.data.files import KINDS, checked_lines, find, is_packed, kind_of, open_file, others, text_lines
-from bothways.data.hub import PREFIX, HubDataset, saved_files
 from bothways.data.tables import Broken, OnError, Row, no_column, rows, together
 from bothways.errors import InputError
 from bothways.tables_in_memory import MemoryTable, Source

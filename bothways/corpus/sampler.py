@@ -4,102 +4,19 @@ An epoch is a permutation of the documents, cut into sections that fit in memory
 shuffled, and filled into batches by a token budget.
 """
 
-import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
-from itertools import count, islice
-from queue import Queue
-from threading import Event, Thread
-from typing import TypeVar
+from itertools import count
 
 import numpy as np
 
-from bothways.batch import Batch
+from bothways.batching import divide, fill_budget, shuffled
 from bothways.corpus.sentence_pairs import Examples, Pairs, make_examples
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError
-from bothways.rng import Purpose, generator
 
-Row = TypeVar("Row")
-Lengths = Sequence[int] | np.ndarray  # tokens by row
 SECTION_TOKENS = 2**22
 SECTION_STEPS = 16  # at least, so that its last ones, which may be smaller, are few
-
-
-def shuffled(num_examples: int, *, seed: int, epoch: int, part: int = 0) -> np.ndarray:
-    """The order of one pass over the examples, or of one part of it."""
-    return generator(seed, Purpose.ORDER, epoch, part).permutation(num_examples)
-
-
-def fill_budget(order: Sequence[int], lengths: Lengths, budget: float) -> Iterator[list[int]]:
-    """Consecutive rows of `order` as batches of at most `budget` tokens, at least one row each."""
-    rows: list[int] = []
-    tokens = 0
-    for row in order:
-        if rows and tokens + lengths[row] > budget:
-            yield rows
-            rows, tokens = [], 0
-        rows.append(row)
-        tokens += lengths[row]
-    if rows:
-        yield rows
-
-
-def by_length(rows: Sequence[int], lengths: Lengths) -> list[int]:
-    """Rows sorted by length, so that texts of equal length stand together."""
-    return sorted(rows, key=lambda row: (lengths[row], row))
-
-
-def blocks(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
-    """Rows in lists of `size`, the last one shorter; nothing where there are none."""
-    remaining = iter(rows)
-    while block := list(islice(remaining, size)):
-        yield block
-
-
-def ahead(items: Iterator[Row], number: int = 2) -> Iterator[Row]:
-    """The same items, made by a thread of its own up to `number` ahead of their use, so that a GPU need not wait."""
-    made: Queue[tuple[Row | None, BaseException | None]] = Queue(number)
-    unwanted = Event()
-
-    def make() -> None:
-        try:
-            for item in items:
-                if unwanted.is_set():
-                    return
-                made.put((item, None))
-            made.put((None, StopIteration()))
-        except BaseException as error:
-            made.put((None, error))
-
-    Thread(target=make, daemon=True).start()
-    try:
-        while True:
-            item, error = made.get()
-            if isinstance(error, StopIteration):
-                return
-            if error:
-                raise error
-            yield item  # type: ignore[misc]
-    finally:
-        unwanted.set()
-        while not made.empty():  # the maker may be waiting for room
-            made.get()
-
-
-def divide(rows: Sequence[int], lengths: Lengths, parts: int) -> list[list[int]]:
-    """Rows in so many parts of about equal tokens, each sorted by length; with fewer rows than parts, some are empty.
-
-    The longest row first, each goes to the part with the fewest tokens so far.
-    """
-    divided: list[list[int]] = [[] for _ in range(parts)]
-    lightest = [(0, part) for part in range(parts)]
-    for row in reversed(by_length(rows, lengths)):
-        tokens, part = heapq.heappop(lightest)
-        divided[part].append(row)
-        heapq.heappush(lightest, (tokens + lengths[row], part))
-    return [part[::-1] for part in divided]
 
 
 @dataclass(frozen=True)
@@ -168,12 +85,3 @@ class Order:
         if len(batches) > 1 and 2 * sum(lengths[row] for row in batches[-1]) < self.batch_tokens:
             batches[-2:] = divide(batches[-2] + batches[-1], lengths, 2)
         return batches
-
-
-def fingerprint(batch: Batch) -> str:
-    """Names what a batch asks of a model: a hash of its ids, masked places and labels, 16 hexadecimal digits."""
-    digest = sha256()
-    for values in (batch.input_ids, batch.lengths, batch.masked_places, batch.masked_labels, batch.labels):
-        if values is not None:
-            digest.update(values.cpu().numpy().tobytes())
-    return digest.hexdigest()[:16]

@@ -8,7 +8,7 @@ usual name makes a pair of it.
 import json
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, cast
 
@@ -52,6 +52,12 @@ class Table:
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    def take(self, rows: Sequence[int]) -> "Table":
+        """The table with these rows only."""
+        columns = (self.texts, self.pairs, self.labels, self.where)
+        chosen = (None if column is None else [column[row] for row in rows] for column in columns)
+        return replace(Table(*chosen), notes=self.notes)  # type: ignore[arg-type]
 
     @cached_property
     def keys(self) -> list[tuple[str, ...]]:

@@ -1,28 +1,17 @@
 """Labelled examples, in whatever people keep them: texts with labels and numbers, and words with tags."""
 
-import json
-import math
-from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from bothways.data.columns import Check, Table, Use, find_column, no_usual_column, table_of
 from bothways.data.conll import Sentence, read_conll
+from bothways.data.datasets import has_named_columns, is_lines, labelled_rows
 from bothways.data.files import text_lines
 from bothways.data.glue import glue_table
-from bothways.data.labelled import has_named_columns, is_lines, labelled_rows
-from bothways.data.near_duplicates import label_key
 from bothways.data.stream import refuse_columns
 from bothways.data.tables import OnError, Row, RowErrors
-from bothways.errors import InputError, listed
+from bothways.errors import InputError
 from bothways.tables_in_memory import MemoryTable, Source
 
-__all__ = ["Sentence", "Table", "label_numbers", "label_sets", "numbers", "read_table", "read_tagged"]
-
-Some = TypeVar("Some")
-MARKS = {"0", "1", "0.0", "1.0", "True", "False"}  # of a label that a text has or has not, in its place in a list
-SEPARATORS = "|;,"  # between several labels of one text, in this order
-FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 TAGS = ("ner_tags", "ner", "labels")  # usual names of columns, beside our own
 
 
@@ -37,7 +26,7 @@ def read_table(
     on_error: OnError | None = None,
     check: Check | None = None,
 ) -> Table:
-    """The texts of a table in a file or in memory, a dataset (data/labelled.py) or a file of GLUE (data/glue.py); a
+    """The texts of a table in a file or in memory, a dataset (data/datasets.py) or a file of GLUE (data/glue.py); a
     .txt holds one a line.
 
     text, pair, label: names of columns, which must be there; None: found by their usual names (data/columns.py). Texts
@@ -67,106 +56,6 @@ def read_table(
     if not numbered:
         raise InputError(f"{path}: empty; a file of texts holds one a line")
     return Table([line for _, line in numbered], None, None, [f"{path}:{number}" for number, _ in numbered])
-
-
-# --- labels -----------------------------------------------------------------------------------------------------------
-
-
-def label_numbers(table: Table, names: Sequence[str]) -> list[int]:
-    """Each row's label as its place among `names`. InputError where one is not among them, and where it is blank."""
-    place = {name: index for index, name in enumerate(names)}
-
-    def number(where: str, label: str) -> int:
-        check_class(where, label)
-        if label not in place:
-            raise _unknown(where, label, names)
-        return place[label]
-
-    return _each(table, number)
-
-
-def check_class(where: str, label: str) -> None:
-    """InputError where a label is blank."""
-    if not label.strip():
-        raise InputError(f"{where}: the label is empty; fill it in or drop the row")
-
-
-def label_sets(table: Table, names: Sequence[str] | None = None) -> list[frozenset[str]]:
-    """Each row's labels: those of a JSON list, else what stands between separators; none where the label is empty.
-
-    The separator of a table is the first of | ; , that is in any of its labels. names: the labels there are; one of
-    them is not divided. InputError where a label is not among them.
-    """
-    separator = next((sign for sign in SEPARATORS if any(sign in label for _, label in _labels(table))), SEPARATORS[0])
-
-    def known(where: str, label: str) -> frozenset[str]:
-        labels = label_set(where, label, separator, names or ())
-        if names is not None and (strange := sorted(labels.difference(names))):
-            raise _unknown(where, strange[0], names)
-        return labels
-
-    return _each(table, known)
-
-
-def numbers(table: Table) -> list[float]:
-    """Each row's label as a number that float32, in which models compute, can hold. InputError where it is none."""
-    return _each(table, number_of)
-
-
-def _each(table: Table, read: Callable[[str, str], Some]) -> list[Some]:
-    """What `read` makes of 'file:line' and label of every row. InputError names all rows for which it raises one."""
-    found, errors = [], RowErrors()
-    for where, label in _labels(table):
-        try:
-            found.append(read(where, label))
-        except InputError as wrong:
-            errors(wrong)
-    errors.notes(len(found))
-    return found
-
-
-def _labels(table: Table) -> Iterable[tuple[str, str]]:
-    assert table.labels is not None
-    return zip(table.where, table.labels, strict=True)
-
-
-def _unknown(where: str, label: str, names: Sequence[str]) -> InputError:
-    like = next((name for name in names if label_key(name) == label_key(label)), None)
-    there = f"it differs from {like!r} only in case or blanks" if like else f"the model knows {listed(names)}"
-    way = "mend the label, or train with " + ("--merge-labels" if like else "rows that have it")
-    return InputError(f"{where}: label {label!r} is unknown; {there}; {way}")
-
-
-def label_set(where: str, label: str, separator: str = SEPARATORS[0], names: Collection[str] = ()) -> frozenset[str]:
-    """The labels of one row: see label_sets. InputError for what only looks like a list."""
-    if label in names:
-        return frozenset([label])
-    if not label.startswith("["):
-        return frozenset(name.strip() for name in label.split(separator) if name.strip())
-    try:
-        found = [*map(str, json.loads(label))]
-    except (ValueError, RecursionError):
-        raise InputError(f'{where}: label {label!r} is not a JSON list such as ["a", "b"]; mend it') from None
-    if len(set(found)) < len(found) and set(found) <= MARKS:
-        raise InputError(
-            f"{where}: label {label} says yes or no to each label there is; give the names of those the text has"
-        )
-    return frozenset(found)
-
-
-def number_of(where: str, label: str) -> float:
-    """A label as a number. InputError where it is none that float32 can hold."""
-    try:
-        number = float(label.replace("_", "?"))  # Python takes 1_000 for a number
-    except ValueError:
-        raise InputError(f"{where}: label {label!r} is not a number such as 3.5; mend it or drop the row") from None
-    if not math.isfinite(number):
-        raise InputError(f"{where}: label {label!r} is not a finite number; mend it or drop the row")
-    if abs(number) > FLOAT32_MAX:
-        raise InputError(
-            f"{where}: label {label!r} is beyond {FLOAT32_MAX:.2g}, the largest float32; scale the numbers or drop it"
-        )
-    return number
 
 
 # --- words with tags --------------------------------------------------------------------------------------------------

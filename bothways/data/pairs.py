@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 
 from bothways.data.columns import LABELS, Table, find_column, table_of, text_in
-from bothways.data.examples import number_of, numbers
+from bothways.data.datasets import labelled_rows
 from bothways.data.glue import glue_table
-from bothways.data.labelled import labelled_rows
+from bothways.data.labels import number_of, numbers
 from bothways.data.near_duplicates import text_key
 from bothways.data.split_tables import divided
 from bothways.data.splits import parts_for

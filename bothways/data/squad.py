@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from bothways.data.datasets import has_named_columns, labelled_rows
 from bothways.data.files import whole
-from bothways.data.labelled import has_named_columns, labelled_rows
 from bothways.errors import InputError
 from bothways.tables_in_memory import MemoryTable, Source
 
@@ -40,7 +40,7 @@ def read_squad(
     skipped: Counter[str] | None = None,
     encoding: str | None = None,
 ) -> list[Question]:
-    """The questions of SQuAD's JSON, packed or not, or of a .jsonl, .parquet, dataset (data/labelled.py) or MemoryTable
+    """The questions of SQuAD's JSON, packed or not, or of a .jsonl, .parquet, dataset (data/datasets.py) or MemoryTable
     with columns id, question, context and answers: {text: [...], answer_start: [...]}.
 
     A question without answers is impossible, unless its is_impossible says otherwise.

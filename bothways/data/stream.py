@@ -15,10 +15,9 @@ from select import select
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from bothways.data.columns import Columns, find_texts, text_in
+from bothways.data.datasets import PREFIX, HubDataset, is_lines, saved_files
 from bothways.data.files import checked_lines, kind_of, not_text, open_file
 from bothways.data.glue import look_of, look_rows
-from bothways.data.hub import PREFIX, HubDataset, saved_files
-from bothways.data.labelled import is_lines
 from bothways.data.squad import nodes
 from bothways.data.tables import Row, named_columns, rows
 from bothways.data.text_encodings import decoder, divides_lines
@@ -57,7 +56,7 @@ def texts(
     live: bool = False,
     encoding: str | None = None,
 ) -> Iterator[Live]:
-    """The texts, with second ones where there are any, of a .txt (one a line), a table, a dataset (data/labelled.py), a
+    """The texts, with second ones where there are any, of a .txt (one a line), a table, a dataset (data/datasets.py), a
     file of GLUE (data/glue.py), or of the lines of standard input, "-".
 
     text, pair: names of columns; None: found by their usual names (data/columns.py) among those of the first 64 rows.

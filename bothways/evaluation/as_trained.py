@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
-from bothways.data.examples import Table, read_table
+from bothways.data.columns import Table
+from bothways.data.examples import read_table
+from bothways.data.labels import respelled
 from bothways.data.near_duplicates import label_key
-from bothways.data.split_tables import respelled
 from bothways.data.stream import known_columns
 from bothways.inference.predictor import Predictor
 from bothways.settings import TextColumns

@@ -17,9 +17,11 @@ import numpy as np
 
 from bothways import metrics
 from bothways.checkpoint.checkpoint import say
-from bothways.data.examples import Table, label_numbers, label_sets, numbers, read_table
+from bothways.data.columns import Table
+from bothways.data.datasets import has_named_columns, labelled_rows
+from bothways.data.examples import read_table
 from bothways.data.files import text_lines
-from bothways.data.labelled import has_named_columns, labelled_rows
+from bothways.data.labels import label_numbers, label_sets, numbers
 from bothways.data.squad import Question, read_squad
 from bothways.data.stream import questions
 from bothways.data.tags import OUTSIDE, detect

@@ -13,8 +13,9 @@ from bothways.checkpoint import checkpoint
 from bothways.corpus.documents import Corpus
 from bothways.corpus.sentence_pairs import Pairs
 from bothways.corpus.store import build
-from bothways.data.examples import Table, label_numbers, label_sets, numbers
-from bothways.data.hub import other_splits
+from bothways.data.columns import Table
+from bothways.data.datasets import other_splits
+from bothways.data.labels import label_numbers, label_sets, numbers
 from bothways.data.squad import read_squad
 from bothways.data.tags import OUTSIDE, detect, first_illegal
 from bothways.errors import InputError, listed

@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bothways.data.beir import are_judgements, read_judgements, read_ranking
-from bothways.data.columns import has_usual_texts
-from bothways.data.examples import Sentence, Table, label_sets, numbers, read_table, read_tagged
+from bothways.data.columns import Table, has_usual_texts
+from bothways.data.conll import Sentence
+from bothways.data.datasets import has_named_columns, is_dataset, labelled_rows
+from bothways.data.examples import read_table, read_tagged
 from bothways.data.files import kind_of, text_lines, whole
 from bothways.data.glue import look_of
-from bothways.data.labelled import has_named_columns, is_dataset, labelled_rows
+from bothways.data.labels import label_sets, numbers
 from bothways.data.squad import read_squad
 from bothways.data.tables import rows
 from bothways.data.tags import Scheme, detect, first_illegal, spans_of

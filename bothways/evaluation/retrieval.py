@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bothways.corpus.sampler import blocks
+from bothways.batching import blocks
 from bothways.data.beir import Collection, is_collection
 from bothways.data.pairs import NONE, Pairs, read_file
 from bothways.data.stream import known_columns

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from bothways import metrics
-from bothways.data.examples import Sentence
+from bothways.data.conll import Sentence
 from bothways.data.tags import Scheme
 
 

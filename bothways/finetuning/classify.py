@@ -15,9 +15,11 @@ from bothways import metrics, report
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
-from bothways.data.examples import Table, label_numbers, label_sets
-from bothways.data.labelled import has_named_columns
-from bothways.data.split_tables import read_tables, table_warnings, texts_at
+from bothways.data.columns import Table
+from bothways.data.datasets import has_named_columns
+from bothways.data.labels import label_numbers, label_sets
+from bothways.data.quality import table_warnings
+from bothways.data.split_tables import read_tables, texts_at
 from bothways.errors import InputError, listed
 from bothways.evaluation.scores import Predictions, class_scores, label_set_scores
 from bothways.finetuning.features import FrozenTexts, fit_text_head

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from bothways import metrics
 from bothways.batch import Batch
+from bothways.batching import blocks
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
-from bothways.corpus.sampler import blocks
 from bothways.data.near_duplicates import text_key
 from bothways.data.pairs import Pairs, read_pairs
 from bothways.data.splits import overlap_line

@@ -20,10 +20,10 @@ from torch import Tensor
 
 from bothways import metrics
 from bothways.batch import Batch
+from bothways.batching import blocks, divide, fill_budget, fingerprint, shuffled
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.weights import WEIGHTS, write_weights
-from bothways.corpus.sampler import blocks, divide, fill_budget, fingerprint, shuffled
-from bothways.data.hub import unread_line
+from bothways.data.datasets import unread_line
 from bothways.device import SETTLED, choose_device, choose_dtype, keep_memory, settle_memory
 from bothways.errors import InputError
 from bothways.finetuning import baselines

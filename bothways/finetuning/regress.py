@@ -14,8 +14,10 @@ from bothways import metrics, report
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
-from bothways.data.examples import Table, numbers
-from bothways.data.split_tables import read_tables, table_warnings, texts_at
+from bothways.data.columns import Table
+from bothways.data.labels import numbers
+from bothways.data.quality import table_warnings
+from bothways.data.split_tables import read_tables, texts_at
 from bothways.errors import InputError
 from bothways.evaluation.scores import Predictions, number_scores
 from bothways.finetuning.features import FrozenTexts, fit_text_head

@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bothways.checkpoint.checkpoint import Checkpoint
-from bothways.data.examples import Sentence, Table
+from bothways.data.columns import Table
+from bothways.data.conll import Sentence
 from bothways.data.squad import Question
 from bothways.data.tags import OUTSIDE
 from bothways.finetuning.features import FrozenTexts

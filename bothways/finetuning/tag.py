@@ -20,7 +20,8 @@ from bothways import report
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
-from bothways.data.examples import Sentence, read_tagged
+from bothways.data.conll import Sentence
+from bothways.data.examples import read_tagged
 from bothways.data.near_duplicates import text_key
 from bothways.data.split_tables import divided
 from bothways.data.splits import overlap_line, parts_for

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from bothways import metrics, report
 from bothways.batch import Batch
+from bothways.batching import by_length, fill_budget
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.config import EncoderConfig
-from bothways.corpus.sampler import by_length, fill_budget
 from bothways.device import choose_device, choose_dtype
 from bothways.evaluation.scores import Predictions
 from bothways.linear.tfidf import TfidfModel

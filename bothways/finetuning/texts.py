@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from bothways.batch import Batch
 from bothways.checkpoint.checkpoint import Checkpoint, with_head
-from bothways.data.examples import Table
+from bothways.data.columns import Table
 from bothways.finetuning.task import length_line
 from bothways.inference.predictor import Predictor
 from bothways.inference.windows import whole_length

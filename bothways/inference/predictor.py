@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.batch import Batch
+from bothways.batching import by_length, fill_budget
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint, say
-from bothways.corpus.sampler import by_length, fill_budget
 from bothways.device import choose_device, choose_dtype, one_thread, release_memory
 from bothways.errors import InputError, MissingFile, RowsError
 from bothways.inference import answer_decoding, tag_decoding

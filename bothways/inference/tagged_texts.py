@@ -5,8 +5,9 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from bothways.data.examples import Sentence, read_tagged
-from bothways.data.labelled import has_named_columns
+from bothways.data.conll import Sentence
+from bothways.data.datasets import has_named_columns
+from bothways.data.examples import read_tagged
 from bothways.data.stream import known_columns
 from bothways.data.tags import Scheme, spans_of, tags_of
 from bothways.errors import InputError

@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from bothways import metrics
+from bothways.batching import by_length, fill_budget
 from bothways.corpus.masking import MaskRule
-from bothways.corpus.sampler import SECTION_TOKENS, StepRows, by_length, fill_budget
+from bothways.corpus.sampler import SECTION_TOKENS, StepRows
 from bothways.corpus.sentence_pairs import Pairs, make_examples
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from bothways.batching import fill_budget
 from bothways.corpus import cache
 from bothways.corpus.documents import Corpus, held_out, skipped_line
 from bothways.corpus.encode import num_cores
-from bothways.corpus.sampler import fill_budget
 from bothways.corpus.segments import ranges
 from bothways.corpus.store import Intake, TokenStore, open_or_build
-from bothways.data.hub import PREFIX
+from bothways.data.datasets import PREFIX
 from bothways.errors import InputError
 from bothways.io import atomic_directory, remove_unfinished
 from bothways.settings import Pretrain

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from bothways.batch import Batch
+from bothways.batching import divide, fingerprint
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.corpus.masking import MaskRule
-from bothways.corpus.sampler import Order, divide, fingerprint
+from bothways.corpus.sampler import Order
 from bothways.model.compile import compile_layers
 from bothways.pretraining import setup
 from bothways.pretraining.inputs import Text, corpora, read, tokenizer_of

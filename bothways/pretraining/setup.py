@@ -13,6 +13,7 @@ from torch import nn
 
 from bothways import metrics
 from bothways.axes import Globals
+from bothways.batching import ahead
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.checkpoint.lengthen import lengthened, lengthened_type, see_all_as_others, sees_all_as_others
@@ -20,7 +21,7 @@ from bothways.config import Direction, EncoderConfig
 from bothways.corpus.arrays import digest
 from bothways.corpus.cooccurrence import word_vectors
 from bothways.corpus.masking import rate_at
-from bothways.corpus.sampler import Order, ahead
+from bothways.corpus.sampler import Order
 from bothways.device import choose_device, choose_dtype, keep_memory
 from bothways.errors import InputError
 from bothways.families import UNNAMED, VARIANTS

@@ -17,7 +17,9 @@ import pyarrow.parquet
 import pytest
 
 from bothways.corpus.documents import Corpus, documents, held_out, rows, sample, skipped_line, text_lines
-from bothways.data.examples import Table, label_numbers, read_table
+from bothways.data.columns import Table
+from bothways.data.examples import read_table
+from bothways.data.labels import label_numbers
 from bothways.errors import InputError, MissingFile
 
 

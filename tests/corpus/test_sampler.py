@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from bothways.batch import Batch
-from bothways.corpus.sampler import Order, ahead, blocks, by_length, divide, fill_budget, fingerprint, shuffled
+from bothways.batching import ahead, blocks, by_length, divide, fill_budget, fingerprint, shuffled
+from bothways.corpus.sampler import Order
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError
 

@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.data import hub
-from bothways.data.columns import LABELS, PAIRED, TEXTS
-from bothways.data.examples import FLOAT32_MAX, Table, label_numbers, label_sets, numbers, read_table, read_tagged
+from bothways.data import datasets as hub
+from bothways.data.columns import LABELS, PAIRED, TEXTS, Table
+from bothways.data.examples import read_table, read_tagged
+from bothways.data.labels import FLOAT32_MAX, label_numbers, label_sets, numbers
 from bothways.errors import InputError, MissingFile
 
 

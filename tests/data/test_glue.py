@@ -4,8 +4,9 @@ import gzip
 
 import pytest
 
-from bothways.data.examples import numbers, read_table
+from bothways.data.examples import read_table
 from bothways.data.glue import LOOKS, TASKS, glue_table, look_of, read_glue
+from bothways.data.labels import numbers
 from bothways.errors import InputError
 
 COLA = 'gj04\t1\t\tThe "cat" sat.\ngj04\t0\t*\tCat the sat.\n'

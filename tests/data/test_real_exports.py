@@ -20,8 +20,9 @@ import pytest
 from bothways.corpus.documents import Corpus
 from bothways.data import files
 from bothways.data.beir import read_judgements
-from bothways.data.examples import check_class, label_numbers, number_of, numbers, read_table, read_tagged
+from bothways.data.examples import read_table, read_tagged
 from bothways.data.files import checked_lines, text_lines
+from bothways.data.labels import check_class, label_numbers, number_of, numbers
 from bothways.data.stream import Given, known_columns, questions, texts
 from bothways.data.tables import RowErrors, rows
 from bothways.errors import InputError

@@ -10,7 +10,8 @@ import pytest
 from bothways.batch_jobs import files
 from bothways.checkpoint import checkpoint
 from bothways.data.near_duplicates import label_key, text_key
-from bothways.data.split_tables import read_tables, table_warnings
+from bothways.data.quality import table_warnings
+from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
 from bothways.finetuning import classify, embed, regress, tag

@@ -14,7 +14,7 @@ import bothways
 from bothways.checkpoint import checkpoint
 from bothways.cli import main
 from bothways.data import pairs, split_tables
-from bothways.data.examples import Sentence
+from bothways.data.conll import Sentence
 from bothways.data.squad import Question
 from bothways.errors import InputError
 from bothways.finetuning import answer, classify, cross_validation, embed, regress, simple_models, tag

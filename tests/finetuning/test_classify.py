@@ -15,8 +15,10 @@ from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.cli import info, main
 from bothways.data import split_tables as tables
-from bothways.data.examples import Table, read_table
-from bothways.data.split_tables import empty_lines, read_tables
+from bothways.data.columns import Table
+from bothways.data.examples import read_table
+from bothways.data.quality import empty_lines
+from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
 from bothways.finetuning import classify, finetune, texts

@@ -9,7 +9,7 @@ import torch
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from bothways.batch import Batch
-from bothways.data.examples import Table
+from bothways.data.columns import Table
 from bothways.finetuning import features, linear_start
 from bothways.finetuning.texts import Texts, text_scores
 from bothways.model.heads import Classes

@@ -13,8 +13,8 @@ import pyarrow.parquet
 import pytest
 
 from bothways.corpus.documents import Corpus
-from bothways.data import hub
-from bothways.data.hub import HubDataset
+from bothways.data import datasets as hub
+from bothways.data.datasets import HubDataset
 from bothways.errors import InputError
 
 TEXTS = [f"text {number}" for number in range(2503)]  # their writer makes batches of 1000

@@ -1,0 +1,86 @@
+"""Data quality: empty texts, texts that splits share, conflicting labels, rare labels and variant spellings."""
+
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import chain
+
+from bothways.data.columns import Table
+from bothways.data.labels import label_sets, labels_by_row, numbers
+from bothways.data.near_duplicates import conflicts, spellings
+from bothways.data.splits import overlap_line
+from bothways.settings import Classify, Regress
+
+LISTED = 5  # examples of what is doubtful
+
+
+def table_warnings(settings: Classify | Regress, tables: Mapping[str, Table]) -> list[str]:
+    """Lines on what was left out, on empty texts, texts that splits share, and labels that may be wrong."""
+    notes = dict.fromkeys(chain.from_iterable(table.notes for table in tables.values()))
+    found = [*notes, *empty_lines(tables), *overlap_lines(tables), *conflict_lines(settings, tables)]
+    return [*found, *label_lines(tables, settings.multi_label)] if isinstance(settings, Classify) else found
+
+
+def empty_lines(tables: Mapping[str, Table]) -> list[str]:
+    found = []
+    for name, table in tables.items():
+        both = zip(table.texts, table.pairs or table.texts, strict=True)
+        if empty := [row for row, texts in enumerate(both) if not all(map(str.strip, texts))]:
+            first = table.where[empty[0]]
+            found.append(
+                f"{len(empty):,} of {len(table):,} examples of {name} have an empty text, the first at {first}"
+            )
+    return found
+
+
+def overlap_lines(tables: Mapping[str, Table]) -> list[str]:
+    line = overlap_line({name: table.keys for name, table in tables.items()})
+    return [line] if line else []
+
+
+def conflict_lines(settings: Classify | Regress, tables: Mapping[str, Table]) -> list[str]:
+    """Texts that have different labels in different rows, of any split: how many, and some of them."""
+    keys = [*chain.from_iterable(table.keys for table in tables.values())]
+    where = [*chain.from_iterable(table.where for table in tables.values())]
+    labels = [*chain.from_iterable(_comparable(settings, table) for table in tables.values())]
+    found = conflicts(keys, labels)
+    if not found:
+        return []
+    shown = [" but ".join(f"{_shown(labels[row])} at {where[row]}" for row in rows[:3]) for rows in found[:LISTED]]
+    texts = f"{len(found):,} text{'s' if len(found) > 1 else ''} with different labels"
+    return [f"{texts} (case, blanks and punctuation aside): {_listed(shown, len(found))}"]
+
+
+def _comparable(settings: Classify | Regress, table: Table) -> Sequence[Hashable]:
+    if isinstance(settings, Regress):
+        return numbers(table)
+    return label_sets(table) if settings.multi_label else table.labels or []
+
+
+def _shown(label: Hashable) -> str:
+    if isinstance(label, frozenset):
+        return ", ".join(map(repr, sorted(label))) or "no label"
+    return f"{label:g}" if isinstance(label, float) else repr(label)
+
+
+def label_lines(tables: Mapping[str, Table], several: bool) -> list[str]:
+    """Labels that differ only in case or blanks, and those of one row."""
+    rows = [
+        (where, labels)
+        for table in tables.values()
+        for where, labels in zip(table.where, labels_by_row(table, several), strict=True)
+    ]
+    found = []
+    if alike := spellings(chain.from_iterable(labels for _, labels in rows)):
+        shown = [", ".join(f"{name!r} ({number:,})" for name, number in one.items()) for one in alike]
+        way = "--merge-labels takes them for one"
+        found.append(f"labels that differ only in case or blanks: {_listed(shown, len(alike))}; {way}")
+    counts = Counter(chain.from_iterable(labels for _, labels in rows))
+    if rare := [(label, where) for where, labels in rows for label in labels if counts[label] == 1]:
+        shown = [f"{label!r} at {where}" for label, where in rare]
+        classes = f"{len(rare):,} label{'s' if len(rare) > 1 else ''} of a single row"
+        found.append(f"{classes}, too few to learn and to measure: {_listed(shown, len(rare))}")
+    return found
+
+
+def _listed(shown: Sequence[str], number: int) -> str:
+    return "; ".join(shown[:LISTED]) + ("; ..." if number > LISTED else "")
