@@ -8,7 +8,7 @@ usual name makes a pair of it.
 import json
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, cast
 
@@ -34,7 +34,9 @@ LABELS = (
 )  # fmt: skip
 Columns = tuple[str, ...]  # read together as one text, in this order
 Check = Callable[[str, str], object]  # of 'file:line' and a label; raises InputError where the label cannot be used
-Use = Literal["text", "pair", "label", "words", "tags"]  # of a column; the flag that names one is --text-column
+Use = Literal[
+    "text", "pair", "label", "group", "words", "tags"
+]  # of a column; the flag that names one is --text-column
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Table:
     """Texts with, where the file has them, pairs and labels; `where` says file and line of each.
 
     A label that is a list (several at once) stands as JSON. notes: what was changed or left out when it was read.
+    groups: of each row, where a column of them was named.
     """
 
     texts: list[str]
@@ -49,15 +52,17 @@ class Table:
     labels: list[str] | None
     where: list[str]
     notes: tuple[str, ...] = ()
+    groups: list[str] | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def take(self, rows: Sequence[int]) -> "Table":
         """The table with these rows only."""
-        columns = (self.texts, self.pairs, self.labels, self.where)
-        chosen = (None if column is None else [column[row] for row in rows] for column in columns)
-        return replace(Table(*chosen), notes=self.notes)  # type: ignore[arg-type]
+        columns = (self.texts, self.pairs, self.labels, self.where, self.groups)
+        texts, pairs, labels, where, groups = (column and [column[row] for row in rows] for column in columns)
+        assert texts is not None and where is not None
+        return Table(texts, pairs, labels, where, self.notes, groups)
 
     @cached_property
     def keys(self) -> list[tuple[str, ...]]:
@@ -73,6 +78,7 @@ def table_of(
     text: str | None = None,
     pair: str | None = None,
     label: str | None = None,
+    group: str | None = None,
     need_labels: bool,
     broken: Broken,
     check: Check | None = None,
@@ -80,8 +86,8 @@ def table_of(
     """The texts in ('file:line', columns by name). A column that is named must be there; None: found by its usual name.
 
     text, pair: one column, or several between commas, which are read together. Pairs may be absent, and labels unless
-    they are needed. InputError says which columns there are; a row without a text or a needed label, or whose label
-    does not pass `check`, goes to `broken`.
+    they are needed; group: None reads none. InputError says which columns there are; a row without a text, a group or a
+    needed label, or whose label does not pass `check`, goes to `broken`.
     """
     if not found:
         raise InputError(f"{path}: empty; a table has a header and at least one row")
@@ -90,7 +96,8 @@ def table_of(
     label = find_column(path, columns, "label", label, ["label"], LABELS if need_labels else ())
     if need_labels and label is None:
         raise no_usual_column(path, columns, "label")
-    texts, pairs, labels, places = [], [], [], []
+    group = find_column(path, columns, "group", group, (), ())
+    texts, pairs, labels, places, groups = [], [], [], [], []
     for where, row in found:
         try:
             one = text_in(where, row, text_columns)
@@ -98,6 +105,9 @@ def table_of(
             name = None if label is None else _label_of(where, row, label, need_labels)
             if check and name is not None:
                 check(where, name)
+            own = "" if group is None else text_in(where, row, (group,), "group")
+            if group is not None and not own.strip():
+                raise InputError(f"{where}: {group!r} is empty; fill it in or drop the row")
         except InputError as wrong:
             broken(wrong.with_traceback(None))
             continue
@@ -105,8 +115,12 @@ def table_of(
         pairs.append(other)
         labels.append(name)
         places.append(where)
+        groups.append(own)
     has_labels = label is not None and None not in labels
-    return Table(texts, pairs if pair_columns else None, cast(list[str], labels) if has_labels else None, places)
+    return Table(
+        texts, pairs if pair_columns else None, cast(list[str], labels) if has_labels else None, places,
+        groups=None if group is None else groups,
+    )  # fmt: skip
 
 
 def _label_of(where: str, row: Row, column: str, needed: bool) -> str | None:

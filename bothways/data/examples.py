@@ -21,6 +21,7 @@ def read_table(
     text: str | None = None,
     pair: str | None = None,
     label: str | None = None,
+    group: str | None = None,
     need_labels: bool,
     encoding: str | None = None,
     on_error: OnError | None = None,
@@ -30,13 +31,14 @@ def read_table(
     .txt holds one a line.
 
     text, pair, label: names of columns, which must be there; None: found by their usual names (data/columns.py). Texts
-    of several columns, named between commas, are read together. Pairs, and labels unless needed, may be absent.
+    of several columns, named between commas, are read together. Pairs, and labels unless needed, may be absent. group:
+    the column of groups, read only if it is named.
     encoding: of text files without a byte-order mark; None: UTF-8. on_error: rows that cannot be read, lack a text or a
     needed label, or whose label does not pass `check`, are all named in one InputError, or left out and noted.
     InputError names the file, the line and the columns there are.
     """
     errors = RowErrors(on_error)
-    columns = {"text": text, "pair": pair, "label": label}
+    columns = {"text": text, "pair": pair, "label": label, "group": group}
     table = glue_table(path, **columns, need_labels=need_labels, broken=errors, check=check, encoding=encoding)
     if table is None and not is_lines(path):
         found = labelled_rows(path, broken=errors, encoding=encoding)

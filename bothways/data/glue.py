@@ -138,6 +138,7 @@ def glue_table(
     text: str | None = None,
     pair: str | None = None,
     label: str | None = None,
+    group: str | None = None,
     need_labels: bool = True,
     broken: Broken = stop,
     check: Check | None = None,
@@ -152,7 +153,8 @@ def glue_table(
         text, pair = look.text, pair or look.pair
     label = label or TASKS[look.task].label
     found = list(look_rows(path, look, broken=broken, encoding=encoding))
-    return table_of(path, found, text=text, pair=pair, label=label, need_labels=need_labels, broken=broken, check=check)
+    columns = {"text": text, "pair": pair, "label": label, "group": group}
+    return table_of(path, found, **columns, need_labels=need_labels, broken=broken, check=check)
 
 
 def look_of(path: Path, encoding: str | None = None) -> Look | None:

@@ -1,6 +1,7 @@
 """The tables of a fine-tuning run: train, dev and test as given, or divided; what is doubtful about their rows."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from bothways.data.columns import Check, Table
 from bothways.data.examples import read_table
@@ -16,14 +17,15 @@ FEW_NUMBERS = 10  # classes that may be numbers with fractions, such as ratings 
 
 def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[str, Table]:
     """train, dev and perhaps test. What has no file of its own is taken from the training table: a tenth of it for
-    dev, and where there is neither another tenth for test, each class divided alike; near-equal texts stay together.
-    fold: in cross-validation the one that is test."""
+    dev, and where there is neither another tenth for test, each class divided alike; the rows of a group stay together,
+    and without groups near-equal texts. fold: in cross-validation the one that is test."""
     columns = {"text": settings.text_column, "pair": settings.pair_column, "label": settings.label_column}
+    group = settings.group_column
     given = {"train": settings.train, "dev": settings.dev, "test": settings.test}
     tables = {
         name: read_table(
-            path, **columns, need_labels=True, encoding=settings.encoding, on_error=settings.on_error,
-            check=check_of(settings),
+            path, **columns, group=group if name == "train" else None, need_labels=True, encoding=settings.encoding,
+            on_error=settings.on_error, check=check_of(settings),
         )
         for name, path in given.items() if path
     }  # fmt: skip
@@ -35,12 +37,17 @@ def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[s
     if settings.dev:
         return tables
     whole = tables["train"]
-    divided_by = (len(whole), classes_of(settings, whole), whole.keys)
+    divided_by = (len(whole), classes_of(settings, whole), whole.groups or whole.keys)
     if settings.folds:
         rows = split_fold(*divided_by, seed=settings.seed, folds=settings.folds, fold=fold, source=settings.train)
     else:
         rows = split(*divided_by, seed=settings.seed, parts=parts_for(tables), source=settings.train)
-    return {**tables, **{name: whole.take(own) for name, own in rows.items()}}
+    found = {name: whole.take(own) for name, own in rows.items()}
+    if group is not None:
+        numbers_of_groups = [f"{len(set(table.groups or ())):,} in {name}" for name, table in found.items()]
+        line = f"rows of one {group!r} stay together: {', '.join(numbers_of_groups)}"
+        found["train"] = replace(found["train"], notes=(*found["train"].notes, line))
+    return {**tables, **found}
 
 
 def check_of(settings: Classify | Regress) -> Check:

@@ -389,6 +389,23 @@ class FineTune(Encoded, Recipe):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Grouped(FineTune):
+    """Which rows are to stay together."""
+
+    group_column: str | None = None
+    """Name of a column of --train, such as author, patient or book: rows with the same value there stay on one side of
+    every split and fold. [rows with near-equal texts stay together]"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.group_column is not None and self.dev:
+            raise InputError(
+                f"group_column ({self.group_column}) divides --train, which is not divided where there is --dev; leave "
+                "one of them out"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
 class TextColumns(Encoded):
     """Where a table's texts and labels stand."""
 
@@ -415,7 +432,7 @@ class Pooled:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classify(Pooled, TextColumns, FineTune):
+class Classify(Pooled, TextColumns, Grouped):
     """Fine-tune a model to tell classes of texts (or pairs of texts) apart."""
 
     multi_label: bool = False
@@ -431,7 +448,7 @@ class Classify(Pooled, TextColumns, FineTune):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regress(Pooled, TextColumns, FineTune):
+class Regress(Pooled, TextColumns, Grouped):
     """Fine-tune a model to give each text (or pair of texts) a number."""
 
     metric: Literal["spearman", "pearson"] = "spearman"

@@ -66,6 +66,48 @@ def test_near_equal_texts_never_stand_on_both_sides(settings):
         assert table_warnings(settings, found) == []
 
 
+def grouped(settings, **changes):
+    """240 rows of 40 authors, six of each; every author writes of both classes, and a class stands three times."""
+    rows = [(f"text {row}", "ab"[row % 2], f"author {row // 6}") for row in range(240)]
+    with settings.train.open("w", encoding="utf-8", newline="") as opened:
+        csv.writer(opened).writerows([("text", "label", "author"), *rows])
+    return {text: author for text, _, author in rows}, replace(settings, group_column="author", **changes)
+
+
+@pytest.mark.parametrize("folds", [None, 4])
+def test_rows_of_one_group_stay_on_one_side_of_every_split_and_fold(folds, settings):
+    author_of, given = grouped(settings, folds=folds)
+    tested = []
+    for fold in range(folds or 3):
+        found = read_tables(given if folds else replace(given, seed=fold), fold if folds else None)
+        authors = {split: {author_of[text] for text in table.texts} for split, table in found.items()}
+        assert [*authors] == ["train", "dev", "test"]
+        assert sum(map(len, authors.values())) == len(set.union(*authors.values())) == 40
+        for table in found.values():
+            assert table.labels.count("a") == table.labels.count("b") == len(table) // 2
+        numbers = ", ".join(f"{len(own)} in {split}" for split, own in authors.items())
+        assert any(numbers in line for line in table_warnings(given, found))
+        tested.append(authors["test"])
+    if folds:
+        assert sum(map(len, tested)) == len(set.union(*tested)) == 40
+    else:
+        assert [*map(len, tested)] == [4, 4, 4] and len(set.union(*tested)) > 4
+
+
+def test_groups_are_read_from_the_training_table_alone_and_its_rows_must_have_one(settings, tmp_path):
+    author_of, given = grouped(settings)
+    test = write(tmp_path / "test.csv", [("a text", "a"), ("another", "b")])
+    found = read_tables(replace(given, test=test))
+    assert len(found["test"]) == 2 and len({author_of[text] for text in found["dev"].texts}) == 4
+    with pytest.raises(InputError, match=r"no column 'book' \(there are: text, label, author\).*--group-column"):
+        read_tables(replace(given, group_column="book"))
+    settings.train.write_text("text,label,author\none,a,x\ntwo,b,\n", encoding="utf-8")
+    with pytest.raises(InputError, match="author"):
+        read_tables(given)
+    with pytest.raises(InputError, match="group_column .*--dev"):
+        replace(given, dev=test)
+
+
 def test_contradicting_labels_of_one_text_are_counted_and_listed_over_all_splits(settings, tmp_path):
     rows = [(f"text {n}", "ab"[n % 2]) for n in range(40)]
     write(settings.train, [*rows, ("TEXT 1.", "a"), ("text 2", "a"), ("text 3!", "c"), ("text 3", "c")])
