@@ -1,4 +1,7 @@
-"""Values of the types that settings declare. From Python a path may be text, a tuple any list, and a number NumPy's."""
+"""Check and convert values of settings by their declared types.
+
+From Python, a path may be a string, a tuple any list, and a number one of NumPy's.
+"""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -17,13 +20,13 @@ NAMES = {
 }  # fmt: skip
 
 
-def types_of(settings: type) -> dict[str, Any]:
-    """The declared type of each field of a class of settings."""
-    return get_type_hints(settings)
+def declared_types(cls: type) -> dict[str, Any]:
+    """The declared type of each field of a settings class."""
+    return get_type_hints(cls)
 
 
-def as_declared(name: str, value: Any, declared: Any) -> Any:
-    """The value as the declared type has it. InputError where it is of another type."""
+def convert(name: str, value: Any, declared: Any) -> Any:
+    """The value, converted to its declared type. InputError if it cannot be."""
     if MemoryTable in _options(declared):
         value = as_source(name, value)
     elif get_origin(declared) is tuple and MemoryTable in _options(get_args(declared)[0]):
@@ -39,7 +42,7 @@ def _options(declared: Any) -> tuple[Any, ...]:
 
 
 def _converted(value: Any, declared: Any) -> Any:
-    """TypeError where the value is of another type."""
+    """The value, converted. TypeError if it is of another type."""
     if len(options := _options(declared)) > 1:
         for option in options:
             with suppress(TypeError):
@@ -49,7 +52,7 @@ def _converted(value: Any, declared: Any) -> Any:
         if Path in _options(item) and isinstance(value, str | PathLike | MemoryTable):
             return (_converted(value, item),)  # one file or table
         if isinstance(value, Iterable) and not isinstance(value, str | bytes):
-            return tuple(_converted(one, item) for one in value)
+            return tuple(_converted(part, item) for part in value)
     elif get_origin(declared) is Literal:
         if isinstance(value, str) and value in get_args(declared):
             return value

@@ -1,0 +1,234 @@
+"""Base of all settings: types of options, bounds, and mixins that several verbs share. No torch."""
+
+import math
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
+
+from tyro.conf import FlagCreatePairsOff, Positional, arg, create_mutex_group
+
+from bothways.errors import InputError
+from bothways.settings.conversion import convert, declared_types
+from bothways.tables_in_memory import Source
+
+Dtype = Literal["auto", "float32", "bfloat16"]
+TrainingDtype = Literal["auto", "float32", "bfloat16", "float16"]
+ScheduleName = Literal["linear", "cosine", "one-cycle", "warm-up-stable-decay", "constant"]
+Family = Literal[
+    "bert",
+    "albert",
+    "distilbert",
+    "electra",
+    "roberta",
+    "modernbert",
+    "longformer",
+    "big_bird",
+    "deberta",
+    "deberta-v2",
+]
+Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
+OnError = Literal["stop", "skip"]
+DocumentBreak = Literal["blank", "line", "file"]
+TagScheme = Literal["auto", "iob1", "iob2", "bioes", "plain"]
+LongTexts = Literal["windows", "error", "truncate"]
+VectorPooling = Literal["auto", "mean", "cls", "max"]
+LearningRate = Annotated[float | None, arg(aliases=("--lr",))]
+Output = Annotated[Path, arg(aliases=("-o",))]
+OptionalOutput = Annotated[Path | None, arg(aliases=("-o",))]
+Directory = Annotated[Path, arg(metavar="DIR")]
+OptionalDirectory = Annotated[Path | None, arg(metavar="DIR")]
+Model = Positional[Directory]
+# Data: on the command line paths, in Python tables in memory too (tables_in_memory.py).
+Data = Annotated[Source, arg(constructor=Path)]
+OptionalData = Annotated[Source | None, arg(constructor=Path | None, help_behavior_hint="(default: None)")]
+DataList = Annotated[tuple[Source, ...], arg(constructor=tuple[Path, ...], help_behavior_hint="(default: )")]
+
+AccentFlag = Annotated[
+    bool, FlagCreatePairsOff, arg(help_behavior_hint=""), create_mutex_group(required=False, title="accents")
+]
+
+
+def accents(strip_accents: AccentFlag = False, keep_accents: AccentFlag = False) -> bool | None:
+    """Two flags as one setting; None without either of them.
+
+    Args:
+        strip_accents: Strip accents and vowel signs, as BERT does. [if lower-casing, and few words need them]
+        keep_accents: Keep accents and vowel signs. [if many words need them, and with --no-lowercase]
+    """
+    return strip_accents if strip_accents or keep_accents else None
+
+
+Accents = Annotated[bool | None, arg(constructor=accents, name="")]
+
+# Languages whose sentence boundaries `sentencex` knows. It silently splits all others by the rules of English.
+LANGUAGES = (
+    "am", "ar", "bg", "bn", "ca", "da", "de", "el", "en", "es", "fi", "fr", "gu", "hi", "hy", "it", "ja", "kk", "kn",
+    "ml", "mr", "my", "nl", "pa", "pl", "pt", "ru", "sk", "ta", "te", "uk",
+)  # fmt: skip
+
+# The smallest and largest value of a setting, both included, for every verb that has it.
+BOUNDS: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(("size", "vocab_size", "alphabet", "processes", "steps"), (1, math.inf)),
+    **dict.fromkeys(("batch_tokens", "gradient_accumulation"), (1, math.inf)),
+    **dict.fromkeys(("evaluate_every", "seeds", "top", "keep_checkpoints", "heldout_examples"), (1, math.inf)),
+    **dict.fromkeys(("batch_size", "patience", "max_answer_tokens", "repeats"), (1, math.inf)),
+    **dict.fromkeys(("tolerance", "max_drop"), (0, math.inf)),
+    "folds": (2, math.inf),
+    "overlap": (0, math.inf),
+    **dict.fromkeys(("learning_rate", "muon_learning_rate", "weight_decay"), (0, math.inf)),
+    **dict.fromkeys(("checkpoint_every", "extend_vocab", "freeze"), (0, math.inf)),
+    "train_windows": (0, math.inf),
+    **dict.fromkeys(("max_grad_norm", "initializer_range"), (1e-6, math.inf)),
+    **dict.fromkeys(("minutes", "epochs", "evaluations_per_epoch"), (0.001, math.inf)),
+    "max_length": (8, 8192),
+    "temperature": (0.001, 10),
+    "window": (8, math.inf),
+    "mask_rate": (0.01, 1),
+    "final_mask_rate": (0.01, 1),
+    "dropout": (0, 0.9),
+    "warmup": (0, 1),
+    "beta2": (0, 0.9999),
+    "watts": (0, math.inf),
+    "decay": (0, 1),
+    "layer_decay": (0.01, 1),
+    "seed": (0, 2**63 - 1),
+}
+
+T = TypeVar("T", bound=type)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def settings(cls: T) -> T:
+    """A frozen, keyword-only dataclass whose fields come in a helpful order, in --help too: required ones, its own, then
+    those of its mixins."""
+    made: Any = dataclass(frozen=True, kw_only=True)(cls)
+    fields = made.__dataclass_fields__
+    required = [name for name, field in fields.items() if field.default is MISSING]
+    by_class = [name for base in cls.__mro__ for name in base.__dict__.get("__annotations__", ())]
+    made.__dataclass_fields__ = {name: fields[name] for name in dict.fromkeys((*required, *by_class))}
+    return cls
+
+
+class Checked:
+    """Settings that check themselves: declared types, bounds, files given, known languages and encodings.
+
+    InputError names the setting and its value.
+    """
+
+    def __post_init__(self) -> None:
+        self._convert()
+        if (encoding := getattr(self, "encoding", None)) is not None:
+            check_encoding(encoding)
+        for name in ("corpus", "file"):
+            if getattr(self, name, None) == ():
+                raise InputError(f"{name} is empty; name at least one file")
+        for name, (least, most) in BOUNDS.items():
+            value = getattr(self, name, None)
+            if isinstance(value, int | float) and not (least <= value <= most and value < math.inf):
+                wanted = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
+                wanted = "finite" if value == math.inf else wanted
+                raise InputError(f"{name} ({value}) must be {wanted}")
+        if (language := getattr(self, "language", "en")) not in LANGUAGES:
+            raise InputError(
+                f"language ({language}) has no rules for the end of a sentence; {', '.join(LANGUAGES)} have. Give the "
+                "closest of these, or en, whose rules are the fallback"
+            )
+
+    def _convert(self) -> None:
+        for name, declared in declared_types(type(self)).items():
+            object.__setattr__(self, name, convert(name, getattr(self, name), declared))
+
+
+def check_encoding(name: str) -> None:
+    """InputError for an unknown text encoding."""
+    try:
+        "\n".encode(name)
+    except (LookupError, TypeError, ValueError):
+        known = "utf-8, utf-16, cp1252 (Windows), latin-1, mac_roman, gb18030, shift_jis"
+        raise InputError(f"encoding ({name}) is unknown; name one such as {known}") from None
+
+
+@settings
+class Encoded:
+    """Text files."""
+
+    encoding: str | None = None
+    """Encoding of text files without a byte-order mark, such as cp1252. [UTF-8]"""
+
+
+@settings
+class Compute:
+    """Device and number format for inference."""
+
+    dtype: Dtype = "auto"
+    """auto: bf16 on hardware that is fast at it, else float32."""
+
+
+@settings
+class Printed:
+    """How results are printed."""
+
+    json: bool = False
+    """Print one JSON object instead of text."""
+
+
+@settings
+class TextColumns(Encoded):
+    """Columns of a table's texts and labels."""
+
+    text_column: str | None = None
+    """Column with the texts, or several separated by commas, which are joined. [text, sentence, ...]"""
+    pair_column: str | None = None
+    """Column (or columns) with second texts. [pair, sentence2, ... if there is one]"""
+    label_column: str | None = None
+    """Column with the labels. [label, class, score, ...]"""
+
+
+@settings
+class TagColumns:
+    """Columns of a table's words and tags."""
+
+    words_column: str | None = None
+    """Column with lists of words; in CoNLL files its number, from 0. [tokens, words; 0]"""
+    tags_column: str | None = None
+    """Column with lists of tags; in CoNLL files its number, -1 for the last. [tags, ner_tags, labels; -1]"""
+    scheme: TagScheme = "auto"
+    """Tagging scheme. auto: detected; plain: one label per word, such as part-of-speech tags."""
+
+
+@settings
+class Corpus(Encoded):
+    """Documents to read."""
+
+    documents: DocumentBreak = "blank"
+    """What separates documents in .txt files: a blank line, the end of a line, or the end of the file."""
+    text_column: str = "text"
+    """Table column with the texts, or several separated by commas; each row is a document."""
+    on_error: OnError = "stop"
+    """Rows that cannot be read: stop with file and line, or skip and count them."""
+
+
+@settings
+class Windows:
+    """Long texts."""
+
+    window: int | None = None
+    """Maximum tokens per window, special tokens included. [as in fine-tuning, else 512]"""
+    long: LongTexts | None = None
+    """Texts longer than a window: read in overlapping windows, refuse, or truncate. [as in fine-tuning, else windows]"""
+
+
+@settings
+class Optimization(Checked):
+    """Optimizer and learning rate."""
+
+    schedule: ScheduleName = "linear"
+    """Learning rate schedule after warm-up."""
+    weight_decay: float = 0.01
+    """Weight decay, on matrices only."""
+    max_grad_norm: float = 1.0
+    """Clip gradients to this norm."""
+    gradient_accumulation: int = 1
+    """Micro-batches per step. Saves memory; the gradient is the same except for dropout."""
+    seed: int = 0
+    """Random seed (the first one, if there are several)."""

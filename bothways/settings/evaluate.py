@@ -1,0 +1,59 @@
+"""Settings of `evaluate`: score a model, or predictions in a file."""
+
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from bothways.errors import InputError
+from bothways.settings.base import (
+    Checked,
+    Compute,
+    DataList,
+    DocumentBreak,
+    Model,
+    OnError,
+    Printed,
+    TagColumns,
+    TextColumns,
+    check_encoding,
+    settings,
+)
+
+
+@settings
+class Evaluate(TagColumns, TextColumns, Checked, Compute, Printed):
+    """Evaluate a fine-tuned model on labelled data, or a pre-trained one on text. To score predictions in a file:
+    evaluate --predictions FILE GOLD."""
+
+    model: Model
+    """Checkpoint or run; with --predictions the file with gold answers."""
+    file: Positional[DataList] = ()
+    """Labelled data; text for masked-word perplexity; for embeddings pairs, or a BEIR directory (corpus, queries,
+    qrels)."""
+    predictions: Path | None = None
+    """Predictions to score: a label per line, a table, CoNLL columns, SQuAD's {id: answer}, or a TREC run."""
+    multi_label: bool = False
+    """With --predictions: each text may have several labels."""
+    positive: str | None = None
+    """Positive label for f1 with two classes. [the model's last label; of files the last in the alphabet]"""
+    documents: DocumentBreak = "blank"
+    """For masked words: what separates documents in .txt files: a blank line, the end of a line, the end of the file."""
+    on_error: OnError = "stop"
+    """Rows that cannot be read, or answers that are not at their stated position: stop with file and line, or skip and
+    count them."""
+    window: int | None = None
+    """Maximum tokens per window, special tokens included. [as in fine-tuning, else 512]"""
+    max_length: int = 128
+    """For masked words: maximum tokens per example."""
+    language: str = "en"
+    """For masked words: language for sentence splitting."""
+
+    def __post_init__(self) -> None:
+        if self.predictions and self.file:
+            raise InputError(f"predictions are scored against one file, {self.model}; leave {self.file[0]} out")
+        if self.predictions is None:
+            super().__post_init__()
+        else:
+            self._convert()
+            if self.encoding is not None:
+                check_encoding(self.encoding)

@@ -1,0 +1,94 @@
+"""Settings of `predict`, `fill` and `embed`: inference on texts and files."""
+
+from tyro.conf import Positional
+
+from bothways.errors import InputError
+from bothways.settings.base import (
+    Checked,
+    Compute,
+    Encoded,
+    Model,
+    OnError,
+    OptionalOutput,
+    Output,
+    Printed,
+    VectorPooling,
+    Windows,
+    settings,
+)
+
+
+@settings
+class Predict(Windows, Encoded, Checked, Compute, Printed):
+    """Predict labels, numbers, entities or answers: one JSON object per line, in input order."""
+
+    model: Model
+    """Checkpoint or run."""
+    file: Positional[str] = "-"
+    """.txt (one text per line), .jsonl, .csv, .tsv, .parquet, or - for lines of standard input; for questions SQuAD's
+    JSON or a table with columns question and context."""
+    text: str | None = None
+    """One text, instead of a file."""
+    pair: str | None = None
+    """With --text: the second text of a pair; the passage, if the text is a question."""
+    keep_columns: str | None = None
+    """Input columns to copy into the result, such as id,text; or all."""
+    text_column: str | None = None
+    """Column with the texts, or several separated by commas, which are joined. [text, sentence, ...]"""
+    pair_column: str | None = None
+    """Column (or columns) with second texts. [pair, sentence2, ... if there is one]"""
+    top: int | None = None
+    """Number of labels in `scores`, or of answers per question in `answers`, best first. [all labels; one answer]"""
+    out: OptionalOutput = None
+    """Output file: .jsonl, .parquet, .csv or .tsv. [standard output]"""
+    escape_formulas: bool = False
+    """In .csv and .tsv: put ' before texts that a spreadsheet would compute (those that begin with =, +, - or @)."""
+    resume: bool = False
+    """Continue an output file that an interrupted command left unfinished."""
+    on_error: OnError = "stop"
+    """Rows that cannot be read: stop with file and line, or set them aside in a file beside the output."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.text is None and self.pair is not None:
+            raise InputError(f"pair ({self.pair!r}) is the second text of --text; give both, or a file")
+        if self.text is not None and self.file != "-":
+            raise InputError(f"file ({self.file}) and text ({self.text!r}) exclude each other; leave one out")
+        if self.escape_formulas and (self.out is None or self.out.suffix not in (".csv", ".tsv")):
+            raise InputError("escape_formulas is for a .csv or .tsv; name one with --out")
+
+
+@settings
+class Fill(Checked, Compute, Printed):
+    """Fill each [MASK] in a text."""
+
+    model: Model
+    """Checkpoint or run."""
+    text: Positional[str]
+    """A text with [MASK] in it."""
+    top: int = 5
+    """Guesses per mask."""
+    window: int | None = None
+    """Maximum tokens per window, special tokens included. [as in fine-tuning, else 512]"""
+
+
+@settings
+class Embed(Windows, Encoded, Checked, Compute, Printed):
+    """Embed texts: a vector per text, as .npy (float32, [texts, hidden size]), .parquet or .jsonl."""
+
+    model: Model
+    """Checkpoint or run."""
+    file: Positional[str]
+    """.txt (one text per line), .jsonl, .csv, .tsv, .parquet, or - for lines of standard input."""
+    out: Output
+    """Output file: .npy, .parquet or .jsonl."""
+    text_column: str | None = None
+    """Column with the texts, or several separated by commas, which are joined. [text, sentence, ...]"""
+    pooling: VectorPooling = "auto"
+    """auto: the checkpoint's own pooling, else the mean."""
+    normalize: bool = True
+    """Scale vectors to length 1."""
+    resume: bool = False
+    """Continue an output file that an interrupted command left unfinished."""
+    on_error: OnError = "stop"
+    """Rows that cannot be read: stop with file and line, or set them aside in a file beside the output."""
