@@ -39,10 +39,19 @@ def renamed(out: Path) -> dict[str, dict[str, Path]]:
 
 def further(folder: Path, steps: int, words: int) -> Pretrain:
     return Pretrain(
-        corpus=(DATA / "acl-abstracts/train.parquet",), out=folder / "pretrained", start=minilm(), extend_vocab=words,
-        steps=steps, batch_tokens=4096, length=256, pairs="none", rate=1e-4, dropout=0.0, evaluate_every=500,
+        corpus=(DATA / "acl-abstracts/train.parquet",),
+        out=folder / "pretrained",
+        from_checkpoint=minilm(),
+        extend_vocab=words,
+        steps=steps,
+        batch_tokens=4096,
+        max_length=256,
+        pairs="none",
+        learning_rate=1e-4,
+        dropout=0.0,
+        evaluate_every=500,
         checkpoint_every=500,
-    )  # fmt: skip
+    )
 
 
 def fine_tunings(

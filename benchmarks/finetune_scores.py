@@ -1,6 +1,6 @@
 """Fine-tuning by its default flags from all-MiniLM-L6-v2, beside simple models on the same rows, as a table.
 
-    python -m benchmarks.finetune_scores -o DIR [--only RTE CoLA ...] [--seeds 3] [--few] [any setting: --rate 5e-5 ...]
+    python -m benchmarks.finetune_scores -o DIR [--only RTE CoLA ...] [--seeds 3] [--few] [--learning-rate 5e-5 ...]
     python -m benchmarks.finetune_scores -o DIR --print
 
 Sets and splits: benchmarks/finetune_sets.py. --few: 8 training examples a class, five draws. Each set has a process of
@@ -33,10 +33,25 @@ GAIN, DRAWS = 0.05, 5  # asked over the better simple model on average, and over
 COMMONEST = ("commonest answer", "commonest tag", "mean of all", "no answer")  # names of the model that learned nothing
 WORDS, FROZEN = ("TF-IDF", "commonest tag of each word", "sentence"), ("frozen", "cosine of frozen")
 SETTINGS: dict[str, type] = {
-    "rate": float, "epochs": float, "batch_tokens": int, "batch_size": int, "warmup": float, "layer_decay": float,
-    "dropout": float, "weight_decay": float, "schedule": str, "evaluations": float, "patience": int, "freeze": int,
-    "window": int, "train_windows": int, "pooling": str, "window_pooling": str, "seed": int, "checkpoint_every": int,
-}  # fmt: skip
+    "learning_rate": float,
+    "epochs": float,
+    "batch_tokens": int,
+    "batch_size": int,
+    "warmup": float,
+    "layer_decay": float,
+    "dropout": float,
+    "weight_decay": float,
+    "schedule": str,
+    "evaluations_per_epoch": float,
+    "patience": int,
+    "freeze": int,
+    "window": int,
+    "train_windows": int,
+    "pooling": str,
+    "window_pooling": str,
+    "seed": int,
+    "checkpoint_every": int,
+}
 Line = dict[str, Any]
 
 

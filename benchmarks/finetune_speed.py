@@ -50,7 +50,7 @@ PEERS = {"CoNLL": "Token", "SST-2": "Sequence", "SQuAD": "Question"}
 def settings_of(name: str, out: Path, epochs: float) -> FineTune:
     kind, told = SETS[name]
     files = {key: DATA / value if key in ("train", "dev") else value for key, value in told.items()}
-    common: dict[str, Any] = {"batch_size": 32, "rate": 5e-5, "evaluations": 1 / epochs}
+    common: dict[str, Any] = {"batch_size": 32, "learning_rate": 5e-5, "evaluations_per_epoch": 1 / epochs}
     made: FineTune = kind(model=minilm(), out=out, epochs=epochs, **common, **files)
     return made
 
@@ -123,11 +123,22 @@ def theirs(name: str, settings: FineTune, task: Task, seed: int, *, bf16: bool) 
     checkpoint.save(begun, place / "start")
     model = getattr(transformers, f"BertFor{PEERS[name]}{'Answering' if name == 'SQuAD' else 'Classification'}")
     arguments = transformers.TrainingArguments(
-        output_dir=str(place / "trainer"), num_train_epochs=settings.epochs, per_device_train_batch_size=32,
-        learning_rate=settings.rate, lr_scheduler_type="linear", warmup_steps=0.1, weight_decay=settings.weight_decay,
-        bf16=bf16, seed=seed, use_cpu=not torch.cuda.is_available(), save_strategy="no", report_to=[],
-        disable_tqdm=True, logging_steps=10**9, remove_unused_columns=False,
-    )  # fmt: skip
+        output_dir=str(place / "trainer"),
+        num_train_epochs=settings.epochs,
+        per_device_train_batch_size=32,
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type="linear",
+        warmup_steps=0.1,
+        weight_decay=settings.weight_decay,
+        bf16=bf16,
+        seed=seed,
+        use_cpu=not torch.cuda.is_available(),
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        logging_steps=10**9,
+        remove_unused_columns=False,
+    )
     clock = Clock()
     trainer = Trainer(
         model.from_pretrained(place / "start"), arguments, train_dataset=rows_for_peer(name, task),

@@ -1,7 +1,7 @@
 """Long texts two ways: MiniLM-L6 by windows of 512 with pooling, and one long read by the same model made a Longformer
 of 4,096 tokens; on IMDb and on articles that take sides (Kiesel 2019).
 
-    python -m benchmarks.long_texts -o DIR [--minutes 60] [--seeds 3] [--rows 5000] [--epochs 3] [--rate 1e-4]
+    python -m benchmarks.long_texts -o DIR [--minutes 60] [--seeds 3] [--rows 5000] [--epochs 3] [--learning-rate 1e-4]
         [--only imdb articles] [--ways windows "one long read"]
 
 The long reader is pre-trained on for some minutes on Wikipedia, documents of up to 4,096 tokens, masked words, a window
@@ -75,10 +75,21 @@ def write(file: Path, lines: list[dict[str, str]]) -> None:
 def long_reader(out: Path, minutes: float) -> Path:
     """MiniLM-L6 that reads 4,096 tokens, pre-trained on."""
     settings = Pretrain(
-        corpus=(DATA / "wikipedia-2015-en/train-00000-of-00008.parquet",), out=out / "long-reader", start=minilm(),
-        length=LENGTH, lengthen=WINDOW, batch_tokens=2 * LENGTH, pairs="none", rate=2e-4, dropout=0.0, minutes=minutes,
-        evaluate_every=200, checkpoint_every=100, heldout_examples=32, resume=True,
-    )  # fmt: skip
+        corpus=(DATA / "wikipedia-2015-en/train-00000-of-00008.parquet",),
+        out=out / "long-reader",
+        from_checkpoint=minilm(),
+        max_length=LENGTH,
+        lengthen=WINDOW,
+        batch_tokens=2 * LENGTH,
+        pairs="none",
+        learning_rate=2e-4,
+        dropout=0.0,
+        minutes=minutes,
+        evaluate_every=200,
+        checkpoint_every=100,
+        heldout_examples=32,
+        resume=True,
+    )
     if not (settings.out / "model").exists():
         bothways.train(settings)
     return settings.out
@@ -86,7 +97,7 @@ def long_reader(out: Path, minutes: float) -> Path:
 
 def settings_of(way: str, model: Path, files: dict[str, Path], out: Path, **told: Any) -> Classify:
     return Classify(
-        model=model, **files, out=out, **told, batch_size=16, evaluations=1, resume=True,
+        model=model, **files, out=out, **told, batch_size=16, evaluations_per_epoch=1, resume=True,
         window=512 if way == "windows" else LENGTH,
     )  # fmt: skip
 
@@ -106,7 +117,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=5000)
     parser.add_argument("--epochs", type=float, default=3)
-    parser.add_argument("--rate", type=float, default=1e-4)
+    parser.add_argument("--learning-rate", type=float, default=1e-4)
     parser.add_argument("--only", nargs="+", default=list(SETS), choices=SETS)
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -126,10 +137,16 @@ def main() -> None:
             out = options.out / f"{name}-{way.replace(' ', '-')}"
             if not (out / "memory.json").exists():
                 told = {
-                    "way": way, "model": str(model), "out": str(out),
+                    "way": way,
+                    "model": str(model),
+                    "out": str(out),
                     "files": {split: str(file) for split, file in found[name].items()},
-                    "settings": {"epochs": options.epochs, "seeds": options.seeds, "rate": options.rate},
-                }  # fmt: skip
+                    "settings": {
+                        "epochs": options.epochs,
+                        "seeds": options.seeds,
+                        "learning_rate": options.learning_rate,
+                    },
+                }
                 subprocess.run([sys.executable, "-m", "benchmarks.long_texts", "--child", json.dumps(told)], check=True)
             made = json.loads((out / "bothways.json").read_text(encoding="utf-8"))["result"]
             rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]

@@ -27,13 +27,13 @@ from bothways.training.run import read_metrics
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
 ROWS = 10_000
 EQUAL: dict[str, Any] = {  # for all, so that only objectives differ
-    "family": "bert", "mask_rate": 0.15, "warmup": 0.1, "beta2": 0.999, "local_start": False, "word_vectors": False,
+    "family": "bert", "mask_rate": 0.15, "warmup": 0.1, "beta2": 0.999, "local_init": False, "word_vectors": False,
 }  # fmt: skip
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "masked words, next sentence": {},
     "masked words": {"pairs": "none"},
-    "whole words": {"pairs": "none", "masks": "words"},
-    "spans and their ends": {"pairs": "none", "masks": "spans", "objective": "boundary"},
+    "whole words": {"pairs": "none", "masking": "words"},
+    "spans and their ends": {"pairs": "none", "masking": "spans", "objective": "boundary"},
     "masked words, sentence order": {"pairs": "order"},
     "replaced tokens": {"family": "electra"},
     "left to right": {"objective": "forward"},
@@ -51,8 +51,8 @@ def pretraining(name: str, folder: Path, tokenizer: Path, model: Any, steps: int
     return Pretrain(
         corpus=tuple(sorted(wikipedia.glob("train-*.parquet"))),
         heldout=tuple(sorted(wikipedia.glob("validation*.parquet"))),
-        out=folder / "pretrained", tokenizer=tokenizer, model=model, steps=steps, batch_tokens=2048, rate=5e-4,
-        init=0.06, dropout=0.0, evaluate_every=500, checkpoint_every=0, heldout_examples=1024, **row,
+        out=folder / "pretrained", tokenizer=tokenizer, model=model, steps=steps, batch_tokens=2048, learning_rate=5e-4,
+        initializer_range=0.06, dropout=0.0, evaluate_every=500, checkpoint_every=0, heldout_examples=1024, **row,
     )  # fmt: skip
 
 
@@ -61,7 +61,7 @@ def fine_tunings(folder: Path, seeds: int) -> dict[str, FineTune]:
     if not rows.exists():
         with open(glue / "SST-2/train.tsv", encoding="utf-8") as source:
             rows.write_text("".join(islice(source, ROWS + 1)), encoding="utf-8")
-    common: dict[str, Any] = {"model": folder / "pretrained", "seeds": seeds, "batch_size": 32, "rate": 1e-4}
+    common: dict[str, Any] = {"model": folder / "pretrained", "seeds": seeds, "batch_size": 32, "learning_rate": 1e-4}
     return {
         "SST-2": Classify(**common, train=rows, dev=glue / "SST-2/dev.tsv", out=folder / "SST-2", epochs=2.0),
         "STS-B": Regress(

@@ -74,7 +74,11 @@ def new_model(options: argparse.Namespace) -> Any:
     config = (
         VARIANTS[options.family]
         .new(SIZES[options.size])
-        .changed(vocab_size=30522, hidden_dropout_prob=options.rate, attention_probs_dropout_prob=options.rate)
+        .changed(
+            vocab_size=30522,
+            hidden_dropout_prob=options.learning_rate,
+            attention_probs_dropout_prob=options.learning_rate,
+        )
     )
     pairs = options.family == "bert"
     model = Model(config, {"masked_words": 0, **({"next_sentence": 2} if pairs else {})}, pooler=pairs)
@@ -204,7 +208,7 @@ def main() -> None:
     parser.add_argument("--sides", nargs="+", default=None)
     for name in ("side", "family", "size", "batches"):
         parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
-    parser.add_argument("--rate", type=float, default=0.0, help=argparse.SUPPRESS)
+    parser.add_argument("--learning-rate", type=float, default=0.0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.side:
         return run_side(options)
@@ -235,7 +239,7 @@ def compare(
     for _ in range(options.rounds):
         for side in sides:
             command = [sys.executable, "-m", "benchmarks.pretrain", "--side", side, "--family", family, "--size", size]
-            command += ["--rate", str(rate), "--batches", str(file), "--device", options.device]
+            command += ["--learning-rate", str(rate), "--batches", str(file), "--device", options.device]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 sys.exit(f"{side}: {done.stderr.strip().splitlines()[-1]}")

@@ -109,9 +109,18 @@ def resumed_ours() -> tuple[int, int]:
         place = Path(folder)
         (place / "novels.txt").write_text("\n\n".join(book["text"][:9000] for book in sample()), encoding="utf-8")
         settings = Pretrain(
-            corpus=(place / "novels.txt",), out=place / "whole", store=place / "store", model="tiny", vocab_size=900,
-            steps=STEPS, batch_tokens=1024, length=64, checkpoint_every=STEPS // 2, keep=9, dropout=0.1,
-        )  # fmt: skip
+            corpus=(place / "novels.txt",),
+            out=place / "whole",
+            token_store=place / "store",
+            model="tiny",
+            vocab_size=900,
+            steps=STEPS,
+            batch_tokens=1024,
+            max_length=64,
+            checkpoint_every=STEPS // 2,
+            keep_checkpoints=9,
+            dropout=0.1,
+        )
         pretrain.run(settings, silence)
         pretrain.run(Pretrain(**{**vars(settings), "out": place / "cut"}), silence)
         for newer in (place / "cut" / "checkpoints").glob(f"step-*{STEPS}"):

@@ -1,6 +1,6 @@
 """transformers' way of pre-training the same model on the same text for as many minutes, drawn beside a run of ours.
 
-    python -m benchmarks.transformers_pretrain RUN -o DIR [--minutes 30] [--rate 5e-4]
+    python -m benchmarks.transformers_pretrain RUN -o DIR [--minutes 30] [--learning-rate 5e-4]
 
 RUN is a finished `bothways pretrain` run: its vocabulary, token store, held-out text, model size and length are used.
 The peer: Trainer, transformers' own model of the run's config with its own initial weights and dropout, masked words
@@ -81,8 +81,8 @@ def trained(
     torch.manual_seed(0)
     config = AutoConfig.from_pretrained(settings.out / "model")
     model = AutoModelForMaskedLM.from_config(config, attn_implementation="sdpa")
-    rows = settings.batch_tokens // settings.length
-    clock = Clock(held, out, settings.length, rows, max(1, steps // figures) if figures else 0)
+    rows = settings.batch_tokens // settings.max_length
+    clock = Clock(held, out, settings.max_length, rows, max(1, steps // figures) if figures else 0)
     tokenizer = BertTokenizerFast(str(settings.out / "model" / "vocab.txt"))
     arguments = transformers.TrainingArguments(
         output_dir=str(out / "trainer"), max_steps=steps, per_device_train_batch_size=rows, learning_rate=rate,
@@ -91,7 +91,7 @@ def trained(
     )  # fmt: skip
     collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=settings.mask_rate)
     trainer = Trainer(
-        model, arguments, train_dataset=Blocks(text, settings.length), data_collator=collator, callbacks=[clock]
+        model, arguments, train_dataset=Blocks(text, settings.max_length), data_collator=collator, callbacks=[clock]
     )
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.train()
@@ -125,7 +125,7 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("-o", "--out", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=30)
-    parser.add_argument("--rate", type=float, default=5e-4)
+    parser.add_argument("--learning-rate", type=float, default=5e-4)
     options = parser.parse_args()
     options.out.mkdir(parents=True)
     transformers.logging.set_verbosity_error()
@@ -134,16 +134,28 @@ def main() -> None:
     recipe = {**notes["settings"], **notes["recipe"]}
     paths = {name: tuple(map(Path, recipe[name])) for name in ("corpus", "heldout")}
     settings = Pretrain(
-        **{**recipe, **paths, "out": options.run, "tokenizer": None, "start": None, "store": recipe["store"]}
+        **{
+            **recipe,
+            **paths,
+            "out": options.run,
+            "tokenizer": None,
+            "from_checkpoint": None,
+            "token_store": recipe["token_store"],
+        }
     )
     text = read(settings, Tokenizer.load(options.run / "model"), print)
     held = HeldOut(
-        text.unseen, text.heldout, text.tokenizer, settings.length, pairs=settings.pairs, most=settings.heldout_examples
+        text.unseen,
+        text.heldout,
+        text.tokenizer,
+        settings.max_length,
+        pairs=settings.pairs,
+        most=settings.heldout_examples,
     )
-    timed, _ = trained(settings, text, held, options.out, steps=TIMED_STEPS, rate=options.rate, figures=0)
+    timed, _ = trained(settings, text, held, options.out, steps=TIMED_STEPS, rate=options.learning_rate, figures=0)
     steps = int(options.minutes * 60 / (timed.seconds / TIMED_STEPS))
     print(f"{options.minutes:g} minutes are {steps} steps of {timed.seconds / TIMED_STEPS * 1000:.0f} ms", flush=True)
-    trained(settings, text, held, options.out, steps=steps, rate=options.rate, figures=FIGURES)
+    trained(settings, text, held, options.out, steps=steps, rate=options.learning_rate, figures=FIGURES)
     sides = {"bothways": read_metrics(options.run), "transformers": read_metrics(options.out)}
     draw(
         {side: [row for row in rows if row["split"] == "heldout"] for side, rows in sides.items()},

@@ -26,8 +26,8 @@ def train(settings: Any, *, progress: Callable[[Mapping[str, Any]], None] | None
     strings is paths; texts of a corpus are given as {"text": texts}. Rows count from 1 in messages: "train: row 17".
 
     progress: called in the first process with each row of the run's metrics.jsonl as it is written: `split` ("train"
-    after a step, "heldout" after an evaluation), `step`, `loss`, `tokens` and `seconds` of training so far, `rate` (the
-    learning rate) and `seed` where there are several; and with `steps`, the number of steps there will be. What it
+    after a step, "heldout" after an evaluation), `step`, `loss`, `tokens` and `seconds` of training so far,
+    `learning_rate`, `seed` if there are several, and `steps`, the number of steps there will be. What it
     raises ends the run, which can go on with resume=True from its last checkpoint.
     """
     if type(settings) not in TASKS:

@@ -25,12 +25,10 @@ def corpus(tmp_path_factory):
 
 
 def command(corpus, out, *more):
-    flags = (
-        f"--model tiny --vocab-size 3000 --steps {STEPS} --batch-tokens 1024 --length 64 --dropout 0.1 --documents file"
-    )
-    flags += " --checkpoint-every 9 --evaluate-every 5 --heldout-examples 512"
+    flags = f"--model tiny --vocab-size 3000 --steps {STEPS} --batch-tokens 1024 --max-length 64 --dropout 0.1"
+    flags += " --documents file --checkpoint-every 9 --evaluate-every 5 --heldout-examples 512"
     given = [sys.executable, "-m", "bothways", "pretrain", str(corpus), "-o", str(out)]
-    return [*given, "--store", str(corpus.parent / "store"), *flags.split(), *more]
+    return [*given, "--token-store", str(corpus.parent / "store"), *flags.split(), *more]
 
 
 @pytest.mark.parametrize(
@@ -38,7 +36,7 @@ def command(corpus, out, *more):
     [("next", "tokens", "bfloat16"), ("order", "words", "bfloat16"), ("none", "spans", "float32")],
 )
 def test_twenty_kills_change_no_loss(corpus, tmp_path, pairs, masks, dtype):
-    more = ["--pairs", pairs, "--masks", masks, "--dtype", dtype]
+    more = ["--pairs", pairs, "--masking", masks, "--dtype", dtype]
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     began = time.monotonic()
     subprocess.run(command(corpus, whole, *more), check=True, capture_output=True)

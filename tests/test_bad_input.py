@@ -96,7 +96,20 @@ def contents(directory):
 
 
 def short(corpus, out):
-    return ("pretrain", corpus, "-o", out, "--model", "tiny", "--steps", "1", "--vocab-size", "120", "--length", "24")
+    return (
+        "pretrain",
+        corpus,
+        "-o",
+        out,
+        "--model",
+        "tiny",
+        "--steps",
+        "1",
+        "--vocab-size",
+        "120",
+        "--max-length",
+        "24",
+    )
 
 
 # --- files of text
@@ -358,11 +371,26 @@ def test_a_checkpoint_without_a_tokenizer_says_so(make_model, refused, tmp_path)
 @pytest.mark.parametrize(
     "flags",
     [
-        "--steps 0", "--steps -3", "--minutes 0", "--minutes -1", "--length 4", "--length 9000", "--seed -1",
-        "--evaluate-every 0", "--rate -1", "--weight-decay -1", "--mask-rate 0", "--mask-rate 1.5", "--warmup -0.5",
-        "--warmup 1.5", "--dropout 1", "--init -1", "--batch-tokens 0", "--vocab-size 0",
+        "--steps 0",
+        "--steps -3",
+        "--minutes 0",
+        "--minutes -1",
+        "--max-length 4",
+        "--max-length 9000",
+        "--seed -1",
+        "--evaluate-every 0",
+        "--learning-rate -1",
+        "--weight-decay -1",
+        "--mask-rate 0",
+        "--mask-rate 1.5",
+        "--warmup -0.5",
+        "--warmup 1.5",
+        "--dropout 1",
+        "--initializer-range -1",
+        "--batch-tokens 0",
+        "--vocab-size 0",
     ],
-)  # fmt: skip
+)
 def test_a_setting_out_of_range_is_named_before_anything_is_written(flags, usage, tmp_path):
     file = write(tmp_path / "corpus.txt", "\n".join([TEXT] * 9))
     name, value = flags.split()
@@ -373,7 +401,7 @@ def test_a_setting_out_of_range_is_named_before_anything_is_written(flags, usage
 
 @pytest.mark.parametrize(
     "flags",
-    ["--seeds 0", "--seed -1", "--epochs 0", "--window 5", "--batch-tokens 0", "--rate -1", "--dropout 1",
+    ["--seeds 0", "--seed -1", "--epochs 0", "--window 5", "--batch-tokens 0", "--learning-rate -1", "--dropout 1",
      "--layer-decay 0", "--warmup 2"],
 )  # fmt: skip
 def test_a_setting_of_fine_tuning_out_of_range_is_named(flags, filler, usage, tmp_path):

@@ -61,7 +61,7 @@ def test_a_closed_standard_input_is_named(classifier):
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_results_are_the_same_json_in_every_encoding(encoding, classifier):
-    line = f"bothways predict '{classifier}' --text 'a café' --keep text; bothways info '{classifier}'"
+    line = f"bothways predict '{classifier}' --text 'a café' --keep-columns text; bothways info '{classifier}'"
     status, out, error = shell(line, PYTHONIOENCODING=encoding)
     assert (status, error) == (0, "")
     result, *facts = out.decode(encoding).splitlines()
@@ -98,8 +98,8 @@ def test_labels_of_a_checkpoint_do_not_reach_the_terminal_as_they_are(classifier
     for arguments in (
         ["info", classifier], ["info", classifier, "--json"], ["evaluate", classifier, tmp_path / "\x1b[1mt.csv"],
         ["evaluate", classifier, tmp_path / "\x1b[1mt.csv", "--json"], ["predict", classifier, "--text", "\x1b\u202e"],
-        ["predict", classifier, tmp_path / "\x1b[1mt.csv", "--keep", "all"], ["info", tmp_path / "\x9b\u2067"],
-        ["predict", classifier, tmp_path / "\x1b[1mt.csv", "--keep", "none\x1b"], ["info", "m", "--no\x1b"],
+        ["predict", classifier, tmp_path / "\x1b[1mt.csv", "--keep-columns", "all"], ["info", tmp_path / "\x9b\u2067"],
+        ["predict", classifier, tmp_path / "\x1b[1mt.csv", "--keep-columns", "none\x1b"], ["info", "m", "--no\x1b"],
         ["\x1b]0;verb"], ["predict", classifier, tmp_path / "\x1b[1mt.csv", "-o", tmp_path / "\x1bp.csv"],
     ):  # fmt: skip
         try:

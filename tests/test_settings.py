@@ -11,22 +11,22 @@ from bothways import settings
 from bothways.cli import main
 from bothways.errors import InputError
 from bothways.settings import Classify, Evaluate, Predict, Pretrain, Regress, TrainEmbed
-from bothways.settings.declared import as_declared, types_of
+from bothways.settings.conversion import convert, declared_types
 
 NEEDED = {"model": "m", "train": "t.csv", "out": "o"}
 KINDS = [kind for kind in vars(settings).values() if dataclasses.is_dataclass(kind)]
 
 
 def test_paths_may_be_text_and_come_out_as_the_command_line_makes_them():
-    made = Classify(**NEEDED, dev=Path("d.csv"), epochs=3, seeds=np.int64(2), rate=np.float32(0.5))
+    made = Classify(**NEEDED, dev=Path("d.csv"), epochs=3, seeds=np.int64(2), learning_rate=np.float32(0.5))
     assert made == Classify(
-        model=Path("m"), train=Path("t.csv"), out=Path("o"), dev=Path("d.csv"), epochs=3.0, seeds=2, rate=0.5
+        model=Path("m"), train=Path("t.csv"), out=Path("o"), dev=Path("d.csv"), epochs=3.0, seeds=2, learning_rate=0.5
     )
-    assert [type(value) for value in (made.model, made.epochs, made.seeds, made.rate)] == [
+    assert [type(value) for value in (made.model, made.epochs, made.seeds, made.learning_rate)] == [
         type(Path()), float, int, float,
     ]  # fmt: skip
     assert Pretrain(corpus="a.txt", out="o").corpus == Pretrain(corpus=["a.txt"], out="o").corpus == (Path("a.txt"),)
-    assert TrainEmbed(**NEEDED, sizes=[64, 128]).sizes == (64, 128)
+    assert TrainEmbed(**NEEDED, matryoshka_dims=[64, 128]).sizes == (64, 128)
     assert Predict(model="m", file=Path("t.txt")).file == "t.txt"
     assert Evaluate(model="gold.csv", predictions="p.csv").predictions == Path("p.csv")
 
@@ -69,10 +69,10 @@ def test_every_setting_has_a_type_that_can_be_checked():
     for kind in KINDS:
         for field in dataclasses.fields(kind):
             if field.default is not dataclasses.MISSING:
-                value = as_declared(field.name, field.default, types_of(kind)[field.name])
+                value = convert(field.name, field.default, declared_types(kind)[field.name])
                 assert value == field.default and type(value) is type(field.default), (kind, field.name)
             with pytest.raises(InputError, match=rf"{field.name} \(<object object at .*\) must be "):
-                as_declared(field.name, object(), types_of(kind)[field.name])
+                convert(field.name, object(), declared_types(kind)[field.name])
 
 
 def test_training_takes_paths_as_text_and_names_what_is_missing(tmp_path):

@@ -83,12 +83,12 @@ def printed(settings: Predict) -> Iterator[list[Row]]:
 
 def _keep(settings: Predict, model: Predictor) -> dict[str, str]:
     """The columns that go along into the result, with their names there: input_NAME where the result has that name."""
-    if settings.keep is None:
+    if settings.keep_columns is None:
         return {}
     there = [*_literal(settings)] if settings.text is not None else columns_of(settings.file, settings.encoding)
-    names = there if settings.keep == "all" else [settings.keep]
-    if settings.keep not in ("all", *there):
-        names = [name.strip() for name in settings.keep.split(",")]
+    names = there if settings.keep_columns == "all" else [settings.keep_columns]
+    if settings.keep_columns not in ("all", *there):
+        names = [name.strip() for name in settings.keep_columns.split(",")]
     if absent := [name for name in names if name not in there]:
         where = settings.file if settings.text is None else "--text"
         raise InputError(f"{where}: no column {absent[0]!r} to keep (there are: {', '.join(there)}); name others")

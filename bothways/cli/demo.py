@@ -115,16 +115,22 @@ def pretraining(settings: Demo, texts: dict[str, Path]) -> Pretrain:
     # Small steps and short texts, since a minute or two is a few hundred steps (docs/LOG.md).
     return Pretrain(
         corpus=(texts["train_books"],), heldout=(texts["test_books"],), out=settings.out / "pretrain", model="tiny",
-        store=settings.out / "pretrain" / "store", tokenizer=settings.out / "tokenizer", minutes=settings.minutes,
-        batch_tokens=1024, length=64, evaluate_every=250, seed=settings.seed, dtype=settings.dtype,
+        token_store=settings.out / "pretrain" / "store", tokenizer=settings.out / "tokenizer", minutes=settings.minutes,
+        batch_tokens=1024, max_length=64, evaluate_every=250, seed=settings.seed, dtype=settings.dtype,
     )  # fmt: skip
 
 
 def fine_tuning(settings: Demo, model: Path, texts: dict[str, Path]) -> Classify:
     return Classify(
-        model=model, train=texts["train"], test=texts["test"], out=settings.out / "authors", epochs=1.0, rate=5e-4,
-        seed=settings.seed, dtype=settings.dtype,
-    )  # fmt: skip
+        model=model,
+        train=texts["train"],
+        test=texts["test"],
+        out=settings.out / "authors",
+        epochs=1.0,
+        learning_rate=5e-4,
+        seed=settings.seed,
+        dtype=settings.dtype,
+    )
 
 
 def fill_gaps(predictor: Predictor, books: Sequence[dict[str, Any]], seed: int, tell: Tell) -> dict[str, float]:

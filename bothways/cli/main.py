@@ -354,7 +354,7 @@ def info(settings: Any) -> None:
 def cache(settings: Any) -> None:
     from bothways.corpus import cache
 
-    folder = settings.store or cache.directory() / "stores"
+    folder = settings.token_store or cache.directory() / "stores"
     gone, left = cache.clear(folder) if settings.clear else ([], cache.stores(folder))
     if settings.json:
         told = [[{**asdict(kept), "path": str(kept.path)} for kept in some] for some in (gone, left)]

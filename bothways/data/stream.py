@@ -276,7 +276,7 @@ def _plain(where: str, value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(where, inner) for inner in value]
     if isinstance(value, bytes):
-        raise InputError(f"{where} holds bytes, which are not kept; name other columns with --keep")
+        raise InputError(f"{where} holds bytes, which are not kept; name other columns with --keep-columns")
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 

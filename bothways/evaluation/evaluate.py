@@ -181,7 +181,7 @@ def masked_words(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     """Of a pre-trained model, on text it has not read."""
     if settings.window is not None:
         raise InputError(
-            f"window ({settings.window}) is for texts with labels; masked words are read --length at a time"
+            f"window ({settings.window}) is for texts with labels; masked words are read --max-length at a time"
         )
     predictor.say_what_is_lost()
     column = settings.text_column or "text"
@@ -190,7 +190,7 @@ def masked_words(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     store = build(corpus.documents(skipped), predictor.tokenizer, language=settings.language)
     usual = VARIANTS[predictor.checkpoint.model_type].pairs
     learned: Pairs = predictor.checkpoint.told.get("pairs", usual)
-    length = min(settings.length, predictor.module.config.max_position_embeddings)
+    length = min(settings.max_length, predictor.module.config.max_position_embeddings)
     pairs = learned if "next_sentence" in predictor.module.num_outputs else "none"
     direction = predictor.module.config.direction
     held = HeldOut(

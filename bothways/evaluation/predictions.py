@@ -127,7 +127,9 @@ def _labels(path: Path, encoding: str | None) -> tuple[str, list[tuple[str, str]
         there_are = f"(there are: {', '.join(there) or 'none'})"
         raise InputError(f"{path}: no column of predictions {there_are}; name it {' or '.join(PREDICTED)}")
     column = by_name[usual]
-    if usual in LABELS and has_usual_texts([*there]) and "scores" not in there:  # which `predict --keep text` writes
+    if (
+        usual in LABELS and has_usual_texts([*there]) and "scores" not in there
+    ):  # which `predict --keep-columns text` writes
         raise InputError(
             f"{path}: {column!r} beside texts may be what is right, not what is predicted; name the column of "
             f"predictions {PREDICTED[0]!r}"

@@ -151,7 +151,9 @@ class Answering(Task):
         """What is found for each question, from the scores of its windows."""
         rows = iter(scores)
         return {
-            one.id: answer_decoding.read(windows, [next(rows).numpy() for _ in windows], longest=self.settings.longest)
+            one.id: answer_decoding.read(
+                windows, [next(rows).numpy() for _ in windows], longest=self.settings.max_answer_tokens
+            )
             for one, windows in zip(self.questions[split], self.windows[split], strict=True)
         }
 

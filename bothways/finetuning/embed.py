@@ -77,7 +77,7 @@ class Embedding(Task):
 
     @staticmethod
     def of(settings: TrainEmbed, start: Checkpoint, pairs: Mapping[str, Pairs]) -> "Embedding":
-        sizes = checked_sizes(settings.sizes, start.model.config.hidden_size)
+        sizes = checked_sizes(settings.matryoshka_dims, start.model.config.hidden_size)
         low, high = cosine_range(settings, pairs["train"].scores)
         predictor = Predictor(start, dtype="float32", device="cpu")
         data = {}

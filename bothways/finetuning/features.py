@@ -19,7 +19,7 @@ from bothways.model.model import Model
 from bothways.model.prepacked import packed
 from bothways.model.text_state import mean_of_texts
 from bothways.rng import Purpose, generator
-from bothways.settings import Pooled
+from bothways.settings import TextVectors
 
 MOST_TOKENS = 60_000  # with a label, that a linear model of tokens is fitted on
 MOST_WINDOWS = 8  # of a text, that a vector is pooled over
@@ -36,7 +36,7 @@ class FrozenTexts:
     model: in eval mode, on the device and in the number format that it is to compute in.
     """
 
-    def __init__(self, model: Model, data: Mapping[str, Texts], settings: Pooled) -> None:
+    def __init__(self, model: Model, data: Mapping[str, Texts], settings: TextVectors) -> None:
         self.model, self.data, self.settings = model, data, settings
         self.computed: dict[str, dict[str, Tensor]] = {}
 

@@ -128,13 +128,14 @@ def over_seeds(
         begun = task.begin(seed, tell if seed == settings.seed else silence)
         if seed == settings.seed and settings.layer_decay < 1:
             tell(rate_lines(rates(begun.model, settings)))
-        elif seed == settings.seed and settings.rate is None:
+        elif seed == settings.seed and settings.learning_rate is None:
             config = begun.model.config
-            tell(f"peak learning rate {peak_rate(settings, config):.1e}, for a width of {config.hidden_size} (--rate)")
+            peak = peak_rate(settings, config)
+            tell(f"peak learning rate {peak:.1e}, for a width of {config.hidden_size} (--learning-rate)")
         figures[seed] = trained(settings, task, begun.model, seed, run, tell)
         found = ", ".join(f"{name} {task.metric} {score[task.metric]:.4f}" for name, score in figures[seed].items())
         tell(f"seed {seed}: {found}")
-    kept = choose({seed: figures[seed]["dev"][task.metric] for seed in seeds}, settings.kept)
+    kept = choose({seed: figures[seed]["dev"][task.metric] for seed in seeds}, settings.keep_seed)
     begun.model.load_state_dict(load_file(_place(run, kept) / WEIGHTS))
     scores = [figures[seed][split][task.metric] for seed in seeds]
     mean, std = metrics.spread(scores)
@@ -263,8 +264,8 @@ def fitted(
         steps=0 if stays_frozen(settings, task) else num_steps(settings, an_epoch),
         rate=peak_rate(settings, model.config),
         schedule=settings.schedule, warmup=settings.warmup, weight_decay=settings.weight_decay,
-        layer_decay=settings.layer_decay, clip=settings.clip,
-        evaluate_every=max(1, round(an_epoch / settings.evaluations)), best_by=task.metric,
+        layer_decay=settings.layer_decay, clip=settings.max_grad_norm,
+        evaluate_every=max(1, round(an_epoch / settings.evaluations_per_epoch)), best_by=task.metric,
         evaluate_first=settings.linear_start and task.step_0 != "",
         checkpoint_every=settings.checkpoint_every, patience=settings.patience, seed=seed, device=device,
         dtype=choose_dtype(settings.dtype, device),
@@ -355,7 +356,7 @@ def step_rows(settings: FineTune, task: Task, seed: int, epoch: int, sizes: Sequ
 def parts_of_step(settings: FineTune, task: Task, rows: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
     """A step's rows as micro-batches: as many as asked for, or more where those would hold too many tokens. sizes: as
     for step_rows."""
-    for part in divide(rows, sizes, settings.micro_batches):
+    for part in divide(rows, sizes, settings.gradient_accumulation):
         yield from fill_budget(part, sizes, task.at_once)
 
 

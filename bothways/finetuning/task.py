@@ -181,7 +181,11 @@ def peak_rate(settings: FineTune, config: EncoderConfig) -> float:
     Wide models were fine-tuned at 5e-5 (768; Devlin 2018, appendix A.3) and at 2e-5 to 5e-5 (1,024), narrow ones at
     3e-4 (256; Clark 2020, appendix B); MiniLM's 384 do better at 1.5e-4 than at 5e-5 (docs/LOG.md).
     """
-    return min(5e-5 * (768 / config.hidden_size) ** 1.5, 5e-4) if settings.rate is None else settings.rate
+    return (
+        min(5e-5 * (768 / config.hidden_size) ** 1.5, 5e-4)
+        if settings.learning_rate is None
+        else settings.learning_rate
+    )
 
 
 def at_work(model: Model, settings: FineTune) -> Model:

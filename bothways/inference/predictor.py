@@ -101,7 +101,7 @@ class Predictor:
         self.overlap: int = self.window // 4 if overlap is None else overlap
         self.long: Long = "truncate" if loaded.told.get("long") == "truncate" else "windows"  # as it was fine-tuned
         self.window_pooling = "max" if loaded.told.get("window_pooling") == "max" else "cls"  # of their first vectors
-        self.longest: int = loaded.told.get("longest") or answer_decoding.LONGEST  # answer, in tokens
+        self.longest: int = loaded.told.get("max_answer_tokens") or answer_decoding.LONGEST  # answer, in tokens
 
     def read_in(self, window: int | None) -> None:
         """Read in windows of so many tokens from now on, where a call names none. InputError if the model cannot."""

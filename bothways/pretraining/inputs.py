@@ -112,7 +112,7 @@ def read(settings: Pretrain, tokenizer: Tokenizer, tell: Tell) -> Text:
     }
     text = Text(tokenizer, store, training, unseen, heldout, {"data": data})
     if text.unknown > UNKNOWN:
-        way = "" if settings.start else "; learn one with more characters: bothways vocab --alphabet"
+        way = "" if settings.from_checkpoint else "; learn one with more characters: bothways vocab --alphabet"
         tell(f"{text.unknown:.1%} of the training text are words that the vocabulary does not know{way}")
     return text
 
@@ -140,13 +140,13 @@ def _said(path: Source | str) -> str:
 def _stored(settings: Pretrain, corpus: Corpus, tokenizer: Tokenizer, tell: Tell) -> tuple[TokenStore, dict[str, Any]]:
     skipped: Counter[str] = Counter()
     paths = [*map(_said, corpus.paths)]
-    folder = settings.store or cache.directory() / "stores"
+    folder = settings.token_store or cache.directory() / "stores"
     built = open_or_build(
         folder, corpus.fingerprint(), lambda: corpus.documents(skipped), tokenizer,
         language=settings.language, processes=settings.processes, drop_duplicates=settings.drop_duplicates, tell=tell,
         notes=lambda: {"skipped": dict(skipped), "corpus": paths},
     )  # fmt: skip
-    if not built.reused and settings.store is None:
+    if not built.reused and settings.token_store is None:
         size = sum(kept.size for kept in cache.stores(folder))
         if size > cache.LARGE:
             tell(f"the token stores in {folder} take {size / 1e9:.1f} GB; bothways cache lists and deletes them")
@@ -163,8 +163,10 @@ def tokenizer_of(
     settings: Pretrain, directory: Path, processes: Processes, given: Tokenizer | None, tell: Tell
 ) -> Tokenizer:
     """The one given, or, where it is to be extended or there is none, one made from the training text into the run."""
-    if settings.start and not given:
-        raise InputError(f"{settings.start}: has no tokenizer files; put its tokenizer.json or vocab.txt beside it")
+    if settings.from_checkpoint and not given:
+        raise InputError(
+            f"{settings.from_checkpoint}: has no tokenizer files; put its tokenizer.json or vocab.txt beside it"
+        )
     if given and not settings.extend_vocab:
         return given
     own = directory / "tokenizer"

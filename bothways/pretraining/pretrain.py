@@ -52,16 +52,16 @@ def train(settings: Complete, begun: Checkpoint, text: Text, run: Run, processes
     model, aim = begun.model, setup.aim_of(settings)
     module = setup.trained_of(settings, begun, text)
     order = Order(
-        text.store, text.training, length=settings.length, pairs=aim.pairs, batch_tokens=settings.batch_tokens,
+        text.store, text.training, length=settings.max_length, pairs=aim.pairs, batch_tokens=settings.batch_tokens,
         seed=settings.seed, separators=text.tokenizer.reading.separators,
     )  # fmt: skip
-    rule = MaskRule.of(text.tokenizer, settings.mask_rate, settings.masks)
+    rule = MaskRule.of(text.tokenizer, settings.mask_rate, settings.masking)
     plan = setup.plan_of(settings, processes)
 
     def steps(first: int) -> Iterator[Sequence[Batch]]:
         for number, step in enumerate(order.steps(first), first):
             rate = setup.mask_rate_at(number, settings, plan)
-            parts = divide(step.rows, step.examples.sizes, processes.world * settings.micro_batches)
+            parts = divide(step.rows, step.examples.sizes, processes.world * settings.gradient_accumulation)
             yield [
                 aim.batch(text.store, step, rows, text.tokenizer, rule, seed=settings.seed, rate=rate)
                 for rows in parts[processes.rank :: processes.world] if rows

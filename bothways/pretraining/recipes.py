@@ -16,7 +16,7 @@ FAMILY_OF_OBJECTIVE: Mapping[str, Family] = {
     "halves": "bert",
 }
 PAPER: Mapping[str, Any] = {
-    "rate": 1e-4, "warmup": 0.01, "mask_rate": 0.15, "dropout": 0.1, "beta2": 0.999, "local_start": False,
+    "learning_rate": 1e-4, "warmup": 0.01, "mask_rate": 0.15, "dropout": 0.1, "beta2": 0.999, "local_init": False,
     "word_vectors": False,
 }  # fmt: skip
 STEPS = 1000  # without --steps or --minutes
@@ -33,17 +33,17 @@ class Complete(Pretrain):
 
     mask_rate: float
     dropout: float
-    rate: float
+    learning_rate: float
     warmup: float
     beta2: float
-    local_start: bool
+    local_init: bool
     word_vectors: bool
 
 
 def with_family(settings: Pretrain) -> Pretrain:
     """The settings with a family for a new model: one that has the objective's head, else the one that learns
     fastest."""
-    if settings.family or settings.start:
+    if settings.family or settings.from_checkpoint:
         return settings
     family: Family | None = FAMILY_OF_OBJECTIVE.get(settings.objective)
     if family is None:
@@ -59,16 +59,16 @@ def completed(settings: Pretrain, config: EncoderConfig, tokens: int) -> Complet
     """
     chosen: dict[str, Any] = dict(PAPER)
     if settings.recipe == "measured":
-        peak = PEAK_GOING_ON if settings.start else PEAK[config.norm]
+        peak = PEAK_GOING_ON if settings.from_checkpoint else PEAK[config.norm]
         passes = expected_tokens(settings, config) / max(1, tokens)
         chosen = {
-            "rate": float(f"{peak * (MEASURED_WIDTH / config.hidden_size) ** 0.8:.2g}"),
+            "learning_rate": float(f"{peak * (MEASURED_WIDTH / config.hidden_size) ** 0.8:.2g}"),
             "warmup": 0.05,
-            "mask_rate": 0.3 if settings.masks == "tokens" else 0.15,
+            "mask_rate": 0.3 if settings.masking == "tokens" else 0.15,
             "dropout": 0.1 if passes > MANY_PASSES else 0.0,
             "beta2": 0.98,
-            "local_start": not settings.start,
-            "word_vectors": not settings.start,
+            "local_init": not settings.from_checkpoint,
+            "word_vectors": not settings.from_checkpoint,
         }
     given = {name: value for name, value in vars(settings).items() if value is not None}
     return Complete(**{**chosen, **given})
@@ -89,14 +89,14 @@ def expected_tokens(settings: Pretrain, config: EncoderConfig) -> float:
 def summary(settings: Pretrain, recipe: Complete, config: EncoderConfig) -> str:
     """One line on what was chosen, with the reason in a few words."""
     sizes = f"{config.num_hidden_layers} layers of {config.hidden_size}"
-    model = f"{settings.start}" if settings.start else f"{settings.family}, {sizes}"
+    model = f"{settings.from_checkpoint}" if settings.from_checkpoint else f"{settings.family}, {sizes}"
     reasons = {
-        "rate": f"learning rate {recipe.rate:g} (width {config.hidden_size}, norm {config.norm})",
+        "learning_rate": f"learning rate {recipe.learning_rate:g} (width {config.hidden_size}, norm {config.norm})",
         "warmup": f"warm-up {recipe.warmup:.0%}",
         "mask_rate": f"{recipe.mask_rate:.0%} masked",
         "dropout": f"dropout {recipe.dropout:g}" + (" (the text is read many times)" if recipe.dropout else ""),
         "word_vectors": "word vectors from co-occurrence" if recipe.word_vectors else "random word vectors",
-        "local_start": "attention begins at neighbours" if recipe.local_start else "attention begins at random",
+        "local_init": "attention begins at neighbours" if recipe.local_init else "attention begins at random",
     }
     open_ones = [reason for name, reason in reasons.items() if getattr(settings, name) is None]
     return f"recipe ({settings.recipe}): {model}; {', '.join(open_ones) or 'all as given'}"

@@ -51,9 +51,9 @@ OUR_OWN = "bothways-oneway"
 
 def start_of(settings: Pretrain) -> Checkpoint | None:
     """The checkpoint to go on from, if one is named; without a head that no pre-training has a place for."""
-    if settings.start is None:
+    if settings.from_checkpoint is None:
         return None
-    start = checkpoint.load(settings.start)
+    start = checkpoint.load(settings.from_checkpoint)
     return checkpoint.encoder_of(start) if start.model.config.pooler_act in PLAIN else start
 
 
@@ -65,7 +65,7 @@ def settled(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
         checkpoint.refuse_int8(start.model)
     variant = VARIANTS[start.model_type if start else settings.family or UNNAMED]
     if start and settings.lengthen:
-        variant = VARIANTS[lengthened_type(start, settings.length, settings.lengthen)]
+        variant = VARIANTS[lengthened_type(start, settings.max_length, settings.lengthen)]
     direction: Direction = start.model.config.direction if start else "both"
     objective, pairs, one_way = settings.objective, settings.pairs, direction != "both"
     if objective == "auto":
@@ -75,13 +75,17 @@ def settled(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
             objective = direction
     if pairs == "auto":
         pairs = variant.pairs if objective == "masked" else "none"
-    if not start and settings.length > variant.longest:
-        raise InputError(f"length ({settings.length}) is more than the {variant.longest} tokens of {settings.family}")
-    if start and not settings.lengthen and settings.length > (most := start.model.config.max_position_embeddings):
-        raise InputError(f"length ({settings.length}) is more than the {most} positions of {settings.start}")
+    if not start and settings.max_length > variant.longest:
+        raise InputError(
+            f"length ({settings.max_length}) is more than the {variant.longest} tokens of {settings.family}"
+        )
+    if start and not settings.lengthen and settings.max_length > (most := start.model.config.max_position_embeddings):
+        raise InputError(
+            f"length ({settings.max_length}) is more than the {most} positions of {settings.from_checkpoint}"
+        )
     asked = f"objective ({objective})"
     if start and (one_way or objective in ONE_WAY) and objective != direction:
-        raise InputError(f"{asked}: {settings.start} was made to look {direction}; leave out --objective")
+        raise InputError(f"{asked}: {settings.from_checkpoint} was made to look {direction}; leave out --objective")
     if objective in ONE_WAY and not start and settings.family != "bert":
         raise InputError(f"{asked} is for a new bert; leave out --objective or --family")
     if pairs != "none" and objective != "masked":
@@ -93,11 +97,11 @@ def settled(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
     has_distances = start.model.config.relative is not None if start else "relative" in variant.axes
     if objective == "enhanced" and not has_distances:
         raise InputError(f"{asked} is for layers that know only distances; take --family deberta")
-    if (settings.masks == "spans") < (objective == "boundary"):
-        raise InputError(f"{asked} guesses spans from their ends; add --masks spans")
-    masks = (settings.masks, settings.mask_rate, settings.mask_rate_end)
-    if objective in ONE_WAY and masks != (Pretrain.masks, Pretrain.mask_rate, Pretrain.mask_rate_end):
-        raise InputError(f"{asked} hides nothing; leave out --masks and --mask-rate")
+    if (settings.masking == "spans") < (objective == "boundary"):
+        raise InputError(f"{asked} guesses spans from their ends; add --masking spans")
+    masks = (settings.masking, settings.mask_rate, settings.final_mask_rate)
+    if objective in ONE_WAY and masks != (Pretrain.masking, Pretrain.mask_rate, Pretrain.final_mask_rate):
+        raise InputError(f"{asked} hides nothing; leave out --masking and --mask-rate")
     if objective in ("replaced", "enhanced") and settings.shard:
         raise InputError(f"{asked} uses weights in two places, which cannot be shared out; leave out --shard")
     if settings.tensorboard and find_spec("tensorboard") is None:
@@ -118,8 +122,8 @@ def begin(settings: Pretrain, start: Checkpoint | None, text: Text, tell: Tell) 
 def new_config(settings: Pretrain) -> EncoderConfig:
     """Sizes and axes of a new model, but for its vocabulary and dropout."""
     config = SIZES[settings.model].changed(
-        max_position_embeddings=settings.length,
-        initializer_range=settings.init,  # what it never saw, it cannot read
+        max_position_embeddings=settings.max_length,
+        initializer_range=settings.initializer_range,  # what it never saw, it cannot read
     )
     return VARIANTS[settings.family or UNNAMED].new(config)
 
@@ -143,7 +147,7 @@ def new_model(settings: Complete, text: Text) -> Checkpoint:
         begin_at_frequencies(model, text.frequencies)
     if settings.word_vectors:
         begin_with_word_vectors(model, text, settings.seed)
-    if settings.local_start:
+    if settings.local_init:
         start_locally(model)
     return Checkpoint(model, tokenizer, variant.model_type if config.direction == "both" else OUR_OWN)
 
@@ -158,7 +162,7 @@ def trained_of(settings: Complete, begun: Checkpoint, text: Text) -> nn.Module:
     module = aim_of(settings).module(begun.model, settings.seed)
     if isinstance(module, Replacing) and settings.frequency_bias:
         begin_at_frequencies(module.generator, text.frequencies)
-    if isinstance(module, Replacing) and settings.local_start:
+    if isinstance(module, Replacing) and settings.local_init:
         start_locally(module.generator)
     return module
 
@@ -187,7 +191,7 @@ def goes_on(settings: Complete, found: Checkpoint, text: Text, tell: Tell) -> Ch
     Heads it lacks begin anew and are named. InputError where the family has no such heads, or reads shorter texts.
     """
     if settings.lengthen:
-        found = lengthened(found, settings.length, settings.lengthen, warn=tell)
+        found = lengthened(found, settings.max_length, settings.lengthen, warn=tell)
     old, heads, tokenizer = found.model, aim_of(settings).heads, text.tokenizer
     config = old.config.changed(
         vocab_size=max(len(tokenizer), old.config.vocab_size), hidden_dropout_prob=settings.dropout,
@@ -225,9 +229,9 @@ def plan_of(settings: Complete, processes: Processes) -> Plan:
     elif settings.deterministic:
         torch.use_deterministic_algorithms(True)
     return Plan(
-        steps=settings.steps or STEPS, rate=settings.rate, schedule=settings.schedule, warmup=settings.warmup,
+        steps=settings.steps or STEPS, rate=settings.learning_rate, schedule=settings.schedule, warmup=settings.warmup,
         decay=settings.decay, beta2=settings.beta2, weight_decay=settings.weight_decay,
-        muon_rate=settings.muon_rate, clip=settings.clip,
+        muon_rate=settings.muon_learning_rate, clip=settings.max_grad_norm,
         evaluate_every=settings.evaluate_every, checkpoint_every=settings.checkpoint_every, seed=settings.seed,
         device=device, dtype=choose_dtype(settings.dtype, device), shard=settings.shard,
         rehearse=settings.compile,
@@ -254,7 +258,7 @@ def num_steps(settings: Pretrain, run: Run, processes: Processes, timed: Callabl
 
 def mask_rate_at(step: int, settings: Complete, plan: Plan) -> float:
     """The share of tokens to hide at a step."""
-    end = settings.mask_rate if settings.mask_rate_end is None else settings.mask_rate_end
+    end = settings.mask_rate if settings.final_mask_rate is None else settings.final_mask_rate
     return rate_at(step, steps=plan.steps, start=settings.mask_rate, end=end)
 
 
@@ -274,7 +278,7 @@ def watching_plateau(
                 tell(
                     f"step {row['step']:,}: held-out perplexity {row['perplexity']:.0f} is hardly below "
                     f"{held.unigram_perplexity:.0f}, that of word frequencies alone. The run has not begun to learn "
-                    "from context; stop it and leave out --family, --rate and the like, or give it more --minutes"
+                    "from context; stop it and leave out options such as --family and --learning-rate, or add --minutes"
                 )
 
     return watch
@@ -294,7 +298,9 @@ def going_on(
     """The run's checkpoints, and the one to go on from, to whose step the metrics are cut back."""
     vocabulary = digest(text.tokenizer.tokens)
     read = {"text": text.store.fingerprint, "heldout": text.unseen.fingerprint, "vocabulary": vocabulary}
-    checkpoints = Checkpoints(run.directory, keep=settings.keep, order=read, processes=processes, memo=order.counts)
+    checkpoints = Checkpoints(
+        run.directory, keep=settings.keep_checkpoints, order=read, processes=processes, memo=order.counts
+    )
     start = checkpoints.newest_sound(tell, plan.dtype) if settings.resume else None
     if start:
         order.counts[:] = start.facts["memo"]
@@ -305,9 +311,15 @@ def going_on(
 def held_out_of(settings: Pretrain, text: Text) -> HeldOut:
     assert settings.objective != "auto" and settings.pairs != "auto"
     return HeldOut(
-        text.unseen, text.heldout, text.tokenizer, settings.length, pairs=settings.pairs, objective=settings.objective,
-        frequencies=text.frequencies, most=settings.heldout_examples,
-    )  # fmt: skip
+        text.unseen,
+        text.heldout,
+        text.tokenizer,
+        settings.max_length,
+        pairs=settings.pairs,
+        objective=settings.objective,
+        frequencies=text.frequencies,
+        most=settings.heldout_examples,
+    )
 
 
 def finish(
@@ -320,12 +332,14 @@ def finish(
     if isinstance(module, Replacing):
         module.finish()
     if isinstance(ended.model.config.far, Globals) and (
-        not settings.start or settings.lengthen or sees_all_as_others(checkpoint.load(settings.start).model)
+        not settings.from_checkpoint
+        or settings.lengthen
+        or sees_all_as_others(checkpoint.load(settings.from_checkpoint).model)
     ):
         see_all_as_others(ended.model)
     checkpoint.save(replace(ended, made={**run.origin, "heldout": figures}), run.directory / "model")
     levels: dict[str, float] = {name: figures[name] for name in ("unigram_perplexity", "chance") if name in figures}
-    title = f"Pre-training, {settings.start.name if settings.start else settings.model}"
+    title = f"Pre-training, {settings.from_checkpoint.name if settings.from_checkpoint else settings.model}"
     plot.curves(run.metrics(), run.directory / "curves.png", title=title, levels=levels)
     cost = cost_of(settings, run.directory, processes.world)
     chosen = {name: getattr(settings, name) for name in Complete.__annotations__}

@@ -32,7 +32,7 @@ def drawn(rows: Rows, *, title: str, levels: Mapping[str, float], metric: str = 
     from matplotlib.figure import Figure
 
     own = ((f"{metric.replace('_', ' ')}, dev", metric, "baseline"),) if metric else PRETRAINING
-    panels: list[Panel] = [("Loss", "loss", None), *own, ("Learning rate", "rate", None)]
+    panels: list[Panel] = [("Loss", "loss", None), *own, ("Learning rate", "learning_rate", None)]
     panels = [panel for panel in panels if any(panel[1] in row for row in rows)]
     figure = Figure(figsize=(5.2 * len(panels), 3.6))
     for axis, (name, key, level) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import MISSING, dataclass
+from inspect import get_annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
 
@@ -99,12 +100,12 @@ T = TypeVar("T", bound=type)
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def settings(cls: T) -> T:
-    """A frozen, keyword-only dataclass whose fields come in a helpful order, in --help too: required ones, its own, then
-    those of its mixins."""
+    """A frozen, keyword-only dataclass. Its fields, and so --help, begin with required ones, then its own, then the
+    mixins'."""
     made: Any = dataclass(frozen=True, kw_only=True)(cls)
     fields = made.__dataclass_fields__
     required = [name for name, field in fields.items() if field.default is MISSING]
-    by_class = [name for base in cls.__mro__ for name in base.__dict__.get("__annotations__", ())]
+    by_class = [name for base in cls.__mro__ for name in get_annotations(base)]
     made.__dataclass_fields__ = {name: fields[name] for name in dict.fromkeys((*required, *by_class))}
     return cls
 
@@ -215,7 +216,7 @@ class Windows:
     window: int | None = None
     """Maximum tokens per window, special tokens included. [as in fine-tuning, else 512]"""
     long: LongTexts | None = None
-    """Texts longer than a window: read in overlapping windows, refuse, or truncate. [as in fine-tuning, else windows]"""
+    """Texts longer than a window: read in windows, refuse, or truncate. [as in fine-tuning, else windows]"""
 
 
 @settings

@@ -37,7 +37,7 @@ class Evaluate(TagColumns, TextColumns, Checked, Compute, Printed):
     positive: str | None = None
     """Positive label for f1 with two classes. [the model's last label; of files the last in the alphabet]"""
     documents: DocumentBreak = "blank"
-    """For masked words: what separates documents in .txt files: a blank line, the end of a line, the end of the file."""
+    """For masked words: what separates documents in .txt files: a blank line, the end of a line or of the file."""
     on_error: OnError = "stop"
     """Rows that cannot be read, or answers that are not at their stated position: stop with file and line, or skip and
     count them."""

@@ -95,7 +95,9 @@ class FineTune(Encoded, Recipe):
                 f"folds ({self.folds}) divides --train alone; leave --{given[0]} out, or put its rows into one file"
             )
         if self.folds and self.seeds > 1:
-            raise InputError(f"folds ({self.folds}) and seeds ({self.seeds}) exclude each other: each fold has its seed")
+            raise InputError(
+                f"folds ({self.folds}) and seeds ({self.seeds}) exclude each other: each fold has its seed"
+            )
 
 
 @settings

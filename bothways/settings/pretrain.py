@@ -140,4 +140,6 @@ class Pretrain(Optimization, Corpus, Printed):
         if self.lengthen and not self.from_checkpoint:
             raise InputError(f"lengthen ({self.lengthen}) needs --from, the checkpoint to lengthen")
         if self.extend_vocab and not self.from_checkpoint:
-            raise InputError(f"extend_vocab ({self.extend_vocab}) needs --from, the checkpoint whose vocabulary to extend")
+            raise InputError(
+                f"extend_vocab ({self.extend_vocab}) needs --from, the checkpoint whose vocabulary to extend"
+            )

@@ -57,7 +57,7 @@ def fit(
                 names = ", ".join(chain(*processes.gather([fingerprint(batch) for batch in micro_batches])))
                 raise InputError(
                     f"step {progress.step}: loss {row['loss']}, gradient norm {row['norm']}, batch {names}; last good "
-                    f"checkpoint: {checkpoints.last or 'none'}; start anew with a lower --rate or with --dtype float32"
+                    f"checkpoint: {checkpoints.last or 'none'}; restart with a lower --learning-rate or --dtype float32"
                 )
             progress = replace(progress, seconds=progress.seconds + time.perf_counter() - began)
             write({**progress.row, "split": "train", **row})
@@ -95,7 +95,7 @@ def one_step(
     tokens = sum(batch.num_tokens for batch in micro_batches)
     parts = trainer.processes.gather((values, tokens, asked_to_stop()))
     values, tokens = added(part for part, _, _ in parts), sum(number for _, number, _ in parts)
-    row = {"loss": sum(values.values()), **values, "norm": norm, "rate": plan.rate * share, **scale.row(norm)}
+    row = {"loss": sum(values.values()), **values, "norm": norm, "learning_rate": plan.rate * share, **scale.row(norm)}
     further = replace(progress, step=progress.step + 1, tokens=progress.tokens + tokens, scale=scale.after(norm))
     return further, row, any(asked for _, _, asked in parts)
 

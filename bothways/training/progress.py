@@ -75,7 +75,7 @@ class Bar:
         if row["step"] and time.monotonic() - self.told > LINE_EVERY:
             self.told = time.monotonic()
             loss = "held-out loss" if row["split"] == "heldout" else "loss"
-            rate = f"learning rate {self.recent[-1]['rate']:.1e}, " if self.recent else ""
+            rate = f"learning rate {self.recent[-1]['learning_rate']:.1e}, " if self.recent else ""
             self.tell(
                 f"{self.title}: step {row['step']:,} of {self.steps:,}, {loss} {row['loss']:.4f}, {rate}"
                 f"{self.speed()}, {in_words(self.seconds_left())} left"

@@ -28,7 +28,7 @@ from bothways.training.signals import Stopped
 
 METRICS = "metrics.jsonl"
 # Settings that may differ when a run goes on: they change no number.
-FREE = ("out", "resume", "json", "device", "processes", "store", "keep", "tensorboard")
+FREE = ("out", "resume", "json", "device", "processes", "token_store", "keep_checkpoints", "tensorboard")
 Tell = Callable[[str], None]
 Callback = Callable[[Mapping[str, Any]], None]
 

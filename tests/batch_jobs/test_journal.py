@@ -333,11 +333,11 @@ def separated(file):
 def test_kept_columns_stand_in_every_format_under_names_of_their_own(models, tmp_path, capsys):
     file = written(tmp_path / "t.csv", WIDE)
     expected = list(csv.DictReader(io.StringIO(WIDE)))
-    run("predict", models / "labels", file, "--keep", "all")
+    run("predict", models / "labels", file, "--keep-columns", "all")
     printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert list(printed[0]) == ["id", "text", "input_label", "note", "label", "score", "scores"]
     for ending in ("jsonl", "parquet", "csv"):
-        run("predict", models / "labels", file, "--keep", "all", "-o", tmp_path / f"p.{ending}")
+        run("predict", models / "labels", file, "--keep-columns", "all", "-o", tmp_path / f"p.{ending}")
     rows = json_lines(tmp_path / "p.jsonl")
     assert rows == pyarrow.parquet.read_table(tmp_path / "p.parquet").to_pylist()
     assert [{name: value for name, value in row.items() if name != "row"} for row in rows] == printed
@@ -348,11 +348,11 @@ def test_kept_columns_stand_in_every_format_under_names_of_their_own(models, tmp
             for name, value in row.items()
         }
         assert cells == texts
-    run("predict", models / "labels", file, "--keep", "note, id", "-o", tmp_path / "few.tsv")
+    run("predict", models / "labels", file, "--keep-columns", "note, id", "-o", tmp_path / "few.tsv")
     header, first, *_ = (tmp_path / "few.tsv").read_text(encoding="utf-8").splitlines()
     assert header == "row\tnote\tid\tlabel\tscore\tscores" and first.startswith('0\ta, "b" 0\t000\t')
     assert "no column 'nole' to keep (there are: id, text, label, note)" in refused(
-        capsys, "predict", models / "labels", file, "--keep", "nole"
+        capsys, "predict", models / "labels", file, "--keep-columns", "nole"
     )
 
 
@@ -366,7 +366,15 @@ def test_kept_values_are_those_of_the_input_whatever_they_are(models, tmp_path, 
     )  # fmt: skip
     pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
     for ending in ("jsonl", "parquet", "csv"):
-        run("predict", models / "labels", tmp_path / "t.parquet", "--keep", "all", "-o", tmp_path / f"p.{ending}")
+        run(
+            "predict",
+            models / "labels",
+            tmp_path / "t.parquet",
+            "--keep-columns",
+            "all",
+            "-o",
+            tmp_path / f"p.{ending}",
+        )
     rows = json_lines(tmp_path / "p.jsonl")
     assert [row["id"] for row in rows] == [7, None, 2**60] and [row["weight"] for row in rows] == [0.1, None, 2.5]
     assert rows[0]["day"] == "1970-01-01" and rows[0]["tags"] == ["a"]
@@ -378,18 +386,18 @@ def test_kept_values_are_those_of_the_input_whatever_they_are(models, tmp_path, 
     assert made["id"].to_pylist() == [7, None, 2**60] and made["tags"].to_pylist() == ['["a"]', "[]", None]
     assert separated(tmp_path / "p.csv")[1]["id"] == "" and separated(tmp_path / "p.csv")[0]["ok"] == "true"
     lines = written(tmp_path / "t.jsonl", "\n".join(['{"text": "a"}'] * 99 + ['{"text": "b", "late": {"x": 1}}']))
-    run("predict", models / "labels", lines, "--keep", "all", "-o", tmp_path / "late.csv")
+    run("predict", models / "labels", lines, "--keep-columns", "all", "-o", tmp_path / "late.csv")
     assert [row["late"] for row in separated(tmp_path / "late.csv")] == [""] * 99 + ['{"x": 1}']
     raw = pyarrow.table({"text": ["a"], "raw": [b"x"]})
     pyarrow.parquet.write_table(raw, tmp_path / "raw.parquet")
     assert "'raw' holds bytes" in refused(
-        capsys, "predict", models / "labels", tmp_path / "raw.parquet", "--keep", "all"
+        capsys, "predict", models / "labels", tmp_path / "raw.parquet", "--keep-columns", "all"
     )
 
 
 def test_predictions_beside_kept_texts_can_be_scored(models, tmp_path, capsys):
     file = written(tmp_path / "t.csv", WIDE)
-    run("predict", models / "labels", file, "--keep", "all", "-o", tmp_path / "p.csv")
+    run("predict", models / "labels", file, "--keep-columns", "all", "-o", tmp_path / "p.csv")
     capsys.readouterr()
     run("evaluate", "--predictions", tmp_path / "p.csv", file, "--json")
     found = json.loads(capsys.readouterr().out)["metrics"]
@@ -403,7 +411,7 @@ def test_questions_keep_their_columns_beside_their_id(models, tmp_path, capsys):
         (written(tmp_path / "t.json", json.dumps(data)), "id,question"),
         (written(tmp_path / "t.csv", "id,question,context\nq7,the cat,a mat\n"), "question"),
     ):
-        run("predict", models / "answers", file, "--keep", keep)
+        run("predict", models / "answers", file, "--keep-columns", keep)
         row = json.loads(capsys.readouterr().out)
         assert list(row) == ["question", "id", "answer", "start", "end", "score"]
         assert (row["question"], row["id"]) == ("the cat", "q7")
@@ -412,15 +420,17 @@ def test_questions_keep_their_columns_beside_their_id(models, tmp_path, capsys):
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])
 def test_a_stopped_command_goes_on_to_the_same_bytes_with_kept_columns(ending, models, tmp_path, capsys):
     file, whole, out = tmp_path / "t.csv", tmp_path / f"whole.{ending}", tmp_path / f"p.{ending}"
-    run("predict", models / "labels", written(file, WIDE), "--keep", "id,label", "-o", whole)
-    refused(capsys, "predict", models / "labels", written(file, WIDE + "1,2\n"), "--keep", "id,label", "-o", out)
+    run("predict", models / "labels", written(file, WIDE), "--keep-columns", "id,label", "-o", whole)
+    refused(
+        capsys, "predict", models / "labels", written(file, WIDE + "1,2\n"), "--keep-columns", "id,label", "-o", out
+    )
     written(file, WIDE)
     again = ("predict", models / "labels", file, "-o", out, "--resume")
-    assert "begun otherwise (keep: 'id,label' -> 'id')" in refused(capsys, *again, "--keep", "id")
+    assert "begun otherwise (keep_columns: 'id,label' -> 'id')" in refused(capsys, *again, "--keep-columns", "id")
     written(file, WIDE.replace("000,", "999,", 1))  # a kept value is part of what was read
-    assert "are not those that were read before" in refused(capsys, *again, "--keep", "id,label")
+    assert "are not those that were read before" in refused(capsys, *again, "--keep-columns", "id,label")
     written(file, WIDE)
-    run(*again, "--keep", "id,label")
+    run(*again, "--keep-columns", "id,label")
     assert out.read_bytes() == whole.read_bytes()
 
 
@@ -429,7 +439,7 @@ def test_formulas_are_escaped_where_asked(models, tmp_path, capsys):
     file = written(tmp_path / "t.jsonl", "".join(json.dumps({"text": text, "n": -2.5}) + "\n" for text in texts))
     for flags, sign in (((), ""), (("--escape-formulas",), "'")):
         out = tmp_path / f"p{len(flags)}.csv"
-        run("predict", models / "labels", file, "--keep", "text,n", "-o", out, *flags)
+        run("predict", models / "labels", file, "--keep-columns", "text,n", "-o", out, *flags)
         rows = separated(out)
         assert [row["text"] for row in rows] == [text if text == "a=b" else sign + text for text in texts]
         assert {row["n"] for row in rows} == {"-2.5"}  # a number is no formula
@@ -448,7 +458,7 @@ def test_a_text_on_the_command_line(models, tmp_path, capsys):
     for kind, flags, status, way in (
         ("answers", ("--text", "who"), 1, "give the second, of a question its passage, with --pair"),
         ("entities", ("--text", "a", "--pair", "b"), 1, "leave out --pair"),
-        ("labels", ("--text", "a", "--keep", "id"), 1, "--text: no column 'id' to keep"),
+        ("labels", ("--text", "a", "--keep-columns", "id"), 1, "--text: no column 'id' to keep"),
         ("labels", ("--pair", "b"), 2, "is the second text of --text"),
         ("labels", ("t.txt", "--text", "b"), 2, "exclude each other"),
     ):
@@ -460,7 +470,7 @@ def test_a_text_on_the_command_line(models, tmp_path, capsys):
 
 def test_lines_of_a_pipe_are_answered_as_they_come(models):
     """Each before the next is written, as behind `tail -f`; what is there together is answered together."""
-    command = [sys.executable, "-m", "bothways", "predict", str(models / "labels"), "-", "--keep", "text"]
+    command = [sys.executable, "-m", "bothways", "predict", str(models / "labels"), "-", "--keep-columns", "text"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as running:
         for text in ("the cat", "é", ""):
             running.stdin.write(f"{text}\n".encode())
@@ -624,8 +634,8 @@ def test_going_on_needs_a_file(models, texts, capsys):
 
 @pytest.fixture(scope="module")
 def killed(models):
-    """Asks tests/tasks/kills.py."""
-    command = [sys.executable, str(Path(__file__).with_name("kills.py"))]
+    """Asks tests/kills.py."""
+    command = [sys.executable, str(Path(__file__).parents[1] / "kills.py")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
 
         def ask(file, out, *, on_error="stop", rows, shares):

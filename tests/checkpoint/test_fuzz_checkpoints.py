@@ -24,7 +24,14 @@ from tests.fuzz import mutated_bytes, mutated_json, refusals
 
 PARTS = {"model-1.safetensors": ("embeddings",), "model-2.safetensors": ("encoder.layer", "pooler", "classifier")}
 SENTENCES = {"config_sentence_transformers.json": {"prompts": {"query": "q: "}, "default_prompt_name": "query"}}
-SETTINGS = {"window": 32, "overlap": 8, "long": "windows", "text_column": "text", "longest": 30, "train": "t.csv"}
+SETTINGS = {
+    "window": 32,
+    "overlap": 8,
+    "long": "windows",
+    "text_column": "text",
+    "max_answer_tokens": 30,
+    "train": "t.csv",
+}
 ORIGIN = {"verb": "finetune classify", "settings": SETTINGS, "reads_pairs": False, "result": {"mean": 0.5}}
 FILES = {  # file -> how many of 100 cases
     "config.json": 40,

@@ -114,18 +114,24 @@ def test_pre_training_goes_on_with_longer_texts(make_model, tokenizer, tmp_path)
         "\n\n".join("the cat sat on the mat. " * 30 for _ in range(30)), encoding="utf-8"
     )
     settings = Pretrain(
-        corpus=(tmp_path / "text.txt",), out=tmp_path / "run", start=tmp_path / "start", length=200, lengthen=16,
-        steps=3, batch_tokens=1000, dtype="float32",
-    )  # fmt: skip
+        corpus=(tmp_path / "text.txt",),
+        out=tmp_path / "run",
+        from_checkpoint=tmp_path / "start",
+        max_length=200,
+        lengthen=16,
+        steps=3,
+        batch_tokens=1000,
+        dtype="float32",
+    )
     made = checkpoint.load(pretrain.run(settings, silence).model, warn=pytest.fail)
     assert made.model_type == "longformer" and made.model.config.max_position_embeddings == 200
     old, new = (one.model.encoder.layers[0].attention for one in (checkpoint.load(tmp_path / "start"), made))
     assert not torch.equal(old.qkv.weight, new.qkv.weight) and sees_all_as_others(made.model)
     with pytest.raises(InputError, match="must be more than the 64 tokens"):
-        pretrain.run(replace(settings, length=64, out=tmp_path / "short"), silence)
+        pretrain.run(replace(settings, max_length=64, out=tmp_path / "short"), silence)
     assert not (tmp_path / "short").exists()
     with pytest.raises(InputError, match="needs --from"):
-        replace(settings, start=None, tokenizer=tmp_path / "start")
+        replace(settings, from_checkpoint=None, tokenizer=tmp_path / "start")
 
 
 @pytest.mark.parametrize("start", ["none", "untrained maps", "maps of their own"])
@@ -136,10 +142,19 @@ def test_maps_that_nothing_trains_follow_those_of_the_others(start, make_model, 
     checkpoint.save(Checkpoint(own, tokenizer, "longformer"), tmp_path / "start")
     (tmp_path / "text.txt").write_text("\n\n".join("the cat sat on the mat. " * 9 for _ in range(30)), encoding="utf-8")
     settings = Pretrain(
-        corpus=(tmp_path / "text.txt",), out=tmp_path / "run", length=64, steps=2, batch_tokens=500, dtype="float32",
-        pairs="none", **({"tokenizer": tmp_path / "start", "family": "longformer", "model": "tiny"} if start == "none"
-        else {"start": tmp_path / "start"}),
-    )  # fmt: skip
+        corpus=(tmp_path / "text.txt",),
+        out=tmp_path / "run",
+        max_length=64,
+        steps=2,
+        batch_tokens=500,
+        dtype="float32",
+        pairs="none",
+        **(
+            {"tokenizer": tmp_path / "start", "family": "longformer", "model": "tiny"}
+            if start == "none"
+            else {"from_checkpoint": tmp_path / "start"}
+        ),
+    )
     made = checkpoint.load(pretrain.run(settings, silence).model).model
     assert sees_all_as_others(made) == (start != "maps of their own")
     if start == "maps of their own":

@@ -219,7 +219,7 @@ def test_evaluation_prints_metrics(classifier, filler, tmp_path, said):
     low, high = found["accuracy_interval"]
     assert f"{low:.4f}".rstrip("0") in table["accuracy"] and f"{high:.4f}".rstrip("0") in table["accuracy"]
     (tmp_path / "t.txt").write_text("The cat sat on the mat. The dog ran and ran.\n\n" * 5)
-    words = json.loads(said("evaluate", filler, tmp_path / "t.txt", "--json", "--length", "32"))["metrics"]
+    words = json.loads(said("evaluate", filler, tmp_path / "t.txt", "--json", "--max-length", "32"))["metrics"]
     assert words["perplexity"] == pytest.approx(np.exp(words["masked_lm"]))
 
 
@@ -243,7 +243,7 @@ def test_the_whole_way_by_commands(tmp_path, said):
     (tmp_path / "text.txt").write_text(text)
     table = "text,label\n" + "".join(f"{words[i % 2]} {i},{'xy'[i % 2]}\n" for i in range(60))
     (tmp_path / "t.csv").write_text(table)
-    small = ("--model", "tiny", "--steps", "4", "--vocab-size", "90", "--length", "32", "--batch-tokens", "256")
+    small = ("--model", "tiny", "--steps", "4", "--vocab-size", "90", "--max-length", "32", "--batch-tokens", "256")
     made = run("pretrain", tmp_path / "text.txt", "-o", tmp_path / "run", *small, "--json")
     assert made.returncode == 0, made.stderr
     told = json.loads(made.stdout)
@@ -275,8 +275,8 @@ def test_prose_says_what_a_score_was_chosen_on(make_model, tokenizer, tmp_path, 
 def pretraining(directory, *more):
     text = "\n\n".join(f"The cat sat on the mat {number} times. Then it ran away.\nSo it goes." for number in range(60))
     (directory / "text.txt").write_text(text, encoding="utf-8")
-    given = ["pretrain", str(directory / "text.txt"), "--model", "tiny", "--vocab-size", "90", "--length", "32"]
-    return [*given, "--batch-tokens", "256", "--store", str(directory / "store"), *more]
+    given = ["pretrain", str(directory / "text.txt"), "--model", "tiny", "--vocab-size", "90", "--max-length", "32"]
+    return [*given, "--batch-tokens", "256", "--token-store", str(directory / "store"), *more]
 
 
 def rows_of(run):

@@ -318,7 +318,9 @@ def test_an_int8_model_is_neither_quantized_again_nor_trained(vectors, texts, tm
     with pytest.raises(InputError, match="int8 already"):
         embed.run(TrainEmbed(model=small, train=pairs, out=tmp_path / "run"), silence)
     with pytest.raises(InputError, match="int8 already"):
-        pretrain.run(Pretrain(corpus=(texts,), documents="line", start=small, out=tmp_path / "run", steps=1), silence)
+        pretrain.run(
+            Pretrain(corpus=(texts,), documents="line", from_checkpoint=small, out=tmp_path / "run", steps=1), silence
+        )
     assert not (tmp_path / "run").exists()
 
 

@@ -61,7 +61,7 @@ def test_clearing_deletes_stores_and_nothing_else(stores, said):
         assert len(told["deleted"]) == 3 and [one["path"] for one in told["stores"]] == [str(kept[-1].path)]
     assert len(json.loads(said("--clear", "--json"))["deleted"]) == 1
     assert {path.name for path in stores.iterdir() if path.suffix != ".lock"} == {"thesis", "0123456789abcdef.txt"}
-    assert json.loads(said("--store", stores / "nothing", "--json"))["stores"] == []
+    assert json.loads(said("--token-store", stores / "nothing", "--json"))["stores"] == []
 
 
 def test_a_run_says_when_the_cache_is_large(stores, tokenizer, tmp_path, monkeypatch):

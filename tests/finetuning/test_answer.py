@@ -48,9 +48,14 @@ def write(file, found):
 def test_a_test_set_is_measured_with_the_threshold_of_the_weights_that_are_kept(settings, tmp_path, monkeypatch):
     """Where dev is taken from train, too; of a threshold that changes with each measurement."""
     given = replace(
-        settings, train=write(tmp_path / "train.json", squad(0, 60, impossible=0.4)), dev=None, epochs=2.0,
-        test=write(tmp_path / "test.json", squad(2, 20, impossible=0.4)), out=tmp_path / "run", evaluations=2.0,
-    )  # fmt: skip
+        settings,
+        train=write(tmp_path / "train.json", squad(0, 60, impossible=0.4)),
+        dev=None,
+        epochs=2.0,
+        test=write(tmp_path / "test.json", squad(2, 20, impossible=0.4)),
+        out=tmp_path / "run",
+        evaluations_per_epoch=2.0,
+    )
     result = answer.run(given, silence)
     made = json.loads((result.model / "bothways.json").read_text())
     figures = json.loads((result.directory / "bothways.json").read_text())["figures"]
@@ -96,10 +101,17 @@ def settings(make_model, tokenizer, tmp_path_factory):
     for name, seed, number in (("train", 0, 400), ("dev", 1, 40), ("test", 2, 51)):
         write(directory / f"{name}.json", squad(seed, number))
     return Answer(
-        model=directory / "start", train=directory / "train.json", dev=directory / "dev.json",
-        test=directory / "test.json", out=directory / "run", epochs=6.0, batch_tokens=256, rate=5e-3, dropout=0.0,
+        model=directory / "start",
+        train=directory / "train.json",
+        dev=directory / "dev.json",
+        test=directory / "test.json",
+        out=directory / "run",
+        epochs=6.0,
+        batch_tokens=256,
+        learning_rate=5e-3,
+        dropout=0.0,
         dtype="float32",
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="module")

@@ -125,7 +125,7 @@ def test_the_last_line_says_who_is_better(start, files, settings, capsys):
     assert weak.mean < weak.baselines[TFIDF] and weak.verdict.startswith(f"not better than {TFIDF}: ")
     flags = [f"--{name}={getattr(settings, name)}" for name in ("model", "train", "dev", "test", "dtype")]
     out = settings.out.with_name("second")
-    main.main(["finetune", "classify", *flags, f"--out={out}", "--epochs=20", "--rate=5e-3", "--dropout=0"])
+    main.main(["finetune", "classify", *flags, f"--out={out}", "--epochs=20", "--learning-rate=5e-3", "--dropout=0"])
     last = capsys.readouterr().out.splitlines()[-1]
     strong = json.loads((out / "bothways.json").read_text(encoding="utf-8"))["result"]
     better = strong["mean"] > max(strong["baselines"].values())

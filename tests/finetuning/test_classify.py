@@ -70,7 +70,7 @@ def settings(start, tmp_path_factory):
     return Classify(
         baselines=False,
         model=start, train=directory / "train.csv", dev=directory / "dev.csv", test=directory / "test.csv",
-        out=directory / "run", epochs=10.0, batch_tokens=256, rate=5e-3, dropout=0.0, seeds=2, dtype="float32",
+        out=directory / "run", epochs=10.0, batch_tokens=256, learning_rate=5e-3, dropout=0.0, seeds=2, dtype="float32",
     )  # fmt: skip
 
 
@@ -254,7 +254,9 @@ def test_a_score_on_dev_says_so(settings, tmp_path):
 
 
 def test_a_run_no_better_than_the_majority_is_counted_as_failed(settings, tmp_path):
-    found = classify.run(replace(settings, rate=1e-12, epochs=0.1, linear_start=False, out=tmp_path / "run"), silence)
+    found = classify.run(
+        replace(settings, learning_rate=1e-12, epochs=0.1, linear_start=False, out=tmp_path / "run"), silence
+    )
     assert found.failed == 2
 
 

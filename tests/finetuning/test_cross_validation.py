@@ -54,7 +54,7 @@ def settings(start, table, tmp_path_factory):
     return Classify(
         baselines=False,
         model=start, train=table, out=tmp_path_factory.mktemp("runs") / "run", folds=3, epochs=9.0, batch_tokens=512,
-        rate=5e-3, dropout=0.0, dtype="float32", checkpoint_every=3,
+        learning_rate=5e-3, dropout=0.0, dtype="float32", checkpoint_every=3,
     )  # fmt: skip
 
 

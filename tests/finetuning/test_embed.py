@@ -75,15 +75,15 @@ def tables(directory, rows):
 def pairs(start, tmp_path_factory):
     directory = tmp_path_factory.mktemp("pairs")
     return TrainEmbed(
-        model=start, **tables(directory, rows_of), out=directory / "run", epochs=8.0, batch_size=24, rate=1e-2,
-        dropout=0.0, dtype="float32", evaluations=0.5,
+        model=start, **tables(directory, rows_of), out=directory / "run", epochs=8.0, batch_size=24, learning_rate=1e-2,
+        dropout=0.0, dtype="float32", evaluations_per_epoch=0.5,
     )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def scored(pairs, tmp_path_factory):
     directory = tmp_path_factory.mktemp("scored")
-    return replace(pairs, **tables(directory, scored_rows), out=directory / "run", sizes=(5,))
+    return replace(pairs, **tables(directory, scored_rows), out=directory / "run", matryoshka_dims=(5,))
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def test_cosines_learn_to_be_scores_with_all_numbers_and_with_the_first_five(sco
 
 
 def test_a_run_that_learned_nothing_is_no_better_than_its_start(pairs, tmp_path):
-    found = embed.run(replace(pairs, rate=1e-12, epochs=0.1, seeds=2, out=tmp_path / "run"), silence)
+    found = embed.run(replace(pairs, learning_rate=1e-12, epochs=0.1, seeds=2, out=tmp_path / "run"), silence)
     assert found.failed == 2 and found.mean == figures_of(found)["test"]["baseline"]
 
 
@@ -156,7 +156,7 @@ def test_training_starts_from_the_encoder_alone_with_the_dropout_asked_for(pairs
 
 
 def test_few_numbers_of_a_vector_do_better_when_they_were_trained_for_it(pairs, result, tmp_path):
-    trained = embed.run(replace(pairs, sizes=(2,), out=tmp_path / "run"), silence)
+    trained = embed.run(replace(pairs, matryoshka_dims=(2,), out=tmp_path / "run"), silence)
     rows = rows_of(2, 61)
     ids_2N = task_of(pairs).data["test"].ids
     found = {}

@@ -57,7 +57,7 @@ def start(make_model, tokenizer, tmp_path_factory):
 def settings(start, table, tmp_path):
     return Classify(
         baselines=False,
-        model=start, train=table, out=tmp_path / "run", epochs=3.0, batch_tokens=256, rate=5e-3, dropout=0.0,
+        model=start, train=table, out=tmp_path / "run", epochs=3.0, batch_tokens=256, learning_rate=5e-3, dropout=0.0,
         dtype="float32",
     )  # fmt: skip
 
@@ -169,16 +169,16 @@ def test_layer_wise_rates_are_told_as_a_table(settings):
 @pytest.mark.parametrize(("width", "rate"), [(1024, 3.25e-5), (768, 5e-5), (384, 1.41e-4), (256, 2.6e-4), (32, 5e-4)])
 def test_without_a_rate_it_goes_by_the_width(width, rate, settings, make_model):
     config = make_model("bert", {}).config.changed(hidden_size=width, num_attention_heads=1)
-    assert peak_rate(replace(settings, rate=None), config) == pytest.approx(rate, rel=0.01)
-    assert peak_rate(replace(settings, rate=1e-3), config) == 1e-3
+    assert peak_rate(replace(settings, learning_rate=None), config) == pytest.approx(rate, rel=0.01)
+    assert peak_rate(replace(settings, learning_rate=1e-3), config) == 1e-3
 
 
 def test_a_rate_by_the_width_is_said_and_is_the_one_trained_with(settings):
     told = []
-    own = replace(settings, rate=None, warmup=0.0, schedule="constant", epochs=0.5)
+    own = replace(settings, learning_rate=None, warmup=0.0, schedule="constant", epochs=0.5)
     directory = classify.run(own, told.append).directory
     assert any(line.startswith("peak learning rate 5.0e-04, for a width of ") for line in told)
-    assert max(row["rate"] for row in rows_of(directory) if "rate" in row) == 5e-4
+    assert max(row["learning_rate"] for row in rows_of(directory) if "learning_rate" in row) == 5e-4
 
 
 def test_rates_name_the_parts_of_a_model_without_a_head(settings, make_model):
@@ -196,14 +196,16 @@ def test_the_best_or_the_middle_seed_is_kept():
 
 
 def test_a_step_has_so_many_examples_where_they_are_counted(settings):
-    result = classify.run(replace(settings, batch_size=7, epochs=1.0, micro_batches=3), silence)
+    result = classify.run(replace(settings, batch_size=7, epochs=1.0, gradient_accumulation=3), silence)
     assert sum(row["split"] == "train" for row in rows_of(result.directory)) == -(-120 // 7)
 
 
 def test_micro_batches_change_no_loss(settings, tmp_path):
     losses = []
     for parts in (1, 3):
-        run = classify.run(replace(settings, epochs=1.0, micro_batches=parts, out=tmp_path / str(parts)), silence)
+        run = classify.run(
+            replace(settings, epochs=1.0, gradient_accumulation=parts, out=tmp_path / str(parts)), silence
+        )
         losses.append([row["loss"] for row in rows_of(run.directory) if row["split"] == "train"])
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
 
@@ -218,7 +220,7 @@ def test_a_step_of_many_tokens_is_cut_between_texts_and_changes_no_loss(settings
             classify.Classification, "losses",
             lambda task, model, batch, sizes=sizes: sizes.append(batch.num_tokens) or losses(task, model, batch),
         )  # fmt: skip
-        run = classify.run(replace(settings, epochs=1.0, micro_batches=2, out=tmp_path / str(bound)), silence)
+        run = classify.run(replace(settings, epochs=1.0, gradient_accumulation=2, out=tmp_path / str(bound)), silence)
         found[bound] = sizes, [row["loss"] for row in rows_of(run.directory) if row["split"] == "train"]
     assert found[10_000][1] == pytest.approx(found[30][1], abs=1e-5)
     assert min(found[10_000][0]) > 30 and max(found[30][0]) <= 30
@@ -308,7 +310,7 @@ def without_seconds(run):
 @pytest.fixture(scope="module")
 def undisturbed(start, table, tmp_path_factory):
     given = Classify(
-        model=start, train=table, out=tmp_path_factory.mktemp("whole") / "run", batch_tokens=256, rate=5e-3,
+        model=start, train=table, out=tmp_path_factory.mktemp("whole") / "run", batch_tokens=256, learning_rate=5e-3,
         baselines=False,
     )  # fmt: skip
     result = classify.run(resumable(given), silence)
@@ -407,7 +409,7 @@ def test_a_run_that_is_done_gives_its_result_again_but_not_with_other_settings(s
     assert told[-1] == f"{done.directory}: its run is done"
     before = (done.directory / "bothways.json").read_text(encoding="utf-8")
     with pytest.raises(InputError, match=r"begun with other settings \(rate: 0.005 -> 0.1\)"):
-        classify.run(replace(settings, epochs=0.1, resume=True, rate=0.1), silence)
+        classify.run(replace(settings, epochs=0.1, resume=True, learning_rate=0.1), silence)
     assert (done.directory / "bothways.json").read_text(encoding="utf-8") == before
 
 
@@ -511,7 +513,9 @@ def test_weights_that_cannot_be_written_are_an_error_of_the_disk_and_the_run_goe
 
 def test_how_often_a_run_is_saved_does_not_change_what_it_comes_to(settings, tmp_path):
     def kept(name, every):
-        given = replace(settings, epochs=4.0, evaluations=0.5, patience=2, checkpoint_every=every, out=tmp_path / name)
+        given = replace(
+            settings, epochs=4.0, evaluations_per_epoch=0.5, patience=2, checkpoint_every=every, out=tmp_path / name
+        )
         result = classify.run(given, silence)
         return without_seconds(result.directory), result.scores
 

@@ -62,7 +62,7 @@ TASKS = {  # settings, what they are told, rows, how they are given in memory
     "classify": (Classify, {"on_error": "skip", "folds": 2}, classes(40), pd.DataFrame),
     "tag": (Tag, {}, tags(40), pa.Table.from_pylist),
     "answer": (Answer, {"window": 32, "overlap": 8}, questions(40), list),
-    "embed": (TrainEmbed, {"rate": 1e-3}, pairs(40), datasets.Dataset.from_list),
+    "embed": (TrainEmbed, {"learning_rate": 1e-3}, pairs(40), datasets.Dataset.from_list),
 }
 
 

@@ -52,9 +52,14 @@ def start(make_model, tokenizer, tmp_path_factory):
 @pytest.fixture
 def given(start, tmp_path):
     return {
-        "model": start, "out": tmp_path / "run", "epochs": 1.0, "batch_tokens": 256, "rate": 1e-4, "dropout": 0.0,
+        "model": start,
+        "out": tmp_path / "run",
+        "epochs": 1.0,
+        "batch_tokens": 256,
+        "learning_rate": 1e-4,
+        "dropout": 0.0,
         "dtype": "float32",
-    }  # fmt: skip
+    }
 
 
 def rows_of(run):
@@ -116,7 +121,7 @@ def test_a_run_measures_its_linear_start_which_is_better_than_a_head_drawn_by_ch
 
 
 def test_a_model_that_training_only_harms_is_kept_as_it_was_and_that_is_said(given, tables):
-    settings = Classify(**{**given, "rate": 0.5, "out": given["out"]}, train=tables / "texts.jsonl")
+    settings = Classify(**{**given, "learning_rate": 0.5, "out": given["out"]}, train=tables / "texts.jsonl")
     told = []
     classify.run(settings, told.append)
     assert any(FROZEN in line for line in told)
@@ -130,7 +135,7 @@ def test_a_model_that_training_only_harms_is_kept_as_it_was_and_that_is_said(giv
 
 
 def test_a_model_that_training_improves_is_the_trained_one(given, tables):
-    settings = Classify(**{**given, "rate": 1e-3, "epochs": 4.0}, train=tables / "texts.jsonl")
+    settings = Classify(**{**given, "learning_rate": 1e-3, "epochs": 4.0}, train=tables / "texts.jsonl")
     told = []
     classify.run(settings, told.append)
     made = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
@@ -188,7 +193,7 @@ def test_of_few_examples_the_encoder_stays_as_it_is_and_its_head_is_fitted_to_al
     outputs = task.outputs(after.float(), "test")
     assert task.evaluate("test", outputs)["accuracy"] == pytest.approx(result.mean)
     for change in ({"epochs": 1.0}, {"dev": test, "test": None}, {"linear_start": False}):
-        trained = replace(settings, **change, out=settings.out.with_name("-".join(change)), rate=1e-3)
+        trained = replace(settings, **change, out=settings.out.with_name("-".join(change)), learning_rate=1e-3)
         classify.run(trained, silence)
         assert max(row["step"] for row in rows_of(trained.out)) > 0
 

@@ -41,7 +41,7 @@ def folder(make_model, tokenizer, tmp_path_factory):
 def settings(folder, tmp_path):
     return Classify(
         model=folder / "start", train=folder / "train.jsonl", out=tmp_path / "run", epochs=2.0, window=24,
-        dropout=0.0, rate=2e-3, dtype="float32", baselines=False,
+        dropout=0.0, learning_rate=2e-3, dtype="float32", baselines=False,
     )  # fmt: skip
 
 

@@ -58,7 +58,7 @@ def folder(make_model, tokenizer, tmp_path_factory):
 def settings(folder):
     return Classify(
         model=folder / "start", train=folder / "classes.jsonl", out=folder / "run", epochs=2.0, batch_tokens=256,
-        rate=3e-3, dropout=0.0, dtype="float32",
+        learning_rate=3e-3, dropout=0.0, dtype="float32",
     )  # fmt: skip
 
 
@@ -159,7 +159,7 @@ def test_without_word_of_a_pooling_auto_is_the_familys_own_head(pooling, setting
 
 def test_numbers_are_read_off_the_mean_too(folder, settings, tmp_path):
     given = Regress(
-        model=folder / "start", train=folder / "numbers.jsonl", out=tmp_path / "run", epochs=1.0, rate=1e-3,
+        model=folder / "start", train=folder / "numbers.jsonl", out=tmp_path / "run", epochs=1.0, learning_rate=1e-3,
         dropout=0.0, dtype="float32", batch_tokens=256,
     )  # fmt: skip
     found = regress.run(given, silence)
@@ -195,7 +195,7 @@ def test_training_goes_on_from_it(result, settings, folder, tmp_path):
     text = tmp_path / "corpus.txt"
     text.write_text("\n\n".join(row["text"] + ". The cat sat." for row in rows_of(3, 80)), encoding="utf-8")
     given = Pretrain(
-        corpus=(text,), out=tmp_path / "words", start=result.model, steps=2, length=32, batch_tokens=256,
+        corpus=(text,), out=tmp_path / "words", from_checkpoint=result.model, steps=2, max_length=32, batch_tokens=256,
         dtype="float32",
     )  # fmt: skip
     assert checkpoint.load(pretrain.run(given, silence).model).model.config.pooling == "first"

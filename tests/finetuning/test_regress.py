@@ -41,10 +41,18 @@ def settings(make_model, tokenizer, tmp_path_factory):
         (directory / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     return Regress(
         baselines=False,
-        model=directory / "start", train=directory / "train.jsonl", dev=directory / "dev.jsonl",
-        test=directory / "test.jsonl", out=directory / "run", epochs=12.0, batch_tokens=256, rate=5e-3, dropout=0.0,
-        dtype="float32", linear_start=False,
-    )  # fmt: skip
+        model=directory / "start",
+        train=directory / "train.jsonl",
+        dev=directory / "dev.jsonl",
+        test=directory / "test.jsonl",
+        out=directory / "run",
+        epochs=12.0,
+        batch_tokens=256,
+        learning_rate=5e-3,
+        dropout=0.0,
+        dtype="float32",
+        linear_start=False,
+    )
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,7 @@ def settings(make_model, tokenizer, tmp_path_factory):
         write(directory / f"{name}.txt", sentences(seed, number))
     return Tag(
         model=directory / "start", train=directory / "train.txt", dev=directory / "dev.txt",
-        test=directory / "test.txt", out=directory / "run", epochs=8.0, batch_tokens=256, window=48, rate=5e-3,
+        test=directory / "test.txt", out=directory / "run", epochs=8.0, batch_tokens=256, window=48, learning_rate=5e-3,
         dropout=0.0, dtype="float32",
     )  # fmt: skip
 

@@ -347,7 +347,7 @@ def test_a_longest_answer_is_kept_to(reader):
     for longest in (1, 4):
         found = reader.answer("dog", passage, top=20, longest=longest)
         assert max(len(answer.text.split()) for answer in found) == longest
-    made = {"settings": {"longest": 2}}
+    made = {"settings": {"max_answer_tokens": 2}}
     taught = Predictor(replace(reader.checkpoint, made=made), dtype="float32", device="cpu")
     for told, most in ((None, 2), (4, 4)):  # as it was fine-tuned, where nothing is told
         found = taught.answer("dog", passage, top=20, longest=told)

@@ -34,7 +34,7 @@ CASES = {  # name: what is asked for, the model's type, a loss that has to fall
     "electra": ({"family": "electra"}, "electra", "replaced"),
     "generator": ({"family": "electra", "objective": "masked"}, "electra", "masked_lm"),
     "roberta": ({"family": "roberta"}, "roberta", "masked_lm"),
-    "spanbert": ({"objective": "boundary", "masks": "spans", "pairs": "none"}, "bert", "boundary"),
+    "spanbert": ({"objective": "boundary", "masking": "spans", "pairs": "none"}, "bert", "boundary"),
     "longformer": ({"family": "longformer"}, "longformer", "masked_lm"),
     "bigbird": ({"family": "big_bird"}, "big_bird", "masked_lm"),
     "modernbert": ({"family": "modernbert"}, "modernbert", "masked_lm"),
@@ -64,10 +64,22 @@ def settings(tmp_path_factory):
     (folder / "new.txt").write_text(corpus(1, 12), encoding="utf-8")
     Tokenizer.learn([corpus(0, 60)], size=130).save(folder / "tokenizer")
     return Pretrain(
-        corpus=(folder / "train.txt",), heldout=(folder / "new.txt",), tokenizer=folder / "tokenizer",
-        out=folder / "run", model="tiny", steps=60, batch_tokens=512, length=48, dropout=0.0, rate=3e-3, init=0.06,
-        evaluate_every=30, checkpoint_every=0, seed=7, dtype="float32",
-    )  # fmt: skip
+        corpus=(folder / "train.txt",),
+        heldout=(folder / "new.txt",),
+        tokenizer=folder / "tokenizer",
+        out=folder / "run",
+        model="tiny",
+        steps=60,
+        batch_tokens=512,
+        max_length=48,
+        dropout=0.0,
+        learning_rate=3e-3,
+        initializer_range=0.06,
+        evaluate_every=30,
+        checkpoint_every=0,
+        seed=7,
+        dtype="float32",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +165,7 @@ def test_what_looks_one_way_is_not_exported(case, trained, tmp_path):
 
 @pytest.mark.parametrize("case", ["electra", "spanbert", "halves", "deberta", "debertav3"])
 def test_a_run_resumed_has_the_losses_of_one_undisturbed(case, settings, tmp_path):
-    whole = replace(settings, steps=9, dropout=0.1, checkpoint_every=4, keep=9, **CASES[case][0])
+    whole = replace(settings, steps=9, dropout=0.1, checkpoint_every=4, keep_checkpoints=9, **CASES[case][0])
     pretrain.run(replace(whole, out=tmp_path / "whole"), silence)
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")
     shutil.rmtree(tmp_path / "cut" / "model")
@@ -170,7 +182,7 @@ def test_a_run_resumed_has_the_losses_of_one_undisturbed(case, settings, tmp_pat
 @pytest.mark.parametrize("case", ["electra", "spanbert", "forward", "halves", "deberta", "debertav3"])
 def test_micro_batches_change_no_loss(case, settings, tmp_path):
     for parts in (1, 3):
-        short = replace(settings, steps=4, out=tmp_path / str(parts), micro_batches=parts, **CASES[case][0])
+        short = replace(settings, steps=4, out=tmp_path / str(parts), gradient_accumulation=parts, **CASES[case][0])
         pretrain.run(short, silence)
     one, three = ([row["loss"] for row in read_metrics(tmp_path / str(parts))] for parts in (1, 3))
     assert one == pytest.approx(three, rel=1e-5)
@@ -371,13 +383,13 @@ def test_one_way_words_are_guessed_from_one_side_alone(name, make_model):
     ("asked", "line"),
     [
         ({"objective": "boundary"}, "single runs of text; use --pairs none"),
-        ({"objective": "boundary", "pairs": "none"}, "add --masks spans"),
+        ({"objective": "boundary", "pairs": "none"}, "add --masking spans"),
         ({"objective": "replaced", "family": "bert"}, "bert has no place for such a head; take another --family"),
         ({"family": "roberta", "pairs": "next"}, "roberta has no place for such a head; use --pairs none"),
         ({"family": "electra", "objective": "masked", "pairs": "order"}, "use --pairs none"),
         ({"objective": "forward", "family": "albert"}, "is for a new bert"),
-        ({"objective": "halves", "masks": "words"}, "hides nothing; leave out --masks"),
-        ({"objective": "forward", "mask_rate": 0.3}, "hides nothing; leave out --masks and --mask-rate"),
+        ({"objective": "halves", "masking": "words"}, "hides nothing; leave out --masking"),
+        ({"objective": "forward", "mask_rate": 0.3}, "hides nothing; leave out --masking and --mask-rate"),
         ({"objective": "forward", "pairs": "next"}, "use --pairs none"),
         ({"family": "electra", "shard": True}, "leave out --shard"),
         ({"objective": "enhanced", "family": "roberta"}, "for layers that know only distances; take --family deberta"),
@@ -387,7 +399,7 @@ def test_one_way_words_are_guessed_from_one_side_alone(name, make_model):
 def test_what_does_not_go_together_is_refused_before_anything_is_written(asked, line, settings, tmp_path):
     given = {"pairs": "none", **asked} if asked.get("objective") in ("replaced", "halves") else asked
     if asked == {"objective": "boundary"}:
-        given = {"objective": "boundary", "pairs": "next", "masks": "spans"}
+        given = {"objective": "boundary", "pairs": "next", "masking": "spans"}
     with pytest.raises(InputError, match=line):
         pretrain.run(replace(settings, out=tmp_path / "run", **given), silence)
     assert not (tmp_path / "run").exists()
@@ -396,7 +408,12 @@ def test_what_does_not_go_together_is_refused_before_anything_is_written(asked, 
 def test_a_model_goes_on_as_its_family_learns(trained, settings, tmp_path):
     for case, loss in (("electra", "replaced"), ("albert", "sentence_order_accuracy"), ("forward", "next_word")):
         short = replace(
-            settings, steps=2, tokenizer=None, start=trained(case).model, model=Pretrain.model, out=tmp_path / case
+            settings,
+            steps=2,
+            tokenizer=None,
+            from_checkpoint=trained(case).model,
+            model=Pretrain.model,
+            out=tmp_path / case,
         )
         figures = pretrain.run(short, silence).figures
         assert loss in figures
@@ -415,7 +432,12 @@ def test_a_classifier_of_a_family_whose_pooler_is_the_heads_goes_on_without_it(
     )
     checkpoint.save(held, tmp_path / "start")
     short = replace(
-        settings, steps=1, tokenizer=None, start=tmp_path / "start", model=Pretrain.model, out=tmp_path / "run"
+        settings,
+        steps=1,
+        tokenizer=None,
+        from_checkpoint=tmp_path / "start",
+        model=Pretrain.model,
+        out=tmp_path / "run",
     )
     assert checkpoint.load(pretrain.run(short, silence).model).model.pooler is None
 

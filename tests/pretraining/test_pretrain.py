@@ -57,10 +57,22 @@ def texts(tmp_path_factory):
 @pytest.fixture(scope="module")
 def settings(texts, tmp_path_factory):
     return Pretrain(
-        corpus=(texts / "train.txt",), heldout=(texts / "new.txt",), out=tmp_path_factory.mktemp("runs") / "run",
-        model="tiny", family="bert", vocab_size=150, steps=85, batch_tokens=512, length=48, dropout=0.0, rate=3e-3,
-        init=0.06, evaluate_every=40, seed=7, dtype="float32",
-    )  # fmt: skip
+        corpus=(texts / "train.txt",),
+        heldout=(texts / "new.txt",),
+        out=tmp_path_factory.mktemp("runs") / "run",
+        model="tiny",
+        family="bert",
+        vocab_size=150,
+        steps=85,
+        batch_tokens=512,
+        max_length=48,
+        dropout=0.0,
+        learning_rate=3e-3,
+        initializer_range=0.06,
+        evaluate_every=40,
+        seed=7,
+        dtype="float32",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +183,7 @@ def padded(batch):
 def held(result, settings):
     loaded = checkpoint.load(result.model)
     unseen = build(documents(settings.heldout), loaded.tokenizer)
-    return heldout.HeldOut(unseen, np.arange(12), loaded.tokenizer, settings.length, pairs="next")
+    return heldout.HeldOut(unseen, np.arange(12), loaded.tokenizer, settings.max_length, pairs="next")
 
 
 def test_transformers_loads_the_model_and_agrees_on_the_held_out_losses(result, held):
@@ -214,7 +226,7 @@ def test_what_was_learned_can_be_asked_for(result):
 def test_evaluating_on_the_held_out_text_gives_the_figures_of_the_run(result, texts):
     from bothways.settings import Evaluate
 
-    found = evaluate.run(Evaluate(model=result.directory, file=(texts / "new.txt",), length=48, dtype="float32"))
+    found = evaluate.run(Evaluate(model=result.directory, file=(texts / "new.txt",), max_length=48, dtype="float32"))
     for name in ("loss", "masked_lm", "next_sentence", "perplexity", "next_sentence_accuracy", "pairs"):
         assert found[name] == pytest.approx(result.figures[name], rel=1e-6), name
     store = build(documents([texts / "new.txt"]), bothways.Tokenizer.load(result.model))
@@ -326,7 +338,7 @@ def test_a_vocabulary_is_learned_from_what_is_not_held_out(settings, tmp_path):
 def test_text_is_read_once_and_again_when_something_changed(settings, result, tmp_path):
     tokenizer = bothways.Tokenizer.load(result.model)
     (tmp_path / "a.txt").write_text("the king\n\nthe queen\n\nthe king\n", encoding="utf-8")
-    given = replace(settings, corpus=(tmp_path / "a.txt",), heldout=(), store=tmp_path / "store")
+    given = replace(settings, corpus=(tmp_path / "a.txt",), heldout=(), token_store=tmp_path / "store")
     first, again = read(given, tokenizer), read(given, tokenizer)
     assert len(list((tmp_path / "store").glob("[!.]*"))) == 1
     assert first.store.fingerprint == again.store.fingerprint and first.store.num_documents == 3
@@ -339,7 +351,7 @@ def test_text_is_read_once_and_again_when_something_changed(settings, result, tm
 def test_rows_that_cannot_be_read_are_skipped_and_counted(settings, result, tmp_path):
     rows = [json.dumps({"text": f"the {name}"}) for name in SUBJECTS]
     (tmp_path / "rows.jsonl").write_text("\n".join([*rows[:3], '{"text": 5}', "{", *rows[3:]]), encoding="utf-8")
-    given = replace(settings, corpus=(tmp_path / "rows.jsonl",), heldout=(), store=tmp_path / "store")
+    given = replace(settings, corpus=(tmp_path / "rows.jsonl",), heldout=(), token_store=tmp_path / "store")
     tokenizer = bothways.Tokenizer.load(result.model)
     with pytest.raises(InputError, match="rows.jsonl:4: .*--on-error skip"):
         read(given, tokenizer)
@@ -397,9 +409,20 @@ def test_train_is_the_function_however_the_package_was_imported(settings, result
 )
 def test_a_run_resumed_has_the_losses_of_one_undisturbed(result, settings, tmp_path, pairs, masks, dtype):
     whole = replace(
-        settings, steps=14, tokenizer=result.model, dropout=0.1, checkpoint_every=4, evaluate_every=5, keep=9,
-        pairs=pairs, masks=masks, dtype=dtype, mask_rate=0.3, mask_rate_end=0.1, schedule="one-cycle",
-    )  # fmt: skip
+        settings,
+        steps=14,
+        tokenizer=result.model,
+        dropout=0.1,
+        checkpoint_every=4,
+        evaluate_every=5,
+        keep_checkpoints=9,
+        pairs=pairs,
+        masking=masks,
+        dtype=dtype,
+        mask_rate=0.3,
+        final_mask_rate=0.1,
+        schedule="one-cycle",
+    )
     expected = pretrain.run(replace(whole, out=tmp_path / "whole"), silence)
     undisturbed = read_metrics(tmp_path / "whole")
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")
@@ -412,7 +435,7 @@ def test_a_run_resumed_has_the_losses_of_one_undisturbed(result, settings, tmp_p
     assert any("step-00000012" in line and "broken" in line for line in told)
     assert any("going on from" in line and "step 8" in line for line in told)
     resumed = read_metrics(tmp_path / "cut")
-    same = ("step", "split", "loss", "masked_lm", "tokens", "norm", "rate", "perplexity")
+    same = ("step", "split", "loss", "masked_lm", "tokens", "norm", "learning_rate", "perplexity")
     assert [[row.get(key) for key in same] for row in resumed] == [
         [row.get(key) for key in same] for row in undisturbed
     ]
@@ -433,13 +456,13 @@ def test_a_finished_run_can_go_on_for_more_steps(result, settings, tmp_path):
     pretrain.run(replace(short, steps=5, resume=True), silence)
     assert len(losses_of(tmp_path / "run")) == 5
     with pytest.raises(InputError, match=r"rate: 0.003 -> 0.004"):
-        pretrain.run(replace(short, steps=5, resume=True, rate=4e-3), silence)
+        pretrain.run(replace(short, steps=5, resume=True, learning_rate=4e-3), silence)
 
 
 def test_micro_batches_change_no_loss(result, settings, tmp_path):
     short = replace(settings, steps=5, tokenizer=result.model)
     for parts in (1, 3):
-        pretrain.run(replace(short, out=tmp_path / str(parts), micro_batches=parts), silence)
+        pretrain.run(replace(short, out=tmp_path / str(parts), gradient_accumulation=parts), silence)
     assert losses_of(tmp_path / "1") == pytest.approx(losses_of(tmp_path / "3"), rel=1e-5)
 
 
@@ -447,8 +470,8 @@ def test_a_model_goes_on_with_new_text_and_a_longer_vocabulary(result, texts, se
     new = "\n\n".join(f"Every day the keeper of the island was very {word}." for word in FEELINGS * 4)
     (tmp_path / "new.txt").write_text(new, encoding="utf-8")
     further = replace(
-        settings, corpus=(tmp_path / "new.txt",), start=result.model, tokenizer=None, extend_vocab=2,
-        steps=3, rate=1e-4, **OLD,
+        settings, corpus=(tmp_path / "new.txt",), from_checkpoint=result.model, tokenizer=None, extend_vocab=2,
+        steps=3, learning_rate=1e-4, **OLD,
     )  # fmt: skip
     told = []
     found = pretrain.run(replace(further, out=tmp_path / "longer"), told.append)
@@ -471,14 +494,14 @@ def test_a_model_goes_on_with_new_text_and_a_longer_vocabulary(result, texts, se
 def test_what_is_for_a_new_model_is_refused_where_one_goes_on(asked, settings, tmp_path):
     name, value = next(iter(asked.items()))
     with pytest.raises(InputError, match=rf"{name} \({value}\) is for a new model; --from \(.*\) has its own"):
-        replace(settings, **{**OLD, **asked}, start=tmp_path, tokenizer=None)
+        replace(settings, **{**OLD, **asked}, from_checkpoint=tmp_path, tokenizer=None)
 
 
 def test_a_length_that_no_model_reads_is_refused_before_anything_is_read(settings, minilm_directory, tmp_path):
-    long = replace(settings, length=600, out=tmp_path / "run", store=tmp_path / "store")
+    long = replace(settings, max_length=600, out=tmp_path / "run", token_store=tmp_path / "store")
     for given, line in (
-        ({}, r"length \(600\) is more than the 512 tokens of bert"),
-        ({"start": minilm_directory, **OLD}, r"length \(600\) is more than the 512 positions of"),
+        ({}, r"max_length \(600\) is more than the 512 tokens of bert"),
+        ({"from_checkpoint": minilm_directory, **OLD}, r"max_length \(600\) is more than the 512 positions of"),
     ):
         with pytest.raises(InputError, match=line):
             pretrain.run(replace(long, **given), silence)
@@ -500,18 +523,20 @@ def test_files_that_are_not_read_and_words_that_are_not_known_are_said(settings,
         (folder / name).write_text("more")
     told = []
     ignorant = bothways.Tokenizer.learn([corpus(0, 60)], size=100, alphabet=12)
-    inputs.read(replace(settings, corpus=(folder,), store=tmp_path / "store"), ignorant, told.append)
+    inputs.read(replace(settings, corpus=(folder,), token_store=tmp_path / "store"), ignorant, told.append)
     line = next(line for line in told if line.startswith("left out, since such files are not read: 2 .bz2, "))
     assert "1 .json.gz" in line and "1 LICENSE" in line and "md" not in line
     assert any("of the training text are words that the vocabulary does not know" in line for line in told)
     told.clear()
     known = inputs.tokenizer_of(replace(settings, tokenizer=None), tmp_path / "own", ALONE, None, silence)
-    found = inputs.read(replace(settings, corpus=(folder / "*.txt",), store=tmp_path / "store"), known, told.append)
+    found = inputs.read(
+        replace(settings, corpus=(folder / "*.txt",), token_store=tmp_path / "store"), known, told.append
+    )
     assert found.unknown < 0.01 and not any("left out" in line or "does not know" in line for line in told)
 
 
 def test_a_held_out_tenth_is_not_counted(settings, texts, tokenizer, tmp_path):
-    found = inputs.read(replace(settings, heldout=(), store=tmp_path), tokenizer, silence)
+    found = inputs.read(replace(settings, heldout=(), token_store=tmp_path), tokenizer, silence)
     bounds = found.store.sentences[found.store.documents]
     ids = [found.store.ids[bounds[number] : bounds[number + 1]] for number in found.training]
     counts_V = np.bincount(np.concatenate(ids), minlength=len(tokenizer))
@@ -521,7 +546,7 @@ def test_a_held_out_tenth_is_not_counted(settings, texts, tokenizer, tmp_path):
 def test_a_vector_model_gets_the_heads_it_lacks(minilm_directory, settings, tmp_path):
     told = []
     start = checkpoint.load(minilm_directory)
-    settings = setup.settled(replace(settings, start=minilm_directory, tokenizer=None, **OLD), start)
+    settings = setup.settled(replace(settings, from_checkpoint=minilm_directory, tokenizer=None, **OLD), start)
     found = setup.goes_on(settings, start, read(settings, start.tokenizer), told.append)
     assert set(found.model.num_outputs) == {"masked_words", "next_sentence"}
     assert told == ["new, to be trained: heads.masked_words, heads.next_sentence"]

@@ -26,7 +26,7 @@ MANY = 10**9  # tokens of text
         ({"objective": "replaced"}, "electra"),
         ({"objective": "forward"}, "bert"),
         ({"family": "roberta"}, "roberta"),
-        ({"start": Path("model")}, None),
+        ({"from_checkpoint": Path("model")}, None),
     ],
 )
 def test_a_new_model_is_of_the_family_that_learns_fastest_unless_the_task_needs_another(asked, family):
@@ -39,7 +39,7 @@ def recipe(tokens=MANY, family="modernbert", **given):
 
 
 def test_what_is_given_stays_even_where_it_is_nothing():
-    kept = {"rate": 0.0, "warmup": 0.0, "dropout": 0.0, "mask_rate": 0.2, "beta2": 0.9, "local_start": False}
+    kept = {"learning_rate": 0.0, "warmup": 0.0, "dropout": 0.0, "mask_rate": 0.2, "beta2": 0.9, "local_init": False}
     made = recipe(tokens=10, **kept)
     assert {name: getattr(made, name) for name in kept} == kept
     assert made.word_vectors is True

@@ -9,7 +9,13 @@ from bothways.report import plot
 def rows_of(seeds):
     for seed in seeds:
         for step in range(1, 41):
-            yield {"step": step, "split": "train", "loss": 2.0 * seed + 1 / step, "rate": 1e-4 / step, "seed": seed}
+            yield {
+                "step": step,
+                "split": "train",
+                "loss": 2.0 * seed + 1 / step,
+                "learning_rate": 1e-4 / step,
+                "seed": seed,
+            }
             if step % 10 == 0:
                 yield {"step": step, "split": "heldout", "loss": seed + 0.5, "spearman": 0.5 + seed / 10, "seed": seed}
 
@@ -41,7 +47,7 @@ def test_what_a_model_knows_that_learned_nothing_is_drawn_across():
 
 
 def test_pre_training_shows_what_it_has():
-    rows = [{"step": step, "split": "train", "loss": 5.0, "rate": 1e-3} for step in (1, 2)]
+    rows = [{"step": step, "split": "train", "loss": 5.0, "learning_rate": 1e-3} for step in (1, 2)]
     rows += [{"step": 2, "split": "heldout", "loss": 4.0, "perplexity": 54.6}]
     panels = panels_of(rows)
     assert list(panels) == ["Loss", "Perplexity of words guessed, held out", "Learning rate"]

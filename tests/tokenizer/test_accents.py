@@ -196,7 +196,7 @@ def test_a_vocabulary_that_is_loaded_keeps_its_own_rules(flag, source, tmp_path)
         main.parse("pretrain", [str(tmp_path), "-o", str(tmp_path / "run"), source, str(tmp_path), flag])
     assert stopped.value.code == 2
     changes = {"lowercase": False} if flag == "--no-lowercase" else {"strip_accents": flag == "--strip-accents"}
-    given = {"tokenizer" if source == "--tokenizer" else "start": tmp_path}
+    given = {"tokenizer" if source == "--tokenizer" else "from_checkpoint": tmp_path}
     with pytest.raises(InputError, match=rf"^{next(iter(changes))} \("):
         Pretrain(corpus=(tmp_path,), out=tmp_path, **given, **changes)
 

@@ -297,7 +297,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(make_model):
             found["masked_lm"] = value * float("inf"), number
         return found
 
-    with pytest.raises(InputError, match=r"step 4: loss (inf|nan).*lower --rate"):
+    with pytest.raises(InputError, match=r"step 4: loss (inf|nan).*lower --learning-rate"):
         fit(
             model, losses, objective.counts, endless, Plan(steps=9, rate=1e-2),
             evaluate=dict, record=rows.append,
@@ -358,7 +358,7 @@ def test_a_run_ends_with_the_weights_that_were_best(make_model):
 
 def test_the_rate_follows_the_plan_and_is_recorded(make_model):
     rows = run_of(make_model("bert", HEADS), steps=5, warmup=0.4, schedule="warm-up-stable-decay", decay=0.4)
-    rates = [row["rate"] for row in rows if row["split"] == "train"]
+    rates = [row["learning_rate"] for row in rows if row["split"] == "train"]
     assert rates == pytest.approx([1e-2 / 3, 2e-2 / 3, 1e-2, 1e-2, 0.5e-2])
 
 

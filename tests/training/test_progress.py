@@ -9,7 +9,14 @@ from bothways.training.progress import Bar, in_words
 def rows(number):
     """Steps of 100 tokens and 2 s each, after a slow first one."""
     return [
-        {"split": "train", "step": step, "loss": 1.0, "rate": 2e-4, "tokens": 100 * step, "seconds": 50 + 2.0 * step}
+        {
+            "split": "train",
+            "step": step,
+            "loss": 1.0,
+            "learning_rate": 2e-4,
+            "tokens": 100 * step,
+            "seconds": 50 + 2.0 * step,
+        }
         for step in range(1, number + 1)
     ]
 
