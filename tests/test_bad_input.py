@@ -504,14 +504,14 @@ LIMITED = """
 import resource, signal, sys
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
-from bothways.cli import main
+from bothways.cli.main import main
 main(sys.argv[2:])
 """
 
 
 def with_files_of_at_most(size, *arguments):
     command = [sys.executable, "-c", LIMITED, str(size), *map(str, arguments)]
-    run = subprocess.run(command, capture_output=True, text=True, cwd=Path(main.__file__).parent.parent)
+    run = subprocess.run(command, capture_output=True, text=True, cwd=Path(main.__file__).parents[2])
     assert run.returncode == 1, run.stderr
     assert run.stdout == "" and "Traceback" not in run.stderr
     *told, error = run.stderr.splitlines()

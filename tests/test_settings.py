@@ -26,7 +26,7 @@ def test_paths_may_be_text_and_come_out_as_the_command_line_makes_them():
         type(Path()), float, int, float,
     ]  # fmt: skip
     assert Pretrain(corpus="a.txt", out="o").corpus == Pretrain(corpus=["a.txt"], out="o").corpus == (Path("a.txt"),)
-    assert TrainEmbed(**NEEDED, matryoshka_dims=[64, 128]).sizes == (64, 128)
+    assert TrainEmbed(**NEEDED, matryoshka_dims=[64, 128]).matryoshka_dims == (64, 128)
     assert Predict(model="m", file=Path("t.txt")).file == "t.txt"
     assert Evaluate(model="gold.csv", predictions="p.csv").predictions == Path("p.csv")
 
@@ -54,8 +54,8 @@ def test_the_command_line_takes_paths_where_python_takes_tables_too(capsys):
         (Classify, {"schedule": "linaer"}, "schedule ('linaer') must be one of linear, cosine, one-cycle, "),
         (Classify, {"metric": 1}, "metric (1) must be one of accuracy, f1, f1_macro, f1_micro, matthews or None"),
         (Regress, {"text_column": 0}, "text_column (0) must be text or None"),
-        (TrainEmbed, {"sizes": "64"}, "sizes ('64') must be a list, each a whole number"),
-        (TrainEmbed, {"sizes": [64, "x"]}, "sizes ([64, 'x']) must be a list, each a whole number"),
+        (TrainEmbed, {"matryoshka_dims": "64"}, "matryoshka_dims ('64') must be a list, each a whole number"),
+        (TrainEmbed, {"matryoshka_dims": [64, "x"]}, "matryoshka_dims ([64, 'x']) must be a list, each a whole number"),
         (Classify, {"train": ["a"] * 99}, "train (['a', 'a', "),
     ],
 )

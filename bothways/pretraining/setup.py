@@ -77,11 +77,11 @@ def settled(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
         pairs = variant.pairs if objective == "masked" else "none"
     if not start and settings.max_length > variant.longest:
         raise InputError(
-            f"length ({settings.max_length}) is more than the {variant.longest} tokens of {settings.family}"
+            f"max_length ({settings.max_length}) is more than the {variant.longest} tokens of {settings.family}"
         )
     if start and not settings.lengthen and settings.max_length > (most := start.model.config.max_position_embeddings):
         raise InputError(
-            f"length ({settings.max_length}) is more than the {most} positions of {settings.from_checkpoint}"
+            f"max_length ({settings.max_length}) is more than the {most} positions of {settings.from_checkpoint}"
         )
     asked = f"objective ({objective})"
     if start and (one_way or objective in ONE_WAY) and objective != direction:

@@ -12,7 +12,18 @@ from bothways.settings.base import (
 )
 from bothways.settings.deploy import Bench, Export, Quantize
 from bothways.settings.evaluate import Evaluate
-from bothways.settings.finetune import Answer, Classify, FineTune, Glue, Recipe, Regress, Tag, TextVectors, TrainEmbed
+from bothways.settings.finetune import (
+    Answer,
+    Classify,
+    FineTune,
+    Glue,
+    Grouped,
+    Recipe,
+    Regress,
+    Tag,
+    TextVectors,
+    TrainEmbed,
+)
 from bothways.settings.predict import Embed, Fill, Predict
 from bothways.settings.pretrain import Pretrain
 from bothways.settings.tools import Cache, Demo, Info
@@ -34,6 +45,7 @@ __all__ = [
     "Fill",
     "FineTune",
     "Glue",
+    "Grouped",
     "Info",
     "Predict",
     "Pretrain",

@@ -101,6 +101,23 @@ class FineTune(Encoded, Recipe):
 
 
 @settings
+class Grouped(FineTune):
+    """Groups of rows for splitting."""
+
+    group_column: str | None = None
+    """Column of --train such as author, patient or book: rows of one group stay on one side of every split and fold.
+    [near-duplicate texts stay together]"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.group_column is not None and self.dev:
+            raise InputError(
+                f"group_column ({self.group_column}) is for splitting --train, which is not split if --dev is given; "
+                "leave one of them out"
+            )
+
+
+@settings
 class TextVectors:
     """Which vector of a text the head reads."""
 
@@ -114,7 +131,7 @@ class TextVectors:
 
 
 @settings
-class Classify(TextVectors, TextColumns, FineTune):
+class Classify(TextVectors, TextColumns, Grouped):
     """Fine-tune a classifier of texts or of pairs of texts."""
 
     multi_label: bool = False
@@ -130,7 +147,7 @@ class Classify(TextVectors, TextColumns, FineTune):
 
 
 @settings
-class Regress(TextVectors, TextColumns, FineTune):
+class Regress(TextVectors, TextColumns, Grouped):
     """Fine-tune a regression model: a number for each text or pair of texts."""
 
     metric: Literal["spearman", "pearson"] = "spearman"

@@ -300,7 +300,7 @@ def test_a_run_told_to_stop_saves_says_so_and_goes_on(tmp_path):
 
 @pytest.mark.parametrize("world", [1, 2])
 def test_one_of_several_processes_leaves_before_python_is_taken_down(world):
-    code = "import atexit, bothways.cli as cli; atexit.register(print, 'taken down'); cli.entry()"
+    code = "import atexit, bothways.cli.main as cli; atexit.register(print, 'taken down'); cli.entry()"
     command = [sys.executable, "-c", code, "no-such-verb"]
     ended = subprocess.run(command, env={**os.environ, "WORLD_SIZE": str(world)}, capture_output=True, text=True)
     assert ended.returncode == 2 and "no verb 'no-such-verb'" in ended.stderr

@@ -393,7 +393,7 @@ def test_one_way_words_are_guessed_from_one_side_alone(name, make_model):
         ({"objective": "forward", "pairs": "next"}, "use --pairs none"),
         ({"family": "electra", "shard": True}, "leave out --shard"),
         ({"objective": "enhanced", "family": "roberta"}, "for layers that know only distances; take --family deberta"),
-        ({"family": "roberta", "length": 1024}, "more than the 512 tokens of roberta"),
+        ({"family": "roberta", "max_length": 1024}, "more than the 512 tokens of roberta"),
     ],
 )
 def test_what_does_not_go_together_is_refused_before_anything_is_written(asked, line, settings, tmp_path):

@@ -480,7 +480,7 @@ def test_a_model_goes_on_with_new_text_and_a_longer_vocabulary(result, texts, se
     assert set(after.tokenizer.tokens[len(before.tokenizer) :]) == {"keeper", "island"}
     assert after.model.config.vocab_size == before.model.config.vocab_size + 2
     settled = setup.settled(further, before)
-    begun = setup.goes_on(settled, before, read(replace(further, store=tmp_path), after.tokenizer), silence).model
+    begun = setup.goes_on(settled, before, read(replace(further, token_store=tmp_path), after.tokenizer), silence).model
     table = before.model.encoder.embeddings.words.weight
     pieces = before.tokenizer.ids("keeper")
     new_row = begun.encoder.embeddings.words.weight[after.tokenizer.vocab["keeper"]]

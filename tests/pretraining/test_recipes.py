@@ -46,7 +46,7 @@ def test_what_is_given_stays_even_where_it_is_nothing():
 
 
 def test_wider_models_and_norms_behind_learn_more_slowly():
-    mini, base, post = recipe().rate, recipe(model="base").rate, recipe(family="bert").rate
+    mini, base, post = recipe().learning_rate, recipe(model="base").learning_rate, recipe(family="bert").learning_rate
     assert mini == 2e-3 and 7e-4 < base < 1e-3 and post == 1e-3
 
 
@@ -60,8 +60,8 @@ def test_dropout_begins_where_the_text_is_read_many_times():
 
 def test_the_papers_recipe_is_berts_own():
     made = recipe(family="bert", recipe="paper")
-    assert (made.rate, made.warmup, made.mask_rate, made.dropout, made.beta2) == (1e-4, 0.01, 0.15, 0.1, 0.999)
-    assert not made.local_start and not made.word_vectors
+    assert (made.learning_rate, made.warmup, made.mask_rate, made.dropout, made.beta2) == (1e-4, 0.01, 0.15, 0.1, 0.999)
+    assert not made.local_init and not made.word_vectors
 
 
 class Held:
@@ -82,4 +82,4 @@ def test_a_run_on_the_plateau_says_so_once(perplexity, warns):
 
 def test_a_family_with_from_is_refused():
     with pytest.raises(InputError, match="bert"):
-        replace(PLAIN, start=Path("model"), family="bert")
+        replace(PLAIN, from_checkpoint=Path("model"), family="bert")

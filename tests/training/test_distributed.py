@@ -92,4 +92,4 @@ def test_a_loss_that_is_not_finite_stops_all_processes(work, tmp_path):
     run = {"out": out, **LONG, "spoil": 12}
     assert work(run, run) == [1, 1]
     line = next(line for line in log_of(out).splitlines() if "errors.InputError:" in line)
-    assert "step 12: loss nan" in line and "batch of" in line and "checkpoints/step-00000010; start anew" in line
+    assert "step 12: loss nan" in line and "batch of" in line and "checkpoints/step-00000010; restart" in line

@@ -22,7 +22,7 @@ SETTINGS = Classify(model=Path("m"), train=Path("t.csv"), out=Path("o"))
 ELSEWHERE = f"""
 import sys, time
 from pathlib import Path
-from bothways.training import lock
+from bothways.training import run_lock as lock
 lock.machine, lock.BEAT = lambda: "another machine", {BEAT}
 held = lock.Lock(Path(sys.argv[1]), print)
 held.start()
