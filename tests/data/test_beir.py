@@ -82,7 +82,7 @@ def test_a_collection_has_titles_before_texts_and_the_judged_queries(collection)
     assert is_beir_dataset(collection) and not is_beir_dataset(collection / "qrels")
     found = BeirDataset.read(collection)
     assert found.documents == {"d1": "Cats sit", "d2": "ran", "d3": "x"}
-    assert found.queries == {"q1": "cat", "q2": "dog"} and found.judgements == GOLD
+    assert found.queries == {"q1": "cat", "q2": "dog"} and found.qrels == GOLD
 
 
 @pytest.mark.parametrize(
