@@ -23,7 +23,7 @@ from bothways.data.split_tables import read_tables, texts_by_location
 from bothways.errors import InputError, listed
 from bothways.evaluation.scores import Predictions, class_scores, label_set_scores
 from bothways.finetuning.features import FrozenTexts, fit_text_head
-from bothways.finetuning.finetune import Result, fine_tuned
+from bothways.finetuning.finetune import Result, fine_tuned, stays_frozen
 from bothways.finetuning.simple_models import linear_models
 from bothways.finetuning.task import Baseline, Figures, Task, at_work, outputs
 from bothways.finetuning.texts import AT_ONCE, FEW_TEXTS, LEAST_TEXTS, Texts, begin_with_head, text_scores
@@ -83,8 +83,8 @@ class Classification(Task):
         return self.settings.metric or ("f1_micro" if self.settings.multi_label else "accuracy")
 
     def begin(self, seed: int, warn: Callable[[str], None]) -> Checkpoint:
-        several = self.settings.multi_label
-        return begin_with_head(self.start, self.names, self.settings, seed=seed, several=several, warn=warn)
+        several, few = self.settings.multi_label, stays_frozen(self.settings, self)
+        return begin_with_head(self.start, self.names, self.settings, seed=seed, several=several, few=few, warn=warn)
 
     @cached_property
     def frozen(self) -> FrozenTexts:
