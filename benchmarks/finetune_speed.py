@@ -175,7 +175,7 @@ def main() -> None:
         for who in ("ours", "Trainer, bf16", "Trainer, float32"):
             with ProcessPoolExecutor(1, get_context("spawn")) as apart:
                 metric, found = apart.submit(side, name, who, seeds, options.epochs).result()
-            (mean, std), seconds = metrics.spread([score for score, _ in found]), [time for _, time in found]
+            (mean, std), seconds = metrics.mean_and_std([score for score, _ in found]), [time for _, time in found]
             average = sum(seconds) / len(seconds)
             own = own or average
             times = json.dumps([round(one, 1) for one in seconds])

@@ -39,17 +39,17 @@ def make_batches(file: Path, *, family: str, length: int, batch_tokens: int) -> 
     import torch
 
     from bothways import Tokenizer
-    from bothways.batching import by_length
+    from bothways.batching import sort_by_length
     from bothways.corpus.documents import documents
     from bothways.corpus.masking import MaskRule
-    from bothways.corpus.sampler import Order
-    from bothways.corpus.store import build
+    from bothways.corpus.sampler import StepSampler
+    from bothways.corpus.store import build_in_memory
     from bothways.pretraining.objective import masked_batch
 
     tokenizer = Tokenizer.load(DATA / "vocab" / "bert-base-uncased")
     first = sorted((DATA / "wikipedia-2015-en").glob("train-*.parquet"))[:1]
-    store = build(islice(documents(first), ARTICLES), tokenizer)
-    order = Order(
+    store = build_in_memory(islice(documents(first), ARTICLES), tokenizer)
+    order = StepSampler(
         store, np.arange(store.num_documents), length=length, pairs="next" if family == "bert" else "none",
         batch_tokens=batch_tokens, seed=0, separators=tokenizer.reading.separators,
     )  # fmt: skip
@@ -57,7 +57,7 @@ def make_batches(file: Path, *, family: str, length: int, batch_tokens: int) -> 
     steps = islice(order.steps(), READY)
     torch.save(
         [
-            masked_batch(store, step, by_length(step.rows, step.examples.sizes), tokenizer, rule, seed=0)
+            masked_batch(store, step, sort_by_length(step.rows, step.examples.sizes), tokenizer, rule, seed=0)
             for step in steps
         ],
         file,

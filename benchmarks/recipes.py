@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 import bothways
-from bothways.corpus.documents import held_out
+from bothways.corpus.documents import mark_held_out
 from bothways.inference.predictor import Predictor
 from bothways.pretraining.inputs import HELD_OUT_EVERY, corpora, read
 from bothways.settings import Classify, FineTune, Pretrain, Regress
@@ -125,7 +125,7 @@ def tokens_a_word(settings: Pretrain) -> float:
     run."""
     text = read(settings, Tokenizer.load(settings.out / "model"), silence)
     corpus, other = corpora(settings)
-    marked = held_out(corpus.documents(), HELD_OUT_EVERY)
+    marked = mark_held_out(corpus.documents(), HELD_OUT_EVERY)
     documents = other.documents() if other else (document for document, is_held_out in marked if is_held_out)
     words = sum(len(document.split()) for document in documents)
     tokens: int = text.facts["data"]["heldout"]["tokens"]

@@ -17,12 +17,12 @@ Item = TypeVar("Item")
 Lengths = Sequence[int] | np.ndarray  # tokens by row
 
 
-def shuffled(num_examples: int, *, seed: int, epoch: int, part: int = 0) -> np.ndarray:
+def epoch_order(num_examples: int, *, seed: int, epoch: int, part: int = 0) -> np.ndarray:
     """The order of one pass over the examples, or of one part of it."""
     return generator(seed, Purpose.ORDER, epoch, part).permutation(num_examples)
 
 
-def fill_budget(order: Sequence[int], lengths: Lengths, budget: float) -> Iterator[list[int]]:
+def token_batches(order: Sequence[int], lengths: Lengths, budget: float) -> Iterator[list[int]]:
     """Consecutive rows of `order` as batches of at most `budget` tokens, at least one row each."""
     rows: list[int] = []
     tokens = 0
@@ -36,19 +36,19 @@ def fill_budget(order: Sequence[int], lengths: Lengths, budget: float) -> Iterat
         yield rows
 
 
-def by_length(rows: Sequence[int], lengths: Lengths) -> list[int]:
+def sort_by_length(rows: Sequence[int], lengths: Lengths) -> list[int]:
     """Rows sorted by length, so that texts of equal length stand together."""
     return sorted(rows, key=lambda row: (lengths[row], row))
 
 
-def blocks(rows: Iterable[Item], size: int) -> Iterator[list[Item]]:
+def chunked(rows: Iterable[Item], size: int) -> Iterator[list[Item]]:
     """Rows in lists of `size`, the last one shorter; nothing where there are none."""
     remaining = iter(rows)
     while block := list(islice(remaining, size)):
         yield block
 
 
-def ahead(items: Iterator[Item], number: int = 2) -> Iterator[Item]:
+def prefetch(items: Iterator[Item], number: int = 2) -> Iterator[Item]:
     """The same items, made by a thread of its own up to `number` ahead of their use, so that a GPU need not wait."""
     made: Queue[tuple[Item | None, BaseException | None]] = Queue(number)
     unwanted = Event()
@@ -78,21 +78,21 @@ def ahead(items: Iterator[Item], number: int = 2) -> Iterator[Item]:
             made.get()
 
 
-def divide(rows: Sequence[int], lengths: Lengths, parts: int) -> list[list[int]]:
+def divide_evenly(rows: Sequence[int], lengths: Lengths, parts: int) -> list[list[int]]:
     """Rows in so many parts of about equal tokens, each sorted by length; with fewer rows than parts, some are empty.
 
     The longest row first, each goes to the part with the fewest tokens so far.
     """
     divided: list[list[int]] = [[] for _ in range(parts)]
     lightest = [(0, part) for part in range(parts)]
-    for row in reversed(by_length(rows, lengths)):
+    for row in reversed(sort_by_length(rows, lengths)):
         tokens, part = heapq.heappop(lightest)
         divided[part].append(row)
         heapq.heappush(lightest, (tokens + lengths[row], part))
     return [part[::-1] for part in divided]
 
 
-def fingerprint(batch: Batch) -> str:
+def batch_fingerprint(batch: Batch) -> str:
     """Names what a batch asks of a model: a hash of its ids, masked places and labels, 16 hexadecimal digits."""
     digest = sha256()
     for values in (batch.input_ids, batch.lengths, batch.masked_places, batch.masked_labels, batch.labels):

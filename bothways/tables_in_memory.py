@@ -13,7 +13,9 @@ from typing import Any
 from bothways.errors import InputError
 
 Row = Mapping[str, Any]
-Broken = Callable[[InputError], None]  # takes what is wrong with a row: raises to stop, returns to go on without it
+RowErrorHandler = Callable[
+    [InputError], None
+]  # takes what is wrong with a row: raises to stop, returns to go on without it
 COLUMN_PACKAGES = ("pandas", "polars", "pyarrow", "datasets")  # whose columns of text are no lists of paths
 ROWS_AT_ONCE = 256
 LONGEST_NAME = 255  # characters of a file's name, on all usual systems
@@ -55,7 +57,7 @@ class MemoryTable:
         """A pyarrow.Schema; None of a list of rows."""
         return None if isinstance(self.data, list) else self.data.schema
 
-    def rows(self, broken: Broken, columns: Sequence[str] | None = None) -> Iterator[tuple[str, Row]]:
+    def rows(self, broken: RowErrorHandler, columns: Sequence[str] | None = None) -> Iterator[tuple[str, Row]]:
         """("train: row 1", values by column). What is wrong with a row goes to `broken`. columns: of Arrow data, those
         to read; None: all."""
         if not isinstance(self.data, list):
@@ -124,7 +126,7 @@ def as_sources(name: str, value: Any) -> Any:
     return [as_source(f"{name}[{place}]", one) for place, one in enumerate(value)]
 
 
-def batch_rows(name: object, batches: Iterable[Any], broken: Broken) -> Iterator[tuple[str, Row]]:
+def batch_rows(name: object, batches: Iterable[Any], broken: RowErrorHandler) -> Iterator[tuple[str, Row]]:
     """("NAME: row 1", values by column) of Arrow's record batches. What is wrong with a row goes to `broken`."""
     numbers = count(1)
     for batch in batches:

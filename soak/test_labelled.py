@@ -8,9 +8,9 @@ import pytest
 
 from bothways.data.examples import read_table, read_tagged
 from bothways.data.glue import TASKS, read_glue
-from bothways.data.labels import numbers
+from bothways.data.labels import numeric_labels
 from bothways.data.squad import read_squad
-from bothways.data.tags import spans_of
+from bothways.data.tags import tags_to_spans
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", Path(__file__).parent.parent.parent / "shared" / "data"))
 GLUE = {
@@ -43,7 +43,8 @@ def test_every_row_of_glue_is_read(task):
         assert all(table.texts) and all(table.pairs or ["a"])
         if table.labels is not None and TASKS[task].kind == "regress":
             assert (
-                set(map(float, range(6))) < set(numbers(table)) and 0 <= min(numbers(table)) <= max(numbers(table)) <= 5
+                set(map(float, range(6))) < set(numeric_labels(table))
+                and 0 <= min(numeric_labels(table)) <= max(numeric_labels(table)) <= 5
             )
         elif table.labels is not None:
             assert len(set(table.labels)) == CLASSES[task]
@@ -60,7 +61,9 @@ def test_a_file_of_glue_can_be_named_by_itself(task):
 
 def test_sick_has_numbers_too():
     table = read_table(data_file("glue/SICK/SICK_test_annotated.txt"), label="relatedness_score", need_labels=True)
-    assert numbers(table)[:2] == [3.3, 3.7] and 1 <= min(numbers(table)) <= max(numbers(table)) <= 5
+    assert (
+        numeric_labels(table)[:2] == [3.3, 3.7] and 1 <= min(numeric_labels(table)) <= max(numeric_labels(table)) <= 5
+    )
 
 
 def test_quotes_of_mrpc_are_text():
@@ -92,7 +95,7 @@ def test_every_sentence_entity_and_document_is_read(name, num_sentences, num_ent
     found = read_tagged(data_file(name))
     assert len(found) == num_sentences
     if num_entities is not None:
-        assert sum(len(spans_of(one.tags, "iob1")) for one in found) == num_entities
+        assert sum(len(tags_to_spans(one.tags, "iob1")) for one in found) == num_entities
     documents = {one.document for one in found}
     assert documents == ({None} if num_documents is None else set(range(num_documents)))
 

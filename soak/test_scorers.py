@@ -9,7 +9,7 @@ import pytest
 import seqeval.metrics.sequence_labeling as seqeval
 
 from bothways.data.examples import read_tagged
-from bothways.data.tags import detect, first_illegal, spans_of, tags_of
+from bothways.data.tags import detect_scheme, find_illegal_tag, spans_to_tags, tags_to_spans
 from bothways.evaluation.predictions import score
 from bothways.metrics import entity_scores
 
@@ -46,8 +46,8 @@ def test_10_000_random_taggings_score_as_in_seqeval_one_by_one_and_together(sche
 
     predicted = [tagging(chance.randint(1, 15)) for _ in range(NUM_TAGGINGS)]
     noisy = [[tag if chance.random() < 0.7 else tagging(1)[0] for tag in tags] for tags in predicted]
-    gold = [tags_of(spans_of(tags, scheme), len(tags), scheme) for tags in noisy]
-    assert all(first_illegal(tags, scheme) is None for tags in gold)
+    gold = [spans_to_tags(tags_to_spans(tags, scheme), len(tags), scheme) for tags in noisy]
+    assert all(find_illegal_tag(tags, scheme) is None for tags in gold)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # seqeval warns of shares of nothing
         for right, found in [(gold, predicted), *(([a], [b]) for a, b in zip(gold, predicted, strict=True))]:
@@ -68,10 +68,10 @@ def test_10_000_random_taggings_score_as_in_seqeval_one_by_one_and_together(sche
 )
 def test_a_tagged_corpus_tells_its_scheme_and_every_entity_survives_the_others(file, scheme, entities):
     corpus = [sentence.tags for sentence in read_tagged(DATA / file)]
-    assert detect(corpus) == scheme
-    assert not any(first_illegal(tags, scheme) for tags in corpus)
-    assert sum(len(spans_of(tags, scheme)) for tags in corpus) == entities
+    assert detect_scheme(corpus) == scheme
+    assert not any(find_illegal_tag(tags, scheme) for tags in corpus)
+    assert sum(len(tags_to_spans(tags, scheme)) for tags in corpus) == entities
     for other in ("iob1", "iob2", "bioes"):
-        written = [tags_of(spans_of(tags, scheme), len(tags), other) for tags in corpus]
-        assert detect(written) == other
+        written = [spans_to_tags(tags_to_spans(tags, scheme), len(tags), other) for tags in corpus]
+        assert detect_scheme(written) == other
         assert entity_scores(corpus, written, other)["f1"] == 1.0

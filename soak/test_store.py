@@ -99,7 +99,7 @@ def test_builds_killed_at_random_moments_leave_no_store_and_the_next_is_sound(st
         process.send_signal(signal.SIGKILL)
         process.wait()
         for folder in (path for path in tmp_path.iterdir() if not path.name.startswith(".")):
-            arrays.read(folder)  # it was quick enough to finish; Damaged if not whole
+            arrays.read_arrays(folder)  # it was quick enough to finish; Damaged if not whole
     finish(start(tmp_path, 2))
     assert files(tmp_path) == files(alone[0])
     assert {path.suffix for path in tmp_path.glob(".*")} <= {".lock"}

@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from bothways.corpus.documents import Corpus
-from bothways.data.datasets import labelled_rows
+from bothways.data.datasets import read_rows
 from bothways.data.examples import read_table, read_tagged
 from bothways.data.squad import read_squad
 from bothways.data.tables import RowErrors
@@ -145,7 +145,7 @@ def test_columns_are_chosen_and_missed_as_in_a_file(tmp_path):
 
 
 def test_classes_of_a_dataset_are_named():
-    rows = labelled_rows(settings(datasets.Dataset.from_dict({**NUMBERED, "label": [1, -1, 0]}, features=NAMED)).train)
+    rows = read_rows(settings(datasets.Dataset.from_dict({**NUMBERED, "label": [1, -1, 0]}, features=NAMED)).train)
     assert [row["label"] for _, row in rows] == ["y", None, "x"]
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from bothways.data.files import NAMED_KINDS, is_packed, kind_of
-from bothways.data.stream import Given, Live
+from bothways.data.files import EXPLICIT_TYPES, file_type, is_compressed
+from bothways.data.stream import LiveInput, ModelInput
 from bothways.errors import InputError
 
 ROWS, CHARACTERS = 8192, 1 << 22  # of a block at most; a longer text is a block of its own
@@ -21,7 +21,7 @@ class Block:
     why the others could not be read, by their numbers."""
 
     numbers: list[int] = field(default_factory=list)
-    given: list[Given] = field(default_factory=list)
+    given: list[ModelInput] = field(default_factory=list)
     wrong: dict[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -40,7 +40,7 @@ class Block:
         return hashlib.sha256(repr((before, self)).encode()).hexdigest()
 
 
-def in_blocks(found: Iterable[Live], on_error: Literal["stop", "skip"], scores: int = 1) -> Iterator[Block]:
+def in_blocks(found: Iterable[LiveInput], on_error: Literal["stop", "skip"], scores: int = 1) -> Iterator[Block]:
     """All rows in blocks, a function of what is read alone. on_error: whether an InputError among them is raised, or
     stands in `wrong`. A block ends early where None says that the next row is not there yet. scores: how many each row
     is to get; if they are very many, blocks have fewer rows."""
@@ -72,9 +72,9 @@ def in_blocks(found: Iterable[Live], on_error: Literal["stop", "skip"], scores: 
 def about_how_many(file: str) -> int | None:
     """About how many rows a file has, by its size and the lines of some of its parts; None where that tells nothing."""
     path = Path(file)
-    if not path.is_file() or is_packed(path) or kind_of(path) in (*NAMED_KINDS, ".json"):
+    if not path.is_file() or is_compressed(path) or file_type(path) in (*EXPLICIT_TYPES, ".json"):
         return None
-    if kind_of(path) == ".parquet":
+    if file_type(path) == ".parquet":
         import pyarrow.parquet
 
         try:

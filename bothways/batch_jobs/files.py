@@ -18,10 +18,10 @@ from bothways.batch_jobs.rows import SAY, columns, kind_of
 from bothways.batch_jobs.writers import Format, JsonLines, Npy, Parquet, Row, Separated, Vectors, vector_column
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.weights import OLD_WEIGHTS, WEIGHTS
-from bothways.data.datasets import saved_files
+from bothways.data.datasets import arrow_files
 from bothways.data.files import ARROW
-from bothways.data.stream import Given, Live, columns_of, known_columns, questions, texts
-from bothways.data.tables import schema
+from bothways.data.stream import LiveInput, ModelInput, all_columns, read_questions, read_texts, resolve_columns
+from bothways.data.tables import read_schema
 from bothways.errors import InputError, RowsError
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
@@ -39,12 +39,12 @@ def embed(settings: Embed) -> tuple[Journal, int]:
     model = load(settings.model, dtype=settings.dtype)
     model.read_in(settings.window)
     learned = {} if settings.text_column else model.checkpoint.told
-    known = known_columns(settings.file, settings, learned)
-    found = texts(settings.file, text=known["text"], pair=known["pair"], encoding=settings.encoding)
+    known = resolve_columns(settings.file, settings, learned)
+    found = read_texts(settings.file, text=known["text"], pair=known["pair"], encoding=settings.encoding)
     blocks = in_blocks(_single(found, settings.file, settings.text_column, "a vector is of one"), settings.on_error)
     width = int(model.embed([], pooling=settings.pooling).shape[1])
 
-    def say(given: Sequence[Given]) -> Vectors:
+    def say(given: Sequence[ModelInput]) -> Vectors:
         found = [one.text for one in given]
         return model.embed(found, pooling=settings.pooling, normalize=settings.normalize, long=settings.long)
 
@@ -85,7 +85,7 @@ def _keep(settings: Predict, model: Predictor) -> dict[str, str]:
     """The columns that go along into the result, with their names there: input_NAME where the result has that name."""
     if settings.keep_columns is None:
         return {}
-    there = [*_literal(settings)] if settings.text is not None else columns_of(settings.file, settings.encoding)
+    there = [*_literal(settings)] if settings.text is not None else all_columns(settings.file, settings.encoding)
     names = there if settings.keep_columns == "all" else [settings.keep_columns]
     if settings.keep_columns not in ("all", *there):
         names = [name.strip() for name in settings.keep_columns.split(",")]
@@ -115,8 +115,8 @@ def _columns(model: Predictor, settings: Predict, keep: Mapping[str, str]) -> An
     import pyarrow
 
     path = Path(settings.file)
-    files = (saved_files(path) if path.is_dir() else None) or [path]
-    known = schema(files[0]) if keep and files[0].suffix in (".parquet", ARROW) else pyarrow.schema([])
+    files = (arrow_files(path) if path.is_dir() else None) or [path]
+    known = read_schema(files[0]) if keep and files[0].suffix in (".parquet", ARROW) else pyarrow.schema([])
     types, kinds = pyarrow.types, {field.name: field.type for field in known}
 
     def type_of(name: str) -> Any:
@@ -127,19 +127,21 @@ def _columns(model: Predictor, settings: Predict, keep: Mapping[str, str]) -> An
     return pyarrow.schema([*((own, type_of(name)) for name, own in keep.items()), *columns(model, settings.top)])
 
 
-def _say_of(model: Predictor, settings: Predict, keep: Mapping[str, str]) -> Callable[[Sequence[Given]], list[Row]]:
+def _say_of(
+    model: Predictor, settings: Predict, keep: Mapping[str, str]
+) -> Callable[[Sequence[ModelInput]], list[Row]]:
     """What the model says of rows, behind what is kept of them. InputError where it has no head to say anything with:
     no fault of a row."""
     kind = kind_of(model)
     if settings.top is not None and kind not in ("answers", "labels"):
         raise InputError(f"top ({settings.top}) is for answers and labels; this model gives {kind}")
     told: dict[str, Any] = {} if settings.top is None else {"top": settings.top}
-    say: Callable[[Sequence[Given]], list[Row]] = partial(SAY[kind], model, long=settings.long, **told)
+    say: Callable[[Sequence[ModelInput]], list[Row]] = partial(SAY[kind], model, long=settings.long, **told)
     say([])
     if not keep:
         return say
 
-    def with_kept(given: Sequence[Given]) -> list[Row]:
+    def with_kept(given: Sequence[ModelInput]) -> list[Row]:
         kept = (dict(zip(keep.values(), one.kept, strict=True)) for one in given)
         return [{**before, **row} for before, row in zip(kept, say(given), strict=True)]
 
@@ -154,9 +156,9 @@ def _table(out: Path, columns: Any, escape_formulas: bool = False) -> Format:
 
 def _blocks(model: Predictor, settings: Predict, keep: Mapping[str, str]) -> Iterator[Block]:
     if settings.text is not None:
-        found: Iterator[Live] = iter([_asked(model, settings, keep)])
+        found: Iterator[LiveInput] = iter([_asked(model, settings, keep)])
     elif kind_of(model) == "answers":
-        found = questions(
+        found = read_questions(
             settings.file,
             question=settings.text_column,
             context=settings.pair_column,
@@ -164,9 +166,9 @@ def _blocks(model: Predictor, settings: Predict, keep: Mapping[str, str]) -> Ite
             encoding=settings.encoding,
         )
     else:
-        known = known_columns(settings.file, settings, model.checkpoint.told)
+        known = resolve_columns(settings.file, settings, model.checkpoint.told)
         # Blocks of a file to go on with are a function of the text alone, never of when it comes.
-        found = texts(settings.file, **known, keep=[*keep], live=settings.out is None, encoding=settings.encoding)
+        found = read_texts(settings.file, **known, keep=[*keep], live=settings.out is None, encoding=settings.encoding)
         if kind_of(model) == "entities":
             found = _single(found, settings.file, known["text"], "entities are found in one")
         found = _as_learned(found, settings, known["text"], model)
@@ -174,38 +176,40 @@ def _blocks(model: Predictor, settings: Predict, keep: Mapping[str, str]) -> Ite
     return in_blocks(found, settings.on_error, max(1, scores))
 
 
-def _asked(model: Predictor, settings: Predict, keep: Iterable[str]) -> Given:
+def _asked(model: Predictor, settings: Predict, keep: Iterable[str]) -> ModelInput:
     """The text on the command line. InputError where the model reads pairs and it is alone, or the reverse."""
     row, kind = _literal(settings), kind_of(model)
     if "pair" not in row and (kind == "answers" or model.reads_pairs):
         raise InputError("text: this model reads two; give the second, of a question its passage, with --pair")
     if "pair" in row and (kind == "entities" or model.reads_pairs is False):
         raise InputError("pair: this model reads single texts; leave out --pair")
-    return Given(row["text"], row.get("pair"), id="0", kept=tuple(row[name] for name in keep))
+    return ModelInput(row["text"], row.get("pair"), id="0", kept=tuple(row[name] for name in keep))
 
 
-def _single(found: Iterator[Live], file: str, column: str | None, why: str) -> Iterator[Live]:
+def _single(found: Iterator[LiveInput], file: str, column: str | None, why: str) -> Iterator[LiveInput]:
     """The same. InputError where rows have two texts, of which one would be left out, and nobody said which."""
     for one in found:
-        if column is None and isinstance(one, Given) and one.pair is not None:
+        if column is None and isinstance(one, ModelInput) and one.pair is not None:
             raise InputError(f"{file}: a row has two texts, and {why}; say which with --text-column")
         yield one
 
 
-def _as_learned(found: Iterator[Live], settings: Predict, column: str | None, model: Predictor) -> Iterator[Live]:
+def _as_learned(
+    found: Iterator[LiveInput], settings: Predict, column: str | None, model: Predictor
+) -> Iterator[LiveInput]:
     """The same, of a model of single texts without second ones where one column is named. InputError where a row has
     two texts and the model was fine-tuned on single ones, or the reverse."""
     alone = model.reads_alone(column, settings.pair_column)
     for one in found:
-        if isinstance(one, Given):
+        if isinstance(one, ModelInput):
             one = one._replace(pair=None) if alone else one
             model.refuse_other_texts(one.pair is not None, settings.file)
         yield one
 
 
 def _write(
-    out: Path, form: Format, blocks: Iterator[Block], say: Callable[[Sequence[Given]], Any], settings: Embed | Predict,
-    model: Predictor,
+    out: Path, form: Format, blocks: Iterator[Block], say: Callable[[Sequence[ModelInput]], Any],
+    settings: Embed | Predict, model: Predictor,
 ) -> Journal:  # fmt: skip
     with unfinished(out, form, _made_with(settings, model), lines) as growing:
         if settings.resume and not growing.journal.blocks:
@@ -218,7 +222,7 @@ def _write(
         return growing.finish()
 
 
-def _said(say: Callable[[Sequence[Given]], Any], block: Block, settings: Embed | Predict) -> tuple[Block, Any]:
+def _said(say: Callable[[Sequence[ModelInput]], Any], block: Block, settings: Embed | Predict) -> tuple[Block, Any]:
     """What is said of a block's rows; with on_error "skip" the block without those of which nothing can be said."""
     while True:
         try:

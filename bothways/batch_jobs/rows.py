@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any, Literal, Protocol
 
 from bothways.batch_jobs.writers import Row
-from bothways.data.stream import Given
+from bothways.data.stream import ModelInput
 from bothways.inference.answer_decoding import Answer
 from bothways.inference.predictor import Predictor
 from bothways.inference.windows import Long
@@ -14,7 +14,7 @@ Kind = Literal["answers", "entities", "number", "labels"]
 
 
 class Say(Protocol):
-    def __call__(self, model: Predictor, given: Sequence[Given], long: Long | None) -> list[Row]: ...
+    def __call__(self, model: Predictor, given: Sequence[ModelInput], long: Long | None) -> list[Row]: ...
 
 
 def kind_of(model: Predictor) -> Kind:
@@ -25,7 +25,7 @@ def kind_of(model: Predictor) -> Kind:
     return "number" if "classes" in model.module.num_outputs and not model.labels else "labels"
 
 
-def labels(model: Predictor, given: Sequence[Given], long: Long | None, top: int | None = None) -> list[Row]:
+def labels(model: Predictor, given: Sequence[ModelInput], long: Long | None, top: int | None = None) -> list[Row]:
     """The likeliest label, its score and all scores, or the `top` best; where a text may have several labels, those
     too."""
     found = model.classify([one.text for one in given], _pairs(given), long=long, top=top)
@@ -34,17 +34,17 @@ def labels(model: Predictor, given: Sequence[Given], long: Long | None, top: int
     return [{"label": one.label, "labels": list(one.labels), "score": one.score, "scores": one.scores} for one in found]
 
 
-def number(model: Predictor, given: Sequence[Given], long: Long | None) -> list[Row]:
+def number(model: Predictor, given: Sequence[ModelInput], long: Long | None) -> list[Row]:
     """The number of a regression model."""
     return [{"score": score} for score in model.score([one.text for one in given], _pairs(given), long=long).tolist()]
 
 
-def entities(model: Predictor, given: Sequence[Given], long: Long | None) -> list[Row]:
+def entities(model: Predictor, given: Sequence[ModelInput], long: Long | None) -> list[Row]:
     found = model.tag([one.text for one in given], long=long)
     return [{"entities": [asdict(entity) for entity in entities]} for entities in found]
 
 
-def answers(model: Predictor, given: Sequence[Given], long: Long | None, top: int = 1) -> list[Row]:
+def answers(model: Predictor, given: Sequence[ModelInput], long: Long | None, top: int = 1) -> list[Row]:
     """The best answer to each question; where more are asked for, all of them too."""
     found = model.answers([one.text for one in given], [one.pair or "" for one in given], top, long)
     rows = [[_answer(answer) for answer in best] for best in found]
@@ -80,5 +80,5 @@ def columns(model: Predictor, top: int | None = None) -> Any:
     return pyarrow.schema({"label": text, **labels, "score": share, "scores": scores})
 
 
-def _pairs(given: Sequence[Given]) -> list[str] | None:
+def _pairs(given: Sequence[ModelInput]) -> list[str] | None:
     return [one.pair for one in given if one.pair is not None] or None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bothways.bench.peer_files import Work
 from bothways.data.examples import read_table
-from bothways.data.files import kind_of
+from bothways.data.files import file_type
 from bothways.data.squad import read_squad
 from bothways.errors import InputError
 from bothways.inference.predictor import MASK, Predictor
@@ -116,10 +116,10 @@ def of_own(
 
 def own_texts(path: Path, method: Method, encoding: str | None = None) -> list[str]:
     """Some of the file's texts, blank ones aside; of questions their passages. InputError where there is none."""
-    if method.name == "answers" and kind_of(path) == ".json":
+    if method.name == "answers" and file_type(path) == ".json":
         texts = list(dict.fromkeys(one.context for one in read_squad(path, on_error="skip", encoding=encoding)))
     else:
-        passages = method.name == "answers" and kind_of(path) != ".txt"
+        passages = method.name == "answers" and file_type(path) != ".txt"
         texts = read_table(path, text="context" if passages else None, need_labels=False, encoding=encoding).texts
     texts = [text for text in texts if text.strip()]
     if not texts:

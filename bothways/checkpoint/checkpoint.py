@@ -368,7 +368,7 @@ def _some(names: list[str], most: int = 5) -> str:
 def with_head(
     checkpoint: Checkpoint, head: str, labels: tuple[str, ...], *, seed: int, num_outputs: int | None = None,
     several: bool = False, dropout: float | None = None, pooling: str | None = None, near_identity: bool = False,
-    warn: Callable[[str], None] = say,
+    layers: int | None = None, warn: Callable[[str], None] = say,
 ) -> Checkpoint:  # fmt: skip
     """The same encoder with one new head, initialised from the seed; what is new is said. InputError of int8 models.
 
@@ -377,6 +377,7 @@ def with_head(
     None: what the family's own head reads.
     near_identity: a pooler that the checkpoint does not bring begins so that a linear layer behind it can do what it
     could do without.
+    layers: keep only the first so many.
     """
     refuse_int8(checkpoint.model)
     old = checkpoint.model
@@ -385,6 +386,8 @@ def with_head(
         config = config.changed(
             hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, classifier_dropout=dropout
         )
+    if layers is not None:
+        config = config.changed(num_hidden_layers=layers)
     model = Model(config, {head: num_outputs or len(labels)})  # with a pooler only where the head reads it
     generator = torch.Generator().manual_seed(seed)
     new = [f"head {head!r} ({num_outputs or len(labels)} outputs)"]

@@ -9,7 +9,7 @@ from shlex import quote
 from typing import Any
 
 from bothways.checkpoint.checkpoint import load as load_checkpoint
-from bothways.corpus.documents import sample, text_lines
+from bothways.corpus.documents import read_lines, sample
 from bothways.corpus.store import sentences
 from bothways.finetuning import classify
 from bothways.finetuning.baselines import NOT_BETTER
@@ -108,7 +108,7 @@ def write_texts(books: Sequence[dict[str, Any]], directory: Path) -> dict[str, P
 
 
 def read_rows(file: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for _, line in text_lines(file)]
+    return [json.loads(line) for _, line in read_lines(file)]
 
 
 def pretraining(settings: Demo, texts: dict[str, Path]) -> Pretrain:

@@ -147,7 +147,7 @@ def parse(name: str, rest: Sequence[str]) -> Any:
 
 def vocab(settings: Any) -> None:
     from bothways.checkpoint.checkpoint import refuse_strangers
-    from bothways.corpus.documents import Corpus, skipped_line
+    from bothways.corpus.documents import Corpus, skipped_summary
     from bothways.tokenizer.tokenizer import Tokenizer
 
     refuse_strangers(settings.out, holds="tokenizer.json")
@@ -163,7 +163,7 @@ def vocab(settings: Any) -> None:
     if left_out := corpus.left_out():
         say(left_out)
     if skipped:
-        say(skipped_line(skipped))
+        say(skipped_summary(skipped))
     tokenizer.save(settings.out)
     told = {"entries": len(tokenizer), "directory": str(settings.out)}
     show_json(told) if settings.json else show(f"{len(tokenizer):,} entries in {settings.out}")
@@ -354,8 +354,8 @@ def info(settings: Any) -> None:
 def cache(settings: Any) -> None:
     from bothways.corpus import cache
 
-    folder = settings.token_store or cache.directory() / "stores"
-    gone, left = cache.clear(folder) if settings.clear else ([], cache.stores(folder))
+    folder = settings.token_store or cache.cache_directory() / "stores"
+    gone, left = cache.clear_cache(folder) if settings.clear else ([], cache.cached_stores(folder))
     if settings.json:
         told = [[{**asdict(kept), "path": str(kept.path)} for kept in some] for some in (gone, left)]
         show_json({"directory": str(folder), "deleted": told[0], "stores": told[1]})

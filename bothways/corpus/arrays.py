@@ -14,23 +14,23 @@ import numpy as np
 from bothways.errors import InputError
 from bothways.io import atomic_directory, remove_unfinished
 
-FACTS = "store.json"
-PART = 1 << 26  # bytes under one checksum
+METADATA_FILE = "store.json"
+CHECKSUM_BYTES = 1 << 26  # bytes under one checksum
 Contents: TypeAlias = tuple[dict[str, np.ndarray], dict[str, Any]]
 
 
-class Damaged(Exception):
+class DamagedStore(Exception):
     """The files are not what was written."""
 
 
 @contextmanager
-def locked(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
+def lock(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
     """One process at a time. The system takes the lock from a process that ends, however it ends."""
     import fcntl  # not on Windows, where stores in memory work
 
-    with _writing(folder.parent):
+    with _write_errors(folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = _lock(folder).open("w")
+        lock = _lock_file(folder).open("w")
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -41,11 +41,11 @@ def locked(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[bool]:
+def try_lock(folder: Path) -> Iterator[bool]:
     """Whether the lock is this process's inside; False where another has it."""
     import fcntl
 
-    with _lock(folder).open("w") as lock:
+    with _lock_file(folder).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -54,58 +54,58 @@ def held(folder: Path) -> Iterator[bool]:
             yield True
 
 
-def _lock(folder: Path) -> Path:
+def _lock_file(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.lock")
 
 
 @contextmanager
-def replaced(folder: Path) -> Iterator[Path]:
+def replace_directory(folder: Path) -> Iterator[Path]:
     """An empty directory that takes the folder's place if the body ends well. Only for who holds the lock."""
     with ExitStack() as stack:
-        with _writing(folder):
+        with _write_errors(folder):
             remove_unfinished(folder)
-            beside = stack.enter_context(atomic_directory(folder, marker=FACTS))
+            beside = stack.enter_context(atomic_directory(folder, marker=METADATA_FILE))
         yield beside
-        with _writing(folder):
+        with _write_errors(folder):
             stack.close()
 
 
-def append(file: Path, array: np.ndarray) -> None:
-    with _writing(file), file.open("ab") as opened:
+def append_array(file: Path, array: np.ndarray) -> None:
+    with _write_errors(file), file.open("ab") as opened:
         opened.write(array.tobytes())
 
 
-def seal(folder: Path, dtypes: Mapping[str, np.dtype], facts: Mapping[str, Any]) -> Contents:
+def write_metadata(folder: Path, dtypes: Mapping[str, np.dtype], facts: Mapping[str, Any]) -> Contents:
     """What `read` will find in a directory in which all arrays have been written: adds their checksums to the facts."""
-    arrays = {name: _map(folder / name, dtype) for name, dtype in dtypes.items()}
+    arrays = {name: _memory_map(folder / name, dtype) for name, dtype in dtypes.items()}
     kept = {
         **facts,
         "counts": {name: len(array) for name, array in arrays.items()},
         "dtypes": {name: dtype.str for name, dtype in dtypes.items()},
         "checksums": {name: checksums(array) for name, array in arrays.items()},
     }
-    with _writing(folder):
-        (folder / FACTS).write_text(json.dumps({**kept, "checksum": digest(kept)}, indent=1))
+    with _write_errors(folder):
+        (folder / METADATA_FILE).write_text(json.dumps({**kept, "checksum": digest(kept)}, indent=1))
     return arrays, kept
 
 
-def read(folder: Path) -> Contents:
+def read_arrays(folder: Path) -> Contents:
     """The arrays by name, and the facts. Damaged says what differs from what was written."""
     try:
-        facts = json.loads((folder / FACTS).read_text())
+        facts = json.loads((folder / METADATA_FILE).read_text())
         written = facts.pop("checksum")
     except (OSError, ValueError, LookupError, AttributeError, TypeError):
         facts = written = None
     if facts is None or written != digest(facts):
-        raise Damaged(f"{FACTS} is not as it was written")
+        raise DamagedStore(f"{METADATA_FILE} is not as it was written")
     arrays = {}
     for name, dtype in facts["dtypes"].items():
         try:
-            arrays[name] = _map(folder / name, np.dtype(dtype))
+            arrays[name] = _memory_map(folder / name, np.dtype(dtype))
         except (OSError, ValueError):
-            raise Damaged(f"{name} is missing or cut short") from None
+            raise DamagedStore(f"{name} is missing or cut short") from None
         if checksums(arrays[name]) != facts["checksums"][name]:
-            raise Damaged(f"{name} differs from its checksums")
+            raise DamagedStore(f"{name} differs from its checksums")
     return arrays, facts
 
 
@@ -113,7 +113,12 @@ def checksums(array: np.ndarray) -> list[str]:
     """Of each PART of an array's bytes, by all cores."""
     data = np.ascontiguousarray(array).view(np.uint8).data
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(lambda start: sha256(data[start : start + PART]).hexdigest(), range(0, len(data), PART)))
+        return list(
+            pool.map(
+                lambda start: sha256(data[start : start + CHECKSUM_BYTES]).hexdigest(),
+                range(0, len(data), CHECKSUM_BYTES),
+            )
+        )
 
 
 def digest(value: Any) -> str:
@@ -121,13 +126,13 @@ def digest(value: Any) -> str:
     return sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _map(file: Path, dtype: np.dtype) -> np.ndarray:
+def _memory_map(file: Path, dtype: np.dtype) -> np.ndarray:
     """A file as an array, read where it is touched."""
     return np.asarray(np.memmap(file, dtype, mode="r"))  # a plain array: faster to index
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def _write_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bothways.batching import fill_budget
+from bothways.batching import token_batches
 from bothways.corpus.segments import ranges
 from bothways.corpus.store import TokenStore
 from bothways.rng import Purpose, generator
@@ -30,27 +30,27 @@ def word_vectors(store: TokenStore, documents: np.ndarray, vocab_size: int, size
     that the documents lack. Documents beyond MOST_TOKENS are left out by chance."""
     draws = generator(seed, Purpose.EXTRAS, 1)
     counts_VV = sparse.csr_matrix((vocab_size, vocab_size), dtype=np.float32)
-    for ids_T in _blocks(store, draws.permutation(documents)):
-        counts_VV = counts_VV + _counted(ids_T, vocab_size)
+    for ids_T in _token_blocks(store, draws.permutation(documents)):
+        counts_VV = counts_VV + _count_pairs(ids_T, vocab_size)
     counts_VV = counts_VV + counts_VV.T
     factors_VE = _factors(_ppmi(counts_VV), size, draws)
     deviation = float(factors_VE.std())
     return factors_VE / deviation if deviation else factors_VE
 
 
-def _blocks(store: TokenStore, documents: np.ndarray) -> Iterator[np.ndarray]:
+def _token_blocks(store: TokenStore, documents: np.ndarray) -> Iterator[np.ndarray]:
     """The tokens of these documents, BLOCK at a time, at most MOST_TOKENS."""
     bounds = store.sentences[store.documents]
     sizes = (bounds[1:] - bounds[:-1])[documents]
     documents = documents[sizes.cumsum() - sizes < MOST_TOKENS]
-    for part in fill_budget(range(len(documents)), sizes, BLOCK):
+    for part in token_batches(range(len(documents)), sizes, BLOCK):
         rows = np.sort(documents[part])
         ids_T = store.ids[ranges(bounds[rows], bounds[rows + 1])]
         for start in range(0, len(ids_T), BLOCK):  # a document may be longer than a block
             yield ids_T[start : start + BLOCK].astype(np.int32)
 
 
-def _counted(ids_T: np.ndarray, vocab_size: int) -> sparse.csr_matrix:
+def _count_pairs(ids_T: np.ndarray, vocab_size: int) -> sparse.csr_matrix:
     """How often each token stands before each other within the window, near ones counting more. [V, V]"""
     if len(ids_T) < 2:
         return sparse.csr_matrix((vocab_size, vocab_size), dtype=np.float32)

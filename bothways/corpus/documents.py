@@ -13,20 +13,36 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from bothways.data.datasets import PREFIX, HubDataset, saved_files
-from bothways.data.files import KINDS, checked_lines, find, is_packed, kind_of, open_file, others, text_lines
-from bothways.data.tables import Broken, OnError, Row, no_column, rows, together
+from bothways.data.datasets import HUB_PREFIX, HubDataset, arrow_files
+from bothways.data.files import (
+    FILE_TYPES,
+    decoded_lines,
+    file_type,
+    find_files,
+    is_compressed,
+    open_file,
+    read_lines,
+    unread_files,
+)
+from bothways.data.tables import OnError, Row, RowErrorHandler, iter_rows, join_texts, missing_column
 from bothways.errors import InputError
 from bothways.tables_in_memory import MemoryTable, Source
 
 __all__ = [
-    "KINDS", "Corpus", "documents", "held_out", "open_file", "rows", "sample", "skipped_line",
-    "text_lines",
+    "FILE_TYPES",
+    "Corpus",
+    "documents",
+    "iter_rows",
+    "mark_held_out",
+    "open_file",
+    "read_lines",
+    "sample",
+    "skipped_summary",
 ]  # fmt: skip
 
 Unit = Literal["blank", "line", "file"]
-Documents = Source | HubDataset
-READING = 2  # in every fingerprint; to be raised when the same files become other documents than before
+DocumentSource = Source | HubDataset
+READER_VERSION = 2  # in every fingerprint; to be raised when the same files become other documents than before
 
 
 @dataclass(frozen=True)
@@ -61,7 +77,7 @@ class Corpus:
         """'left out, since such files are not read: 2 .bz2' of folders and globs; nothing where all are read."""
         found = Counter[str]()
         for path in [Path(path) for path in self.paths if not isinstance(path, MemoryTable)]:
-            found += Counter() if saved_files(path) else others(path)
+            found += Counter() if arrow_files(path) else unread_files(path)
         told = [f"{number:,} {ending}" for ending, number in found.most_common(5)]
         more = ", ..." if len(found) > len(told) else ""
         return f"left out, since such files are not read: {', '.join(told)}{more}" if told else ""
@@ -84,7 +100,7 @@ class Corpus:
             if num_documents == num_before and self.on_error == "stop":
                 raise InputError(f"{source}: empty; a corpus file holds at least one document")
         if not num_documents:
-            raise InputError(f"{', '.join(map(str, self.paths))}: no document left ({skipped_line(skipped)})")
+            raise InputError(f"{', '.join(map(str, self.paths))}: no document left ({skipped_summary(skipped)})")
 
     def fingerprint(self) -> str:
         """Names the documents: a hash of the settings and of all files' kinds and bytes in order, not of their names.
@@ -92,27 +108,27 @@ class Corpus:
         Of a dataset on the hub, its name and commit are hashed; of a table in memory, its rows.
         """
         parts = [
-            (READING, self.unit, self.column, self.on_error, self.encoding),
+            (READER_VERSION, self.unit, self.column, self.on_error, self.encoding),
             *map(_contents, self.sources().values()),
         ]
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
-    def sources(self) -> dict[Hashable, Documents]:
+    def sources(self) -> dict[Hashable, DocumentSource]:
         """What is read, in order, by what makes it the same text: file, dataset, or rows in memory."""
-        found: dict[Hashable, Documents] = {}
+        found: dict[Hashable, DocumentSource] = {}
         for path in self.paths:
-            for source in _named(path):
+            for source in _resolve(path):
                 found.setdefault(_key(source), source)
         return found
 
-    def _texts(self, source: Documents, broken: Broken) -> Iterator[str]:
+    def _texts(self, source: DocumentSource, broken: RowErrorHandler) -> Iterator[str]:
         if isinstance(source, HubDataset):
-            yield from _column(source.rows(self.column), self.column, broken)
-        elif isinstance(source, Path) and kind_of(source) == ".txt":
-            yield from _plain(source, self.unit, broken, self.encoding)
+            yield from _table_documents(source.rows(self.column), self.column, broken)
+        elif isinstance(source, Path) and file_type(source) == ".txt":
+            yield from _text_documents(source, self.unit, broken, self.encoding)
         else:
-            found = rows(source, column=self.column, broken=broken, encoding=self.encoding)
-            yield from _column(found, self.column, broken)
+            found = iter_rows(source, column=self.column, broken=broken, encoding=self.encoding)
+            yield from _table_documents(found, self.column, broken)
 
     def _set_aside(self, skipped: Counter[str], name: str, wrong: InputError) -> None:
         if self.on_error == "stop":
@@ -125,7 +141,7 @@ def documents(paths: Sequence[Path]) -> Iterator[str]:
     return Corpus(tuple(paths)).documents()
 
 
-def skipped_line(skipped: Counter[str]) -> str:
+def skipped_summary(skipped: Counter[str]) -> str:
     """'skipped 3 rows: corpus.jsonl 2, more.txt 1'; of many files the five that had most."""
     if not skipped:
         return "skipped no rows"
@@ -135,7 +151,7 @@ def skipped_line(skipped: Counter[str]) -> str:
     return f"skipped {skipped.total():,} row{'s' if skipped.total() > 1 else ''}: {', '.join(told)}"
 
 
-def held_out(documents: Iterable[str], every: int = 20) -> Iterator[tuple[str, bool]]:
+def mark_held_out(documents: Iterable[str], every: int = 20) -> Iterator[tuple[str, bool]]:
     """(document, whether it is held out), streamed: every 20th is; of fewer, the last. InputError where there is one.
 
     every: at least 2; so many documents are held back before the first is given.
@@ -159,45 +175,45 @@ def sample() -> list[dict[str, Any]]:
 # --- sources and their texts ------------------------------------------------------------------------------------------
 
 
-def _named(path: Source | str) -> Sequence[Documents]:
+def _resolve(path: Source | str) -> Sequence[DocumentSource]:
     """What a path stands for."""
     if isinstance(path, MemoryTable):
         return [path]
     name = path.as_posix() if isinstance(path, Path) else path
-    if name.startswith(PREFIX):
+    if name.startswith(HUB_PREFIX):
         return [HubDataset.parse(name)]
-    return saved_files(Path(path)) or find(Path(path))
+    return arrow_files(Path(path)) or find_files(Path(path))
 
 
-def _key(source: Documents) -> Hashable:
+def _key(source: DocumentSource) -> Hashable:
     if isinstance(source, MemoryTable):
         return source.fingerprint
     return source.resolve() if isinstance(source, Path) else source
 
 
-def _contents(source: Documents) -> tuple[str | None, ...]:
+def _contents(source: DocumentSource) -> tuple[str | None, ...]:
     if isinstance(source, MemoryTable):
         return "memory", source.fingerprint
     if isinstance(source, HubDataset):
-        return PREFIX, source.name, source.config, source.split, source.revision
+        return HUB_PREFIX, source.name, source.config, source.split, source.revision
     with source.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return kind_of(source), source.suffix.lower() if is_packed(source) else "", digest
+    return file_type(source), source.suffix.lower() if is_compressed(source) else "", digest
 
 
-def _plain(path: Path, unit: Unit, broken: Broken, encoding: str | None) -> Iterator[str]:
-    for lines, wrong in _groups(path, unit, encoding):
+def _text_documents(path: Path, unit: Unit, broken: RowErrorHandler, encoding: str | None) -> Iterator[str]:
+    for lines, wrong in _split_documents(path, unit, encoding):
         if wrong:
             broken(wrong)
         else:
             yield "\n".join(lines)
 
 
-def _groups(path: Path, unit: Unit, encoding: str | None) -> Iterator[tuple[list[str], InputError | None]]:
+def _split_documents(path: Path, unit: Unit, encoding: str | None) -> Iterator[tuple[list[str], InputError | None]]:
     """(lines of a document, the first thing wrong in them) of a .txt; blank lines between documents are in none."""
     lines: list[str] = []
     wrong: InputError | None = None
-    for line in checked_lines(path, encoding):
+    for line in decoded_lines(path, encoding):
         wrong = wrong or line.wrong
         is_blank = not line.text or line.text.isspace()
         if unit == "file" or not is_blank:
@@ -208,15 +224,15 @@ def _groups(path: Path, unit: Unit, encoding: str | None) -> Iterator[tuple[list
     yield lines, wrong
 
 
-def _column(found: Iterable[tuple[str, Row]], column: str, broken: Broken) -> Iterator[str]:
+def _table_documents(found: Iterable[tuple[str, Row]], column: str, broken: RowErrorHandler) -> Iterator[str]:
     several = [name.strip() for name in column.split(",")]
     for where, row in found:
         names = [column] if column in row else [name for name in several if name in row]
         texts = [row[name] for name in names if row[name] is not None]
         if not names:
-            broken(no_column(where, column, row))
+            broken(missing_column(where, column, row))
         elif texts and all(isinstance(text, str) for text in texts):
-            yield texts[0] if len(names) == 1 else together(texts)
+            yield texts[0] if len(names) == 1 else join_texts(texts)
         else:
             kind = next((type(text).__name__ for text in texts if not isinstance(text, str)), "nothing")
             broken(InputError(f"{where}: {column!r} holds {kind}, not text; mend the row"))

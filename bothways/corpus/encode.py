@@ -19,11 +19,11 @@ from bothways.tokenizer.fast import BertReading
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.tokenizer.workers import workers
 
-BLOCK = 1_000_000  # characters a task: enough to be worth sending, few enough to stay near the processor
+BLOCK_CHARACTERS = 1_000_000  # characters a task: enough to be worth sending, few enough to stay near the processor
 READ_AHEAD = 2  # tasks waiting for a free process
 
 
-class Block(NamedTuple):
+class EncodedBlock(NamedTuple):
     """Some documents, those without words left out. ids [T], tokens of each sentence, sentences of each document."""
 
     ids: np.ndarray
@@ -43,19 +43,19 @@ def sentences(document: str, language: str) -> Iterator[str]:
 
 def encode(
     documents: Iterable[str], tokenizer: Tokenizer, *, language: str, processes: int | None = None
-) -> Generator[Block, None, None]:
+) -> Generator[EncodedBlock, None, None]:
     """The documents as blocks, in order, whatever the number of processes. None or 0: one process a core.
 
     InputError if a process dies; what `documents` raises comes through. Close the iterator to end the processes.
     """
     if processes is not None and processes < 0:
         raise InputError(f"processes ({processes}) must be at least 1; leave it out for one a core")
-    encoder, number = Encoder(tokenizer, language), processes or num_cores()
+    encoder, number = DocumentEncoder(tokenizer, language), processes or num_cores()
     if number == 1:
         yield from map(encoder, _blocks(documents))
         return
     with workers(number, "encode text", _start, encoder) as pool:
-        running: deque[Future[Block]] = deque()
+        running: deque[Future[EncodedBlock]] = deque()
         for block in _blocks(documents):
             running.append(pool.submit(_encode, block))
             if len(running) == number + READ_AHEAD:
@@ -81,20 +81,20 @@ def _blocks(documents: Iterable[str]) -> Iterator[list[str]]:
     for document in documents:
         block.append(document)
         size += len(document)
-        if size >= BLOCK:
+        if size >= BLOCK_CHARACTERS:
             yield block
             block, size = [], 0
     yield block
 
 
 @dataclass(frozen=True)
-class Encoder:
+class DocumentEncoder:
     """Documents -> Block."""
 
     tokenizer: Tokenizer
     language: str
 
-    def __call__(self, documents: Sequence[str]) -> Block:
+    def __call__(self, documents: Sequence[str]) -> EncodedBlock:
         ids_T = array(id_dtype(len(self.tokenizer)).char)  # grows in place, where lists of lists would fill the caches
         sentence_sizes: list[int] = []
         document_sizes: list[int] = []
@@ -106,16 +106,16 @@ class Encoder:
                     sentence_sizes.append(len(ids))
             if len(sentence_sizes) > before:
                 document_sizes.append(len(sentence_sizes) - before)
-        return Block(np.array(ids_T), np.array(sentence_sizes, np.int64), np.array(document_sizes, np.int64))
+        return EncodedBlock(np.array(ids_T), np.array(sentence_sizes, np.int64), np.array(document_sizes, np.int64))
 
     def sentences(self, document: str) -> Iterable[str]:
         found = sentences(document, self.language)
         if isinstance(self.tokenizer.reading, BertReading):
-            return _marks_apart("\n".join(found)).split("\n")
+            return _space_punctuation("\n".join(found)).split("\n")
         return map(str.strip, found)  # the space between two is read with the second
 
 
-def _marks_apart(text: str) -> str:
+def _space_punctuation(text: str) -> str:
     """The text with a space on either side of ASCII punctuation, every mark of which is a word of its own to BERT.
 
     The ids are the same, and "house", "house," and "(house" are one chunk to remember and not three: a quarter faster.
@@ -126,14 +126,14 @@ def _marks_apart(text: str) -> str:
     return text
 
 
-_encoder: Encoder
+_encoder: DocumentEncoder
 
 
-def _start(encoder: Encoder) -> None:
+def _start(encoder: DocumentEncoder) -> None:
     global _encoder  # one a process, sent once and not with every block
     _encoder = encoder
     gc.disable()  # nothing here is cyclic, and the collector would search the tokenizer's memory again and again
 
 
-def _encode(documents: Sequence[str]) -> Block:
+def _encode(documents: Sequence[str]) -> EncodedBlock:
     return _encoder(documents)

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 
 from bothways.batch import Batch
-from bothways.corpus.spans import spans
+from bothways.corpus.spans import draw_spans
 from bothways.rng import Purpose, below, keys, uniforms
 from bothways.tokenizer.tokenizer import Tokenizer
 
-Kind = Literal["tokens", "words", "spans"]
+MaskUnit = Literal["tokens", "words", "spans"]
 
 
 @dataclass(frozen=True)
@@ -28,21 +28,21 @@ class MaskRule:
     """
 
     rate: float
-    kind: Kind
+    kind: MaskUnit
     mask_id: int
     ordinary_ids: np.ndarray
     is_ordinary: np.ndarray
     continues_word: np.ndarray
 
     @staticmethod
-    def of(tokenizer: Tokenizer, rate: float = 0.15, kind: Kind = "tokens") -> "MaskRule":
+    def of(tokenizer: Tokenizer, rate: float = 0.15, kind: MaskUnit = "tokens") -> "MaskRule":
         is_ordinary, continues_word = np.ones(len(tokenizer), bool), np.zeros(len(tokenizer), bool)
         is_ordinary[list(tokenizer.special_ids)] = False
         continues_word[[i for token, i in tokenizer.vocab.items() if tokenizer.reading.continues(token)]] = True
         return MaskRule(rate, kind, tokenizer.mask_id, np.flatnonzero(is_ordinary), is_ordinary, continues_word)
 
 
-def rate_at(step: int, *, steps: int, start: float, end: float) -> float:
+def linear_rate(step: int, *, steps: int, start: float, end: float) -> float:
     """A rate that goes in a line from its start, at step 0, to its end at the last of `steps`."""
     return start + (end - start) * min(step / max(steps - 1, 1), 1)
 
@@ -62,7 +62,7 @@ def mask_tokens(batch: Batch, rule: MaskRule, *, seed: int, places: np.ndarray, 
     begins_word_P = begins_run_P | ~rule.continues_word[ids_T[ordinary_P]] | (rule.kind == "tokens")
     first_W, word_P = ordinary_P[begins_word_P], begins_word_P.cumsum() - 1
     if rule.kind == "spans":
-        leader_W = spans(np.bincount(begins_run_P.cumsum()[begins_word_P] - 1), keys_T[first_W], rate)
+        leader_W = draw_spans(np.bincount(begins_run_P.cumsum()[begins_word_P] - 1), keys_T[first_W], rate)
         masked_P = leader_W[word_P] >= 0
         leader_M = first_W[leader_W[word_P[masked_P]]]
     else:

@@ -10,8 +10,8 @@ from itertools import count
 
 import numpy as np
 
-from bothways.batching import divide, fill_budget, shuffled
-from bothways.corpus.sentence_pairs import Examples, Pairs, make_examples
+from bothways.batching import divide_evenly, epoch_order, token_batches
+from bothways.corpus.sentence_pairs import Examples, PairTask, make_examples
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError
 
@@ -29,7 +29,7 @@ class StepRows:
     examples: Examples
 
 
-class Order:
+class StepSampler:
     """The steps of a run over some documents of a store: which examples, a function of (store, settings, step) alone.
 
     Every document is read once in every epoch. Of its sections, of about `section_tokens`, one is in memory.
@@ -38,7 +38,7 @@ class Order:
     """
 
     def __init__(
-        self, store: TokenStore, documents: np.ndarray, *, length: int, pairs: Pairs, batch_tokens: int, seed: int,
+        self, store: TokenStore, documents: np.ndarray, *, length: int, pairs: PairTask, batch_tokens: int, seed: int,
         section_tokens: int = SECTION_TOKENS, counts: Sequence[int] = (), separators: int = 1,
     ) -> None:  # fmt: skip
         self.store, self.documents = store, np.sort(documents)
@@ -71,7 +71,7 @@ class Order:
         sizes_D = np.diff(self.store.sentences[self.store.documents])[self.documents]
         number = max(1, round(sizes_D.sum() / max(self.section_tokens, SECTION_STEPS * self.batch_tokens)))
         for epoch in count():
-            order = shuffled(len(self.documents), seed=self.seed, epoch=epoch)
+            order = epoch_order(len(self.documents), seed=self.seed, epoch=epoch)
             section_D = (sizes_D[order].cumsum() - sizes_D[order]) * number // sizes_D.sum()
             cuts = np.flatnonzero(np.diff(section_D)) + 1
             for section, documents in enumerate(np.split(self.documents[order], cuts)):
@@ -79,9 +79,9 @@ class Order:
 
     def _batches(self, examples: Examples, epoch: int, section: int) -> list[list[int]]:
         """A section's steps. Where the last would have less than half the budget, the last two share their rows."""
-        order = shuffled(len(examples), seed=self.seed, epoch=epoch, part=section + 1).tolist()
+        order = epoch_order(len(examples), seed=self.seed, epoch=epoch, part=section + 1).tolist()
         lengths = examples.sizes.tolist()
-        batches = list(fill_budget(order, lengths, self.batch_tokens))
+        batches = list(token_batches(order, lengths, self.batch_tokens))
         if len(batches) > 1 and 2 * sum(lengths[row] for row in batches[-1]) < self.batch_tokens:
-            batches[-2:] = divide(batches[-2] + batches[-1], lengths, 2)
+            batches[-2:] = divide_evenly(batches[-2] + batches[-1], lengths, 2)
         return batches

@@ -11,12 +11,12 @@ def ranges(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
     return np.repeat(starts - sizes.cumsum() + sizes, sizes) + np.arange(sizes.sum())
 
 
-def whole(uniform: np.ndarray, number: np.ndarray | int) -> np.ndarray:
+def random_integers(uniform: np.ndarray, number: np.ndarray | int) -> np.ndarray:
     """0, 1, ... number - 1, each as likely."""
     return (uniform * number).astype(np.int64)
 
 
-def walk(used_S: np.ndarray) -> np.ndarray:
+def chunk_starts(used_S: np.ndarray) -> np.ndarray:
     """Which sentences begin chunks, if a chunk that begins with a sentence uses so many. [C]"""
     chunks, at, used = [], 0, used_S.tolist()
     while at < len(used):
@@ -25,7 +25,7 @@ def walk(used_S: np.ndarray) -> np.ndarray:
     return np.array(chunks, np.int64)
 
 
-def elsewhere(
+def random_segments(
     store: TokenStore, others: np.ndarray, first_R: np.ndarray, sizes_R: np.ndarray, uniform_R: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Start and end of so many tokens from a random sentence of another document on, or else of its last ones.
@@ -35,7 +35,7 @@ def elsewhere(
     first_O, counts_O = store.documents[others], store.documents[others + 1] - store.documents[others]
     ends_O = counts_O.cumsum()
     own_R = np.searchsorted(first_O, first_R)
-    rank_R = whole(uniform_R, ends_O[-1] - counts_O[own_R])
+    rank_R = random_integers(uniform_R, ends_O[-1] - counts_O[own_R])
     rank_R += np.where(rank_R >= ends_O[own_R] - counts_O[own_R], counts_O[own_R], 0)
     other_R = np.searchsorted(ends_O, rank_R, "right")
     drawn_R = first_O[other_R] + rank_R - ends_O[other_R] + counts_O[other_R]
@@ -45,12 +45,12 @@ def elsewhere(
     return starts_R, np.minimum(starts_R + sizes_R, stops_R)
 
 
-def trimmed(
+def trim_pairs(
     starts_2C: np.ndarray, ends_2C: np.ndarray, room_C: np.ndarray, uniform_2C: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Both segments of each pair within its room: the longer gives way first, at its two ends in random proportion."""
     one_C, two_C = sizes_2C = ends_2C - starts_2C
     most_2C = np.stack([np.maximum(room_C - two_C, (room_C + 1) // 2), np.maximum(room_C - one_C, room_C // 2)])
     kept_2C = np.minimum(sizes_2C, most_2C)
-    starts_2C = starts_2C + whole(uniform_2C, sizes_2C - kept_2C + 1)
+    starts_2C = starts_2C + random_integers(uniform_2C, sizes_2C - kept_2C + 1)
     return starts_2C, starts_2C + kept_2C

@@ -12,13 +12,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from bothways.batch import Batch
-from bothways.corpus.segments import elsewhere, ranges, trimmed, walk, whole
+from bothways.corpus.segments import chunk_starts, random_integers, random_segments, ranges, trim_pairs
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError
 from bothways.rng import Purpose, keys, uniforms
 from bothways.tokenizer.tokenizer import Tokenizer
 
-Pairs = Literal["next", "order", "none"]
+PairTask = Literal["next", "order", "none"]
 SHORTER = 0.1  # pairs meant to be shorter than the length, so that the model sees short texts too
 
 
@@ -37,7 +37,7 @@ class Examples:
         return len(self.labels)
 
 
-class Sentences(NamedTuple):
+class SentenceArrays(NamedTuple):
     """Their numbers in the store, at which numbers their document begins and ends, and the keys of their draws. [S]
 
     Draws: 0 target, 1 split, 2 coin, 3 elsewhere, 4 and 5 trimming, 6 direction (of a document's first sentence).
@@ -50,8 +50,8 @@ class Sentences(NamedTuple):
 
 
 def make_examples(
-    store: TokenStore, documents: np.ndarray, *, others: np.ndarray, length: int, pairs: Pairs, seed: int, epoch: int,
-    separators: int = 1,
+    store: TokenStore, documents: np.ndarray, *, others: np.ndarray, length: int, pairs: PairTask, seed: int,
+    epoch: int, separators: int = 1,
 ) -> Examples:  # fmt: skip
     """One pass over these documents: examples of at most `length` tokens, in the order of the documents given.
 
@@ -67,57 +67,61 @@ def make_examples(
     first_D, last_D = store.documents[documents], store.documents[documents + 1]
     number_S = ranges(first_D, last_D)
     first_S, last_S = (np.repeat(bound_D, last_D - first_D) for bound_D in (first_D, last_D))
-    text = Sentences(number_S, first_S, last_S, keys(seed, Purpose.PAIRS, epoch, number_S))
+    text = SentenceArrays(number_S, first_S, last_S, keys(seed, Purpose.PAIRS, epoch, number_S))
     if pairs == "none":
-        return _runs(store, text, length - 2)
+        return _whole_sentences(store, text, length - 2)
     if pairs == "next":
         return _next_sentence(store, text, others, length, separators)
     backward_D = uniforms(keys(seed, Purpose.PAIRS, epoch, first_D), 7)[6] < 0.5
     return _sentence_order(store, text, np.repeat(backward_D, last_D - first_D), length, separators)
 
 
-def _next_sentence(store: TokenStore, text: Sentences, others: np.ndarray, length: int, between: int) -> Examples:
+def _next_sentence(store: TokenStore, text: SentenceArrays, others: np.ndarray, length: int, between: int) -> Examples:
     """Sentences that reach the target, split at one of their bounds; half of the second parts come from elsewhere.
 
     From anywhere else, with equal chance for every sentence, and of the size of what would have followed: neither sizes
     nor a second part by itself tell which it is.
     """
-    target_S, cut_S, coin_S = _plan(text, length - 2 - between)
+    target_S, cut_S, coin_S = _draw_targets(text, length - 2 - between)
     end_S = np.searchsorted(store.sentences, store.sentences[text.number] + target_S)
     end_S = np.minimum(np.maximum(end_S, text.number + 2), text.last)  # two at least, where there are two
-    middle_S = text.number + 1 + whole(cut_S, end_S - text.number - 1)
+    middle_S = text.number + 1 + random_integers(cut_S, end_S - text.number - 1)
     random_S = (middle_S == end_S) | (coin_S < 0.5)  # a sentence alone has nothing that follows
-    chunks_C = walk(np.where(random_S, middle_S, end_S) - text.number)  # what a random pair does not use comes next
+    chunks_C = chunk_starts(
+        np.where(random_S, middle_S, end_S) - text.number
+    )  # what a random pair does not use comes next
     target_C, random_C = target_S[chunks_C], random_S[chunks_C]
     bounds_3C = store.sentences[np.stack([text.number, middle_S, end_S])[:, chunks_C]]
     one_C, two_C = np.diff(bounds_3C, axis=0)
     two_C = np.where(two_C, two_C, np.maximum(target_C - one_C, target_C // 2))
     starts_2C, ends_2C = bounds_3C[:2].copy(), bounds_3C[1:].copy()
     chunks_R = chunks_C[random_C]
-    starts_2C[1, random_C], ends_2C[1, random_C] = elsewhere(
+    starts_2C[1, random_C], ends_2C[1, random_C] = random_segments(
         store, others, text.first[chunks_R], two_C[random_C], uniforms(text.keys[chunks_R], 4)[3]
     )
     return _examples(starts_2C, ends_2C, random_C, target_C, text.keys[chunks_C], between)
 
 
-def _sentence_order(store: TokenStore, text: Sentences, backward_S: np.ndarray, length: int, between: int) -> Examples:
+def _sentence_order(
+    store: TokenStore, text: SentenceArrays, backward_S: np.ndarray, length: int, between: int
+) -> Examples:
     """Sentences within the target, split at one of their bounds; half of them with their parts swapped.
 
     Sizes must not tell which. What did not fit a chunk begins the next one, so first sentences are longer than others:
     half of the documents are walked from their end. And pairs are swapped before they are trimmed.
     """
-    target_S, cut_S, coin_S = _plan(text, length - 2 - between)
+    target_S, cut_S, coin_S = _draw_targets(text, length - 2 - between)
     at, number_S = store.sentences, np.where(backward_S, text.first + text.last - 1 - text.number, text.number)
     # Two sentences at least, where there are two.
     start_S = np.minimum(np.searchsorted(at, at[number_S + 1] - target_S), number_S - 1)
     end_S = np.maximum(np.searchsorted(at, at[number_S] + target_S, "right") - 1, number_S + 2)
     start_S = np.where(backward_S, np.maximum(start_S, text.first), number_S)
     end_S = np.where(backward_S, number_S + 1, np.minimum(end_S, text.last))
-    middle_S = start_S + 1 + whole(cut_S, end_S - start_S - 1)
-    chunks_C = walk(end_S - start_S)
+    middle_S = start_S + 1 + random_integers(cut_S, end_S - start_S - 1)
+    chunks_C = chunk_starts(end_S - start_S)
     start_C, middle_C, end_C = at[np.stack([start_S, middle_S, end_S])[:, chunks_C]]
     # Of a sentence alone the tokens are split; a token alone has no order and is left out.
-    inside_C = start_C + 1 + whole(cut_S[chunks_C], end_C - start_C - 1)
+    inside_C = start_C + 1 + random_integers(cut_S[chunks_C], end_C - start_C - 1)
     middle_C = np.where(middle_C == end_C, inside_C, middle_C)
     has_two_C = end_C - start_C > 1
     chunks_C, bounds_3C = chunks_C[has_two_C], np.stack([start_C, middle_C, end_C])[:, has_two_C]
@@ -126,11 +130,11 @@ def _sentence_order(store: TokenStore, text: Sentences, backward_S: np.ndarray, 
     return _examples(starts_2C, ends_2C, swapped_C, target_S[chunks_C], text.keys[chunks_C], between)
 
 
-def _runs(store: TokenStore, text: Sentences, room: int) -> Examples:
+def _whole_sentences(store: TokenStore, text: SentenceArrays, room: int) -> Examples:
     """As many whole sentences as there is room for; one that is longer becomes equal parts."""
     end_S = np.searchsorted(store.sentences, store.sentences[text.number] + room, "right") - 1
     end_S = np.minimum(np.maximum(end_S, text.number + 1), text.last)
-    chunks_C = walk(end_S - text.number)
+    chunks_C = chunk_starts(end_S - text.number)
     starts_C, ends_C = store.sentences[np.stack([text.number, end_S])[:, chunks_C]]
     sizes_C = ends_C - starts_C
     parts_C = -(-sizes_C // room)
@@ -141,17 +145,17 @@ def _runs(store: TokenStore, text: Sentences, room: int) -> Examples:
     return Examples(np.stack([starts_P, ends_P, none_P, none_P], axis=1), none_P, 2 + ends_P - starts_P)
 
 
-def _plan(text: Sentences, room: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _draw_targets(text: SentenceArrays, room: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """How many tokens a chunk that begins here is meant to have, where to split it, and the toss of a coin."""
     short_S, cut_S, coin_S = uniforms(text.keys, 3)
-    return np.where(short_S < SHORTER, 2 + whole(short_S / SHORTER, room - 1), room), cut_S, coin_S
+    return np.where(short_S < SHORTER, 2 + random_integers(short_S / SHORTER, room - 1), room), cut_S, coin_S
 
 
 def _examples(
     starts_2C: np.ndarray, ends_2C: np.ndarray, labels_C: np.ndarray, room_C: np.ndarray, keys_C: np.ndarray,
     between: int,
 ) -> Examples:  # fmt: skip
-    starts_2C, ends_2C = trimmed(starts_2C, ends_2C, room_C, uniforms(keys_C, 6)[4:])
+    starts_2C, ends_2C = trim_pairs(starts_2C, ends_2C, room_C, uniforms(keys_C, 6)[4:])
     ranges_C22 = np.stack([starts_2C, ends_2C]).transpose(2, 1, 0)
     return Examples(ranges_C22.reshape(-1, 4), labels_C.astype(np.int64), 2 + between + (ends_2C - starts_2C).sum(0))
 

@@ -4,10 +4,10 @@ import numpy as np
 
 from bothways.rng import uniforms
 
-GOES_ON, LONGEST = 0.8, 10  # a span goes on with another word this often, up to so many: 3.8 words on average
+CONTINUE, LONGEST = 0.8, 10  # a span goes on with another word this often, up to so many: 3.8 words on average
 
 
-def spans(words_R: np.ndarray, keys_W: np.ndarray, rate: float) -> np.ndarray:
+def draw_spans(words_R: np.ndarray, keys_W: np.ndarray, rate: float) -> np.ndarray:
     """Of each word the one whose draws made the span it stands in, -1 where it stands in none. [W]
 
     words_R: how many words stand together. Each of them draws the length of a span. In their order these are taken
@@ -18,7 +18,7 @@ def spans(words_R: np.ndarray, keys_W: np.ndarray, rate: float) -> np.ndarray:
     run_W, words_W = np.repeat(np.arange(len(words_R)), words_R), np.repeat(words_R, words_R)
     first_W, number_W = np.repeat(words_R.cumsum() - words_R, words_R), np.arange(len(run_W))
     # The geometric distribution up to LONGEST, by its inverse.
-    sizes_W = 1 + (np.log1p(-length_W * (1 - GOES_ON**LONGEST)) / np.log(GOES_ON)).astype(np.int64)
+    sizes_W = 1 + (np.log1p(-length_W * (1 - CONTINUE**LONGEST)) / np.log(CONTINUE)).astype(np.int64)
     before_W = sizes_W.cumsum() - sizes_W
     before_W -= before_W[first_W]
     sizes_W = np.minimum(sizes_W, words_W - before_W)

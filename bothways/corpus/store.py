@@ -14,15 +14,15 @@ import numpy as np
 
 import bothways
 from bothways.corpus import arrays
-from bothways.corpus.encode import Block, encode, id_dtype, sentences
+from bothways.corpus.encode import EncodedBlock, encode, id_dtype, sentences
 from bothways.errors import InputError
 from bothways.tokenizer.tokenizer import Tokenizer
 
-__all__ = ["Built", "TokenStore", "build", "open_or_build", "sentences"]
+__all__ = ["StoreBuild", "TokenStore", "build_in_memory", "open_or_build", "sentences"]
 
 FORMAT = 2  # of the files
 BOUNDS = np.dtype(np.int64)
-TELL_EVERY = 30.0  # seconds
+PROGRESS_EVERY = 30.0  # seconds
 NO_TEXT = "the corpus holds no text; give files with words in them"
 
 
@@ -53,7 +53,7 @@ class TokenStore:
 
 
 @dataclass(frozen=True)
-class Built:
+class StoreBuild:
     """A store on disk, and how it came to be: whether it was there already, how many documents were dropped because
     the same text stood before them, the size of the text in MB (10^6 bytes of UTF-8), how long this start took, and
     what its reader had to say of the text."""
@@ -66,7 +66,7 @@ class Built:
     notes: Mapping[str, Any]
 
 
-def build(documents: Iterable[str], tokenizer: Tokenizer, *, language: str = "en") -> TokenStore:
+def build_in_memory(documents: Iterable[str], tokenizer: Tokenizer, *, language: str = "en") -> TokenStore:
     """A store in memory, for small texts, made in this process."""
     blocks = encode(documents, tokenizer, language=language, processes=1)
     ids_T, sentence_sizes, document_sizes = map(np.concatenate, zip(*blocks, strict=True))
@@ -86,7 +86,7 @@ def open_or_build(
     drop_duplicates: bool,
     tell: Callable[[str], None],
     notes: Callable[[], Mapping[str, Any]] = dict,
-) -> Built:
+) -> StoreBuild:
     """The store of this text below `directory`: the one that is there, if it is sound, else made and left there.
 
     key: a fingerprint of the raw text, which `documents` is only called to read if it must be. processes: None or 0 for
@@ -98,17 +98,17 @@ def open_or_build(
     start = time.perf_counter()
     origin = _origin(key, tokenizer, language=language, drop_duplicates=drop_duplicates)
     folder = directory / arrays.digest(origin)
-    if (found := _open(folder, tell)) is None:
-        with arrays.locked(folder, tell):
-            if (found := _open(folder, _say_nothing)) is None:  # nobody built it while this one waited
-                intake = Intake(documents(), drop_duplicates, tell)
+    if (found := _open_store(folder, tell)) is None:
+        with arrays.lock(folder, tell):
+            if (found := _open_store(folder, _silent)) is None:  # nobody built it while this one waited
+                intake = DocumentReader(documents(), drop_duplicates, tell)
                 with closing(encode(intake, tokenizer, language=language, processes=processes)) as blocks:
-                    store = _build(folder, blocks, intake, id_dtype(len(tokenizer)), origin, notes)
+                    store = _write_store(folder, blocks, intake, id_dtype(len(tokenizer)), origin, notes)
                 took = time.perf_counter() - start
-                return Built(store, False, intake.duplicates, intake.megabytes, took, notes())
+                return StoreBuild(store, False, intake.duplicates, intake.megabytes, took, notes())
     store, facts = found
     took = time.perf_counter() - start
-    return Built(store, True, facts["duplicates"], facts["megabytes"], took, facts["notes"])
+    return StoreBuild(store, True, facts["duplicates"], facts["megabytes"], took, facts["notes"])
 
 
 def _origin(key: str, tokenizer: Tokenizer, *, language: str, drop_duplicates: bool) -> dict[str, Any]:
@@ -125,23 +125,23 @@ def _origin(key: str, tokenizer: Tokenizer, *, language: str, drop_duplicates: b
     }
 
 
-def _open(folder: Path, tell: Callable[[str], None]) -> tuple[TokenStore, dict[str, Any]] | None:
+def _open_store(folder: Path, tell: Callable[[str], None]) -> tuple[TokenStore, dict[str, Any]] | None:
     """The store in this folder and its facts; None if there is none, or a damaged one, which is told."""
     if not folder.exists():
         return None
     try:
-        found, facts = arrays.read(folder)
-    except arrays.Damaged as damage:
+        found, facts = arrays.read_arrays(folder)
+    except arrays.DamagedStore as damage:
         tell(f"{folder}: damaged token store ({damage}); building it again")
         return None
-    return _stored(found, facts), facts
+    return _build_store(found, facts), facts
 
 
-def _stored(found: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> TokenStore:
+def _build_store(found: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> TokenStore:
     return TokenStore(**found, known=_fingerprint(facts["checksums"][name] for name in found))
 
 
-class Intake:
+class DocumentReader:
     """Documents on their way in: counted, those that stood before left out if asked, progress told."""
 
     def __init__(self, documents: Iterable[str], drop_duplicates: bool, tell: Callable[[str], None]) -> None:
@@ -158,7 +158,7 @@ class Intake:
         for document in self.documents:
             text = document.encode("utf-8", "surrogatepass")
             self.num_bytes += len(text)
-            if (now := time.perf_counter()) - told > TELL_EVERY:
+            if (now := time.perf_counter()) - told > PROGRESS_EVERY:
                 self.tell(f"token store: {self.megabytes:,.0f} MB read, {self.megabytes / (now - start):.1f} MB/s")
                 told = now
             if self.drop_duplicates:
@@ -170,26 +170,26 @@ class Intake:
             yield document
 
 
-def _build(
-    folder: Path, blocks: Iterable[Block], intake: Intake, dtype: np.dtype, origin: Mapping[str, Any],
+def _write_store(
+    folder: Path, blocks: Iterable[EncodedBlock], intake: DocumentReader, dtype: np.dtype, origin: Mapping[str, Any],
     notes: Callable[[], Mapping[str, Any]],
 ) -> TokenStore:  # fmt: skip
-    with arrays.replaced(folder) as beside:
+    with arrays.replace_directory(folder) as beside:
         num_tokens = num_sentences = 0
         for name in ("sentences", "documents"):
-            arrays.append(beside / name, np.zeros(1, BOUNDS))
+            arrays.append_array(beside / name, np.zeros(1, BOUNDS))
         for ids_T, sentence_sizes, document_sizes in blocks:
-            arrays.append(beside / "ids", ids_T)
-            arrays.append(beside / "sentences", num_tokens + np.cumsum(sentence_sizes, dtype=BOUNDS))
-            arrays.append(beside / "documents", num_sentences + np.cumsum(document_sizes, dtype=BOUNDS))
+            arrays.append_array(beside / "ids", ids_T)
+            arrays.append_array(beside / "sentences", num_tokens + np.cumsum(sentence_sizes, dtype=BOUNDS))
+            arrays.append_array(beside / "documents", num_sentences + np.cumsum(document_sizes, dtype=BOUNDS))
             num_tokens += len(ids_T)
             num_sentences += len(sentence_sizes)
         if not num_tokens:
             raise InputError(NO_TEXT)
         dtypes = {"ids": dtype, "sentences": BOUNDS, "documents": BOUNDS}
         facts = {"origin": origin, "duplicates": intake.duplicates, "megabytes": intake.megabytes, "notes": notes()}
-        sealed = arrays.seal(beside, dtypes, facts)
-    return _stored(*sealed)
+        sealed = arrays.write_metadata(beside, dtypes, facts)
+    return _build_store(*sealed)
 
 
 def _starts(sizes: np.ndarray) -> np.ndarray:
@@ -201,4 +201,4 @@ def _fingerprint(checksums: Iterable[list[str]]) -> str:
     return arrays.digest(list(checksums))
 
 
-def _say_nothing(_: str) -> None: ...
+def _silent(_: str) -> None: ...

@@ -13,28 +13,30 @@ from functools import cached_property
 from typing import Any, Literal, cast
 
 from bothways.data.near_duplicates import text_key
-from bothways.data.tables import Broken, Row, named_columns, together
+from bothways.data.tables import Row, RowErrorHandler, join_texts, match_columns
 from bothways.errors import InputError
 from bothways.tables_in_memory import Source
 
-PAIRED = (  # texts and second texts: names that go together
+PAIR_NAMES = (  # texts and second texts: names that go together
     ("text_a", "text_b"), ("text1", "text2"), ("sentence1", "sentence2"), ("sentence_a", "sentence_b"),
     ("question1", "question2"), ("premise", "hypothesis"), ("#1 string", "#2 string"), ("question", "sentence"),
     ("question", "answer"), ("question", "passage"), ("question", "context"), ("query", "passage"),
     ("query", "document"), ("anchor", "positive"),
 )  # fmt: skip
-TEXTS = (
+TEXT_NAMES = (
     *("sentence", "content", "review", "tweet", "comment", "document", "abstract", "headline"),
-    *dict.fromkeys(first for first, _ in PAIRED),
+    *dict.fromkeys(first for first, _ in PAIR_NAMES),
 )
-LABELS = (
+LABEL_NAMES = (
     "labels", "gold", "gold_label", "class", "category", "target", "score", "sentiment", "intent", "rating", "stars",
     "similarity", "similarity_score", "relatedness", "relatedness_score", "entailment_judgment", "is_duplicate",
     "quality",
 )  # fmt: skip
 Columns = tuple[str, ...]  # read together as one text, in this order
-Check = Callable[[str, str], object]  # of 'file:line' and a label; raises InputError where the label cannot be used
-Use = Literal[
+LabelCheck = Callable[
+    [str, str], object
+]  # of 'file:line' and a label; raises InputError where the label cannot be used
+ColumnRole = Literal[
     "text", "pair", "label", "group", "words", "tags"
 ]  # of a column; the flag that names one is --text-column
 
@@ -71,7 +73,7 @@ class Table:
         return [*zip(*([*map(text_key, texts)] for texts in columns), strict=True)]
 
 
-def table_of(
+def build_table(
     path: Source,
     found: Sequence[tuple[str, Row]],
     *,
@@ -80,8 +82,8 @@ def table_of(
     label: str | None = None,
     group: str | None = None,
     need_labels: bool,
-    broken: Broken,
-    check: Check | None = None,
+    broken: RowErrorHandler,
+    check: LabelCheck | None = None,
 ) -> Table:
     """The texts in ('file:line', columns by name). A column that is named must be there; None: found by its usual name.
 
@@ -92,20 +94,20 @@ def table_of(
     if not found:
         raise InputError(f"{path}: empty; a table has a header and at least one row")
     columns = list(dict.fromkeys(name for _, row in found for name in row))
-    text_columns, pair_columns = find_texts(path, columns, text, None if pair == "pair" else pair)
-    label = find_column(path, columns, "label", label, ["label"], LABELS if need_labels else ())
+    text_columns, pair_columns = find_text_columns(path, columns, text, None if pair == "pair" else pair)
+    label = find_column(path, columns, "label", label, ["label"], LABEL_NAMES if need_labels else ())
     if need_labels and label is None:
-        raise no_usual_column(path, columns, "label")
+        raise column_not_found(path, columns, "label")
     group = find_column(path, columns, "group", group, (), ())
     texts, pairs, labels, places, groups = [], [], [], [], []
     for where, row in found:
         try:
-            one = text_in(where, row, text_columns)
-            other = text_in(where, row, pair_columns) if pair_columns else ""
-            name = None if label is None else _label_of(where, row, label, need_labels)
+            one = read_text(where, row, text_columns)
+            other = read_text(where, row, pair_columns) if pair_columns else ""
+            name = None if label is None else _read_optional_label(where, row, label, need_labels)
             if check and name is not None:
                 check(where, name)
-            own = "" if group is None else text_in(where, row, (group,), "group")
+            own = "" if group is None else read_text(where, row, (group,), "group")
             if group is not None and not own.strip():
                 raise InputError(f"{where}: {group!r} is empty; fill it in or drop the row")
         except InputError as wrong:
@@ -123,11 +125,11 @@ def table_of(
     )  # fmt: skip
 
 
-def _label_of(where: str, row: Row, column: str, needed: bool) -> str | None:
+def _read_optional_label(where: str, row: Row, column: str, needed: bool) -> str | None:
     """The label in a row's column. None where there is none, or none that can be read, and it is not needed."""
     try:
         _check_filled(where, row, column)
-        return _label(where, row, column)
+        return _read_label(where, row, column)
     except InputError:
         if needed:
             raise
@@ -135,92 +137,97 @@ def _label_of(where: str, row: Row, column: str, needed: bool) -> str | None:
 
 
 def find_column(
-    path: Source, columns: Sequence[str], use: Use, named: str | None, ours: Collection[str], usual: Collection[str]
+    path: Source,
+    columns: Sequence[str],
+    use: ColumnRole,
+    named: str | None,
+    ours: Collection[str],
+    usual: Collection[str],
 ) -> str | None:
     """The column that is named, else the one with a name of ours, else the only one with a usual name; None: none is.
 
     InputError where the one that is named is not there, and where several could be meant.
     """
     if named is not None and named not in columns:
-        raise _absent(path, columns, use, named)
+        raise _no_such_column(path, columns, use, named)
     if named is not None:
         return named
     for names in (ours, usual):
         if found := [name for name in columns if name.strip().lower() in names]:
-            return _only(path, use, [(name,) for name in found])[0]
+            return _single_choice(path, use, [(name,) for name in found])[0]
     return None
 
 
-def _absent(path: Source, columns: Sequence[str], use: Use, named: str) -> InputError:
+def _no_such_column(path: Source, columns: Sequence[str], use: ColumnRole, named: str) -> InputError:
     there = ", ".join(columns)
     return InputError(
         f"{path}: no column {named!r} (there are: {there}); rename one, or name yours with --{use}-column"
     )
 
 
-def no_usual_column(path: Source, columns: Sequence[str], use: Use) -> InputError:
+def column_not_found(path: Source, columns: Sequence[str], use: ColumnRole) -> InputError:
     there = f"(there are: {', '.join(columns)}), nor one with another usual name"
     return InputError(f"{path}: no column {use!r} {there}; rename one, or name yours with --{use}-column")
 
 
-def find_texts(
+def find_text_columns(
     path: Source, columns: Sequence[str], text: str | None, pair: str | None
 ) -> tuple[Columns, Columns | None]:
     """The columns of texts and of second texts: those named, else those with usual names. InputError as find_column."""
-    texts = _named_or_ours(path, columns, "text", text, ["text"])
-    pairs = _named_or_ours(path, columns, "pair", pair, ["pair", "text_pair"])
+    texts = _named_or_standard(path, columns, "text", text, ["text"])
+    pairs = _named_or_standard(path, columns, "pair", pair, ["pair", "text_pair"])
     if texts is not None:
         return texts, pairs
     if pairs is not None:
-        only = find_column(path, [name for name in columns if name not in pairs], "text", None, (), TEXTS)
+        only = find_column(path, [name for name in columns if name not in pairs], "text", None, (), TEXT_NAMES)
         if only is None:
-            raise no_usual_column(path, columns, "text")
+            raise column_not_found(path, columns, "text")
         return (only,), pairs
-    choices = _usual_texts(columns)
+    choices = _usual_text_columns(columns)
     if not choices:
-        raise no_usual_column(path, columns, "text")
-    first, *second = _only(path, "text", choices)
+        raise column_not_found(path, columns, "text")
+    first, *second = _single_choice(path, "text", choices)
     return (first,), tuple(second) or None
 
 
-def _named_or_ours(
-    path: Source, columns: Sequence[str], use: Use, named: str | None, ours: Collection[str]
+def _named_or_standard(
+    path: Source, columns: Sequence[str], use: ColumnRole, named: str | None, ours: Collection[str]
 ) -> Columns | None:
     if named is None:
         found = find_column(path, columns, use, None, ours, ())
         return None if found is None else (found,)
-    if names := named_columns(named, columns):
+    if names := match_columns(named, columns):
         return names
     missing = [name for name in map(str.strip, named.split(",")) if name not in columns]
-    raise _absent(path, columns, use, missing[0] if len(missing) < named.count(",") + 1 else named)
+    raise _no_such_column(path, columns, use, missing[0] if len(missing) < named.count(",") + 1 else named)
 
 
-def has_usual_texts(columns: Sequence[str]) -> bool:
+def has_text_column(columns: Sequence[str]) -> bool:
     """Whether some column has a usual name of texts."""
-    return "text" in {name.strip().lower() for name in columns} or bool(_usual_texts(columns))
+    return "text" in {name.strip().lower() for name in columns} or bool(_usual_text_columns(columns))
 
 
-def _usual_texts(columns: Sequence[str]) -> list[tuple[str, ...]]:
+def _usual_text_columns(columns: Sequence[str]) -> list[tuple[str, ...]]:
     """(text, pair) or (text,) of every choice among the usual names; a part of a pair is no choice of its own."""
     by_name = {name.strip().lower(): name for name in columns}
-    pairs = [(by_name[a], by_name[b]) for a, b in PAIRED if a in by_name and b in by_name]
+    pairs = [(by_name[a], by_name[b]) for a, b in PAIR_NAMES if a in by_name and b in by_name]
     paired = {name for names in pairs for name in names}
-    return [*pairs, *((by_name[name],) for name in TEXTS if name in by_name and by_name[name] not in paired)]
+    return [*pairs, *((by_name[name],) for name in TEXT_NAMES if name in by_name and by_name[name] not in paired)]
 
 
-def _only(path: Source, use: Use, choices: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+def _single_choice(path: Source, use: ColumnRole, choices: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     if len(choices) == 1:
         return choices[0]
     told = " or ".join(" with ".join(map(repr, names)) for names in choices)
     raise InputError(f"{path}: the {use} could be {told}; say which with --{use}-column")
 
 
-def text_in(where: str, row: Row, columns: Columns, use: str = "text") -> str:
+def read_text(where: str, row: Row, columns: Columns, use: str = "text") -> str:
     """The text in a row's column, or in several together, of which some may be missing. InputError where all are."""
     if len(columns) > 1:
         filled = [name for name in columns if not _is_missing(row.get(name))]
         if filled:
-            return together(text_in(where, row, (name,), use) for name in filled)
+            return join_texts(read_text(where, row, (name,), use) for name in filled)
     column = columns[0] if len(columns) == 1 else ",".join(columns)
     _check_filled(where, row, column)
     value = row[column]
@@ -241,7 +248,7 @@ def _is_missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def _label(where: str, row: Row, column: str) -> str:
+def _read_label(where: str, row: Row, column: str) -> str:
     value: Any = row[column]
     for one in value if isinstance(value, list) else [value]:
         if isinstance(one, dict | list | bytes):

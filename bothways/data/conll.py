@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from re import fullmatch
 
-from bothways.data.files import Line, checked_lines
-from bothways.data.tables import Broken, stop
+from bothways.data.files import Line, decoded_lines
+from bothways.data.tables import RowErrorHandler, raise_error
 from bothways.errors import InputError
 
-DOCUMENT = "-DOCSTART-"  # stands between documents, or before each
-BLANKS = " \t"  # what divides columns; other white space can be part of a word
+DOCSTART = "-DOCSTART-"  # stands between documents, or before each
+COLUMN_SEPARATORS = " \t"  # what divides columns; other white space can be part of a word
 CONLL_U_COLUMNS = 10
-BETWEEN = r"\d+[-.]\d+"  # 3-4: two words written as one, which follow; 3.1: a word that is not written at all
+NON_WORD_ID = r"\d+[-.]\d+"  # 3-4: two words written as one, which follow; 3.1: a word that is not written at all
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ColumnLayout:
     """What all lines with a word have in common: columns between tabs or between spaces, and how many."""
 
     number: int  # of the line that tells
@@ -41,7 +41,7 @@ class Layout:
 
 
 def read_conll(
-    path: Path, *, words: int = 0, tags: int = -1, broken: Broken = stop, encoding: str | None = None
+    path: Path, *, words: int = 0, tags: int = -1, broken: RowErrorHandler = raise_error, encoding: str | None = None
 ) -> list[Sentence]:
     """The sentences of a file, packed or not. words, tags: their columns, counted from 0; -1 is the last one.
 
@@ -50,10 +50,10 @@ def read_conll(
     of columns is a comment. In CoNLL-U (ten columns; words=1, tags=3) the rows 3-4 and 3.1 are no words.
     broken: is told what is wrong with a sentence, which is left out where it returns. InputError names file and line.
     """
-    lines = list(checked_lines(path, encoding))
+    lines = list(decoded_lines(path, encoding))
     layout = _layout(path, lines)
     _check_columns(path, layout, words, tags)
-    is_divided = any(line.text.startswith(DOCUMENT) for line in lines)
+    is_divided = any(line.text.startswith(DOCSTART) for line in lines)
     found = []
     for document, group in _groups(lines):
         try:
@@ -71,15 +71,15 @@ def read_conll(
 
 def _are_numbers(words: Sequence[str]) -> bool:
     """Whether they count words, as CoNLL-U's first column does."""
-    whole = [word for word in words if not fullmatch(BETWEEN, word)]
+    whole = [word for word in words if not fullmatch(NON_WORD_ID, word)]
     return bool(whole) and whole == [str(number) for number in range(1, len(whole) + 1)]
 
 
-def _layout(path: Path, lines: Sequence[Line]) -> Layout:
+def _layout(path: Path, lines: Sequence[Line]) -> ColumnLayout:
     for line in lines:
-        if not line.wrong and line.text.strip(BLANKS) and not line.text.startswith(("#", DOCUMENT)):
+        if not line.wrong and line.text.strip(COLUMN_SEPARATORS) and not line.text.startswith(("#", DOCSTART)):
             tabs = "\t" in line.text
-            return Layout(line.number, tabs, len(_split(line.text, tabs)))
+            return ColumnLayout(line.number, tabs, len(_split(line.text, tabs)))
     for line in lines:
         if line.wrong:
             raise line.wrong
@@ -90,7 +90,7 @@ def _split(text: str, tabs: bool) -> list[str]:
     return text.split("\t") if tabs else [value for value in text.split(" ") if value]
 
 
-def _check_columns(path: Path, layout: Layout, words: int, tags: int) -> None:
+def _check_columns(path: Path, layout: ColumnLayout, words: int, tags: int) -> None:
     for name, column in (("words", words), ("tags", tags)):
         if column not in range(-layout.num_columns, layout.num_columns):
             raise InputError(
@@ -109,8 +109,8 @@ def _groups(lines: Sequence[Line]) -> Iterator[tuple[int, list[Line]]]:
     document, found_any = 0, False  # a sentence, since the last document began
     group: list[Line] = []
     for line in lines:
-        divides = line.text.startswith(DOCUMENT)
-        if not divides and line.text.strip(BLANKS):
+        divides = line.text.startswith(DOCSTART)
+        if not divides and line.text.strip(COLUMN_SEPARATORS):
             group.append(line)
             continue
         if group:
@@ -122,7 +122,9 @@ def _groups(lines: Sequence[Line]) -> Iterator[tuple[int, list[Line]]]:
         yield document, group
 
 
-def _words(path: Path, lines: Sequence[Line], layout: Layout, words: int, tags: int) -> list[tuple[int, list[str]]]:
+def _words(
+    path: Path, lines: Sequence[Line], layout: ColumnLayout, words: int, tags: int
+) -> list[tuple[int, list[str]]]:
     """(line number, columns) of each word of a sentence."""
     found: list[tuple[int, list[str]]] = []
     for line in lines:
@@ -139,11 +141,11 @@ def _words(path: Path, lines: Sequence[Line], layout: Layout, words: int, tags: 
     return found
 
 
-def _is_word(where: str, values: list[str], layout: Layout, words: int, *, is_first: bool) -> bool:
+def _is_word(where: str, values: list[str], layout: ColumnLayout, words: int, *, is_first: bool) -> bool:
     """Whether a line holds a word, not a comment nor one of CoNLL-U's other rows. InputError where it is broken."""
     if len(values) == layout.num_columns:
         numbered = len(values) == CONLL_U_COLUMNS and words % CONLL_U_COLUMNS != 0
-        return not (numbered and fullmatch(BETWEEN, values[0]))
+        return not (numbered and fullmatch(NON_WORD_ID, values[0]))
     if is_first and values[0].startswith("#"):
         return False
     raise InputError(

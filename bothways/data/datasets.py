@@ -9,12 +9,20 @@ from pathlib import Path
 from re import fullmatch
 from typing import Any, cast
 
-from bothways.data.files import ARROW, NAMED_KINDS, kind_of, open_file
-from bothways.data.tables import Broken, Row, named_columns, no_column, rows, schema, stop
+from bothways.data.files import ARROW, EXPLICIT_TYPES, file_type, open_file
+from bothways.data.tables import (
+    Row,
+    RowErrorHandler,
+    iter_rows,
+    match_columns,
+    missing_column,
+    raise_error,
+    read_schema,
+)
 from bothways.errors import InputError
 from bothways.tables_in_memory import MemoryTable, Source
 
-PREFIX = "hf:"
+HUB_PREFIX = "hf:"
 ClassNames = Mapping[str, Sequence[str]]  # of a column that holds numbers of classes, or lists of them
 
 
@@ -34,7 +42,7 @@ class HubDataset:
         return cls(parts["name"], parts["config"], parts["split"] or "train")
 
     def __str__(self) -> str:
-        return f"{PREFIX}{self.name}{':' + self.config if self.config else ''}@{self.split}"
+        return f"{HUB_PREFIX}{self.name}{':' + self.config if self.config else ''}@{self.split}"
 
     @property
     def revision(self) -> str:
@@ -44,24 +52,24 @@ class HubDataset:
     def rows(self, column: str | None = None) -> Iterator[tuple[str, Row]]:
         """('hf:NAME@SPLIT: row 1', columns by name), streamed; of a dataset that says what it has only `column`, or
         those between its commas."""
-        with _in_one_line(str(self)):
+        with _hub_errors(str(self)):
             found = self._load()
             if column is not None and found.features is not None:
-                if not (needed := named_columns(column, found.features)):
-                    raise no_column(str(self), column, found.features)
+                if not (needed := match_columns(column, found.features)):
+                    raise missing_column(str(self), column, found.features)
                 found = found.select_columns([*needed])
             for number, row in enumerate(found, 1):
                 yield f"{self}: row {number}", row
 
     def features(self) -> Mapping[str, Any]:
         """What the columns hold, by name, as `datasets` writes it into files; empty where it is not said."""
-        with _in_one_line(str(self)):
+        with _hub_errors(str(self)):
             features = self._load().features
             return {} if features is None else cast(Mapping[str, Any], features.to_dict())
 
     def _load(self) -> Any:
         if Path(self.name).exists():
-            raise InputError(f"{self}: {self.name} is a path here too; run elsewhere, or name it without {PREFIX}")
+            raise InputError(f"{self}: {self.name} is a path here too; run elsewhere, or name it without {HUB_PREFIX}")
         import datasets
 
         return datasets.load_dataset(self.name, self.config, split=self.split, revision=self.revision, streaming=True)
@@ -69,14 +77,14 @@ class HubDataset:
 
 @cache
 def _revision(name: str) -> str:
-    with _in_one_line(f"{PREFIX}{name}"):
+    with _hub_errors(f"{HUB_PREFIX}{name}"):
         from huggingface_hub import HfApi
 
         return str(HfApi().dataset_info(name).sha)
 
 
 @contextmanager
-def _in_one_line(name: str) -> Iterator[None]:
+def _hub_errors(name: str) -> Iterator[None]:
     """Whatever goes wrong on the way to the hub, as an InputError."""
     try:
         yield
@@ -89,21 +97,21 @@ def _in_one_line(name: str) -> Iterator[None]:
         raise InputError(f"{name}: not read from the hub ({what}); check its name and the network") from error
 
 
-def other_splits(path: Source) -> list[str]:
+def unread_splits(path: Source) -> list[str]:
     """Splits of a saved DatasetDict beside `train`, where its directory is named and none of them."""
     if isinstance(path, MemoryTable) or not (path / "dataset_dict.json").is_file():
         return []
     return sorted(file.parent.name for file in path.glob("*/state.json") if file.parent.name != "train")
 
 
-def unread_line(train: Source, *others: Source | None) -> str:
+def unread_splits_warning(train: Source, *others: Source | None) -> str:
     """Which splits of a saved DatasetDict are not read, where its directory is named as training data; '' if none."""
     used = {path.resolve() for path in others if isinstance(path, Path)}
-    left = [split for split in other_splits(train) if Path(str(train), split).resolve() not in used]
+    left = [split for split in unread_splits(train) if Path(str(train), split).resolve() not in used]
     return f"{train}: split train is read, not {', '.join(left)}; name {train}/{left[0]} to use it" if left else ""
 
 
-def saved_files(folder: Path) -> list[Path] | None:
+def arrow_files(folder: Path) -> list[Path] | None:
     """The .arrow files of a saved Dataset, or of split `train` of a saved DatasetDict, in order; None for others."""
     if (folder / "dataset_dict.json").is_file():
         if not (folder / "train" / "state.json").is_file():
@@ -124,20 +132,24 @@ def saved_files(folder: Path) -> list[Path] | None:
 
 def is_dataset(path: Path) -> bool:
     """Whether it is the name of a dataset on the hub, or a directory."""
-    return path.as_posix().startswith(PREFIX) or path.is_dir()
+    return path.as_posix().startswith(HUB_PREFIX) or path.is_dir()
 
 
-def is_lines(path: Source) -> bool:
+def is_text_file(path: Source) -> bool:
     """Whether it is a .txt, which holds a text a line."""
-    return not isinstance(path, MemoryTable) and kind_of(path) == ".txt" and not is_dataset(path)
+    return not isinstance(path, MemoryTable) and file_type(path) == ".txt" and not is_dataset(path)
 
 
 def has_named_columns(path: Source) -> bool:
     """Whether it is of a kind whose columns have names whatever is in it, so no CSV, TSV or text."""
-    return isinstance(path, MemoryTable) or is_dataset(path) or kind_of(path) in (".jsonl", ".parquet", *NAMED_KINDS)
+    return (
+        isinstance(path, MemoryTable) or is_dataset(path) or file_type(path) in (".jsonl", ".parquet", *EXPLICIT_TYPES)
+    )
 
 
-def labelled_rows(path: Source, *, broken: Broken = stop, encoding: str | None = None) -> list[tuple[str, Row]]:
+def read_rows(
+    path: Source, *, broken: RowErrorHandler = raise_error, encoding: str | None = None
+) -> list[tuple[str, Row]]:
     """('file:line', columns by name) of a table in a file or in memory, of `hf:NAME[:CONFIG][@SPLIT]`, or of a
     directory `datasets` saved.
 
@@ -146,16 +158,18 @@ def labelled_rows(path: Source, *, broken: Broken = stop, encoding: str | None =
     broken, encoding: as of tables.rows. InputError for what cannot be read.
     """
     if isinstance(path, MemoryTable):
-        return _named(list(rows(path, broken=broken)), class_names(_features(path.schema)), broken)
-    if path.as_posix().startswith(PREFIX):
+        return _with_class_names(
+            list(iter_rows(path, broken=broken)), class_names(_schema_features(path.schema)), broken
+        )
+    if path.as_posix().startswith(HUB_PREFIX):
         dataset = HubDataset.parse(path.as_posix())
-        return _named(list(dataset.rows()), class_names(dataset.features()), broken)
+        return _with_class_names(list(dataset.rows()), class_names(dataset.features()), broken)
     found: list[tuple[str, Row]] = []
-    for file in (saved_files(path) if path.is_dir() else None) or [path]:
+    for file in (arrow_files(path) if path.is_dir() else None) or [path]:
         open_file(file).close()
-        part = list(rows(file, broken=broken, encoding=encoding))
-        written = schema(file) if kind_of(file) in (".parquet", ARROW) else None
-        found += _named(part, class_names(_features(written)), broken)
+        part = list(iter_rows(file, broken=broken, encoding=encoding))
+        written = read_schema(file) if file_type(file) in (".parquet", ARROW) else None
+        found += _with_class_names(part, class_names(_schema_features(written)), broken)
     return found
 
 
@@ -170,7 +184,7 @@ def class_names(features: Mapping[str, Any]) -> ClassNames:
     return found
 
 
-def _features(schema: Any) -> Mapping[str, Any]:
+def _schema_features(schema: Any) -> Mapping[str, Any]:
     """What `datasets` has written into a pyarrow.Schema; nothing where there is none (None)."""
     written = (schema.metadata or {}).get(b"huggingface") if schema else None
     try:
@@ -180,22 +194,24 @@ def _features(schema: Any) -> Mapping[str, Any]:
     return features if isinstance(features, dict) else {}
 
 
-def _named(found: list[tuple[str, Row]], names: ClassNames, broken: Broken) -> list[tuple[str, Row]]:
+def _with_class_names(
+    found: list[tuple[str, Row]], names: ClassNames, broken: RowErrorHandler
+) -> list[tuple[str, Row]]:
     if not names:
         return found
     renamed: list[tuple[str, Row]] = []
     for where, row in found:
         try:
-            renamed.append((where, {**row, **{c: _name(where, row.get(c), c, names[c]) for c in names}}))
+            renamed.append((where, {**row, **{c: _class_name(where, row.get(c), c, names[c]) for c in names}}))
         except InputError as wrong:
             broken(wrong.with_traceback(None))
     return renamed
 
 
-def _name(where: str, value: Any, column: str, names: Sequence[str]) -> Any:
+def _class_name(where: str, value: Any, column: str, names: Sequence[str]) -> Any:
     """The name of a class by its number, or of each in a list; -1 is none, and what is no number stays."""
     if isinstance(value, list):
-        return [_name(where, one, column, names) for one in value]
+        return [_class_name(where, one, column, names) for one in value]
     if not isinstance(value, int) or value == -1:
         return None if value == -1 else value
     if 0 <= value < len(names):

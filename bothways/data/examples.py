@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from bothways.data.columns import Check, Table, Use, find_column, no_usual_column, table_of
+from bothways.data.columns import ColumnRole, LabelCheck, Table, build_table, column_not_found, find_column
 from bothways.data.conll import Sentence, read_conll
-from bothways.data.datasets import has_named_columns, is_lines, labelled_rows
-from bothways.data.files import text_lines
+from bothways.data.datasets import has_named_columns, is_text_file, read_rows
+from bothways.data.files import read_lines
 from bothways.data.glue import glue_table
-from bothways.data.stream import refuse_columns
+from bothways.data.stream import refuse_column_names
 from bothways.data.tables import OnError, Row, RowErrors
 from bothways.errors import InputError
 from bothways.tables_in_memory import MemoryTable, Source
@@ -25,7 +25,7 @@ def read_table(
     need_labels: bool,
     encoding: str | None = None,
     on_error: OnError | None = None,
-    check: Check | None = None,
+    check: LabelCheck | None = None,
 ) -> Table:
     """The texts of a table in a file or in memory, a dataset (data/datasets.py) or a file of GLUE (data/glue.py); a
     .txt holds one a line.
@@ -40,11 +40,11 @@ def read_table(
     errors = RowErrors(on_error)
     columns = {"text": text, "pair": pair, "label": label, "group": group}
     table = glue_table(path, **columns, need_labels=need_labels, broken=errors, check=check, encoding=encoding)
-    if table is None and not is_lines(path):
-        found = labelled_rows(path, broken=errors, encoding=encoding)
+    if table is None and not is_text_file(path):
+        found = read_rows(path, broken=errors, encoding=encoding)
         if not found:
             errors.notes(0)
-        table = table_of(path, found, **columns, need_labels=need_labels, broken=errors, check=check)
+        table = build_table(path, found, **columns, need_labels=need_labels, broken=errors, check=check)
     if table is not None:
         return replace(table, notes=errors.notes(len(table)))
     if need_labels:
@@ -53,8 +53,8 @@ def read_table(
             f"{text or 'text'!r} and {label or 'label'!r}"
         )
     assert not isinstance(path, MemoryTable)  # whose rows have columns
-    refuse_columns(path, text, pair)
-    numbered = list(text_lines(path, encoding))
+    refuse_column_names(path, text, pair)
+    numbered = list(read_lines(path, encoding))
     if not numbered:
         raise InputError(f"{path}: empty; a file of texts holds one a line")
     return Table([line for _, line in numbered], None, None, [f"{path}:{number}" for number, _ in numbered])
@@ -93,7 +93,7 @@ def read_tagged(
 def _tagged_rows(
     path: Source, words: str | None, tags: str | None, errors: RowErrors, encoding: str | None
 ) -> list[Sentence]:
-    rows = labelled_rows(path, broken=errors, encoding=encoding)
+    rows = read_rows(path, broken=errors, encoding=encoding)
     if not rows:
         errors.notes(0)
         raise InputError(f"{path}: empty; a table of sentences holds one a row")
@@ -101,7 +101,7 @@ def _tagged_rows(
     words = find_column(path, columns, "words", words, ["words"], ["tokens"])
     tags = find_column(path, columns, "tags", tags, ["tags"], TAGS)
     if words is None or tags is None:
-        raise no_usual_column(path, columns, "words" if words is None else "tags")
+        raise column_not_found(path, columns, "words" if words is None else "tags")
     found = []
     for where, row in rows:
         try:
@@ -111,7 +111,7 @@ def _tagged_rows(
     return found
 
 
-def _column_number(given: str | None, use: Use, usual: int) -> int:
+def _column_number(given: str | None, use: ColumnRole, usual: int) -> int:
     try:
         return usual if given is None else int(given)
     except ValueError:

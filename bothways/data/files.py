@@ -15,18 +15,18 @@ from re import search, sub
 from typing import Any, NamedTuple, NoReturn, cast
 
 from bothways.data.spreadsheet import XLSX
-from bothways.data.text_encodings import decoder, divides_lines, marked, unmarked, way_out
+from bothways.data.text_encodings import bom_encoding, encoding_hint, guess_utf16, has_ascii_newlines, line_decoder
 from bothways.errors import InputError, MissingFile
 
-KINDS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
+FILE_TYPES = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 ARROW = ".arrow"  # read too where it is named, or part of a saved dataset
-NAMED_KINDS = (ARROW, XLSX)  # read where they are named, not looked for in folders
-PACKINGS = (".gz", ".xz", ".zst")  # may follow any kind: notes.jsonl.gz
-UNPACKING_ERRORS = (EOFError, OSError, lzma.LZMAError, zlib.error)
+EXPLICIT_TYPES = (ARROW, XLSX)  # read where they are named, not looked for in folders
+COMPRESSIONS = (".gz", ".xz", ".zst")  # may follow any kind: notes.jsonl.gz
+DECOMPRESSION_ERRORS = (EOFError, OSError, lzma.LZMAError, zlib.error)
 BLOCK = 1 << 20  # bytes read at once
 LONGEST_LINE = 1 << 27  # bytes of a line in a packed file, which may unpack to a thousand times its own size
-LARGEST_UNPACKED = 1 << 29  # bytes of a packed file that is read as a whole
-START = 1 << 12  # bytes that tell an encoding
+LARGEST_DECOMPRESSED = 1 << 29  # bytes of a packed file that is read as a whole
+HEAD_BYTES = 1 << 12  # bytes that tell an encoding
 SURROGATE = "[\ud800-\udfff]"  # half of a character
 
 
@@ -41,38 +41,38 @@ class Line(NamedTuple):
 # --- which files ------------------------------------------------------------------------------------------------------
 
 
-def find(path: Path) -> list[Path]:
+def find_files(path: Path) -> list[Path]:
     """The file itself; or a folder's files, at any depth, or those a glob matches, of the kinds we read, in order.
 
     Hidden files and folders are left out, links to folders not followed. InputError where there is nothing to read.
     """
-    among = _among(path)
+    among = _candidates(path)
     if among is None:
         open_file(path).close()
-        known_kind(path)
+        check_file_type(path)
         return [path]
-    found = sorted((file for file in among if kind_of(file) in KINDS), key=Path.as_posix)
+    found = sorted((file for file in among if file_type(file) in FILE_TYPES), key=Path.as_posix)
     if not found:
-        raise InputError(f"{path}: holds no file to read; they end in {', '.join(KINDS)}, perhaps packed as .gz")
+        raise InputError(f"{path}: holds no file to read; they end in {', '.join(FILE_TYPES)}, perhaps packed as .gz")
     return found
 
 
-def others(path: Path) -> Counter[str]:
+def unread_files(path: Path) -> Counter[str]:
     """How many files in a folder, or matched by a glob, are of kinds that we do not read, by ending."""
-    found = [file for file in _among(path) or () if kind_of(file) not in KINDS]
-    return Counter(kind_of(file) + (file.suffix if is_packed(file) else "") or file.name for file in found)
+    found = [file for file in _candidates(path) or () if file_type(file) not in FILE_TYPES]
+    return Counter(file_type(file) + (file.suffix if is_compressed(file) else "") or file.name for file in found)
 
 
-def _among(path: Path) -> list[Path] | None:
+def _candidates(path: Path) -> list[Path] | None:
     """The files that a folder or a glob stands for; None of a path that is one file."""
     if path.is_dir():
-        return list(_below(path))
+        return list(_walk(path))
     if path.exists() or not any(sign in str(path) for sign in "*?["):  # a file's name may have a bracket in it
         return None
     return [file for file in map(Path, glob(str(path), recursive=True)) if file.is_file()]
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def _walk(folder: Path) -> Iterator[Path]:
     def refuse(error: OSError) -> NoReturn:
         raise InputError(f"{error.filename}: cannot be read ({error.strerror}); mend its permissions or move it away")
 
@@ -81,21 +81,21 @@ def _below(folder: Path) -> Iterator[Path]:
         yield from (Path(root, name) for name in names if not name.startswith("."))
 
 
-def known_kind(path: Path) -> str:
+def check_file_type(path: Path) -> str:
     """The kind of a file that can be read; InputError for another."""
-    kind = kind_of(path)
-    if kind in (*KINDS, *NAMED_KINDS):
+    kind = file_type(path)
+    if kind in (*FILE_TYPES, *EXPLICIT_TYPES):
         return kind
-    raise InputError(f"{path}: files of kind {kind or 'none'!r} are not read; {', '.join((*KINDS, XLSX))} are")
+    raise InputError(f"{path}: files of kind {kind or 'none'!r} are not read; {', '.join((*FILE_TYPES, XLSX))} are")
 
 
-def kind_of(path: Path) -> str:
+def file_type(path: Path) -> str:
     """'.jsonl' of notes.jsonl and of Notes.JSONL.gz."""
-    return Path(path.stem if is_packed(path) else path.name).suffix.lower()
+    return Path(path.stem if is_compressed(path) else path.name).suffix.lower()
 
 
-def is_packed(path: Path) -> bool:
-    return path.suffix.lower() in PACKINGS
+def is_compressed(path: Path) -> bool:
+    return path.suffix.lower() in COMPRESSIONS
 
 
 # --- what is in them --------------------------------------------------------------------------------------------------
@@ -106,14 +106,14 @@ def open_file(path: Path) -> io.BufferedReader:
     if not path.exists():
         raise MissingFile(f"{path}: no such file; check the path")
     if path.is_dir():
-        raise InputError(f"{path}: a directory; name files ({', '.join(KINDS)})")
-    if not is_packed(path):
+        raise InputError(f"{path}: a directory; name files ({', '.join(FILE_TYPES)})")
+    if not is_compressed(path):
         return cast(io.BufferedReader, path.open("rb", BLOCK))
     # Smaller blocks: of a block in which the file breaks off, the lines before the break are lost too.
-    return io.BufferedReader(_unpacked(path), BLOCK >> 4)
+    return io.BufferedReader(_decompressed(path), BLOCK >> 4)
 
 
-def _unpacked(path: Path) -> Any:
+def _decompressed(path: Path) -> Any:
     if path.suffix.lower() == ".gz":
         return gzip.open(path)
     if path.suffix.lower() == ".xz":
@@ -123,56 +123,56 @@ def _unpacked(path: Path) -> Any:
     return pyarrow.input_stream(path, compression="zstd")
 
 
-def unpacking_failed(where: str, error: Exception) -> Exception:
+def decompression_error(where: str, error: Exception) -> Exception:
     """What to raise for one of UNPACKING_ERRORS."""
     if getattr(error, "errno", None):  # the machine's failure, not the file's: disk full, input/output error
         return error
     return InputError(f"{where}: the file is broken or cut off here or soon after ({error}); get it anew")
 
 
-def whole(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
     """All bytes of a file, unpacked. InputError where it unpacks to more than LARGEST_UNPACKED."""
     with open_file(path) as file:
         try:
-            content = file.read(LARGEST_UNPACKED + 1) if is_packed(path) else file.read()
-        except UNPACKING_ERRORS as error:
-            raise unpacking_failed(str(path), error) from None
-    if is_packed(path) and len(content) > LARGEST_UNPACKED:
-        raise InputError(f"{path}: more than {LARGEST_UNPACKED >> 20} MiB unpacked; unpack it, if that is meant")
+            content = file.read(LARGEST_DECOMPRESSED + 1) if is_compressed(path) else file.read()
+        except DECOMPRESSION_ERRORS as error:
+            raise decompression_error(str(path), error) from None
+    if is_compressed(path) and len(content) > LARGEST_DECOMPRESSED:
+        raise InputError(f"{path}: more than {LARGEST_DECOMPRESSED >> 20} MiB unpacked; unpack it, if that is meant")
     return content
 
 
-def text_lines(path: Path, encoding: str | None = None) -> Iterator[tuple[int, str]]:
+def read_lines(path: Path, encoding: str | None = None) -> Iterator[tuple[int, str]]:
     """(number from 1, line without its end) of a file; InputError names the first byte that is not in its encoding."""
-    for number, text, wrong in checked_lines(path, encoding):
+    for number, text, wrong in decoded_lines(path, encoding):
         if wrong:
             raise wrong
         yield number, text
 
 
-def checked_lines(path: Path, encoding: str | None = None) -> Iterator[Line]:
+def decoded_lines(path: Path, encoding: str | None = None) -> Iterator[Line]:
     """The lines of a file, each ended by a line feed; a byte-order mark at the file's start is left out.
 
     encoding: a name that Python knows; a byte-order mark overrides it. None: UTF-8. InputError for a packed file that
     is broken, or has a line of more than LONGEST_LINE bytes.
     """
-    packed = is_packed(path)
+    packed = is_compressed(path)
     with open_file(path) as file:
         try:
-            start = file.peek(START)[:START]
-        except UNPACKING_ERRORS as error:
-            raise unpacking_failed(f"{path}:1", error) from None
-        encoding = marked(start) or encoding
-        if encoding is None and (guess := unmarked(start)):
+            start = file.peek(HEAD_BYTES)[:HEAD_BYTES]
+        except DECOMPRESSION_ERRORS as error:
+            raise decompression_error(f"{path}:1", error) from None
+        encoding = bom_encoding(start) or encoding
+        if encoding is None and (guess := guess_utf16(start)):
             raise InputError(f"{path}: looks like UTF-16 without a byte-order mark; if it is, give --encoding {guess}")
-        if encoding is not None and not divides_lines(encoding):
+        if encoding is not None and not has_ascii_newlines(encoding):
             yield from _wide_lines(file, path, encoding, packed)
         else:
             yield from _byte_lines(file, path, encoding, packed)
 
 
 def _byte_lines(file: io.BufferedReader, path: Path, encoding: str | None, packed: bool) -> Iterator[Line]:
-    decode, number = decoder(encoding), 0
+    decode, number = line_decoder(encoding), 0
     try:
         offset = len(file.read(len(BOM_UTF8))) if file.peek(len(BOM_UTF8)).startswith(BOM_UTF8) else 0
         lines = iter(partial(file.readline, LONGEST_LINE + 1), b"") if packed else file
@@ -184,11 +184,11 @@ def _byte_lines(file: io.BufferedReader, path: Path, encoding: str | None, packe
             except UnicodeDecodeError as error:
                 text = content.decode(encoding or "utf-8", errors="replace")
                 place = f"byte {offset + error.start} of the {'unpacked file' if packed else 'file'}"
-                wrong = not_text(f"{path}:{number}", content, place, encoding)
+                wrong = decoding_error(f"{path}:{number}", content, place, encoding)
             yield Line(number, text.rstrip("\r\n"), wrong)
             offset += len(content)
-    except UNPACKING_ERRORS as error:
-        raise unpacking_failed(f"{path}:{number + 1}", error) from None
+    except DECOMPRESSION_ERRORS as error:
+        raise decompression_error(f"{path}:{number + 1}", error) from None
 
 
 def _wide_lines(file: io.BufferedReader, path: Path, encoding: str, packed: bool) -> Iterator[Line]:
@@ -200,7 +200,7 @@ def _wide_lines(file: io.BufferedReader, path: Path, encoding: str, packed: bool
                 raise _too_long(path, number)
             wrong = None
             if search(SURROGATE, text):
-                wrong = not_text(f"{path}:{number}", b"", "half of a character", encoding)
+                wrong = decoding_error(f"{path}:{number}", b"", "half of a character", encoding)
                 text = sub(SURROGATE, "\ufffd", text)
             yield Line(number, text.rstrip("\r\n"), wrong)
     except UnicodeDecodeError as error:
@@ -208,16 +208,16 @@ def _wide_lines(file: io.BufferedReader, path: Path, encoding: str, packed: bool
             f"{path}:{number + 1}: not {encoding}, here or soon after ({error.reason}); name the right --encoding, or "
             "get the file anew"
         ) from None
-    except UNPACKING_ERRORS as error:
-        raise unpacking_failed(f"{path}:{number + 1}", error) from None
+    except DECOMPRESSION_ERRORS as error:
+        raise decompression_error(f"{path}:{number + 1}", error) from None
     finally:
         reader.detach()  # whoever opened the file closes it
 
 
-def not_text(where: str, line: bytes, place: str, encoding: str | None) -> InputError:
+def decoding_error(where: str, line: bytes, place: str, encoding: str | None) -> InputError:
     """What is wrong with a line that is not in its encoding."""
     if encoding in (None, "utf-8"):
-        return InputError(f"{where}: not UTF-8 at {place}; {way_out(line)}")
+        return InputError(f"{where}: not UTF-8 at {place}; {encoding_hint(line)}")
     return InputError(f"{where}: not {encoding} at {place}; name the right --encoding, or convert it first")
 
 

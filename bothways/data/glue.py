@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from bothways.data.columns import Check, Table, table_of
-from bothways.data.files import checked_lines, kind_of
-from bothways.data.tables import Broken, Row, rows, stop
+from bothways.data.columns import LabelCheck, Table, build_table
+from bothways.data.files import decoded_lines, file_type
+from bothways.data.tables import Row, RowErrorHandler, iter_rows, raise_error
 from bothways.errors import InputError
 from bothways.tables_in_memory import MemoryTable, Source
 
-Split = Literal["train", "dev", "dev_mismatched", "test"]
+GlueSplit = Literal["train", "dev", "dev_mismatched", "test"]
 Values = Sequence[str]  # of a line
 
 
 @dataclass(frozen=True)
-class Task:
+class GlueTask:
     """What is learned, the score that GLUE reports (F1 is of class "1"), and the files by split; of several names one.
 
     label: the column of the labels, by the header or by the look.
@@ -36,37 +36,37 @@ class Task:
     test: Sequence[str] = ("test.tsv",)
 
     @property
-    def files(self) -> dict[Split, Sequence[str]]:
+    def files(self) -> dict[GlueSplit, Sequence[str]]:
         return {"train": self.train, "dev": self.dev, "dev_mismatched": self.dev_mismatched, "test": self.test}
 
 
-TASKS: Mapping[str, Task] = {
-    "CoLA": Task("classify", "matthews", "label"),
-    "SST-2": Task("classify", "accuracy", "label"),
-    "MRPC": Task(
+TASKS: Mapping[str, GlueTask] = {
+    "CoLA": GlueTask("classify", "matthews", "label"),
+    "SST-2": GlueTask("classify", "accuracy", "label"),
+    "MRPC": GlueTask(
         "classify", "f1", "Quality", ("train.tsv", "msr_paraphrase_train.txt"),
         dev=("dev.tsv", "msr_paraphrase_test.txt"),  # as published there is no dev set, and the test set has labels
     ),
-    "STS-B": Task(
+    "STS-B": GlueTask(
         "regress", "spearman", "score", ("train.tsv", "sts-train.csv"), ("dev.tsv", "sts-dev.csv"),
         test=("test.tsv", "sts-test.csv"),
     ),
-    "QQP": Task("classify", "f1", "is_duplicate"),
-    "MNLI": Task(
+    "QQP": GlueTask("classify", "f1", "is_duplicate"),
+    "MNLI": GlueTask(
         "classify", "accuracy", "gold_label", dev=("dev_matched.tsv",), dev_mismatched=("dev_mismatched.tsv",),
         test=("test_matched.tsv",),
     ),
-    "QNLI": Task("classify", "accuracy", "label"),
-    "RTE": Task("classify", "accuracy", "label"),
-    "WNLI": Task("classify", "accuracy", "label"),
-    "SICK": Task(
+    "QNLI": GlueTask("classify", "accuracy", "label"),
+    "RTE": GlueTask("classify", "accuracy", "label"),
+    "WNLI": GlueTask("classify", "accuracy", "label"),
+    "SICK": GlueTask(
         "classify", "accuracy", "entailment_judgment", ("SICK_train.txt",), ("SICK_trial.txt",),
         test=("SICK_test_annotated.txt",),
     ),
 }  # fmt: skip
 
 
-def read_glue(directory: Path, task: str) -> dict[Split, Table]:
+def read_glue(directory: Path, task: str) -> dict[GlueSplit, Table]:
     """The splits of a task that are there, in the order train, dev, test; a test set may be without labels.
 
     directory: the task's own, or the one in which it stands under the task's name.
@@ -74,7 +74,7 @@ def read_glue(directory: Path, task: str) -> dict[Split, Table]:
     if task not in TASKS:
         raise InputError(f"task {task!r} is unknown; expected one of {', '.join(TASKS)}")
     folder = directory / task if (directory / task).is_dir() else directory
-    found: dict[Split, Table] = {}
+    found: dict[GlueSplit, Table] = {}
     for split, names in TASKS[task].files.items():
         if files := [folder / name for name in names if (folder / name).is_file()]:
             found[split] = _read(files[0], TASKS[task].label, need_labels=split != "test")
@@ -88,16 +88,16 @@ def _read(path: Path, label: str, *, need_labels: bool) -> Table:
     table = glue_table(path, need_labels=need_labels)
     if table is not None:
         return table
-    found = list(rows(path))
+    found = list(iter_rows(path))
     labelled = need_labels or any(label in row for _, row in found[:1])
-    return table_of(path, found, label=label if labelled else None, need_labels=need_labels, broken=stop)
+    return build_table(path, found, label=label if labelled else None, need_labels=need_labels, broken=raise_error)
 
 
 # --- files known by their look ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Look:
+class FileFormat:
     """A file's columns, of which the last ones may be absent, and whether a first line is such a file's."""
 
     task: str
@@ -123,12 +123,14 @@ def _qqp(values: Values) -> bool:
 _STSB = ("genre", "file", "year", "number", "score", "sentence1", "sentence2", "source1", "source2")
 _MRPC = ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
 _SICK = ("pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment")
-LOOKS = (
-    Look("CoLA", ("source", "label", "mark", "sentence"), _cola, "sentence", None, 4),
-    Look("STS-B", _STSB, _stsb, "sentence1", "sentence2", 7),
-    Look("QQP", ("id", "qid1", "qid2", "question1", "question2", "is_duplicate"), _qqp, "question1", "question2", 6),
-    Look("MRPC", _MRPC, lambda values: tuple(values) == _MRPC, "#1 String", "#2 String", 5),
-    Look("SICK", _SICK, lambda values: tuple(values) == _SICK, "sentence_A", "sentence_B", 5),
+FORMATS = (
+    FileFormat("CoLA", ("source", "label", "mark", "sentence"), _cola, "sentence", None, 4),
+    FileFormat("STS-B", _STSB, _stsb, "sentence1", "sentence2", 7),
+    FileFormat(
+        "QQP", ("id", "qid1", "qid2", "question1", "question2", "is_duplicate"), _qqp, "question1", "question2", 6
+    ),
+    FileFormat("MRPC", _MRPC, lambda values: tuple(values) == _MRPC, "#1 String", "#2 String", 5),
+    FileFormat("SICK", _SICK, lambda values: tuple(values) == _SICK, "sentence_A", "sentence_B", 5),
 )
 
 
@@ -140,38 +142,38 @@ def glue_table(
     label: str | None = None,
     group: str | None = None,
     need_labels: bool = True,
-    broken: Broken = stop,
-    check: Check | None = None,
+    broken: RowErrorHandler = raise_error,
+    check: LabelCheck | None = None,
     encoding: str | None = None,
 ) -> Table | None:
     """The table in a file that looks like one of GLUE's odd ones, None for another. The columns may be named too:
     SICK's relatedness_score in place of its entailment_judgment, say; where there is no header by GLUE's own names.
     """
-    if isinstance(path, MemoryTable) or (look := look_of(path, encoding)) is None:
+    if isinstance(path, MemoryTable) or (look := detect_format(path, encoding)) is None:
         return None
     if text is None:
         text, pair = look.text, pair or look.pair
     label = label or TASKS[look.task].label
-    found = list(look_rows(path, look, broken=broken, encoding=encoding))
+    found = list(format_rows(path, look, broken=broken, encoding=encoding))
     columns = {"text": text, "pair": pair, "label": label, "group": group}
-    return table_of(path, found, **columns, need_labels=need_labels, broken=broken, check=check)
+    return build_table(path, found, **columns, need_labels=need_labels, broken=broken, check=check)
 
 
-def look_of(path: Path, encoding: str | None = None) -> Look | None:
+def detect_format(path: Path, encoding: str | None = None) -> FileFormat | None:
     """How the file looks by its first line, if that is one of LOOKS."""
-    if kind_of(path) not in (".tsv", ".csv", ".txt") or not path.is_file():
+    if file_type(path) not in (".tsv", ".csv", ".txt") or not path.is_file():
         return None
-    for line in checked_lines(path, encoding):
+    for line in decoded_lines(path, encoding):
         values = line.text.split("\t")
-        return next((look for look in LOOKS if look.fits(values)), None)
+        return next((look for look in FORMATS if look.fits(values)), None)
     return None
 
 
-def look_rows(
-    path: Path, look: Look, *, broken: Broken = stop, encoding: str | None = None
+def format_rows(
+    path: Path, look: FileFormat, *, broken: RowErrorHandler = raise_error, encoding: str | None = None
 ) -> Iterator[tuple[str, Row]]:
     """('file:line', columns by name) of a file that looks so; what is wrong with a row is told to `broken`."""
-    for line in checked_lines(path, encoding):
+    for line in decoded_lines(path, encoding):
         values = line.text.split("\t")
         if line.wrong:
             broken(line.wrong)

@@ -8,30 +8,30 @@ from itertools import chain
 from typing import TypeVar
 
 from bothways.data.columns import Table
-from bothways.data.near_duplicates import label_key, merged, spellings
+from bothways.data.near_duplicates import label_key, preferred_spellings, spelling_variants
 from bothways.data.tables import RowErrors
 from bothways.errors import InputError, listed
 
 Some = TypeVar("Some")
-MARKS = {"0", "1", "0.0", "1.0", "True", "False"}  # of a label that a text has or has not, in its place in a list
+INDICATORS = {"0", "1", "0.0", "1.0", "True", "False"}  # of a label that a text has or has not, in its place in a list
 SEPARATORS = "|;,"  # between several labels of one text, in this order
 FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 
 
-def label_numbers(table: Table, names: Sequence[str]) -> list[int]:
+def class_indices(table: Table, names: Sequence[str]) -> list[int]:
     """Each row's label as its place among `names`. InputError where one is not among them, and where it is blank."""
     place = {name: index for index, name in enumerate(names)}
 
     def number(where: str, label: str) -> int:
-        check_class(where, label)
+        check_not_blank(where, label)
         if label not in place:
-            raise _unknown(where, label, names)
+            raise _unknown_label(where, label, names)
         return place[label]
 
-    return _each(table, number)
+    return _parse_labels(table, number)
 
 
-def check_class(where: str, label: str) -> None:
+def check_not_blank(where: str, label: str) -> None:
     """InputError where a label is blank."""
     if not label.strip():
         raise InputError(f"{where}: the label is empty; fill it in or drop the row")
@@ -46,20 +46,20 @@ def label_sets(table: Table, names: Sequence[str] | None = None) -> list[frozens
     separator = next((sign for sign in SEPARATORS if any(sign in label for _, label in _labels(table))), SEPARATORS[0])
 
     def known(where: str, label: str) -> frozenset[str]:
-        labels = label_set(where, label, separator, names or ())
+        labels = parse_label_set(where, label, separator, names or ())
         if names is not None and (strange := sorted(labels.difference(names))):
-            raise _unknown(where, strange[0], names)
+            raise _unknown_label(where, strange[0], names)
         return labels
 
-    return _each(table, known)
+    return _parse_labels(table, known)
 
 
-def numbers(table: Table) -> list[float]:
+def numeric_labels(table: Table) -> list[float]:
     """Each row's label as a number that float32, in which models compute, can hold. InputError where it is none."""
-    return _each(table, number_of)
+    return _parse_labels(table, parse_number)
 
 
-def _each(table: Table, read: Callable[[str, str], Some]) -> list[Some]:
+def _parse_labels(table: Table, read: Callable[[str, str], Some]) -> list[Some]:
     """What `read` makes of 'file:line' and label of every row. InputError names all rows for which it raises one."""
     found, errors = [], RowErrors()
     for where, label in _labels(table):
@@ -76,14 +76,16 @@ def _labels(table: Table) -> Iterable[tuple[str, str]]:
     return zip(table.where, table.labels, strict=True)
 
 
-def _unknown(where: str, label: str, names: Sequence[str]) -> InputError:
+def _unknown_label(where: str, label: str, names: Sequence[str]) -> InputError:
     like = next((name for name in names if label_key(name) == label_key(label)), None)
     there = f"it differs from {like!r} only in case or blanks" if like else f"the model knows {listed(names)}"
     way = "mend the label, or train with " + ("--merge-labels" if like else "rows that have it")
     return InputError(f"{where}: label {label!r} is unknown; {there}; {way}")
 
 
-def label_set(where: str, label: str, separator: str = SEPARATORS[0], names: Collection[str] = ()) -> frozenset[str]:
+def parse_label_set(
+    where: str, label: str, separator: str = SEPARATORS[0], names: Collection[str] = ()
+) -> frozenset[str]:
     """The labels of one row: see label_sets. InputError for what only looks like a list."""
     if label in names:
         return frozenset([label])
@@ -93,14 +95,14 @@ def label_set(where: str, label: str, separator: str = SEPARATORS[0], names: Col
         found = [*map(str, json.loads(label))]
     except (ValueError, RecursionError):
         raise InputError(f'{where}: label {label!r} is not a JSON list such as ["a", "b"]; mend it') from None
-    if len(set(found)) < len(found) and set(found) <= MARKS:
+    if len(set(found)) < len(found) and set(found) <= INDICATORS:
         raise InputError(
             f"{where}: label {label} says yes or no to each label there is; give the names of those the text has"
         )
     return frozenset(found)
 
 
-def number_of(where: str, label: str) -> float:
+def parse_number(where: str, label: str) -> float:
     """A label as a number. InputError where it is none that float32 can hold."""
     try:
         number = float(label.replace("_", "?"))  # Python takes 1_000 for a number
@@ -123,10 +125,10 @@ def merge_labels(tables: Mapping[str, Table], *, several: bool) -> dict[str, Tab
 
     several: whether a row may have several labels.
     """
-    names = merged(spellings(chain.from_iterable(labels_by_row(tables["train"], several))))
+    names = preferred_spellings(spelling_variants(chain.from_iterable(labels_by_row(tables["train"], several))))
     by_key = {label_key(name): name for name in chain.from_iterable(labels_by_row(tables["train"], several))}
     by_key |= {label_key(name): name for name in names.values()}
-    found = {name: respelled(table, by_key, several=several) for name, table in tables.items()}
+    found = {name: respell_labels(table, by_key, several=several) for name, table in tables.items()}
     changed = sorted((one, name) for one, name in names.items() if one != name)
     if changed:
         note = f"labels merged: {', '.join(f'{one!r} into {name!r}' for one, name in changed)}"
@@ -134,7 +136,7 @@ def merge_labels(tables: Mapping[str, Table], *, several: bool) -> dict[str, Tab
     return found
 
 
-def respelled(table: Table, names: Mapping[str, str], *, several: bool) -> Table:
+def respell_labels(table: Table, names: Mapping[str, str], *, several: bool) -> Table:
     """The table with labels as `names` spells them, by near_duplicates.label_key; others stay."""
     rows = [[names.get(label_key(label), label) for label in labels] for labels in labels_by_row(table, several)]
     return replace(table, labels=[json.dumps(row, ensure_ascii=False) if several else row[0] for row in rows])

@@ -30,7 +30,7 @@ def label_key(label: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", label).casefold().split())
 
 
-def conflicts(keys: Sequence[Hashable], labels: Sequence[Hashable]) -> list[list[int]]:
+def find_conflicts(keys: Sequence[Hashable], labels: Sequence[Hashable]) -> list[list[int]]:
     """The rows of each text that has more than one label, one row a label. keys: equal for equal texts."""
     rows: defaultdict[Hashable, dict[Hashable, int]] = defaultdict(dict)
     for row, (key, label) in enumerate(zip(keys, labels, strict=True)):
@@ -38,7 +38,7 @@ def conflicts(keys: Sequence[Hashable], labels: Sequence[Hashable]) -> list[list
     return [[*found.values()] for found in rows.values() if len(found) > 1]
 
 
-def spellings(labels: Iterable[str]) -> list[dict[str, int]]:
+def spelling_variants(labels: Iterable[str]) -> list[dict[str, int]]:
     """{spelling: how often} of each label that is spelled in several ways, the commonest first."""
     by_key: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for label, number in Counter(labels).most_common():
@@ -46,6 +46,6 @@ def spellings(labels: Iterable[str]) -> list[dict[str, int]]:
     return [found for found in by_key.values() if len(found) > 1]
 
 
-def merged(spellings: Sequence[Mapping[str, int]]) -> dict[str, str]:
+def preferred_spellings(spellings: Sequence[Mapping[str, int]]) -> dict[str, str]:
     """{spelling: the one to use} of what `spellings` gives: the commonest, without blanks around it."""
     return {name: next(iter(found)).strip() for found in spellings for name in found}

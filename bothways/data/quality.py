@@ -5,9 +5,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from itertools import chain
 
 from bothways.data.columns import Table
-from bothways.data.labels import label_sets, labels_by_row, numbers
-from bothways.data.near_duplicates import conflicts, spellings
-from bothways.data.splits import overlap_line
+from bothways.data.labels import label_sets, labels_by_row, numeric_labels
+from bothways.data.near_duplicates import find_conflicts, spelling_variants
+from bothways.data.splits import overlap_warning
 from bothways.settings import Classify, Regress
 
 LISTED = 5  # examples of what is doubtful
@@ -16,11 +16,11 @@ LISTED = 5  # examples of what is doubtful
 def table_warnings(settings: Classify | Regress, tables: Mapping[str, Table]) -> list[str]:
     """Lines on what was left out, on empty texts, texts that splits share, and labels that may be wrong."""
     notes = dict.fromkeys(chain.from_iterable(table.notes for table in tables.values()))
-    found = [*notes, *empty_lines(tables), *overlap_lines(tables), *conflict_lines(settings, tables)]
-    return [*found, *label_lines(tables, settings.multi_label)] if isinstance(settings, Classify) else found
+    found = [*notes, *empty_text_warnings(tables), *overlap_warnings(tables), *conflict_warnings(settings, tables)]
+    return [*found, *label_warnings(tables, settings.multi_label)] if isinstance(settings, Classify) else found
 
 
-def empty_lines(tables: Mapping[str, Table]) -> list[str]:
+def empty_text_warnings(tables: Mapping[str, Table]) -> list[str]:
     found = []
     for name, table in tables.items():
         both = zip(table.texts, table.pairs or table.texts, strict=True)
@@ -32,17 +32,17 @@ def empty_lines(tables: Mapping[str, Table]) -> list[str]:
     return found
 
 
-def overlap_lines(tables: Mapping[str, Table]) -> list[str]:
-    line = overlap_line({name: table.keys for name, table in tables.items()})
+def overlap_warnings(tables: Mapping[str, Table]) -> list[str]:
+    line = overlap_warning({name: table.keys for name, table in tables.items()})
     return [line] if line else []
 
 
-def conflict_lines(settings: Classify | Regress, tables: Mapping[str, Table]) -> list[str]:
+def conflict_warnings(settings: Classify | Regress, tables: Mapping[str, Table]) -> list[str]:
     """Texts that have different labels in different rows, of any split: how many, and some of them."""
     keys = [*chain.from_iterable(table.keys for table in tables.values())]
     where = [*chain.from_iterable(table.where for table in tables.values())]
     labels = [*chain.from_iterable(_comparable(settings, table) for table in tables.values())]
-    found = conflicts(keys, labels)
+    found = find_conflicts(keys, labels)
     if not found:
         return []
     shown = [" but ".join(f"{_shown(labels[row])} at {where[row]}" for row in rows[:3]) for rows in found[:LISTED]]
@@ -52,7 +52,7 @@ def conflict_lines(settings: Classify | Regress, tables: Mapping[str, Table]) ->
 
 def _comparable(settings: Classify | Regress, table: Table) -> Sequence[Hashable]:
     if isinstance(settings, Regress):
-        return numbers(table)
+        return numeric_labels(table)
     return label_sets(table) if settings.multi_label else table.labels or []
 
 
@@ -62,7 +62,7 @@ def _shown(label: Hashable) -> str:
     return f"{label:g}" if isinstance(label, float) else repr(label)
 
 
-def label_lines(tables: Mapping[str, Table], several: bool) -> list[str]:
+def label_warnings(tables: Mapping[str, Table], several: bool) -> list[str]:
     """Labels that differ only in case or blanks, and those of one row."""
     rows = [
         (where, labels)
@@ -70,7 +70,7 @@ def label_lines(tables: Mapping[str, Table], several: bool) -> list[str]:
         for where, labels in zip(table.where, labels_by_row(table, several), strict=True)
     ]
     found = []
-    if alike := spellings(chain.from_iterable(labels for _, labels in rows)):
+    if alike := spelling_variants(chain.from_iterable(labels for _, labels in rows)):
         shown = [", ".join(f"{name!r} ({number:,})" for name, number in one.items()) for one in alike]
         way = "--merge-labels takes them for one"
         found.append(f"labels that differ only in case or blanks: {_listed(shown, len(alike))}; {way}")

@@ -3,9 +3,9 @@
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from bothways.data.columns import Check, Table
+from bothways.data.columns import LabelCheck, Table
 from bothways.data.examples import read_table
-from bothways.data.labels import check_class, label_set, label_sets, merge_labels, number_of
+from bothways.data.labels import check_not_blank, label_sets, merge_labels, parse_label_set, parse_number
 from bothways.data.splits import Parts, parts_for, rarest_labels, split, split_fold, split_groups
 from bothways.errors import InputError
 from bothways.settings import Classify, FineTune, Regress
@@ -25,19 +25,19 @@ def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[s
     tables = {
         name: read_table(
             path, **columns, group=group if name == "train" else None, need_labels=True, encoding=settings.encoding,
-            on_error=settings.on_error, check=check_of(settings),
+            on_error=settings.on_error, check=label_check(settings),
         )
         for name, path in given.items() if path
     }  # fmt: skip
     check_pairs(tables)
     if isinstance(settings, Classify) and not settings.multi_label:
-        refuse_numbers(tables["train"], settings.train)
+        refuse_numeric_classes(tables["train"], settings.train)
     if isinstance(settings, Classify) and settings.merge_labels:
         tables = merge_labels(tables, several=settings.multi_label)
     if settings.dev:
         return tables
     whole = tables["train"]
-    divided_by = (len(whole), classes_of(settings, whole), whole.groups or whole.keys)
+    divided_by = (len(whole), strata(settings, whole), whole.groups or whole.keys)
     if settings.folds:
         rows = split_fold(*divided_by, seed=settings.seed, folds=settings.folds, fold=fold, source=settings.train)
     else:
@@ -50,14 +50,14 @@ def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[s
     return {**tables, **found}
 
 
-def check_of(settings: Classify | Regress) -> Check:
+def label_check(settings: Classify | Regress) -> LabelCheck:
     """What a row's label must be."""
     if isinstance(settings, Regress):
-        return number_of
-    return label_set if settings.multi_label else check_class
+        return parse_number
+    return parse_label_set if settings.multi_label else check_not_blank
 
 
-def divided(
+def divide_rows(
     settings: FineTune, groups: Sequence[Hashable], parts: Parts, fold: int | None, of: str = "rows"
 ) -> dict[str, list[int]]:
     """Rows by split, those of a group together: by `parts`, or in cross-validation with one fold as test."""
@@ -68,7 +68,7 @@ def divided(
     )
 
 
-def classes_of(settings: Classify | Regress, table: Table) -> Sequence[Hashable] | None:
+def strata(settings: Classify | Regress, table: Table) -> Sequence[Hashable] | None:
     """What to divide the rows by: their class, or the rarest of their labels; numbers have none."""
     if isinstance(settings, Regress):
         return None
@@ -86,7 +86,7 @@ def check_pairs(tables: Mapping[str, Table]) -> None:
         )
 
 
-def refuse_numbers(table: Table, source: Source) -> None:
+def refuse_numeric_classes(table: Table, source: Source) -> None:
     """InputError where classes are many numbers with fractions: those are learned as numbers."""
     names = sorted(set(table.labels or ()))
     if len(names) <= FEW_NUMBERS:
@@ -102,7 +102,7 @@ def refuse_numbers(table: Table, source: Source) -> None:
         )
 
 
-def texts_at(tables: Iterable[Table]) -> dict[str, tuple[str, str | None]]:
+def texts_by_location(tables: Iterable[Table]) -> dict[str, tuple[str, str | None]]:
     """The text, and the second one if there is one, of each row by file and line."""
     return {
         where: (table.texts[row], table.pairs[row] if table.pairs else None)

@@ -178,7 +178,7 @@ def overlaps(splits: Mapping[str, Sequence[Hashable]]) -> dict[tuple[str, str], 
     }
 
 
-def overlap_line(splits: Mapping[str, Sequence[Hashable]]) -> str:
+def overlap_warning(splits: Mapping[str, Sequence[Hashable]]) -> str:
     """'3 of 872 examples of dev stand in train too ...', of all pairs of splits that share some; '' where none do.
 
     splits: the examples as near_duplicates.text_key gives them.

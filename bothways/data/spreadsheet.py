@@ -8,7 +8,7 @@ from zipfile import BadZipFile, ZipFile
 from bothways.errors import InputError
 
 XLSX = ".xlsx"
-LARGEST = 1 << 30  # bytes of a workbook, unpacked
+LARGEST_WORKBOOK = 1 << 30  # bytes of a workbook, unpacked
 
 
 def sheet_rows(path: Path) -> Iterator[tuple[int, list[Any]]]:
@@ -46,8 +46,8 @@ def _check_size(path: Path) -> None:
             size = sum(part.file_size for part in packed.infolist())
     except (BadZipFile, OSError) as error:
         raise InputError(f"{path}: not a workbook that can be read ({error}); save it again as .xlsx") from None
-    if size > LARGEST:
-        raise InputError(f"{path}: {size >> 20:,} MiB unpacked, of {LARGEST >> 20:,} at most; save it as .csv")
+    if size > LARGEST_WORKBOOK:
+        raise InputError(f"{path}: {size >> 20:,} MiB unpacked, of {LARGEST_WORKBOOK >> 20:,} at most; save it as .csv")
 
 
 def _shown(cell: Any) -> Any:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bothways.data.datasets import has_named_columns, labelled_rows
-from bothways.data.files import whole
+from bothways.data.datasets import has_named_columns, read_rows
+from bothways.data.files import read_bytes
 from bothways.errors import InputError
 from bothways.tables_in_memory import MemoryTable, Source
 
@@ -50,7 +50,7 @@ def read_squad(
     """
     found: dict[str, Question] = {}
     contexts: dict[str, str] = {}
-    for where, node, passage in nodes(path, encoding):
+    for where, node, passage in question_nodes(path, encoding):
         try:
             question = _question(where, node, passage, contexts)
             if question.id in found:
@@ -66,21 +66,21 @@ def read_squad(
     return list(found.values())
 
 
-def nodes(path: Source, encoding: str | None = None) -> Iterator[tuple[str, Any, Any]]:
+def question_nodes(path: Source, encoding: str | None = None) -> Iterator[tuple[str, Any, Any]]:
     """(where, what holds a question, what holds its passage)."""
     if isinstance(path, MemoryTable) or has_named_columns(path):
-        for where, row in labelled_rows(path, encoding=encoding):
+        for where, row in read_rows(path, encoding=encoding):
             yield where, row, row
         return
-    for number, article in enumerate(_held(f"{path}", _json(path), "data", list)):
-        for place, paragraph in enumerate(_held(f"{path}: data[{number}]", article, "paragraphs", list)):
+    for number, article in enumerate(_get(f"{path}", _json(path), "data", list)):
+        for place, paragraph in enumerate(_get(f"{path}: data[{number}]", article, "paragraphs", list)):
             where = f"{path}: data[{number}].paragraphs[{place}]"
-            for index, question in enumerate(_held(where, paragraph, "qas", list)):
+            for index, question in enumerate(_get(where, paragraph, "qas", list)):
                 yield f"{where}.qas[{index}]", question, paragraph
 
 
 def _json(path: Path) -> Any:
-    content = whole(path)
+    content = read_bytes(path)
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -92,16 +92,16 @@ def _json(path: Path) -> Any:
 
 
 def _question(where: str, node: Any, passage: Any, contexts: dict[str, str]) -> Question:
-    name = str(_held(where, node, "id", str, int))
+    name = str(_get(where, node, "id", str, int))
     where = f"{where}, id {name}"
-    text = _held(where, node, "question", str)
-    context = _held(where, passage, "context", str)
+    text = _get(where, node, "question", str)
+    context = _get(where, passage, "context", str)
     answers = tuple(_answers(where, node))
     for answer, start in answers:
         _check_answer(where, context, answer, start)
     impossible = not answers
     if node.get("is_impossible") is not None:
-        impossible = _held(where, node, "is_impossible", bool)
+        impossible = _get(where, node, "is_impossible", bool)
     if impossible == bool(answers):
         has = "has an answer" if answers else "has no answer"
         raise InputError(f"{where}: {has}, but is_impossible is {str(impossible).lower()}; mend one of them")
@@ -110,16 +110,16 @@ def _question(where: str, node: Any, passage: Any, contexts: dict[str, str]) -> 
 
 def _answers(where: str, node: Any) -> Iterator[tuple[str, int]]:
     """(text, first character) of a list of objects, or of an object of lists."""
-    given = _held(where, node, "answers", list, dict)
+    given = _get(where, node, "answers", list, dict)
     if isinstance(given, dict):
-        texts = _held(f"{where}: answers", given, "text", list)
-        starts = _held(f"{where}: answers", given, "answer_start", list)
+        texts = _get(f"{where}: answers", given, "text", list)
+        starts = _get(f"{where}: answers", given, "answer_start", list)
         if len(texts) != len(starts):
             raise InputError(f"{where}: answers has {len(texts)} text but {len(starts)} answer_start; mend them")
         given = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
     for index, answer in enumerate(given):
         place = f"{where}: answers[{index}]"
-        yield _held(place, answer, "text", str), _held(place, answer, "answer_start", int)
+        yield _get(place, answer, "text", str), _get(place, answer, "answer_start", int)
 
 
 def _check_answer(where: str, context: str, answer: str, start: int) -> None:
@@ -136,7 +136,7 @@ def _check_answer(where: str, context: str, answer: str, start: int) -> None:
     )
 
 
-def _held(where: str, node: Any, key: str, *kinds: type) -> Any:
+def _get(where: str, node: Any, key: str, *kinds: type) -> Any:
     """What an object of JSON holds under a key. InputError where it is none, lacks the key or holds another kind."""
     if not isinstance(node, Mapping):
         raise InputError(f"{where}: expected an object with {key!r}, found {type(node).__name__}; mend it")

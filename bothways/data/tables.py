@@ -14,22 +14,31 @@ from typing import Any, BinaryIO, Literal, cast
 from bothways.data.files import (
     ARROW,
     BLOCK,
-    KINDS,
-    UNPACKING_ERRORS,
+    DECOMPRESSION_ERRORS,
+    FILE_TYPES,
     Line,
-    checked_lines,
-    is_packed,
-    kind_of,
-    known_kind,
+    check_file_type,
+    decoded_lines,
+    decompression_error,
+    file_type,
+    is_compressed,
     open_file,
-    unpacking_failed,
 )
 from bothways.data.spreadsheet import XLSX, sheet_rows
 from bothways.errors import InputError
-from bothways.tables_in_memory import Broken, MemoryTable, Row, Source, batch_rows
+from bothways.tables_in_memory import MemoryTable, Row, RowErrorHandler, Source, batch_rows
 
 __all__ = [
-    "Broken", "OnError", "Row", "RowErrors", "named_columns", "no_column", "rows", "schema", "stop", "together",
+    "OnError",
+    "Row",
+    "RowErrorHandler",
+    "RowErrors",
+    "iter_rows",
+    "join_texts",
+    "match_columns",
+    "missing_column",
+    "raise_error",
+    "read_schema",
 ]  # fmt: skip
 
 OnError = Literal["stop", "skip"]  # what rows that cannot be read do
@@ -38,7 +47,7 @@ Records = Iterator[tuple[int, list[Any], InputError | None]]  # see _records
 csv.field_size_limit(1 << 25)  # characters: what a quote that is never closed takes into memory at most
 
 
-def stop(wrong: InputError) -> None:
+def raise_error(wrong: InputError) -> None:
     raise wrong
 
 
@@ -95,8 +104,8 @@ class RowErrors:
         return f"{'; '.join(shown)}{more}"
 
 
-def rows(
-    path: Source, *, column: str | None = None, broken: Broken = stop, encoding: str | None = None
+def iter_rows(
+    path: Source, *, column: str | None = None, broken: RowErrorHandler = raise_error, encoding: str | None = None
 ) -> Iterator[tuple[str, Row]]:
     """('file:line', columns by name) of a table in a file or in memory. CSV is quoted as spreadsheets do, between
     commas, semicolons or tabs as its header has them; in TSV a quote is a character. Empty cells of
@@ -107,29 +116,29 @@ def rows(
     What is wrong with a row is told to `broken`; InputError where the file as a whole cannot be read.
     """
     if isinstance(path, MemoryTable):
-        return path.rows(broken, None if path.schema is None else _needed(path, column, path.schema.names))
-    kind = known_kind(path)
+        return path.rows(broken, None if path.schema is None else _needed_columns(path, column, path.schema.names))
+    kind = check_file_type(path)
     if kind == ".jsonl":
         return _json_rows(path, broken, encoding)
     if kind in (".csv", ".tsv"):
         return _header_rows(path, column, broken, _records(path, encoding))
     if kind == XLSX:
-        if is_packed(path):
+        if is_compressed(path):
             raise InputError(f"{path}: an .xlsx is packed in itself; unpack this one first")
         return _header_rows(path, column, broken, ((number, cells, None) for number, cells in sheet_rows(path)))
     if kind == ".parquet":
         return _parquet_rows(path, column, broken)
     if kind == ARROW:
         return _arrow_rows(path, column, broken)
-    raise InputError(f"{path}: a {kind} has no columns; {', '.join((*KINDS[1:], XLSX))} have")
+    raise InputError(f"{path}: a {kind} has no columns; {', '.join((*FILE_TYPES[1:], XLSX))} have")
 
 
-def no_column(where: str, column: str, there_are: Iterable[str]) -> InputError:
+def missing_column(where: str, column: str, there_are: Iterable[str]) -> InputError:
     there = ", ".join(there_are) or "none"
     return InputError(f"{where}: no column {column!r} (there are: {there}); rename yours or use --text-column")
 
 
-def named_columns(named: str, there: Collection[str]) -> tuple[str, ...]:
+def match_columns(named: str, there: Collection[str]) -> tuple[str, ...]:
     """The column of that name, else those between its commas, which are read together; () where one is missing."""
     if named in there:
         return (named,)
@@ -137,13 +146,13 @@ def named_columns(named: str, there: Collection[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names)) if all(name in there for name in names) else ()
 
 
-def together(texts: Iterable[str]) -> str:
+def join_texts(texts: Iterable[str]) -> str:
     """The texts of several columns as one, a line each; blank ones are left out."""
     return "\n".join(text for text in texts if text and not text.isspace())
 
 
-def _json_rows(path: Path, broken: Broken, encoding: str | None) -> Iterator[tuple[str, Row]]:
-    for number, line, wrong in checked_lines(path, encoding):
+def _json_rows(path: Path, broken: RowErrorHandler, encoding: str | None) -> Iterator[tuple[str, Row]]:
+    for number, line, wrong in decoded_lines(path, encoding):
         if not line or line.isspace():
             continue
         where = f"{path}:{number}"
@@ -169,7 +178,9 @@ def _json_row(where: str, line: str) -> Row | InputError:
 # --- values between commas or tabs ------------------------------------------------------------------------------------
 
 
-def _header_rows(path: Path, column: str | None, broken: Broken, records: Records) -> Iterator[tuple[str, Row]]:
+def _header_rows(
+    path: Path, column: str | None, broken: RowErrorHandler, records: Records
+) -> Iterator[tuple[str, Row]]:
     """The rows of what has the names of its columns in the first one."""
     header: list[str] = []
     for number, values, wrong in records:
@@ -185,8 +196,8 @@ def _header_rows(path: Path, column: str | None, broken: Broken, records: Record
         elif not header:
             header = [*map(str, values)]
             _check_names(where, header)
-            if column is not None and not named_columns(column, header):
-                raise no_column(where, column, header)
+            if column is not None and not match_columns(column, header):
+                raise missing_column(where, column, header)
         else:
             yield where, dict(zip(header, values, strict=True))
 
@@ -198,8 +209,8 @@ def _check_names(where: str, names: Iterable[str]) -> None:
 
 def _records(path: Path, encoding: str | None) -> Records:
     """(line on which it ends, a broken one begins; its values; what is wrong with it) of every record."""
-    lines = _Rereadable(checked_lines(path, encoding))
-    if kind_of(path) == ".tsv":
+    lines = _Rereadable(decoded_lines(path, encoding))
+    if file_type(path) == ".tsv":
         reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
     else:
         reader = csv.reader(lines, delimiter=_delimiter(*lines.first_two()), strict=True)
@@ -270,7 +281,7 @@ class _Rereadable:
 # --- Parquet and Arrow ------------------------------------------------------------------------------------------------
 
 
-def _parquet_rows(path: Path, column: str | None, broken: Broken) -> Iterator[tuple[str, Row]]:
+def _parquet_rows(path: Path, column: str | None, broken: RowErrorHandler) -> Iterator[tuple[str, Row]]:
     import pyarrow
     import pyarrow.parquet
 
@@ -278,7 +289,7 @@ def _parquet_rows(path: Path, column: str | None, broken: Broken) -> Iterator[tu
         try:
             # Pages are read as they are needed; else whole row groups are.
             with pyarrow.parquet.ParquetFile(source, buffer_size=BLOCK, pre_buffer=False) as file:
-                needed = _needed(path, column, file.schema_arrow.names)
+                needed = _needed_columns(path, column, file.schema_arrow.names)
                 yield from batch_rows(path, file.iter_batches(batch_size=256, columns=needed), broken)
         except (pyarrow.ArrowException, OSError) as error:
             raise InputError(
@@ -286,12 +297,12 @@ def _parquet_rows(path: Path, column: str | None, broken: Broken) -> Iterator[tu
             ) from None
 
 
-def schema(path: Path) -> Any:
+def read_schema(path: Path) -> Any:
     """The schema of a Parquet or Arrow file that has been read before, a pyarrow.Schema."""
     import pyarrow.ipc
     import pyarrow.parquet
 
-    if kind_of(path) == ARROW:
+    if file_type(path) == ARROW:
         with open_file(path) as file, pyarrow.ipc.open_stream(file) as batches:
             return batches.schema
     with _seekable(path) as source:
@@ -302,33 +313,33 @@ def schema(path: Path) -> Any:
 def _seekable(path: Path) -> Iterator[Path | BinaryIO]:
     """The file, or a temporary one with what is packed in it: Parquet is read from its end."""
     with open_file(path) as file:
-        if not is_packed(path):
+        if not is_compressed(path):
             yield path
             return
         with TemporaryFile() as unpacked:
             try:
                 copyfileobj(file, unpacked, BLOCK)
-            except UNPACKING_ERRORS as error:
-                raise unpacking_failed(str(path), error) from None
+            except DECOMPRESSION_ERRORS as error:
+                raise decompression_error(str(path), error) from None
             yield cast(BinaryIO, unpacked)
 
 
-def _arrow_rows(path: Path, column: str | None, broken: Broken) -> Iterator[tuple[str, Row]]:
+def _arrow_rows(path: Path, column: str | None, broken: RowErrorHandler) -> Iterator[tuple[str, Row]]:
     import pyarrow
     import pyarrow.ipc
 
     try:
         with open_file(path) as file, pyarrow.ipc.open_stream(file) as batches:
-            needed = _needed(path, column, batches.schema.names)
+            needed = _needed_columns(path, column, batches.schema.names)
             yield from batch_rows(path, (batch.select(needed) for batch in batches), broken)
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path}: not a sound Arrow file ({str(error).splitlines()[0]}); save it again") from None
 
 
-def _needed(path: Source, column: str | None, there_are: list[str]) -> list[str]:
+def _needed_columns(path: Source, column: str | None, there_are: list[str]) -> list[str]:
     _check_names(str(path), there_are)
     if column is None:
         return there_are
-    if not (needed := named_columns(column, there_are)):
-        raise no_column(str(path), column, there_are)
+    if not (needed := match_columns(column, there_are)):
+        raise missing_column(str(path), column, there_are)
     return [*needed]

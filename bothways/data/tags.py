@@ -24,36 +24,36 @@ class Span(NamedTuple):
     last: int
 
 
-class Illegal(NamedTuple):
+class IllegalTag(NamedTuple):
     """A tag that its scheme does not write where it stands: its place in the sequence, from 0, and what is wrong."""
 
     place: int
     why: str
 
 
-def spans_of(tags: Sequence[str], scheme: Scheme, *, strict: bool = False) -> list[Span]:
+def tags_to_spans(tags: Sequence[str], scheme: Scheme, *, strict: bool = False) -> list[Span]:
     """The spans that tags mean, in order. InputError for a tag without a known prefix (but in plain).
 
     The reading is that of conlleval and of seqeval's default mode: a tag that cannot go on with the span before it
     begins one, whatever its prefix. So IOB1, IOB2 and BIOES are read alike, and illegal sequences too. strict: only
     spans whose every tag is as the scheme writes it (seqeval's strict mode; on illegal IOB1 that has rules of its own).
     """
-    spans = _words(tags) if scheme == "plain" else _read(tags)
+    spans = _one_word_spans(tags) if scheme == "plain" else _prefixed_spans(tags)
     if not strict:
         return spans
-    written = tags_of(spans, len(tags), scheme)
+    written = spans_to_tags(spans, len(tags), scheme)
     return [span for span in spans if written[span.first : span.last] == list(tags[span.first : span.last])]
 
 
-def _words(tags: Sequence[str]) -> list[Span]:
+def _one_word_spans(tags: Sequence[str]) -> list[Span]:
     return [Span(tag, place, place + 1) for place, tag in enumerate(tags) if tag != OUTSIDE]
 
 
-def _read(tags: Sequence[str]) -> list[Span]:
+def _prefixed_spans(tags: Sequence[str]) -> list[Span]:
     spans: list[Span] = []
     unfinished = ""  # the label of a span that the next word may be part of
     for place, tag in enumerate(tags):
-        prefix, label = _parts(tag)
+        prefix, label = _split_tag(tag)
         if label and label == unfinished and prefix in "IE":
             spans[-1] = Span(label, spans[-1].first, place + 1)
         elif label:
@@ -62,20 +62,20 @@ def _read(tags: Sequence[str]) -> list[Span]:
     return spans
 
 
-def _parts(tag: str) -> tuple[str, str]:
+def _split_tag(tag: str) -> tuple[str, str]:
     """(prefix, label); ("O", "") outside."""
     if tag == OUTSIDE:
         return OUTSIDE, ""
     if found := SPAN_TAG.fullmatch(tag):
         return found[1], found[2]
-    raise InputError(_unknown(tag))
+    raise InputError(_unknown_tag(tag))
 
 
-def _unknown(tag: str) -> str:
+def _unknown_tag(tag: str) -> str:
     return f"tag {tag!r} is neither O nor a label after B-, I-, E- or S-; mend it, or use the scheme plain"
 
 
-def tags_of(spans: Iterable[Span], length: int, scheme: Scheme = "iob2") -> list[str]:
+def spans_to_tags(spans: Iterable[Span], length: int, scheme: Scheme = "iob2") -> list[str]:
     """One tag for each of `length` words. InputError for spans that are empty, overlap or end after the last word."""
     tags = [OUTSIDE] * length
     before = Span("", 0, 0)
@@ -85,12 +85,12 @@ def tags_of(spans: Iterable[Span], length: int, scheme: Scheme = "iob2") -> list
                 f"{span} after {before} in {length} words; a span has a word or more, and overlaps no other"
             )
         touches = before.last == span.first and before.label == span.label
-        tags[span.first : span.last] = _written(span, touches, scheme)
+        tags[span.first : span.last] = _write_span(span, touches, scheme)
         before = span
     return tags
 
 
-def _written(span: Span, touches: bool, scheme: Scheme) -> list[str]:
+def _write_span(span: Span, touches: bool, scheme: Scheme) -> list[str]:
     """The tags of one span; touches: another of its label ends where it begins."""
     num_words = span.last - span.first
     if scheme == "plain":
@@ -102,7 +102,7 @@ def _written(span: Span, touches: bool, scheme: Scheme) -> list[str]:
     return [f"{prefix}-{span.label}" for prefix in prefixes]
 
 
-def first_illegal(tags: Sequence[str], scheme: Scheme) -> Illegal | None:
+def find_illegal_tag(tags: Sequence[str], scheme: Scheme) -> IllegalTag | None:
     """The first tag without a known prefix, else the first that the scheme would not write for the spans that the
     sequence means: I-X after O in IOB2, a B-X that is not closed in BIOES. None for a legal sequence; plain ones are.
     """
@@ -110,12 +110,14 @@ def first_illegal(tags: Sequence[str], scheme: Scheme) -> Illegal | None:
         return None
     for place, tag in enumerate(tags):
         if not _is_readable(tag):
-            return Illegal(place, _unknown(tag))
-    for place, (tag, written) in enumerate(zip(tags, tags_of(_read(tags), len(tags), scheme), strict=True)):
+            return IllegalTag(place, _unknown_tag(tag))
+    for place, (tag, written) in enumerate(
+        zip(tags, spans_to_tags(_prefixed_spans(tags), len(tags), scheme), strict=True)
+    ):
         if tag != written:
             before = tags[place - 1] if place else "the start"
             after = tags[place + 1] if place + 1 < len(tags) else "the end"
-            return Illegal(place, f"{tag} between {before} and {after} is not {scheme.upper()}; expected {written}")
+            return IllegalTag(place, f"{tag} between {before} and {after} is not {scheme.upper()}; expected {written}")
     return None
 
 
@@ -123,7 +125,7 @@ def _is_readable(tag: str) -> bool:
     return tag == OUTSIDE or SPAN_TAG.fullmatch(tag) is not None
 
 
-def detect(sequences: Sequence[Sequence[str]]) -> Scheme:
+def detect_scheme(sequences: Sequence[Sequence[str]]) -> Scheme:
     """The scheme of a corpus: plain if no tag has a prefix, BIOES if one has E- or S-, else that of IOB2 and IOB1 in
     which fewer tags are illegal; IOB2 where nothing tells. Whether it is legal throughout, `first_illegal` says.
     """
@@ -141,5 +143,5 @@ def _num_illegal(sequences: Iterable[Sequence[str]], scheme: Scheme) -> int:
     return sum(
         tag != written
         for tags in sequences
-        for tag, written in zip(tags, tags_of(_read(tags), len(tags), scheme), strict=True)
+        for tag, written in zip(tags, spans_to_tags(_prefixed_spans(tags), len(tags), scheme), strict=True)
     )

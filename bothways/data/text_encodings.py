@@ -4,20 +4,20 @@ import codecs
 from collections.abc import Callable
 from functools import cache
 
-MARKS = (  # byte-order marks; that of UTF-32 begins with that of UTF-16
+BYTE_ORDER_MARKS = (  # byte-order marks; that of UTF-32 begins with that of UTF-16
     (codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
 )  # fmt: skip
-WINDOWS = "cp1252"
+WINDOWS_1252 = "cp1252"
 SHOWN = 20  # characters on each side of the first that is not ASCII
 
 
-def marked(start: bytes) -> str | None:
+def bom_encoding(start: bytes) -> str | None:
     """The encoding that a byte-order mark at the start names; None without one."""
-    return next((name for mark, name in MARKS if start.startswith(mark)), None)
+    return next((name for mark, name in BYTE_ORDER_MARKS if start.startswith(mark)), None)
 
 
-def unmarked(start: bytes) -> str | None:
+def guess_utf16(start: bytes) -> str | None:
     """utf-16-le or utf-16-be where every second byte is mostly zero, as in European text without a byte-order mark."""
     for name, zeros, others in (("utf-16-le", start[1::2], start[::2]), ("utf-16-be", start[::2], start[1::2])):
         if zeros.count(0) > len(zeros) / 2 and others.count(0) < len(others) / 10:
@@ -26,12 +26,12 @@ def unmarked(start: bytes) -> str | None:
 
 
 @cache
-def divides_lines(encoding: str) -> bool:
+def has_ascii_newlines(encoding: str) -> bool:
     """Whether a line ends at byte 10 and nowhere else: so not in UTF-16, UTF-32 and EBCDIC."""
     return "\n".encode(encoding) == b"\n"
 
 
-def decoder(encoding: str | None) -> Callable[[bytes], str]:
+def line_decoder(encoding: str | None) -> Callable[[bytes], str]:
     """What decodes a line, and raises UnicodeDecodeError. None: UTF-8.
 
     In an encoding of one byte a character, a line that is valid UTF-8 is read as such: text of that encoding hardly
@@ -51,15 +51,15 @@ def decoder(encoding: str | None) -> Callable[[bytes], str]:
     return decode
 
 
-def way_out(line: bytes) -> str:
+def encoding_hint(line: bytes) -> str:
     """What to do about a line that is not UTF-8: which --encoding to try, and how it then reads."""
     try:
-        text = line.decode(WINDOWS).strip()
+        text = line.decode(WINDOWS_1252).strip()
     except UnicodeDecodeError:
         return "name its encoding with --encoding (such as shift_jis, gb18030 or mac_roman), or convert it first"
     first = next((place for place, sign in enumerate(text) if not sign.isascii()), 0)
     shown = text[max(0, first - SHOWN) : first + SHOWN]
     return (
-        f"as Windows-1252 (Latin-1) it reads {shown!r}: if that is right, give --encoding {WINDOWS}, else another, or "
-        "convert it first"
+        f"as Windows-1252 (Latin-1) it reads {shown!r}: if that is right, give --encoding {WINDOWS_1252}, else "
+        "another, or convert it first"
     )

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from bothways.data.columns import Table
 from bothways.data.examples import read_table
-from bothways.data.labels import respelled
+from bothways.data.labels import respell_labels
 from bothways.data.near_duplicates import label_key
-from bothways.data.stream import known_columns
+from bothways.data.stream import resolve_columns
 from bothways.inference.predictor import Predictor
 from bothways.settings import TextColumns
 from bothways.tables_in_memory import Source
@@ -16,7 +16,7 @@ def table_as_learned(model: Predictor, file: Source, columns: TextColumns, *, ne
     """By the columns named, else those the model was fine-tuned on, else usual ones; labels in the model's spelling
     where it was fine-tuned with merge_labels. InputError where it holds pairs
     and the model was fine-tuned on single texts, or the reverse."""
-    own = known_columns(file, columns, model.checkpoint.told, ("text", "pair", "label"))
+    own = resolve_columns(file, columns, model.checkpoint.told, ("text", "pair", "label"))
     table = read_table(
         file, text=own["text"], pair=own["pair"], label=own["label"], need_labels=need_labels, encoding=columns.encoding
     )
@@ -25,5 +25,5 @@ def table_as_learned(model: Predictor, file: Source, columns: TextColumns, *, ne
     model.refuse_other_texts(table.pairs is not None, file)
     if table.labels is not None and model.checkpoint.told.get("merge_labels"):
         names = {label_key(name): name for name in model.labels}
-        table = respelled(table, names, several=model.checkpoint.several)
+        table = respell_labels(table, names, several=model.checkpoint.several)
     return table

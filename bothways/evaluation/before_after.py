@@ -18,13 +18,13 @@ import numpy as np
 from bothways import metrics
 from bothways.checkpoint.checkpoint import say
 from bothways.data.columns import Table
-from bothways.data.datasets import has_named_columns, labelled_rows
+from bothways.data.datasets import has_named_columns, read_rows
 from bothways.data.examples import read_table
-from bothways.data.files import text_lines
-from bothways.data.labels import label_numbers, label_sets, numbers
+from bothways.data.files import read_lines
+from bothways.data.labels import class_indices, label_sets, numeric_labels
 from bothways.data.squad import Question, read_squad
-from bothways.data.stream import questions
-from bothways.data.tags import OUTSIDE, detect
+from bothways.data.stream import read_questions
+from bothways.data.tags import OUTSIDE, detect_scheme
 from bothways.errors import InputError, listed
 from bothways.evaluation.as_trained import table_as_learned
 from bothways.inference.predictor import MASK, Predictor
@@ -115,7 +115,7 @@ def of_classes(model: Predictor, table: Table) -> Yardstick:
     if gold is not None and several:
         gold = label_sets(table, model.labels)
     elif gold is not None:
-        label_numbers(table, model.labels)  # unknown labels are named before any work
+        class_indices(table, model.labels)  # unknown labels are named before any work
     labels = model.labels
 
     def ask(model: Predictor, rows: Rows) -> list[Any]:
@@ -134,7 +134,7 @@ def of_classes(model: Predictor, table: Table) -> Yardstick:
 
 
 def of_numbers(table: Table) -> Yardstick:
-    gold = None if table.labels is None else numbers(table)
+    gold = None if table.labels is None else numeric_labels(table)
 
     def ask(model: Predictor, rows: Rows) -> list[Any]:
         return model.score(*_texts(table, rows)).tolist()
@@ -158,7 +158,7 @@ def of_tags(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
             raise InputError(
                 f"{one.where}: tag {strange[0]!r} is unknown; the model knows {listed(model.labels)}; mend the tag"
             )
-    scheme = detect([one.tags for one in sentences])
+    scheme = detect_scheme([one.tags for one in sentences])
     plain = "plain" in (scheme, model.checkpoint.made.get("scheme"))
     window = model.window if model.checkpoint.told.get("context") else 0
     texts = [*runs(sentences, model.tokenizer, window)]
@@ -194,9 +194,9 @@ def _entities(model: Predictor, table: Table, rows: Rows) -> list[Any]:
 def _is_tagged(file: Path, labels: Sequence[str], encoding: str | None) -> bool:
     """Whether there are tags: in columns with names a list of words, else lines that end in one of the model's tags."""
     if has_named_columns(file):
-        rows = labelled_rows(file, encoding=encoding)
+        rows = read_rows(file, encoding=encoding)
         return bool(rows) and any(isinstance(value, list) for value in rows[0][1].values())
-    fields = next((line.split() for _, line in text_lines(file, encoding) if line.strip()), [])
+    fields = next((line.split() for _, line in read_lines(file, encoding) if line.strip()), [])
     return len(fields) > 1 and (fields[-1] in (*labels, OUTSIDE) or fields[0] == "-DOCSTART-")
 
 
@@ -206,10 +206,12 @@ def _kind(tag: str) -> str:
 
 
 def of_answers(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
-    rows = labelled_rows(file, encoding=columns.encoding) if has_named_columns(file) else []
+    rows = read_rows(file, encoding=columns.encoding) if has_named_columns(file) else []
     if rows and "answers" not in rows[0][1]:
         given = [
-            *questions(str(file), question=columns.text_column, context=columns.pair_column, encoding=columns.encoding)
+            *read_questions(
+                str(file), question=columns.text_column, context=columns.pair_column, encoding=columns.encoding
+            )
         ]
         if wrong := [one for one in given if isinstance(one, InputError)]:
             raise wrong[0]

@@ -11,13 +11,13 @@ import numpy as np
 from bothways import metrics
 from bothways.checkpoint import checkpoint
 from bothways.corpus.documents import Corpus
-from bothways.corpus.sentence_pairs import Pairs
-from bothways.corpus.store import build
+from bothways.corpus.sentence_pairs import PairTask
+from bothways.corpus.store import build_in_memory
 from bothways.data.columns import Table
-from bothways.data.datasets import other_splits
-from bothways.data.labels import label_numbers, label_sets, numbers
+from bothways.data.datasets import unread_splits
+from bothways.data.labels import class_indices, label_sets, numeric_labels
 from bothways.data.squad import read_squad
-from bothways.data.tags import OUTSIDE, detect, first_illegal
+from bothways.data.tags import OUTSIDE, detect_scheme, find_illegal_tag
 from bothways.errors import InputError, listed
 from bothways.evaluation.as_trained import table_as_learned
 from bothways.evaluation.predictions import score, told_of
@@ -46,7 +46,7 @@ def run(settings: Evaluate) -> dict[str, Any]:
     scores = measured(settings)
     rows = next(((scores[name], kind) for name, kind in ROWS.items() if name in scores), None)
     measured_on = " ".join(map(str, settings.file or [settings.model]))
-    if rows and (few := metrics.few_rows_line(*rows, measured_on)):
+    if rows and (few := metrics.few_rows_warning(*rows, measured_on)):
         checkpoint.say(few)
     return scores
 
@@ -60,7 +60,7 @@ def measured(settings: Evaluate) -> dict[str, Any]:
             positive=settings.positive, on_error=settings.on_error, encoding=settings.encoding,
         )  # fmt: skip
     for file in settings.file:
-        if others := other_splits(file):
+        if others := unread_splits(file):
             raise InputError(f"{file}: has several splits; say which is measured, such as {file}/{others[0]}")
     predictor = load(settings.model, dtype=settings.dtype)
     predictor.read_in(settings.window)
@@ -100,13 +100,13 @@ def texts(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     """Of a model with one output or several at [CLS]."""
     tables = [table_as_learned(predictor, file, settings, need_labels=True) for file in settings.file]
     if not predictor.labels:
-        gold = [number for table in tables for number in numbers(table)]
+        gold = [number for table in tables for number in numeric_labels(table)]
         given = [float(one) for table in tables for one in predictor.score(table.texts, table.pairs)]
         return number_scores(gold, given)
     if predictor.checkpoint.several:
         return several(predictor, tables)
     for table in tables:
-        label_numbers(table, predictor.labels)  # unknown labels are named before any work
+        class_indices(table, predictor.labels)  # unknown labels are named before any work
     right = [label for table in tables for label in table.labels or []]
     predicted = [one.label for table in tables for one in predictor.classify(table.texts, table.pairs)]
     return class_scores(right, predicted, positive_of(predictor, settings.positive))
@@ -137,7 +137,7 @@ def tags(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     texts = [words_of(text) for one in by_file for text in runs(one, predictor.tokenizer, window)]
     tags = chain.from_iterable(predictor.tag_words(texts))
     found = [[*islice(tags, len(one.words))] for one in sentences]
-    scheme = detect([one.tags for one in sentences]) if settings.scheme == "auto" else settings.scheme
+    scheme = detect_scheme([one.tags for one in sentences]) if settings.scheme == "auto" else settings.scheme
     is_plain = predictor.checkpoint.made.get("scheme") == "plain"
     if settings.scheme == "auto" and scheme == "plain" and not is_plain:
         for one in sentences:
@@ -150,7 +150,7 @@ def tags(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     documents = [*map(document_of, sentences)]
     if is_plain or scheme == "plain":
         return tag_scores([one.tags for one in sentences], found, documents)
-    illegal = sum(first_illegal(one.tags, scheme) is not None for one in sentences)
+    illegal = sum(find_illegal_tag(one.tags, scheme) is not None for one in sentences)
     gold = [as_iob2(one, scheme).tags for one in sentences]
     return {**entity_scores(gold, found, "iob2", documents), "illegal_gold": illegal}
 
@@ -187,9 +187,9 @@ def masked_words(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     column = settings.text_column or "text"
     corpus = Corpus(settings.file, settings.documents, column, settings.on_error, settings.encoding)
     skipped: Counter[str] = Counter()
-    store = build(corpus.documents(skipped), predictor.tokenizer, language=settings.language)
+    store = build_in_memory(corpus.documents(skipped), predictor.tokenizer, language=settings.language)
     usual = VARIANTS[predictor.checkpoint.model_type].pairs
-    learned: Pairs = predictor.checkpoint.told.get("pairs", usual)
+    learned: PairTask = predictor.checkpoint.told.get("pairs", usual)
     length = min(settings.max_length, predictor.module.config.max_position_embeddings)
     pairs = learned if "next_sentence" in predictor.module.num_outputs else "none"
     direction = predictor.module.config.direction

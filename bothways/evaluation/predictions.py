@@ -15,17 +15,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from bothways.data.beir import are_judgements, read_judgements, read_ranking
-from bothways.data.columns import Table, has_usual_texts
+from bothways.data.beir import is_qrels_file, read_qrels, read_ranking
+from bothways.data.columns import Table, has_text_column
 from bothways.data.conll import Sentence
-from bothways.data.datasets import has_named_columns, is_dataset, labelled_rows
+from bothways.data.datasets import has_named_columns, is_dataset, read_rows
 from bothways.data.examples import read_table, read_tagged
-from bothways.data.files import kind_of, text_lines, whole
-from bothways.data.glue import look_of
-from bothways.data.labels import label_sets, numbers
+from bothways.data.files import file_type, read_bytes, read_lines
+from bothways.data.glue import detect_format
+from bothways.data.labels import label_sets, numeric_labels
 from bothways.data.squad import read_squad
-from bothways.data.tables import rows
-from bothways.data.tags import Scheme, detect, first_illegal, spans_of
+from bothways.data.tables import iter_rows
+from bothways.data.tags import Scheme, detect_scheme, find_illegal_tag, tags_to_spans
 from bothways.errors import InputError
 from bothways.evaluation.scores import (
     answer_scores,
@@ -94,7 +94,7 @@ def score(
         raise InputError(f"{predictions}: {number}; give one for each, in order")
     found = replace(table, labels=[label for _, label in predicted], where=[where for where, _ in predicted])
     if column == "score" or _are_numbers(table, found):
-        return number_scores(numbers(table), numbers(found))
+        return number_scores(numeric_labels(table), numeric_labels(found))
     if multi_label or column == "labels" or any(label.startswith("[") for label in table.labels or []):
         return _label_sets(table, found)
     return _classes(predictions, table, found, positive)
@@ -102,24 +102,24 @@ def score(
 
 def _kind(gold: Path, labelled: bool, encoding: str | None) -> Literal["labels", "tags", "answers", "ranking"]:
     """What the file holds, by its first row; or by its name, where columns have none. labelled: something that only
-    labels have was told, so that query, document and label are no judgements."""
-    if not labelled and not look_of(gold, encoding) and are_judgements(gold, encoding):
+    labels have was told, so that query, document and label are no qrels."""
+    if not labelled and not detect_format(gold, encoding) and is_qrels_file(gold, encoding):
         return "ranking"
     if has_named_columns(gold):
-        _, row = next(iter(labelled_rows(gold) if is_dataset(gold) else rows(gold, encoding=encoding)), ("", {}))
+        _, row = next(iter(read_rows(gold) if is_dataset(gold) else iter_rows(gold, encoding=encoding)), ("", {}))
         if {"question", "context", "answers"} <= row.keys():
             return "answers"
         return "tags" if isinstance(row.get("words", row.get("tokens")), list) else "labels"
-    if kind_of(gold) == ".json":
+    if file_type(gold) == ".json":
         return "answers"
-    return "labels" if kind_of(gold) in (".csv", ".tsv") or look_of(gold, encoding) else "tags"
+    return "labels" if file_type(gold) in (".csv", ".tsv") or detect_format(gold, encoding) else "tags"
 
 
 def _labels(path: Path, encoding: str | None) -> tuple[str, list[tuple[str, str]]]:
     """(name of the column, ('file:line', label) of each row); a list of labels stands as JSON."""
-    if kind_of(path) == ".txt":
-        return "label", [(f"{path}:{number}", line) for number, line in text_lines(path, encoding)]
-    found = labelled_rows(path, encoding=encoding)
+    if file_type(path) == ".txt":
+        return "label", [(f"{path}:{number}", line) for number, line in read_lines(path, encoding)]
+    found = read_rows(path, encoding=encoding)
     there = dict.fromkeys(name for _, row in found for name in row)
     by_name = {name.strip().lower(): name for name in there}
     usual = next((name for name in PREDICTED if name in by_name), None)
@@ -128,7 +128,7 @@ def _labels(path: Path, encoding: str | None) -> tuple[str, list[tuple[str, str]
         raise InputError(f"{path}: no column of predictions {there_are}; name it {' or '.join(PREDICTED)}")
     column = by_name[usual]
     if (
-        usual in LABELS and has_usual_texts([*there]) and "scores" not in there
+        usual in LABELS and has_text_column([*there]) and "scores" not in there
     ):  # which `predict --keep-columns text` writes
         raise InputError(
             f"{path}: {column!r} beside texts may be what is right, not what is predicted; name the column of "
@@ -144,7 +144,7 @@ def _labels(path: Path, encoding: str | None) -> tuple[str, list[tuple[str, str]
 def _are_numbers(*tables: Table) -> bool:
     """Whether all labels are numbers and one has a fraction, so that they are no names of classes."""
     try:
-        return any(not number.is_integer() for table in tables for number in numbers(table))
+        return any(not number.is_integer() for table in tables for number in numeric_labels(table))
     except InputError:
         return False
 
@@ -182,17 +182,17 @@ def _tags(
         if one.words != other.words:
             words = f"{_beginning(other)} is not {_beginning(one)} of {one.where}"
             raise InputError(f"{other.where}: {words}; give the same words, in order")
-    scheme = scheme or detect([sentence.tags for sentence in right])
+    scheme = scheme or detect_scheme([sentence.tags for sentence in right])
     for sentence in (*right, *found):
         _check(sentence, scheme)
-    of_predictions = scheme if scheme == "plain" else detect([sentence.tags for sentence in found])
+    of_predictions = scheme if scheme == "plain" else detect_scheme([sentence.tags for sentence in found])
     return {
         **entity_scores(
             [one.tags for one in right], [other.tags for other in found], scheme, [*map(document_of, right)]
         ),
         "scheme": scheme,
-        "illegal_gold": sum(first_illegal(one.tags, scheme) is not None for one in right),
-        "illegal_predicted": sum(first_illegal(other.tags, of_predictions) is not None for other in found),
+        "illegal_gold": sum(find_illegal_tag(one.tags, scheme) is not None for one in right),
+        "illegal_predicted": sum(find_illegal_tag(other.tags, of_predictions) is not None for other in found),
     }
 
 
@@ -203,7 +203,7 @@ def _beginning(sentence: Sentence, most: int = 5) -> str:
 
 def _check(sentence: Sentence, scheme: Scheme) -> None:
     try:
-        spans_of(sentence.tags, scheme)
+        tags_to_spans(sentence.tags, scheme)
     except InputError as error:
         raise InputError(f"{sentence.where}: {error}") from None
 
@@ -225,16 +225,16 @@ def told_of(skipped: Counter[str]) -> dict[str, int]:
 
 
 def _ranking(predictions: Path, gold: Path, encoding: str | None) -> dict[str, Any]:
-    judgements, ranking = read_judgements(gold, encoding), read_ranking(predictions, encoding)
-    if judgements.keys().isdisjoint(ranking):
-        raise InputError(f"{predictions}: no query is one of {gold}, such as {min(judgements)!r}; check the names")
-    return ranking_scores(judgements, ranking)
+    qrels, ranking = read_qrels(gold, encoding), read_ranking(predictions, encoding)
+    if qrels.keys().isdisjoint(ranking):
+        raise InputError(f"{predictions}: no query is one of {gold}, such as {min(qrels)!r}; check the names")
+    return ranking_scores(qrels, ranking)
 
 
 def _predicted_answers(path: Path, encoding: str | None) -> dict[str, str]:
     """{id: answer} of SQuAD's form of predictions, or of JSON lines."""
-    if kind_of(path) != ".json":
-        given = [(where, row.get("id"), row.get("answer")) for where, row in rows(path, encoding=encoding)]
+    if file_type(path) != ".json":
+        given = [(where, row.get("id"), row.get("answer")) for where, row in iter_rows(path, encoding=encoding)]
     else:
         given = [(f"{path}: {id!r}", id, answer) for id, answer in _json_object(path).items()]
     found = {}
@@ -250,7 +250,7 @@ def _predicted_answers(path: Path, encoding: str | None) -> dict[str, str]:
 
 def _json_object(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(whole(path))
+        found = json.loads(read_bytes(path))
     except InputError:
         raise
     except (ValueError, RecursionError) as error:

@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bothways.batching import blocks
-from bothways.data.beir import Collection, is_collection
-from bothways.data.pairs import NONE, Pairs, read_file
-from bothways.data.stream import known_columns
+from bothways.batching import chunked
+from bothways.data.beir import BeirDataset, is_beir_dataset
+from bothways.data.pairs import NO_NEGATIVES, TextPairs, read_pair_file
+from bothways.data.stream import resolve_columns
 from bothways.errors import InputError
 from bothways.evaluation.scores import pair_scores, ranking_scores
 from bothways.inference.predictor import Predictor
@@ -33,8 +33,8 @@ def vectors(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     if len(settings.file) != 1:
         raise InputError("a model that gives vectors is measured on one file of pairs, or one directory of BEIR's form")
     (file,) = settings.file
-    if isinstance(file, Path) and is_collection(file):
-        return retrieved(predictor, Collection.read(file))
+    if isinstance(file, Path) and is_beir_dataset(file):
+        return retrieved(predictor, BeirDataset.read(file))
     pairs = pairs_of(file, settings, predictor.checkpoint.told)
     vectors_RNH = torch.stack([embedded(predictor, texts) for texts in pairs.texts[:2]])
     if pairs.scores is not None:
@@ -45,25 +45,25 @@ def vectors(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     return ranking_scores(*found_pairs(vectors_RNH, ids_RN), k=FOUND)
 
 
-def pairs_of(file: Source, settings: Evaluate, learned: Mapping[str, Any]) -> Pairs:
+def pairs_of(file: Source, settings: Evaluate, learned: Mapping[str, Any]) -> TextPairs:
     """By the columns named, else those `learned` from; without scores where it learned from pairs alone, unless a
     column of them is named."""
-    own = known_columns(file, settings, learned, ("text", "pair", "label"))
+    own = resolve_columns(file, settings, learned, ("text", "pair", "label"))
     columns = TextColumns(**{f"{use}_column": name for use, name in own.items()}, encoding=settings.encoding)
     alone = learned.get("objective") == "pairs" or learned.get("negative_column") is not None
-    return read_file(file, columns, "pairs" if alone and settings.label_column is None else "auto", NONE)
+    return read_pair_file(file, columns, "pairs" if alone and settings.label_column is None else "auto", NO_NEGATIVES)
 
 
-def retrieved(predictor: Predictor, given: Collection) -> dict[str, Any]:
+def retrieved(predictor: Predictor, given: BeirDataset) -> dict[str, Any]:
     queries_QH, documents_DH = (embedded(predictor, [*part.values()]) for part in (given.queries, given.documents))
     ranking = nearest(queries_QH, documents_DH, [*given.queries], [*given.documents])
-    return {**ranking_scores(given.judgements, ranking, k=FOUND), "documents": len(given.documents)}
+    return {**ranking_scores(given.qrels, ranking, k=FOUND), "documents": len(given.documents)}
 
 
 def embedded(predictor: Predictor, texts: Sequence[str]) -> Tensor:
     """A vector a text, [N, H], some texts at a time: of millions the vectors alone stay in memory."""
     vectors_NH = torch.empty(len(texts), predictor.module.config.hidden_size)
-    for rows in blocks(range(len(texts)), AT_ONCE):
+    for rows in chunked(range(len(texts)), AT_ONCE):
         vectors_NH[rows[0] : rows[-1] + 1] = torch.from_numpy(predictor.embed([texts[row] for row in rows]))
     return vectors_NH
 
@@ -74,7 +74,7 @@ def nearest(
     """{query: the documents of greatest cosine, best first}, all compared. Vectors of length 1. A document with a
     query's own name is not found by it (Thakur 2021's code)."""
     ranking: dict[str, list[str]] = {}
-    for rows in blocks(range(len(queries)), COMPARED):
+    for rows in chunked(range(len(queries)), COMPARED):
         best = (queries_QH[rows] @ documents_DH.T).topk(min(FOUND + 1, len(documents))).indices.tolist()
         for row, places in zip(rows, best, strict=True):
             names = [documents[place] for place in places]
@@ -104,7 +104,7 @@ def ranked_pairs(
     for text, pair in ids_RN[:2].T.tolist():
         gold[str(text)][str(pair)] = 1.0
     ranking: dict[str, list[str]] = {}
-    for rows in blocks(range(len(texts_Q)), COMPARED):
+    for rows in chunked(range(len(texts_Q)), COMPARED):
         scores_BD = scores(rows)
         itself_BD = (texts_Q[rows, None] == pairs_D) & ~np.isin(pairs_D, own_pairs)
         scores_BD[torch.from_numpy(itself_BD)] = -torch.inf

@@ -90,7 +90,7 @@ def pair_scores(gold: Sequence[float], cosines: Sequence[float]) -> dict[str, An
 
 
 def ranking_scores(
-    judgements: Mapping[str, Mapping[str, float]], ranking: Mapping[str, Sequence[str]], *, k: int = 10
+    qrels: Mapping[str, Mapping[str, float]], ranking: Mapping[str, Sequence[str]], *, k: int = 10
 ) -> dict[str, Any]:
-    bounds = metrics.ranking_intervals(judgements, ranking, k=k)
-    return metrics.with_intervals(metrics.ranking_scores(judgements, ranking, k=k), bounds)
+    bounds = metrics.ranking_intervals(qrels, ranking, k=k)
+    return metrics.with_intervals(metrics.ranking_scores(qrels, ranking, k=k), bounds)

@@ -17,8 +17,8 @@ from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.data.near_duplicates import text_key
-from bothways.data.split_tables import divided
-from bothways.data.splits import overlap_line, parts_for
+from bothways.data.split_tables import divide_rows
+from bothways.data.splits import overlap_warning, parts_for
 from bothways.data.squad import Question, read_squad
 from bothways.errors import InputError
 from bothways.evaluation import scores
@@ -234,7 +234,7 @@ class Answering(Task):
         left_out = ", ".join(f"{number:,} {why}" for why, number in self.skipped.items())
         passages = {one.context for asked in self.questions.values() for one in asked}
         keys = {passage: text_key(passage) for passage in passages}
-        shared = overlap_line(
+        shared = overlap_warning(
             {
                 split: [(text_key(one.question), keys[one.context]) for one in asked]
                 for split, asked in self.questions.items()
@@ -285,7 +285,7 @@ def read_splits(settings: Answer, skipped: Counter[str], fold: int | None = None
     whole = found["train"]
     keys = {passage: text_key(passage) for passage in {one.context for one in whole}}
     groups = [keys[one.context] for one in whole]
-    rows = divided(settings, groups, parts_for(found), fold, of="passages")
+    rows = divide_rows(settings, groups, parts_for(found), fold, of="passages")
     return {**found, **{split: [whole[row] for row in own] for split, own in rows.items()}}
 
 

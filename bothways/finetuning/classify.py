@@ -17,13 +17,13 @@ from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.data.columns import Table
 from bothways.data.datasets import has_named_columns
-from bothways.data.labels import label_numbers, label_sets
+from bothways.data.labels import class_indices, label_sets
 from bothways.data.quality import table_warnings
-from bothways.data.split_tables import read_tables, texts_at
+from bothways.data.split_tables import read_tables, texts_by_location
 from bothways.errors import InputError, listed
 from bothways.evaluation.scores import Predictions, class_scores, label_set_scores
 from bothways.finetuning.features import FrozenTexts, fit_text_head
-from bothways.finetuning.finetune import Result, fine_tuned
+from bothways.finetuning.finetune import Result, fine_tuned, stays_frozen
 from bothways.finetuning.simple_models import linear_models
 from bothways.finetuning.task import Baseline, Figures, Task, at_work, outputs
 from bothways.finetuning.texts import AT_ONCE, FEW_TEXTS, LEAST_TEXTS, Texts, begin_with_head, text_scores
@@ -83,8 +83,8 @@ class Classification(Task):
         return self.settings.metric or ("f1_micro" if self.settings.multi_label else "accuracy")
 
     def begin(self, seed: int, warn: Callable[[str], None]) -> Checkpoint:
-        several = self.settings.multi_label
-        return begin_with_head(self.start, self.names, self.settings, seed=seed, several=several, warn=warn)
+        several, few = self.settings.multi_label, stays_frozen(self.settings, self)
+        return begin_with_head(self.start, self.names, self.settings, seed=seed, several=several, few=few, warn=warn)
 
     @cached_property
     def frozen(self) -> FrozenTexts:
@@ -238,7 +238,7 @@ class Classification(Task):
     @cached_property
     def texts_at(self) -> dict[str, tuple[str, str | None]]:
         """The text (and its pair) of each row, by file and line."""
-        return texts_at(self.tables.values())
+        return texts_by_location(self.tables.values())
 
     def doubts(self, found: Predictions) -> list[report.Doubt]:
         errors = (label_set_errors if self.settings.multi_label else label_errors)(found.gold, found.details)
@@ -312,7 +312,7 @@ def check_metric(settings: Classify, names: Sequence[str]) -> None:
 
 
 def numbers_of(table: Table, names: Sequence[str]) -> np.ndarray:
-    return np.array(label_numbers(table, names), np.int64)
+    return np.array(class_indices(table, names), np.int64)
 
 
 def sets_of(table: Table, names: Sequence[str]) -> np.ndarray:

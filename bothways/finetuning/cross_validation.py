@@ -57,7 +57,7 @@ class Validated:
 
     def result(self, metric: str) -> dict[str, Any]:
         """What a run tells of it: mean and deviation over folds, the score of all rows together and its interval."""
-        mean, std = metrics.spread(self.values(metric))
+        mean, std = metrics.mean_and_std(self.values(metric))
         return {
             "split": FOLDS, "mean": mean, "std": std, "n": len(self.figures), "failed": len(self.failed),
             "pooled": self.scores[metric], "interval": self.scores[f"{metric}_interval"],

@@ -19,12 +19,12 @@ from torch import Tensor
 
 from bothways import metrics
 from bothways.batch import Batch
-from bothways.batching import blocks
+from bothways.batching import chunked
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.data.near_duplicates import text_key
-from bothways.data.pairs import Pairs, read_pairs
-from bothways.data.splits import overlap_line
+from bothways.data.pairs import TextPairs, read_pairs
+from bothways.data.splits import overlap_warning
 from bothways.device import choose_device, choose_dtype
 from bothways.errors import InputError
 from bothways.evaluation.retrieval import FOUND, found_pairs, ranked_pairs
@@ -68,7 +68,7 @@ class Embedding(Task):
     step_0: ClassVar[str] = "the model as it was before training"
     settings: TrainEmbed
     start: Checkpoint
-    pairs: Mapping[str, Pairs]
+    pairs: Mapping[str, TextPairs]
     data: Mapping[str, PairTexts]
     pooling: str
     sizes: tuple[int, ...]
@@ -76,7 +76,7 @@ class Embedding(Task):
     high: float
 
     @staticmethod
-    def of(settings: TrainEmbed, start: Checkpoint, pairs: Mapping[str, Pairs]) -> "Embedding":
+    def of(settings: TrainEmbed, start: Checkpoint, pairs: Mapping[str, TextPairs]) -> "Embedding":
         sizes = checked_sizes(settings.matryoshka_dims, start.model.config.hidden_size)
         low, high = cosine_range(settings, pairs["train"].scores)
         predictor = Predictor(start, dtype="float32", device="cpu")
@@ -159,7 +159,7 @@ class Embedding(Task):
         texts = self.data[split]
         labels = torch.from_numpy(texts.labels)
         num_pairs = vectors_RNH.shape[1]
-        sums = [self.loss(vectors_RNH[:, rows], labels[..., rows])[0] for rows in blocks(range(num_pairs), COMPARED)]
+        sums = [self.loss(vectors_RNH[:, rows], labels[..., rows])[0] for rows in chunked(range(num_pairs), COMPARED)]
         found = {size: self.quality(vectors_RNH[..., :size], texts) for size in self.sizes}
         by_size = {f"{self.metric}_{size}": found[size][self.metric] for size in self.sizes[:-1]}
         return {"loss": float(torch.stack(sums).sum()) / num_pairs, **found[self.sizes[-1]], **by_size}
@@ -238,7 +238,7 @@ class Embedding(Task):
             split: zip(*([*map(text_key, texts)] for texts in part.texts[:2]), strict=True)
             for split, part in self.pairs.items()
         }
-        shared = overlap_line({split: [*keys] for split, keys in both.items()})
+        shared = overlap_warning({split: [*keys] for split, keys in both.items()})
         notes = dict.fromkeys(note for part in self.pairs.values() for note in part.notes)
         found = [*notes, *([shared] if shared else [])]
         for split, part in self.pairs.items():

@@ -20,10 +20,10 @@ from torch import Tensor
 
 from bothways import metrics
 from bothways.batch import Batch
-from bothways.batching import blocks, divide, fill_budget, fingerprint, shuffled
+from bothways.batching import batch_fingerprint, chunked, divide_evenly, epoch_order, token_batches
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.weights import WEIGHTS, write_weights
-from bothways.data.datasets import unread_line
+from bothways.data.datasets import unread_splits_warning
 from bothways.device import SETTLED, choose_device, choose_dtype, keep_memory, settle_memory
 from bothways.errors import InputError
 from bothways.finetuning import baselines
@@ -103,13 +103,13 @@ def over_seeds(
         return result_of(run, task.name)
     tell(task.describe())
     split = "test" if "test" in task.data else "dev"
-    if not settings.folds and (few := metrics.few_rows_line(task.num_rows(split), "rows", split)):
+    if not settings.folds and (few := metrics.few_rows_warning(task.num_rows(split), "rows", split)):
         tell(few)
     if stays_frozen(settings, task):
         tell(frozen_line(task))
     elif line := epochs_line(settings, steps_an_epoch(settings, task)):
         tell(line)
-    if line := unread_line(settings.train, settings.dev, settings.test):
+    if line := unread_splits_warning(settings.train, settings.dev, settings.test):
         tell(line)
     validated, simple = None, []
     if settings.folds and task_of:
@@ -138,7 +138,7 @@ def over_seeds(
     kept = choose({seed: figures[seed]["dev"][task.metric] for seed in seeds}, settings.keep_seed)
     begun.model.load_state_dict(load_file(_place(run, kept) / WEIGHTS))
     scores = [figures[seed][split][task.metric] for seed in seeds]
-    mean, std = metrics.spread(scores)
+    mean, std = metrics.mean_and_std(scores)
     failed = [seed for seed in seeds if figures[seed][split][task.metric] <= figures[seed][split]["baseline"]]
     by_split = {name: [figures[seed][name][task.metric] for seed in seeds] for name in figures[kept]}
     bounds = [figures[seed][split][f"{task.metric}_interval"] for seed in seeds]
@@ -292,7 +292,7 @@ def fitted(
         evaluate = lambda: task.measure(model, "dev")  # noqa: E731
         progress = fit(
             model, task.losses, task.counts, steps, plan, evaluate=evaluate, record=record, checkpoints=checkpoints,
-            start=start, fingerprint=fingerprint,
+            start=start, fingerprint=batch_fingerprint,
         )  # fmt: skip
     model.load_state_dict(frozen, strict=False)  # as they were, not as bf16 has them
     return at_work(model, settings), progress.best_step
@@ -347,17 +347,17 @@ def all_steps(settings: FineTune, task: Task, seed: int) -> Iterator[tuple[Examp
 
 def step_rows(settings: FineTune, task: Task, seed: int, epoch: int, sizes: Sequence[int]) -> Iterator[list[int]]:
     """The rows of each step of one pass. sizes: tokens of each example in it."""
-    order = shuffled(len(sizes), seed=seed, epoch=epoch).tolist()
+    order = epoch_order(len(sizes), seed=seed, epoch=epoch).tolist()
     if settings.batch_size:
-        return blocks(order, settings.batch_size)
-    return fill_budget(order, sizes, settings.batch_tokens or max(BATCH_TOKENS, task.least_examples * fmean(sizes)))
+        return chunked(order, settings.batch_size)
+    return token_batches(order, sizes, settings.batch_tokens or max(BATCH_TOKENS, task.least_examples * fmean(sizes)))
 
 
 def parts_of_step(settings: FineTune, task: Task, rows: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
     """A step's rows as micro-batches: as many as asked for, or more where those would hold too many tokens. sizes: as
     for step_rows."""
-    for part in divide(rows, sizes, settings.gradient_accumulation):
-        yield from fill_budget(part, sizes, task.at_once)
+    for part in divide_evenly(rows, sizes, settings.gradient_accumulation):
+        yield from token_batches(part, sizes, task.at_once)
 
 
 def freeze(model: Model, parts: int) -> dict[str, Tensor]:
@@ -381,7 +381,7 @@ def _fingerprint(examples: Examples) -> str:
     """Names the training examples: the sizes of all, tokens and labels of some that are spread over them."""
     sizes = hashlib.sha256(np.array(examples.sizes).tobytes()).hexdigest()[:16]
     number = len(examples.sizes)
-    return f"{sizes} {fingerprint(examples.batch(range(0, number, -(-number // NAMED_BY))))}"
+    return f"{sizes} {batch_fingerprint(examples.batch(range(0, number, -(-number // NAMED_BY))))}"
 
 
 def digest(model: Model) -> str:

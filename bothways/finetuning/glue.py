@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways import metrics
-from bothways.data.glue import TASKS, Task
+from bothways.data.glue import TASKS, GlueTask
 from bothways.errors import InputError
 from bothways.finetuning import classify, regress
 from bothways.finetuning.finetune import Result
@@ -24,11 +24,11 @@ class Table:
 
     @property
     def average(self) -> float:
-        return metrics.spread(self.by_seed)[0]
+        return metrics.mean_and_std(self.by_seed)[0]
 
     @property
     def std(self) -> float:
-        return metrics.spread(self.by_seed)[1]
+        return metrics.mean_and_std(self.by_seed)[1]
 
     @property
     def by_seed(self) -> list[float]:
@@ -55,7 +55,7 @@ def run(settings: Glue, tell: Tell = lines) -> Table:
     return Table(tuple(rows))
 
 
-def files_of(folder: Path, task: Task) -> dict[str, Path]:
+def files_of(folder: Path, task: GlueTask) -> dict[str, Path]:
     """The files of a task that are there, by split."""
     found = {}
     for split, names in task.files.items():

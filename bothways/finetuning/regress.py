@@ -15,9 +15,9 @@ from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.data.columns import Table
-from bothways.data.labels import numbers
+from bothways.data.labels import numeric_labels
 from bothways.data.quality import table_warnings
-from bothways.data.split_tables import read_tables, texts_at
+from bothways.data.split_tables import read_tables, texts_by_location
 from bothways.errors import InputError
 from bothways.evaluation.scores import Predictions, number_scores
 from bothways.finetuning.features import FrozenTexts, fit_text_head
@@ -26,7 +26,7 @@ from bothways.finetuning.simple_models import linear_models
 from bothways.finetuning.task import Baseline, Figures, Task, at_work, outputs
 from bothways.finetuning.texts import AT_ONCE, FEW_TEXTS, LEAST_TEXTS, Texts, begin_with_head, text_scores
 from bothways.inference.predictor import Predictor
-from bothways.metrics.label_errors import FAR_OFF, far_off
+from bothways.metrics.label_errors import OUTLIER_DEVIATIONS, find_outliers
 from bothways.model.heads import Classes
 from bothways.model.model import Model
 from bothways.settings import Regress
@@ -55,7 +55,7 @@ class Regression(Task):
 
     name: ClassVar[str] = "regress"
     constant: ClassVar[str] = "mean of all"
-    doubted: ClassVar[str] = f"its number is further off than {FAR_OFF:g} robust deviations of all errors"
+    doubted: ClassVar[str] = f"its number is further off than {OUTLIER_DEVIATIONS:g} robust deviations of all errors"
     at_once: ClassVar[float] = AT_ONCE
     few: ClassVar[int] = FEW_TEXTS
     least_examples: ClassVar[int] = LEAST_TEXTS
@@ -68,7 +68,7 @@ class Regression(Task):
 
     @staticmethod
     def of(settings: Regress, start: Checkpoint, tables: Mapping[str, Table]) -> "Regression":
-        targets = {split: np.array(numbers(table)) for split, table in tables.items()}
+        targets = {split: np.array(numeric_labels(table)) for split, table in tables.items()}
         mean, deviation = float(targets["train"].mean()), float(targets["train"].std())
         if not np.ptp(targets["train"]):
             raise InputError(f"{settings.train}: every number is {mean:g}; there is nothing to learn")
@@ -131,14 +131,14 @@ class Regression(Task):
         """Mean loss (of standardized numbers), both correlations, the mean squared error in the numbers' own unit: all
         of the numbers that the finished model gives."""
         errors = (outputs - self.mean) / self.deviation - self.data[split].targets
-        found = metrics.regression(numbers(self.tables[split]), outputs.tolist())
+        found = metrics.regression(numeric_labels(self.tables[split]), outputs.tolist())
         return {"loss": float((errors**2).mean()), **found, "baseline": 0.0}
 
     def num_rows(self, split: str) -> int:
         return len(self.tables[split])
 
     def predictions(self, split: str, outputs: np.ndarray) -> Predictions:
-        where, gold = self.tables[split].where, numbers(self.tables[split])
+        where, gold = self.tables[split].where, numeric_labels(self.tables[split])
         return Predictions(where, gold, outputs.tolist(), where, [None] * len(gold))
 
     def scores(self, found: Predictions) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class Regression(Task):
             yield Baseline(name, self.predictions(split, numbers_N), own)
 
     def parts(self, found: Predictions) -> list[report.Part]:
-        texts = texts_at(self.tables.values())
+        texts = texts_by_location(self.tables.values())
         misses = [
             report.Miss(texts[where][0], gold, predicted, texts[where][1])
             for where, gold, predicted in zip(found.where, found.gold, found.predicted, strict=True)
@@ -159,18 +159,18 @@ class Regression(Task):
         return [report.Scatter(found.gold, found.predicted), report.Misses(misses)]
 
     def doubts(self, found: Predictions) -> list[report.Doubt]:
-        texts = texts_at(self.tables.values())
+        texts = texts_by_location(self.tables.values())
         return [
             report.Doubt(
                 where := found.where[row], texts[where][0], f"{found.gold[row]:.6g}", f"{found.predicted[row]:.6g}",
                 pair=texts[where][1],
             )
-            for row in far_off(found.gold, found.predicted)
+            for row in find_outliers(found.gold, found.predicted)
         ]  # fmt: skip
 
     @property
     def warnings(self) -> list[str]:
-        train_N = np.array(numbers(self.tables["train"]))
+        train_N = np.array(numeric_labels(self.tables["train"]))
         rounded = spacing(train_N) > ROUNDED * self.deviation
         way_out = "predictions are rounded to that; subtract a constant from every number to avoid it"
         return [*table_warnings(self.settings, self.tables), *([f"{rounding(train_N)}: {way_out}"] if rounded else [])]
@@ -189,7 +189,7 @@ class Regression(Task):
     def describe(self) -> str:
         found = []
         for split, texts in self.data.items():
-            low, middle, high = np.percentile(numbers(self.tables[split]), [0, 50, 100])
+            low, middle, high = np.percentile(numeric_labels(self.tables[split]), [0, 50, 100])
             found.append(f"{split}: {texts.describe()}\n  numbers from {low:.9g} to {high:.9g}, median {middle:.9g}")
         return "\n".join([*found, *self.warnings])
 

@@ -130,7 +130,7 @@ def fold_scores(task: Task, validated: Validated) -> Iterator[page.Score]:
     bounded = [name for name in validated.figures[0] if f"{name}_interval" in validated.scores]
     for name in sorted(bounded, key=lambda name: name != task.metric):
         values, unit = validated.values(name), unit_of(name)
-        mean, std = metrics.spread(values)
+        mean, std = metrics.mean_and_std(values)
         low, high = validated.scores[f"{name}_interval"]
         pooled = validated.scores[name]
         yield page.Score(name, FOLDS, mean, std, len(values), False, unit, (low, high), rows, "folds", pooled)
@@ -143,7 +143,7 @@ def scores_of(task: Task, found: Found, splits: Sequence[str], unit: Unit) -> It
         bounds = [figures[split][f"{task.metric}_interval"] for figures in found.values()]
         low, high = map(fmean, zip(*bounds, strict=True))
         rows = next(figures[split]["rows"] for figures in found.values())
-        mean, std = metrics.spread(values)
+        mean, std = metrics.mean_and_std(values)
         yield page.Score(task.metric, split, mean, std, len(values), split == "dev", unit, (low, high), rows)
 
 
@@ -157,7 +157,7 @@ def others_of(task: Task, figures: Mapping[str, Figures], splits: Sequence[str])
 
 
 def few_rows(figures: Mapping[str, Figures], split: str) -> list[str]:
-    few = metrics.few_rows_line(figures[split]["rows"], "rows", split)
+    few = metrics.few_rows_warning(figures[split]["rows"], "rows", split)
     return [few] if few else []
 
 

@@ -20,6 +20,7 @@ from bothways.data.conll import Sentence
 from bothways.data.squad import Question
 from bothways.data.tags import OUTSIDE
 from bothways.finetuning.features import FrozenTexts
+from bothways.finetuning.task import at_work
 from bothways.finetuning.texts import Texts
 from bothways.inference.predictor import Predictor
 from bothways.linear import regressions, tfidf
@@ -74,7 +75,11 @@ def linear_models(
         vectors = {name: pair_vectors(predictor, rows[name], task.settings) for name in {"train", "dev", split}}
         features = {name: pair_features(*both) for name, both in vectors.items()}
     else:
-        features = {name: task.frozen[name]["mean"] for name in {"train", "dev", split}}
+        frozen = task.frozen
+        if frozen.model.config.num_hidden_layers < task.start.model.config.num_hidden_layers:
+            whole = at_work(task.start.model, task.settings)
+            frozen = FrozenTexts(whole, task.data, frozen.settings)
+        features = {name: frozen[name]["mean"] for name in {"train", "dev", split}}
         if task.start.pooling and task.start.normalized:
             features = {name: F.normalize(x_NH) for name, x_NH in features.items()}
     train_NF, dev_NF, own_NF = standardized(*(features[name].numpy() for name in ("train", "dev", split)))

@@ -23,10 +23,10 @@ from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.data.conll import Sentence
 from bothways.data.examples import read_tagged
 from bothways.data.near_duplicates import text_key
-from bothways.data.split_tables import divided
-from bothways.data.splits import overlap_line, parts_for
+from bothways.data.split_tables import divide_rows
+from bothways.data.splits import overlap_warning, parts_for
 from bothways.data.tables import RowErrors
-from bothways.data.tags import OUTSIDE, Scheme, detect, first_illegal, spans_of
+from bothways.data.tags import OUTSIDE, Scheme, detect_scheme, find_illegal_tag, tags_to_spans
 from bothways.errors import InputError
 from bothways.evaluation import scores
 from bothways.evaluation.scores import Predictions, document_of
@@ -109,7 +109,7 @@ class Tagging(Task):
             parts = [windows_of(text, predictor, settings, tagset, strict) for text in texts[split]]
             data[split], numbers[split] = Windows([*chain.from_iterable(parts)]), [*map(len, parts)]
         illegal = {
-            split: [one for one in found if first_illegal(one.tags, scheme)] for split, found in sentences.items()
+            split: [one for one in found if find_illegal_tag(one.tags, scheme)] for split, found in sentences.items()
         }
         return Tagging(settings, start, tagset, texts, data, numbers, illegal, notes)
 
@@ -290,7 +290,7 @@ class Tagging(Task):
             sentences = [*chain.from_iterable(texts)]
             words = sum(len(one.words) for one in sentences)
             scheme: Scheme = "plain" if self.tagset.plain else "iob2"
-            counts = Counter(span.label for one in sentences for span in spans_of(one.tags, scheme))
+            counts = Counter(span.label for one in sentences for span in tags_to_spans(one.tags, scheme))
             kinds = ", ".join(f"{one_line(label)} {number:,}" for label, number in sorted(counts.items()))
             windowed = sum(number > 1 for number in self.windows_of_text[split])
             found.append(
@@ -302,7 +302,7 @@ class Tagging(Task):
     @property
     def warnings(self) -> list[str]:
         sentences = {split: [*chain.from_iterable(texts)] for split, texts in self.texts.items()}
-        shared = overlap_line({split: [_key(one) for one in own] for split, own in sentences.items()})
+        shared = overlap_warning({split: [_key(one) for one in own] for split, own in sentences.items()})
         found = [*self.notes, *([shared] if shared else [])]
         for split, own in sentences.items():
             if strange := Counter(tag for one in own for tag in one.tags if tag not in self.tagset.names):
@@ -345,7 +345,7 @@ def read_splits(settings: Tag, errors: RowErrors | None = None, fold: int | None
         return found
     whole = found["train"]
     groups = [_key(one) if one.document is None else one.document for one in whole]
-    rows = divided(settings, groups, parts_for(found), fold, of="documents")
+    rows = divide_rows(settings, groups, parts_for(found), fold, of="documents")
     return {**found, **{split: [whole[row] for row in own] for split, own in rows.items()}}
 
 
@@ -355,9 +355,9 @@ def _key(sentence: Sentence) -> str:
 
 def scheme_of(settings: Tag, sentences: Sequence[Sentence]) -> Scheme:
     """The scheme given or found. InputError for the first tag that it does not allow."""
-    scheme: Scheme = detect([one.tags for one in sentences]) if settings.scheme == "auto" else settings.scheme
+    scheme: Scheme = detect_scheme([one.tags for one in sentences]) if settings.scheme == "auto" else settings.scheme
     for one in sentences:
-        if wrong := first_illegal(one.tags, scheme):
+        if wrong := find_illegal_tag(one.tags, scheme):
             word = f"word {wrong.place + 1} of the sentence, {one.words[wrong.place]!r}"
             raise InputError(f"{one.where}: {word}: {wrong.why}; mend the tag, or name another --scheme")
     return scheme
@@ -379,7 +379,7 @@ def marked(words: Sequence[str], tags: Sequence[str]) -> list[report.Span]:
     ends = [*accumulate(len(word) + 1 for word in words)]
     return [
         report.Span(ends[span.first] - len(words[span.first]) - 1, ends[span.last - 1] - 1, span.label)
-        for span in spans_of(tags, "iob2")
+        for span in tags_to_spans(tags, "iob2")
     ]
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bothways import metrics, report
 from bothways.batch import Batch
-from bothways.batching import by_length, fill_budget
+from bothways.batching import sort_by_length, token_batches
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.config import EncoderConfig
 from bothways.device import choose_device, choose_dtype
@@ -169,7 +169,7 @@ def outputs(
     found: dict[int, Tensor] = {}
     with torch.inference_mode():
         model.eval()
-        for rows in fill_budget(by_length(range(len(sizes)), sizes), sizes, tokens):
+        for rows in token_batches(sort_by_length(range(len(sizes)), sizes), sizes, tokens):
             read_rows = read(model, examples.batch(rows).to(device))
             found |= {row: value.float().cpu() for row, value in zip(rows, read_rows, strict=True)}
     return [found[row] for row in range(len(sizes))]

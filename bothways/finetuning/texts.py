@@ -4,6 +4,7 @@ classifier, in training as in prediction. A training step reads some of a long t
 Letters: N texts, W windows of them, H hidden size, C outputs.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,6 +27,7 @@ from bothways.rng import Purpose, generator
 from bothways.settings import Classify, FineTune, Regress
 from bothways.tokenizer.tokenizer import Encoding
 
+DEPTH = 2 / 3  # of an encoder's layers, where few texts are classified (docs/LOG.md, "Few examples")
 FEW_TEXTS = 50  # so few leave a dev set of a few rows, by which no training can be judged
 LEAST_TEXTS = 16  # a step of few texts, though of many tokens, has a noisy gradient
 AT_ONCE = 8192  # tokens of which activations are kept for the backward pass; what is more is worked out once again
@@ -86,18 +88,26 @@ class Texts:
 
 def begin_with_head(
     start: Checkpoint, labels: tuple[str, ...], settings: Classify | Regress, *, seed: int,
-    warn: Callable[[str], None], several: bool = False,
+    warn: Callable[[str], None], several: bool = False, few: bool = False,
 ) -> Checkpoint:  # fmt: skip
-    """What training starts from: the encoder with a new head for classes, or without labels for a number."""
+    """What training starts from: the encoder with a new head for classes, or without labels for a number.
+
+    few: keep only the first DEPTH of the layers if the checkpoint was trained to give vectors. Its last layers
+    represent the topic of a text, and few examples do not suffice to find anything else there.
+    """
     asked, means = settings.pooling, start.pooling == "mean"
     pooling: str | None = asked
     if asked == "auto":
         pooling = "mean" if means else None
     if pooling == "mean" and means and start.normalized:
         pooling = "unit"
+    layers, depth = None, start.model.config.num_hidden_layers
+    if few and means and pooling != "cls":
+        layers = math.ceil(DEPTH * depth)
+        warn(f"few examples: the classifier reads the first {layers} of {depth} layers")
     return with_head(
         start, "classes", labels, seed=seed, num_outputs=len(labels) or 1, several=several, dropout=settings.dropout,
-        pooling=pooling, near_identity=settings.linear_start, warn=warn,
+        pooling=pooling, near_identity=settings.linear_start, layers=layers, warn=warn,
     )  # fmt: skip
 
 

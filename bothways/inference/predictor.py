@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.batch import Batch
-from bothways.batching import by_length, fill_budget
+from bothways.batching import sort_by_length, token_batches
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint, say
 from bothways.device import choose_device, choose_dtype, one_thread, release_memory
@@ -558,7 +558,7 @@ class Predictor:
         """Batch by batch, the numbers of some of these rows and what reduce makes of them."""
         lengths = [*map(len, encodings)]
         hidden, tokens = self._hidden, 0
-        for part in fill_budget(by_length(rows, lengths), lengths, TOKENS):
+        for part in token_batches(sort_by_length(rows, lengths), lengths, TOKENS):
             batch = Batch.of([encodings[row] for row in part]).to(self.device)
             with torch.inference_mode():
                 reduced = reduce(hidden(batch), batch, *([column[row] for row in part] for column in columns))

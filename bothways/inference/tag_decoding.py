@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.data.tags import OUTSIDE, SPAN_TAG, Span, spans_of, tags_of
+from bothways.data.tags import OUTSIDE, SPAN_TAG, Span, spans_to_tags, tags_to_spans
 from bothways.errors import InputError
 from bothways.inference.offsets import Numbers, bert_words, characters, given_words
 from bothways.inference.windows import own_rows
@@ -176,7 +176,7 @@ def word_tags(windows: Sequence[Encoding], scores_SC: Scores, words: Sequence[st
     for label, first, last in spans:
         given = given_W[first:last][is_first_W[first:last]]
         held += [Span(label, int(word), int(word) + 1) for word in given] if tagset.plain else _run(label, given)
-    return tags_of(held, len(words), "plain" if tagset.plain else "iob2")
+    return spans_to_tags(held, len(words), "plain" if tagset.plain else "iob2")
 
 
 def word_probabilities(windows: Sequence[Encoding], scores_SC: Scores, words: Sequence[str]) -> NDArray[np.float64]:
@@ -202,7 +202,7 @@ def _spans(scores_WC: Scores, tagset: Tagset) -> tuple[list[Span], NDArray[np.fl
     log_WC = exact_WC - np.logaddexp.reduce(exact_WC, axis=1, keepdims=True)
     labels_W = legal_path(log_WC, tagset) if tagset.legal else log_WC.argmax(1)
     chosen_W = np.exp(log_WC[np.arange(len(labels_W)), labels_W])
-    return spans_of([tagset.readable[label] for label in labels_W], "plain" if tagset.plain else "iob2"), chosen_W
+    return tags_to_spans([tagset.readable[label] for label in labels_W], "plain" if tagset.plain else "iob2"), chosen_W
 
 
 def _readable(name: str) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 from bothways.data.conll import Sentence
 from bothways.data.datasets import has_named_columns
 from bothways.data.examples import read_tagged
-from bothways.data.stream import known_columns
-from bothways.data.tags import Scheme, spans_of, tags_of
+from bothways.data.stream import resolve_columns
+from bothways.data.tags import Scheme, spans_to_tags, tags_to_spans
 from bothways.errors import InputError
 from bothways.inference.tag_decoding import joined
 from bothways.inference.windows import NUM_SPECIALS
@@ -23,7 +23,7 @@ def tag_columns(file: Source, told: object, learned: Mapping[str, Any]) -> dict[
     """The columns of words and of tags in a file: those that `told` names as words_column and tags_column, else those
     `learned` from, if the file can have them."""
     if has_named_columns(file):
-        return known_columns(file, told, learned, ("words", "tags"))
+        return resolve_columns(file, told, learned, ("words", "tags"))
     numbers = {use: str(learned.get(f"{use}_column")) for use in ("words", "tags")}
     before = {use: number if number.lstrip("-").isdecimal() else None for use, number in numbers.items()}
     return {use: getattr(told, f"{use}_column") or before[use] for use in before}
@@ -40,7 +40,9 @@ def as_iob2(sentence: Sentence, scheme: Scheme) -> Sentence:
     if scheme == "plain":
         return sentence
     try:
-        return replace(sentence, tags=tuple(tags_of(spans_of(sentence.tags, scheme), len(sentence.words), "iob2")))
+        return replace(
+            sentence, tags=tuple(spans_to_tags(tags_to_spans(sentence.tags, scheme), len(sentence.words), "iob2"))
+        )
     except InputError as error:
         raise InputError(f"{sentence.where}: {error}") from None
 

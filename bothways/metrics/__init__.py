@@ -4,18 +4,25 @@ from bothways.metrics.answers import answer_intervals, answer_scores, best_thres
 from bothways.metrics.classification import (
     classification,
     classification_intervals,
+    mean_and_std,
     multi_label,
     multi_label_intervals,
     perplexity,
     regression,
     regression_intervals,
     reliability,
-    spread,
     unigram_loss,
-    unigram_shares,
+    unigram_probabilities,
 )
 from bothways.metrics.entities import entity_intervals, entity_scores, span_scores, tag_interval
-from bothways.metrics.intervals import FEW_ROWS, Interval, few_rows_line, interval, mean_interval, with_intervals
+from bothways.metrics.intervals import (
+    FEW_ROWS,
+    Interval,
+    few_rows_warning,
+    mean_interval,
+    wilson_interval,
+    with_intervals,
+)
 from bothways.metrics.ranking import query_scores, ranking_intervals, ranking_scores
 
 __all__ = [
@@ -28,8 +35,8 @@ __all__ = [
     "classification_intervals",
     "entity_intervals",
     "entity_scores",
-    "few_rows_line",
-    "interval",
+    "few_rows_warning",
+    "mean_and_std",
     "mean_interval",
     "multi_label",
     "multi_label_intervals",
@@ -41,9 +48,9 @@ __all__ = [
     "regression_intervals",
     "reliability",
     "span_scores",
-    "spread",
     "tag_interval",
     "unigram_loss",
-    "unigram_shares",
+    "unigram_probabilities",
+    "wilson_interval",
     "with_intervals",
 ]

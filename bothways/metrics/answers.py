@@ -16,7 +16,7 @@ from bothways.metrics.intervals import Interval, mean_interval
 
 Version = Literal["1.1", "2.0"]
 Metric = Literal["f1", "exact_match"]
-Gold = Mapping[str, Sequence[str]]  # {id: answers, each of them right}; none where there is no answer
+GoldAnswers = Mapping[str, Sequence[str]]  # {id: answers, each of them right}; none where there is no answer
 ARTICLE = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -40,14 +40,16 @@ def f1(gold: str, answer: str, version: Version = "2.0") -> float:
     return 2 * shared / (len(gold_words) + len(words)) if shared else 0.0
 
 
-def answer_scores(gold: Gold, predictions: Mapping[str, str], version: Version | None = None) -> dict[str, float]:
+def answer_scores(
+    gold: GoldAnswers, predictions: Mapping[str, str], version: Version | None = None
+) -> dict[str, float]:
     """exact_match and f1 in percent, n questions, of which `missing` have no prediction and score 0.
 
     In 2.0 also HasAns_exact, HasAns_f1, HasAns_total and the same for NoAns, of the questions with and without an
     answer. version: 2.0 where a question has no answer, else 1.1. Predictions for other ids do not count.
     """
-    version = version or version_of(gold)
-    exact, by_f1 = (_scores(gold, predictions, metric, version) for metric in ("exact_match", "f1"))
+    version = version or squad_version(gold)
+    exact, by_f1 = (_best_scores(gold, predictions, metric, version) for metric in ("exact_match", "f1"))
     scores = {
         "exact_match": _percent(exact, gold),
         "f1": _percent(by_f1, gold),
@@ -63,12 +65,12 @@ def answer_scores(gold: Gold, predictions: Mapping[str, str], version: Version |
 
 
 def answer_intervals(
-    gold: Gold, predictions: Mapping[str, str], groups: Mapping[str, Hashable], version: Version | None = None
+    gold: GoldAnswers, predictions: Mapping[str, str], groups: Mapping[str, Hashable], version: Version | None = None
 ) -> dict[str, Interval]:
     """The 95 % intervals of `answer_scores`' scores, in percent. groups: the passage of each question; the questions
     about one are drawn together, unless there are few passages (FEW_UNITS)."""
-    version = version or version_of(gold)
-    exact, by_f1 = (_scores(gold, predictions, metric, version) for metric in ("exact_match", "f1"))
+    version = version or squad_version(gold)
+    exact, by_f1 = (_best_scores(gold, predictions, metric, version) for metric in ("exact_match", "f1"))
     asked = {"exact_match": (exact, [*gold]), "f1": (by_f1, [*gold])}
     if version == "2.0":
         for name, ids in (
@@ -84,20 +86,22 @@ def answer_intervals(
     return {name: (100 * low, 100 * high) for name, (low, high) in found.items()}
 
 
-def version_of(gold: Gold) -> Version:
+def squad_version(gold: GoldAnswers) -> Version:
     return "1.1" if all(gold.values()) else "2.0"
 
 
-def _scores(gold: Gold, predictions: Mapping[str, str], metric: Metric, version: Version) -> dict[str, float]:
+def _best_scores(
+    gold: GoldAnswers, predictions: Mapping[str, str], metric: Metric, version: Version
+) -> dict[str, float]:
     """The best score, 0..1, that each prediction has with an answer to its question."""
     score: Callable[[str, str], float] = exact_match if metric == "exact_match" else lambda a, b: f1(a, b, version)
     return {
-        id: max(score(right, predictions[id]) for right in _right(answers, version)) if id in predictions else 0.0
+        id: max(score(right, predictions[id]) for right in _accepted(answers, version)) if id in predictions else 0.0
         for id, answers in gold.items()
     }
 
 
-def _right(answers: Sequence[str], version: Version) -> Sequence[str]:
+def _accepted(answers: Sequence[str], version: Version) -> Sequence[str]:
     """The answers to compare with: in 2.0 those of which normalizing leaves something; where there is none, ""."""
     return [answer for answer in answers if version == "1.1" or normalize(answer)] or [""]
 
@@ -115,7 +119,7 @@ class Threshold(NamedTuple):
 
 
 def best_threshold(
-    gold: Gold, predictions: Mapping[str, str], no_answer_scores: Mapping[str, float], metric: Metric = "f1"
+    gold: GoldAnswers, predictions: Mapping[str, str], no_answer_scores: Mapping[str, float], metric: Metric = "f1"
 ) -> Threshold:
     """The threshold that scores best on these questions (SQuAD 2.0's scorer); the lowest of equals.
 
@@ -127,8 +131,8 @@ def best_threshold(
         raise InputError(
             f"question {min(missing)}: a threshold needs an answer and a no-answer score for each question"
         )
-    answering = _scores(gold, predictions, metric, "2.0")
-    silent = _scores(gold, dict.fromkeys(gold, ""), metric, "2.0")
+    answering = _best_scores(gold, predictions, metric, "2.0")
+    silent = _best_scores(gold, dict.fromkeys(gold, ""), metric, "2.0")
     gain_by_score: dict[float, float] = {}
     for id in gold:
         score = no_answer_scores[id]

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from bothways.metrics.intervals import Interval, bootstrap, interval, mark_intervals, mean_interval
+from bothways.metrics.intervals import Interval, bootstrap, decision_intervals, mean_interval, wilson_interval
 
 Label = TypeVar("Label", str, int)
 
@@ -53,8 +53,8 @@ def classification_intervals(
         positive = names[1]
     rows = range(len(gold))
     marks, given = (list(zip(rows, labels, strict=True)) for labels in (gold, predicted))
-    found = mark_intervals(marks, given, np.arange(len(gold)), positive)
-    accuracy = interval(sum(a == b for a, b in zip(gold, predicted, strict=True)), len(gold))
+    found = decision_intervals(marks, given, np.arange(len(gold)), positive)
+    accuracy = wilson_interval(sum(a == b for a, b in zip(gold, predicted, strict=True)), len(gold))
     f1 = {} if positive is None else {"f1": found["f1_positive"]}
     kept = {name: found[name] for name in ("f1_macro", "matthews")}
     return {"accuracy": accuracy, "f1_micro": accuracy, **kept, **f1}
@@ -74,9 +74,9 @@ def multi_label(
     used_C = total_NC.any(axis=0)
     return {
         "accuracy": float((gold_NC == predicted_NC).all(axis=1).mean()),
-        "f1_micro": float(_share(right_NC.sum(), total_NC.sum())),
-        "f1_macro": float(_share(right_NC.sum(axis=0), total_NC.sum(axis=0))[used_C].mean()) if used_C.any() else 1.0,
-        "f1_samples": float(_share(right_NC.sum(axis=1), total_NC.sum(axis=1)).mean()),
+        "f1_micro": float(_ratio(right_NC.sum(), total_NC.sum())),
+        "f1_macro": float(_ratio(right_NC.sum(axis=0), total_NC.sum(axis=0))[used_C].mean()) if used_C.any() else 1.0,
+        "f1_samples": float(_ratio(right_NC.sum(axis=1), total_NC.sum(axis=1)).mean()),
         "majority": Counter(map(frozenset, gold)).most_common(1)[0][1] / len(gold),
     }
 
@@ -85,11 +85,11 @@ def multi_label_intervals(gold: Sequence[Collection[str]], predicted: Sequence[C
     """The 95 % intervals of `multi_label`'s scores; texts are independent."""
     rows = range(len(gold))
     marks, given = ([(row, label) for row in rows for label in labels[row]] for labels in (gold, predicted))
-    found = mark_intervals(marks, given, np.arange(len(gold)))
+    found = decision_intervals(marks, given, np.arange(len(gold)))
     both = [(set(a), set(b)) for a, b in zip(gold, predicted, strict=True)]
     samples = [2 * len(a & b) / len([*a, *b]) if a or b else 1.0 for a, b in both]
     return {
-        "accuracy": interval(sum(a == b for a, b in both), len(both)),
+        "accuracy": wilson_interval(sum(a == b for a, b in both), len(both)),
         "f1_micro": found["f1"],
         "f1_macro": found["f1_macro"],
         "f1_samples": mean_interval(samples, rows),
@@ -105,7 +105,7 @@ def _indicators(labels: Sequence[Collection[str]], names: Sequence[str]) -> np.n
     return found_NC
 
 
-def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     """part / whole; 1 where there is nothing to find and nothing found."""
     shares: np.ndarray = np.where(whole > 0, part, 1) / np.maximum(whole, 1)
     return shares
@@ -204,7 +204,7 @@ def perplexity(mean_loss: float) -> float:
     return math.exp(min(mean_loss, 700.0))
 
 
-def unigram_shares(counts_V: np.ndarray) -> np.ndarray:
+def unigram_probabilities(counts_V: np.ndarray) -> np.ndarray:
     """How likely each word is by its count, none impossible (add-one smoothing)."""
     shares_V: np.ndarray = (counts_V + 1) / (counts_V.sum() + len(counts_V))
     return shares_V
@@ -212,9 +212,9 @@ def unigram_shares(counts_V: np.ndarray) -> np.ndarray:
 
 def unigram_loss(counts_V: np.ndarray, targets_M: np.ndarray) -> float:
     """Mean cross-entropy in nats of guessing by how often each word stands in the training text."""
-    return float(-np.log(unigram_shares(counts_V)[targets_M]).mean())
+    return float(-np.log(unigram_probabilities(counts_V)[targets_M]).mean())
 
 
-def spread(scores: Sequence[float]) -> tuple[float, float]:
+def mean_and_std(scores: Sequence[float]) -> tuple[float, float]:
     """Mean and sample standard deviation; 0 for a single score, which has none."""
     return float(np.mean(scores)), float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0

@@ -6,11 +6,11 @@ Counted as conlleval (CoNLL-2000, CoNLL-2003) and seqeval count. Shares are in 0
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
-from bothways.data.tags import Scheme, spans_of
+from bothways.data.tags import Scheme, tags_to_spans
 from bothways.errors import InputError
-from bothways.metrics.intervals import Interval, mark_intervals, mean_interval, units_of
+from bothways.metrics.intervals import Interval, decision_intervals, mean_interval, resampling_units
 
-Located = tuple[Hashable, str, int, int]  # (document, label, start, end), in words or in characters
+LocatedSpan = tuple[Hashable, str, int, int]  # (document, label, start, end), in words or in characters
 
 
 def entity_scores(
@@ -30,7 +30,7 @@ def entity_scores(
         a == b for right, found in zip(gold, predicted, strict=True) for a, b in zip(right, found, strict=True)
     )
     scores = span_scores(_located(gold, scheme, strict), _located(predicted, scheme, strict))
-    return {**scores, "accuracy": _share(correct, sum(map(len, gold)))}
+    return {**scores, "accuracy": _ratio(correct, sum(map(len, gold)))}
 
 
 def entity_intervals(
@@ -45,7 +45,9 @@ def entity_intervals(
     accuracy = tag_interval(gold, predicted, groups)
     if scheme == "plain":
         return {"accuracy": accuracy}
-    marks = mark_intervals(_located(gold, scheme, False), _located(predicted, scheme, False), units_of(groups))
+    marks = decision_intervals(
+        _located(gold, scheme, False), _located(predicted, scheme, False), resampling_units(groups)
+    )
     return {**{name: marks[name] for name in ("precision", "recall", "f1", "f1_macro")}, "accuracy": accuracy}
 
 
@@ -54,45 +56,45 @@ def tag_interval(
 ) -> Interval:
     """That of the share of words whose tag is right."""
     shares = [
-        _share(sum(a == b for a, b in zip(right, found, strict=True)), len(right))
+        _ratio(sum(a == b for a, b in zip(right, found, strict=True)), len(right))
         for right, found in zip(gold, predicted, strict=True)
     ]
     return mean_interval(shares, groups, [*map(len, gold)])
 
 
-def _located(sequences: Sequence[Sequence[str]], scheme: Scheme, strict: bool) -> list[Located]:
+def _located(sequences: Sequence[Sequence[str]], scheme: Scheme, strict: bool) -> list[LocatedSpan]:
     return [
         (text, span.label, span.first, span.last)
         for text, tags in enumerate(sequences)
-        for span in spans_of(tags, scheme, strict=strict)
+        for span in tags_to_spans(tags, scheme, strict=strict)
     ]
 
 
-def span_scores(gold: Iterable[Located], predicted: Iterable[Located]) -> dict[str, Any]:
+def span_scores(gold: Iterable[LocatedSpan], predicted: Iterable[LocatedSpan]) -> dict[str, Any]:
     """precision, recall, f1 over all spans, f1_macro (the mean of the labels' f1), and by_type: {label: {precision,
     recall, f1, support}}, labels in order, support the number of gold spans. A span given twice counts once."""
     gold, predicted = set(gold), set(predicted)
     labels = sorted({label for _, label, _, _ in gold | predicted})
-    by_type = {label: _counted(_of(gold, label), _of(predicted, label)) for label in labels}
-    overall = _counted(gold, predicted)
+    by_type = {label: _span_scores(_with_label(gold, label), _with_label(predicted, label)) for label in labels}
+    overall = _span_scores(gold, predicted)
     del overall["support"]
-    f1_macro = _share(sum(scores["f1"] for scores in by_type.values()), len(by_type))
+    f1_macro = _ratio(sum(scores["f1"] for scores in by_type.values()), len(by_type))
     return {**overall, "f1_macro": f1_macro, "by_type": by_type}
 
 
-def _of(spans: set[Located], label: str) -> set[Located]:
+def _with_label(spans: set[LocatedSpan], label: str) -> set[LocatedSpan]:
     return {span for span in spans if span[1] == label}
 
 
-def _counted(gold: set[Located], predicted: set[Located]) -> dict[str, float]:
+def _span_scores(gold: set[LocatedSpan], predicted: set[LocatedSpan]) -> dict[str, float]:
     right = len(gold & predicted)
     return {
-        "precision": _share(right, len(predicted)),
-        "recall": _share(right, len(gold)),
-        "f1": _share(2 * right, len(gold) + len(predicted)),
+        "precision": _ratio(right, len(predicted)),
+        "recall": _ratio(right, len(gold)),
+        "f1": _ratio(2 * right, len(gold) + len(predicted)),
         "support": len(gold),
     }
 
 
-def _share(part: float, whole: int) -> float:
+def _ratio(part: float, whole: int) -> float:
     return part / whole if whole else 0.0

@@ -15,14 +15,14 @@ import numpy as np
 from bothways.rng import Purpose, generator
 
 Interval = tuple[float, float]
-Mark = tuple[Any, ...]  # (number of its row, label, where in the row)
+Decision = tuple[Any, ...]  # (number of its row, label, where in the row)
 Statistic = Callable[[np.ndarray], Mapping[str, float]]  # how often each unit was drawn [U] -> scores by name
 RESAMPLES, FEWEST_RESAMPLES, MOST_DRAWS = 1000, 200, 2 * 10**7
 FEW_ROWS = 100  # on fewer, even a share of 90 % is uncertain by 6 points or more
 FEW_UNITS = 20  # a bootstrap over fewer groups of rows would be too narrow to mean anything
 
 
-def interval(successes: float, trials: float, z: float = 1.96) -> Interval:
+def wilson_interval(successes: float, trials: float, z: float = 1.96) -> Interval:
     """The 95 % interval of a share (Wilson 1927)."""
     if not trials:
         return 0.0, 1.0
@@ -42,11 +42,11 @@ def with_intervals(scores: Mapping[str, Any], bounds: Mapping[str, Interval]) ->
     return found
 
 
-def few_rows_line(number: int, rows: str, split: str) -> str:
+def few_rows_warning(number: int, rows: str, split: str) -> str:
     """What a reader of scores of so few rows must know; "" where there are enough."""
     if number >= FEW_ROWS:
         return ""
-    low, high = interval(0.9 * number, number)
+    low, high = wilson_interval(0.9 * number, number)
     return (
         f"{split}: {number} {rows} are too few to tell good models from better ones (90 % right could be anything from "
         f"{low:.0%} to {high:.0%}); cross-validate with --folds 5 (finetune), which scores every row"
@@ -64,14 +64,14 @@ def bootstrap(num_units: int, statistic: Statistic) -> dict[str, Interval]:
     return {name: (float(low), float(high)) for name, (low, high) in bounds.items()}
 
 
-def widened(bounds: Interval, value: float, trials: float, lowest: float = 0.0) -> Interval:
+def widen(bounds: Interval, value: float, trials: float, lowest: float = 0.0) -> Interval:
     """`bounds`, or Wilson's where those lie further out: of `value`, between `lowest` and 1, as a share of so many
     trials."""
-    low, high = interval((value - lowest) / (1 - lowest) * trials, trials)
+    low, high = wilson_interval((value - lowest) / (1 - lowest) * trials, trials)
     return min(bounds[0], lowest + (1 - lowest) * low), max(bounds[1], lowest + (1 - lowest) * high)
 
 
-def units_of(groups: Sequence[Hashable]) -> np.ndarray:
+def resampling_units(groups: Sequence[Hashable]) -> np.ndarray:
     """The unit of each row, numbered from 0: its group, or the row itself where there are fewer than FEW_UNITS
     groups."""
     numbers: dict[Hashable, int] = {}
@@ -84,7 +84,7 @@ def mean_interval(
 ) -> Interval:
     """Of the mean of values in 0..1, one a row; weights: how much each row counts (its words, where a value is the
     share of those that are right)."""
-    unit_N, weight_N = units_of(groups), np.ones(len(values)) if weights is None else np.asarray(weights, float)
+    unit_N, weight_N = resampling_units(groups), np.ones(len(values)) if weights is None else np.asarray(weights, float)
     sum_U = np.bincount(unit_N, np.asarray(values, float) * weight_N)
     weight_U = np.bincount(unit_N, weight_N)
 
@@ -92,11 +92,11 @@ def mean_interval(
         return {"mean": float((drawn_U * sum_U).sum() / (drawn_U * weight_U).sum())}
 
     value = mean(np.ones(len(sum_U)))["mean"]
-    return widened(bootstrap(len(sum_U), mean)["mean"], value, float(weight_U.sum()))
+    return widen(bootstrap(len(sum_U), mean)["mean"], value, float(weight_U.sum()))
 
 
-def mark_intervals(
-    gold: Collection[Mark], predicted: Collection[Mark], unit_N: np.ndarray, positive: str | int | None = None
+def decision_intervals(
+    gold: Collection[Decision], predicted: Collection[Decision], unit_N: np.ndarray, positive: str | int | None = None
 ) -> dict[str, Interval]:
     """Of precision, recall and F1 over all marks (a text's class is one mark, so is each entity), of F1 averaged over
     labels as f1_macro, of Matthews' correlation where each row has one mark, and as f1_positive of the F1 of one label.
@@ -114,7 +114,7 @@ def mark_intervals(
             np.bincount(number_M, drawn_U[unit_M], minlength=len(labels))
             for unit_M, number_M in zip(units, numbers, strict=True)
         )
-        return mark_scores(gold_C, predicted_C, right_C, place)
+        return decision_scores(gold_C, predicted_C, right_C, place)
 
     num_units = int(unit_N.max()) + 1
     values, bounds = scores(np.ones(num_units)), bootstrap(num_units, scores)
@@ -123,10 +123,10 @@ def mark_intervals(
     trials = dict.fromkeys(values, (num_gold + num_predicted) / 2)
     trials |= {"precision": num_predicted, "recall": num_gold, "f1_positive": (own[0] + own[1]) / 2}
     lowest = {"matthews": -1.0}
-    return {name: widened(bounds[name], values[name], trials[name], lowest.get(name, 0.0)) for name in values}
+    return {name: widen(bounds[name], values[name], trials[name], lowest.get(name, 0.0)) for name in values}
 
 
-def mark_scores(
+def decision_scores(
     gold_C: np.ndarray, predicted_C: np.ndarray, right_C: np.ndarray, positive: int | None = None
 ) -> dict[str, float]:
     """The scores from the numbers of marks. A share of nothing is 0; a label with no mark is left out of f1_macro."""

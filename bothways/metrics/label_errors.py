@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 Probabilities = Mapping[str, float]  # by label; those not named are taken for 0
-FAR_OFF = 4.0  # robust deviations beyond which a number is doubtful
+OUTLIER_DEVIATIONS = 4.0  # robust deviations beyond which a number is doubtful
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def label_set_errors(given: Sequence[Collection[str]], probabilities: Sequence[P
     return sorted(found, key=lambda error: (error.given_probability - error.probability, error.row))
 
 
-def far_off(gold: Sequence[float], predicted: Sequence[float]) -> list[int]:
+def find_outliers(gold: Sequence[float], predicted: Sequence[float]) -> list[int]:
     """Rows whose number is further from the prediction than FAR_OFF robust deviations (1.4826 times the median distance
     of the errors from their median), the furthest first."""
     if not len(gold):
@@ -77,4 +77,4 @@ def far_off(gold: Sequence[float], predicted: Sequence[float]) -> list[int]:
     distances_N = abs(errors_N - np.median(errors_N))
     deviation = 1.4826 * float(np.median(distances_N))
     order = np.argsort(-distances_N, kind="stable")
-    return [int(row) for row in order if distances_N[row] > FAR_OFF * deviation > 0]
+    return [int(row) for row in order if distances_N[row] > OUTLIER_DEVIATIONS * deviation > 0]

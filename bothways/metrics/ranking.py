@@ -57,11 +57,11 @@ def query_scores(
 
 def ndcg(grades: Grades, documents: Sequence[str], k: int) -> float:
     """The discounted gain of the first k documents as a share of the best there could be."""
-    found = _discounted([grades.get(document, 0) for document in documents[:k]])
-    return found / _discounted(sorted(grades.values(), reverse=True)[:k])
+    found = _discounted_gain([grades.get(document, 0) for document in documents[:k]])
+    return found / _discounted_gain(sorted(grades.values(), reverse=True)[:k])
 
 
-def _discounted(grades: Sequence[float]) -> float:
+def _discounted_gain(grades: Sequence[float]) -> float:
     return sum(max(grade, 0) / math.log2(1 + rank) for rank, grade in enumerate(grades, 1))
 
 

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from bothways import metrics
-from bothways.batching import by_length, fill_budget
+from bothways.batching import sort_by_length, token_batches
 from bothways.corpus.masking import MaskRule
 from bothways.corpus.sampler import SECTION_TOKENS, StepRows
-from bothways.corpus.sentence_pairs import Pairs, make_examples
+from bothways.corpus.sentence_pairs import PairTask, make_examples
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError
 from bothways.pretraining.objectives import NAMES, WORDS, Name, objective_of
@@ -28,14 +28,14 @@ class HeldOut:
     """Fixed examples with fixed masks, and what guessing by word frequency scores on the same masks."""
 
     def __init__(
-        self, store: TokenStore, documents: np.ndarray, tokenizer: Tokenizer, length: int, *, pairs: Pairs,
+        self, store: TokenStore, documents: np.ndarray, tokenizer: Tokenizer, length: int, *, pairs: PairTask,
         objective: Name = "masked", frequencies: np.ndarray | None = None, most: int = HELD_OUT_EXAMPLES,
     ) -> None:  # fmt: skip
         """documents: the held-out ones of the store. frequencies [V]: of each entry in the training text.
 
         Tokens are masked one by one at 15 %, however a run masks, so that runs can be compared.
         """
-        self.pairs: Pairs = "none" if pairs == "next" and len(documents) < 2 else pairs
+        self.pairs: PairTask = "none" if pairs == "next" and len(documents) < 2 else pairs
         self.objective = objective_of(objective, self.pairs)
         documents = _sample(store, documents)
         examples = make_examples(
@@ -47,7 +47,7 @@ class HeldOut:
         rule = MaskRule.of(tokenizer)
         self.batches = [
             self.objective.batch(store, StepRows(0, 0, group, examples), group, tokenizer, rule, seed=0)
-            for group in fill_budget(by_length(rows, sizes), sizes, TOKENS)
+            for group in token_batches(sort_by_length(rows, sizes), sizes, TOKENS)
         ]
         targets = [batch.masked_labels.numpy() for batch in self.batches if batch.masked_labels is not None]
         if not sum(map(len, targets)):
@@ -86,7 +86,7 @@ class HeldOut:
             "perplexity": metrics.perplexity(sum(words) / len(words)),
         }
         if trials:
-            low, high = metrics.interval(right, trials)
+            low, high = metrics.wilson_interval(right, trials)
             found |= {f"{name}_accuracy": right / trials, f"{name}_interval": [low, high]}
             found["pairs" if name in NAMES.values() else "tokens"] = trials
             found["chance"] = max(ones, trials - ones) / trials

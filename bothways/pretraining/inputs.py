@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from bothways.batching import fill_budget
+from bothways.batching import token_batches
 from bothways.corpus import cache
-from bothways.corpus.documents import Corpus, held_out, skipped_line
+from bothways.corpus.documents import Corpus, mark_held_out, skipped_summary
 from bothways.corpus.encode import num_cores
 from bothways.corpus.segments import ranges
-from bothways.corpus.store import Intake, TokenStore, open_or_build
-from bothways.data.datasets import PREFIX
+from bothways.corpus.store import DocumentReader, TokenStore, open_or_build
+from bothways.data.datasets import HUB_PREFIX
 from bothways.errors import InputError
 from bothways.io import atomic_directory, remove_unfinished
 from bothways.settings import Pretrain
@@ -49,7 +49,7 @@ class Text:
         if self.unseen is self.store:
             bounds = self.store.sentences[self.store.documents]
             starts, ends = bounds[self.heldout], bounds[self.heldout + 1]
-            for part in fill_budget(range(len(starts)), ends - starts, 1 << 22):
+            for part in token_batches(range(len(starts)), ends - starts, 1 << 22):
                 where = ranges(starts[part], ends[part])
                 counts_V -= _counted(self.store.ids[where], len(self.tokenizer))
         return counts_V
@@ -134,25 +134,25 @@ def _said(path: Source | str) -> str:
     """A path as the notes of a store have it."""
     if isinstance(path, MemoryTable):
         return repr(path)
-    return str(path) if str(path).startswith(PREFIX) else str(Path(path).absolute())
+    return str(path) if str(path).startswith(HUB_PREFIX) else str(Path(path).absolute())
 
 
 def _stored(settings: Pretrain, corpus: Corpus, tokenizer: Tokenizer, tell: Tell) -> tuple[TokenStore, dict[str, Any]]:
     skipped: Counter[str] = Counter()
     paths = [*map(_said, corpus.paths)]
-    folder = settings.token_store or cache.directory() / "stores"
+    folder = settings.token_store or cache.cache_directory() / "stores"
     built = open_or_build(
         folder, corpus.fingerprint(), lambda: corpus.documents(skipped), tokenizer,
         language=settings.language, processes=settings.processes, drop_duplicates=settings.drop_duplicates, tell=tell,
         notes=lambda: {"skipped": dict(skipped), "corpus": paths},
     )  # fmt: skip
     if not built.reused and settings.token_store is None:
-        size = sum(kept.size for kept in cache.stores(folder))
-        if size > cache.LARGE:
+        size = sum(kept.size for kept in cache.cached_stores(folder))
+        if size > cache.LARGE_BYTES:
             tell(f"the token stores in {folder} take {size / 1e9:.1f} GB; bothways cache lists and deletes them")
     left_out = Counter(built.notes["skipped"])
     if left_out:
-        tell(skipped_line(left_out))
+        tell(skipped_summary(left_out))
     if built.duplicates:
         tell(f"left out {built.duplicates:,} documents that stood there before")
     facts = {"fingerprint": built.store.fingerprint, "skipped": left_out.total(), "duplicates": built.duplicates}
@@ -208,5 +208,9 @@ def extended(tokenizer: Tokenizer, texts: Iterable[str], number: int, processes:
 
 def _training_texts(settings: Pretrain) -> Iterator[str]:
     corpus, other = corpora(settings)
-    texts: Iterable[str] = Intake(corpus.documents(), settings.drop_duplicates, silence)
-    return iter(texts) if other else (text for text, is_held_out in held_out(texts, HELD_OUT_EVERY) if not is_held_out)
+    texts: Iterable[str] = DocumentReader(corpus.documents(), settings.drop_duplicates, silence)
+    return (
+        iter(texts)
+        if other
+        else (text for text, is_held_out in mark_held_out(texts, HELD_OUT_EVERY) if not is_held_out)
+    )

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from bothways.batch import Batch
 from bothways.corpus.masking import MaskRule
 from bothways.corpus.sampler import StepRows
-from bothways.corpus.sentence_pairs import Pairs, to_batch
+from bothways.corpus.sentence_pairs import PairTask, to_batch
 from bothways.corpus.store import TokenStore
 from bothways.model.heads import MaskedWords
 from bothways.model.model import Model
@@ -34,8 +34,8 @@ REPLACED_WEIGHT = 50.0  # Clark 2020, appendix A
 class Objective:
     """BERT's: masked words, and next sentences or their order (Devlin 2018, section 3.1)."""
 
-    def __init__(self, pairs: Pairs = "none") -> None:
-        self.pairs: Pairs = pairs
+    def __init__(self, pairs: PairTask = "none") -> None:
+        self.pairs: PairTask = pairs
 
     @property
     def heads(self) -> dict[str, int]:
@@ -175,7 +175,7 @@ class OneWay(Objective):
         return {name: loss(x_MH) for name, x_MH in found.items()}, {}
 
 
-def objective_of(name: Name, pairs: Pairs = "none") -> Objective:
+def objective_of(name: Name, pairs: PairTask = "none") -> Objective:
     if name == "forward" or name == "halves":
         return OneWay(halves=name == "halves")
     kinds = {"masked": Objective, "boundary": SpanBoundary, "enhanced": EnhancedDecoder, "replaced": ReplacedTokens}

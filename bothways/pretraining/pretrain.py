@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from bothways.batch import Batch
-from bothways.batching import divide, fingerprint
+from bothways.batching import batch_fingerprint, divide_evenly
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.corpus.masking import MaskRule
-from bothways.corpus.sampler import Order
+from bothways.corpus.sampler import StepSampler
 from bothways.model.compile import compile_layers
 from bothways.pretraining import setup
 from bothways.pretraining.inputs import Text, corpora, read, tokenizer_of
@@ -51,7 +51,7 @@ def run(settings: Pretrain, tell: Tell = lines, *, progress: Callback | None = N
 def train(settings: Complete, begun: Checkpoint, text: Text, run: Run, processes: Processes, tell: Tell) -> Result:
     model, aim = begun.model, setup.aim_of(settings)
     module = setup.trained_of(settings, begun, text)
-    order = Order(
+    order = StepSampler(
         text.store, text.training, length=settings.max_length, pairs=aim.pairs, batch_tokens=settings.batch_tokens,
         seed=settings.seed, separators=text.tokenizer.reading.separators,
     )  # fmt: skip
@@ -61,7 +61,7 @@ def train(settings: Complete, begun: Checkpoint, text: Text, run: Run, processes
     def steps(first: int) -> Iterator[Sequence[Batch]]:
         for number, step in enumerate(order.steps(first), first):
             rate = setup.mask_rate_at(number, settings, plan)
-            parts = divide(step.rows, step.examples.sizes, processes.world * settings.gradient_accumulation)
+            parts = divide_evenly(step.rows, step.examples.sizes, processes.world * settings.gradient_accumulation)
             yield [
                 aim.batch(text.store, step, rows, text.tokenizer, rule, seed=settings.seed, rate=rate)
                 for rows in parts[processes.rank :: processes.world] if rows
@@ -79,6 +79,6 @@ def train(settings: Complete, begun: Checkpoint, text: Text, run: Run, processes
             module, aim.losses, aim.counts, setup.waiting_for_none(steps, plan), plan,
             evaluate=lambda: held.measure(module),
             record=setup.watching_plateau(record, held, plan, start, tell), checkpoints=checkpoints, start=start,
-            processes=processes, fingerprint=fingerprint,
+            processes=processes, fingerprint=batch_fingerprint,
         )  # fmt: skip
     return Result(run.directory, run.directory / "model", *setup.finish(settings, begun, module, held, run, processes))

@@ -13,15 +13,15 @@ from torch import nn
 
 from bothways import metrics
 from bothways.axes import Globals
-from bothways.batching import ahead
+from bothways.batching import prefetch
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.checkpoint.lengthen import lengthened, lengthened_type, see_all_as_others, sees_all_as_others
 from bothways.config import Direction, EncoderConfig
 from bothways.corpus.arrays import digest
 from bothways.corpus.cooccurrence import word_vectors
-from bothways.corpus.masking import rate_at
-from bothways.corpus.sampler import Order
+from bothways.corpus.masking import linear_rate
+from bothways.corpus.sampler import StepSampler
 from bothways.device import choose_device, choose_dtype, keep_memory
 from bothways.errors import InputError
 from bothways.families import UNNAMED, VARIANTS
@@ -172,7 +172,9 @@ def begin_at_frequencies(model: Model, frequencies: np.ndarray) -> None:
     words = dict(model.heads.named_children()).get("masked_words")
     if isinstance(words, MaskedWords):
         rest = len(words.bias) - len(frequencies)  # rows of a padded vocabulary, which no text holds
-        words.bias.data = torch.from_numpy(np.log(metrics.unigram_shares(np.pad(frequencies, (0, rest))))).float()
+        words.bias.data = torch.from_numpy(
+            np.log(metrics.unigram_probabilities(np.pad(frequencies, (0, rest))))
+        ).float()
 
 
 def begin_with_word_vectors(model: Model, text: Text, seed: int) -> None:
@@ -240,7 +242,7 @@ def plan_of(settings: Complete, processes: Processes) -> Plan:
 
 def waiting_for_none(steps: Steps, plan: Plan) -> Steps:
     """The same steps, made ahead where a GPU computes; a processor has no core to spare for it."""
-    return steps if plan.device.type == "cpu" else lambda first: ahead(steps(first))
+    return steps if plan.device.type == "cpu" else lambda first: prefetch(steps(first))
 
 
 def num_steps(settings: Pretrain, run: Run, processes: Processes, timed: Callable[[], float], tell: Tell) -> int:
@@ -259,7 +261,7 @@ def num_steps(settings: Pretrain, run: Run, processes: Processes, timed: Callabl
 def mask_rate_at(step: int, settings: Complete, plan: Plan) -> float:
     """The share of tokens to hide at a step."""
     end = settings.mask_rate if settings.final_mask_rate is None else settings.final_mask_rate
-    return rate_at(step, steps=plan.steps, start=settings.mask_rate, end=end)
+    return linear_rate(step, steps=plan.steps, start=settings.mask_rate, end=end)
 
 
 def watching_plateau(
@@ -293,7 +295,7 @@ def cost_of(settings: Pretrain, directory: Path, processes: int = 1) -> dict[str
 
 
 def going_on(
-    settings: Pretrain, text: Text, order: Order, plan: Plan, run: Run, processes: Processes, tell: Tell
+    settings: Pretrain, text: Text, order: StepSampler, plan: Plan, run: Run, processes: Processes, tell: Tell
 ) -> tuple[Checkpoints, Saved | None]:
     """The run's checkpoints, and the one to go on from, to whose step the metrics are cut back."""
     vocabulary = digest(text.tokenizer.tokens)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from bothways.metrics.intervals import interval
+from bothways.metrics.intervals import wilson_interval
 from bothways.report.markup import Html, element, figure, isolated, join, scrolling, table
 
 MOST_LABELS = 20  # of a matrix that can be read
@@ -120,7 +120,7 @@ class LabelScore:
     @property
     def interval(self) -> str:
         trials = self.recall * self.support / self.f1 if self.f1 > 0 else self.support / 2
-        low, high = interval(self.f1 * trials, trials)
+        low, high = wilson_interval(self.f1 * trials, trials)
         return f"{low:.0%} to {high:.0%}"
 
 

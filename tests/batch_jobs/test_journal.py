@@ -489,7 +489,7 @@ def test_what_is_there_already_is_read_in_whole_blocks(monkeypatch, tmp_path):
 
     def sizes(opened, live=True):
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=opened))
-        return [len(block) for block in in_blocks(stream.texts("-", live=live), "stop")]
+        return [len(block) for block in in_blocks(stream.read_texts("-", live=live), "stop")]
 
     file = written(tmp_path / "t.txt", "the cat\n" * 27)
     with file.open("rb") as opened:
@@ -514,7 +514,7 @@ def test_lines_that_keep_coming_do_not_put_off_the_answer(monkeypatch):
     with subprocess.Popen(writing, stdout=subprocess.PIPE) as writer:
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=writer.stdout))
         began = time.monotonic()
-        assert any(one is None for one in stream.texts("-", live=True))
+        assert any(one is None for one in stream.read_texts("-", live=True))
         assert time.monotonic() - began < 30
         writer.kill()
 

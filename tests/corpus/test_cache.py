@@ -54,7 +54,7 @@ def test_stores_are_listed_with_their_corpus_and_size(stores, said, tmp_path):
 
 
 def test_clearing_deletes_stores_and_nothing_else(stores, said):
-    kept = cache.stores(stores)
+    kept = cache.cached_stores(stores)
     with (stores / f".{kept[-1].path.name.strip('.').split('.')[0]}.lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)  # as a run that builds it has
         told = json.loads(said("--clear", "--json"))
@@ -66,7 +66,7 @@ def test_clearing_deletes_stores_and_nothing_else(stores, said):
 
 def test_a_run_says_when_the_cache_is_large(stores, tokenizer, tmp_path, monkeypatch):
     for large, expected in ((10**9, 0), (100, 1)):
-        monkeypatch.setattr(cache, "LARGE", large)
+        monkeypatch.setattr(cache, "LARGE_BYTES", large)
         (tmp_path / "c.txt").write_text(f"{TEXT} {large}", encoding="utf-8")
         settings = Pretrain(corpus=(tmp_path / "c.txt",), out=tmp_path / "run", tokenizer=tmp_path / "tokenizer")
         told: list[str] = []

@@ -30,11 +30,11 @@ def test_counts_equal_a_slow_count():
     for i, first in enumerate(ids):
         for j in range(i + 1, min(i + cooccurrence.WINDOW, len(ids) - 1) + 1):
             slow[first, ids[j]] += 1 / (j - i)
-    np.testing.assert_allclose(cooccurrence._counted(ids, 7).toarray(), slow, rtol=1e-6)
+    np.testing.assert_allclose(cooccurrence._count_pairs(ids, 7).toarray(), slow, rtol=1e-6)
 
 
 def test_information_equals_its_formula():
-    counts = cooccurrence._counted(np.array([0, 1, 2, 1, 0, 2, 2, 3]), 4)
+    counts = cooccurrence._count_pairs(np.array([0, 1, 2, 1, 0, 2, 2, 3]), 4)
     counts = counts + counts.T
     table, sums = counts.toarray().astype(float), np.asarray(counts.sum(1)).ravel()
     contexts = sums**0.75 / (sums**0.75).sum()

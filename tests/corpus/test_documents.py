@@ -16,10 +16,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from bothways.corpus.documents import Corpus, documents, held_out, rows, sample, skipped_line, text_lines
+from bothways.corpus.documents import Corpus, documents, iter_rows, mark_held_out, read_lines, sample, skipped_summary
 from bothways.data.columns import Table
 from bothways.data.examples import read_table
-from bothways.data.labels import label_numbers
+from bothways.data.labels import class_indices
 from bothways.errors import InputError, MissingFile
 
 
@@ -94,49 +94,49 @@ def test_a_byte_order_mark_is_no_text(start, file):
     assert read(file("a.txt", start + b"one\n")) == ["one"]
     assert read(file("a.jsonl", start + b'{"text": "one"}\n')) == ["one"]
     assert read(file("a.csv", start + b"text,n\none,1\n")) == ["one"]
-    assert [line for _, line in text_lines(file("b.txt", b"one\n\xef\xbb\xbftwo"))] == ["one", "\ufefftwo"]
+    assert [line for _, line in read_lines(file("b.txt", b"one\n\xef\xbb\xbftwo"))] == ["one", "\ufefftwo"]
 
 
 def test_jsonl_holds_an_object_a_line_and_blank_lines_hold_none(file):
     path = file("a.jsonl", '{"text": "one\\ntwo", "n": 1}\n \t\n{"text": "caf\\u00e9"}\n')
     assert read(path) == ["one\ntwo", "café"]
-    assert [where for where, _ in rows(path)] == [f"{path}:1", f"{path}:3"]
+    assert [where for where, _ in iter_rows(path)] == [f"{path}:1", f"{path}:3"]
 
 
 def test_csv_is_quoted_as_spreadsheets_do(file):
     path = file("a.csv", 'n,text\r\n1,"one, ""two""\r\nthree"\r\n2,four\r\n\r\n3,"five"\r\n')
-    assert [row["text"] for _, row in rows(path)] == ['one, "two"\nthree', "four", "five"]
-    assert [where for where, _ in rows(path)] == [f"{path}:3", f"{path}:4", f"{path}:6"]  # where a row ends
+    assert [row["text"] for _, row in iter_rows(path)] == ['one, "two"\nthree', "four", "five"]
+    assert [where for where, _ in iter_rows(path)] == [f"{path}:3", f"{path}:4", f"{path}:6"]  # where a row ends
 
 
 @pytest.mark.parametrize("sign", [",", ";", "\t"])
 def test_csv_is_divided_by_what_divides_its_header(sign, file):
     path = file("a.csv", f'\r\nn{sign}text\r\n1{sign}"a; b, c"\r\n2{sign}d.e\r\n')
-    assert [row["text"] for _, row in rows(path)] == ["a; b, c", "d.e"]
+    assert [row["text"] for _, row in iter_rows(path)] == ["a; b, c", "d.e"]
 
 
 def test_a_csv_header_with_a_stray_carriage_return_is_named(file):
     with pytest.raises(InputError, match=r"a\.csv:1: not valid CSV"):
-        [*rows(file("a.csv", "n\rtext\r1\rtwo\r"))]
+        [*iter_rows(file("a.csv", "n\rtext\r1\rtwo\r"))]
 
 
 @pytest.mark.parametrize("header", ['"one; two"', "one.two", "a,b;c"])
 def test_a_csv_header_of_one_name_or_with_commas_is_not_divided_elsewhere(header, file):
     names = ["a", "b;c"] if "," in header else [header.strip('"')]
     path = file("a.csv", header + "\r\n" + ",".join(["v;w"] * len(names)) + "\r\n")
-    assert [*rows(path)] == [(f"{path}:2", dict.fromkeys(names, "v;w"))]
+    assert [*iter_rows(path)] == [(f"{path}:2", dict.fromkeys(names, "v;w"))]
 
 
 def test_in_tsv_a_quote_is_a_character_and_a_comma_too(file):
     path = file("a.tsv", 'text\tn\n"one\t1\nsay "two", three\t2\n')
-    assert [row["text"] for _, row in rows(path)] == ['"one', 'say "two", three']
+    assert [row["text"] for _, row in iter_rows(path)] == ['"one', 'say "two", three']
 
 
 def test_parquet_rows_come_in_order(tmp_path):
     texts = [f"text {number}" for number in range(700)]  # more than one batch
     path = parquet(tmp_path / "a.parquet", {"n": list(range(700)), "text": texts})
     assert read(path) == texts
-    assert [where for where, _ in rows(path)][698] == f"{path}: row 699"
+    assert [where for where, _ in iter_rows(path)][698] == f"{path}: row 699"
 
 
 def test_a_very_long_field_is_read(file):
@@ -190,7 +190,7 @@ def test_a_missing_file_and_a_directory_are_named(name, tmp_path):
         read(tmp_path / name)
     (tmp_path / name).mkdir()
     with pytest.raises(InputError, match="a directory; name files"):
-        list(rows(tmp_path / name) if name != "a.txt" else text_lines(tmp_path / name))
+        list(iter_rows(tmp_path / name) if name != "a.txt" else read_lines(tmp_path / name))
 
 
 def test_choices_and_files_are_checked_when_a_corpus_is_made():
@@ -389,12 +389,12 @@ def test_an_empty_file_among_others_stops_unless_told_to_skip(file):
 
 
 def test_what_was_skipped_is_said_in_a_line():
-    assert skipped_line(Counter()) == "skipped no rows"
-    assert skipped_line(Counter({"a.txt": 1})) == "skipped 1 row: a.txt 1"
-    assert skipped_line(Counter({"more.txt": 1, "corpus.jsonl": 2})) == "skipped 3 rows: corpus.jsonl 2, more.txt 1"
+    assert skipped_summary(Counter()) == "skipped no rows"
+    assert skipped_summary(Counter({"a.txt": 1})) == "skipped 1 row: a.txt 1"
+    assert skipped_summary(Counter({"more.txt": 1, "corpus.jsonl": 2})) == "skipped 3 rows: corpus.jsonl 2, more.txt 1"
     many = Counter({f"{number}.txt": 1000 + number for number in range(7)})
-    assert skipped_line(many).startswith("skipped 7,021 rows: 6.txt 1,006, 5.txt 1,005, ")
-    assert skipped_line(many).endswith(", 2.txt 1,002, 2 other files")
+    assert skipped_summary(many).startswith("skipped 7,021 rows: 6.txt 1,006, 5.txt 1,005, ")
+    assert skipped_summary(many).endswith(", 2.txt 1,002, 2 other files")
 
 
 # --- which files ------------------------------------------------------------------------------------------------------
@@ -573,7 +573,7 @@ def slow_split(documents, every):
 def test_every_twentieth_document_is_held_out_of_fewer_the_last(every):
     for number in range(2, 67):
         texts = [f"text {index}" for index in range(number)]
-        told = [*held_out(iter(texts), every)]
+        told = [*mark_held_out(iter(texts), every)]
         assert [text for text, _ in told] == texts
         assert ([text for text, held in told if not held], [text for text, held in told if held]) == slow_split(
             texts, every
@@ -582,7 +582,7 @@ def test_every_twentieth_document_is_held_out_of_fewer_the_last(every):
 
 def test_twenty_documents_are_looked_ahead_and_no_more():
     taken = []
-    found = held_out(str(taken.append(number)) + str(number) for number in range(100))
+    found = mark_held_out(str(taken.append(number)) + str(number) for number in range(100))
     assert next(found) == ("None0", False) and len(taken) == 20
     assert [next(found)[1] for _ in range(20)] == [False] * 18 + [True, False] and len(taken) == 21
 
@@ -591,7 +591,7 @@ def test_of_one_document_none_can_be_held_out():
     with pytest.raises(
         InputError, match="the corpus is one document, so none can be held out; separate documents or give"
     ):
-        next(held_out(["one"]))
+        next(mark_held_out(["one"]))
 
 
 # --- labelled tables --------------------------------------------------------------------------------------------------
@@ -661,6 +661,6 @@ def test_what_a_row_lacks_is_named_with_its_line(content, said, file):
 
 def test_labels_are_numbered_by_the_names_and_a_strange_one_is_named():
     table = Table(["a", "b", "c"], None, ["y", "x", "y"], ["f:2", "f:3", "f:4"])
-    assert label_numbers(table, ["x", "y"]) == [1, 0, 1]
+    assert class_indices(table, ["x", "y"]) == [1, 0, 1]
     with pytest.raises(InputError, match="f:3: label 'x' is unknown; the model knows y, z"):
-        label_numbers(table, ["y", "z"])
+        class_indices(table, ["y", "z"])

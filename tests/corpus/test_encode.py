@@ -69,7 +69,7 @@ def test_ids_are_those_of_each_sentence_alone(rules, learned, texts):
 
 
 def test_the_number_of_processes_changes_nothing(learned, texts, monkeypatch):
-    monkeypatch.setattr(module, "BLOCK", 10_000)
+    monkeypatch.setattr(module, "BLOCK_CHARACTERS", 10_000)
     expected = slowly(texts, learned)
     alone = list(encode(texts, learned, language="en", processes=1))
     together = list(encode(texts, learned, language="en", processes=3))
@@ -80,7 +80,7 @@ def test_the_number_of_processes_changes_nothing(learned, texts, monkeypatch):
 
 
 def test_few_blocks_are_read_ahead(tokenizer, monkeypatch):
-    monkeypatch.setattr(module, "BLOCK", 11)
+    monkeypatch.setattr(module, "BLOCK_CHARACTERS", 11)
     taken = 0
 
     def documents():
@@ -95,7 +95,7 @@ def test_few_blocks_are_read_ahead(tokenizer, monkeypatch):
 
 
 def test_an_error_of_the_reader_comes_through_and_no_process_stays(tokenizer, monkeypatch):
-    monkeypatch.setattr(module, "BLOCK", 11)
+    monkeypatch.setattr(module, "BLOCK_CHARACTERS", 11)
 
     def documents():
         yield from ["the cat sat"] * 7
@@ -108,7 +108,7 @@ def test_an_error_of_the_reader_comes_through_and_no_process_stays(tokenizer, mo
 
 
 def test_a_process_that_is_killed_stops_all_with_one_error(tokenizer, monkeypatch):
-    monkeypatch.setattr(module, "BLOCK", 11)
+    monkeypatch.setattr(module, "BLOCK_CHARACTERS", 11)
 
     def documents():
         yield from ["the cat sat"] * 3
@@ -132,7 +132,7 @@ def documents():
     time.sleep(60)
 
 if __name__ == "__main__":
-    encode.BLOCK = 11
+    encode.BLOCK_CHARACTERS = 11
     specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     tokenizer = Tokenizer({token: index for index, token in enumerate(specials)})
     list(encode.encode(documents(), tokenizer, language="en", processes=2))

@@ -11,8 +11,8 @@ import torch
 from scipy import stats
 
 from bothways.batch import Batch
-from bothways.corpus.masking import MaskRule, mask_tokens, rate_at
-from bothways.corpus.spans import spans
+from bothways.corpus.masking import MaskRule, linear_rate, mask_tokens
+from bothways.corpus.spans import draw_spans
 from bothways.rng import Purpose, keys
 
 LEAST = 1e-6
@@ -178,7 +178,9 @@ def test_the_tokens_of_a_chosen_word_become_masks_one_by_one(tokenizer, big):
 
 def spans_of(words, texts, rate):
     """Of as many texts of so many words: the word that leads each word's span, -1 for none. [texts, words]"""
-    return spans(np.full(texts, words), keys(3, Purpose.MASK, np.arange(texts * words)), rate).reshape(texts, words)
+    return draw_spans(np.full(texts, words), keys(3, Purpose.MASK, np.arange(texts * words)), rate).reshape(
+        texts, words
+    )
 
 
 def test_span_lengths_are_geometric_up_to_ten_words_and_3_8_on_average():
@@ -297,7 +299,7 @@ def test_where_nothing_is_chosen_there_is_nothing_to_guess(tokenizer, rule):
 
 
 def test_a_rate_goes_in_a_line_from_its_start_to_its_end():
-    rates = [rate_at(step, steps=7, start=0.3, end=0.15) for step in range(7)]
+    rates = [linear_rate(step, steps=7, start=0.3, end=0.15) for step in range(7)]
     assert rates == pytest.approx([0.3, 0.275, 0.25, 0.225, 0.2, 0.175, 0.15])
-    assert rate_at(0, steps=1, start=0.3, end=0.15) == 0.3
-    assert rate_at(9, steps=7, start=0.3, end=0.15) == pytest.approx(0.15)
+    assert linear_rate(0, steps=1, start=0.3, end=0.15) == 0.3
+    assert linear_rate(9, steps=7, start=0.3, end=0.15) == pytest.approx(0.15)

@@ -9,26 +9,34 @@ import pytest
 import torch
 
 from bothways.batch import Batch
-from bothways.batching import ahead, blocks, by_length, divide, fill_budget, fingerprint, shuffled
-from bothways.corpus.sampler import Order
+from bothways.batching import (
+    batch_fingerprint,
+    chunked,
+    divide_evenly,
+    epoch_order,
+    prefetch,
+    sort_by_length,
+    token_batches,
+)
+from bothways.corpus.sampler import StepSampler
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError
 
 
 def test_an_order_is_a_permutation_and_a_function_of_seed_epoch_and_part():
     places = [(seed, epoch, part) for seed in (0, 1) for epoch in (0, 1, 2) for part in (0, 1)]
-    orders = {at: shuffled(97, seed=at[0], epoch=at[1], part=at[2]).tolist() for at in places}
+    orders = {at: epoch_order(97, seed=at[0], epoch=at[1], part=at[2]).tolist() for at in places}
     assert all(sorted(order) == list(range(97)) for order in orders.values())
     assert len(set(map(tuple, orders.values()))) == 12
     np.random.seed(5)
-    assert shuffled(97, seed=1, epoch=2).tolist() == orders[1, 2, 0]
+    assert epoch_order(97, seed=1, epoch=2).tolist() == orders[1, 2, 0]
 
 
 @pytest.mark.parametrize("budget", [1, 17, 40, 1000])
 def test_batches_keep_the_order_and_the_budget_and_are_as_full_as_they_can_be(budget):
     lengths = np.random.default_rng(0).integers(1, 31, 97).tolist()
-    order = shuffled(97, seed=0, epoch=0).tolist()
-    found = list(fill_budget(order, lengths, budget))
+    order = epoch_order(97, seed=0, epoch=0).tolist()
+    found = list(token_batches(order, lengths, budget))
     assert [row for rows in found for row in rows] == order
     sizes = [sum(lengths[row] for row in rows) for rows in found]
     assert all(size <= budget or len(rows) == 1 for size, rows in zip(sizes, found, strict=True))
@@ -37,33 +45,33 @@ def test_batches_keep_the_order_and_the_budget_and_are_as_full_as_they_can_be(bu
 
 
 def test_no_rows_are_no_batches():
-    assert list(fill_budget([], [], 10)) == [] and list(blocks([], 3)) == []
-    assert divide([], [], 3) == [[], [], []]
+    assert list(token_batches([], [], 10)) == [] and list(chunked([], 3)) == []
+    assert divide_evenly([], [], 3) == [[], [], []]
 
 
 def test_rows_by_length_stand_in_their_order_where_they_are_equal():
-    assert by_length([4, 3, 0, 2, 1], [5, 2, 5, 7, 2]) == [1, 4, 0, 2, 3]
+    assert sort_by_length([4, 3, 0, 2, 1], [5, 2, 5, 7, 2]) == [1, 4, 0, 2, 3]
 
 
 def test_blocks_are_of_the_size_and_the_last_one_is_the_rest():
-    assert list(blocks(iter("abcdefg"), 3)) == [["a", "b", "c"], ["d", "e", "f"], ["g"]]
+    assert list(chunked(iter("abcdefg"), 3)) == [["a", "b", "c"], ["d", "e", "f"], ["g"]]
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 8, 64])
 def test_a_step_is_divided_into_parts_of_about_equal_tokens_each_sorted_by_length(parts):
     lengths = np.random.default_rng(1).integers(5, 128, 300).tolist()
     rows = np.random.default_rng(2).permutation(300)[:61].tolist()
-    found = divide(rows, lengths, parts)
+    found = divide_evenly(rows, lengths, parts)
     assert len(found) == parts and sorted(row for part in found for row in part) == sorted(rows)
-    assert all(part == by_length(part, lengths) for part in found)
+    assert all(part == sort_by_length(part, lengths) for part in found)
     tokens = [sum(lengths[row] for row in part) for part in found]
     # No part has more than another by more than its shortest row: that one came last.
     assert all(mine - min(tokens) <= lengths[part[0]] for part, mine in zip(found, tokens, strict=True) if part)
-    assert divide(rows[::-1], lengths, parts) == found  # however the rows stand
+    assert divide_evenly(rows[::-1], lengths, parts) == found  # however the rows stand
 
 
 def test_with_fewer_rows_than_parts_some_are_empty():
-    assert divide([7, 2], [0, 0, 9, 0, 0, 0, 0, 4], 4) == [[2], [7], [], []]
+    assert divide_evenly([7, 2], [0, 0, 9, 0, 0, 0, 0, 4], 4) == [[2], [7], [], []]
 
 
 # --- the steps of a run ---------------------------------------------------------------------------------------------
@@ -84,7 +92,7 @@ TRAINING = np.setdiff1d(np.arange(NUM_DOCUMENTS), np.arange(0, NUM_DOCUMENTS, 20
 
 
 def order_of(store, *, pairs="next", section_tokens=4001, counts=(), seed=5, batch_tokens=150, documents=TRAINING):
-    return Order(
+    return StepSampler(
         store, documents, length=31, pairs=pairs, batch_tokens=batch_tokens, seed=seed, section_tokens=section_tokens,
         counts=counts,
     )  # fmt: skip
@@ -121,8 +129,8 @@ def test_given_counts_sections_before_the_first_step_are_not_made_again(store, m
     whole = order_of(store)
     expected = [of_step(step) for step in two_epochs(whole)]
     made = []
-    plain = Order._batches
-    monkeypatch.setattr(Order, "_batches", lambda self, *at: made.append(at[1:]) or plain(self, *at))
+    plain = StepSampler._batches
+    monkeypatch.setattr(StepSampler, "_batches", lambda self, *at: made.append(at[1:]) or plain(self, *at))
     (step,) = islice(order_of(store, counts=whole.counts).steps(len(expected) - 1), 1)
     assert of_step(step) == expected[-1] and made == [(step.epoch, step.section)]
 
@@ -223,9 +231,9 @@ def test_a_fingerprint_names_ids_masks_and_labels():
         {}, {"input_ids": batch.input_ids + 1}, {"masked_places": torch.tensor([2, 6])}, {"labels": None},
         {"masked_labels": torch.tensor([9, 8])}, {"labels": torch.tensor([1, 1])}, {"lengths": torch.tensor([5, 6])},
     ]  # fmt: skip
-    found = [fingerprint(replace(batch, **change)) for change in changes]
+    found = [batch_fingerprint(replace(batch, **change)) for change in changes]
     assert len(set(found)) == len(changes) and all(len(name) == 16 and int(name, 16) >= 0 for name in found)
-    assert fingerprint(replace(batch)) == found[0]
+    assert batch_fingerprint(replace(batch)) == found[0]
 
 
 def test_what_is_made_ahead_is_the_same_and_no_more_than_so_far_ahead():
@@ -236,7 +244,7 @@ def test_what_is_made_ahead_is_the_same_and_no_more_than_so_far_ahead():
             begun.append(number)
             yield number
 
-    coming = ahead(items(), 2)
+    coming = prefetch(items(), 2)
     assert [next(coming) for _ in range(3)] == [0, 1, 2]
     assert len(begun) <= 3 + 2 + 1 + 1  # two wait, one is in the maker's hands, and one was just taken
     assert list(coming) == [3, 4, 5, 6, 7, 8]
@@ -247,7 +255,7 @@ def test_what_goes_wrong_ahead_is_raised_where_it_would_have_been():
         yield 1
         raise InputError("the second is broken")
 
-    coming = ahead(items())
+    coming = prefetch(items())
     assert next(coming) == 1
     with pytest.raises(InputError, match="the second is broken"):
         next(coming)
@@ -262,7 +270,7 @@ def test_a_maker_ends_when_nobody_wants_more():
         finally:
             ended.set()
 
-    coming = ahead(items())
+    coming = prefetch(items())
     next(coming)
     coming.close()
     del coming

@@ -15,7 +15,7 @@ import pytest
 from bothways import Tokenizer
 from bothways.corpus import arrays, encode
 from bothways.corpus import store as module
-from bothways.corpus.store import build, open_or_build
+from bothways.corpus.store import build_in_memory, open_or_build
 from bothways.errors import InputError
 
 DOCUMENTS = ["The cat sat. The dog ran!\nA mat", "  \n\n", "On and on.", "A b"]
@@ -24,7 +24,7 @@ NAMES = ("ids", "sentences", "documents")
 
 @pytest.fixture
 def store(tokenizer):
-    return build(DOCUMENTS, tokenizer)
+    return build_in_memory(DOCUMENTS, tokenizer)
 
 
 @pytest.fixture
@@ -56,11 +56,11 @@ def test_a_store_is_every_sentence_of_every_document_in_order(store, tokenizer):
 
 def test_nothing_of_a_text_is_lost_between_sentences(tokenizer):
     text = 'One. Two two!  Three? (four) five...\nsix "seven." eight 9.5 e.g. ten'
-    assert build([text], tokenizer).ids.tolist() == tokenizer.ids(text)
+    assert build_in_memory([text], tokenizer).ids.tolist() == tokenizer.ids(text)
 
 
 def test_a_fingerprint_names_the_text_as_the_tokenizer_reads_it(store, tokenizer):
-    assert build(DOCUMENTS, tokenizer).fingerprint == store.fingerprint
+    assert build_in_memory(DOCUMENTS, tokenizer).fingerprint == store.fingerprint
     assert len(store.fingerprint) == 16
     others = [
         [*DOCUMENTS[:-1], "A c"],
@@ -69,18 +69,18 @@ def test_a_fingerprint_names_the_text_as_the_tokenizer_reads_it(store, tokenizer
         [*DOCUMENTS[:-1], "A\nb"],  # the same tokens, a sentence more
         [DOCUMENTS[0], DOCUMENTS[2] + "\n" + DOCUMENTS[3]],  # the same sentences, one document fewer
     ]
-    found = [build(texts, tokenizer).fingerprint for texts in others]
+    found = [build_in_memory(texts, tokenizer).fingerprint for texts in others]
     assert [fingerprint == store.fingerprint for fingerprint in found] == [False, False, True, False, False]
-    early, late = (build([text], tokenizer).fingerprint for text in ("cat\nsat ran", "cat sat\nran"))
+    early, late = (build_in_memory([text], tokenizer).fingerprint for text in ("cat\nsat ran", "cat sat\nran"))
     assert early != late  # the same tokens, as many sentences
     moved = Tokenizer({token: (index + 1) % 97 for token, index in tokenizer.vocab.items()})
-    assert build(DOCUMENTS, moved).fingerprint != store.fingerprint
+    assert build_in_memory(DOCUMENTS, moved).fingerprint != store.fingerprint
 
 
 def test_a_corpus_without_words_is_refused_and_leaves_no_store(tokenizer, opened, tmp_path):
     for texts in (["", " \n "], []):
         with pytest.raises(InputError, match="holds no text"):
-            build(texts, tokenizer)
+            build_in_memory(texts, tokenizer)
         with pytest.raises(InputError, match="holds no text"):
             opened(texts)
     assert visible(tmp_path / "stores") == []
@@ -93,7 +93,7 @@ def test_a_store_on_disk_is_the_one_in_memory(opened, store, paragraphs, tokeniz
         same_store(built.store, store)
         assert built.store.fingerprint == store.fingerprint
         assert built.megabytes == sum(map(len, DOCUMENTS)) / 1e6 and built.duplicates == 0 and built.seconds > 0
-    same_store(opened(paragraphs, key="another").store, build(paragraphs, tokenizer))
+    same_store(opened(paragraphs, key="another").store, build_in_memory(paragraphs, tokenizer))
 
 
 def test_ids_take_two_bytes_on_disk_and_four_with_a_large_vocabulary(opened, tokenizer, tmp_path):
@@ -130,26 +130,26 @@ def test_documents_that_stood_before_are_dropped_if_asked_and_counted(opened, to
     for _ in range(2):
         built = opened(texts, drop_duplicates=True)
         assert built.duplicates == 3
-        same_store(built.store, build(["the cat", "a dog", "The cat", "the cat ", "\ufffd mat"], tokenizer))
+        same_store(built.store, build_in_memory(["the cat", "a dog", "The cat", "the cat ", "\ufffd mat"], tokenizer))
     assert built.reused
     assert opened(texts).duplicates == 0 and opened(texts).store.num_documents == 8
 
 
 def test_the_files_are_the_same_whatever_the_number_of_processes(opened, paragraphs, tokenizer, tmp_path, monkeypatch):
-    in_memory = build(paragraphs, tokenizer)
-    monkeypatch.setattr(encode, "BLOCK", 5000)
+    in_memory = build_in_memory(paragraphs, tokenizer)
+    monkeypatch.setattr(encode, "BLOCK_CHARACTERS", 5000)
     for processes in (1, 2):
         built = opened(paragraphs, processes=processes, directory=tmp_path / str(processes))
         same_store(built.store, in_memory)
     [one], [two] = (visible(tmp_path / number) for number in "12")
     assert one.name == two.name
-    for name in (*NAMES, arrays.FACTS):
+    for name in (*NAMES, arrays.METADATA_FILE):
         assert (one / name).read_bytes() == (two / name).read_bytes()
 
 
-@pytest.mark.parametrize("name", [*NAMES, arrays.FACTS])
+@pytest.mark.parametrize("name", [*NAMES, arrays.METADATA_FILE])
 def test_a_damaged_store_is_said_and_built_again(name, opened, store, tmp_path, monkeypatch):
-    monkeypatch.setattr(arrays, "PART", 16)  # so that there are several
+    monkeypatch.setattr(arrays, "CHECKSUM_BYTES", 16)  # so that there are several
     opened()
     [folder] = visible(tmp_path / "stores")
     sound = (folder / name).read_bytes()
@@ -173,8 +173,8 @@ def test_a_damaged_store_is_said_and_built_again(name, opened, store, tmp_path, 
 def test_facts_that_were_changed_are_not_believed(field, opened, tmp_path):
     opened()
     [folder] = visible(tmp_path / "stores")
-    facts = json.loads((folder / arrays.FACTS).read_text())
-    (folder / arrays.FACTS).write_text(json.dumps(facts | {field: None}))
+    facts = json.loads((folder / arrays.METADATA_FILE).read_text())
+    (folder / arrays.METADATA_FILE).write_text(json.dumps(facts | {field: None}))
     assert not opened().reused
 
 
@@ -189,7 +189,7 @@ def documents():
     yield from ["the cat sat"] * 5
     os.kill(os.getpid(), signal.SIGKILL)
 
-encode.BLOCK = 11
+encode.BLOCK_CHARACTERS = 11
 directory, vocabulary = sys.argv[1:]
 options = {"language": "en", "processes": 1, "drop_duplicates": False, "tell": print}
 open_or_build(Path(directory), "a key", documents, Tokenizer.load(vocabulary), **options)
@@ -209,7 +209,7 @@ def test_a_build_that_is_killed_leaves_nothing_but_what_the_next_one_removes(ope
 
 
 def test_an_error_halfway_leaves_nothing(opened, tmp_path, monkeypatch):
-    monkeypatch.setattr(encode, "BLOCK", 11)
+    monkeypatch.setattr(encode, "BLOCK_CHARACTERS", 11)
 
     def broken():
         yield from ["the cat sat"] * 5
@@ -269,7 +269,7 @@ def test_a_directory_that_cannot_be_written_is_said(opened, tmp_path):
 
 
 def test_progress_is_told(opened, monkeypatch):
-    monkeypatch.setattr(module, "TELL_EVERY", 0.0)
+    monkeypatch.setattr(module, "PROGRESS_EVERY", 0.0)
     opened()
     assert len(opened.told) == len(DOCUMENTS) and opened.told[0].startswith("token store: 0 MB read, ")
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bothways.data.beir import Collection, are_judgements, is_collection, read_judgements, read_ranking
+from bothways.data.beir import BeirDataset, is_beir_dataset, is_qrels_file, read_qrels, read_ranking
 from bothways.errors import InputError
 
 TREC = "q1 0 d1 2\nq1 0 d2 0\n\nq2 0 d3 1\n"
@@ -28,7 +28,7 @@ def written(tmp_path, name, text):
 )
 def test_judgements_are_known_by_their_look_and_read(tmp_path, name, text):
     path = written(tmp_path, name, text)
-    assert are_judgements(path) and read_judgements(path) == GOLD
+    assert is_qrels_file(path) and read_qrels(path) == GOLD
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_judgements_are_known_by_their_look_and_read(tmp_path, name, text):
     ],
 )
 def test_other_files_are_not_taken_for_judgements(tmp_path, name, text):
-    assert not are_judgements(written(tmp_path, name, text))
+    assert not is_qrels_file(written(tmp_path, name, text))
 
 
 def test_a_ranking_goes_by_score_and_equal_scores_by_name_as_trec_eval_has_it(tmp_path):
@@ -65,7 +65,7 @@ def test_a_ranking_goes_by_score_and_equal_scores_by_name_as_trec_eval_has_it(tm
 )
 def test_what_is_no_judgement_is_named_with_file_and_line(tmp_path, name, text, said):
     with pytest.raises(InputError, match=said):
-        read_judgements(written(tmp_path, name, text))
+        read_qrels(written(tmp_path, name, text))
 
 
 @pytest.fixture
@@ -79,10 +79,10 @@ def collection(tmp_path):
 
 
 def test_a_collection_has_titles_before_texts_and_the_judged_queries(collection):
-    assert is_collection(collection) and not is_collection(collection / "qrels")
-    found = Collection.read(collection)
+    assert is_beir_dataset(collection) and not is_beir_dataset(collection / "qrels")
+    found = BeirDataset.read(collection)
     assert found.documents == {"d1": "Cats sit", "d2": "ran", "d3": "x"}
-    assert found.queries == {"q1": "cat", "q2": "dog"} and found.judgements == GOLD
+    assert found.queries == {"q1": "cat", "q2": "dog"} and found.qrels == GOLD
 
 
 @pytest.mark.parametrize(
@@ -97,10 +97,10 @@ def test_a_collection_has_titles_before_texts_and_the_judged_queries(collection)
 def test_a_collection_that_does_not_fit_together_is_refused(collection, name, text, said):
     written(collection, name, text)
     with pytest.raises(InputError, match=said):
-        Collection.read(collection)
+        BeirDataset.read(collection)
 
 
 def test_a_missing_part_is_named(collection):
     (collection / "queries.jsonl").unlink()
     with pytest.raises(InputError, match=r"no queries\.jsonl; expected corpus\.jsonl, queries\.jsonl and qrels"):
-        Collection.read(collection)
+        BeirDataset.read(collection)

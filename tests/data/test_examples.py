@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bothways.data import datasets as hub
-from bothways.data.columns import LABELS, PAIRED, TEXTS, Table
+from bothways.data.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, Table
 from bothways.data.examples import read_table, read_tagged
-from bothways.data.labels import FLOAT32_MAX, label_numbers, label_sets, numbers
+from bothways.data.labels import FLOAT32_MAX, class_indices, label_sets, numeric_labels
 from bothways.errors import InputError, MissingFile
 
 
@@ -47,13 +47,15 @@ def labelled(*labels):
 # --- columns by their usual names -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["text", *TEXTS, "Text", "SENTENCE"])
+@pytest.mark.parametrize("name", ["text", *TEXT_NAMES, "Text", "SENTENCE"])
 def test_a_text_is_found_by_its_usual_name(name, file):
     table = read_table(file("t.csv", f"id,{name},label\n7,a cat,x\n"), need_labels=True)
     assert (table.texts, table.pairs, table.labels) == (["a cat"], None, ["x"])
 
 
-@pytest.mark.parametrize(("first", "second"), [("text", "pair"), ("text", "text_pair"), *PAIRED, ("sentence", "Pair")])
+@pytest.mark.parametrize(
+    ("first", "second"), [("text", "pair"), ("text", "text_pair"), *PAIR_NAMES, ("sentence", "Pair")]
+)
 def test_a_pair_is_found_by_its_usual_names_in_either_order(first, second, file):
     for columns in ((first, second), (second, first)):
         content = "\t".join([*columns, "label"]) + "\n" + "\t".join([*columns, "x"]) + "\n"
@@ -61,7 +63,7 @@ def test_a_pair_is_found_by_its_usual_names_in_either_order(first, second, file)
         assert (table.texts, table.pairs) == ([first], [second])
 
 
-@pytest.mark.parametrize("name", ["label", *LABELS, "Label", "Class"])
+@pytest.mark.parametrize("name", ["label", *LABEL_NAMES, "Label", "Class"])
 def test_a_label_is_found_by_its_usual_name(name, file):
     assert read_table(file("t.csv", f"text,{name}\na,x\n"), need_labels=True).labels == ["x"]
 
@@ -158,12 +160,12 @@ def test_a_missing_file_and_a_directory_are_named(tmp_path):
 
 def test_an_empty_label_is_named():
     with pytest.raises(InputError, match=r"^t\.csv:3: the label is empty; fill it in or drop the row$"):
-        label_numbers(labelled("x", " "), ["", " ", "x"])
+        class_indices(labelled("x", " "), ["", " ", "x"])
 
 
 def test_a_label_that_only_dev_has_is_named_with_its_line():
     with pytest.raises(InputError) as raised:
-        label_numbers(labelled("x", "y", "z"), ["x", "y"])
+        class_indices(labelled("x", "y", "z"), ["x", "y"])
     assert str(raised.value) == (
         "t.csv:4: label 'z' is unknown; the model knows x, y; mend the label, or train with rows that have it"
     )
@@ -215,26 +217,26 @@ def test_any_sets_of_labels_come_back_from_lists(sets):
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(-FLOAT32_MAX, FLOAT32_MAX), min_size=1))
 def test_any_numbers_that_float32_holds_come_back(values):
-    assert numbers(labelled(*map(repr, values))) == values
+    assert numeric_labels(labelled(*map(repr, values))) == values
 
 
 @pytest.mark.parametrize("label", ["1e307", "-3.5e38", repr(math.nextafter(FLOAT32_MAX, math.inf))])
 def test_a_number_beyond_float32_is_named(label):
     with pytest.raises(InputError, match=f"t.csv:3: label {re.escape(repr(label))} is beyond 3.4e"):
-        numbers(labelled(repr(FLOAT32_MAX), label))
+        numeric_labels(labelled(repr(FLOAT32_MAX), label))
 
 
 @pytest.mark.parametrize("label", ["nan", "NaN", "inf", "-Infinity", "1e999"])
 def test_a_number_that_is_not_finite_is_named(label):
     with pytest.raises(InputError) as raised:
-        numbers(labelled("1", label))
+        numeric_labels(labelled("1", label))
     assert str(raised.value) == f"t.csv:3: label {label!r} is not a finite number; mend it or drop the row"
 
 
 @pytest.mark.parametrize("label", ["", "high", "1,5", "1_000", "0x1", "[1]"])
 def test_what_is_no_number_is_named(label):
     with pytest.raises(InputError) as raised:
-        numbers(labelled("1", label))
+        numeric_labels(labelled("1", label))
     assert str(raised.value) == f"t.csv:3: label {label!r} is not a number such as 3.5; mend it or drop the row"
 
 
@@ -242,7 +244,7 @@ def test_numbers_that_are_nan_in_their_file_are_named(file, tmp_path):
     pyarrow.parquet.write_table(pyarrow.table({"text": ["a"], "score": [float("nan")]}), tmp_path / "t.parquet")
     for path in (file("t.jsonl", '{"text": "a", "score": NaN}\n'), tmp_path / "t.parquet"):
         with pytest.raises(InputError, match=r"'score' is missing; fill it in or drop the row"):
-            numbers(read_table(path, need_labels=True))
+            numeric_labels(read_table(path, need_labels=True))
 
 
 # --- datasets of Hugging Face -----------------------------------------------------------------------------------------

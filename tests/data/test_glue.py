@@ -5,8 +5,8 @@ import gzip
 import pytest
 
 from bothways.data.examples import read_table
-from bothways.data.glue import LOOKS, TASKS, glue_table, look_of, read_glue
-from bothways.data.labels import numbers
+from bothways.data.glue import FORMATS, TASKS, detect_format, glue_table, read_glue
+from bothways.data.labels import numeric_labels
 from bothways.errors import InputError
 
 COLA = 'gj04\t1\t\tThe "cat" sat.\ngj04\t0\t*\tCat the sat.\n'
@@ -52,7 +52,7 @@ def test_an_odd_file_is_known_by_its_look_wherever_it_lies(name, packed, tmp_pat
 
 def test_every_look_is_told_from_the_others():
     first = {name: content.lstrip("\ufeff").splitlines()[0].split("\t") for name, (content, *_) in ODD.items()}
-    for look in LOOKS:
+    for look in FORMATS:
         assert [name.split("/")[0] for name, values in first.items() if look.fits(values)] == [look.task]
 
 
@@ -71,13 +71,13 @@ def test_every_look_is_told_from_the_others():
 )
 def test_other_files_are_not_taken_for_one(name, content, tmp_path):
     (tmp_path / name).write_text(content, encoding="utf-8")
-    assert look_of(tmp_path / name) is None and glue_table(tmp_path / name) is None
+    assert detect_format(tmp_path / name) is None and glue_table(tmp_path / name) is None
 
 
 def test_an_odd_files_columns_can_be_named(tmp_path):
     (tmp_path / "t.txt").write_text(SICK)
     table = read_table(tmp_path / "t.txt", label="relatedness_score", need_labels=True)
-    assert numbers(table) == [3.3, 3.6] and table.pairs == ["A cat runs", "A dog"]
+    assert numeric_labels(table) == [3.3, 3.6] and table.pairs == ["A cat runs", "A dog"]
     table = read_table(tmp_path / "t.txt", text="sentence_B", need_labels=False)
     assert (table.texts, table.pairs) == (["A cat runs", "A dog"], None)
     with pytest.raises(InputError, match=r"no column 'score' .there are: pair_ID, .*--label-column"):
@@ -157,7 +157,7 @@ def test_sets_as_they_were_published_before_the_benchmark_are_read(tmp_path):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / name).write_text(content, encoding="utf-8")
     assert read_glue(tmp_path, "MRPC")["dev"].labels == ["1", "0"]
-    assert numbers(read_glue(tmp_path, "STS-B")["test"]) == [5, 0.2]
+    assert numeric_labels(read_glue(tmp_path, "STS-B")["test"]) == [5, 0.2]
 
 
 def test_an_unknown_task_and_a_directory_without_it_are_named(tmp_path):

@@ -19,12 +19,12 @@ import pytest
 
 from bothways.corpus.documents import Corpus
 from bothways.data import files
-from bothways.data.beir import read_judgements
+from bothways.data.beir import read_qrels
 from bothways.data.examples import read_table, read_tagged
-from bothways.data.files import checked_lines, text_lines
-from bothways.data.labels import check_class, label_numbers, number_of, numbers
-from bothways.data.stream import Given, known_columns, questions, texts
-from bothways.data.tables import RowErrors, rows
+from bothways.data.files import decoded_lines, read_lines
+from bothways.data.labels import check_not_blank, class_indices, numeric_labels, parse_number
+from bothways.data.stream import ModelInput, read_questions, read_texts, resolve_columns
+from bothways.data.tables import RowErrors, iter_rows
 from bothways.errors import InputError
 from bothways.settings import Classify, Predict
 
@@ -52,7 +52,7 @@ def test_a_byte_order_mark_says_how_a_file_is_read(encoding, packed, tmp_path):
     file.write_bytes(gzip.compress(content) if packed else content)
     assert read(file) == read(file, encoding="cp1252") == EXPECTED
     assert [*Corpus((file,)).documents()] == [text for text, _ in EXPECTED]
-    assert [*texts(str(file))] == [Given(text) for text, _ in EXPECTED]
+    assert [*read_texts(str(file))] == [ModelInput(text) for text, _ in EXPECTED]
 
 
 def test_windows_1252_is_named_with_what_the_line_reads_as_and_then_read(tmp_path):
@@ -74,12 +74,12 @@ def test_a_line_that_is_no_windows_1252_asks_for_an_encoding(tmp_path):
     with pytest.raises(
         InputError, match=r"t\.txt:1: not UTF-8 at byte 0 of the file; name its encoding with --encoding"
     ):
-        [*text_lines(file)]
+        [*read_lines(file)]
     file.write_bytes("日本語\n".encode("shift_jis"))
-    assert [*text_lines(file, "shift_jis")] == [(1, "日本語")]
+    assert [*read_lines(file, "shift_jis")] == [(1, "日本語")]
     file.write_bytes(b"abc\xff\xff\n")
     with pytest.raises(InputError, match=r"t\.txt:1: not shift_jis at byte 3 of the file; name the right --encoding"):
-        [*text_lines(file, "shift_jis")]
+        [*read_lines(file, "shift_jis")]
 
 
 def test_utf_16_without_a_mark_is_named_not_read_as_text_with_zeros(tmp_path):
@@ -94,11 +94,11 @@ def test_utf_16_without_a_mark_is_named_not_read_as_text_with_zeros(tmp_path):
 def test_half_a_character_of_utf_16_is_one_bad_line_and_a_cut_file_ends_in_one_line(tmp_path):
     file = tmp_path / "t.txt"
     file.write_bytes("\ufeffone\n".encode("utf-16-le") + b"\x00\xd8a\x00\n\x00" + "last\n".encode("utf-16-le"))
-    one, half, last = checked_lines(file)
+    one, half, last = decoded_lines(file)
     assert (one.text, half.text, last.text) == ("one", "\ufffda", "last") and half.wrong and not last.wrong
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(InputError, match=r"t\.txt:3: not utf-16, here or soon after"):
-        [*checked_lines(file)]
+        [*decoded_lines(file)]
 
 
 def test_a_file_in_utf_8_is_read_so_whatever_one_byte_encoding_is_named(tmp_path):
@@ -109,9 +109,9 @@ def test_a_file_in_utf_8_is_read_so_whatever_one_byte_encoding_is_named(tmp_path
 
 def test_standard_input_is_read_in_the_encoding_named(monkeypatch):
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO("café\n".encode("cp1252"))))
-    assert [*texts("-", encoding="cp1252")] == [Given("café")]
+    assert [*read_texts("-", encoding="cp1252")] == [ModelInput("café")]
     with pytest.raises(InputError, match="utf-16.* is not read from standard input"):
-        [*texts("-", encoding="utf-16")]
+        [*read_texts("-", encoding="utf-16")]
 
 
 @pytest.mark.parametrize("name", ["klingon", "base64", "undefined", "utf-8\0"])
@@ -127,7 +127,7 @@ def test_tags_and_judgements_have_encodings_too(tmp_path):
     assert [one.words for one in read_tagged(file, encoding="latin-1")] == [("Köln",), ("läuft",)]
     file = tmp_path / "qrels.csv"
     file.write_bytes("query,document,grade\nMüll,d1,1\n".encode("latin-1"))
-    assert read_judgements(file, "latin-1") == {"Müll": {"d1": 1.0}}
+    assert read_qrels(file, "latin-1") == {"Müll": {"d1": 1.0}}
 
 
 # --- Excel ------------------------------------------------------------------------------------------------------------
@@ -186,22 +186,22 @@ def workbook(file, *sheets, hidden=()):
 def test_a_workbook_is_read_as_the_table_it_shows(tmp_path):
     sheet = [[], ["text", "label", "n"], ["Öl\nfür 5 €", 3, True], [], ["b", 2.5, None], ["c", None, 1e20]]
     file = workbook(tmp_path / "t.xlsx", sheet, [])
-    assert [row for _, row in rows(file)] == [
+    assert [row for _, row in iter_rows(file)] == [
         {"text": "Öl\nfür 5 €", "label": 3, "n": True},
         {"text": "b", "label": 2.5, "n": ""},
         {"text": "c", "label": "", "n": 10**20},
     ]
     table = read_table(file, need_labels=True)
     assert table.labels == ["3", "2.5", ""] and table.where == [f"{file}:3", f"{file}:5", f"{file}:6"]
-    assert [*texts(str(file))] == [Given("Öl\nfür 5 €"), Given("b"), Given("c")]
+    assert [*read_texts(str(file))] == [ModelInput("Öl\nfür 5 €"), ModelInput("b"), ModelInput("c")]
     assert [*Corpus((file,)).documents()] == ["Öl\nfür 5 €", "b", "c"]
 
 
 def test_of_several_sheets_the_hidden_and_the_empty_are_passed_over_and_two_are_refused(tmp_path):
     one, two = [["text"], ["a"]], [["text"], ["b"]]
-    assert [*texts(str(workbook(tmp_path / "t.xlsx", [], two, one, hidden=(3,))))] == [Given("b")]
+    assert [*read_texts(str(workbook(tmp_path / "t.xlsx", [], two, one, hidden=(3,))))] == [ModelInput("b")]
     with pytest.raises(InputError, match=r"t\.xlsx: several sheets have rows \('Sheet 1', 'Sheet 2'\)"):
-        [*rows(workbook(tmp_path / "t.xlsx", one, two))]
+        [*iter_rows(workbook(tmp_path / "t.xlsx", one, two))]
 
 
 def test_what_is_no_workbook_is_one_line(tmp_path, monkeypatch):
@@ -210,26 +210,26 @@ def test_what_is_no_workbook_is_one_line(tmp_path, monkeypatch):
     for wrong in (content[:700], b"text\na\n", b""):
         (tmp_path / "w.xlsx").write_bytes(wrong)
         with pytest.raises(InputError, match=r"w\.xlsx: "):
-            [*rows(tmp_path / "w.xlsx")]
+            [*iter_rows(tmp_path / "w.xlsx")]
     with zipfile.ZipFile(tmp_path / "z.xlsx", "w") as packed:
         packed.writestr("a", "b")
     with pytest.raises(InputError, match=r"z\.xlsx: no workbook that can be read"):
-        [*rows(tmp_path / "z.xlsx")]
-    monkeypatch.setattr("bothways.data.spreadsheet.LARGEST", 100)
+        [*iter_rows(tmp_path / "z.xlsx")]
+    monkeypatch.setattr("bothways.data.spreadsheet.LARGEST_WORKBOOK", 100)
     with pytest.raises(InputError, match=r"t\.xlsx: .* MiB unpacked"):
-        [*rows(file)]
+        [*iter_rows(file)]
 
 
 def test_a_packed_workbook_is_refused(tmp_path):
     (tmp_path / "t.xlsx.gz").write_bytes(gzip.compress(workbook(tmp_path / "t.xlsx", [["text"], ["a"]]).read_bytes()))
     with pytest.raises(InputError, match=r"t\.xlsx\.gz: an \.xlsx is packed in itself"):
-        [*texts(str(tmp_path / "t.xlsx.gz"))]
+        [*read_texts(str(tmp_path / "t.xlsx.gz"))]
 
 
 def test_without_the_package_a_workbook_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "python_calamine", None)
     with pytest.raises(InputError, match=r"t\.xlsx: .* pip install 'bothways\[xlsx\]', or save it as \.csv"):
-        [*rows(workbook(tmp_path / "t.xlsx", [["text"], ["a"]]))]
+        [*iter_rows(workbook(tmp_path / "t.xlsx", [["text"], ["a"]]))]
 
 
 # --- several columns read together ------------------------------------------------------------------------------------
@@ -240,10 +240,14 @@ def test_several_columns_are_read_together_in_the_order_named(tmp_path):
     file.write_text("body,title,label\nlong,Short,a\n,Alone,b\nx, ,c\n", encoding="utf-8")
     assert read(file, text="title,body") == [("Short\nlong", "a"), ("Alone", "b"), ("x", "c")]
     assert read(file, text="body, title")[0] == ("long\nShort", "a")
-    assert [*texts(str(file), text="title,body")] == [Given("Short\nlong"), Given("Alone"), Given("x")]
+    assert [*read_texts(str(file), text="title,body")] == [
+        ModelInput("Short\nlong"),
+        ModelInput("Alone"),
+        ModelInput("x"),
+    ]
     assert [*Corpus((file,), column="title,body").documents()] == ["Short\nlong", "Alone", "x"]
     assert read_table(file, text="title", pair="body,label", need_labels=False).pairs == ["long\na", "b", "x\nc"]
-    for how in (partial(read, text="title,boby"), lambda path: [*texts(str(path), text="title,boby")]):
+    for how in (partial(read, text="title,boby"), lambda path: [*read_texts(str(path), text="title,boby")]):
         with pytest.raises(InputError, match=r"no column 'boby' \(there are: body, title, label\)"):
             how(file)
 
@@ -251,17 +255,17 @@ def test_several_columns_are_read_together_in_the_order_named(tmp_path):
 def test_a_column_whose_name_has_a_comma_is_that_column(tmp_path):
     file = tmp_path / "t.jsonl"
     file.write_text('{"a,b": "whole", "a": "x", "b": "y"}\n', encoding="utf-8")
-    assert [*texts(str(file), text="a,b")] == [Given("whole")] and [*Corpus((file,), column="a,b").documents()] == [
-        "whole"
-    ]
+    assert [*read_texts(str(file), text="a,b")] == [ModelInput("whole")] and [
+        *Corpus((file,), column="a,b").documents()
+    ] == ["whole"]
 
 
 def test_a_row_that_lacks_one_of_several_columns_is_read_and_one_that_lacks_all_is_not(tmp_path):
     file = tmp_path / "t.jsonl"
     given = [{"title": "a", "body": "b"}, {"title": "c"}, {"body": None, "title": "d"}, {"n": 1}]
     file.write_text("\n".join(map(json.dumps, given)), encoding="utf-8")
-    *good, wrong = texts(str(file), text="title,body")
-    assert good == [Given("a\nb"), Given("c"), Given("d")] and "4: 'title,body' is missing" in str(wrong)
+    *good, wrong = read_texts(str(file), text="title,body")
+    assert good == [ModelInput("a\nb"), ModelInput("c"), ModelInput("d")] and "4: 'title,body' is missing" in str(wrong)
     with pytest.raises(InputError, match=r"t\.jsonl:4: no column 'title,body'"):
         [*Corpus((file,), column="title,body").documents()]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(given[:3]), tmp_path / "t.parquet")
@@ -274,15 +278,15 @@ def test_the_columns_a_model_learned_from_are_found_again_if_all_are_there(tmp_p
     file = tmp_path / "t.jsonl"
     file.write_text('{"title": "a"}\n{"title": "b", "body": "c"}\n', encoding="utf-8")
     asked = Predict(model=tmp_path)
-    assert known_columns(str(file), asked, learned) == {"text": "title,body", "pair": None}
+    assert resolve_columns(str(file), asked, learned) == {"text": "title,body", "pair": None}
     file.write_text('{"title": "a", "text": "t"}\n', encoding="utf-8")
-    assert known_columns(str(file), asked, learned) == {"text": None, "pair": None}
+    assert resolve_columns(str(file), asked, learned) == {"text": None, "pair": None}
 
 
 def test_a_question_may_stand_in_several_columns(tmp_path):
     file = tmp_path / "t.csv"
     file.write_text("who,what,context\nWho,ran?,A cat ran.\n", encoding="utf-8")
-    (one,) = questions(str(file), question="who,what")
+    (one,) = read_questions(str(file), question="who,what")
     assert (one.text, one.pair) == ("Who\nran?", "A cat ran.")
 
 
@@ -320,15 +324,15 @@ def test_of_very_many_bad_rows_the_first_few_are_named_and_all_are_counted():
 def test_every_kind_of_bad_row_is_left_out_and_named(tmp_path):
     file = tmp_path / "t.csv"
     file.write_bytes(b"text,label\none,a\ntw\xff,b\nthree\nfour, \nfive,b\n")
-    table = read_table(file, need_labels=True, on_error="skip", check=check_class)
+    table = read_table(file, need_labels=True, on_error="skip", check=check_not_blank)
     assert table.texts == ["one", "five"] and table.notes[0].startswith("left out 3 rows")
     assert all(f"{file}:{row})" in table.notes[0] for row in (3, 4, 5))
     file.write_text("text,label\na,1\nb,x\nc,inf\nd,2\n", encoding="utf-8")
-    assert numbers(read_table(file, need_labels=True, on_error="skip", check=number_of)) == [1, 2]
+    assert numeric_labels(read_table(file, need_labels=True, on_error="skip", check=parse_number)) == [1, 2]
     with pytest.raises(InputError, match=rf"{file}:3: label 'x' is not a number .*; 2 rows cannot be read"):
-        numbers(read_table(file, need_labels=True))
+        numeric_labels(read_table(file, need_labels=True))
     with pytest.raises(InputError, match="2 rows cannot be read"):
-        label_numbers(read_table(file, need_labels=True), ["1", "2"])
+        class_indices(read_table(file, need_labels=True), ["1", "2"])
 
 
 def test_broken_sentences_are_left_out_whole(tmp_path):
@@ -355,7 +359,7 @@ def test_two_columns_of_one_name_are_refused_in_every_kind_of_table(tmp_path):
     workbook(tmp_path / "t.xlsx", [["text", "text", "label"], ["a", "b", "x"]])
     for kind in ("parquet", "arrow", "csv", "xlsx"):
         file = tmp_path / f"t.{kind}"
-        for way in (read, lambda path: [*texts(str(path))], lambda path: [*rows(path, column="label")]):
+        for way in (read, lambda path: [*read_texts(str(path))], lambda path: [*iter_rows(path, column="label")]):
             with pytest.raises(InputError, match=rf"t\.{kind}.* two columns are named 'text'; rename one"):
                 way(file)
 
@@ -366,15 +370,15 @@ def test_a_packed_file_of_one_endless_line_is_refused(kind, tmp_path, monkeypatc
     file = tmp_path / f"t.{kind}"
     pack = lzma.compress if kind.endswith("xz") else gzip.compress
     file.write_bytes(pack(b"text\n" + b"a" * 1001 + b"\n"))
-    for way in (lambda path: [*texts(str(path))], lambda path: [*Corpus((path,), on_error="skip").documents()]):
+    for way in (lambda path: [*read_texts(str(path))], lambda path: [*Corpus((path,), on_error="skip").documents()]):
         with pytest.raises(InputError, match=rf"t\.{kind}:2: a line of more than"):
             way(file)
     plain = tmp_path / "t.txt"
     plain.write_bytes(b"a" * 5000)  # what takes no less room on the disk is its owner's choice
-    assert [len(line.text) for line in checked_lines(plain)] == [5000]
+    assert [len(line.text) for line in decoded_lines(plain)] == [5000]
     file.write_bytes(pack("\ufeff".encode("utf-16-le") + "text\n".encode("utf-16-le") + "a".encode("utf-16-le") * 2000))
     with pytest.raises(InputError, match=rf"t\.{kind}:2: a line of more than"):
-        [*checked_lines(file)]
+        [*decoded_lines(file)]
 
 
 def test_a_packed_bomb_takes_bounded_memory(tmp_path):
@@ -394,11 +398,11 @@ def test_a_packed_bomb_takes_bounded_memory(tmp_path):
 
 
 def test_a_packed_json_of_more_than_its_bound_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "LARGEST_UNPACKED", 1000)
+    monkeypatch.setattr(files, "LARGEST_DECOMPRESSED", 1000)
     file = tmp_path / "squad.json.gz"
     file.write_bytes(gzip.compress(b" " * 1001))
     with pytest.raises(InputError, match=r"squad\.json\.gz: more than .* MiB unpacked"):
-        [*questions(str(file))]
+        [*read_questions(str(file))]
 
 
 def test_a_quote_that_is_never_closed_takes_bounded_memory(tmp_path, monkeypatch):
@@ -407,9 +411,12 @@ def test_a_quote_that_is_never_closed_takes_bounded_memory(tmp_path, monkeypatch
     try:
         file = tmp_path / "t.csv"
         file.write_text('text\na\n"b\n' + "c\n" * 2000 + "d\n", encoding="utf-8")
-        found = [*texts(str(file))]
+        found = [*read_texts(str(file))]
     finally:
         csv.field_size_limit(before)
     assert (
-        found[0] == Given("a") and isinstance(found[1], InputError) and found[-1] == Given("d") and len(found) == 2003
+        found[0] == ModelInput("a")
+        and isinstance(found[1], InputError)
+        and found[-1] == ModelInput("d")
+        and len(found) == 2003
     )

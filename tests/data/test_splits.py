@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bothways.data.splits import (
     fold_groups,
-    overlap_line,
+    overlap_warning,
     overlaps,
     parts_for,
     rarest_labels,
@@ -156,11 +156,11 @@ def test_several_labels_are_divided_by_the_rarest():
 def test_examples_that_stand_in_two_splits_are_counted():
     splits = {"train": ["a", "b", "b", "c"], "dev": ["b", "x", "b", "A"], "test": ["c", "x", "y"]}
     assert overlaps(splits) == {("train", "dev"): 2, ("train", "test"): 1, ("dev", "test"): 1}
-    assert overlap_line(splits) == (
+    assert overlap_warning(splits) == (
         "2 of 4 examples of dev stand in train too; 1 of 3 examples of test stand in train too; "
         "1 of 3 examples of test stand in dev too (case, blanks and punctuation aside)"
     )
-    assert overlap_line({"train": ["a"], "dev": ["b"]}) == "" == overlap_line({"train": ["a"]})
+    assert overlap_warning({"train": ["a"], "dev": ["b"]}) == "" == overlap_warning({"train": ["a"]})
 
 
 def test_a_pair_is_shared_only_as_a_whole():

@@ -16,7 +16,7 @@ from bothways.batch_jobs import blocks
 from bothways.batch_jobs.blocks import about_how_many, in_blocks
 from bothways.data import stream
 from bothways.data.examples import read_table
-from bothways.data.stream import Given, known_columns, questions, texts
+from bothways.data.stream import ModelInput, read_questions, read_texts, resolve_columns
 from bothways.errors import InputError
 
 PAIRS = [("a cat", "b"), ("", "c\x07\x00d"), ("  ", "é\u2028ü"), ("e, f", "g\th")]
@@ -47,21 +47,21 @@ def test_every_kind_of_file_gives_the_same_texts(tmp_path):
     assert len(files) == 7
     for file in files:
         expected = PAIRS[:-1] if file.suffix == ".tsv" else PAIRS
-        assert [*texts(str(file))] == [Given(*pair) for pair in expected], file
+        assert [*read_texts(str(file))] == [ModelInput(*pair) for pair in expected], file
         table = read_table(file, need_labels=False)
-        assert [(one.text, one.pair) for one in texts(str(file))] == [*zip(table.texts, table.pairs, strict=True)]
+        assert [(one.text, one.pair) for one in read_texts(str(file))] == [*zip(table.texts, table.pairs, strict=True)]
 
 
 def test_a_text_a_line_is_every_line_whatever_is_in_it(tmp_path):
     lines = ["", "   ", "a\x07\x00\x0bb\x85c\u2028d", "", "last"]
     file = written(tmp_path / "t.txt", "\ufeff" + "\r\n".join(lines))
-    assert [*texts(str(file))] == [Given(line) for line in lines]
+    assert [*read_texts(str(file))] == [ModelInput(line) for line in lines]
 
 
 def test_lines_of_standard_input_are_texts_and_a_bad_one_stands_in_its_place(monkeypatch):
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"a cat\n\nsome \xff\nlast")))
-    first, empty, wrong, last = texts("-")
-    assert (first, empty, last) == (Given("a cat"), Given(""), Given("last"))
+    first, empty, wrong, last = read_texts("-")
+    assert (first, empty, last) == (ModelInput("a cat"), ModelInput(""), ModelInput("last"))
     assert str(wrong).startswith("line 3 of standard input: not UTF-8 at byte 5; as Windows-1252 (Latin-1) it reads")
 
 
@@ -78,15 +78,15 @@ def test_columns_and_the_looks_of_glue_are_found_as_for_labelled_tables(name, co
     file = written(tmp_path / name, content)
     table = read_table(file, need_labels=False)
     expected = [*zip(table.texts, table.pairs or [None] * len(table), strict=True)]
-    assert [(one.text, one.pair) for one in texts(str(file))] == expected and len(expected) == 2
+    assert [(one.text, one.pair) for one in read_texts(str(file))] == expected and len(expected) == 2
 
 
 def test_a_named_column_is_taken_and_a_missing_one_named(tmp_path):
     file = str(written(tmp_path / "t.csv", "body,more\na,b\n"))
-    assert [*texts(file, text="more", pair="body")] == [Given("b", "a")]
+    assert [*read_texts(file, text="more", pair="body")] == [ModelInput("b", "a")]
     for asked in ({}, {"text": "nothing"}):
         with pytest.raises(InputError, match=r"t\.csv: no column '(text|nothing)' \(there are: body, more\)"):
-            next(texts(file, **asked))
+            next(read_texts(file, **asked))
 
 
 def test_a_bad_row_stands_in_its_place_in_every_kind_of_table(tmp_path):
@@ -100,7 +100,7 @@ def test_a_bad_row_stands_in_its_place_in_every_kind_of_table(tmp_path):
     }
     for name, lines in cases.items():
         file = written(tmp_path / name, b"\n".join(lines))
-        first, wrong, last = texts(str(file))
+        first, wrong, last = read_texts(str(file))
         assert first.text == last.text == good.decode(), name
         assert isinstance(wrong, InputError) and str(wrong).startswith(
             f"{file}:{3 if name[:3] == 't.c' or name == 't.tsv' else 2}: "
@@ -110,43 +110,43 @@ def test_a_bad_row_stands_in_its_place_in_every_kind_of_table(tmp_path):
 def test_a_row_that_brings_another_choice_of_texts_is_wrong(tmp_path):
     rows = [{"text": "a"}] * 70 + [{"text": "b", "pair": "c"}] * 2 + [{"text": "d", "more": 1}]
     file = written(tmp_path / "t.jsonl", "\n".join(map(json.dumps, rows)))
-    found = [*texts(str(file))]
+    found = [*read_texts(str(file))]
     assert [number for number, one in enumerate(found) if isinstance(one, InputError)] == [70, 71]
-    assert "t.jsonl:71: has pair, which no row had before" in str(found[70]) and found[-1] == Given("d")
+    assert "t.jsonl:71: has pair, which no row had before" in str(found[70]) and found[-1] == ModelInput("d")
 
 
 def test_among_the_first_rows_all_columns_count(tmp_path):
     file = written(tmp_path / "t.jsonl", '{"other": 1}\n{"text": "b", "pair": "c"}\n{"text": "d"}\n')
-    wrong, good, lacking = texts(str(file))
-    assert good == Given("b", "c")
+    wrong, good, lacking = read_texts(str(file))
+    assert good == ModelInput("b", "c")
     assert "t.jsonl:1: 'text' is missing" in str(wrong) and "t.jsonl:3: 'pair' is missing" in str(lacking)
 
 
 def test_a_file_where_nothing_can_be_read_is_given_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(stream, "WRONG_IN_A_ROW", 50)
+    monkeypatch.setattr(stream, "MOST_CONSECUTIVE_ERRORS", 50)
     file = written(tmp_path / "t.jsonl", "{\n" * 60)
     with pytest.raises(
         InputError, match=r"t\.jsonl:1: not valid JSON .* so are 50 rows in a row: is it the file you mean"
     ):
-        list(texts(str(file)))
+        list(read_texts(str(file)))
 
 
 @pytest.mark.parametrize("name", ["t.txt", "t.jsonl", "t.csv", "t.tsv"])
 def test_an_empty_file_is_refused(name, tmp_path):
     file = str(written(tmp_path / name, "text\n" if name == "t.csv" else ""))
     with pytest.raises(InputError, match=rf"{name}: empty; "):
-        list(texts(file))
+        list(read_texts(file))
 
 
 def test_questions_have_ids_their_own_or_their_rows_number(tmp_path):
     rows = [{"question": "q", "context": "c", "id": 7}, {"question": "r"}, {"question": "s", "context": "d"}]
     file = written(tmp_path / "t.jsonl", "\n".join(map(json.dumps, rows)))
-    first, wrong, last = questions(str(file))
-    assert (first, last) == (Given("q", "c", "7"), Given("s", "d", "2"))
+    first, wrong, last = read_questions(str(file))
+    assert (first, last) == (ModelInput("q", "c", "7"), ModelInput("s", "d", "2"))
     assert "t.jsonl:2: no 'context' (there are: question)" in str(wrong)
     rows = [{"question": "q", "context": "c", "id": None}, {"question": "r", "context": "c", "id": 0}]
     file = written(tmp_path / "n.jsonl", "\n".join(map(json.dumps, rows)))
-    assert [one.id for one in questions(str(file))] == ["0", "0"]
+    assert [one.id for one in read_questions(str(file))] == ["0", "0"]
 
 
 def test_questions_of_squads_json_need_no_answers_and_a_bad_one_stands_in_its_place(tmp_path):
@@ -155,17 +155,19 @@ def test_questions_of_squads_json_need_no_answers_and_a_bad_one_stands_in_its_pl
         {"id": 4, "question": "s", "answers": [{"text": "x", "answer_start": 9}]}, {"question": "t"},
     ]  # fmt: skip
     told = {"data": [{"paragraphs": [{"context": "c", "qas": asked}, {"qas": [{"id": "d", "question": "u"}]}]}]}
-    first, lacking, strange, other, plain, homeless = questions(str(written(tmp_path / "q.json", json.dumps(told))))
-    assert (first, other, plain) == (Given("q", "c", "a"), Given("s", "c", "4"), Given("t", "c", "4"))
+    first, lacking, strange, other, plain, homeless = read_questions(
+        str(written(tmp_path / "q.json", json.dumps(told)))
+    )
+    assert (first, other, plain) == (ModelInput("q", "c", "a"), ModelInput("s", "c", "4"), ModelInput("t", "c", "4"))
     assert "qas[1]: no 'question'; add it" in str(lacking) and "qas[2]: no 'question'" in str(strange)
     assert "paragraphs[1].qas[0]: no 'context'; add it" in str(homeless)
     with pytest.raises(InputError, match=r"e\.json: empty; SQuAD's JSON"):
-        list(questions(str(written(tmp_path / "e.json", '{"data": []}'))))
+        list(read_questions(str(written(tmp_path / "e.json", '{"data": []}'))))
 
 
 def test_rows_without_any_column_lack_the_text(tmp_path):
     with pytest.raises(InputError, match=r"t\.jsonl.*column"):
-        list(texts(str(written(tmp_path / "t.jsonl", "{}\n"))))
+        list(read_texts(str(written(tmp_path / "t.jsonl", "{}\n"))))
 
 
 # --- blocks -----------------------------------------------------------------------------------------------------------
@@ -175,7 +177,7 @@ def test_blocks_are_filled_by_rows_or_characters_and_a_long_text_stands_alone(mo
     monkeypatch.setattr(blocks, "ROWS", 5)
     monkeypatch.setattr(blocks, "CHARACTERS", 100)
     sizes = [1, 2, 3, 4, 5, 6, 7, 99, 900, 1, 50, 50, 50]
-    found = [*in_blocks([Given("a" * (size - 1), "b") for size in sizes], "stop")]
+    found = [*in_blocks([ModelInput("a" * (size - 1), "b") for size in sizes], "stop")]
     assert [[len(one.text) + 1 for one in block.given] for block in found] == [
         [1, 2, 3, 4, 5], [6, 7], [99], [900], [1, 50], [50, 50],
     ]  # fmt: skip
@@ -184,14 +186,14 @@ def test_blocks_are_filled_by_rows_or_characters_and_a_long_text_stands_alone(mo
 
 def test_no_more_is_read_than_a_block_and_the_row_that_ends_it():
     taken = []
-    endless = (taken.append(number) or Given("a" * 10) for number in iter(int, 1))
+    endless = (taken.append(number) or ModelInput("a" * 10) for number in iter(int, 1))
     assert [len(block) for block in islice(in_blocks(endless, "stop"), 3)] == [blocks.ROWS] * 3
     assert len(taken) == 3 * blocks.ROWS + 1
 
 
 def test_wrong_rows_fill_blocks_too_and_keep_their_numbers(monkeypatch):
     monkeypatch.setattr(blocks, "ROWS", 3)
-    found = [Given("a"), InputError("x"), InputError("y"), InputError("z"), Given("b")]
+    found = [ModelInput("a"), InputError("x"), InputError("y"), InputError("z"), ModelInput("b")]
     first, second = in_blocks(found, "skip")
     assert (first.numbers, first.wrong, second.numbers, second.wrong) == ([0], {1: "x", 2: "y"}, [4], {3: "z"})
     with pytest.raises(InputError, match="x, or set such rows aside with --on-error skip"):
@@ -202,7 +204,7 @@ def test_a_digest_names_every_text_and_where_blocks_end():
     def digest(*blocks_of_texts):
         read = ""
         for found in blocks_of_texts:
-            (block,) = in_blocks([one if isinstance(one, InputError) else Given(*one) for one in found], "skip")
+            (block,) = in_blocks([one if isinstance(one, InputError) else ModelInput(*one) for one in found], "skip")
             read = block.digest(read)
         return read
 
@@ -225,11 +227,11 @@ def test_columns_named_of_lines_of_text_are_refused(tmp_path):
     file = str(written(tmp_path / "t.txt", "a\n"))
     for asked in ({"text": "body"}, {"pair": "second"}, {"text": "text", "pair": "body"}):
         with pytest.raises(InputError, match=r"t\.txt: holds a text a line, and no column '(body|second)'"):
-            next(texts(file, **asked))
+            next(read_texts(file, **asked))
 
 
 def test_the_columns_learned_from_are_found_in_glues_own_files(tmp_path):
     sick = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n1\ta\tb\t4.5\tNEUTRAL\n"
     file = str(written(tmp_path / "SICK_test.txt", sick))
     told, learned = SimpleNamespace(label_column=None), {"label_column": "relatedness_score"}
-    assert known_columns(file, told, learned, ("label",)) == {"label": "relatedness_score"}
+    assert resolve_columns(file, told, learned, ("label",)) == {"label": "relatedness_score"}

@@ -7,7 +7,7 @@ import pytest
 from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import IOB1, IOB2, IOBES, Entities
 
-from bothways.data.tags import Illegal, Span, detect, first_illegal, spans_of, tags_of
+from bothways.data.tags import IllegalTag, Span, detect_scheme, find_illegal_tag, spans_to_tags, tags_to_spans
 from bothways.errors import InputError
 
 LABELS = ("PER", "LOC", "a-b")
@@ -51,8 +51,8 @@ def theirs(tags, scheme=None):
 
 @pytest.mark.parametrize("scheme", WRITTEN)
 def test_spans_are_written_as_the_scheme_is_defined(scheme):
-    assert " ".join(tags_of(SPANS, 10, scheme)) == WRITTEN[scheme]
-    assert " ".join(tags_of(SPANS[::-1], 10, scheme)) == WRITTEN[scheme]  # whatever their order
+    assert " ".join(spans_to_tags(SPANS, 10, scheme)) == WRITTEN[scheme]
+    assert " ".join(spans_to_tags(SPANS[::-1], 10, scheme)) == WRITTEN[scheme]  # whatever their order
 
 
 @pytest.mark.parametrize("scheme", SPAN_SCHEMES)
@@ -61,9 +61,9 @@ def test_what_is_written_is_legal_and_read_back(scheme):
     for _ in range(500):
         length = chance.randrange(14)
         spans = random_spans(chance, length)
-        tags = tags_of(spans, length, scheme)
-        assert first_illegal(tags, scheme) is None
-        assert spans_of(tags, scheme) == spans_of(tags, scheme, strict=True) == spans
+        tags = spans_to_tags(spans, length, scheme)
+        assert find_illegal_tag(tags, scheme) is None
+        assert tags_to_spans(tags, scheme) == tags_to_spans(tags, scheme, strict=True) == spans
         theirs_strict = theirs(tags, {"iob1": IOB1, "iob2": IOB2, "bioes": IOBES}[scheme])
         assert theirs(tags) == theirs_strict == spans
 
@@ -73,7 +73,7 @@ def test_any_sequence_is_read_as_seqeval_reads_it(scheme):
     chance = random.Random(5)
     for _ in range(1000):
         tags = random_tags(chance, "BIES")
-        assert spans_of(tags, scheme) == theirs(tags)
+        assert tags_to_spans(tags, scheme) == theirs(tags)
 
 
 @pytest.mark.parametrize(("scheme", "their_scheme"), [("iob2", IOB2), ("bioes", IOBES)])
@@ -82,7 +82,7 @@ def test_the_strict_reading_of_any_sequence_is_seqevals(scheme, their_scheme):
     some = 0
     for _ in range(1000):
         tags = random_tags(chance, PREFIXES[scheme])
-        found = spans_of(tags, scheme, strict=True)
+        found = tags_to_spans(tags, scheme, strict=True)
         assert found == theirs(tags, their_scheme)
         some += bool(found)
     assert some > 100
@@ -106,8 +106,8 @@ def test_the_strict_reading_of_any_sequence_is_seqevals(scheme, their_scheme):
     ],
 )
 def test_the_first_illegal_tag_is_named_with_what_was_expected(scheme, tags, place, why):
-    found = first_illegal(tags.split(" "), scheme)
-    assert isinstance(found, Illegal) and found.place == place
+    found = find_illegal_tag(tags.split(" "), scheme)
+    assert isinstance(found, IllegalTag) and found.place == place
     assert found.why.startswith(why)
 
 
@@ -129,36 +129,36 @@ def test_a_sequence_is_legal_where_every_tag_may_follow_the_one_before_it():
         for _ in range(1500):
             tags = random_tags(chance, PREFIXES[scheme])[:4]
             legal = all(may_follow(scheme, *pair) for pair in zip(["O", *tags], [*tags, "O"], strict=True))
-            assert (first_illegal(tags, scheme) is None) == legal, (scheme, tags)
+            assert (find_illegal_tag(tags, scheme) is None) == legal, (scheme, tags)
             counts[legal] += 1
         assert min(counts) > 100
 
 
 def test_plain_tags_are_a_span_a_word_and_always_legal():
-    assert spans_of(["NN", "NN", "O", "B-x"], "plain") == [Span("NN", 0, 1), Span("NN", 1, 2), Span("B-x", 3, 4)]
-    assert spans_of(["NN", "NN"], "plain", strict=True) == [Span("NN", 0, 1), Span("NN", 1, 2)]
-    assert first_illegal(["NN", "I-x", ""], "plain") is None
+    assert tags_to_spans(["NN", "NN", "O", "B-x"], "plain") == [Span("NN", 0, 1), Span("NN", 1, 2), Span("B-x", 3, 4)]
+    assert tags_to_spans(["NN", "NN"], "plain", strict=True) == [Span("NN", 0, 1), Span("NN", 1, 2)]
+    assert find_illegal_tag(["NN", "I-x", ""], "plain") is None
 
 
 @pytest.mark.parametrize("scheme", WRITTEN)
 def test_a_corpus_tells_its_scheme(scheme):
     sequence = WRITTEN[scheme].split()
-    assert detect([["O"], sequence, []]) == scheme
+    assert detect_scheme([["O"], sequence, []]) == scheme
     # One careless sequence does not hide what the others are; first_illegal is to name it.
     odd = {"iob1": "O B-PER", "iob2": "O I-PER", "bioes": "O I-PER", "plain": "O"}[scheme].split()
-    assert detect([odd, sequence, sequence]) == scheme
+    assert detect_scheme([odd, sequence, sequence]) == scheme
 
 
 def test_where_nothing_tells_the_scheme_is_iob2():
-    assert detect([]) == detect([["O", "O"]]) == "iob2"
-    assert detect([["O", "B-PER"]]) == "iob2"
-    assert detect([["O", "I-PER"]]) == "iob1"
-    assert detect([["B-PER", "I-PER"], ["PER", "O"]]) == "iob2"  # PER is for first_illegal to name
+    assert detect_scheme([]) == detect_scheme([["O", "O"]]) == "iob2"
+    assert detect_scheme([["O", "B-PER"]]) == "iob2"
+    assert detect_scheme([["O", "I-PER"]]) == "iob1"
+    assert detect_scheme([["B-PER", "I-PER"], ["PER", "O"]]) == "iob2"  # PER is for first_illegal to name
 
 
 def test_a_tag_without_a_known_prefix_cannot_be_read_as_a_span():
     with pytest.raises(InputError, match="tag 'X-PER' is neither O nor a label after B-, I-, E- or S-; mend it"):
-        spans_of(["O", "X-PER"], "iob2")
+        tags_to_spans(["O", "X-PER"], "iob2")
 
 
 @pytest.mark.parametrize(
@@ -167,4 +167,4 @@ def test_a_tag_without_a_known_prefix_cannot_be_read_as_a_span():
 )
 def test_spans_that_overlap_or_are_not_of_these_words_are_refused(spans):
     with pytest.raises(InputError, match="in 5 words; a span has a word or more, and overlaps no other"):
-        tags_of(spans, 5)
+        spans_to_tags(spans, 5)

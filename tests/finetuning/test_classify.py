@@ -14,10 +14,11 @@ import bothways
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.cli import info, main
+from bothways.data import quality
 from bothways.data import split_tables as tables
 from bothways.data.columns import Table
 from bothways.data.examples import read_table
-from bothways.data.quality import empty_lines
+from bothways.data.quality import empty_text_warnings
 from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
@@ -143,7 +144,7 @@ def test_numbers_as_labels_are_for_regression(settings, tmp_path):
         classify.run(given, silence)
     assert not (tmp_path / "run").exists()
     for labels in (["3.5", "4.0", "4.5"] * 9, [f"{number}.0" for number in range(30)], ["a", *map(str, range(30))]):
-        tables.refuse_numbers(table_of(labels), settings.train)
+        tables.refuse_numeric_classes(table_of(labels), settings.train)
 
 
 @pytest.mark.parametrize("good", [0, 1, 2])
@@ -213,7 +214,7 @@ def test_empty_texts_are_counted_and_the_first_is_named(settings, tmp_path):
     rows = [{"text": "", "label": "none"}, *rows_of(0, 30), {"text": " ", "label": "feline"}]
     write(tmp_path / "t.csv", rows)
     tables = read_tables(replace(settings, train=tmp_path / "t.csv"))
-    (line,) = empty_lines(tables)
+    (line,) = empty_text_warnings(tables)
     assert line == f"2 of 32 examples of train have an empty text, the first at {tmp_path / 't.csv'}:2"
 
 
@@ -283,13 +284,13 @@ def test_without_files_of_their_own_dev_and_test_are_a_tenth_of_each_class(setti
 
 
 def test_texts_that_splits_share_are_counted():
-    told = tables.overlap_lines({"train": table_of(["a"] * 5), "dev": table_of(["b"] * 3), "test": table_of(["a"])})
+    told = quality.overlap_warnings({"train": table_of(["a"] * 5), "dev": table_of(["b"] * 3), "test": table_of(["a"])})
     assert told == [
         "3 of 3 examples of dev stand in train too; 1 of 1 examples of test stand in train too; "
         "1 of 1 examples of test stand in dev too (case, blanks and punctuation aside)"
     ]
     other = Table(["text 0"], ["another"], ["a"], ["f:0"])
-    assert tables.overlap_lines({"train": table_of(["a"] * 5), "dev": other}) == []
+    assert quality.overlap_warnings({"train": table_of(["a"] * 5), "dev": other}) == []
 
 
 def test_pairs_in_one_split_alone_are_refused():

@@ -93,9 +93,9 @@ def test_the_score_is_the_mean_over_folds_and_its_interval_that_of_all_rows(sett
     rows = out_of_fold(settings.out)
     by_fold = [[row["gold"] == row["predicted"] for row in rows if row["fold"] == fold] for fold in range(3)]
     assert result.split == cross_validation.FOLDS and result.scores == pytest.approx([*map(np.mean, by_fold)])
-    assert (result.mean, result.std) == pytest.approx(metrics.spread(result.scores))
+    assert (result.mean, result.std) == pytest.approx(metrics.mean_and_std(result.scores))
     right = sum(map(sum, by_fold))
-    assert result.interval == pytest.approx(metrics.interval(right, 129)) and result.rows == 129
+    assert result.interval == pytest.approx(metrics.wilson_interval(right, 129)) and result.rows == 129
     made = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
     assert result.pooled == made["result"]["pooled"] == pytest.approx(right / 129) and made["result"]["n"] == 3
     assert not (settings.out / "seeds").exists()

@@ -13,7 +13,7 @@ import bothways
 from bothways import metrics
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
-from bothways.data.pairs import NONE, read_file, read_pairs
+from bothways.data.pairs import NO_NEGATIVES, read_pair_file, read_pairs
 from bothways.errors import InputError
 from bothways.finetuning import embed, texts
 from bothways.finetuning.pair_texts import PairTexts, text_vectors
@@ -343,7 +343,7 @@ def test_negatives_go_by_their_name_in_any_case_and_of_several_one_is_to_be_name
     with pytest.raises(InputError, match=r"s.csv: negative_2, negative_1 could be texts that .* --negative-column"):
         read_pairs(several)
     assert read_pairs(replace(several, negative_column="negative_2"))["train"].texts[2] == ["d"] * 7
-    read = read_file(several.train, several, "auto", NONE)
+    read = read_pair_file(several.train, several, "auto", NO_NEGATIVES)
     assert len(read.texts) == 2 and read.scores is None  # as `evaluate` reads them
     scored = [{**row, "negative_score": 1} for row in rows_of(0, 9)]
     assert len(read_pairs(replace(settings, train=write(tmp_path / "n.csv", scored)))["train"].texts) == 2

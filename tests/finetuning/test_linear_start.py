@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import bothways
 from bothways.checkpoint import checkpoint
 from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
@@ -230,3 +231,31 @@ def weights_of(run):
 def test_the_setting_is_checked(given, tables):
     with pytest.raises(InputError, match="linear_start"):
         Classify(**given, train=tables / "texts.jsonl", linear_start="yes")
+
+
+def test_of_few_examples_a_checkpoint_for_vectors_reads_two_thirds_of_its_layers(given, tables, make_model, tokenizer):
+    lines = (tables / "texts.jsonl").read_text(encoding="utf-8").splitlines()
+    few, test = tables / "few.jsonl", tables / "test.jsonl"
+    few.write_text("\n".join(lines[:30]), encoding="utf-8")
+    test.write_text("\n".join(lines[100:200]), encoding="utf-8")
+    directory = given["out"].with_name("vectors")
+    start = checkpoint.Checkpoint(
+        make_model("bert", num_hidden_layers=4, pooler=True), tokenizer, pooling="mean", normalized=True
+    )
+    checkpoint.save(start, directory)
+    settings = Classify(**{**given, "model": directory, "epochs": None}, train=few, test=test)
+    told = []
+    result = classify.run(settings, told.append)
+    assert any("first 3 of 4 layers" in line for line in told)
+    model = bothways.load(settings.out, dtype="float32")
+    after, before = model.module.encoder.state_dict(), start.model.encoder.state_dict()
+    assert model.module.config.num_hidden_layers == 3 and {*before} - {*after}
+    assert all(torch.equal(value, before[name]) for name, value in after.items())
+    rows = [json.loads(line) for line in lines[100:200]]
+    labels = [one.label for one in model.classify([row["text"] for row in rows])]
+    assert np.mean([label == row["label"] for label, row in zip(labels, rows, strict=True)]) == result.mean
+    whole = {"cls": {"pooling": "cls"}, "trained": {"epochs": 1.0}, "chance": {"linear_start": False}}
+    for name, change in whole.items():
+        other = classify.run(replace(settings, **change, out=settings.out.with_name(name)), silence)
+        assert bothways.load(other.directory).module.config.num_hidden_layers == 4
+        assert other.baselines == result.baselines  # which are of the whole checkpoint

@@ -157,12 +157,12 @@ def test_a_text_is_a_run_of_sentences_of_one_document_within_a_window(settings):
 
 
 def test_schemes_are_found_out_and_mean_the_same(settings, tmp_path):
-    from bothways.data.tags import spans_of, tags_of
+    from bothways.data.tags import spans_to_tags, tags_to_spans
 
     rows = sentences(0, 40)
     made = {}
     for scheme in ("iob1", "iob2", "bioes"):
-        written = [(words, tags_of(spans_of(tags, "iob2"), len(words), scheme)) for words, tags in rows]
+        written = [(words, spans_to_tags(tags_to_spans(tags, "iob2"), len(words), scheme)) for words, tags in rows]
         given = replace(settings, train=write(tmp_path / f"{scheme}.txt", written, every=1), dev=None, test=None)
         found = tag.read_splits(given)
         assert tag.scheme_of(given, found["train"]) == scheme

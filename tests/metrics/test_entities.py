@@ -7,7 +7,7 @@ import pytest
 import seqeval.metrics
 from seqeval.scheme import IOB2, IOBES
 
-from bothways.data.tags import Span, tags_of
+from bothways.data.tags import Span, spans_to_tags
 from bothways.errors import InputError
 from bothways.metrics import entity_scores, span_scores
 
@@ -127,7 +127,7 @@ def test_scores_by_hand():
 
 def test_schemes_may_differ_between_gold_and_predictions():
     spans = [Span("PER", 0, 2), Span("PER", 2, 3), Span("LOC", 4, 5)]
-    gold, predicted = tags_of(spans, 7, "iob1"), tags_of(spans, 7, "bioes")
+    gold, predicted = spans_to_tags(spans, 7, "iob1"), spans_to_tags(spans, 7, "bioes")
     assert entity_scores([gold], [predicted], "iob1")["f1"] == 1.0
 
 

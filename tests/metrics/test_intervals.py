@@ -54,7 +54,7 @@ def test_every_interval_holds_its_score():
 def test_all_right_of_thirty_rows_is_no_certainty():
     gold = [*"ab"] * 15
     found = metrics.classification_intervals(gold, gold)
-    assert found["accuracy"][0] == pytest.approx(metrics.interval(30, 30)[0]) and found["accuracy"][0] < 0.9
+    assert found["accuracy"][0] == pytest.approx(metrics.wilson_interval(30, 30)[0]) and found["accuracy"][0] < 0.9
     assert {name for name, (low, high) in found.items() if low > 0.9 or high < 1} == set()
     tags = [["B-a", "O"]] * 30
     assert all(low < 0.95 for low, _ in metrics.entity_intervals(tags, tags, "iob2").values())
@@ -80,7 +80,7 @@ def test_scores_of_marks_are_those_of_scikit_learn():
     gold, predicted = labelled(211, 0.5)
     counts = [np.array([list(labels).count(name) for name in "abc"]) for labels in (gold, predicted)]
     right = np.array([sum(a == b == name for a, b in zip(gold, predicted, strict=True)) for name in "abc"])
-    found = intervals.mark_scores(*counts, right)
+    found = intervals.decision_scores(*counts, right)
     assert found["matthews"] == pytest.approx(sklearn.metrics.matthews_corrcoef(gold, predicted))
     assert found["f1_macro"] == pytest.approx(sklearn.metrics.f1_score(gold, predicted, average="macro"))
     assert found["f1"] == pytest.approx(sklearn.metrics.f1_score(gold, predicted, average="micro"))

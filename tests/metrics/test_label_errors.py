@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bothways.metrics.label_errors import far_off, label_errors, label_set_errors
+from bothways.metrics.label_errors import find_outliers, label_errors, label_set_errors
 
 
 def test_a_label_is_doubted_where_another_is_at_least_as_sure_as_it_usually_is():
@@ -49,7 +49,7 @@ def test_numbers_far_from_their_prediction_stand_out_and_ordinary_errors_do_not(
     rng = np.random.default_rng(1)
     gold = rng.normal(size=200)
     predicted = gold + rng.normal(size=200) / 10
-    assert far_off(gold, predicted) == []
+    assert find_outliers(gold, predicted) == []
     gold[[17, 170]] += (5, -9)
-    assert far_off(gold, predicted) == [170, 17]
-    assert far_off([1.0, 2.0], [1.0, 2.0]) == []
+    assert find_outliers(gold, predicted) == [170, 17]
+    assert find_outliers([1.0, 2.0], [1.0, 2.0]) == []

@@ -16,7 +16,7 @@ from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.cli import info
 from bothways.corpus.documents import documents
-from bothways.corpus.store import build
+from bothways.corpus.store import build_in_memory
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
 from bothways.pretraining import heldout, inputs, pretrain, setup
@@ -182,7 +182,7 @@ def padded(batch):
 @pytest.fixture(scope="module")
 def held(result, settings):
     loaded = checkpoint.load(result.model)
-    unseen = build(documents(settings.heldout), loaded.tokenizer)
+    unseen = build_in_memory(documents(settings.heldout), loaded.tokenizer)
     return heldout.HeldOut(unseen, np.arange(12), loaded.tokenizer, settings.max_length, pairs="next")
 
 
@@ -229,7 +229,7 @@ def test_evaluating_on_the_held_out_text_gives_the_figures_of_the_run(result, te
     found = evaluate.run(Evaluate(model=result.directory, file=(texts / "new.txt",), max_length=48, dtype="float32"))
     for name in ("loss", "masked_lm", "next_sentence", "perplexity", "next_sentence_accuracy", "pairs"):
         assert found[name] == pytest.approx(result.figures[name], rel=1e-6), name
-    store = build(documents([texts / "new.txt"]), bothways.Tokenizer.load(result.model))
+    store = build_in_memory(documents([texts / "new.txt"]), bothways.Tokenizer.load(result.model))
     assert found["tokens"] == store.num_tokens
 
 

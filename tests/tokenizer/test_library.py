@@ -15,10 +15,10 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast, RobertaTokenize
 from bothways import Tokenizer
 from bothways.batch import Batch
 from bothways.checkpoint.checkpoint import Checkpoint
-from bothways.corpus.encode import Encoder
+from bothways.corpus.encode import DocumentEncoder
 from bothways.corpus.masking import MaskRule
 from bothways.corpus.sentence_pairs import make_examples, to_batch
-from bothways.corpus.store import build, open_or_build
+from bothways.corpus.store import build_in_memory, open_or_build
 from bothways.errors import InputError
 from bothways.inference.answer_decoding import encode_pairs
 from bothways.inference.offsets import bert_words, characters
@@ -269,7 +269,7 @@ def test_a_batch_has_the_segments_of_its_encodings(ours):
 @pytest.mark.parametrize("pairs", ["next", "order", "none"])
 def test_pre_training_frames_its_examples_as_texts_are_framed(ours, pairs):
     texts = ["The cat sat. It ran on. " * 9, "A dog and a cow. They met. " * 9, "All were glad. Nobody left. " * 9]
-    store, everything = build(texts, ours), np.arange(3)
+    store, everything = build_in_memory(texts, ours), np.arange(3)
     examples = make_examples(
         store, everything, others=everything, length=31, pairs=pairs, seed=3, epoch=0,
         separators=ours.reading.separators,
@@ -306,7 +306,7 @@ def test_whole_words_end_where_the_next_begins(kind, ours):
 
 def test_sentences_behind_the_first_are_read_as_if_a_space_stood_before_them(kind, ours):
     document = "The cat sat, no. The dog ran.\nThe cow slept."
-    block = Encoder(ours, "en")([document])
+    block = DocumentEncoder(ours, "en")([document])
     parts = ["The cat sat, no.", "The dog ran.", "The cow slept."]
     ids = [ours.ids(parts[0]), *(ours.ids(" " + part) for part in parts[1:])]
     assert block.ids.tolist() == [index for part in ids for index in part]
