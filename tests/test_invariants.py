@@ -72,7 +72,7 @@ def test_batch_size_does_not_change_a_result(predictor, tokens, monkeypatch):
     expected = results(predictor, TEXTS)
     batches = []
     plain = Batch.from_encodings
-    monkeypatch.setattr(Batch, "of", lambda rows: batches.append(len(rows)) or plain(rows))
+    monkeypatch.setattr(Batch, "from_encodings", lambda rows: batches.append(len(rows)) or plain(rows))
     monkeypatch.setattr(predict, "TOKENS", tokens)
     assert_same(results(predictor, TEXTS), expected)
     assert (max(batches) == 1) == (tokens == 1)
@@ -96,7 +96,7 @@ def test_company_does_not_change_a_result_in_half_precision_either(family_predic
 def test_equal_texts_of_a_call_have_equal_results_and_are_read_once(predictor, monkeypatch):
     batches = []
     plain = Batch.from_encodings
-    monkeypatch.setattr(Batch, "of", lambda rows: batches.append(len(rows)) or plain(rows))
+    monkeypatch.setattr(Batch, "from_encodings", lambda rows: batches.append(len(rows)) or plain(rows))
     vectors = predictor.embed([TEXTS[0], TEXTS[2], TEXTS[0], TEXTS[0]], normalize=False)
     assert sum(batches) == 2
     assert np.array_equal(vectors[0], vectors[2]) and np.array_equal(vectors[0], vectors[3])
