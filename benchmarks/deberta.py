@@ -18,13 +18,13 @@ import torch
 import transformers
 
 from bothways.batch import Batch
-from bothways.families import VARIANTS
+from bothways.families import FAMILIES
 from bothways.model.model import Model, initialize
-from bothways.model.prepacked import packed
+from bothways.model.prepacked import prepack
 
 TOKENS = 4096
 V3 = {"position_buckets": 256, "share_att_key": True, "norm_rel_ebd": "layer_norm"}
-FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {"deberta": ("Deberta", {}), "deberta-v2": ("DebertaV2", V3)}
+PEERS: dict[str, tuple[str, dict[str, Any]]] = {"deberta": ("Deberta", {}), "deberta-v2": ("DebertaV2", V3)}
 
 
 def batches(seed: int = 0) -> list[list[np.ndarray]]:
@@ -41,15 +41,15 @@ def batches(seed: int = 0) -> list[list[np.ndarray]]:
 def ours(
     family: str, theirs: dict[str, Any], texts: list[list[np.ndarray]], dtype: torch.dtype
 ) -> Callable[[bool], None]:
-    config, _ = VARIANTS[family].config({**theirs, "model_type": family}, "config")
+    config, _ = FAMILIES[family].parse_config({**theirs, "model_type": family}, "config")
     model = Model(config)
     initialize(model, 0.02, torch.Generator().manual_seed(0))
     model = model.to(dtype)
     read = []
     for rows in texts:
         ids = np.concatenate(rows)
-        read.append(Batch.of_arrays(ids, ids * 0, np.array([len(row) for row in rows])))
-    quick = packed(model.eval())
+        read.append(Batch.from_arrays(ids, ids * 0, np.array([len(row) for row in rows])))
+    quick = prepack(model.eval())
 
     def once(train: bool) -> None:
         model.train(train)
@@ -98,7 +98,7 @@ def main() -> None:
     number = sum(len(row) for rows in texts for row in rows)
     print(f"{len(texts)} batches, {number:,} tokens; {options.layers} layers, {options.hidden} wide; tokens a second")
     print(f"{'family':10} {'':13} {'numbers':9} {'ours':>8} {'transformers':>12}  ours is faster by")
-    for family, (name, more) in FAMILIES.items():
+    for family, (name, more) in PEERS.items():
         theirs = {
             "vocab_size": 1000, "hidden_size": options.hidden, "num_hidden_layers": options.layers,
             "num_attention_heads": options.hidden // 64, "intermediate_size": 4 * options.hidden,

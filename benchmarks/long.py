@@ -60,19 +60,19 @@ def calls(side: str, family: str, length: int, dtype: str) -> Callable[[], torch
     from dataclasses import replace
 
     from bothways.batch import Batch
-    from bothways.families import VARIANTS
+    from bothways.families import FAMILIES
     from bothways.model.model import Model, initialize
-    from bothways.model.prepacked import packed
+    from bothways.model.prepacked import prepack
 
     theirs = {**SIZES, **CONFIGS[family][1], "model_type": family}
-    config, _ = VARIANTS[family].config(theirs, "config")
+    config, _ = FAMILIES[family].parse_config(theirs, "config")
     model = Model(config)
     initialize(model, 0.02, torch.Generator().manual_seed(0))
     model = model.to(getattr(torch, dtype)).eval()
-    batch = Batch.of_arrays(ids.numpy(), ids.numpy() * 0, torch.tensor([length]).numpy())
+    batch = Batch.from_arrays(ids.numpy(), ids.numpy() * 0, torch.tensor([length]).numpy())
     if family == "longformer":
         batch = replace(batch, global_tokens=torch.arange(length) == 0)
-    quick = packed(model)
+    quick = prepack(model)
     return lambda: (model if torch.is_grad_enabled() else quick)(batch)
 
 

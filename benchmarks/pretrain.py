@@ -67,18 +67,14 @@ def make_batches(file: Path, *, family: str, length: int, batch_tokens: int) -> 
 def new_model(options: argparse.Namespace) -> Any:
     import torch
 
-    from bothways.families import VARIANTS
+    from bothways.families import FAMILIES
     from bothways.model.model import Model, initialize
     from bothways.sizes import SIZES
 
     config = (
-        VARIANTS[options.family]
+        FAMILIES[options.family]
         .new(SIZES[options.size])
-        .changed(
-            vocab_size=30522,
-            hidden_dropout_prob=options.learning_rate,
-            attention_probs_dropout_prob=options.learning_rate,
-        )
+        .replace(vocab_size=30522, hidden_dropout_prob=options.rate, attention_probs_dropout_prob=options.rate)
     )
     pairs = options.family == "bert"
     model = Model(config, {"masked_words": 0, **({"next_sentence": 2} if pairs else {})}, pooler=pairs)
@@ -134,7 +130,7 @@ def theirs(options: argparse.Namespace, batches: list[Any]) -> Callable[[int], N
     def padded(batch: Any) -> dict[str, Any]:
         lengths = batch.lengths.tolist()
         labels = torch.full_like(batch.input_ids, -100)
-        labels[batch.masked_places] = batch.masked_labels
+        labels[batch.masked_positions] = batch.masked_labels
         columns = {
             "input_ids": (batch.input_ids, 0), "token_type_ids": (batch.segment_ids, 0),
             "attention_mask": (torch.ones_like(batch.input_ids), 0), "labels": (labels, -100),
@@ -166,7 +162,7 @@ def run_side(options: argparse.Namespace) -> None:
     import torch
 
     from bothways.device import keep_memory, matrix_peak
-    from bothways.model.flops import training_work
+    from bothways.model.flops import training_flops
 
     if options.side in (OURS, COMPILED, PEER_KEPT):
         keep_memory()
@@ -175,7 +171,7 @@ def run_side(options: argparse.Namespace) -> None:
     found: dict[str, float] = {"peak": matrix_peak(device, torch.bfloat16, 1.0)}
     if options.side in (OURS, COMPILED):
         step, config = ours(options, batches)
-        found["work"] = sum(training_work(config, batch) for batch in batches) / sum(b.num_tokens for b in batches)
+        found["work"] = sum(training_flops(config, batch) for batch in batches) / sum(b.num_tokens for b in batches)
     else:
         step = theirs(options, batches)
     warm = READY if "compiled" in options.side else 2
@@ -208,7 +204,7 @@ def main() -> None:
     parser.add_argument("--sides", nargs="+", default=None)
     for name in ("side", "family", "size", "batches"):
         parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
-    parser.add_argument("--learning-rate", type=float, default=0.0, help=argparse.SUPPRESS)
+    parser.add_argument("--rate", type=float, default=0.0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.side:
         return run_side(options)
@@ -239,7 +235,7 @@ def compare(
     for _ in range(options.rounds):
         for side in sides:
             command = [sys.executable, "-m", "benchmarks.pretrain", "--side", side, "--family", family, "--size", size]
-            command += ["--learning-rate", str(rate), "--batches", str(file), "--device", options.device]
+            command += ["--rate", str(rate), "--batches", str(file), "--device", options.device]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 sys.exit(f"{side}: {done.stderr.strip().splitlines()[-1]}")

@@ -61,7 +61,7 @@ def ours(parts: int) -> tuple[torch.Tensor, float]:
         texts = [text_of(row) for row in rows.tolist()]
         ids = np.concatenate([ids for ids, _ in texts])
         places = np.concatenate([places + number * LENGTH for number, (_, places) in enumerate(texts)])
-        batch = Batch.of_arrays(ids, np.zeros_like(ids), np.full(len(texts), LENGTH))
+        batch = Batch.from_arrays(ids, np.zeros_like(ids), np.full(len(texts), LENGTH))
         masked, labels = torch.from_numpy(places), torch.from_numpy(ids[places])
         batches.append(
             Batch(batch.input_ids, batch.segment_ids, batch.position_ids, batch.lengths, masked, labels,

@@ -18,7 +18,7 @@ from bothways.tokenizer.tokenizer import Encoding
 class Batch:
     """Texts as the encoder reads them. Integer tensors [T]; lengths [N] stay on the processor.
 
-    Labels, where there are any: masked_places [M] (indices into T) with masked_labels [M], and masked_draws [M] in
+    Labels, where there are any: masked_positions [M] (indices into T) with masked_labels [M], and masked_draws [M] in
     [0, 1) for who replaces what is hidden; labels, whatever a task counts.
     text_of_window [N]: which text each entry is a window of, where long texts stand as several. global_tokens [T]: True
     for tokens that see all (Longformer), where not the task says which.
@@ -28,7 +28,7 @@ class Batch:
     segment_ids: Tensor
     position_ids: Tensor
     lengths: Tensor
-    masked_places: Tensor | None = None
+    masked_positions: Tensor | None = None
     masked_labels: Tensor | None = None
     masked_draws: Tensor | None = None
     labels: Tensor | None = None
@@ -36,7 +36,7 @@ class Batch:
     global_tokens: Tensor | None = None
 
     @staticmethod
-    def of(encodings: Sequence[Encoding]) -> "Batch":
+    def from_encodings(encodings: Sequence[Encoding]) -> "Batch":
         """The tokens of these encodings, one text after another, in the given order."""
         lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
         ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int64, lengths.sum())
@@ -46,10 +46,10 @@ class Batch:
             if len(encoding.sources) == 2:
                 source, first, last = encoding.sources[1]
                 segments[end - last + first - 1 : end] = source.tokenizer.reading.second_segment
-        return Batch.of_arrays(ids, segments, lengths)
+        return Batch.from_arrays(ids, segments, lengths)
 
     @staticmethod
-    def of_arrays(ids: np.ndarray, segments: np.ndarray, lengths: np.ndarray) -> "Batch":
+    def from_arrays(ids: np.ndarray, segments: np.ndarray, lengths: np.ndarray) -> "Batch":
         """The same from arrays: ids [T], segments [T], lengths [N]. Positions count from 0 in each text."""
         starts = lengths.cumsum() - lengths
         positions = np.arange(len(ids)) - np.repeat(starts, lengths)

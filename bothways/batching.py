@@ -95,7 +95,7 @@ def divide_evenly(rows: Sequence[int], lengths: Lengths, parts: int) -> list[lis
 def batch_fingerprint(batch: Batch) -> str:
     """Names what a batch asks of a model: a hash of its ids, masked places and labels, 16 hexadecimal digits."""
     digest = sha256()
-    for values in (batch.input_ids, batch.lengths, batch.masked_places, batch.masked_labels, batch.labels):
+    for values in (batch.input_ids, batch.lengths, batch.masked_positions, batch.masked_labels, batch.labels):
         if values is not None:
             digest.update(values.cpu().numpy().tobytes())
     return digest.hexdigest()[:16]

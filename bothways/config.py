@@ -7,7 +7,7 @@ changed.
 from dataclasses import dataclass, fields, replace
 from typing import Literal, get_args, get_origin, get_type_hints
 
-from bothways.axes import Globals, RandomBlocks, Relative, refuse_extremes
+from bothways.attention_config import GlobalTokensConfig, RandomBlocksConfig, RelativePositionsConfig, refuse_extremes
 from bothways.errors import InputError
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
@@ -34,25 +34,27 @@ class EncoderConfig:
     pad_token_id: int = 0
 
     embedding_size: int | None = None  # narrower than hidden_size: looked up narrow, then widened (ALBERT, ELECTRA)
-    first_position: int = 0  # entries of the position table before that of a text's first token (RoBERTa: 2)
-    layer_groups: int = 0  # so many layers have weights of their own, each used several times in turn (ALBERT); 0: all
-    position: Literal["learned", "rotary", "none"] = "learned"
-    relative: Relative | None = None  # a bias on scores by distance (DeBERTa)
+    position_offset: int = 0  # entries of the position table before that of a text's first token (RoBERTa: 2)
+    num_layer_groups: int = (
+        0  # so many layers have weights of their own, each used several times in turn (ALBERT); 0: all
+    )
+    position_embedding: Literal["learned", "rotary", "none"] = "learned"
+    relative_positions: RelativePositionsConfig | None = None  # a bias on scores by distance (DeBERTa)
     norm: Literal["post", "pre"] = "post"  # pre: norm first, and once more at the end (ModernBERT)
     feed_forward: Literal["plain", "gated"] = "plain"  # gated: act(a) * b (GeGLU, Shazeer 2020)
     linear_bias: bool = True
     norm_bias: bool = True
     direction: Direction = "both"  # where a token looks; halves: one half each way
-    window: int = 0  # a token sees this many neighbours on each side; 0: the whole text
-    whole_text_every: int = 1  # every n-th layer from the first sees the whole text in spite of the window; 0: none
-    far: Globals | RandomBlocks | None = None  # who else sees whom (Longformer, BigBird)
+    attention_window: int = 0  # a token sees this many neighbours on each side; 0: the whole text
+    full_attention_every: int = 1  # every n-th layer from the first sees the whole text in spite of the window; 0: none
+    sparse_attention: GlobalTokensConfig | RandomBlocksConfig | None = None  # who else sees whom (Longformer, BigBird)
     rotary_theta: float = 160_000.0  # wavelengths of layers that see the whole text
     rotary_theta_window: float = 10_000.0  # ... and of those that see a window
     pooling: Literal["first", "mean"] = "first"  # which of a text's vectors stands for it: [CLS]'s, or their mean
     pooler_act: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu", "none", "unit"] = "tanh"  # none, unit: standing.py
     pooler_dropout: bool = False  # before the pooler's map too, not only after it (RoBERTa, ELECTRA)
     pooler_norm: bool = False  # behind the pooler, which scores of tokens go through too (ModernBERT)
-    layers_in_heads: bool = False  # classes: the pooler has hidden_act; answers: one more feed-forward (BigBird)
+    deep_heads: bool = False  # classes: the pooler has hidden_act; answers: one more feed-forward (BigBird)
     head_bias: bool = True  # of the maps before a head's last one
 
     def __post_init__(self) -> None:
@@ -78,37 +80,37 @@ class EncoderConfig:
                 f"hidden_size ({self.hidden_size}) must be divisible by num_attention_heads "
                 f"({self.num_attention_heads})"
             )
-        if self.position == "rotary" and self.head_size % 2:
-            raise InputError(f"position 'rotary' needs heads of an even size, not {self.head_size}")
+        if self.position_embedding == "rotary" and self.head_size % 2:
+            raise InputError(f"position_embedding 'rotary' needs heads of an even size, not {self.head_size}")
 
     @property
     def head_dropout(self) -> float:
         return self.hidden_dropout_prob if self.classifier_dropout is None else self.classifier_dropout
 
     @property
-    def own_layers(self) -> int:
+    def num_unique_layers(self) -> int:
         """How many layers have weights of their own."""
-        return self.layer_groups or self.num_hidden_layers
+        return self.num_layer_groups or self.num_hidden_layers
 
     @property
     def head_size(self) -> int:
         return self.hidden_size // self.num_attention_heads
 
-    def window_of_layer(self, index: int) -> int:
+    def layer_window(self, index: int) -> int:
         """How far the tokens of a layer see to each side; 0: the whole text."""
-        return 0 if self.whole_text_every and index % self.whole_text_every == 0 else self.window
+        return 0 if self.full_attention_every and index % self.full_attention_every == 0 else self.attention_window
 
-    def sides_of_layer(self, index: int) -> tuple[int, int]:
+    def layer_sides(self, index: int) -> tuple[int, int]:
         """How many tokens before it and behind it a layer's token sees; -1: all."""
-        window = self.window_of_layer(index) or -1
+        window = self.layer_window(index) or -1
         return (0 if self.direction == "backward" else window), (0 if self.direction == "forward" else window)
 
     def half(self, direction: Literal["forward", "backward"]) -> "EncoderConfig":
         """One of two one-way halves."""
         wide = {name: getattr(self, name) // 2 for name in ("hidden_size", "num_attention_heads", "intermediate_size")}
-        return self.changed(**wide, direction=direction, embedding_size=None)
+        return self.replace(**wide, direction=direction, embedding_size=None)
 
-    def changed(self, **changes: object) -> "EncoderConfig":
+    def replace(self, **changes: object) -> "EncoderConfig":
         return replace(self, **changes)  # type: ignore[arg-type]
 
 

@@ -24,8 +24,9 @@ FAMILIES = {
     "distilbert": {"type_vocab_size": 0},
     "electra": {"embedding_size": 128},
     "modernbert": {
-        "type_vocab_size": 0, "position": "rotary", "norm": "pre", "feed_forward": "gated", "linear_bias": False,
-        "norm_bias": False, "window": 64, "whole_text_every": 3, "layer_norm_eps": 1e-5,
+        "type_vocab_size": 0, "position_embedding": "rotary", "norm": "pre", "feed_forward": "gated",
+        "linear_bias": False, "norm_bias": False, "attention_window": 64, "full_attention_every": 3,
+        "layer_norm_eps": 1e-5,
     },
 }  # fmt: skip
 HEADS = [

@@ -30,7 +30,7 @@ SIZES = {
 }
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 DISTANCES = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False}
-FAMILIES = {  # their configuration: class, arguments, without dropout
+PEER_CONFIGS = {  # their configuration: class, arguments, without dropout
     "bert": ("BertConfig", SIZES | NO_DROPOUT),
     "electra": ("ElectraConfig", SIZES | NO_DROPOUT | {"embedding_size": 16}),
     "distilbert": (
@@ -77,7 +77,7 @@ WORDS = ["the", "cat", "sat", "on", "mat", "dog", "##s", "##ing", "and", "ran", 
 
 
 def family_of(architecture):
-    return max((name for name in FAMILIES if architecture.lower().startswith(name)), key=len)
+    return max((name for name in PEER_CONFIGS if architecture.lower().startswith(name)), key=len)
 
 
 @pytest.fixture(scope="session")
@@ -90,7 +90,7 @@ def make_peer():
     transformers.logging.disable_progress_bar()
 
     def make(architecture, *, seed=0, options=None, **changes):
-        config_class, sizes = FAMILIES[family_of(architecture)]
+        config_class, sizes = PEER_CONFIGS[family_of(architecture)]
         config = getattr(transformers, config_class)(**{**sizes, **changes})
         torch.manual_seed(seed)
         peer = getattr(transformers, architecture)(config, **(options or {})).eval()
@@ -132,28 +132,45 @@ def make_model():
     """A random model of ours by family, every parameter disturbed; heads: name -> outputs; changes: of its config."""
     import torch
 
-    from bothways.axes import Globals, RandomBlocks, Relative
+    from bothways.attention_config import GlobalTokensConfig, RandomBlocksConfig, RelativePositionsConfig
     from bothways.config import EncoderConfig
     from bothways.model.model import Model, initialize
 
-    relative = {"type_vocab_size": 0, "position": "none", "layer_norm_eps": 1e-7, "pooler_act": "gelu"}
-    rotary = {"position": "rotary", "norm": "pre", "feed_forward": "gated", "linear_bias": False, "norm_bias": False}
+    relative = {"type_vocab_size": 0, "position_embedding": "none", "layer_norm_eps": 1e-7, "pooler_act": "gelu"}
+    rotary = {
+        "position_embedding": "rotary",
+        "norm": "pre",
+        "feed_forward": "gated",
+        "linear_bias": False,
+        "norm_bias": False,
+    }
     axes = {
         "bert": {},
         "electra": {"embedding_size": 16, "pooler_act": "gelu", "pooler_dropout": True},
-        "albert": {"embedding_size": 16, "num_hidden_layers": 5, "layer_groups": 2, "hidden_act": "gelu_tanh"},
+        "albert": {"embedding_size": 16, "num_hidden_layers": 5, "num_layer_groups": 2, "hidden_act": "gelu_tanh"},
         "distilbert": {"type_vocab_size": 0, "pooler_act": "relu"},
-        "roberta": {"type_vocab_size": 1, "pad_token_id": 1, "first_position": 2, "pooler_dropout": True}
+        "roberta": {"type_vocab_size": 1, "pad_token_id": 1, "position_offset": 2, "pooler_dropout": True}
         | {"max_position_embeddings": 62},
         "modernbert": rotary
-        | {"type_vocab_size": 0, "num_hidden_layers": 7, "window": 4, "whole_text_every": 3, "layer_norm_eps": 1e-5}
+        | {
+            "type_vocab_size": 0,
+            "num_hidden_layers": 7,
+            "attention_window": 4,
+            "full_attention_every": 3,
+            "layer_norm_eps": 1e-5,
+        }
         | {"pooler_act": "gelu", "pooler_norm": True, "head_bias": False},
-        "longformer": {"type_vocab_size": 1, "pad_token_id": 1, "first_position": 2, "pooler_dropout": True}
-        | {"window": 4, "whole_text_every": 0, "far": Globals(separator=3)},
-        "big_bird": {"far": RandomBlocks(size=4, number=1), "pooler_dropout": True, "layers_in_heads": True}
+        "longformer": {"type_vocab_size": 1, "pad_token_id": 1, "position_offset": 2, "pooler_dropout": True}
+        | {"attention_window": 4, "full_attention_every": 0, "sparse_attention": GlobalTokensConfig(separator=3)},
+        "big_bird": {
+            "sparse_attention": RandomBlocksConfig(size=4, number=1),
+            "pooler_dropout": True,
+            "deep_heads": True,
+        }
         | {"hidden_act": "gelu_tanh"},
-        "deberta": relative | {"relative": Relative(longest=23, joint=True)},
-        "deberta-v2": relative | {"relative": Relative(longest=64, buckets=10, shared=True, norm=True, kernel=3)},
+        "deberta": relative | {"relative_positions": RelativePositionsConfig(longest=23, joint=True)},
+        "deberta-v2": relative
+        | {"relative_positions": RelativePositionsConfig(longest=64, buckets=10, shared=True, norm=True, kernel=3)},
     }
 
     def make(family="bert", heads=None, *, seed=0, pooler=False, **changes):

@@ -29,16 +29,18 @@ def save_version(number, directory):
     tokens = [*SPECIALS, *(f"w{number}x{place}" for place in range(VOCAB - len(SPECIALS)))]
     tokenizer = Tokenizer({token: place for place, token in enumerate(tokens)})
     labels, pooling = (f"a{number}", f"b{number}"), ("mean", "max")[number % 2]
-    checkpoint.save(Checkpoint(model, tokenizer, labels=labels, pooling=pooling, made={"number": number}), directory)
+    checkpoint.save(
+        Checkpoint(model, tokenizer, labels=labels, pooling=pooling, metadata={"number": number}), directory
+    )
 
 
 def versions_of(loaded):
     """Which versions the parts of a loaded checkpoint are of; more than one if it is a mixture."""
     found = {int(value.min()) for value in loaded.model.state_dict().values()}
     found |= {int(value.max()) for value in loaded.model.state_dict().values()}
-    found |= {loaded.made["number"], *(int(label[1:]) for label in loaded.labels)}
+    found |= {loaded.metadata["number"], *(int(label[1:]) for label in loaded.labels)}
     found |= {int(loaded.tokenizer.tokens[-1].partition("x")[0][1:])}
-    return found | ({-1} if loaded.pooling != ("mean", "max")[loaded.made["number"] % 2] else set())
+    return found | ({-1} if loaded.pooling != ("mean", "max")[loaded.metadata["number"] % 2] else set())
 
 
 if __name__ == "__main__":

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from bothways.axes import Globals, RandomBlocks, Relative
+from bothways.attention_config import GlobalTokensConfig, RandomBlocksConfig, RelativePositionsConfig
 from bothways.checkpoint import checkpoint
 from bothways.config import EncoderConfig
 from bothways.errors import InputError
-from bothways.families import VARIANTS
+from bothways.families import FAMILIES
 from bothways.sizes import SIZES
 
 
@@ -16,7 +16,7 @@ from bothways.sizes import SIZES
     ("field", "value", "choices"),
     [
         ("hidden_act", "gleu", ["'gelu'", "'gelu_tanh'", "'relu'", "'silu'"]),
-        ("position", "rotery", ["'learned'", "'rotary'"]),
+        ("position_embedding", "rotery", ["'learned'", "'rotary'"]),
         ("norm", "Post", ["'post'", "'pre'"]),
         ("feed_forward", "geglu", ["'plain'", "'gated'"]),
     ],
@@ -45,7 +45,7 @@ def test_heads_must_divide_the_hidden_size():
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("num_hidden_layers", 10**9), ("vocab_size", 2**31 + 1), ("type_vocab_size", -1), ("window", -1)]
+    [("num_hidden_layers", 10**9), ("vocab_size", 2**31 + 1), ("type_vocab_size", -1), ("attention_window", -1)]
     + [("layer_norm_eps", value) for value in (10**400, float("nan"), float("inf"), -float("inf"))],
 )
 def test_a_number_that_no_encoder_has_is_refused(field, value):
@@ -55,20 +55,20 @@ def test_a_number_that_no_encoder_has_is_refused(field, value):
 
 def test_rotary_positions_need_pairs():
     with pytest.raises(InputError, match="heads of an even size, not 7"):
-        EncoderConfig(hidden_size=21, num_attention_heads=3, position="rotary")
+        EncoderConfig(hidden_size=21, num_attention_heads=3, position_embedding="rotary")
 
 
 def test_changes_are_checked_too():
     config = EncoderConfig()
-    assert config.changed(hidden_size=120).hidden_size == 120 and config.hidden_size == 768
+    assert config.replace(hidden_size=120).hidden_size == 120 and config.hidden_size == 768
     with pytest.raises(InputError, match="norm 'prae'"):
-        config.changed(norm="prae")
+        config.replace(norm="prae")
 
 
 def test_every_nth_layer_from_the_first_sees_the_whole_text():
-    config = EncoderConfig(window=7, whole_text_every=3)
-    assert [config.window_of_layer(index) for index in range(8)] == [0, 7, 7, 0, 7, 7, 0, 7]
-    assert EncoderConfig().window_of_layer(5) == 0
+    config = EncoderConfig(attention_window=7, full_attention_every=3)
+    assert [config.layer_window(index) for index in range(8)] == [0, 7, 7, 0, 7, 7, 0, 7]
+    assert EncoderConfig().layer_window(5) == 0
 
 
 def test_named_sizes_are_the_published_ones():
@@ -128,9 +128,9 @@ def test_named_sizes_are_the_published_ones():
     ],
 )
 def test_a_key_that_changes_the_result_is_refused_by_name(family, key, value):
-    theirs = VARIANTS[family].config_json(EncoderConfig(**VARIANTS[family].axes))
+    theirs = FAMILIES[family].to_hf_config(EncoderConfig(**FAMILIES[family].defaults))
     with pytest.raises(InputError) as refused:
-        VARIANTS[family].config({**theirs, key: value}, "some/config.json")
+        FAMILIES[family].parse_config({**theirs, key: value}, "some/config.json")
     line = str(refused.value)
     assert line.startswith("some/config.json: ") and "\n" not in line and "not supported" in line
     assert {"rope_parameters": "rope_type 'linear' of full_attention"}.get(key, key) in line
@@ -138,34 +138,34 @@ def test_a_key_that_changes_the_result_is_refused_by_name(family, key, value):
 
 def test_a_key_that_is_harmless_in_a_family_alone_is_so_whatever_it_holds():
     """As the configs of ModernBERT's followers have it, for other programs."""
-    theirs = VARIANTS["modernbert"].config_json(EncoderConfig(**VARIANTS["modernbert"].axes))
-    found = VARIANTS["modernbert"].config({**theirs, "position_embedding_type": "sans_pos"}, "some/config.json")
-    assert found == VARIANTS["modernbert"].config(theirs, "some/config.json")
+    theirs = FAMILIES["modernbert"].to_hf_config(EncoderConfig(**FAMILIES["modernbert"].defaults))
+    found = FAMILIES["modernbert"].parse_config({**theirs, "position_embedding_type": "sans_pos"}, "some/config.json")
+    assert found == FAMILIES["modernbert"].parse_config(theirs, "some/config.json")
 
 
-@pytest.mark.parametrize("family", VARIANTS)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_config_that_lacks_its_sizes_is_refused(family):
-    theirs = VARIANTS[family].config_json(EncoderConfig(**VARIANTS[family].axes))
+    theirs = FAMILIES[family].to_hf_config(EncoderConfig(**FAMILIES[family].defaults))
     for field in ("vocab_size", "hidden_size", "num_hidden_layers"):
-        key = VARIANTS[family].fields[field]
-        with pytest.raises(InputError, match=rf"config.json: lacks {key}"):
-            VARIANTS[family].config({name: value for name, value in theirs.items() if name != key}, "config.json")
+        key = FAMILIES[family].config_keys[field]
+        with pytest.raises(InputError, match=rf"config\.json: .*{key}"):
+            FAMILIES[family].parse_config({name: value for name, value in theirs.items() if name != key}, "config.json")
 
 
-@pytest.mark.parametrize("family", VARIANTS)
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("value", ["many", 2.5, [3], True])
 def test_a_size_that_is_no_whole_number_is_refused(family, value):
-    theirs = VARIANTS[family].config_json(EncoderConfig(**VARIANTS[family].axes))
+    theirs = FAMILIES[family].to_hf_config(EncoderConfig(**FAMILIES[family].defaults))
     with pytest.raises(InputError, match=r"config\.json: .*hidden_size"):
-        VARIANTS[family].config({**theirs, VARIANTS[family].fields["hidden_size"]: value}, "config.json")
+        FAMILIES[family].parse_config({**theirs, FAMILIES[family].config_keys["hidden_size"]: value}, "config.json")
 
 
 def test_a_position_that_is_no_number_is_one_clear_line():
-    theirs = VARIANTS["roberta"].config_json(EncoderConfig(**VARIANTS["roberta"].axes))
-    with pytest.raises(InputError, match=r"config\.json: a value of another type"):
-        VARIANTS["roberta"].config({**theirs, "pad_token_id": "one"}, "config.json")
-    config, _ = VARIANTS["roberta"].config({**theirs, "pad_token_id": None}, "config.json")
-    assert config.first_position == 2
+    theirs = FAMILIES["roberta"].to_hf_config(EncoderConfig(**FAMILIES["roberta"].defaults))
+    with pytest.raises(InputError, match=r"config\.json: .*wrong type"):
+        FAMILIES["roberta"].parse_config({**theirs, "pad_token_id": "one"}, "config.json")
+    config, _ = FAMILIES["roberta"].parse_config({**theirs, "pad_token_id": None}, "config.json")
+    assert config.position_offset == 2
 
 
 @pytest.mark.parametrize(
@@ -189,10 +189,13 @@ def test_a_position_that_is_no_number_is_one_clear_line():
     ],
 )
 def test_an_axis_out_of_its_range_is_one_clear_line(family, key, value):
-    axes = {**VARIANTS[family].axes, **({"window": 4, "whole_text_every": 3} if family == "modernbert" else {})}
-    theirs = VARIANTS[family].config_json(EncoderConfig(**axes))
+    axes = {
+        **FAMILIES[family].defaults,
+        **({"attention_window": 4, "full_attention_every": 3} if family == "modernbert" else {}),
+    }
+    theirs = FAMILIES[family].to_hf_config(EncoderConfig(**axes))
     with pytest.raises(InputError) as refused:
-        VARIANTS[family].config({**theirs, key: value}, "config.json")
+        FAMILIES[family].parse_config({**theirs, key: value}, "config.json")
     assert str(refused.value).startswith("config.json: ") and "\n" not in str(refused.value)
     if key in ("sep_token_id", "local_attention"):
         assert f"{key}={value} is not supported" in str(refused.value)
@@ -205,31 +208,39 @@ def test_a_dropout_rate_outside_its_range_is_refused(rate):
             EncoderConfig(**{field: rate})
 
 
-@pytest.mark.parametrize("family", VARIANTS)
-def test_our_config_written_in_their_keys_reads_back_the_same(family):
-    variant = VARIANTS[family]
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_our_config_written_in_their_keys_reads_back_the_same(model_type):
+    family = FAMILIES[model_type]
     sizes = {"vocab_size": 97, "hidden_size": 24, "num_hidden_layers": 7, "num_attention_heads": 3}
     more = {"intermediate_size": 40, "max_position_embeddings": 61, "initializer_range": 0.03, "pad_token_id": 4}
     rates = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3, "hidden_act": "gelu_tanh"}
     special = {
         "bert": {"type_vocab_size": 3, "layer_norm_eps": 1e-7, "classifier_dropout": 0.4},
-        "albert": {"embedding_size": 16, "layer_groups": 3, "classifier_dropout": 0.4},
+        "albert": {"embedding_size": 16, "num_layer_groups": 3, "classifier_dropout": 0.4},
         "electra": {"embedding_size": 16, "type_vocab_size": 3, "hidden_act": "gelu"},
-        "roberta": {"type_vocab_size": 1, "first_position": 5, "hidden_act": "gelu"},
-        "xlm-roberta": {"first_position": 5, "hidden_act": "gelu"},
+        "roberta": {"type_vocab_size": 1, "position_offset": 5, "hidden_act": "gelu"},
+        "xlm-roberta": {"position_offset": 5, "hidden_act": "gelu"},
         "bothways-oneway": {"direction": "forward", "classifier_dropout": 0.4},
         "distilbert": {"classifier_dropout": 0.4},
-        "longformer": {"first_position": 5, "hidden_act": "gelu", "window": 6, "far": Globals(separator=7)},
-        "big_bird": {"far": RandomBlocks(size=16, number=2), "type_vocab_size": 3},
-        "deberta": {"relative": Relative(longest=33, joint=True, terms=("p2c",)), "pooler_act": "gelu_tanh"},
-        "deberta-v2": {"position": "none", "pooler_act": "gelu"}
-        | {"relative": Relative(longest=61, buckets=12, shared=True, norm=True, kernel=3)},
+        "longformer": {
+            "position_offset": 5,
+            "hidden_act": "gelu",
+            "attention_window": 6,
+            "sparse_attention": GlobalTokensConfig(separator=7),
+        },
+        "big_bird": {"sparse_attention": RandomBlocksConfig(size=16, number=2), "type_vocab_size": 3},
+        "deberta": {
+            "relative_positions": RelativePositionsConfig(longest=33, joint=True, terms=("p2c",)),
+            "pooler_act": "gelu_tanh",
+        },
+        "deberta-v2": {"position_embedding": "none", "pooler_act": "gelu"}
+        | {"relative_positions": RelativePositionsConfig(longest=61, buckets=12, shared=True, norm=True, kernel=3)},
         "modernbert": {"pooler_act": "gelu_tanh", "pooling": "mean", "classifier_dropout": 0.4}
-        | {"window": 5, "whole_text_every": 2, "rotary_theta": 700.0, "rotary_theta_window": 30.0},
-    }[family]
-    config = EncoderConfig(**{**variant.axes, **sizes, **more, **rates, **special})
-    written = json.loads(json.dumps(variant.config_json(config)))
-    assert variant.config(written, "x") == (config, {})
+        | {"attention_window": 5, "full_attention_every": 2, "rotary_theta": 700.0, "rotary_theta_window": 30.0},
+    }[model_type]
+    config = EncoderConfig(**{**family.defaults, **sizes, **more, **rates, **special})
+    written = json.loads(json.dumps(family.to_hf_config(config)))
+    assert family.parse_config(written, "x") == (config, {})
 
 
 def test_harmless_keys_are_dropped_and_unknown_ones_kept_written_back_and_said_once(make_peer, tmp_path):

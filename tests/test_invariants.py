@@ -14,7 +14,7 @@ from bothways.batch import Batch
 from bothways.errors import InputError
 from bothways.inference import predictor as predict
 from bothways.inference.predictor import own_rows
-from bothways.model.kernels import filled_up
+from bothways.model.kernels import append_dummy_text
 
 FAMILIES = ["bert", "albert", "electra", "distilbert", "modernbert", "roberta", "longformer", "big_bird", "deberta"]
 FAMILIES += ["deberta-v2"]
@@ -71,8 +71,8 @@ def test_order_does_not_change_a_result(predictor):
 def test_batch_size_does_not_change_a_result(predictor, tokens, monkeypatch):
     expected = results(predictor, TEXTS)
     batches = []
-    plain = Batch.of
-    monkeypatch.setattr(Batch, "of", lambda rows: batches.append(len(rows)) or plain(rows))
+    plain = Batch.from_encodings
+    monkeypatch.setattr(Batch, "from_encodings", lambda rows: batches.append(len(rows)) or plain(rows))
     monkeypatch.setattr(predict, "TOKENS", tokens)
     assert_same(results(predictor, TEXTS), expected)
     assert (max(batches) == 1) == (tokens == 1)
@@ -95,8 +95,8 @@ def test_company_does_not_change_a_result_in_half_precision_either(family_predic
 
 def test_equal_texts_of_a_call_have_equal_results_and_are_read_once(predictor, monkeypatch):
     batches = []
-    plain = Batch.of
-    monkeypatch.setattr(Batch, "of", lambda rows: batches.append(len(rows)) or plain(rows))
+    plain = Batch.from_encodings
+    monkeypatch.setattr(Batch, "from_encodings", lambda rows: batches.append(len(rows)) or plain(rows))
     vectors = predictor.embed([TEXTS[0], TEXTS[2], TEXTS[0], TEXTS[0]], normalize=False)
     assert sum(batches) == 2
     assert np.array_equal(vectors[0], vectors[2]) and np.array_equal(vectors[0], vectors[3])
@@ -138,7 +138,7 @@ def test_no_texts_give_no_results(predictor):
 def alone(predictor, encoding):
     """The hidden states of one window by itself, [S, H]."""
     with torch.no_grad():
-        return predictor.module(Batch.of([encoding])).numpy()
+        return predictor.module(Batch.from_encodings([encoding])).numpy()
 
 
 def best_rows(predictor, text, size, overlap):
@@ -204,8 +204,8 @@ def test_classes_of_a_long_text_are_those_of_its_windows_first_vectors_averaged(
 def test_a_text_of_no_meaning_at_the_end_of_a_batch_changes_nothing(family, head, make_model, tokenizer):
     """In bf16 on a processor, where it makes numbers of tokens alike."""
     model = make_model(family, {head: 2})
-    batch = Batch.of([tokenizer.encode(text) for text in sorted(TEXTS, key=len)[:8]])
-    filled = filled_up(batch, torch.zeros(1, dtype=torch.bfloat16))
+    batch = Batch.from_encodings([tokenizer.encode(text) for text in sorted(TEXTS, key=len)[:8]])
+    filled = append_dummy_text(batch, torch.zeros(1, dtype=torch.bfloat16))
     assert filled.num_tokens % 16 == 0 and 0 < filled.num_tokens - batch.num_tokens < 16
     plain, whole = model.encoder(batch), model.encoder(filled)[: batch.num_tokens]
     assert (plain - whole).abs().max() < 1e-5
@@ -214,7 +214,7 @@ def test_a_text_of_no_meaning_at_the_end_of_a_batch_changes_nothing(family, head
         assert torch.linalg.vector_norm(one - other) <= 1e-5 * torch.linalg.vector_norm(one)
 
     marked = replace(batch, global_tokens=torch.arange(batch.num_tokens) % 7 == 0)
-    found = model.encoder(filled_up(marked, torch.zeros(1, dtype=torch.bfloat16)))[: batch.num_tokens]
+    found = model.encoder(append_dummy_text(marked, torch.zeros(1, dtype=torch.bfloat16)))[: batch.num_tokens]
     assert (model.encoder(marked) - found).abs().max() < 1e-5
     seen = []
     model.encoder.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].num_tokens))
@@ -227,7 +227,8 @@ def test_a_text_of_no_meaning_at_the_end_of_a_batch_changes_nothing(family, head
 def test_long_batches_are_filled_up_to_fewer_numbers_of_tokens():
     weight = torch.zeros(1, dtype=torch.bfloat16)
     numbers = [
-        filled_up(Batch.of_arrays(*np.zeros((2, n), int), np.array([n])), weight).num_tokens for n in range(1, 999)
+        append_dummy_text(Batch.from_arrays(*np.zeros((2, n), int), np.array([n])), weight).num_tokens
+        for n in range(1, 999)
     ]
     assert sorted(set(numbers)) == [*range(16, 256, 16), *range(256, 1025, 64)]
     assert all(0 <= number - n < (16 if n <= 256 else 64) for n, number in enumerate(numbers, 1))

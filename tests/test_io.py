@@ -213,9 +213,9 @@ def test_files_and_directories_have_the_permissions_the_umask_leaves(umask, make
 def test_a_place_that_cannot_be_written_is_refused_before_any_work(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda place, how: Path(place) != tmp_path)
     with pytest.raises(InputError, match="cannot be written"):
-        checkpoint.refuse_strangers(tmp_path / "a" / "b", holds="config.json")
+        checkpoint.check_target(tmp_path / "a" / "b", holds="config.json")
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="a file stands there"):
-        checkpoint.refuse_strangers(tmp_path / "file" / "b", holds="config.json")
+        checkpoint.check_target(tmp_path / "file" / "b", holds="config.json")
     (tmp_path / "out").mkdir()
-    checkpoint.refuse_strangers(tmp_path / "out", holds="config.json")
+    checkpoint.check_target(tmp_path / "out", holds="config.json")

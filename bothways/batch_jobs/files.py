@@ -38,7 +38,7 @@ def embed(settings: Embed) -> tuple[Journal, int]:
     refuse(settings.out, VECTORS, "vectors", resume=settings.resume)
     model = load(settings.model, dtype=settings.dtype)
     model.read_in(settings.window)
-    learned = {} if settings.text_column else model.checkpoint.told
+    learned = {} if settings.text_column else model.checkpoint.settings
     known = resolve_columns(settings.file, settings, learned)
     found = read_texts(settings.file, text=known["text"], pair=known["pair"], encoding=settings.encoding)
     blocks = in_blocks(_single(found, settings.file, settings.text_column, "a vector is of one"), settings.on_error)
@@ -166,7 +166,7 @@ def _blocks(model: Predictor, settings: Predict, keep: Mapping[str, str]) -> Ite
             encoding=settings.encoding,
         )
     else:
-        known = resolve_columns(settings.file, settings, model.checkpoint.told)
+        known = resolve_columns(settings.file, settings, model.checkpoint.settings)
         # Blocks of a file to go on with are a function of the text alone, never of when it comes.
         found = read_texts(settings.file, **known, keep=[*keep], live=settings.out is None, encoding=settings.encoding)
         if kind_of(model) == "entities":

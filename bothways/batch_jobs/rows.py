@@ -29,7 +29,7 @@ def labels(model: Predictor, given: Sequence[ModelInput], long: Long | None, top
     """The likeliest label, its score and all scores, or the `top` best; where a text may have several labels, those
     too."""
     found = model.classify([one.text for one in given], _pairs(given), long=long, top=top)
-    if not model.checkpoint.several:
+    if not model.checkpoint.multi_label:
         return [{"label": one.label, "score": one.score, "scores": one.scores} for one in found]
     return [{"label": one.label, "labels": list(one.labels), "score": one.score, "scores": one.scores} for one in found]
 
@@ -75,7 +75,7 @@ def columns(model: Predictor, top: int | None = None) -> Any:
     if kind_of(model) == "entities":
         entity = {"label": text, "text": text, "start": place, "end": place, "score": share}
         return pyarrow.schema({"entities": pyarrow.list_(pyarrow.struct(entity))})
-    labels = {"labels": pyarrow.list_(text)} if model.checkpoint.several else {}
+    labels = {"labels": pyarrow.list_(text)} if model.checkpoint.multi_label else {}
     scores = pyarrow.map_(text, share) if top else pyarrow.struct(dict.fromkeys(model.labels, share))
     return pyarrow.schema({"label": text, **labels, "score": share, "scores": scores})
 

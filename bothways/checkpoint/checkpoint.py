@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bothways import log
-from bothways.checkpoint.metadata import read_origin
+from bothways.checkpoint.metadata import read_metadata
 from bothways.checkpoint.sentence_transformers import (
     DENSE,
     POOLING,
@@ -28,26 +28,25 @@ from bothways.checkpoint.sentence_transformers import (
 from bothways.checkpoint.weights import WEIGHTS, is_finite, num_bytes, stored, stored_weights, write_weights
 from bothways.config import EncoderConfig
 from bothways.errors import InputError, MissingFile
-from bothways.families import UNNAMED, VARIANTS, Variant
-from bothways.families.spec import KINDS
+from bothways.families import DEFAULT_MODEL_TYPE, FAMILIES, FamilySpec
+from bothways.families.spec import CLASS_SUFFIXES
 from bothways.io import atomic_directory, entries, set_aside, stamps, write_json
-from bothways.model.heads import Classes
-from bothways.model.int8 import refusal
-from bothways.model.int8_model import from_int8_state, int8_state, is_int8
+from bothways.model.heads import ClassificationHead
+from bothways.model.int8 import from_int8_state, int8_state, is_int8, refusal
 from bothways.model.model import OUTPUTS, Model, initialize
-from bothways.model.no_init import blank
-from bothways.model.text_state import PLAIN, POOLED_HEADS, begin_as_identity, length_of_unit
+from bothways.model.parameters import no_init
+from bothways.model.pooler import PLAIN, POOLED_HEADS, initialize_near_identity, unit_length
 from bothways.tokenizer.files import inner, read_json
 from bothways.tokenizer.formats import NAMES as TOKENIZER_FILES
 from bothways.tokenizer.tokenizer import Tokenizer
 
-CONFIG, MADE = "config.json", "bothways.json"
+CONFIG, METADATA_FILE = "config.json", "bothways.json"
 # What other libraries would load as a model with random weights, had config and weights their usual names.
 INT8, INT8_WEIGHTS = "bothways-int8", "int8.safetensors"
-# Classes read off the mean of the tokens, for which most families have no layout: sentence-transformers' is written.
+# Classes from the mean of the tokens, which most families' layouts lack: written as sentence-transformers modules.
 LINEAR = "bothways-linear"
 # In files, but not parameters of ours: buffers, and copies of the token table and of the vocabulary bias.
-SEVERAL = "multi_label_classification"
+MULTI_LABEL = "multi_label_classification"
 BIAS, BIAS_COPY = "heads.masked_words.bias", "decoder.bias"
 TABLE_COPIES = ("decoder.weight", "vocab_projector.weight", "lm_head.weight")
 DERIVED = ("position_ids", "token_type_ids", BIAS_COPY, *TABLE_COPIES)
@@ -78,16 +77,16 @@ class Checkpoint:
     tokenizer: Tokenizer | None = None
     model_type: str = "bert"
     labels: tuple[str, ...] = ()
-    several: bool = False
+    multi_label: bool = False
     pooling: str | None = None
     normalized: bool = True
     extra: Mapping[str, Any] = field(default_factory=dict)
-    made: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def told(self) -> Mapping[str, Any]:
+    def settings(self) -> Mapping[str, Any]:
         """The settings it was trained with, as far as it says."""
-        settings: Mapping[str, Any] = self.made.get("settings") or {}
+        settings: Mapping[str, Any] = self.metadata.get("settings") or {}
         return settings
 
 
@@ -115,7 +114,7 @@ def find(path: str | PathLike[str], warn: Callable[[str], None] = say) -> Path:
         raise InputError(f"{directory}: a file; name the directory that it is in")
     if not directory.exists():
         raise MissingFile(f"{directory}: no such directory; name a checkpoint or a run")
-    made = read_origin(directory / MADE)
+    made = read_metadata(directory / METADATA_FILE)
     if made.get("status", "done") != "done":
         raise MissingFile(
             f"{directory}: its run is not done and has no model yet; go on with it: the same bothways {made['verb']} "
@@ -162,23 +161,25 @@ def _load(path: str | PathLike[str], dtype: torch.dtype, warn: Callable[[str], N
     if linear:
         plain = theirs.get("pooler_act", "none")
         theirs = read_json(directory / TRANSFORMER / CONFIG) | {key: theirs[key] for key in OF_HEAD & theirs.keys()}
-    variant = variant_of(theirs, file)
-    config, extra = variant.config(theirs, file)
+    family = read_family(theirs, file)
+    config, extra = family.parse_config(theirs, file)
     if plain is not None:
         if plain not in PLAIN:
             raise InputError(f"{file}: pooler_act {plain!r:.60} is not supported; one of {', '.join(PLAIN)} is")
-        config = config.changed(pooling="mean", pooler_act=plain)
+        config = config.replace(pooling="mean", pooler_act=plain)
     if extra:
         warn(f"{file}: unknown keys kept as they are: {_some(sorted(extra))}")
     labels = _labels(theirs, file)
     if quantized:
         model = _read_int8(config, directory)
     else:
-        state = stored_linear(directory, variant.heads["classes"]["output"]) if linear else stored_weights(directory)
-        model = _read(variant, config, labels, theirs, directory, state, dtype, warn)
+        state = (
+            stored_linear(directory, family.head_names["classes"]["output"]) if linear else stored_weights(directory)
+        )
+        model = _read(family, config, labels, theirs, directory, state, dtype, warn)
         if linear and plain == "unit":
             with torch.no_grad():
-                model.get_parameter("heads.classes.output.weight").div_(length_of_unit(config.hidden_size))
+                model.get_parameter("heads.classes.output.weight").div_(unit_length(config.hidden_size))
     tokenizer = None
     if any((directory / name).exists() for name in TOKENIZER_FILES):
         tokenizer = Tokenizer.load(directory)
@@ -188,8 +189,8 @@ def _load(path: str | PathLike[str], dtype: torch.dtype, warn: Callable[[str], N
                 f"do not belong together"
             )
         warn_of_other_texts(directory, tokenizer, warn)
-    several = theirs.get("problem_type") == SEVERAL
-    has_labels = several or model.num_outputs.get("classes", 1) > 1 or "tokens" in model.num_outputs
+    multi_label = theirs.get("problem_type") == MULTI_LABEL
+    has_labels = multi_label or model.num_outputs.get("classes", 1) > 1 or "tokens" in model.num_outputs
     outputs = model.num_outputs.get("classes", model.num_outputs.get("tokens"))
     if has_labels and outputs != len(labels):  # of int8 models: the others' shapes were compared
         raise InputError(f"{file}: id2label names {len(labels)} classes, the weights have {outputs}; mend it")
@@ -198,30 +199,30 @@ def _load(path: str | PathLike[str], dtype: torch.dtype, warn: Callable[[str], N
     return Checkpoint(
         model=model.eval(),
         tokenizer=tokenizer,
-        model_type=variant.model_type,
+        model_type=family.model_type,
         labels=labels if has_labels else (),
-        several=several,
+        multi_label=multi_label,
         pooling=read_pooling(directory),
         normalized=plain == "unit" if linear else normalizes(directory),
         extra=extra,
-        made=read_origin(directory / MADE),
+        metadata=read_metadata(directory / METADATA_FILE),
     )
 
 
-def variant_of(theirs: Mapping[str, Any], source: object) -> Variant:
-    kind = theirs.get("model_type", UNNAMED if "type_vocab_size" in theirs else None)
-    if not isinstance(kind, str) or kind not in VARIANTS:
-        known = ", ".join(sorted(VARIANTS))
+def read_family(theirs: Mapping[str, Any], source: object) -> FamilySpec:
+    kind = theirs.get("model_type", DEFAULT_MODEL_TYPE if "type_vocab_size" in theirs else None)
+    if not isinstance(kind, str) or kind not in FAMILIES:
+        known = ", ".join(sorted(FAMILIES))
         raise InputError(f"{source}: model_type {kind!r:.60} is not supported; known are {known}")
-    return VARIANTS[kind]
+    return FAMILIES[kind]
 
 
 def _read(
-    variant: Variant, config: EncoderConfig, labels: tuple[str, ...], theirs: Mapping[str, Any], directory: Path,
+    family: FamilySpec, config: EncoderConfig, labels: tuple[str, ...], theirs: Mapping[str, Any], directory: Path,
     state: Mapping[str, Tensor], dtype: torch.dtype, warn: Callable[[str], None],
 ) -> Model:  # fmt: skip
-    model = _build(variant, config, state, labels, theirs, directory, dtype)
-    _fill(model, variant, state, directory, warn)
+    model = _build(family, config, state, labels, theirs, directory, dtype)
+    _fill(model, family, state, directory, warn)
     file, outputs = directory / "config.json", model.num_outputs.get("classes", 1)
     if theirs.get("problem_type") == "regression" and outputs > 1:
         raise InputError(f"{file}: a regression with {outputs} outputs is not supported; with one it is")
@@ -259,53 +260,55 @@ def _labels(theirs: Mapping[str, Any], source: Path) -> tuple[str, ...]:
 
 
 def _build(
-    variant: Variant, config: EncoderConfig, state: Mapping[str, Tensor], labels: tuple[str, ...],
+    family: FamilySpec, config: EncoderConfig, state: Mapping[str, Tensor], labels: tuple[str, ...],
     theirs: Mapping[str, Any], directory: Path, dtype: torch.dtype,
 ) -> Model:  # fmt: skip
     """A model without values, with the heads whose parameters are in the file."""
-    stored = _stored_heads(variant, state, str(theirs.get("architectures")))
+    stored = _stored_heads(family, state, str(theirs.get("architectures")))
     sizes = {**OUTPUTS, "classes": len(labels), "tokens": len(labels)}
-    own = variant.parameters(POOLER, stored)
-    pooler = any(name in state or name.removeprefix(variant.prefix) in state for name in own)
+    own = family.hf_names(POOLER, stored)
+    pooler = any(name in state or name.removeprefix(family.prefix) in state for name in own)
     if not pooler and stored & set(POOLED_HEADS) and config.pooler_act not in PLAIN:
         raise InputError(f"{directory}: a head for texts is there, but its pooler is missing")
     try:
-        with blank(dtype, most=num_bytes(state)):
-            model = Model(config, {name: sizes[name] for name in variant.heads if name in stored}, pooler=pooler)
+        with no_init(dtype, most=num_bytes(state)):
+            model = Model(config, {name: sizes[name] for name in family.head_names if name in stored}, pooler=pooler)
     except InputError as error:
         raise InputError(f"{directory / CONFIG}: {error}; config and weights do not belong together") from None
     for head in model.heads.values():
-        if isinstance(head, Classes):
+        if isinstance(head, ClassificationHead):
             head.output.to(torch.promote_types(dtype, torch.float32))  # as `moving.move` leaves it
     return model
 
 
-def _stored_heads(variant: Variant, state: Mapping[str, Tensor], architecture: str) -> set[str]:
+def _stored_heads(family: FamilySpec, state: Mapping[str, Tensor], architecture: str) -> set[str]:
     """The heads of which there is a parameter that is theirs alone; where several share all, as classes and tokens do
     in BERT's layout, the architecture tells, or it is the first."""
-    poolers = {name for table in variant.heads.values() for ours, name in table.items() if ours.startswith("pooler.")}
+    poolers = {
+        name for table in family.head_names.values() for ours, name in table.items() if ours.startswith("pooler.")
+    }
     own = {
         head: {name if ours == "bias" else f"{name}.weight" for ours, name in table.items() if name not in poolers}
-        for head, table in variant.heads.items()
+        for head, table in family.head_names.items()
     }
     stored: dict[frozenset[str], str] = {}
     for head, names in own.items():
         if any(name in state for name in names) and (
-            frozenset(names) not in stored or f"For{KINDS.get(head)}" in architecture
+            frozenset(names) not in stored or f"For{CLASS_SUFFIXES.get(head)}" in architecture
         ):
             stored[frozenset(names)] = head
     return set(stored.values())
 
 
 def _fill(
-    model: Model, variant: Variant, state: Mapping[str, Tensor], directory: Path, warn: Callable[[str], None]
+    model: Model, family: FamilySpec, state: Mapping[str, Tensor], directory: Path, warn: Callable[[str], None]
 ) -> None:
     """Copy every parameter from the file into the model; name all that are missing, misshapen or left over."""
     missing, misshapen, broken, used = [], [], [], set[str]()
-    prefixed = any(name.startswith(variant.prefix) for name in state)  # an encoder alone is stored without
+    prefixed = any(name.startswith(family.prefix) for name in state)  # an encoder alone is stored without
     for ours, target in model.state_dict().items():
-        names = variant.parameters(ours, model.num_outputs)
-        names = tuple(name if prefixed else name.removeprefix(variant.prefix) for name in names)
+        names = family.hf_names(ours, model.num_outputs)
+        names = tuple(name if prefixed else name.removeprefix(family.prefix) for name in names)
         if ours == BIAS and names[0] not in state:
             names = (names[0].removesuffix("bias") + BIAS_COPY,)
         used.update(names)
@@ -367,7 +370,7 @@ def _some(names: list[str], most: int = 5) -> str:
 
 def with_head(
     checkpoint: Checkpoint, head: str, labels: tuple[str, ...], *, seed: int, num_outputs: int | None = None,
-    several: bool = False, dropout: float | None = None, pooling: str | None = None, near_identity: bool = False,
+    multi_label: bool = False, dropout: float | None = None, pooling: str | None = None, near_identity: bool = False,
     layers: int | None = None, warn: Callable[[str], None] = say,
 ) -> Checkpoint:  # fmt: skip
     """The same encoder with one new head, initialised from the seed; what is new is said. InputError of int8 models.
@@ -379,15 +382,15 @@ def with_head(
     could do without.
     layers: keep only the first so many.
     """
-    refuse_int8(checkpoint.model)
+    check_not_int8(checkpoint.model)
     old = checkpoint.model
     config = reading(old.config, checkpoint.model_type, pooling if head == "classes" else None)
     if dropout is not None:
-        config = config.changed(
+        config = config.replace(
             hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, classifier_dropout=dropout
         )
     if layers is not None:
-        config = config.changed(num_hidden_layers=layers)
+        config = config.replace(num_hidden_layers=layers)
     model = Model(config, {head: num_outputs or len(labels)})  # with a pooler only where the head reads it
     generator = torch.Generator().manual_seed(seed)
     new = [f"head {head!r} ({num_outputs or len(labels)} outputs)"]
@@ -395,7 +398,7 @@ def with_head(
     kept = {name: value for name, value in old.state_dict().items() if name.startswith("encoder.")}
     if model.pooler is not None:
         # By its published name: RoBERTa's for classes is not its encoder's, ModernBERT's is the masked words' own map.
-        names_of = VARIANTS[checkpoint.model_type].parameters
+        names_of = FAMILIES[checkpoint.model_type].hf_names
         stored = {names_of(name, old.num_outputs): value for name, value in old.state_dict().items()}
         wanted = {name: names_of(name, (head,)) for name in model.state_dict() if name.startswith("pooler.")}
         if all(names in stored for names in wanted.values()):
@@ -404,34 +407,34 @@ def with_head(
             new.append("pooler")
             initialize(model.pooler, config.initializer_range, generator)
             if near_identity:
-                begin_as_identity(model.pooler)
+                initialize_near_identity(model.pooler)
     model.load_state_dict(kept, strict=False)
     warn(f"new, to be trained: {', '.join(new)}")
-    return replace(checkpoint, model=model, labels=labels, several=several, made={})
+    return replace(checkpoint, model=model, labels=labels, multi_label=multi_label, metadata={})
 
 
 def reading(config: EncoderConfig, model_type: str, pooling: str | None) -> EncoderConfig:
     """The config of a model whose head for classes reads this pooling, as in `with_head`."""
-    fields = VARIANTS[model_type].axes
+    fields = FAMILIES[model_type].defaults
     if config.pooler_act in PLAIN:  # as the family has it, before another pooling is asked for
-        config = config.changed(pooling="first", pooler_act=fields.get("pooler_act", "tanh"))
+        config = config.replace(pooling="first", pooler_act=fields.get("pooler_act", "tanh"))
     if pooling is None:
         return config
-    if pooling != "cls" and not VARIANTS[model_type].pools_means:
-        return config.changed(pooling="mean", pooler_act="unit" if pooling == "unit" else "none")
-    return config.changed(pooling="first" if pooling == "cls" else "mean")
+    if pooling != "cls" and not FAMILIES[model_type].supports_mean_pooling:
+        return config.replace(pooling="mean", pooler_act="unit" if pooling == "unit" else "none")
+    return config.replace(pooling="first" if pooling == "cls" else "mean")
 
 
-def refuse_headless(checkpoint: Checkpoint, head: str, source: object) -> None:
+def check_head_supported(checkpoint: Checkpoint, head: str, source: object) -> None:
     """InputError if there is no layout in which the family could be saved with this head."""
-    able = sorted(kind for kind, variant in VARIANTS.items() if frozenset({head}) in variant.architectures)
+    able = sorted(kind for kind, family in FAMILIES.items() if frozenset({head}) in family.architectures)
     if checkpoint.model_type not in able:
         raise InputError(
             f"{source}: a head for {head} is not supported for {checkpoint.model_type}; it is for {', '.join(able)}"
         )
 
 
-def refuse_int8(model: Model) -> None:
+def check_not_int8(model: Model) -> None:
     """InputError if a model has int8 layers, which can only be used, not changed."""
     if is_int8(model):
         raise refusal()
@@ -448,14 +451,14 @@ def save(checkpoint: Checkpoint, path: str | PathLike[str]) -> None:
     where the target holds something that is not a checkpoint of ours: a whole run, too.
     """
     target = Path(path)
-    refuse_strangers(target, holds=MADE)
-    if (target / MADE).exists() and "status" in read_json(target / MADE):
+    check_target(target, holds=METADATA_FILE)
+    if (target / METADATA_FILE).exists() and "status" in read_json(target / METADATA_FILE):
         raise InputError(f"{target}: holds a run, which would be lost; name a new directory")
     with atomic_directory(target) as beside:
         _write(checkpoint, beside)
 
 
-def refuse_strangers(target: Path, *, holds: str) -> None:
+def check_target(target: Path, *, holds: str) -> None:
     """InputError if a directory is in use for something else, told by a file that ours hold, or cannot be written."""
     above = next(place for place in (target, *target.absolute().parents) if place.exists())
     if not above.is_dir():
@@ -468,21 +471,21 @@ def refuse_strangers(target: Path, *, holds: str) -> None:
 
 
 def _write(checkpoint: Checkpoint, directory: Path) -> None:
-    model, variant = checkpoint.model, VARIANTS[checkpoint.model_type]
-    architecture = variant.architectures.get(frozenset(model.num_outputs))
+    model, family = checkpoint.model, FAMILIES[checkpoint.model_type]
+    architecture = family.architectures.get(frozenset(model.num_outputs))
     linear = "classes" in model.num_outputs and model.config.pooler_act in PLAIN
     if architecture is None:
         raise InputError(f"{checkpoint.model_type} with heads {sorted(model.num_outputs)} has no layout to be saved in")
     own = checkpoint.tokenizer
     specials = {"cls_token_id": own.cls_id, "sep_token_id": own.sep_id} if own else {}
-    config = {**checkpoint.extra, "architectures": [architecture], **specials, **variant.config_json(model.config)}
+    config = {**checkpoint.extra, "architectures": [architecture], **specials, **family.to_hf_config(model.config)}
     num_labels = model.num_outputs.get("classes", model.num_outputs.get("tokens", 0))
     if labels := checkpoint.labels or tuple(f"LABEL_{index}" for index in range(num_labels)):
         config["id2label"] = {str(index): label for index, label in enumerate(labels)}
         config["label2id"] = {label: index for index, label in enumerate(labels)}
     if "classes" in model.num_outputs:
         one = "single_label_classification" if checkpoint.labels or num_labels > 1 else "regression"
-        config["problem_type"] = SEVERAL if checkpoint.several else one
+        config["problem_type"] = MULTI_LABEL if checkpoint.multi_label else one
     if is_int8(model):
         mark = {"pooler_act": model.config.pooler_act} if linear else {}
         config["quantization_config"] = {"quant_method": INT8, "model_type": config["model_type"], **mark}
@@ -492,39 +495,39 @@ def _write(checkpoint: Checkpoint, directory: Path) -> None:
         config = {key: config[key] for key in sorted(OF_HEAD & config.keys())}
         config |= {"model_type": LINEAR, "pooler_act": model.config.pooler_act}
         (directory / TRANSFORMER).mkdir()
-        _write(encoder_of(checkpoint), directory / TRANSFORMER)
+        _write(encoder_only(checkpoint), directory / TRANSFORMER)
         head = model.heads["classes"]
-        assert isinstance(head, Classes)
+        assert isinstance(head, ClassificationHead)
         write_linear(directory, head.output, model.config)
     else:
-        prefix = "" if architecture.endswith("Model") else variant.prefix
-        write_weights(their_state(model, variant, prefix), directory / WEIGHTS)
+        prefix = "" if architecture.endswith("Model") else family.prefix
+        write_weights(hf_state_dict(model, family, prefix), directory / WEIGHTS)
     write_json(directory / "config.json", config)
-    write_json(directory / MADE, {"format": 1, **checkpoint.made})
+    write_json(directory / METADATA_FILE, {"format": 1, **checkpoint.metadata})
     if own:
         own.save(directory, model.config.max_position_embeddings, segments=model.config.type_vocab_size)
     if checkpoint.pooling and (not linear or is_int8(model)):
         write_pooling(directory, checkpoint.pooling, checkpoint.normalized, model.config)
 
 
-def encoder_of(checkpoint: Checkpoint) -> Checkpoint:
+def encoder_only(checkpoint: Checkpoint) -> Checkpoint:
     """The same encoder without any head, and without what is said of one."""
-    with blank():
+    with no_init():
         bare = Model(reading(checkpoint.model.config, checkpoint.model_type, None))
     bare.encoder = checkpoint.model.encoder
-    return replace(checkpoint, model=bare, labels=(), several=False, pooling=None, made={})
+    return replace(checkpoint, model=bare, labels=(), multi_label=False, pooling=None, metadata={})
 
 
-def their_state(model: Model, variant: Variant, prefix: str) -> dict[str, Tensor]:
+def hf_state_dict(model: Model, family: FamilySpec, prefix: str) -> dict[str, Tensor]:
     """Our parameters (or gradients) by their names, stacked ones taken apart."""
     state = {}
     for ours, value in model.state_dict().items():
-        names = variant.parameters(ours, model.num_outputs)
+        names = family.hf_names(ours, model.num_outputs)
         if not names:
             raise InputError(
-                f"{ours} has no name in the layout of {variant.model_type}; the model cannot be saved in it"
+                f"{ours} has no name in the layout of {family.model_type}; the model cannot be saved in it"
             )
         for name, part in zip(names, value.chunk(len(names)), strict=True):
-            renamed = prefix + name.removeprefix(variant.prefix) if name.startswith(variant.prefix) else name
+            renamed = prefix + name.removeprefix(family.prefix) if name.startswith(family.prefix) else name
             state[renamed] = part.detach().float().cpu().contiguous().clone()
     return state

@@ -28,7 +28,7 @@ SETTINGS = {
 PROCESS = {"id": WHOLE, **dict.fromkeys(("host", "machine", "began"), TEXT)}
 
 
-def read_origin(file: Path) -> dict[str, Any]:
+def read_metadata(file: Path) -> dict[str, Any]:
     """Its content; nothing where there is no file. InputError for a fact that a run lacks, or of another type than is
     needed."""
     made = read_json(file) if file.exists() else {}

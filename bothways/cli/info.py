@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import MADE
-from bothways.checkpoint.metadata import read_origin
+from bothways.checkpoint.checkpoint import METADATA_FILE
+from bothways.checkpoint.metadata import read_metadata
 from bothways.errors import InputError, MissingFile
-from bothways.model.int8_model import is_int8
+from bothways.model.int8 import is_int8
 from bothways.tokenizer.files import read_json
 from bothways.training.run import METRICS, read_metrics, status_of
 from bothways.training.run_checkpoints import FOLDER, STATE
@@ -18,7 +18,7 @@ def run(path: Path) -> dict[str, Any]:
     if not path.exists():
         raise MissingFile(f"{path}: no such directory; name a checkpoint or a run")
     facts: dict[str, Any] = {"path": str(path)}
-    made = read_origin(path / MADE)
+    made = read_metadata(path / METADATA_FILE)
     facts |= of_run(path, made) if "status" in made else {}
     if "status" not in made or (path / "model").exists():
         facts |= of_checkpoint(path)
@@ -81,6 +81,6 @@ def of_checkpoint(path: Path) -> dict[str, Any]:
         facts["labels"] = ", ".join(loaded.labels)
     if loaded.pooling:
         facts["pooling"] = loaded.pooling
-    if "verb" in loaded.made and not (path / METRICS).exists():
-        facts["made by"] = f"bothways {loaded.made['verb']}"
+    if "verb" in loaded.metadata and not (path / METRICS).exists():
+        facts["made by"] = f"bothways {loaded.metadata['verb']}"
     return facts

@@ -146,11 +146,11 @@ def parse(name: str, rest: Sequence[str]) -> Any:
 
 
 def vocab(settings: Any) -> None:
-    from bothways.checkpoint.checkpoint import refuse_strangers
+    from bothways.checkpoint.checkpoint import check_target
     from bothways.corpus.documents import Corpus, skipped_summary
     from bothways.tokenizer.tokenizer import Tokenizer
 
-    refuse_strangers(settings.out, holds="tokenizer.json")
+    check_target(settings.out, holds="tokenizer.json")
     if (settings.out / "tokenizer.json").exists():
         raise InputError(f"{settings.out}: holds a tokenizer already; name a new directory, or delete that one")
     corpus = Corpus(settings.corpus, settings.documents, settings.text_column, settings.on_error, settings.encoding)

@@ -17,8 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bothways.errors import InputError
-from bothways.model.int8 import Int8Linear, symmetric
-from bothways.model.int8_model import fuses
+from bothways.model.int8 import Int8Linear, fuses, symmetric
 from bothways.model.layer import FeedForward
 from bothways.model.model import Model
 
@@ -57,7 +56,7 @@ MAPS = ("attention.qkv", "attention.output", "feed_forward.inner", "feed_forward
 
 def linears_of(model: Model) -> dict[str, nn.Linear]:
     """The layers that int8 is for, by name: those whose work grows with the tokens."""
-    relative = model.config.relative
+    relative = model.config.relative_positions
     through_qkv = relative is not None and relative.shared  # what it does to positions is not seen here
     maps = [name for name in MAPS if not (through_qkv and name == "attention.qkv")]
     return {

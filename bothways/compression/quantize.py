@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import MADE, Checkpoint, refuse_int8, refuse_strangers
+from bothways.checkpoint.checkpoint import METADATA_FILE, Checkpoint, check_not_int8, check_target
 from bothways.compression.calibrate import Candidate, candidates, observe
 from bothways.errors import InputError
 from bothways.evaluation.before_after import (
@@ -27,7 +27,7 @@ from bothways.evaluation.before_after import (
     yardstick,
 )
 from bothways.inference.predictor import Predictor
-from bothways.model.int8_model import int8_state, is_int8, with_int8
+from bothways.model.int8 import int8_state, is_int8, with_int8
 from bothways.model.model import Model
 from bothways.settings import Quantize
 from bothways.training.progress import Tell, lines
@@ -89,9 +89,9 @@ def run(settings: Quantize, tell: Tell = lines) -> Quantized:
     """Measure and write. InputError where it would lose more than it may, and for texts or models that cannot be
     used."""
     loaded = checkpoint.load(settings.model)
-    refuse_int8(loaded.model)
-    refuse_strangers(settings.out, holds=MADE)
-    if (settings.out / MADE).exists():
+    check_not_int8(loaded.model)
+    check_target(settings.out, holds=METADATA_FILE)
+    if (settings.out / METADATA_FILE).exists():
         raise InputError(f"{settings.out}: holds a model or a run already; name a new directory, or delete that one")
     exact = Predictor(loaded, dtype="float32", device="cpu")
     measure = yardstick(exact, settings.texts, settings)
@@ -107,7 +107,7 @@ def run(settings: Quantize, tell: Tell = lines) -> Quantized:
     refuse_loss(found, settings)
     told = {"from": str(settings.model), "texts": str(settings.texts), "kept": kept, "forms": [*map(asdict, forms)]}
     checkpoint.save(
-        replace(int8, made={**loaded.made, "verb": "quantize", "quantize": {**told, "loss": asdict(loss)}}),
+        replace(int8, metadata={**loaded.metadata, "verb": "quantize", "quantize": {**told, "loss": asdict(loss)}}),
         settings.out,
     )
     return found

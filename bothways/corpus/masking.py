@@ -48,7 +48,7 @@ def linear_rate(step: int, *, steps: int, start: float, end: float) -> float:
 
 
 def mask_tokens(batch: Batch, rule: MaskRule, *, seed: int, places: np.ndarray, rate: float | None = None) -> Batch:
-    """The batch with tokens hidden, and masked_places and masked_labels [M] saying which and what they were.
+    """The batch with tokens hidden, and masked_positions and masked_labels [M] saying which and what they were.
 
     places [N, 3]: the numbers (epoch, section, row) of each text; its masks are a function of (seed, place, rate)
     alone, not of its company. rate: instead of the rule's.
@@ -75,6 +75,6 @@ def mask_tokens(batch: Batch, rule: MaskRule, *, seed: int, places: np.ndarray, 
     hidden_T = ids_T.copy()
     hidden_T[places_M] = np.where(role_M < 0.8, rule.mask_id, np.where(role_M < 0.9, others_M, labels_M))
     return replace(
-        batch, input_ids=torch.from_numpy(hidden_T), masked_places=torch.from_numpy(places_M),
+        batch, input_ids=torch.from_numpy(hidden_T), masked_positions=torch.from_numpy(places_M),
         masked_labels=torch.from_numpy(labels_M), masked_draws=torch.from_numpy(draw_M),
     )  # fmt: skip

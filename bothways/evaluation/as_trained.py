@@ -16,14 +16,14 @@ def table_as_learned(model: Predictor, file: Source, columns: TextColumns, *, ne
     """By the columns named, else those the model was fine-tuned on, else usual ones; labels in the model's spelling
     where it was fine-tuned with merge_labels. InputError where it holds pairs
     and the model was fine-tuned on single texts, or the reverse."""
-    own = resolve_columns(file, columns, model.checkpoint.told, ("text", "pair", "label"))
+    own = resolve_columns(file, columns, model.checkpoint.settings, ("text", "pair", "label"))
     table = read_table(
         file, text=own["text"], pair=own["pair"], label=own["label"], need_labels=need_labels, encoding=columns.encoding
     )
     if model.reads_alone(own["text"], columns.pair_column):
         table = replace(table, pairs=None)
     model.refuse_other_texts(table.pairs is not None, file)
-    if table.labels is not None and model.checkpoint.told.get("merge_labels"):
+    if table.labels is not None and model.checkpoint.settings.get("merge_labels"):
         names = {label_key(name): name for name in model.labels}
-        table = respell_labels(table, names, several=model.checkpoint.several)
+        table = respell_labels(table, names, several=model.checkpoint.multi_label)
     return table

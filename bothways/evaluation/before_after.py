@@ -110,7 +110,7 @@ def with_gaps(text: str, tokenizer: Tokenizer) -> str:
 
 
 def of_classes(model: Predictor, table: Table) -> Yardstick:
-    several = model.checkpoint.several
+    several = model.checkpoint.multi_label
     gold: Sequence[Any] | None = table.labels
     if gold is not None and several:
         gold = label_sets(table, model.labels)
@@ -151,7 +151,7 @@ def of_tags(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
         table = texts_of(file, columns)
         return _unlabelled(len(table), "same entities", lambda model, rows: _entities(model, table, rows))
     named = SimpleNamespace(words_column=None, tags_column=columns.label_column, encoding=columns.encoding)
-    sentences = sentences_as_learned(file, named, model.checkpoint.told)
+    sentences = sentences_as_learned(file, named, model.checkpoint.settings)
     known = {_kind(label) for label in model.labels} | {OUTSIDE}
     for one in sentences:
         if strange := [tag for tag in one.tags if _kind(tag) not in known]:
@@ -159,8 +159,8 @@ def of_tags(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
                 f"{one.where}: tag {strange[0]!r} is unknown; the model knows {listed(model.labels)}; mend the tag"
             )
     scheme = detect_scheme([one.tags for one in sentences])
-    plain = "plain" in (scheme, model.checkpoint.made.get("scheme"))
-    window = model.window if model.checkpoint.told.get("context") else 0
+    plain = "plain" in (scheme, model.checkpoint.metadata.get("scheme"))
+    window = model.window if model.checkpoint.settings.get("context") else 0
     texts = [*runs(sentences, model.tokenizer, window)]
     while len(texts) < min(FEWEST, len(sentences)):  # as much around each sentence as leaves texts enough
         window //= 2

@@ -31,7 +31,7 @@ from bothways.evaluation.scores import (
     number_scores,
     tag_scores,
 )
-from bothways.families import VARIANTS
+from bothways.families import FAMILIES
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.inference.tagged_texts import as_iob2, runs, sentences_as_learned, words_of
@@ -81,7 +81,7 @@ ROWS = {"texts": "texts", "sentences": "sentences", "n": "questions", "pairs": "
 def selected_on(predictor: Predictor, settings: Evaluate) -> dict[str, str]:
     """Which of the files that the model was trained on, or its weights chosen by, is measured; said, and marked."""
     for split, done in (("train", "trained on"), ("dev", "chosen by")):
-        used = predictor.checkpoint.told.get(split)
+        used = predictor.checkpoint.settings.get(split)
         for file in settings.file:
             if _is_same(file, used):
                 checkpoint.say(f"{file}: the model was {done} it, so the score says little of other text")
@@ -103,7 +103,7 @@ def texts(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
         gold = [number for table in tables for number in numeric_labels(table)]
         given = [float(one) for table in tables for one in predictor.score(table.texts, table.pairs)]
         return number_scores(gold, given)
-    if predictor.checkpoint.several:
+    if predictor.checkpoint.multi_label:
         return several(predictor, tables)
     for table in tables:
         class_indices(table, predictor.labels)  # unknown labels are named before any work
@@ -117,7 +117,7 @@ def positive_of(predictor: Predictor, given: str | None) -> str | None:
     if given is not None and given not in predictor.labels:
         raise InputError(f"positive ({given!r}) is no label of the model ({listed(predictor.labels)}); name one")
     usual = predictor.labels[-1] if len(predictor.labels) == 2 else None
-    return given or predictor.checkpoint.told.get("positive") or usual
+    return given or predictor.checkpoint.settings.get("positive") or usual
 
 
 def several(predictor: Predictor, tables: list[Table]) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def several(predictor: Predictor, tables: list[Table]) -> dict[str, Any]:
 def tags(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     """Of a tagger: exact entities, or with one label a word the share that is right. Sentences are read with those
     around them where it was fine-tuned so."""
-    learned = predictor.checkpoint.told
+    learned = predictor.checkpoint.settings
     by_file = [sentences_as_learned(file, settings, learned) for file in settings.file]
     sentences = [*chain.from_iterable(by_file)]
     window = predictor.window if learned.get("context") else 0
@@ -138,7 +138,7 @@ def tags(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     tags = chain.from_iterable(predictor.tag_words(texts))
     found = [[*islice(tags, len(one.words))] for one in sentences]
     scheme = detect_scheme([one.tags for one in sentences]) if settings.scheme == "auto" else settings.scheme
-    is_plain = predictor.checkpoint.made.get("scheme") == "plain"
+    is_plain = predictor.checkpoint.metadata.get("scheme") == "plain"
     if settings.scheme == "auto" and scheme == "plain" and not is_plain:
         for one in sentences:
             if strange := [tag for tag in one.tags if tag not in (*predictor.labels, OUTSIDE)]:
@@ -188,8 +188,8 @@ def masked_words(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     corpus = Corpus(settings.file, settings.documents, column, settings.on_error, settings.encoding)
     skipped: Counter[str] = Counter()
     store = build_in_memory(corpus.documents(skipped), predictor.tokenizer, language=settings.language)
-    usual = VARIANTS[predictor.checkpoint.model_type].pairs
-    learned: PairTask = predictor.checkpoint.told.get("pairs", usual)
+    usual = FAMILIES[predictor.checkpoint.model_type].pairs
+    learned: PairTask = predictor.checkpoint.settings.get("pairs", usual)
     length = min(settings.max_length, predictor.module.config.max_position_embeddings)
     pairs = learned if "next_sentence" in predictor.module.num_outputs else "none"
     direction = predictor.module.config.direction

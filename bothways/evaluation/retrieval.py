@@ -35,7 +35,7 @@ def vectors(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     (file,) = settings.file
     if isinstance(file, Path) and is_beir_dataset(file):
         return retrieved(predictor, BeirDataset.read(file))
-    pairs = pairs_of(file, settings, predictor.checkpoint.told)
+    pairs = pairs_of(file, settings, predictor.checkpoint.settings)
     vectors_RNH = torch.stack([embedded(predictor, texts) for texts in pairs.texts[:2]])
     if pairs.scores is not None:
         cosines_N = (vectors_RNH[0] * vectors_RNH[1]).sum(1)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import CONFIG, Checkpoint, refuse_strangers
+from bothways.checkpoint.checkpoint import CONFIG, Checkpoint, check_target
 from bothways.checkpoint.sentence_transformers import MODULES, TRANSFORMER
 from bothways.checkpoint.weights import WEIGHTS
 from bothways.errors import InputError, MissingFile
@@ -21,7 +21,7 @@ from bothways.export import graph, int8, parity
 from bothways.export.graph import Vectors
 from bothways.inference.pooling import pooling_name
 from bothways.io import atomic_directory, write_json
-from bothways.model.int8_model import is_int8
+from bothways.model.int8 import is_int8
 from bothways.settings import Export
 from bothways.tokenizer.files import read_json
 
@@ -52,7 +52,7 @@ def run(settings: Export, tell: Callable[[str], None]) -> dict[str, Any]:
         report = parity.compare(parity.session(beside / GRAPH), held, vectors, tolerance=settings.tolerance)
         report.check(settings.model)
         made = facts(held, vectors, report)
-        write_files(replace(held, pooling=None, made={**held.made, "onnx": made}), beside)
+        write_files(replace(held, pooling=None, metadata={**held.metadata, "onnx": made}), beside)
     for line in (*report.as_table(), f"{megabytes(settings.out / GRAPH)} in {settings.out / GRAPH}"):
         tell(line)
     if settings.texts is None:
@@ -70,7 +70,7 @@ def check(settings: Export) -> None:
         raise InputError("--int8 is measured on your texts; give both --int8 and --with FILE, or neither")
     if settings.texts and not settings.texts.exists():
         raise MissingFile(f"{settings.texts}: no such file; name texts on which int8 is measured")
-    refuse_strangers(settings.out, holds=GRAPH)
+    check_target(settings.out, holds=GRAPH)
     if (settings.out / GRAPH).exists():
         raise InputError(f"{settings.out}: holds an exported model already; name a new directory, or delete that one")
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from bothways.batch import Batch
-from bothways.checkpoint.checkpoint import MADE, Checkpoint
+from bothways.checkpoint.checkpoint import METADATA_FILE, Checkpoint
 from bothways.errors import InputError
 from bothways.evaluation.before_after import MEASURING, allowed, spread, yardstick
 from bothways.export.graph import quiet
@@ -76,7 +76,7 @@ def write(held: Checkpoint, file: Path, settings: Export) -> Lost:
             if lost.points <= most:
                 sync(beside)
                 beside.replace(file.with_name(NAME))
-                note(file.with_name(MADE), {**asdict(lost), "with": str(settings.texts)})
+                note(file.with_name(METADATA_FILE), {**asdict(lost), "with": str(settings.texts)})
                 return lost
     finally:
         beside.unlink(missing_ok=True)

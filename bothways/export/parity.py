@@ -1,6 +1,6 @@
 """Is an ONNX file the model? Its scores under ONNX Runtime beside ours, over lengths, batch sizes and padding sides.
 
-Ours are computed ragged, in float32, without the code that the file was written from: no padding, `Rectangles`.
+Ours are computed ragged, in float32, without the code that the file was written from: no padding, `Bucketed`.
 Letters: N texts of S tokens or fewer, T tokens of all.
 """
 
@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bothways.axes import RandomBlocks
+from bothways.attention_config import RandomBlocksConfig
 from bothways.batch import Batch
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.config import EncoderConfig
 from bothways.errors import InputError
 from bothways.export.graph import Output, Vectors, outputs
 from bothways.inference.pooling import pool_rows, pool_windows
-from bothways.model.layout import Rectangles
+from bothways.model.layout import Bucketed
 
 Side = Literal["none", "left", "right"]
 Run = Callable[[Mapping[str, NDArray[Any]]], dict[str, NDArray[Any]]]
@@ -106,9 +106,9 @@ def session(file: Path) -> Run:
 
 def lengths_for(config: EncoderConfig) -> tuple[int, ...]:
     """LENGTHS, and one at which few tokens see all of a text."""
-    if isinstance(config.far, RandomBlocks):
-        return (*LENGTHS, config.far.shortest + 2)
-    return (*LENGTHS, 2 * config.window + 2)
+    if isinstance(config.sparse_attention, RandomBlocksConfig):
+        return (*LENGTHS, config.sparse_attention.shortest + 2)
+    return (*LENGTHS, 2 * config.attention_window + 2)
 
 
 def compare(
@@ -147,7 +147,7 @@ def texts(held: Checkpoint, length: int, size: int, *, mixed: bool) -> Batch:
         ids_T[ends_N - 1], ids_T[ends_N - lengths_N] = held.tokenizer.sep_id, held.tokenizer.cls_id
     places_T = np.arange(ends_N[-1]) - np.repeat(ends_N - lengths_N, lengths_N)
     second_T = 2 * places_T // np.repeat(lengths_N, lengths_N) * (held.model.config.type_vocab_size > 1)
-    return Batch.of_arrays(ids_T, second_T, lengths_N)
+    return Batch.from_arrays(ids_T, second_T, lengths_N)
 
 
 def padded(
@@ -167,7 +167,7 @@ def reference(held: Checkpoint, vectors: Vectors, batch: Batch) -> list[Output]:
     """What the model says of a ragged batch, each output by its name."""
     model = held.model
     with torch.inference_mode():
-        context = model.encoder.context(batch, Rectangles(batch.lengths, torch.device("cpu")))
+        context = model.encoder.context(batch, Bucketed(batch.lengths, torch.device("cpu")))
         hidden_TH = model(batch, context)
         found = outputs(model, hidden_TH, model.text_states(hidden_TH, batch))
         if not model.num_outputs:

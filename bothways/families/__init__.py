@@ -1,4 +1,7 @@
-"""Published encoders, one short file a family. Nothing outside this folder knows their names."""
+"""Encoder families (BERT, RoBERTa, ModernBERT ...) by Hugging Face model_type, one file each.
+
+Nothing outside this folder depends on a family's name.
+"""
 
 from bothways.families.albert import ALBERT
 from bothways.families.bert import BERT
@@ -10,13 +13,13 @@ from bothways.families.longformer import LONGFORMER
 from bothways.families.modernbert import MODERNBERT
 from bothways.families.one_way import ONE_WAY
 from bothways.families.roberta import ROBERTA, XLM_ROBERTA
-from bothways.families.spec import Variant
+from bothways.families.spec import FamilySpec
 
-__all__ = ["UNNAMED", "VARIANTS", "Variant"]
+__all__ = ["DEFAULT_MODEL_TYPE", "FAMILIES", "FamilySpec"]
 
-UNNAMED = "bert"  # what a config with BERT's keys is of that names no type, as those of 2018 and 2019 (SciBERT)
+DEFAULT_MODEL_TYPE = "bert"  # of BERT configs without model_type, as written in 2018 and 2019 (SciBERT)
 _OTHER_ATTENTION = (MODERNBERT, LONGFORMER, BIG_BIRD, DEBERTA, DEBERTA_V2)
-VARIANTS: dict[str, Variant] = {
-    variant.model_type: variant
-    for variant in (BERT, ALBERT, DISTILBERT, ELECTRA, ROBERTA, XLM_ROBERTA, *_OTHER_ATTENTION, ONE_WAY)
+FAMILIES: dict[str, FamilySpec] = {
+    family.model_type: family
+    for family in (BERT, ALBERT, DISTILBERT, ELECTRA, ROBERTA, XLM_ROBERTA, *_OTHER_ATTENTION, ONE_WAY)
 }

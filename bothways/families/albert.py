@@ -7,47 +7,49 @@ from typing import Any
 from bothways.config import EncoderConfig
 from bothways.errors import InputError
 from bothways.families.bert import EMBEDDINGS, FIELDS
-from bothways.families.spec import Variant, architectures
+from bothways.families.spec import FamilySpec, architectures
 
 LAYER = "encoder.albert_layer_groups.{}.albert_layers.0."
 
 
-def read(theirs: Mapping[str, Any]) -> dict[str, Any]:
-    narrow, wide = theirs.get("embedding_size", 128), theirs.get("hidden_size")
+def read_config(hf_config: Mapping[str, Any]) -> dict[str, Any]:
+    narrow, wide = hf_config.get("embedding_size", 128), hf_config.get("hidden_size")
     if narrow == wide:
         raise InputError(
             f"embedding_size={narrow} as wide as hidden_size is not supported for albert (a narrower one is)"
         )
-    return {"layer_groups": theirs.get("num_hidden_groups", 1)}
+    return {"num_layer_groups": hf_config.get("num_hidden_groups", 1)}
 
 
-def write(config: EncoderConfig) -> dict[str, Any]:
-    # transformers wants a number for the rate, where ours may be that of the layers.
+def write_config(config: EncoderConfig) -> dict[str, Any]:
+    # transformers needs a number, even if ours is None (the layers' rate).
     return {
-        "num_hidden_groups": config.own_layers, "inner_group_num": 1, "classifier_dropout_prob": config.head_dropout,
-    }  # fmt: skip
+        "num_hidden_groups": config.num_unique_layers,
+        "inner_group_num": 1,
+        "classifier_dropout_prob": config.head_dropout,
+    }
 
 
-ALBERT = Variant(
+ALBERT = FamilySpec(
     model_type="albert",
     pairs="order",
     prefix="albert.",
-    fields={**FIELDS, "embedding_size": "embedding_size", "classifier_dropout": "classifier_dropout_prob"},
-    axes={
+    config_keys={**FIELDS, "embedding_size": "embedding_size", "classifier_dropout": "classifier_dropout_prob"},
+    defaults={
         "num_attention_heads": 64,
         "intermediate_size": 16384,
         "embedding_size": 128,
-        "layer_groups": 1,
+        "num_layer_groups": 1,
         "hidden_act": "gelu_tanh",
         "hidden_dropout_prob": 0.0,
         "attention_probs_dropout_prob": 0.0,
         "classifier_dropout": 0.1,
     },
-    supported={"inner_group_num": (1,)},
-    harmless=frozenset(
+    supported_values={"inner_group_num": (1,)},
+    ignored_keys=frozenset(
         {"num_hidden_groups", "net_structure_type", "gap_size", "num_memory_blocks", "down_scale_factor"}
     ),
-    names={
+    parameter_names={
         **EMBEDDINGS,
         "embeddings.widen": "encoder.embedding_hidden_mapping_in",
         "layers.{}.attention.qkv": tuple(f"{LAYER}attention.{part}" for part in ("query", "key", "value")),
@@ -58,7 +60,7 @@ ALBERT = Variant(
         "layers.{}.feed_forward_norm": f"{LAYER}full_layer_layer_norm",
         "pooler.dense": "pooler",
     },
-    heads={
+    head_names={
         "masked_words": {
             "transform": "predictions.dense",
             "norm": "predictions.LayerNorm",
@@ -73,9 +75,9 @@ ALBERT = Variant(
         **architectures("Albert"),
         frozenset({"masked_words", "next_sentence"}): "AlbertForPreTraining",
     },
-    read=read,
-    write=write,
-    new=lambda config: config.changed(
-        embedding_size=min(128, config.hidden_size // 2), layer_groups=1, hidden_act="gelu_tanh"
+    read_config=read_config,
+    write_config=write_config,
+    new_config=lambda config: config.replace(
+        embedding_size=min(128, config.hidden_size // 2), num_layer_groups=1, hidden_act="gelu_tanh"
     ),
 )

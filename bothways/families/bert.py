@@ -1,6 +1,6 @@
 """BERT (Devlin 2018): the default of every axis. Also what MiniLM, SciBERT, BioBERT and many others are."""
 
-from bothways.families.spec import Variant, architectures
+from bothways.families.spec import FamilySpec, architectures
 
 FIELDS = {
     name: name
@@ -26,14 +26,14 @@ EMBEDDINGS = {
     "embeddings.norm": "embeddings.LayerNorm",
 }
 
-BERT = Variant(
+BERT = FamilySpec(
     model_type="bert",
     pairs="next",
     prefix="bert.",
-    fields=FIELDS,
-    harmless=frozenset({"cell", "emb_size", "pre_trained", "structure", "training"}),  # TinyBERT's notes
-    names={**EMBEDDINGS, **LAYERS, "pooler.dense": "pooler.dense"},
-    heads={
+    config_keys=FIELDS,
+    ignored_keys=frozenset({"cell", "emb_size", "pre_trained", "structure", "training"}),  # TinyBERT's notes
+    parameter_names={**EMBEDDINGS, **LAYERS, "pooler.dense": "pooler.dense"},
+    head_names={
         "masked_words": {
             "transform": "cls.predictions.transform.dense",
             "norm": "cls.predictions.transform.LayerNorm",

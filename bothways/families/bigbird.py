@@ -4,43 +4,42 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from bothways.axes import RandomBlocks
+from bothways.attention_config import RandomBlocksConfig
 from bothways.config import EncoderConfig
 from bothways.families.bert import BERT
 from bothways.families.spec import architectures
 
 
-def read(theirs: Mapping[str, Any]) -> dict[str, Any]:
-    far = RandomBlocks(size=theirs.get("block_size", 64), number=theirs.get("num_random_blocks", 3))
-    return {"far": far if theirs.get("attention_type", "block_sparse") == "block_sparse" else None}
+def read_config(hf_config: Mapping[str, Any]) -> dict[str, Any]:
+    blocks = RandomBlocksConfig(size=hf_config.get("block_size", 64), number=hf_config.get("num_random_blocks", 3))
+    return {"sparse_attention": blocks if hf_config.get("attention_type", "block_sparse") == "block_sparse" else None}
 
 
-def write(config: EncoderConfig) -> dict[str, Any]:
-    if not isinstance(config.far, RandomBlocks):
+def write_config(config: EncoderConfig) -> dict[str, Any]:
+    blocks = config.sparse_attention
+    if not isinstance(blocks, RandomBlocksConfig):
         return {"attention_type": "original_full"}
-    return {
-        "attention_type": "block_sparse", "block_size": config.far.size, "num_random_blocks": config.far.number
-    }  # fmt: skip
+    return {"attention_type": "block_sparse", "block_size": blocks.size, "num_random_blocks": blocks.number}
 
 
 BIG_BIRD = replace(
     BERT,
     model_type="big_bird",
-    axes={
+    defaults={
         "hidden_act": "gelu_tanh",
         "pooler_dropout": True,
-        "layers_in_heads": True,
+        "deep_heads": True,
         "max_position_embeddings": 4096,
     },
-    supported={
+    supported_values={
         "attention_type": ("block_sparse", "original_full"),
         "rescale_embeddings": (False,),
         "use_bias": (True,),
     },
-    harmless=frozenset({"block_size", "num_random_blocks", "gradient_checkpointing", "is_encoder_decoder"}),
-    names={**BERT.names, "pooler.dense": "pooler"},
-    heads={
-        **BERT.heads,
+    ignored_keys=frozenset({"block_size", "num_random_blocks", "gradient_checkpointing", "is_encoder_decoder"}),
+    parameter_names={**BERT.parameter_names, "pooler.dense": "pooler"},
+    head_names={
+        **BERT.head_names,
         "classes": {"output": "classifier.out_proj", "pooler.dense": "classifier.dense"},
         "spans": {
             "output": "qa_classifier.qa_outputs",
@@ -53,11 +52,11 @@ BIG_BIRD = replace(
         **architectures("BigBird"),
         frozenset({"masked_words", "next_sentence"}): "BigBirdForPreTraining",
     },
-    read=read,
-    write=write,
+    read_config=read_config,
+    write_config=write_config,
     pairs="none",
-    longest=4096,
-    new=lambda config: config.changed(
-        hidden_act="gelu_tanh", layers_in_heads=True, pooler_dropout=True, far=RandomBlocks()
+    max_length=4096,
+    new_config=lambda config: config.replace(
+        hidden_act="gelu_tanh", deep_heads=True, pooler_dropout=True, sparse_attention=RandomBlocksConfig()
     ),
 )

@@ -5,48 +5,48 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from bothways.axes import Relative
+from bothways.attention_config import RelativePositionsConfig
 from bothways.config import EncoderConfig
 from bothways.errors import InputError
 from bothways.families.bert import BERT, EMBEDDINGS, FIELDS, LAYER, LAYERS
-from bothways.families.spec import ACTIVATIONS, Variant, architectures
+from bothways.families.spec import ACTIVATIONS, FamilySpec, architectures
 
-NEW: dict[str, Any] = {"type_vocab_size": 0, "position": "none", "pooler_act": "gelu", "layer_norm_eps": 1e-7}
+NEW: dict[str, Any] = {"type_vocab_size": 0, "position_embedding": "none", "pooler_act": "gelu", "layer_norm_eps": 1e-7}
 BUCKETS = 256
 SELF = f"{LAYER}attention.self."
 
 
-def read(theirs: Mapping[str, Any], *, joint: bool) -> dict[str, Any]:
+def read_config(hf_config: Mapping[str, Any], *, joint: bool) -> dict[str, Any]:
     family = "deberta" if joint else "deberta-v2"
-    if not theirs.get("relative_attention"):
+    if not hf_config.get("relative_attention"):
         raise InputError(f"relative_attention=False is not supported for {family} (True is)")
-    terms = theirs.get("pos_att_type") or []
+    terms = hf_config.get("pos_att_type") or []
     terms = tuple(terms.split("|") if isinstance(terms, str) else terms)
     if not terms or not {*terms} <= {"c2p", "p2c"}:
-        raise InputError(f"pos_att_type={theirs.get('pos_att_type')!r:.60} is not supported; c2p, p2c or both are")
-    longest = theirs.get("max_relative_positions", -1)
-    activation = theirs.get("pooler_hidden_act", "gelu")
-    if theirs.get("embedding_size", theirs.get("hidden_size")) != theirs.get("hidden_size"):
+        raise InputError(f"pos_att_type={hf_config.get('pos_att_type')!r:.60} is not supported; c2p, p2c or both are")
+    longest = hf_config.get("max_relative_positions", -1)
+    activation = hf_config.get("pooler_hidden_act", "gelu")
+    if hf_config.get("embedding_size", hf_config.get("hidden_size")) != hf_config.get("hidden_size"):
         raise InputError(f"embedding_size other than hidden_size is not supported for {family}")
-    relative = Relative(
-        longest=longest if longest > 0 else theirs.get("max_position_embeddings", 512),
-        buckets=max(0, theirs.get("position_buckets", -1)) if not joint else 0,
+    relative = RelativePositionsConfig(
+        longest=longest if longest > 0 else hf_config.get("max_position_embeddings", 512),
+        buckets=max(0, hf_config.get("position_buckets", -1)) if not joint else 0,
         terms=tuple(term for term in ("c2p", "p2c") if term in terms),
-        shared=bool(theirs.get("share_att_key")) and not joint,
+        shared=bool(hf_config.get("share_att_key")) and not joint,
         joint=joint,
-        norm="layer_norm" in str(theirs.get("norm_rel_ebd", "none")).lower() and not joint,
-        kernel=theirs.get("conv_kernel_size", 0) if not joint else 0,
-        kernel_act=theirs.get("conv_act", "tanh"),
+        norm="layer_norm" in str(hf_config.get("norm_rel_ebd", "none")).lower() and not joint,
+        kernel=hf_config.get("conv_kernel_size", 0) if not joint else 0,
+        kernel_act=hf_config.get("conv_act", "tanh"),
     )
     return {
-        "relative": relative,
-        "position": "learned" if theirs.get("position_biased_input", True) else "none",
+        "relative_positions": relative,
+        "position_embedding": "learned" if hf_config.get("position_biased_input", True) else "none",
         "pooler_act": ACTIVATIONS.get(activation, activation),
     }
 
 
-def write(config: EncoderConfig) -> dict[str, Any]:
-    relative = config.relative
+def write_config(config: EncoderConfig) -> dict[str, Any]:
+    relative = config.relative_positions
     assert relative is not None
     known = {ours: name for name, ours in reversed(ACTIVATIONS.items())}
     more = {
@@ -59,7 +59,7 @@ def write(config: EncoderConfig) -> dict[str, Any]:
         "relative_attention": True,
         "max_relative_positions": relative.longest,
         "pos_att_type": list(relative.terms),
-        "position_biased_input": config.position == "learned",
+        "position_biased_input": config.position_embedding == "learned",
         "pooler_hidden_act": known.get(config.pooler_act, config.pooler_act),
         "pooler_hidden_size": config.hidden_size,
         "pooler_dropout": 0.0,
@@ -67,17 +67,17 @@ def write(config: EncoderConfig) -> dict[str, Any]:
     }
 
 
-DEBERTA = Variant(
+DEBERTA = FamilySpec(
     model_type="deberta",
     prefix="deberta.",
-    fields={**FIELDS, "classifier_dropout": "cls_dropout"},
-    axes={
+    config_keys={**FIELDS, "classifier_dropout": "cls_dropout"},
+    defaults={
         "type_vocab_size": 0,
         "layer_norm_eps": 1e-7,
         "pooler_act": "gelu",
-        "relative": Relative(longest=512, joint=True),
+        "relative_positions": RelativePositionsConfig(longest=512, joint=True),
     },
-    supported={
+    supported_values={
         "legacy": (True,),
         "talking_head": (False,),
         "pooler_dropout": (0, 0.0),
@@ -85,11 +85,11 @@ DEBERTA = Variant(
         "conv_act": ("tanh", "gelu", "relu"),
         "z_steps": (0, None),
     },
-    harmless=frozenset(
+    ignored_keys=frozenset(
         "relative_attention max_relative_positions pos_att_type position_biased_input pooler_hidden_act"
         " pooler_hidden_size embedding_size padding_idx".split()
     ),
-    names={
+    parameter_names={
         **EMBEDDINGS,
         **LAYERS,
         "layers.{}.attention.qkv": f"{SELF}in_proj",
@@ -99,30 +99,37 @@ DEBERTA = Variant(
         "layers.{}.attention.position_query": f"{SELF}pos_q_proj",
         "shared.distances.table": "encoder.rel_embeddings",
     },
-    heads={
-        "masked_words": BERT.heads["masked_words"],
+    head_names={
+        "masked_words": BERT.head_names["masked_words"],
         "classes": {"output": "classifier", "pooler.dense": "pooler.dense"},
         "tokens": {"output": "classifier"},
         "spans": {"output": "qa_outputs"},
     },
     architectures=architectures("Deberta"),
-    read=lambda theirs: read(theirs, joint=True),
-    write=write,
+    read_config=lambda hf_config: read_config(hf_config, joint=True),
+    write_config=write_config,
     objective="enhanced",
-    new=lambda config: config.changed(**NEW, relative=Relative(longest=config.max_position_embeddings, joint=True)),
+    new_config=lambda config: config.replace(
+        **NEW, relative_positions=RelativePositionsConfig(longest=config.max_position_embeddings, joint=True)
+    ),
 )
 DEBERTA_V2 = replace(
     DEBERTA,
     model_type="deberta-v2",
-    axes={**DEBERTA.axes, "num_attention_heads": 24, "intermediate_size": 6144, "relative": Relative(longest=512)},
+    defaults={
+        **DEBERTA.defaults,
+        "num_attention_heads": 24,
+        "intermediate_size": 6144,
+        "relative_positions": RelativePositionsConfig(longest=512),
+    },
     # transformers has no class for the task of the third version. The names are our own, since the head published with
     # it (mask_predictions) is another function: it adds [CLS]'s state and a norm.
-    heads={
-        **DEBERTA.heads,
+    head_names={
+        **DEBERTA.head_names,
         "replaced_tokens": {"transform": "replaced_tokens.dense", "output": "replaced_tokens.classifier"},
     },
-    harmless=DEBERTA.harmless | {"position_buckets", "share_att_key", "norm_rel_ebd", "conv_kernel_size"},
-    names={
+    ignored_keys=DEBERTA.ignored_keys | {"position_buckets", "share_att_key", "norm_rel_ebd", "conv_kernel_size"},
+    parameter_names={
         **EMBEDDINGS,
         **LAYERS,
         "layers.{}.attention.qkv": tuple(f"{SELF}{part}_proj" for part in ("query", "key", "value")),
@@ -134,9 +141,12 @@ DEBERTA_V2 = replace(
         "shared.distances.norm": "encoder.LayerNorm",
     },
     architectures={**architectures("DebertaV2"), frozenset({"replaced_tokens"}): "DebertaV2Model"},
-    read=lambda theirs: read(theirs, joint=False),
+    read_config=lambda hf_config: read_config(hf_config, joint=False),
     objective="replaced",
-    new=lambda config: config.changed(
-        **NEW, relative=Relative(longest=config.max_position_embeddings, buckets=BUCKETS, shared=True, norm=True)
+    new_config=lambda config: config.replace(
+        **NEW,
+        relative_positions=RelativePositionsConfig(
+            longest=config.max_position_embeddings, buckets=BUCKETS, shared=True, norm=True
+        ),
     ),
 )

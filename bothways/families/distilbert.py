@@ -1,13 +1,13 @@
 """DistilBERT (Sanh 2019): half of BERT's layers, no segments, no pooler, other names."""
 
-from bothways.families.spec import Variant, architectures
+from bothways.families.spec import FamilySpec, architectures
 
 LAYER = "transformer.layer.{}."
 
-DISTILBERT = Variant(
+DISTILBERT = FamilySpec(
     model_type="distilbert",
     prefix="distilbert.",
-    fields={
+    config_keys={
         "vocab_size": "vocab_size",
         "hidden_size": "dim",
         "num_hidden_layers": "n_layers",
@@ -21,11 +21,11 @@ DISTILBERT = Variant(
         "initializer_range": "initializer_range",
         "pad_token_id": "pad_token_id",
     },
-    axes={"type_vocab_size": 0, "layer_norm_eps": 1e-12, "pooler_act": "relu"},
-    write=lambda config: {"seq_classif_dropout": config.head_dropout},  # transformers wants a number
-    new=lambda config: config.changed(type_vocab_size=0, pooler_act="relu"),
-    harmless=frozenset({"qa_dropout", "sinusoidal_pos_embds", "tie_weights_"}),
-    names={
+    defaults={"type_vocab_size": 0, "layer_norm_eps": 1e-12, "pooler_act": "relu"},
+    write_config=lambda config: {"seq_classif_dropout": config.head_dropout},  # transformers wants a number
+    new_config=lambda config: config.replace(type_vocab_size=0, pooler_act="relu"),
+    ignored_keys=frozenset({"qa_dropout", "sinusoidal_pos_embds", "tie_weights_"}),
+    parameter_names={
         "embeddings.words": "embeddings.word_embeddings",
         "embeddings.positions": "embeddings.position_embeddings",
         "embeddings.norm": "embeddings.LayerNorm",
@@ -36,7 +36,7 @@ DISTILBERT = Variant(
         "layers.{}.feed_forward.output": f"{LAYER}ffn.lin2",
         "layers.{}.feed_forward_norm": f"{LAYER}output_layer_norm",
     },
-    heads={
+    head_names={
         "masked_words": {"transform": "vocab_transform", "norm": "vocab_layer_norm", "bias": "vocab_projector.bias"},
         "classes": {"output": "classifier", "pooler.dense": "pre_classifier"},
         "tokens": {"output": "classifier"},

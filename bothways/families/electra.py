@@ -2,24 +2,24 @@
 own."""
 
 from bothways.families.bert import EMBEDDINGS, FIELDS, LAYERS
-from bothways.families.spec import Variant, architectures
+from bothways.families.spec import FamilySpec, architectures
 
-ELECTRA = Variant(
+ELECTRA = FamilySpec(
     model_type="electra",
     objective="replaced",
     prefix="electra.",
-    fields={**FIELDS, "embedding_size": "embedding_size"},
-    axes={
+    config_keys={**FIELDS, "embedding_size": "embedding_size"},
+    defaults={
         "num_attention_heads": 4,
         "intermediate_size": 1024,
         "embedding_size": 128,
         "pooler_act": "gelu",
         "pooler_dropout": True,
     },
-    supported={"hidden_act": ("gelu",)},  # the heads have gelu, whatever the layers have
-    harmless=frozenset({"summary_activation", "summary_last_dropout", "summary_type", "summary_use_proj"}),
-    names={**EMBEDDINGS, **LAYERS, "embeddings.widen": "embeddings_project"},
-    heads={
+    supported_values={"hidden_act": ("gelu",)},  # the heads have gelu, whatever the layers have
+    ignored_keys=frozenset({"summary_activation", "summary_last_dropout", "summary_type", "summary_use_proj"}),
+    parameter_names={**EMBEDDINGS, **LAYERS, "embeddings.widen": "embeddings_project"},
+    head_names={
         "masked_words": {
             "transform": "generator_predictions.dense",
             "norm": "generator_predictions.LayerNorm",
@@ -33,7 +33,7 @@ ELECTRA = Variant(
         "tokens": {"output": "classifier"},
         "spans": {"output": "qa_outputs"},
     },
-    new=lambda config: config.changed(
+    new_config=lambda config: config.replace(
         embedding_size=min(128, config.hidden_size // 2), pooler_act="gelu", pooler_dropout=True
     ),
     architectures={

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from bothways.axes import Globals
+from bothways.attention_config import GlobalTokensConfig
 from bothways.config import EncoderConfig
 from bothways.errors import InputError
 from bothways.families import roberta
@@ -15,9 +15,9 @@ from bothways.families.spec import architectures
 DEFAULT_WINDOW = 512
 
 
-def read(theirs: Mapping[str, Any]) -> dict[str, Any]:
+def read_config(hf_config: Mapping[str, Any]) -> dict[str, Any]:
     """The window is given whole: one size for all layers, or a list of sizes."""
-    given = theirs.get("attention_window", DEFAULT_WINDOW)
+    given = hf_config.get("attention_window", DEFAULT_WINDOW)
     windows = given if isinstance(given, list) else [given]
     if len(set(windows)) != 1:
         raise InputError(
@@ -25,40 +25,54 @@ def read(theirs: Mapping[str, Any]) -> dict[str, Any]:
         )
     if not isinstance(windows[0], int) or windows[0] < 2 or windows[0] % 2:
         raise InputError(f"attention_window={given!r:.60} is not supported; an even number of tokens is")
-    separator = theirs.get("sep_token_id", 2)
+    separator = hf_config.get("sep_token_id", 2)
     if not isinstance(separator, int) or separator < 0:
         raise InputError(f"sep_token_id={separator!r:.60} is not supported; the id that ends a question is")
     return {
-        **roberta.read(theirs), "window": windows[0] // 2, "whole_text_every": 0, "far": Globals(separator=separator)
-    }  # fmt: skip
+        **roberta.read_config(hf_config),
+        "attention_window": windows[0] // 2,
+        "full_attention_every": 0,
+        "sparse_attention": GlobalTokensConfig(separator=separator),
+    }
 
 
-def write(config: EncoderConfig) -> dict[str, Any]:
-    assert isinstance(config.far, Globals)
-    windows = [2 * config.window] * config.num_hidden_layers
-    return {**roberta.write(config), "attention_window": windows, "sep_token_id": config.far.separator}
+def write_config(config: EncoderConfig) -> dict[str, Any]:
+    assert isinstance(config.sparse_attention, GlobalTokensConfig)
+    windows = [2 * config.attention_window] * config.num_hidden_layers
+    return {
+        **roberta.write_config(config),
+        "attention_window": windows,
+        "sep_token_id": config.sparse_attention.separator,
+    }
 
 
 LONGFORMER = replace(
     ROBERTA,
     model_type="longformer",
     prefix="longformer.",
-    axes={**ROBERTA.axes, "window": DEFAULT_WINDOW // 2, "whole_text_every": 0, "far": Globals(separator=2)},
-    names={
-        **ROBERTA.names,
+    defaults={
+        **ROBERTA.defaults,
+        "attention_window": DEFAULT_WINDOW // 2,
+        "full_attention_every": 0,
+        "sparse_attention": GlobalTokensConfig(separator=2),
+    },
+    parameter_names={
+        **ROBERTA.parameter_names,
         "layers.{}.attention.global_query": f"{LAYER}attention.self.query_global",
         "layers.{}.attention.global_key_value": tuple(
             f"{LAYER}attention.self.{part}_global" for part in ("key", "value")
         ),
     },
     architectures=architectures("Longformer"),
-    harmless=frozenset(
+    ignored_keys=frozenset(
         {"attention_window", "attention_mode", "gradient_checkpointing", "ignore_attention_mask", "onnx_export"}
     ),
-    read=read,
-    write=write,
-    longest=4096,
-    new=lambda config: ROBERTA.new(config).changed(
-        window=DEFAULT_WINDOW // 2, whole_text_every=0, far=Globals(separator=config.pad_token_id)
+    read_config=read_config,
+    write_config=write_config,
+    max_length=4096,
+    new_config=lambda config: ROBERTA.new_config(config).replace(
+        attention_window=DEFAULT_WINDOW // 2,
+        full_attention_every=0,
+        sparse_attention=GlobalTokensConfig(separator=config.pad_token_id),
     ),
 )

@@ -5,7 +5,7 @@ from typing import Any
 
 from bothways.config import EncoderConfig
 from bothways.errors import InputError
-from bothways.families.spec import ACTIVATIONS, Variant, architectures
+from bothways.families.spec import ACTIVATIONS, FamilySpec, architectures
 
 DEFAULT_WINDOW, DEFAULT_EVERY = 128, 3
 LONG = 512  # tokens of a text; shorter ones are read as fast without windows
@@ -13,7 +13,7 @@ THETA, THETA_WINDOW = 160_000.0, 10_000.0
 POOLINGS = {"cls": "first", "mean": "mean"}
 AXES: dict[str, Any] = {
     "type_vocab_size": 0,
-    "position": "rotary",
+    "position_embedding": "rotary",
     "norm": "pre",
     "feed_forward": "gated",
     "linear_bias": False,
@@ -27,52 +27,52 @@ CLASSES = {"output": "classifier", "pooler.dense": "head.dense", "pooler.norm": 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "classifier_dropout": 0.0}
 
 
-def read(theirs: Mapping[str, Any]) -> dict[str, Any]:
+def read_config(hf_config: Mapping[str, Any]) -> dict[str, Any]:
     """The window is given whole, its layers by a list or a period, the wavelengths by a table or two numbers."""
-    rope = theirs.get("rope_parameters") or {}
+    rope = hf_config.get("rope_parameters") or {}
     for kind, given in rope.items():
         if isinstance(given, dict) and given.get("rope_type", "default") != "default":
             raise InputError(f"rope_type {given['rope_type']!r:.60} of {kind:.60} is not supported ('default' is)")
-    if theirs.get("rope_scaling"):
-        raise InputError(f"rope_scaling {theirs['rope_scaling']!r:.60} is not supported (null is)")
+    if hf_config.get("rope_scaling"):
+        raise InputError(f"rope_scaling {hf_config['rope_scaling']!r:.60} is not supported (null is)")
     wide, narrow = (rope.get(kind) or {} for kind in ("full_attention", "sliding_attention"))
-    every = theirs.get("global_attn_every_n_layers") or DEFAULT_EVERY
-    if kinds := theirs.get("layer_types"):
+    every = hf_config.get("global_attn_every_n_layers") or DEFAULT_EVERY
+    if kinds := hf_config.get("layer_types"):
         full = [index for index, kind in enumerate(kinds) if kind == "full_attention"]
         every = full[1] if len(full) > 1 else len(kinds)
         if full != list(range(0, len(kinds), every)):
             raise InputError(
                 f"layer_types with full attention at {full!r:.60} is not supported; every n-th from the first is"
             )
-    biases = {theirs.get("attention_bias", False), theirs.get("mlp_bias", False)}
+    biases = {hf_config.get("attention_bias", False), hf_config.get("mlp_bias", False)}
     if len(biases) != 1:
         raise InputError("attention_bias and mlp_bias that differ are not supported; set both or neither")
-    activation = theirs.get("classifier_activation", "gelu")
-    if activation != theirs.get("hidden_activation", "gelu"):
+    activation = hf_config.get("classifier_activation", "gelu")
+    if activation != hf_config.get("hidden_activation", "gelu"):
         raise InputError("classifier_activation and hidden_activation that differ are not supported; set both alike")
-    if (pooling := theirs.get("classifier_pooling", "cls")) not in POOLINGS:
+    if (pooling := hf_config.get("classifier_pooling", "cls")) not in POOLINGS:
         raise InputError(f"classifier_pooling={pooling!r:.60} is not supported; {' and '.join(POOLINGS)} are")
-    if not isinstance(window := theirs.get("local_attention", DEFAULT_WINDOW), int) or (window < 2 and every > 1):
+    if not isinstance(window := hf_config.get("local_attention", DEFAULT_WINDOW), int) or (window < 2 and every > 1):
         raise InputError(f"local_attention={window!r:.60} is not supported; from 2 tokens on are")
     return {
-        "window": window // 2,
-        "whole_text_every": every,
-        "rotary_theta": wide.get("rope_theta") or theirs.get("global_rope_theta") or THETA,
-        "rotary_theta_window": narrow.get("rope_theta") or theirs.get("local_rope_theta") or THETA_WINDOW,
+        "attention_window": window // 2,
+        "full_attention_every": every,
+        "rotary_theta": wide.get("rope_theta") or hf_config.get("global_rope_theta") or THETA,
+        "rotary_theta_window": narrow.get("rope_theta") or hf_config.get("local_rope_theta") or THETA_WINDOW,
         "linear_bias": biases.pop(),
         "pooling": POOLINGS[pooling],
         "pooler_act": ACTIVATIONS.get(activation, activation),
     }
 
 
-def write(config: EncoderConfig) -> dict[str, Any]:
+def write_config(config: EncoderConfig) -> dict[str, Any]:
     kinds = [
-        "sliding_attention" if config.window_of_layer(i) else "full_attention" for i in range(config.num_hidden_layers)
+        "sliding_attention" if config.layer_window(i) else "full_attention" for i in range(config.num_hidden_layers)
     ]
     return {
-        "local_attention": 2 * config.window,
+        "local_attention": 2 * config.attention_window,
         "layer_types": kinds,
-        "global_attn_every_n_layers": config.whole_text_every,
+        "global_attn_every_n_layers": config.full_attention_every,
         "rope_parameters": {
             "full_attention": {"rope_theta": config.rotary_theta, "rope_type": "default"},
             "sliding_attention": {"rope_theta": config.rotary_theta_window, "rope_type": "default"},
@@ -86,18 +86,18 @@ def write(config: EncoderConfig) -> dict[str, Any]:
     }
 
 
-def new(config: EncoderConfig) -> EncoderConfig:
-    """With biases, by which attention can begin at the neighbours (model/local_start.py); and windows only where texts
+def new_config(config: EncoderConfig) -> EncoderConfig:
+    """With biases, by which attention can begin at the neighbours (model/local_init.py); and windows only where texts
     are long enough to gain by them."""
     every = DEFAULT_EVERY if config.max_position_embeddings > LONG else 1
     axes = {**AXES, "linear_bias": True}
-    return config.changed(**axes, window=DEFAULT_WINDOW // 2, whole_text_every=every)
+    return config.replace(**axes, attention_window=DEFAULT_WINDOW // 2, full_attention_every=every)
 
 
-MODERNBERT = Variant(
+MODERNBERT = FamilySpec(
     model_type="modernbert",
     prefix="model.",
-    fields={
+    config_keys={
         "vocab_size": "vocab_size",
         "hidden_size": "hidden_size",
         "num_hidden_layers": "num_hidden_layers",
@@ -114,15 +114,15 @@ MODERNBERT = Variant(
         "head_bias": "classifier_bias",
         "pad_token_id": "pad_token_id",
     },
-    axes={**AXES, **NO_DROPOUT, "intermediate_size": 1152, "max_position_embeddings": 8192},
-    supported={"decoder_bias": (True,)},
-    harmless=frozenset(
+    defaults={**AXES, **NO_DROPOUT, "intermediate_size": 1152, "max_position_embeddings": 8192},
+    supported_values={"decoder_bias": (True,)},
+    ignored_keys=frozenset(
         "attention_bias mlp_bias local_attention global_attn_every_n_layers layer_types rope_parameters rope_scaling"
         " global_rope_theta local_rope_theta embedding_dropout classifier_activation classifier_pooling"
         " deterministic_flash_attn initializer_cutoff_factor reference_compile"
         " repad_logits_with_grad sparse_pred_ignore_index sparse_prediction position_embedding_type".split()
     ),
-    names={
+    parameter_names={
         "embeddings.words": "embeddings.tok_embeddings",
         "embeddings.norm": "embeddings.norm",
         "layers.{}.attention_norm": "layers.{}.attn_norm",
@@ -133,16 +133,16 @@ MODERNBERT = Variant(
         "layers.{}.feed_forward.output": "layers.{}.mlp.Wo",
         "final_norm": "final_norm",
     },
-    heads={
+    head_names={
         "masked_words": {"transform": "head.dense", "norm": "head.norm", "bias": "decoder.bias"},
         "classes": CLASSES,
         "tokens": CLASSES,
         "spans": CLASSES,
     },
     architectures=architectures("ModernBert"),
-    read=read,
-    write=write,
-    longest=8192,
-    pools_means=True,
-    new=new,
+    read_config=read_config,
+    write_config=write_config,
+    max_length=8192,
+    supports_mean_pooling=True,
+    new_config=new_config,
 )

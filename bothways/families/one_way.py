@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from bothways.families.bert import BERT, FIELDS, LAYERS
-from bothways.families.spec import Variant
+from bothways.families.spec import FamilySpec
 
 LEFT_OUT = {"next_sentence", "spans"}  # "no answer" stands at [CLS], which has seen nothing
 
@@ -22,13 +22,13 @@ def back(names: Mapping[str, str | tuple[str, ...]]) -> dict[str, str | tuple[st
     }
 
 
-ONE_WAY: Variant = replace(
+ONE_WAY: FamilySpec = replace(
     BERT,
     model_type="bothways-oneway",
     pairs="none",
-    fields={**FIELDS, "direction": "direction", "embedding_size": "embedding_size"},
-    names={**BERT.names, **back(LAYERS)},
-    heads={name: table for name, table in BERT.heads.items() if name not in LEFT_OUT},
+    config_keys={**FIELDS, "direction": "direction", "embedding_size": "embedding_size"},
+    parameter_names={**BERT.parameter_names, **back(LAYERS)},
+    head_names={name: table for name, table in BERT.head_names.items() if name not in LEFT_OUT},
     architectures={
         heads: name.replace("Bert", "BothwaysOneWay")
         for heads, name in BERT.architectures.items() if not heads & LEFT_OUT

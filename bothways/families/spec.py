@@ -1,4 +1,4 @@
-"""What a published encoder family is to Bothways: config keys and parameter names, read both ways."""
+"""How one encoder family maps to Hugging Face: config keys, parameter names, model classes, in both directions."""
 
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -8,8 +8,8 @@ from typing import Any, Literal
 from bothways.config import EncoderConfig
 from bothways.errors import InputError
 
-# Keys of any Hugging Face config that say nothing about the result: written by tools, or about generation.
-HARMLESS = frozenset(
+# Keys of any Hugging Face config that do not change the result: written by tools, or about text generation.
+IGNORED_KEYS = frozenset(
     "_name_or_path architectures attn_implementation _attn_implementation bos_token_id chunk_size_feed_forward"
     " cls_token_id directionality do_sample dtype eos_token_id finetuning_task gradient_checkpointing id2label"
     " is_encoder_decoder keys_to_ignore_at_inference label2id model_type num_labels output_attentions"
@@ -17,8 +17,8 @@ HARMLESS = frozenset(
     " torchscript transformers_version use_bfloat16 use_cache pooler_fc_size pooler_num_attention_heads"
     " pooler_num_fc_layers pooler_size_per_head pooler_type".split()
 )
-# Keys that change the result, with the only values whose result we compute.
-SUPPORTED: dict[str, tuple[Any, ...]] = {
+# Keys that change the result, with the only values that Bothways computes.
+SUPPORTED_VALUES: dict[str, tuple[Any, ...]] = {
     "add_cross_attention": (False, None),
     "is_decoder": (False, None),
     "position_embedding_type": ("absolute", None),
@@ -26,113 +26,121 @@ SUPPORTED: dict[str, tuple[Any, ...]] = {
     "pruned_heads": ({}, None),
     "quantization_config": (None,),
 }
-ACTIVATIONS = {
+ACTIVATIONS = {  # Hugging Face's name -> ours
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
     "silu": "silu",
 }
-
-
-KINDS = {  # what their classes for our heads are called
+ACTIVATION_NAMES = {ours: name for name, ours in reversed(ACTIVATIONS.items())}  # ours -> Hugging Face's
+CLASS_SUFFIXES = {  # head -> the end of transformers' class name, after "For"
     "masked_words": "MaskedLM",
     "classes": "SequenceClassification",
     "tokens": "TokenClassification",
     "spans": "QuestionAnswering",
 }
+ParameterNames = Mapping[str, str | tuple[str, ...]]
 
 
 def architectures(name: str) -> dict[frozenset[str], str]:
-    """The classes that every family has."""
-    return {frozenset(): f"{name}Model", **{frozenset({head}): f"{name}For{kind}" for head, kind in KINDS.items()}}
+    """The classes that transformers has for every family: heads -> class name."""
+    classes = {frozenset({head}): f"{name}For{suffix}" for head, suffix in CLASS_SUFFIXES.items()}
+    return {frozenset(): f"{name}Model", **classes}
 
 
 @dataclass(frozen=True)
-class Variant:
-    """One family, as data.
+class FamilySpec:
+    """One encoder family, as data.
 
-    fields: our config field -> their config key. axes: config fields the family fixes, or begins with where its config
-    is silent. supported: further keys with the values we compute. harmless: further keys without meaning here. names:
-    our module -> theirs (several are stacked, in order), `{}` for the layer's number. heads: the same for each head,
-    and for the pooler where it is called otherwise beside that head. architectures: heads -> transformers' class.
-    read: what of a config needs more than a new name, their config -> our fields; write: the way back. new: what a new
-    model has in place of a BERT's axes of the same size. objective, pairs: what its paper trains it on. longest: tokens
-    that a new model reads at most. pools_means: whether their head for classes can read the mean of the tokens.
+    prefix: of the encoder's parameters in a Hugging Face model with a head, such as "bert.".
+    config_keys: our config field -> Hugging Face's key.
+    defaults: config fields that the family fixes, or uses where a config omits them.
+    supported_values: further keys that change the result, with the values that are computed.
+    ignored_keys: further keys that do not change the result.
+    parameter_names: our module -> Hugging Face's, with `{}` for the layer's index; a tuple is stacked, in order.
+    head_names: the same for each head, and for its pooler if that has another name beside this head.
+    architectures: set of heads -> transformers' class.
+    read_config: config fields that need more than renaming, Hugging Face's config -> ours; write_config: the inverse.
+    new_config: the config of a new model, given BERT's config of the same size.
+    objective, pairs: the pre-training task of the family's paper.
+    max_length: the longest text, in tokens, that a new model can be pre-trained on.
+    supports_mean_pooling: whether transformers' classification head can read the mean of the tokens.
     """
 
     model_type: str
     prefix: str
-    fields: Mapping[str, str]
-    names: Mapping[str, str | tuple[str, ...]]
-    heads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    config_keys: Mapping[str, str]
+    parameter_names: ParameterNames
+    head_names: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     architectures: Mapping[frozenset[str], str] = field(default_factory=dict)
-    axes: Mapping[str, Any] = field(default_factory=dict)
-    supported: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    harmless: frozenset[str] = frozenset()
-    read: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda theirs: {}
-    write: Callable[[EncoderConfig], dict[str, Any]] = lambda config: {}
-    new: Callable[[EncoderConfig], EncoderConfig] = lambda config: config
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    supported_values: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    ignored_keys: frozenset[str] = frozenset()
+    read_config: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda hf_config: {}
+    write_config: Callable[[EncoderConfig], dict[str, Any]] = lambda config: {}
+    new_config: Callable[[EncoderConfig], EncoderConfig] = lambda config: config
     objective: Literal["masked", "enhanced", "replaced"] = "masked"
-    longest: int = 512
-    pools_means: bool = False
     pairs: Literal["next", "order", "none"] = "none"
+    max_length: int = 512
+    supports_mean_pooling: bool = False
 
-    def config(self, theirs: Mapping[str, Any], source: object) -> tuple[EncoderConfig, dict[str, Any]]:
-        """Our config, and the keys nobody knows (to be kept and written back). InputError names what is unsupported."""
-        for key, values in {**SUPPORTED, **self.supported}.items():
-            if key in theirs and theirs[key] not in values and key not in self.harmless:
+    def parse_config(self, hf_config: Mapping[str, Any], source: object) -> tuple[EncoderConfig, dict[str, Any]]:
+        """Our config, and the unknown keys, which are kept and written back. InputError names an unsupported value."""
+        for key, values in {**SUPPORTED_VALUES, **self.supported_values}.items():
+            if key in hf_config and hf_config[key] not in values and key not in self.ignored_keys:
                 raise InputError(
-                    f"{source}: {key}={theirs[key]!r:.60} is not supported for {self.model_type} ({values[0]!r} is)"
+                    f"{source}: {key}={hf_config[key]!r:.60} is not supported for {self.model_type} "
+                    f"(supported: {values[0]!r})"
                 )
-        ours = {name: theirs[key] for name, key in self.fields.items() if theirs.get(key) is not None}
-        if "hidden_act" in ours:
-            act, known = ours["hidden_act"], ", ".join(ACTIVATIONS)
-            if not isinstance(act, str) or act not in ACTIVATIONS:
-                raise InputError(f"{source}: {self.fields['hidden_act']}={act!r:.60} is not supported; {known} are")
-            ours["hidden_act"] = ACTIVATIONS[act]
-        if missing := {"vocab_size", "hidden_size", "num_hidden_layers"} - set(ours):
-            keys = ", ".join(sorted(self.fields[name] for name in missing))
-            raise InputError(f"{source}: lacks {keys}; it is not a whole {self.model_type} config")
-        expected = set(self.fields.values()) | HARMLESS | set(SUPPORTED) | set(self.supported) | self.harmless
-        extra = {key: value for key, value in theirs.items() if key not in expected}
+        fields = {name: hf_config[key] for name, key in self.config_keys.items() if hf_config.get(key) is not None}
+        if "hidden_act" in fields:
+            activation, key = fields["hidden_act"], self.config_keys["hidden_act"]
+            if not isinstance(activation, str) or activation not in ACTIVATIONS:
+                known = ", ".join(ACTIVATIONS)
+                raise InputError(f"{source}: {key}={activation!r:.60} is not supported (supported: {known})")
+            fields["hidden_act"] = ACTIVATIONS[activation]
+        if missing := {"vocab_size", "hidden_size", "num_hidden_layers"} - set(fields):
+            keys = ", ".join(sorted(self.config_keys[name] for name in missing))
+            raise InputError(f"{source}: incomplete {self.model_type} config: {keys} missing")
         try:
-            config = EncoderConfig(**{**self.axes, **ours, **self.read(theirs)})
+            config = EncoderConfig(**{**self.defaults, **fields, **self.read_config(hf_config)})
         except InputError as error:
             raise InputError(f"{source}: {error}") from None
         except (TypeError, AttributeError, LookupError, ValueError, OverflowError, RecursionError) as error:
-            raise InputError(f"{source}: a value of another type than {self.model_type} has ({error!s:.100})") from None
-        return config, extra
+            raise InputError(
+                f"{source}: a {self.model_type} config value has the wrong type ({error!s:.100})"
+            ) from None
+        known_keys = {*self.config_keys.values(), *IGNORED_KEYS, *self.ignored_keys}
+        known_keys |= SUPPORTED_VALUES.keys() | self.supported_values.keys()
+        return config, {key: value for key, value in hf_config.items() if key not in known_keys}
 
-    def config_json(self, config: EncoderConfig) -> dict[str, Any]:
-        """Our config by their keys."""
-        theirs = {key: getattr(config, name) for name, key in self.fields.items()}
-        names = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
-        theirs[self.fields["hidden_act"]] = names[config.hidden_act]
-        return {"model_type": self.model_type, **theirs, **self.write(config)}
+    def to_hf_config(self, config: EncoderConfig) -> dict[str, Any]:
+        """Our config under Hugging Face's keys."""
+        hf_config = {key: getattr(config, name) for name, key in self.config_keys.items()}
+        hf_config[self.config_keys["hidden_act"]] = ACTIVATION_NAMES[config.hidden_act]
+        return {"model_type": self.model_type, **hf_config, **self.write_config(config)}
 
-    def parameters(self, ours: str, heads: Collection[str]) -> tuple[str, ...]:
-        """Their names for one of our parameters (`encoder.layers.3.attention.qkv.weight`); several are stacked.
+    def hf_names(self, parameter: str, heads: Collection[str]) -> tuple[str, ...]:
+        """Hugging Face's names of one of our parameters (`encoder.layers.3.attention.qkv.weight`); several are stacked.
 
-        heads: those of the model.
+        heads: the model's. Empty if the family has no such parameter.
         """
-        if head := re.match(r"heads\.(\w+)\.(.+)", ours):
-            return _translate(self.heads.get(head[1], {}), head[2], "")
-        if ours.startswith("pooler."):
-            for table in (self.heads.get(name, {}) for name in heads):
-                if own := _translate(table, ours, ""):
-                    return own
-        return _translate(self.names, ours.removeprefix("encoder."), self.prefix)
+        if head := re.match(r"heads\.(\w+)\.(.+)", parameter):
+            return _translate(self.head_names.get(head[1], {}), head[2], "")
+        if parameter.startswith("pooler."):
+            for table in (self.head_names.get(name, {}) for name in heads):
+                if names := _translate(table, parameter, ""):
+                    return names
+        return _translate(self.parameter_names, parameter.removeprefix("encoder."), self.prefix)
 
 
-def _translate(
-    table: Mapping[str, str] | Mapping[str, str | tuple[str, ...]], ours: str, prefix: str
-) -> tuple[str, ...]:
-    number = re.search(r"\.(\d+)\.", ours)
-    shape = ours.replace(f".{number[1]}.", ".{}.", 1) if number else ours
-    module, _, parameter = shape.rpartition(".")
-    theirs, suffix = (table[shape], "") if shape in table else (table.get(module), f".{parameter}")
-    if theirs is None:
+def _translate(table: Mapping[str, str] | ParameterNames, parameter: str, prefix: str) -> tuple[str, ...]:
+    index = re.search(r"\.(\d+)\.", parameter)
+    pattern = parameter.replace(f".{index[1]}.", ".{}.", 1) if index else parameter
+    module, _, kind = pattern.rpartition(".")
+    names, suffix = (table[pattern], "") if pattern in table else (table.get(module), f".{kind}")
+    if names is None:
         return ()
-    several = (theirs,) if isinstance(theirs, str) else theirs
-    return tuple(prefix + name.format(number[1] if number else "") + suffix for name in several)
+    names = (names,) if isinstance(names, str) else names
+    return tuple(prefix + name.format(index[1] if index else "") + suffix for name in names)

@@ -54,7 +54,8 @@ class Windows:
     def batch(self, rows: Sequence[int]) -> Batch:
         """labels [N, 2]: the rows of first and last token, counted within each window."""
         return replace(
-            Batch.of([self.windows[row] for row in rows]), labels=torch.tensor([self.rows[row] for row in rows])
+            Batch.from_encodings([self.windows[row] for row in rows]),
+            labels=torch.tensor([self.rows[row] for row in rows]),
         )
 
 
@@ -267,7 +268,7 @@ def run(settings: Answer, tell: Tell = lines, *, progress: Callback | None = Non
     """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
     so)."""
     start = checkpoint.load(settings.model)
-    checkpoint.refuse_headless(start, "spans", settings.model)
+    checkpoint.check_head_supported(start, "spans", settings.model)
     return fine_tuned(settings, lambda fold: Answering.of(settings, start, fold), tell, progress)
 
 

@@ -46,7 +46,7 @@ def run(settings: Classify, tell: Tell = lines, *, progress: Callback | None = N
     """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
     so)."""
     start = checkpoint.load(settings.model)
-    checkpoint.refuse_headless(start, "classes", settings.model)
+    checkpoint.check_head_supported(start, "classes", settings.model)
     return fine_tuned(
         settings, lambda fold: Classification.of(settings, start, read_tables(settings, fold)), tell, progress
     )

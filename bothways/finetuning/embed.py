@@ -29,7 +29,7 @@ from bothways.device import choose_device, choose_dtype
 from bothways.errors import InputError
 from bothways.evaluation.retrieval import FOUND, found_pairs, ranked_pairs
 from bothways.evaluation.scores import Predictions, pair_scores
-from bothways.families import VARIANTS
+from bothways.families import FAMILIES
 from bothways.finetuning.finetune import BATCH_TOKENS, Result, fine_tuned, parts_of_step, step_rows
 from bothways.finetuning.pair_texts import PairBatch, PairTexts, text_vectors
 from bothways.finetuning.task import Baseline, Figures, Task, outputs
@@ -53,7 +53,7 @@ def run(settings: TrainEmbed, tell: Tell = lines, *, progress: Callback | None =
     Pairs compete within a micro-batch; a step needs no micro-batches to bound its memory (tasks/pair_texts.py).
     """
     start = checkpoint.load(settings.model)
-    checkpoint.refuse_int8(start.model)
+    checkpoint.check_not_int8(start.model)
     return fine_tuned(settings, lambda fold: Embedding.of(settings, start, read_pairs(settings, fold)), tell, progress)
 
 
@@ -113,14 +113,14 @@ class Embedding(Task):
     def begin(self, seed: int, warn: Callable[[str], None]) -> Checkpoint:
         """The encoder as it is, for every seed; what differs is the order of the examples, and dropout."""
         rate = self.settings.dropout
-        config = self.start.model.config.changed(hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)
+        config = self.start.model.config.replace(hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)
         model = Model(config)
         model.encoder.load_state_dict(self.start.model.encoder.state_dict())
-        return replace(self.start, model=model, labels=(), pooling=self.pooling, normalized=True, made={})
+        return replace(self.start, model=model, labels=(), pooling=self.pooling, normalized=True, metadata={})
 
     def finished(self, model: Model) -> None:
         """Published encoders carry a pooler, which no vector goes through: it stays as it was, where it has a name."""
-        if VARIANTS[self.start.model_type].parameters(checkpoint.POOLER, ()):
+        if FAMILIES[self.start.model_type].hf_names(checkpoint.POOLER, ()):
             model.pooler = deepcopy(self.start.model.pooler)
 
     def counts(self, batch: Batch) -> dict[str, int]:

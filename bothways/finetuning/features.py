@@ -14,10 +14,10 @@ from bothways.batch import Batch
 from bothways.finetuning import linear_start
 from bothways.finetuning.task import outputs
 from bothways.finetuning.texts import Texts, over_windows
-from bothways.model.heads import Classes
+from bothways.model.heads import ClassificationHead
 from bothways.model.model import Model
-from bothways.model.prepacked import packed
-from bothways.model.text_state import mean_of_texts
+from bothways.model.pooler import mean_pool
+from bothways.model.prepacked import prepack
 from bothways.rng import Purpose, generator
 from bothways.settings import TextVectors
 
@@ -49,7 +49,7 @@ class FrozenTexts:
 
     def __getitem__(self, split: str) -> dict[str, Tensor]:
         if split not in self.computed:
-            read = partial(states, encode=packed(self.model), window_pooling=self.settings.window_pooling)
+            read = partial(states, encode=prepack(self.model), window_pooling=self.settings.window_pooling)
             head_NH, mean_NH = torch.stack(outputs(self.model, self.texts(split), read)).unbind(1)
             self.computed[split] = {"head": head_NH.contiguous(), "mean": mean_NH.contiguous()}
         return self.computed[split]
@@ -59,7 +59,7 @@ def states(model: Model, batch: Batch, *, encode: Callable[[Batch], Tensor], win
     """Of each text the state that the head reads and the mean of its tokens, [N, 2, H]. encode: what gives the model's
     hidden states."""
     hidden_TH = encode(batch)
-    both = model.text_states(hidden_TH, batch), mean_of_texts(hidden_TH, batch.lengths)
+    both = model.text_states(hidden_TH, batch), mean_pool(hidden_TH, batch.lengths)
     return torch.stack([over_windows(x_WH, batch, window_pooling) for x_WH in both], 1)
 
 
@@ -86,7 +86,7 @@ def fit_text_head(
 
 def last_layer(model: Model, head: str) -> nn.Linear:
     part = model.heads[head]
-    assert isinstance(part, Classes)
+    assert isinstance(part, ClassificationHead)
     return part.output
 
 
@@ -94,7 +94,7 @@ def head_inputs(model: Model, head: str) -> Model:
     """A copy of a model in which a head returns, in float32, the features that its last linear layer reads."""
     copy = deepcopy(model).eval()
     part = copy.heads[head]
-    assert isinstance(part, Classes)
+    assert isinstance(part, ClassificationHead)
     size, device = part.output.in_features, part.output.weight.device
     part.output = nn.Linear(size, size, device=device)
     with torch.no_grad():

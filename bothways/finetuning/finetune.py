@@ -160,7 +160,7 @@ def over_seeds(
         result["baseline_intervals"] = {one.name: one.interval for one in simple if one.interval}
         facts = {**run.origin, "result": result, **task.facts(figures[kept])}
         with run.timed("baselines"):
-            saved = baselines.keep(task, result, run.directory / baselines.SAVED, replace(begun, made=facts))
+            saved = baselines.keep(task, result, run.directory / baselines.SAVED, replace(begun, metadata=facts))
         result["verdict"] = baselines.verdict(result, saved)
         beside = baselines.Beside(simple, result["verdict"])
     draw(
@@ -169,7 +169,7 @@ def over_seeds(
     )  # fmt: skip
     task.finished(begun.model)
     facts = task.facts(figures[kept])
-    checkpoint.save(replace(begun, made={**run.origin, "result": result, **facts}), run.directory / MODEL)
+    checkpoint.save(replace(begun, metadata={**run.origin, "result": result, **facts}), run.directory / MODEL)
     run.note(result=result, figures=figures[kept])  # last, for with it the run is done
     shutil.rmtree(run.directory / SEEDS)
     return result_of(run, task.name)
@@ -363,7 +363,7 @@ def parts_of_step(settings: FineTune, task: Task, rows: Sequence[int], sizes: Se
 def freeze(model: Model, parts: int) -> dict[str, Tensor]:
     """Leave so many parts, counted from the embeddings, out of training; their parameters, to be put back exactly."""
     depths = depths_of([name for name, _ in model.named_parameters()])
-    if parts > (most := model.config.own_layers):
+    if parts > (most := model.config.num_unique_layers):
         raise InputError(f"freeze ({parts}) leaves no layer to train; at most {most} parts can be frozen")
     frozen = {name: value for name, value in model.named_parameters() if depths[name] < parts}
     for value in frozen.values():

@@ -81,7 +81,7 @@ class PairTexts:
             for window, own in zip(windows[row], own_rows(windows[row]), strict=True)
         ]
         parts.sort(key=lambda part: len(part[0]))
-        batch = Batch.of([window for window, _, _ in parts])
+        batch = Batch.from_encodings([window for window, _, _ in parts])
         given = {field.name: getattr(batch, field.name) for field in fields(batch)}
         given["text_of_window"] = torch.tensor([text for _, _, text in parts])
         given["labels"] = torch.from_numpy(self.labels[..., list(rows)])

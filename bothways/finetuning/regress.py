@@ -27,7 +27,7 @@ from bothways.finetuning.task import Baseline, Figures, Task, at_work, outputs
 from bothways.finetuning.texts import AT_ONCE, FEW_TEXTS, LEAST_TEXTS, Texts, begin_with_head, text_scores
 from bothways.inference.predictor import Predictor
 from bothways.metrics.label_errors import OUTLIER_DEVIATIONS, find_outliers
-from bothways.model.heads import Classes
+from bothways.model.heads import ClassificationHead
 from bothways.model.model import Model
 from bothways.settings import Regress
 from bothways.training.losses import Loss, squared_loss
@@ -42,7 +42,7 @@ def run(settings: Regress, tell: Tell = lines, *, progress: Callback | None = No
     """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
     so)."""
     start = checkpoint.load(settings.model)
-    checkpoint.refuse_headless(start, "classes", settings.model)
+    checkpoint.check_head_supported(start, "classes", settings.model)
     return fine_tuned(
         settings, lambda fold: Regression.of(settings, start, read_tables(settings, fold)), tell, progress
     )
@@ -177,7 +177,7 @@ class Regression(Task):
 
     def finished(self, model: Model) -> None:
         head = deepcopy(model.heads["classes"]).float()
-        assert isinstance(head, Classes)
+        assert isinstance(head, ClassificationHead)
         with torch.no_grad():
             head.output.weight.mul_(self.deviation)
             head.output.bias.mul_(self.deviation).add_(self.mean)

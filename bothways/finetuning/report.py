@@ -188,7 +188,7 @@ def rates(model: Model, settings: FineTune) -> list[tuple[str, float, int]]:
     last, sizes = max(depths.values()), Counter[int]()
     for name, value in model.named_parameters():
         sizes[depths[name]] += value.numel()
-    layers = model.config.own_layers
+    layers = model.config.num_unique_layers
     names = ["embeddings", *(f"layer {number}" for number in range(1, layers + 1)), "head"][: last + 1]
     peak = peak_rate(settings, model.config)
     peaks = [peak * settings.layer_decay ** (last - place) for place in range(last + 1)]

@@ -64,7 +64,7 @@ class Windows:
 
     def batch(self, rows: Sequence[int]) -> Batch:
         """labels [T]: NO_LABEL where none counts."""
-        batch = Batch.of([self.labelled[row].window for row in rows])
+        batch = Batch.from_encodings([self.labelled[row].window for row in rows])
         labels_T = torch.full((batch.num_tokens,), NO_LABEL)
         for start, row in zip(batch.first_tokens.tolist(), rows, strict=True):
             one = self.labelled[row]
@@ -322,7 +322,7 @@ def run(settings: Tag, tell: Tell = lines, *, progress: Callback | None = None) 
     """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
     so)."""
     start = checkpoint.load(settings.model)
-    checkpoint.refuse_headless(start, "tokens", settings.model)
+    checkpoint.check_head_supported(start, "tokens", settings.model)
 
     def task(fold: int | None) -> Tagging:
         errors = RowErrors(settings.on_error)

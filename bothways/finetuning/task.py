@@ -19,7 +19,7 @@ from bothways.device import choose_device, choose_dtype
 from bothways.evaluation.scores import Predictions
 from bothways.linear.tfidf import TfidfModel
 from bothways.model.model import Model
-from bothways.model.to_device import move
+from bothways.model.parameters import move
 from bothways.settings import FineTune
 from bothways.training.losses import Loss
 

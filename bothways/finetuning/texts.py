@@ -75,7 +75,7 @@ class Texts:
         parts = [(window, text) for text, row in enumerate(rows) for window in self.windows[row]]
         parts.sort(key=lambda part: len(part[0]))
         return replace(
-            Batch.of([window for window, _ in parts]),
+            Batch.from_encodings([window for window, _ in parts]),
             text_of_window=torch.tensor([text for _, text in parts]),
             labels=torch.from_numpy(self.targets[list(rows)]),
         )
@@ -106,8 +106,8 @@ def begin_with_head(
         layers = math.ceil(DEPTH * depth)
         warn(f"few examples: the classifier reads the first {layers} of {depth} layers")
     return with_head(
-        start, "classes", labels, seed=seed, num_outputs=len(labels) or 1, several=several, dropout=settings.dropout,
-        pooling=pooling, near_identity=settings.linear_start, layers=layers, warn=warn,
+        start, "classes", labels, seed=seed, num_outputs=len(labels) or 1, multi_label=several,
+        dropout=settings.dropout, pooling=pooling, near_identity=settings.linear_start, layers=layers, warn=warn,
     )  # fmt: skip
 
 

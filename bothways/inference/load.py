@@ -13,8 +13,8 @@ import torch
 from safetensors.numpy import load_file
 from torch import Tensor
 
-from bothways.checkpoint.checkpoint import CONFIG, MADE, SEVERAL, Checkpoint
-from bothways.checkpoint.metadata import read_origin
+from bothways.checkpoint.checkpoint import CONFIG, METADATA_FILE, MULTI_LABEL, Checkpoint
+from bothways.checkpoint.metadata import read_metadata
 from bothways.checkpoint.weights import write_weights
 from bothways.errors import InputError
 from bothways.inference import predictor
@@ -44,15 +44,15 @@ class TfidfPredictor(Predictor):
     """A linear model over TF-IDF at work: `classify` or `score`. It reads texts whole."""
 
     def __init__(self, directory: Path) -> None:
-        config, made = read_json(directory / CONFIG), read_origin(directory / MADE)
+        config, made = read_json(directory / CONFIG), read_metadata(directory / METADATA_FILE)
         self.model = _read(directory, float(config["strength"]))
         labels = tuple(map(str, (config.get("id2label") or {}).values()))
         if len(self.model.bias_C) != max(1, len(labels)):
             raise InputError(f"{directory / CONFIG}: id2label does not belong to {NUMBERS}; fine-tune again")
         # What a Predictor asks of its module.
         self.module = cast(Any, SimpleNamespace(num_outputs={"classes": len(self.model.bias_C)}))
-        several = config.get("problem_type") == SEVERAL
-        self.checkpoint = Checkpoint(self.module, model_type=KIND, labels=labels, several=several, made=made)
+        several = config.get("problem_type") == MULTI_LABEL
+        self.checkpoint = Checkpoint(self.module, model_type=KIND, labels=labels, multi_label=several, metadata=made)
         self.device, self.dtype, self.truncated_texts = torch.device("cpu"), torch.float64, 0
 
     def read_in(self, window: int | None) -> None:
@@ -84,7 +84,13 @@ class TfidfPredictor(Predictor):
 def save(model: TfidfModel, target: Path, described: Checkpoint) -> None:
     """Write a model over TF-IDF. described: its labels, and how it came to be."""
     with atomic_directory(target) as beside:
-        kind = SEVERAL if described.several else "single_label_classification" if described.labels else "regression"
+        kind = (
+            MULTI_LABEL
+            if described.multi_label
+            else "single_label_classification"
+            if described.labels
+            else "regression"
+        )
         names = {str(place): name for place, name in enumerate(described.labels)}
         write_json(
             beside / CONFIG, {"model_type": KIND, "problem_type": kind, "id2label": names, "strength": model.strength}
@@ -93,7 +99,7 @@ def save(model: TfidfModel, target: Path, described: Checkpoint) -> None:
         (beside / TERMS).write_text(json.dumps(terms), encoding="utf-8")
         numbers = {"idf": model.tfidf.idf_F, "weight": model.weight_CF, "bias": model.bias_C}
         write_weights({name: torch.from_numpy(value).float() for name, value in numbers.items()}, beside / NUMBERS)
-        write_json(beside / MADE, {"format": 1, **described.made})
+        write_json(beside / METADATA_FILE, {"format": 1, **described.metadata})
 
 
 def _read(directory: Path, strength: float) -> TfidfModel:

@@ -28,8 +28,8 @@ from bothways.inference.tag_decoding import Entity, Tagset
 from bothways.inference.windows import Long, check_window, fit, lengths_of_long, merge_rows, own_rows, window_of
 from bothways.inputs import read_text, read_texts, read_words, shorten, whole_number
 from bothways.model.model import Model
-from bothways.model.prepacked import packed
-from bothways.model.to_device import move
+from bothways.model.parameters import move
+from bothways.model.prepacked import prepack
 from bothways.tokenizer.tokenizer import SHORTEST_ROOM, Encoding, Tokenizer
 
 Vectors = NDArray[np.float32]
@@ -96,12 +96,14 @@ class Predictor:
         self.module: Model = model.eval()
         self._packed: tuple[list[tuple[int, int]], Callable[[Batch], Tensor]] | None = None
         self.truncated_texts, self._said = 0, False
-        self.window: int = loaded.told.get("window") or WINDOW  # where a call names none
-        overlap = loaded.told.get("overlap")
+        self.window: int = loaded.settings.get("window") or WINDOW  # where a call names none
+        overlap = loaded.settings.get("overlap")
         self.overlap: int = self.window // 4 if overlap is None else overlap
-        self.long: Long = "truncate" if loaded.told.get("long") == "truncate" else "windows"  # as it was fine-tuned
-        self.window_pooling = "max" if loaded.told.get("window_pooling") == "max" else "cls"  # of their first vectors
-        self.longest: int = loaded.told.get("max_answer_tokens") or answer_decoding.LONGEST  # answer, in tokens
+        self.long: Long = "truncate" if loaded.settings.get("long") == "truncate" else "windows"  # as it was fine-tuned
+        self.window_pooling = (
+            "max" if loaded.settings.get("window_pooling") == "max" else "cls"
+        )  # of their first vectors
+        self.longest: int = loaded.settings.get("max_answer_tokens") or answer_decoding.LONGEST  # answer, in tokens
 
     def read_in(self, window: int | None) -> None:
         """Read in windows of so many tokens from now on, where a call names none. InputError if the model cannot."""
@@ -115,7 +117,7 @@ class Predictor:
     @property
     def reads_pairs(self) -> bool | None:
         """Whether the model was fine-tuned on pairs; None if it does not say."""
-        found: bool | None = self.checkpoint.made.get("reads_pairs")
+        found: bool | None = self.checkpoint.metadata.get("reads_pairs")
         return found
 
     def reads_alone(self, text_column: str | None, pair_column: str | None) -> bool:
@@ -259,7 +261,7 @@ class Predictor:
         if not self.labels:
             raise InputError("the model has one output, for regression; use score")
         top = None if top is None else min(whole_number("top", top, 1), len(self.labels))
-        several, predictions = self.checkpoint.several, []
+        several, predictions = self.checkpoint.multi_label, []
         for scores_NC in self._text_scores(texts, pairs, long, window, overlap):
             shares_NC = scores_NC.sigmoid() if several else scores_NC.softmax(-1)
             for scores, above_C in zip(self._by_label(shares_NC, top), shares_NC > 0.5, strict=True):
@@ -346,7 +348,7 @@ class Predictor:
         """`answer` for many questions, each about the passage at its place, in one go."""
         most = max(whole_number("top", top, 1), answer_decoding.NUM_BEST)
         readings = self.read_answers(questions, passages, most, long, window, overlap, longest)
-        threshold = self.checkpoint.made.get("no_answer_threshold")
+        threshold = self.checkpoint.metadata.get("no_answer_threshold")
         return [reading.answers(top, threshold) for reading in readings]
 
     def read_answers(
@@ -377,13 +379,13 @@ class Predictor:
 
     def say_what_is_lost(self) -> None:
         """Once, where words are guessed without the decoder they were learned with."""
-        if self.checkpoint.told.get("objective") == "enhanced" and not self._said:
+        if self.checkpoint.settings.get("objective") == "enhanced" and not self._said:
             say("the decoder that knew positions is not saved (--objective enhanced); words are guessed without it")
             self._said = True
 
     @property
     def _tagset(self) -> Tagset:
-        return Tagset.of(self.labels, self.checkpoint.made.get("scheme"))
+        return Tagset.of(self.labels, self.checkpoint.metadata.get("scheme"))
 
     def _weights(self) -> list[tuple[int, int]]:
         """Names the weights as they are now: where they lie, and how often each was written to; but what is written
@@ -396,7 +398,7 @@ class Predictor:
         """What makes the last hidden states of batches, [T, H]: laid out anew where weights have been changed."""
         weights = self._weights() if self.dtype is not torch.float32 else []
         if self._packed is None or self._packed[0] != weights:
-            self._packed = weights, packed(self.module)
+            self._packed = weights, prepack(self.module)
         return self._packed[1]
 
     @property
@@ -559,7 +561,7 @@ class Predictor:
         lengths = [*map(len, encodings)]
         hidden, tokens = self._hidden, 0
         for part in token_batches(sort_by_length(rows, lengths), lengths, TOKENS):
-            batch = Batch.of([encodings[row] for row in part]).to(self.device)
+            batch = Batch.from_encodings([encodings[row] for row in part]).to(self.device)
             with torch.inference_mode():
                 reduced = reduce(hidden(batch), batch, *([column[row] for row in part] for column in columns))
             yield part, reduced

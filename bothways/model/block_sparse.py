@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bothways.model.buckets import MOST_SCORES
-from bothways.model.kernels import LONGEST_KEPT, draw_kept, factors, new_key
+from bothways.model.kernels import LONGEST_KEPT, draw_keep_mask, dropout_factors, new_key
 
 LARGEST, SMALLEST = 64, 16  # tokens of a block where the model does not say
 WHOLE = 256  # ... and where blocks see the whole text
@@ -261,7 +261,9 @@ class _BlockAttention(torch.autograd.Function):
             weights = _weights(rows, q_RbD, k_RkD)
             if dropout:
                 ctx.keys.append(new_key())
-                weights = weights * factors(draw_kept(weights.numel(), dropout, ctx.keys[-1]), weights, dropout)
+                weights = weights * dropout_factors(
+                    draw_keep_mask(weights.numel(), dropout, ctx.keys[-1]), weights, dropout
+                )
             attended[:, rows.queries] = torch.bmm(weights, v_RkD).view(len(q), len(rows.queries), -1)
         ctx.save_for_backward(q_TND, k_TND, v_TND)
         ctx.blocks, ctx.dropout = blocks, dropout
@@ -282,8 +284,8 @@ class _BlockAttention(torch.autograd.Function):
             weights = _weights(rows, q_RbD, k_RkD)
             g_weights, dropped = torch.bmm(g_RbD, v_RkD.transpose(1, 2)), weights
             if ctx.dropout:
-                kept = draw_kept(weights.numel(), ctx.dropout, ctx.keys[number])
-                factor = factors(kept, weights, ctx.dropout)
+                kept = draw_keep_mask(weights.numel(), ctx.dropout, ctx.keys[number])
+                factor = dropout_factors(kept, weights, ctx.dropout)
                 g_weights, dropped = g_weights * factor, weights * factor
             g_scores = torch._softmax_backward_data(g_weights, weights, -1, weights.dtype).mul_(scale)
             g_q[:, rows.queries] = torch.bmm(g_scores, k_RkD).view(len(q), len(rows.queries), -1)

@@ -1,4 +1,4 @@
-"""Rectangles: texts of near lengths side by side, so that a few large products do what many small ones would.
+"""Bucketed: texts of near lengths side by side, so that a few large products do what many small ones would.
 
 Texts of one length fill theirs exactly. Near lengths share one: a shorter text is filled up with its own last token,
 which no other sees and whose result nobody reads. Letters: T tokens of all texts, N heads, D head size; a rectangle is
@@ -18,7 +18,7 @@ MANY = 8  # texts a length on average, from which on each length has rectangles 
 
 
 @dataclass(frozen=True)
-class Rectangle:
+class Bucket:
     """n texts of up to S = `size` tokens, which stand from `start` to `end` in T.
 
     Where they are not all equally long: tokens [n * S], which of them stands in each place; places [end - start], where
@@ -34,11 +34,11 @@ class Rectangle:
     hidden: Tensor | None = None
 
     @staticmethod
-    def of(start: int, lengths: list[int], device: torch.device) -> "Rectangle":
+    def of(start: int, lengths: list[int], device: torch.device) -> "Bucket":
         """Of texts of these lengths, the first of which begins at `start`."""
         end = start + sum(lengths)
         if min(lengths) == max(lengths):
-            return Rectangle(start, end, len(lengths), lengths[0])
+            return Bucket(start, end, len(lengths), lengths[0])
         lengths_n1 = np.array(lengths)[:, None]
         starts_n1, places_S = lengths_n1.cumsum(0) - lengths_n1, np.arange(rounded(max(lengths)))
         here_nS = places_S < lengths_n1
@@ -47,7 +47,7 @@ class Rectangle:
             np.flatnonzero(here_nS),
             np.where(here_nS[:, None, min(lengths) :], np.float32(0), np.float32("-inf")),
         )
-        return Rectangle(start, end, len(lengths), len(places_S), *(torch.from_numpy(a).to(device) for a in arrays))
+        return Bucket(start, end, len(lengths), len(places_S), *(torch.from_numpy(a).to(device) for a in arrays))
 
     def take(self, x_TND: Tensor) -> Tensor:
         """Its tokens as [N, n, S, D], a copy."""
@@ -84,7 +84,7 @@ class Rectangle:
         return torch.nn.functional.pad(self.hidden == 0, (self.size - self.hidden.shape[-1], 0), value=True)[None]
 
 
-def rectangles(lengths: list[int], device: torch.device) -> list[Rectangle]:
+def rectangles(lengths: list[int], device: torch.device) -> list[Bucket]:
     """Runs of texts of near lengths as rectangles, none with more than MOST_SCORES; sort by length for few of them."""
     found, start = [], 0
     for size, run in groupby(lengths, rounded):
@@ -93,7 +93,7 @@ def rectangles(lengths: list[int], device: torch.device) -> list[Rectangle]:
         most = max(1, MOST_SCORES // size**2)
         for part in alike if len(texts) >= MANY * len(alike) else [texts]:
             for first in range(0, len(part), most):
-                found.append(Rectangle.of(start, part[first : first + most], device))
+                found.append(Bucket.of(start, part[first : first + most], device))
                 start = found[-1].end
     return found
 

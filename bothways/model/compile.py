@@ -16,7 +16,7 @@ def compile_layers(model: Model) -> None:
     What is compiled depends on the first batch seen, so show it the same one first in every run that is to repeat.
     """
     for owner, name in (
-        (layout.Rectangles, "attend"),
+        (layout.Bucketed, "attend"),
         (layout.Varlen, "attend"),
         (global_attention.Pattern, "attend"),
         (global_attention.BlockAttention, "among"),
@@ -30,5 +30,5 @@ def compile_layers(model: Model) -> None:
         if isinstance(layer, Layer):
             layer.compile(dynamic=True)
     for head in model.heads.values():
-        if isinstance(head, heads.MaskedWords):
+        if isinstance(head, heads.MaskedLMHead):
             head.compile(dynamic=True)

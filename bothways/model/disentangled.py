@@ -13,11 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.axes import Relative
+from bothways.attention_config import RelativePositionsConfig
 from bothways.batch import Batch
 from bothways.config import EncoderConfig
 from bothways.model.attention import Attention, Context
 from bothways.model.kernels import Dropout
+from bothways.model.layer import ACTIVATIONS, Layer, norm
 from bothways.model.layout import Layout, Sides
 from bothways.model.positions import Positions
 
@@ -25,7 +26,7 @@ from bothways.model.positions import Positions
 class Distances(nn.Module):
     """The table of distances: row span + d is for tokens d apart. One for all layers. [R, H]"""
 
-    def __init__(self, config: EncoderConfig, relative: Relative) -> None:
+    def __init__(self, config: EncoderConfig, relative: RelativePositionsConfig) -> None:
         super().__init__()
         self.table = nn.Embedding(2 * relative.span, config.hidden_size)
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if relative.norm else nn.Identity()
@@ -35,7 +36,7 @@ class Distances(nn.Module):
         return table_RH
 
 
-class Apart(Positions):
+class RelativePositions(Positions):
     """How far apart tokens are, for layers that ask it of a table. The table is the encoder's, not this part's."""
 
     biases = True
@@ -53,7 +54,7 @@ class Apart(Positions):
 class Disentangled(Attention):
     def __init__(self, config: EncoderConfig, *, sides: Sides, positions: Positions) -> None:
         super().__init__(config, sides=sides, positions=positions)
-        relative, hidden = config.relative, config.hidden_size
+        relative, hidden = config.relative_positions, config.hidden_size
         assert relative is not None
         self.relative, self.dropout_of_table = relative, Dropout(config.hidden_dropout_prob)
         if relative.joint:
@@ -128,14 +129,14 @@ def slanted(x: Tensor) -> Tensor:
     return x.as_strided((*x.shape[:-1], size), strides, x.storage_offset() + size - 1)
 
 
-def rows_of(relative: Relative, size: int, device: torch.device) -> Tensor:
+def rows_of(relative: RelativePositionsConfig, size: int, device: torch.device) -> Tensor:
     """The table's rows for distances from 1 - S to S - 1, [2S - 1]."""
     return (_rows.__wrapped__ if torch.compiler.is_exporting() else _rows)(relative, size, device)
 
 
 @lru_cache(maxsize=64)
 @torch.inference_mode(mode=False)  # remembered for training too
-def _rows(relative: Relative, size: int, device: torch.device) -> Tensor:
+def _rows(relative: RelativePositionsConfig, size: int, device: torch.device) -> Tensor:
     distances = torch.arange(2 * size - 1, device=device) - (size - 1)
     if relative.buckets:
         distances = bucketed(distances, relative.buckets, relative.longest)
@@ -148,3 +149,29 @@ def bucketed(distances: Tensor, buckets: int, longest: int) -> Tensor:
     far = distances.abs().clamp(min=half)
     steps = torch.log(far / half) / torch.log(torch.tensor((longest - 1) / half)) * (half - 1)
     return torch.where(distances.abs() <= half, distances, (steps.ceil().long() + half) * distances.sign())
+
+
+class ConvolvedLayer(Layer):
+    def __init__(self, config: EncoderConfig, attention: Attention, *, first: bool) -> None:
+        super().__init__(config, attention, first=first)
+        assert config.relative_positions is not None
+        kernel = config.relative_positions.kernel
+        self.convolution = nn.Conv1d(config.hidden_size, config.hidden_size, kernel, padding=kernel // 2)
+        self.activation = {"tanh": torch.tanh, **ACTIVATIONS}[config.relative_positions.kernel_act]
+        self.convolution_norm, self.convolution_dropout = norm(config), Dropout(config.hidden_dropout_prob)
+
+    def forward(self, x_TH: Tensor, context: Context) -> Tensor:
+        """norm(layer(x) + act(conv(x)))"""
+        _, position_ids = context.positions[self.attention.positions]
+        beside_TH = self.activation(self.convolution_dropout(self.neighbours(x_TH, position_ids)))
+        found: Tensor = self.convolution_norm(super().forward(x_TH, context) + beside_TH)
+        return found
+
+    def neighbours(self, x_TH: Tensor, position_ids: Tensor) -> Tensor:
+        """The convolution, [T, H]. A neighbour is of the same text where its position says so."""
+        reach, total = self.convolution.kernel_size[0] // 2, self.convolution.bias
+        assert total is not None
+        for tap, weight_HH in zip(range(-reach, reach + 1), self.convolution.weight.unbind(-1), strict=True):
+            same_T1 = (position_ids.roll(-tap) == position_ids + tap)[:, None]
+            total = total + torch.where(same_T1, x_TH.roll(-tap, 0), 0.0) @ weight_HH.T
+        return total

@@ -38,12 +38,12 @@ class Embeddings(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         size = config.embedding_size or config.hidden_size
-        first, positions = config.first_position, config.max_position_embeddings
+        first, positions = config.position_offset, config.max_position_embeddings
         segments, kind = config.type_vocab_size, OneSegment if config.type_vocab_size == 1 else nn.Embedding
         self.words = nn.Embedding(config.vocab_size, size)
         self.segments = kind(segments, size) if segments else NoEmbedding()
         self.positions: nn.Module = NoEmbedding()
-        if config.position == "learned":
+        if config.position_embedding == "learned":
             self.positions = Shifted(first, positions, size) if first else nn.Embedding(positions, size)
         self.norm = nn.LayerNorm(size, eps=config.layer_norm_eps, bias=config.norm_bias)
         self.dropout = Dropout(config.hidden_dropout_prob)

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.axes import Globals, RandomBlocks
+from bothways.attention_config import GlobalTokensConfig, RandomBlocksConfig
 from bothways.batch import Batch
 from bothways.config import EncoderConfig
 from bothways.model.attention import Attention, Context
@@ -49,11 +49,11 @@ class Pattern:
 # --- tokens that see all ----------------------------------------------------------------------------------------------
 
 
-class Chosen(Positions):
+class GlobalTokens(Positions):
     """Which tokens see all: those the batch names, or else [CLS] where a text is judged, the question where it is
     answered, and none for anything else."""
 
-    def __init__(self, far: Globals, sides: Sides) -> None:
+    def __init__(self, far: GlobalTokensConfig, sides: Sides) -> None:
         super().__init__()
         self.separator, self.sides = far.separator, sides
 
@@ -142,11 +142,11 @@ class GlobalAttention(Attention):
 # --- blocks at random -------------------------------------------------------------------------------------------------
 
 
-class Drawn(Positions):
+class RandomBlocks(Positions):
     """Which blocks see which: one pattern for all layers, or one each where a model trains. Those drawn are a function
     of the text and the layer alone, so that company, micro-batches and a resumed run change nothing."""
 
-    def __init__(self, far: RandomBlocks, layers: int) -> None:
+    def __init__(self, far: RandomBlocksConfig, layers: int) -> None:
         super().__init__()
         self.far, self.layers = far, layers
 

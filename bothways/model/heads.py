@@ -13,7 +13,7 @@ from bothways.model.kernels import Dropout
 from bothways.model.layer import ACTIVATIONS, FeedForward, norm
 
 
-class MaskedWords(nn.Module):
+class MaskedLMHead(nn.Module):
     """Which word stands at a masked place. `forward` stops before the table, which the embeddings own: [M, H] -> [M,
     E]."""
 
@@ -49,7 +49,7 @@ class Pooler(nn.Module):
         return pooled_NH
 
 
-class ReplacedTokens(nn.Module):
+class ReplacedTokensHead(nn.Module):
     """A score for each token's standing where another stood (Clark 2020, section 2). [T, H] -> [T, 1]"""
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -63,7 +63,7 @@ class ReplacedTokens(nn.Module):
         return scores_T1
 
 
-class Classes(nn.Module):
+class ClassificationHead(nn.Module):
     """Scores of C classes for texts (of pooled vectors) or tokens; C = 1 for regression. [*, H] -> [*, C]
 
     In float32 even where the encoder is not: the three digits of bf16 would make equals of unequal scores.
@@ -79,12 +79,12 @@ class Classes(nn.Module):
         return F.linear(self.dropout(x).to(wide), self.output.weight.to(wide), self.output.bias.to(wide))
 
 
-class Answers(Classes):
+class AnswerHead(ClassificationHead):
     """Start and end scores of tokens that went through one more feed-forward network, its residual and norm (BigBird).
     [T, H] -> [T, 2]"""
 
     def __init__(self, config: EncoderConfig) -> None:
-        super().__init__(config.changed(classifier_dropout=0.0), 2)
+        super().__init__(config.replace(classifier_dropout=0.0), 2)
         self.feed_forward, self.norm = FeedForward(config), norm(config)
         self.inner_dropout = Dropout(config.hidden_dropout_prob)
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bothways.batch import Batch
-from bothways.model.buckets import Rectangle, rounded
+from bothways.model.buckets import Bucket, rounded
 
 # In bf16 on a processor, attention as batched products is faster than the fused kernel for texts of up to about this
 # many times the head size; where gradients are needed, at every length BERT reads (docs/LOG.md).
@@ -27,7 +27,7 @@ ALIKE, FEW = 64, 256  # of which numbers of tokens are multiples where each one 
 SMALLEST = torch.finfo(torch.float).tiny
 
 
-def filled_up(batch: Batch, weight: Tensor) -> Batch:
+def append_dummy_text(batch: Batch, weight: Tensor) -> Batch:
     """The batch as a model with this weight best reads it: in bf16 on a processor with one more text at its end, of
     fewer than ALIKE tokens and no meaning.
 
@@ -48,7 +48,7 @@ def filled_up(batch: Batch, weight: Tensor) -> Batch:
     )  # fmt: skip
 
 
-def attention(rectangle: Rectangle, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+def attention(rectangle: Bucket, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
     """softmax(q k^T / sqrt(D)) v of one rectangle, [N, n, S, D], by the faster kernel. mask: which keys count, or what
     is added to the scores; one of keys alone is the rectangle's own, `seen`.
 
@@ -67,7 +67,7 @@ def attention(rectangle: Rectangle, q: Tensor, k: Tensor, v: Tensor, mask: Tenso
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
-def attention_by_products(rectangle: Rectangle, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def attention_by_products(rectangle: Bucket, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """softmax(q k^T / sqrt(D)) v of one rectangle by two batched products, [N, n, S, D]; no gradients."""
     size = k.shape[2]
     q, k, v = (x.flatten(0, 1) for x in (q, k, v))
@@ -93,7 +93,7 @@ def _trains(q: Tensor, dropout: float) -> bool:
 
 
 def batched_attention(
-    q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, rectangles: Sequence[Rectangle], dropout: float = 0.0
+    q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, rectangles: Sequence[Bucket], dropout: float = 0.0
 ) -> Tensor:
     """softmax(q k^T / sqrt(D)) v within each text -> [T, N, D]."""
     attended: Tensor = _BatchedAttention.apply(q_TND, k_TND, v_TND, rectangles, dropout)
@@ -105,7 +105,7 @@ class _BatchedAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, rectangles: Sequence[Rectangle], dropout: float
+        ctx: Any, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, rectangles: Sequence[Bucket], dropout: float
     ) -> Tensor:
         attended_TND = torch.empty(q_TND.shape, dtype=q_TND.dtype)
         ctx.rectangles, ctx.scale, ctx.dropout, ctx.kept = rectangles, q_TND.shape[-1] ** -0.5, dropout, []
@@ -116,9 +116,9 @@ class _BatchedAttention(torch.autograd.Function):
             weights = rectangle.hide(_apart(rectangle, scores)).flatten(0, 1).softmax(-1)
             saved.append(weights)
             if dropout:
-                kept = draw_kept(weights.numel(), dropout)
+                kept = draw_keep_mask(weights.numel(), dropout)
                 ctx.kept.append(np.packbits(kept))
-                weights = weights * factors(kept, weights, dropout)
+                weights = weights * dropout_factors(kept, weights, dropout)
             _put(rectangle, torch.bmm(weights, v), attended_TND)
         ctx.save_for_backward(*saved)
         return attended_TND
@@ -133,7 +133,7 @@ class _BatchedAttention(torch.autograd.Function):
             g = rectangle.clear(rectangle.take(g_TND)).flatten(0, 1)
             g_weights, dropped = torch.bmm(g, v.transpose(1, 2)), weights
             if ctx.dropout:
-                factor = factors(_unpacked(ctx.kept[number], weights), weights, ctx.dropout)
+                factor = dropout_factors(_unpacked(ctx.kept[number], weights), weights, ctx.dropout)
                 g_weights, dropped = g_weights * factor, weights * factor
             g_scores = torch._softmax_backward_data(g_weights, weights, -1, weights.dtype).mul_(ctx.scale)
             _put(rectangle, torch.bmm(g_scores, k), g_T3ND[:, 0])
@@ -142,21 +142,21 @@ class _BatchedAttention(torch.autograd.Function):
         return *g_T3ND.unbind(1), None, None
 
 
-def _take(rectangle: Rectangle, x_TND: Tensor) -> Tensor:
+def _take(rectangle: Bucket, x_TND: Tensor) -> Tensor:
     """A rectangle as [N * n, S, D]."""
     return rectangle.take(x_TND).flatten(0, 1)
 
 
-def _apart(rectangle: Rectangle, x: Tensor) -> Tensor:
+def _apart(rectangle: Bucket, x: Tensor) -> Tensor:
     """[N * n, ...] as [N, n, ...]."""
     return x.unflatten(0, (-1, rectangle.n))
 
 
-def _put(rectangle: Rectangle, x: Tensor, target_TND: Tensor) -> None:
+def _put(rectangle: Bucket, x: Tensor, target_TND: Tensor) -> None:
     target_TND[rectangle.start : rectangle.end] = rectangle.give(_apart(rectangle, x))
 
 
-def draw_kept(number: int, rate: float, key: int | None = None) -> np.ndarray:
+def draw_keep_mask(number: int, rate: float, key: int | None = None) -> np.ndarray:
     """Which of so many values stay, from counter-based random bits (Philox, Salmon 2011), 16 a value.
 
     The key is one draw from torch's own generator if none is given, so seeding torch fixes every mask; five times as
@@ -171,7 +171,7 @@ def new_key() -> int:
     return int(torch.randint(1 << 62, ()))
 
 
-def factors(kept: np.ndarray, like: Tensor, rate: float) -> Tensor:
+def dropout_factors(kept: np.ndarray, like: Tensor, rate: float) -> Tensor:
     """1 / (1 - rate) where a value stays and 0 where it is dropped."""
     # Multiplying the bits of the number by true or false is many times as fast as converting a mask.
     bits = torch.tensor(1 / (1 - rate), dtype=like.dtype).view(torch.int16 if like.itemsize == 2 else torch.int32)
@@ -191,14 +191,14 @@ def dropped(x: Tensor, rate: float) -> Tensor:
 class _Dropped(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, rate: float) -> Tensor:
-        kept = draw_kept(x.numel(), rate)
+        kept = draw_keep_mask(x.numel(), rate)
         ctx.kept, ctx.rate = np.packbits(kept), rate
-        return x * factors(kept, x, rate)
+        return x * dropout_factors(kept, x, rate)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (g,) = gradients
-        return g * factors(_unpacked(ctx.kept, g), g, ctx.rate), None
+        return g * dropout_factors(_unpacked(ctx.kept, g), g, ctx.rate), None
 
 
 class Dropout(nn.Module):
@@ -224,7 +224,7 @@ def linear_cross_entropy(x_ME: Tensor, weight_VE: Tensor, bias_V: Tensor, labels
     return torch.stack(list(scores)).sum()
 
 
-def drawn_words(x_ME: Tensor, weight_VE: Tensor, bias_V: Tensor, draws_M: Tensor) -> Tensor:
+def sample_words(x_ME: Tensor, weight_VE: Tensor, bias_V: Tensor, draws_M: Tensor) -> Tensor:
     """Of each row's shares softmax(x W^T + b) the entry at which they add up to its draw in [0, 1). [M]"""
     drawn = [draws_M.new_zeros(0, dtype=torch.long)]
     for x, u in zip(x_ME.split(MOST_PLACES), draws_M.split(MOST_PLACES), strict=True):

@@ -30,7 +30,7 @@ class Layout(ABC):
         """softmax(q k^T / sqrt(D) + bias) v within each text -> [T, N, D]."""
 
 
-class Rectangles(Layout):
+class Bucketed(Layout):
     """Texts of near lengths side by side in rectangles, with little padding. Sort by length for few of them."""
 
     def __init__(self, lengths: Tensor, device: torch.device) -> None:
@@ -78,7 +78,7 @@ class Varlen(Layout):
         from torch.nn.attention.varlen import varlen_attn
 
         if dropout or bias:
-            raise ValueError(f"Varlen has no attention dropout (asked for {dropout}) and no bias; use Rectangles")
+            raise ValueError(f"Varlen has no attention dropout (asked for {dropout}) and no bias; use Bucketed")
         ends = (self.starts, self.starts, self.longest, self.longest)
         attended = varlen_attn(q_TND, k_TND, v_TND, *ends, window_size=sides)
         assert isinstance(attended, Tensor)  # a pair only where the softmax sums are asked for
@@ -101,7 +101,7 @@ def near(size: int, sides: Sides, device: torch.device) -> Tensor:
 
 def choose(lengths: Tensor, device: torch.device, dtype: torch.dtype, dropout: float, biased: bool = False) -> Layout:
     """Varlen where torch has it for this device and dtype and neither dropout nor bias is asked for, else
-    Rectangles."""
+    Bucketed."""
     able = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)  # from Ampere on
     half = dtype in (torch.bfloat16, torch.float16)
-    return (Varlen if able and half and not dropout and not biased else Rectangles)(lengths, device)
+    return (Varlen if able and half and not dropout and not biased else Bucketed)(lengths, device)

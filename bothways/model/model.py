@@ -14,11 +14,11 @@ from bothways.config import EncoderConfig
 from bothways.model.attention import Context
 from bothways.model.encoder import Encoder
 from bothways.model.halves import Halves
-from bothways.model.heads import Answers, Classes, MaskedWords, ReplacedTokens
-from bothways.model.kernels import filled_up
-from bothways.model.text_state import make_pooler, states_of_texts
+from bothways.model.heads import AnswerHead, ClassificationHead, MaskedLMHead, ReplacedTokensHead
+from bothways.model.kernels import append_dummy_text
+from bothways.model.pooler import build_pooler, pool_texts
 
-WHOLE: dict[str, type[nn.Module]] = {"masked_words": MaskedWords, "replaced_tokens": ReplacedTokens}
+WHOLE: dict[str, type[nn.Module]] = {"masked_words": MaskedLMHead, "replaced_tokens": ReplacedTokensHead}
 # Classes and tokens have as many as there are labels.
 OUTPUTS = {"masked_words": 0, "next_sentence": 2, "replaced_tokens": 1, "spans": 2}
 
@@ -35,24 +35,24 @@ class Model(nn.Module):
         self.encoder = (Halves if config.direction == "halves" else Encoder)(config)
         for part in self.encoder.positions:
             part.heads = frozenset(self.num_outputs)
-        self.pooler = make_pooler(config, self.num_outputs.keys(), pooler)
-        self.heads = nn.ModuleDict({name: make_head(name, config, size) for name, size in self.num_outputs.items()})
+        self.pooler = build_pooler(config, self.num_outputs.keys(), pooler)
+        self.heads = nn.ModuleDict({name: build_head(name, config, size) for name, size in self.num_outputs.items()})
 
     def forward(self, batch: Batch, context: Context | None = None) -> Tensor:
         """The last hidden states, [T, H]."""
-        whole = batch if context else filled_up(batch, self.encoder.embeddings.words.weight)
+        whole = batch if context else append_dummy_text(batch, self.encoder.embeddings.words.weight)
         hidden_TH: Tensor = self.encoder(whole, context)
         return hidden_TH if whole is batch else hidden_TH[: batch.num_tokens]  # never cut where it is exported
 
     def word_scores(self, x_MH: Tensor) -> Tensor:
         """Vocabulary scores of hidden states at the places one wants to guess, [M, V]."""
         head = self.heads["masked_words"]
-        assert isinstance(head, MaskedWords)
+        assert isinstance(head, MaskedLMHead)
         return head.scores(x_MH, self.encoder.embeddings.words.weight)
 
     def text_states(self, hidden_TH: Tensor, batch: Batch) -> Tensor:
         """The hidden state that stands for each text, most often its first token's. [N, H]"""
-        return states_of_texts(self.config, hidden_TH, batch)
+        return pool_texts(self.config, hidden_TH, batch)
 
     def text_scores(self, name: str, first_NH: Tensor) -> Tensor:
         """Scores of a head for whole texts, from the hidden states that stand for them, [N, C]."""
@@ -68,13 +68,13 @@ class Model(nn.Module):
         return scores
 
 
-def make_head(name: str, config: EncoderConfig, num_outputs: int) -> nn.Module:
-    if name in WHOLE or (name == "spans" and config.layers_in_heads):
-        return WHOLE.get(name, Answers)(config)
+def build_head(name: str, config: EncoderConfig, num_outputs: int) -> nn.Module:
+    if name in WHOLE or (name == "spans" and config.deep_heads):
+        return WHOLE.get(name, AnswerHead)(config)
     if name in ("classes", "tokens"):
-        return Classes(config, num_outputs)
+        return ClassificationHead(config, num_outputs)
     # No dropout before these two (google-research/bert).
-    return Classes(config.changed(classifier_dropout=0.0), OUTPUTS[name])
+    return ClassificationHead(config.replace(classifier_dropout=0.0), OUTPUTS[name])
 
 
 def initialize(module: nn.Module, std: float, generator: torch.Generator) -> None:

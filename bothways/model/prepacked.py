@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from bothways.batch import Batch
 from bothways.model.attention import Context
 from bothways.model.encoder import Encoder
-from bothways.model.int8_model import is_int8
-from bothways.model.kernels import filled_up
+from bothways.model.int8 import is_int8
+from bothways.model.kernels import append_dummy_text
 from bothways.model.layer import Layer
 from bothways.model.model import Model
 
 INSIDE = {"gelu": ("gelu", "none"), "gelu_tanh": ("gelu", "tanh"), "relu": ("relu", ""), "silu": ("swish", "")}
 
 
-def packed(model: Model) -> Callable[[Batch], Tensor]:
+def prepack(model: Model) -> Callable[[Batch], Tensor]:
     """What gives the last hidden states [T, H] of a batch as `model` does, faster where there is a faster way.
 
     It has the weights as they are now; training is for the model itself. What stands in a model's place is left alone.
@@ -34,11 +34,11 @@ def packed(model: Model) -> Callable[[Batch], Tensor]:
         return model
     encoder, activation = model.encoder, model.config.hidden_act
     # What does more than a layer's walk stays as it is (DeBERTa's convolution).
-    once = {layer: PackedLayer(layer, activation) if type(layer) is Layer else layer for layer in encoder.layers}
+    once = {layer: PrepackedLayer(layer, activation) if type(layer) is Layer else layer for layer in encoder.layers}
     layers = [once[layer] for layer in encoder.in_turn]
 
     def forward(batch: Batch) -> Tensor:
-        whole = filled_up(batch, weight)
+        whole = append_dummy_text(batch, weight)
         context = encoder.context(whole)
         x_TH = encoder.embeddings(whole)
         for layer in layers:
@@ -49,7 +49,7 @@ def packed(model: Model) -> Callable[[Batch], Tensor]:
     return forward
 
 
-class PackedLinear:
+class PrepackedLinear:
     """x W^T + b, and what follows it: an activation, or the sum with a residual."""
 
     def __init__(self, linear: nn.Linear, activation: str | None = None) -> None:
@@ -69,14 +69,14 @@ class PackedLinear:
         return y_TO
 
 
-class PackedLayer:
+class PrepackedLayer:
     """The walk of `Layer`, without dropout."""
 
     def __init__(self, layer: Layer, activation: str) -> None:
         self.layer, self.norm_first, gated = layer, layer.norm_first, layer.feed_forward.gated
-        self.qkv, self.mixed = PackedLinear(layer.attention.qkv), PackedLinear(layer.attention.output)
-        self.inner = PackedLinear(layer.feed_forward.inner, None if gated else activation)
-        self.outer = PackedLinear(layer.feed_forward.output)
+        self.qkv, self.mixed = PrepackedLinear(layer.attention.qkv), PrepackedLinear(layer.attention.output)
+        self.inner = PrepackedLinear(layer.feed_forward.inner, None if gated else activation)
+        self.outer = PrepackedLinear(layer.feed_forward.output)
 
     def __call__(self, x_TH: Tensor, context: Context) -> Tensor:
         layer = self.layer

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from bothways.batch import Batch
 from bothways.config import EncoderConfig
 from bothways.model.disentangled import Disentangled
-from bothways.model.heads import MaskedWords
-from bothways.model.kernels import drawn_words, filled_up
+from bothways.model.heads import MaskedLMHead
+from bothways.model.kernels import append_dummy_text, sample_words
 from bothways.model.layer import ACTIVATIONS, Layer
 from bothways.model.model import Model, initialize
 from bothways.rng import Purpose, seed_of
@@ -92,7 +92,7 @@ class Replacing(nn.Module):
         super().__init__()
         self.model, config = model, model.config
         heads = max(1, config.num_attention_heads // LARGER)
-        small = config.changed(
+        small = config.replace(
             num_attention_heads=heads, hidden_size=heads * config.head_size,
             intermediate_size=config.intermediate_size // LARGER,
             embedding_size=config.embedding_size or config.hidden_size,
@@ -106,11 +106,11 @@ class Replacing(nn.Module):
             own.words = nn.Embedding.from_pretrained(shared.words.weight.detach().clone(), freeze=False)
             shared.words = OnTop(own.words)
 
-    def guesses(self, batch: Batch) -> tuple[Tensor, MaskedWords]:
+    def guesses(self, batch: Batch) -> tuple[Tensor, MaskedLMHead]:
         """What the generator makes of the masked places, [M, E], and its head."""
         words = self.generator.heads["masked_words"]
-        assert isinstance(words, MaskedWords) and batch.masked_places is not None
-        x_ME: Tensor = words(self.generator(batch)[batch.masked_places])
+        assert isinstance(words, MaskedLMHead) and batch.masked_positions is not None
+        x_ME: Tensor = words(self.generator(batch)[batch.masked_positions])
         return x_ME, words
 
     @property
@@ -127,15 +127,15 @@ class Replacing(nn.Module):
     def filled(self, batch: Batch, x_ME: Tensor) -> tuple[Batch, Tensor]:
         """The text with words drawn from the generator at the masked places, without a gradient, and where a token is
         another than it was, [T]. What the generator draws right is not replaced."""
-        assert batch.masked_places is not None and batch.masked_labels is not None and batch.masked_draws is not None
+        assert batch.masked_positions is not None and batch.masked_labels is not None and batch.masked_draws is not None
         words = self.generator.heads["masked_words"]
-        assert isinstance(words, MaskedWords)
+        assert isinstance(words, MaskedLMHead)
         ids_T = batch.input_ids.clone()
         with torch.no_grad():
-            drawn_M = drawn_words(x_ME, self.table, words.bias, batch.masked_draws)
-        ids_T[batch.masked_places] = drawn_M
+            drawn_M = sample_words(x_ME, self.table, words.bias, batch.masked_draws)
+        ids_T[batch.masked_positions] = drawn_M
         replaced_T = torch.zeros_like(ids_T, dtype=torch.bool)
-        replaced_T[batch.masked_places] = drawn_M != batch.masked_labels
+        replaced_T[batch.masked_positions] = drawn_M != batch.masked_labels
         rows = (ids_T, batch.segment_ids, batch.position_ids, batch.lengths)
         return Batch(*rows), replaced_T
 
@@ -155,7 +155,7 @@ class Enhanced(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """What masked words are guessed from, [T, H]."""
         encoder, number = self.model.encoder, batch.num_tokens
-        batch = filled_up(batch, encoder.embeddings.words.weight)
+        batch = append_dummy_text(batch, encoder.embeddings.words.weight)
         context, x_TH = encoder.context(batch), encoder.embeddings(batch)
         *layers, last = encoder.in_turn
         for layer in layers:

@@ -13,7 +13,7 @@ from bothways.corpus.masking import MaskRule, mask_tokens
 from bothways.corpus.sampler import StepRows
 from bothways.corpus.sentence_pairs import to_batch
 from bothways.corpus.store import TokenStore
-from bothways.model.heads import MaskedWords
+from bothways.model.heads import MaskedLMHead
 from bothways.model.model import Model
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.losses import Loss, class_loss, masked_lm_loss
@@ -44,12 +44,12 @@ def losses(model: Model, batch: Batch) -> dict[str, Loss]:
 
 def losses_of(model: Model, batch: Batch, hidden_TH: Tensor) -> dict[str, Loss]:
     """The same from the batch's hidden states."""
-    assert batch.masked_places is not None and batch.masked_labels is not None and batch.labels is not None
+    assert batch.masked_positions is not None and batch.masked_labels is not None and batch.labels is not None
     words = model.heads["masked_words"]
-    assert isinstance(words, MaskedWords)
+    assert isinstance(words, MaskedLMHead)
     table_VE = model.encoder.embeddings.words.weight
     found = {
-        "masked_lm": masked_lm_loss(words(hidden_TH[batch.masked_places]), table_VE, words.bias, batch.masked_labels)
+        "masked_lm": masked_lm_loss(words(hidden_TH[batch.masked_positions]), table_VE, words.bias, batch.masked_labels)
     }
     if "next_sentence" in model.heads:
         first_NH = hidden_TH[batch.first_tokens]

@@ -18,7 +18,7 @@ from bothways.corpus.masking import MaskRule
 from bothways.corpus.sampler import StepRows
 from bothways.corpus.sentence_pairs import PairTask, to_batch
 from bothways.corpus.store import TokenStore
-from bothways.model.heads import MaskedWords
+from bothways.model.heads import MaskedLMHead
 from bothways.model.model import Model
 from bothways.pretraining import objective
 from bothways.pretraining.modules import Boundary, Enhanced, Replacing
@@ -84,13 +84,13 @@ class SpanBoundary(Objective):
         return {**found, "boundary": found["masked_lm"]}
 
     def seen(self, module: nn.Module, batch: Batch) -> tuple[dict[str, Loss], Answers]:
-        assert isinstance(module, Boundary) and batch.masked_places is not None and batch.masked_labels is not None
+        assert isinstance(module, Boundary) and batch.masked_positions is not None and batch.masked_labels is not None
         model = module.model
         hidden_TH = model(batch)
         losses = objective.losses_of(model, batch, hidden_TH)
-        x_ME = module.head(hidden_TH, batch.masked_places)
+        x_ME = module.head(hidden_TH, batch.masked_positions)
         words, table_VE = model.heads["masked_words"], model.encoder.embeddings.words.weight
-        assert isinstance(words, MaskedWords)
+        assert isinstance(words, MaskedLMHead)
         return {**losses, "boundary": masked_lm_loss(x_ME, table_VE, words.bias, batch.masked_labels)}, {}
 
 
@@ -105,7 +105,7 @@ class EnhancedDecoder(Objective):
         return objective.losses_of(module.model, batch, module(batch)), {}
 
 
-class ReplacedTokens(Objective):
+class ReplacedTokensHead(Objective):
     """A small generator fills the masked places; the model tells for every token whether it stood there (Clark 2020,
     section 2). Only the model is kept."""
 
@@ -115,7 +115,7 @@ class ReplacedTokens(Objective):
 
     def module(self, model: Model, seed: int) -> nn.Module:
         # DeBERTa's third version parts the gradients of the table that ELECTRA shares (He 2021b, section 3.3).
-        return Replacing(model, seed, apart=model.config.relative is not None)
+        return Replacing(model, seed, apart=model.config.relative_positions is not None)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         assert batch.masked_labels is not None
@@ -149,7 +149,7 @@ class OneWay(Objective):
         batch, labels_N = to_batch(store, step.examples, np.array(rows, np.int64), tokenizer)
         places_M = torch.from_numpy(rule.is_ordinary[batch.input_ids.numpy()]).nonzero()[:, 0]
         labels_M = batch.input_ids[places_M]
-        return replace(batch, masked_places=places_M, masked_labels=labels_M, labels=torch.from_numpy(labels_N))
+        return replace(batch, masked_positions=places_M, masked_labels=labels_M, labels=torch.from_numpy(labels_N))
 
     def counts(self, batch: Batch) -> dict[str, int]:
         assert batch.masked_labels is not None
@@ -157,19 +157,19 @@ class OneWay(Objective):
         return {"next_word": number, **({"previous_word": number} if self.halves else {})}
 
     def seen(self, module: nn.Module, batch: Batch) -> tuple[dict[str, Loss], Answers]:
-        assert isinstance(module, Model) and batch.masked_places is not None and batch.masked_labels is not None
+        assert isinstance(module, Model) and batch.masked_positions is not None and batch.masked_labels is not None
         hidden_TH, words = module(batch), module.heads["masked_words"]
-        assert isinstance(words, MaskedWords)
+        assert isinstance(words, MaskedLMHead)
         table_VE = module.encoder.embeddings.words.weight
 
         def loss(x_MH: Tensor) -> Loss:
             assert batch.masked_labels is not None
             return masked_lm_loss(words(x_MH), table_VE, words.bias, batch.masked_labels)
 
-        before_MH = hidden_TH[batch.masked_places - 1]
+        before_MH = hidden_TH[batch.masked_positions - 1]
         if not self.halves:
             return {"next_word": loss(before_MH)}, {}
-        ahead, back = before_MH.chunk(2, -1)[0], hidden_TH[batch.masked_places + 1].chunk(2, -1)[1]
+        ahead, back = before_MH.chunk(2, -1)[0], hidden_TH[batch.masked_positions + 1].chunk(2, -1)[1]
         nothing = torch.zeros_like(ahead)  # what the other half knows, the word itself among it
         found = {"next_word": torch.cat([ahead, nothing], -1), "previous_word": torch.cat([nothing, back], -1)}
         return {name: loss(x_MH) for name, x_MH in found.items()}, {}
@@ -178,5 +178,5 @@ class OneWay(Objective):
 def objective_of(name: Name, pairs: PairTask = "none") -> Objective:
     if name == "forward" or name == "halves":
         return OneWay(halves=name == "halves")
-    kinds = {"masked": Objective, "boundary": SpanBoundary, "enhanced": EnhancedDecoder, "replaced": ReplacedTokens}
+    kinds = {"masked": Objective, "boundary": SpanBoundary, "enhanced": EnhancedDecoder, "replaced": ReplacedTokensHead}
     return kinds[name](pairs)

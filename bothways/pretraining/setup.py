@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 from bothways import metrics
-from bothways.axes import Globals
+from bothways.attention_config import GlobalTokensConfig
 from bothways.batching import prefetch
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
-from bothways.checkpoint.lengthen import lengthened, lengthened_type, see_all_as_others, sees_all_as_others
+from bothways.checkpoint.lengthen import lengthen, lengthened_model_type, see_all_as_others, sees_all_as_others
 from bothways.config import Direction, EncoderConfig
 from bothways.corpus.arrays import digest
 from bothways.corpus.cooccurrence import word_vectors
@@ -24,11 +24,11 @@ from bothways.corpus.masking import linear_rate
 from bothways.corpus.sampler import StepSampler
 from bothways.device import choose_device, choose_dtype, keep_memory
 from bothways.errors import InputError
-from bothways.families import UNNAMED, VARIANTS
-from bothways.model.heads import MaskedWords
-from bothways.model.local_start import start_locally
+from bothways.families import DEFAULT_MODEL_TYPE, FAMILIES
+from bothways.model.heads import MaskedLMHead
+from bothways.model.local_init import initialize_locally
 from bothways.model.model import Model, initialize
-from bothways.model.text_state import PLAIN
+from bothways.model.pooler import PLAIN
 from bothways.pretraining.heldout import HeldOut, on_plateau
 from bothways.pretraining.inputs import Text
 from bothways.pretraining.modules import Replacing
@@ -54,7 +54,7 @@ def start_of(settings: Pretrain) -> Checkpoint | None:
     if settings.from_checkpoint is None:
         return None
     start = checkpoint.load(settings.from_checkpoint)
-    return checkpoint.encoder_of(start) if start.model.config.pooler_act in PLAIN else start
+    return checkpoint.encoder_only(start) if start.model.config.pooler_act in PLAIN else start
 
 
 def settled(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
@@ -62,22 +62,22 @@ def settled(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
     together."""
     settings = with_family(settings)
     if start:
-        checkpoint.refuse_int8(start.model)
-    variant = VARIANTS[start.model_type if start else settings.family or UNNAMED]
+        checkpoint.check_not_int8(start.model)
+    family = FAMILIES[start.model_type if start else settings.family or DEFAULT_MODEL_TYPE]
     if start and settings.lengthen:
-        variant = VARIANTS[lengthened_type(start, settings.max_length, settings.lengthen)]
+        family = FAMILIES[lengthened_model_type(start, settings.max_length, settings.lengthen)]
     direction: Direction = start.model.config.direction if start else "both"
     objective, pairs, one_way = settings.objective, settings.pairs, direction != "both"
     if objective == "auto":
         has_words = start is not None and "masked_words" in start.model.heads
-        objective = "masked" if has_words else variant.objective
+        objective = "masked" if has_words else family.objective
         if direction == "forward" or direction == "halves":
             objective = direction
     if pairs == "auto":
-        pairs = variant.pairs if objective == "masked" else "none"
-    if not start and settings.max_length > variant.longest:
+        pairs = family.pairs if objective == "masked" else "none"
+    if not start and settings.max_length > family.max_length:
         raise InputError(
-            f"max_length ({settings.max_length}) is more than the {variant.longest} tokens of {settings.family}"
+            f"max_length ({settings.max_length}) is more than the {family.max_length} tokens of {settings.family}"
         )
     if start and not settings.lengthen and settings.max_length > (most := start.model.config.max_position_embeddings):
         raise InputError(
@@ -90,11 +90,13 @@ def settled(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
         raise InputError(f"{asked} is for a new bert; leave out --objective or --family")
     if pairs != "none" and objective != "masked":
         raise InputError(f"{asked} reads single runs of text; use --pairs none")
-    if frozenset(objective_of(objective, pairs).heads) not in variant.architectures:
-        pairless = frozenset({"masked_words"}) in variant.architectures
+    if frozenset(objective_of(objective, pairs).heads) not in family.architectures:
+        pairless = frozenset({"masked_words"}) in family.architectures
         way_out = "use --pairs none" if pairs != "none" and pairless else "take another --family or --objective"
-        raise InputError(f"{asked}, pairs ({pairs}): {variant.model_type} has no place for such a head; {way_out}")
-    has_distances = start.model.config.relative is not None if start else "relative" in variant.axes
+        raise InputError(f"{asked}, pairs ({pairs}): {family.model_type} has no place for such a head; {way_out}")
+    has_distances = (
+        start.model.config.relative_positions is not None if start else "relative_positions" in family.defaults
+    )
     if objective == "enhanced" and not has_distances:
         raise InputError(f"{asked} is for layers that know only distances; take --family deberta")
     if (settings.masking == "spans") < (objective == "boundary"):
@@ -121,26 +123,26 @@ def begin(settings: Pretrain, start: Checkpoint | None, text: Text, tell: Tell) 
 
 def new_config(settings: Pretrain) -> EncoderConfig:
     """Sizes and axes of a new model, but for its vocabulary and dropout."""
-    config = SIZES[settings.model].changed(
+    config = SIZES[settings.model].replace(
         max_position_embeddings=settings.max_length,
         initializer_range=settings.initializer_range,  # what it never saw, it cannot read
     )
-    return VARIANTS[settings.family or UNNAMED].new(config)
+    return FAMILIES[settings.family or DEFAULT_MODEL_TYPE].new_config(config)
 
 
 def new_model(settings: Complete, text: Text) -> Checkpoint:
     """A new model of a family for the text's vocabulary."""
-    tokenizer, variant = text.tokenizer, VARIANTS[settings.family or UNNAMED]
-    config = new_config(settings).changed(
+    tokenizer, family = text.tokenizer, FAMILIES[settings.family or DEFAULT_MODEL_TYPE]
+    config = new_config(settings).replace(
         vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_id, hidden_dropout_prob=settings.dropout,
         attention_probs_dropout_prob=settings.dropout,
     )  # fmt: skip
-    if isinstance(config.far, Globals):
-        config = config.changed(far=Globals(separator=tokenizer.sep_id))
+    if isinstance(config.sparse_attention, GlobalTokensConfig):
+        config = config.replace(sparse_attention=GlobalTokensConfig(separator=tokenizer.sep_id))
     if settings.objective == "forward":
-        config = config.changed(direction="forward")
+        config = config.replace(direction="forward")
     if settings.objective == "halves":
-        config = config.changed(direction="halves", embedding_size=config.hidden_size // 2)
+        config = config.replace(direction="halves", embedding_size=config.hidden_size // 2)
     model = Model(config, aim_of(settings).heads)
     initialize(model, config.initializer_range, torch.Generator().manual_seed(settings.seed))
     if settings.frequency_bias:
@@ -148,8 +150,8 @@ def new_model(settings: Complete, text: Text) -> Checkpoint:
     if settings.word_vectors:
         begin_with_word_vectors(model, text, settings.seed)
     if settings.local_init:
-        start_locally(model)
-    return Checkpoint(model, tokenizer, variant.model_type if config.direction == "both" else OUR_OWN)
+        initialize_locally(model)
+    return Checkpoint(model, tokenizer, family.model_type if config.direction == "both" else OUR_OWN)
 
 
 def aim_of(settings: Pretrain) -> Objective:
@@ -163,14 +165,14 @@ def trained_of(settings: Complete, begun: Checkpoint, text: Text) -> nn.Module:
     if isinstance(module, Replacing) and settings.frequency_bias:
         begin_at_frequencies(module.generator, text.frequencies)
     if isinstance(module, Replacing) and settings.local_init:
-        start_locally(module.generator)
+        initialize_locally(module.generator)
     return module
 
 
 def begin_at_frequencies(model: Model, frequencies: np.ndarray) -> None:
     """Each word as likely as it is frequent, instead of learning that first."""
     words = dict(model.heads.named_children()).get("masked_words")
-    if isinstance(words, MaskedWords):
+    if isinstance(words, MaskedLMHead):
         rest = len(words.bias) - len(frequencies)  # rows of a padded vocabulary, which no text holds
         words.bias.data = torch.from_numpy(
             np.log(metrics.unigram_probabilities(np.pad(frequencies, (0, rest))))
@@ -193,13 +195,13 @@ def goes_on(settings: Complete, found: Checkpoint, text: Text, tell: Tell) -> Ch
     Heads it lacks begin anew and are named. InputError where the family has no such heads, or reads shorter texts.
     """
     if settings.lengthen:
-        found = lengthened(found, settings.max_length, settings.lengthen, warn=tell)
+        found = lengthen(found, settings.max_length, settings.lengthen, warn=tell)
     old, heads, tokenizer = found.model, aim_of(settings).heads, text.tokenizer
-    config = old.config.changed(
+    config = old.config.replace(
         vocab_size=max(len(tokenizer), old.config.vocab_size), hidden_dropout_prob=settings.dropout,
         attention_probs_dropout_prob=settings.dropout,
     )  # fmt: skip
-    named = VARIANTS[found.model_type].parameters(checkpoint.POOLER, heads)
+    named = FAMILIES[found.model_type].hf_names(checkpoint.POOLER, heads)
     model = Model(config, heads, pooler=old.pooler is not None and bool(named))
     initialize(model, config.initializer_range, torch.Generator().manual_seed(settings.seed))
     state, kept = model.state_dict(), old.state_dict()
@@ -210,13 +212,13 @@ def goes_on(settings: Complete, found: Checkpoint, text: Text, tell: Tell) -> Ch
     if settings.frequency_bias and "masked_words" not in old.heads:
         begin_at_frequencies(model, text.frequencies)
     _fill_new_rows(model, found.tokenizer or tokenizer, tokenizer)
-    return replace(found, model=model, tokenizer=tokenizer, labels=(), pooling=None, made={})
+    return replace(found, model=model, tokenizer=tokenizer, labels=(), pooling=None, metadata={})
 
 
 def _fill_new_rows(model: Model, old: Tokenizer, new: Tokenizer) -> None:
     """A new entry begins as the mean of the pieces it was read as before."""
     words = dict(model.heads.named_children()).get("masked_words")
-    tables = [model.encoder.embeddings.words.weight, *([words.bias] if isinstance(words, MaskedWords) else [])]
+    tables = [model.encoder.embeddings.words.weight, *([words.bias] if isinstance(words, MaskedLMHead) else [])]
     with torch.no_grad():
         for token in new.tokens[len(old) :]:
             pieces = old.ids(token)
@@ -333,13 +335,13 @@ def finish(
     figures = {**held.measure(module), "unigram_perplexity": held.unigram_perplexity}
     if isinstance(module, Replacing):
         module.finish()
-    if isinstance(ended.model.config.far, Globals) and (
+    if isinstance(ended.model.config.sparse_attention, GlobalTokensConfig) and (
         not settings.from_checkpoint
         or settings.lengthen
         or sees_all_as_others(checkpoint.load(settings.from_checkpoint).model)
     ):
         see_all_as_others(ended.model)
-    checkpoint.save(replace(ended, made={**run.origin, "heldout": figures}), run.directory / "model")
+    checkpoint.save(replace(ended, metadata={**run.origin, "heldout": figures}), run.directory / "model")
     levels: dict[str, float] = {name: figures[name] for name in ("unigram_perplexity", "chance") if name in figures}
     title = f"Pre-training, {settings.from_checkpoint.name if settings.from_checkpoint else settings.model}"
     plot.curves(run.metrics(), run.directory / "curves.png", title=title, levels=levels)

@@ -12,7 +12,7 @@ from bothways.config import EncoderConfig
 from bothways.device import SETTLED, matrix_peak, settle_memory
 from bothways.errors import InputError
 from bothways.log import printable, say
-from bothways.model.flops import training_work
+from bothways.model.flops import training_flops
 from bothways.training.distributed import Processes
 from bothways.training.options import Plan
 from bothways.training.run import Run
@@ -148,7 +148,7 @@ def watched(
     goes on from.
     """
     tokens = sum(batch.num_tokens for batch in batches)
-    work = sum(training_work(config, batch) for batch in batches) / max(1, tokens)
+    work = sum(training_flops(config, batch) for batch in batches) / max(1, tokens)
     peak = sum(processes.gather(matrix_peak(plan.device, plan.dtype)))
     run.note(work_of_token=work, matrix_peak=peak)
     with ExitStack() as stack:

@@ -16,8 +16,8 @@ import numpy
 import torch
 
 import bothways
-from bothways.checkpoint.checkpoint import MADE, refuse_strangers
-from bothways.checkpoint.metadata import read_origin
+from bothways.checkpoint.checkpoint import METADATA_FILE, check_target
+from bothways.checkpoint.metadata import read_metadata
 from bothways.device import hardware
 from bothways.errors import InputError
 from bothways.io import as_json, entries, remove_unfinished, write_whole
@@ -71,7 +71,7 @@ class Run:
         if not leads:
             return
         if not _is_just_begun(directory):
-            refuse_strangers(directory, holds=MADE)
+            check_target(directory, holds=METADATA_FILE)
         self._refuse_unless(resume)
         directory.mkdir(parents=True, exist_ok=True)
         self.lock = Lock(directory, tell)
@@ -82,16 +82,16 @@ class Run:
             raise
 
     def _refuse_unless(self, resume: bool) -> None:
-        if not resume and (self.directory / MADE).exists():
+        if not resume and (self.directory / METADATA_FILE).exists():
             raise InputError(f"{self.directory}: holds a run already; name a new directory, or delete that one")
 
     def _begin(self, resume: bool, tell: Tell) -> None:
         """Begin, or take up what is there, now that nobody else can."""
         self._refuse_unless(resume)
-        for name in (MADE, "model"):
+        for name in (METADATA_FILE, "model"):
             remove_unfinished(self.directory / name)
-        if (self.directory / MADE).exists():
-            self.before = read_origin(self.directory / MADE)
+        if (self.directory / METADATA_FILE).exists():
+            self.before = read_metadata(self.directory / METADATA_FILE)
             if "status" not in self.before:
                 raise InputError(f"{self.directory}: holds a model, not a run to go on with; name the run's directory")
             self.made = _resumed(self.directory, self.before, self.made, tell)
@@ -138,7 +138,7 @@ class Run:
         self.made |= {key: _plain(value) for key, value in facts.items()}
         if self.lock:
             self.lock.check()
-            write_whole(self.directory / MADE, as_json(self.made, 2) + "\n")
+            write_whole(self.directory / METADATA_FILE, as_json(self.made, 2) + "\n")
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
@@ -177,7 +177,9 @@ class Run:
 
 def _is_just_begun(directory: Path) -> bool:
     """Whether it holds nothing but the lock and the unfinished first write of a run."""
-    return directory.is_dir() and all(entry.name.startswith((LOCK, f".{MADE}.")) for entry in directory.iterdir())
+    return directory.is_dir() and all(
+        entry.name.startswith((LOCK, f".{METADATA_FILE}.")) for entry in directory.iterdir()
+    )
 
 
 def _remove(leftovers: Iterable[Path]) -> None:

@@ -32,7 +32,9 @@ MADE = {"verb": "finetune", "seed": 7}
 def held(make_model, tokenizer):
     """A whole checkpoint of ours, in memory."""
     model = make_model("bert", {"classes": 5})
-    return Checkpoint(model=model, tokenizer=tokenizer, labels=LABELS, pooling="cls", extra={"note": "x"}, made=MADE)
+    return Checkpoint(
+        model=model, tokenizer=tokenizer, labels=LABELS, pooling="cls", extra={"note": "x"}, metadata=MADE
+    )
 
 
 @pytest.fixture
@@ -80,7 +82,7 @@ def test_everything_comes_back(held, directory):
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert back.model.config == held.model.config and back.model.num_outputs == {"classes": 5}
     assert (back.labels, back.pooling, back.extra, back.model_type) == (LABELS, "cls", {"note": "x"}, "bert")
-    assert {key: back.made[key] for key in MADE} == MADE
+    assert {key: back.metadata[key] for key in MADE} == MADE
     assert back.tokenizer.vocab == held.tokenizer.vocab
     assert not back.model.training
 
@@ -524,25 +526,25 @@ def test_a_checkpoint_replaced_during_a_load_is_read_again(moment, tmp_path, mon
     def replaced_last(file):
         save_version(2, tmp_path / "m")
         monkeypatch.undo()
-        return checkpoint.read_origin(file)
+        return checkpoint.read_metadata(file)
 
     monkeypatch.setattr(weights, "safe_open", replaced)
     monkeypatch.setattr(weights, "AT_ONCE", 0)
     if moment == -1:
-        monkeypatch.setattr(checkpoint, "read_origin", replaced_last)
+        monkeypatch.setattr(checkpoint, "read_metadata", replaced_last)
     assert versions_of(quietly(tmp_path / "m")) == {2} and len(opened) > moment
 
 
 def test_a_checkpoint_replaced_all_the_time_is_refused(tmp_path, monkeypatch):
     versions = iter(range(1, 99))
     save_version(next(versions), tmp_path / "m")
-    plain = checkpoint.read_origin
+    plain = checkpoint.read_metadata
 
     def replaced(file):
         save_version(next(versions), tmp_path / "m")
         return plain(file)
 
-    monkeypatch.setattr(checkpoint, "read_origin", replaced)
+    monkeypatch.setattr(checkpoint, "read_metadata", replaced)
     refused(tmp_path / "m", f"replaced {checkpoint.TRIES} times while it was read", unchanged=False)
 
 
@@ -677,7 +679,7 @@ def test_a_rename_that_fails_leaves_the_old_checkpoint(failing, held, directory,
 
 SAVE = """
 import resource, signal, sys
-from bothways import checkpoint, disk, weights
+from bothways.checkpoint import checkpoint
 from dataclasses import replace
 held = checkpoint.load(sys.argv[1], warn=lambda line: None)
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -696,7 +698,7 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_file_leaves_the_old_checkpoint(
     sizes = sorted(file.stat().st_size for file in directory.iterdir() if file.is_file())
     assert sizes[-1] > 30_000
     command = [sys.executable, "-c", SAVE, directory, "0", "1000", str(sizes[-1] - 1)]
-    root = Path(checkpoint.__file__).parent.parent
+    root = Path(checkpoint.__file__).parents[2]
     run = subprocess.run([*map(str, command)], capture_output=True, text=True, cwd=root)
     assert run.stderr.splitlines() == ["refused"] * 3
     assert contents(tmp_path) == before
@@ -706,7 +708,7 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_file_leaves_the_old_checkpoint(
 def test_what_is_loaded_does_not_hang_on_its_directory(directory):
     loaded = quietly(directory)
     shutil.rmtree(directory)
-    batch = Batch.of([loaded.tokenizer.encode("the cat sat")])
+    batch = Batch.from_encodings([loaded.tokenizer.encode("the cat sat")])
     with torch.no_grad():
         assert bool(loaded.model(batch).isfinite().all())
 
@@ -725,7 +727,7 @@ def test_a_new_head_keeps_the_encoder_and_begins_from_its_seed(held):
     assert all(torch.equal(first[name], value) for name, value in encoder.items())
     name = "heads.tokens.output.weight"
     assert torch.equal(first[name], again[name]) and not torch.equal(first[name], other[name])
-    assert heads[0].labels == ("O", "B") and heads[0].made == {}
+    assert heads[0].labels == ("O", "B") and heads[0].metadata == {}
     assert heads[0].model.config.hidden_dropout_prob == 0.25 and held.model.config.hidden_dropout_prob == 0.0
     assert set(held.model.num_outputs) == {"classes"} and set(heads[0].model.num_outputs) == {"tokens"}
     assert all("new, to be trained: head 'tokens' (2 outputs)" in line for line in said) and len(said) == 3
@@ -733,10 +735,10 @@ def test_a_new_head_keeps_the_encoder_and_begins_from_its_seed(held):
 
 @pytest.mark.parametrize("names", [("x",), ("x", "y", "z")])
 def test_several_labels_a_text_come_back_even_where_there_is_one(names, make_model, tokenizer, tmp_path):
-    made = Checkpoint(make_model("bert", {"classes": len(names)}), tokenizer, labels=names, several=True)
+    made = Checkpoint(make_model("bert", {"classes": len(names)}), tokenizer, labels=names, multi_label=True)
     checkpoint.save(made, tmp_path / "model")
     found = checkpoint.load(tmp_path / "model")
-    assert found.several and found.labels == names
+    assert found.multi_label and found.labels == names
 
 
 def test_the_model_of_a_run_is_found_behind_a_save_that_was_cut_off(held, tmp_path, capsys):

@@ -19,7 +19,7 @@ from bothways.cli import main
 from bothways.compression.calibrate import candidates, observe
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
-from bothways.model.int8_model import with_int8
+from bothways.model.int8 import with_int8
 from tests.fuzz import mutated_bytes, mutated_json, refusals
 
 PARTS = {"model-1.safetensors": ("embeddings",), "model-2.safetensors": ("encoder.layer", "pooler", "classifier")}
@@ -51,7 +51,7 @@ WEIGHTS = {"header": "model.safetensors", "int8 header": "int8.safetensors"}
 def make_checkpoint(make_model, tokenizer, directory, family="bert"):
     """A classifier with all the files that are read."""
     model = make_model(family, {"classes": 3}, **({"num_hidden_layers": 1} if family == "bert" else {}))
-    held = Checkpoint(model, tokenizer, model_type=family, labels=("x", "y", "z"), pooling="mean", made=ORIGIN)
+    held = Checkpoint(model, tokenizer, model_type=family, labels=("x", "y", "z"), pooling="mean", metadata=ORIGIN)
     checkpoint.save(held, directory)
     for name, content in SENTENCES.items():
         (directory / name).write_text(json.dumps(content))
@@ -72,7 +72,7 @@ def in_parts(directory):
 def in_int8(directory):
     """The same with int8 layers."""
     held = checkpoint.load(directory)
-    batch = Batch.of([held.tokenizer.encode("the cat sat on the mat")])
+    batch = Batch.from_encodings([held.tokenizer.encode("the cat sat on the mat")])
     layers = candidates(held.model, observe(held.model, lambda: held.model(batch)))
     model = with_int8(held.model, {name: one.linear for name, one in layers.items()})
     checkpoint.save(replace(held, model=model), directory)

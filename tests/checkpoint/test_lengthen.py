@@ -7,11 +7,11 @@ import pytest
 import torch
 import transformers
 
-from bothways.axes import Globals
+from bothways.attention_config import GlobalTokensConfig
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
-from bothways.checkpoint.lengthen import lengthened, see_all_as_others, sees_all_as_others
+from bothways.checkpoint.lengthen import lengthen, see_all_as_others, sees_all_as_others
 from bothways.errors import InputError
 from bothways.pretraining import pretrain
 from bothways.settings import Pretrain
@@ -26,15 +26,15 @@ def of(family, make_model, tokenizer, heads=None, **changes):
 
 def one_text(length):
     ids = np.random.default_rng(length).integers(5, 97, length)
-    return Batch.of_arrays(ids, np.zeros_like(ids), np.array([length]))
+    return Batch.from_arrays(ids, np.zeros_like(ids), np.array([length]))
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_a_text_that_one_window_holds_is_read_as_before(family, make_model, tokenizer):
     found = of(family, make_model, tokenizer)
-    long = lengthened(found, 200, 128, warn=pytest.fail)
+    long = lengthen(found, 200, 128, warn=pytest.fail)
     assert long.model_type == "longformer" and long.model.config.max_position_embeddings == 200
-    assert long.model.config.far == Globals(separator=tokenizer.sep_id)
+    assert long.model.config.sparse_attention == GlobalTokensConfig(separator=tokenizer.sep_id)
     with torch.no_grad():
         for length in (1, 7, 60):
             batch = one_text(length)
@@ -44,10 +44,10 @@ def test_a_text_that_one_window_holds_is_read_as_before(family, make_model, toke
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_positions_come_again_and_far_maps_begin_as_near_ones(family, make_model, tokenizer):
     found = of(family, make_model, tokenizer)
-    long = lengthened(found, 150, 8, warn=pytest.fail).model
+    long = lengthen(found, 150, 8, warn=pytest.fail).model
     old, new = found.model.encoder.embeddings.positions.weight, long.encoder.embeddings.positions.weight
-    first, number = found.model.config.first_position, found.model.config.max_position_embeddings
-    began = long.config.first_position
+    first, number = found.model.config.position_offset, found.model.config.max_position_embeddings
+    began = long.config.position_offset
     assert began == long.config.pad_token_id + 1 and len(new) == began + 150
     for place in (0, 1, number - 1, number, number + 5, 149):
         assert torch.equal(new[began + place], old[first + place % number])
@@ -58,7 +58,7 @@ def test_positions_come_again_and_far_maps_begin_as_near_ones(family, make_model
 
 
 def test_transformers_reads_it_and_computes_the_same(make_model, tokenizer, tmp_path):
-    long = lengthened(of("bert", make_model, tokenizer, {"masked_words": 0}), 150, 8, warn=pytest.fail)
+    long = lengthen(of("bert", make_model, tokenizer, {"masked_words": 0}), 150, 8, warn=pytest.fail)
     checkpoint.save(long, tmp_path / "long")
     peer = transformers.LongformerForMaskedLM.from_pretrained(tmp_path / "long").eval()
     batch = one_text(143)
@@ -72,12 +72,12 @@ def test_positions_begin_behind_the_tokenizer_s_padding_as_transformers_counts_t
     other = Tokenizer({token: index for index, token in enumerate(moved)})
     found = of("bert", make_model, other, {"masked_words": 0})
     assert (found.model.config.pad_token_id, other.pad_id) == (0, 3)
-    long = lengthened(found, 150, 8, warn=pytest.fail)
+    long = lengthen(found, 150, 8, warn=pytest.fail)
     checkpoint.save(long, tmp_path / "long")
     peer = transformers.LongformerForMaskedLM.from_pretrained(tmp_path / "long").eval()
     ids = np.random.default_rng(0).integers(5, 97, 143)
     ids[::9] = other.unknown_id
-    batch = Batch.of_arrays(ids, np.zeros_like(ids), np.array([143]))
+    batch = Batch.from_arrays(ids, np.zeros_like(ids), np.array([143]))
     with torch.no_grad():
         ours, theirs = long.model.word_scores(long.model(batch)), peer(batch.input_ids[None]).logits[0]
     assert float((ours - theirs).abs().max()) < 1e-5
@@ -86,7 +86,7 @@ def test_positions_begin_behind_the_tokenizer_s_padding_as_transformers_counts_t
 def test_a_head_without_a_place_is_left_out_and_said(make_model, tokenizer):
     said = []
     found = of("bert", make_model, tokenizer, {"masked_words": 0, "next_sentence": 2})
-    assert set(lengthened(found, 150, 8, warn=said.append).model.num_outputs) == {"masked_words"}
+    assert set(lengthen(found, 150, 8, warn=said.append).model.num_outputs) == {"masked_words"}
     assert len(said) == 1 and "next_sentence" in said[0]
 
 
@@ -105,7 +105,7 @@ def test_a_head_without_a_place_is_left_out_and_said(make_model, tokenizer):
 )
 def test_what_cannot_be_is_one_clear_line(family, length, window, line, make_model, tokenizer):
     with pytest.raises(InputError, match=line):
-        lengthened(of(family, make_model, tokenizer), length, window)
+        lengthen(of(family, make_model, tokenizer), length, window)
 
 
 def test_pre_training_goes_on_with_longer_texts(make_model, tokenizer, tmp_path):

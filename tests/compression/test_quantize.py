@@ -137,7 +137,7 @@ def test_the_most_sensitive_layers_stay_as_they_are(vectors, texts, tmp_path, mo
     monkeypatch.setattr(calibrate, "candidate", told)
     found = quantize.run(settings(vectors, texts, tmp_path / "small", max_drop=5.0), silence)
     assert found.kept == ["encoder.layers.0.feed_forward.output"] and found.layers == 12
-    assert checkpoint.load(tmp_path / "small").made["quantize"]["kept"] == found.kept
+    assert checkpoint.load(tmp_path / "small").metadata["quantize"]["kept"] == found.kept
     assert any("feed_forward.output" in line for line in found.as_table())
 
 
@@ -180,11 +180,11 @@ def test_several_labels_numbers_tags_and_answers_have_their_own_figures(make, te
         return found.labelled, next(iter(found.forms[0].figures))
 
     several = rows(tmp_path, ({"text": text, "label": "x|y" if "cat" in text else "z"} for text in TEXTS))
-    model = make({"classes": 3}, labels=("x", "y", "z"), several=True)
+    model = make({"classes": 3}, labels=("x", "y", "z"), multi_label=True)
     assert measured(model, several, "several") == (True, "f1_micro")
     numbers = rows(tmp_path, ({"text": text, "pair": "a cat", "label": len(text)} for text in TEXTS))
     assert measured(make({"classes": 1}), numbers, "numbers") == (True, "spearman")
-    tagger = make({"tokens": 3}, labels=("O", "B-X", "I-X"), made={"scheme": "iob2"})
+    tagger = make({"tokens": 3}, labels=("O", "B-X", "I-X"), metadata={"scheme": "iob2"})
     (tmp_path / "gold.txt").write_text("".join(f"{word} B-X\non O\n\n" for word in WORDS * 4), encoding="utf-8")
     assert measured(tagger, tmp_path / "gold.txt", "tags") == (True, "f1")
     assert measured(tagger, texts, "untagged") == (False, "same entities")
@@ -204,7 +204,7 @@ def test_a_tagger_that_learned_from_neighbours_is_measured_with_them(make, tmp_p
     (tmp_path / "gold.txt").write_text("\n".join(lines), encoding="utf-8")
     facts = {"labels": ("O", "B-X", "I-X")}
     for context in (True, False):
-        model = make({"tokens": 3}, **facts, made={"scheme": "iob2", "settings": {"context": context, "window": 8}})
+        model = make({"tokens": 3}, **facts, metadata={"scheme": "iob2", "settings": {"context": context, "window": 8}})
         predictor = bothways.load(model, dtype="float32")
         measure = yardstick(predictor, tmp_path / "gold.txt", settings(model, tmp_path / "gold.txt", tmp_path / "out"))
         every = range(measure.size)
@@ -215,7 +215,7 @@ def test_a_tagger_that_learned_from_neighbours_is_measured_with_them(make, tmp_p
 
 
 def test_entities_are_the_same_though_a_number_format_is_less_sure_of_them(make, texts):
-    model = make({"tokens": 3}, labels=("O", "B-X", "I-X"), made={"scheme": "iob2"})
+    model = make({"tokens": 3}, labels=("O", "B-X", "I-X"), metadata={"scheme": "iob2"})
     exact, rounded = (bothways.load(model, dtype=dtype) for dtype in ("float32", "bf16"))
     measure = yardstick(exact, texts, settings(model, texts, texts.parent / "out"))
     first, second = (one.tag(TEXTS) for one in (exact, rounded))
@@ -242,13 +242,13 @@ def test_a_table_is_read_as_the_model_learned_to(make, tmp_path):
     """The columns it was fine-tuned on, second texts left out, single texts for a model of pairs refused."""
     table = rows(tmp_path, ({"premise": text, "hypothesis": "a cat", "far": len(text)} for text in TEXTS))
     told = {"text_column": "premise", "label_column": "far"}
-    model = make({"classes": 1}, made={"settings": told, "reads_pairs": False})
+    model = make({"classes": 1}, metadata={"settings": told, "reads_pairs": False})
     predictor = bothways.load(model, dtype="float32")
     measure = yardstick(predictor, table, settings(model, table, tmp_path / "out"))
     found = measure.ask(predictor, range(measure.size))
     assert measure.labelled and found == predictor.score(TEXTS).tolist()
     assert found != predictor.score(TEXTS, ["a cat"] * len(TEXTS)).tolist()
-    of_pairs = make({"classes": 2}, labels=("neg", "pos"), made={"reads_pairs": True})
+    of_pairs = make({"classes": 2}, labels=("neg", "pos"), metadata={"reads_pairs": True})
     single = tmp_path / "single.txt"
     single.write_text("\n".join(TEXTS), encoding="utf-8")
     with pytest.raises(InputError, match=r"single\.txt: holds single texts, and the model was fine-tuned on pairs"):

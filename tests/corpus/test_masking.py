@@ -26,7 +26,7 @@ def batch_of(tokenizer, lengths, seed=0):
     ids = rng.integers(0, len(tokenizer), lengths.sum())
     ends = lengths.cumsum()
     ids[ends - lengths], ids[ends - 1] = tokenizer.cls_id, tokenizer.sep_id
-    return Batch.of_arrays(ids, np.zeros_like(ids), lengths)
+    return Batch.from_arrays(ids, np.zeros_like(ids), lengths)
 
 
 def mask(batch, rule, *, seed=1, epoch=2, section=0, examples=None, rate=None):
@@ -74,7 +74,7 @@ def test_the_rule_knows_every_ordinary_entry_and_no_special_one(tokenizer):
 def test_ordinary_tokens_are_chosen_at_the_rate(rate, tokenizer, big):
     masked = mask(big, MaskRule.of(tokenizer, rate))
     ordinary = int(np.isin(big.input_ids, MaskRule.of(tokenizer).ordinary_ids).sum())
-    assert stats.binomtest(len(masked.masked_places), ordinary, rate).pvalue > LEAST
+    assert stats.binomtest(len(masked.masked_positions), ordinary, rate).pvalue > LEAST
 
 
 def test_a_rate_given_for_a_step_wins(tokenizer, big):
@@ -82,13 +82,13 @@ def test_a_rate_given_for_a_step_wins(tokenizer, big):
         rule = MaskRule.of(tokenizer, 0.15, kind)
         given = mask(big, rule, rate=0.4)
         assert torch.equal(given.input_ids, mask(big, MaskRule.of(tokenizer, 0.4, kind)).input_ids)
-        assert len(given.masked_places) > 2 * len(mask(big, rule).masked_places)
+        assert len(given.masked_positions) > 2 * len(mask(big, rule).masked_positions)
 
 
 def test_tokens_are_chosen_one_by_one(tokenizer, big):
     """As often beside a chosen one as anywhere, and in each text as often as in any."""
     chosen = np.zeros(big.num_tokens, bool)
-    chosen[mask(big, MaskRule.of(tokenizer)).masked_places] = True
+    chosen[mask(big, MaskRule.of(tokenizer)).masked_positions] = True
     ordinary = ~np.isin(big.input_ids, list(tokenizer.special_ids))
     beside = chosen[1:][chosen[:-1] & ordinary[1:]]
     assert stats.binomtest(int(beside.sum()), len(beside), 0.15).pvalue > LEAST
@@ -99,15 +99,15 @@ def test_tokens_are_chosen_one_by_one(tokenizer, big):
 def test_special_tokens_are_never_chosen_and_unchosen_ones_never_change(tokenizer, rule, big):
     for rate in (0.15, 1.0):
         masked = mask(big, rule, rate=rate)
-        assert not np.isin(big.input_ids[masked.masked_places], list(tokenizer.special_ids)).any()
-        others = np.setdiff1d(np.arange(big.num_tokens), masked.masked_places)
+        assert not np.isin(big.input_ids[masked.masked_positions], list(tokenizer.special_ids)).any()
+        others = np.setdiff1d(np.arange(big.num_tokens), masked.masked_positions)
         assert torch.equal(masked.input_ids[others], big.input_ids[others])
     assert np.isin(big.input_ids[others], list(tokenizer.special_ids)).all()  # at 100 % all else is chosen
 
 
 def roles(tokenizer, batch, masked):
     """How many became [MASK], another entry, or stayed as they were."""
-    became, was = masked.input_ids[masked.masked_places].numpy(), batch.input_ids[masked.masked_places].numpy()
+    became, was = masked.input_ids[masked.masked_positions].numpy(), batch.input_ids[masked.masked_positions].numpy()
     masks, kept = int((became == tokenizer.mask_id).sum()), int((became == was).sum())
     return [masks, len(was) - masks - kept, kept]
 
@@ -123,7 +123,7 @@ def test_of_the_chosen_eight_tenths_are_masks_one_tenth_random_and_one_tenth_kep
 def test_random_entries_are_ordinary_and_uniform(tokenizer, rule):
     big = batch_of(tokenizer, [997] * 300)
     masked = mask(big, rule, rate=0.9)
-    became, was = masked.input_ids[masked.masked_places].numpy(), masked.masked_labels.numpy()
+    became, was = masked.input_ids[masked.masked_positions].numpy(), masked.masked_labels.numpy()
     random = became[(became != was) & (became != tokenizer.mask_id)]
     assert len(random) > 20_000 and np.isin(random, rule.ordinary_ids).all()
     assert stats.chisquare(np.bincount(random, minlength=97)[rule.ordinary_ids]).pvalue > LEAST
@@ -133,9 +133,9 @@ def test_random_entries_are_ordinary_and_uniform(tokenizer, rule):
 
 def test_labels_are_the_originals_and_places_say_where(rule, big):
     masked = mask(big, rule)
-    assert torch.equal(masked.masked_labels, big.input_ids[masked.masked_places])
-    assert (masked.masked_places.diff() > 0).all()
-    assert big.masked_places is None and masked.lengths is big.lengths  # the batch given stays as it was
+    assert torch.equal(masked.masked_labels, big.input_ids[masked.masked_positions])
+    assert (masked.masked_positions.diff() > 0).all()
+    assert big.masked_positions is None and masked.lengths is big.lengths  # the batch given stays as it was
 
 
 # --- whole words ----------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def test_labels_are_the_originals_and_places_say_where(rule, big):
 def test_words_are_chosen_whole_and_at_the_rate(tokenizer, big):
     chosen = np.zeros(big.num_tokens, bool)
     masked = mask(big, MaskRule.of(tokenizer, 0.15, "words"))
-    chosen[masked.masked_places] = True
+    chosen[masked.masked_positions] = True
     words = words_of(tokenizer, big)
     assert max(map(len, words)) > 5
     whole = [set(chosen[word]) for word in words]
@@ -157,16 +157,16 @@ def test_words_are_chosen_whole_and_at_the_rate(tokenizer, big):
 def test_a_piece_after_a_special_token_is_a_word_of_its_own(tokenizer):
     cls, sep, dog, piece = (tokenizer.vocab[token] for token in ("[CLS]", "[SEP]", "dog", "##s"))
     flat = np.tile([cls, dog, sep, piece, sep], 5003)
-    batch = Batch.of_arrays(flat, np.zeros_like(flat), np.full(5003, 5))
+    batch = Batch.from_arrays(flat, np.zeros_like(flat), np.full(5003, 5))
     chosen = np.zeros(len(flat), bool)
-    chosen[mask(batch, MaskRule.of(tokenizer, 0.15, "words")).masked_places] = True
+    chosen[mask(batch, MaskRule.of(tokenizer, 0.15, "words")).masked_positions] = True
     both = int((chosen[1::5] & chosen[3::5]).sum())
     assert stats.binomtest(both, 5003, 0.15**2).pvalue > LEAST
 
 
 def test_the_tokens_of_a_chosen_word_become_masks_one_by_one(tokenizer, big):
     masked = mask(big, MaskRule.of(tokenizer, 0.15, "words"))
-    chosen = set(masked.masked_places.tolist())
+    chosen = set(masked.masked_positions.tolist())
     pairs = np.array([word for word in words_of(tokenizer, big) if len(word) == 2 and word[0] in chosen])
     both = (masked.input_ids.numpy()[pairs] == tokenizer.mask_id).sum(1)
     assert len(pairs) > 1500
@@ -224,7 +224,7 @@ def test_spans_use_the_rates_share_of_each_text_on_average(words, rate):
 def test_spans_are_of_whole_words_between_special_tokens(tokenizer, big):
     masked = mask(big, MaskRule.of(tokenizer, 0.15, "spans"))
     chosen = np.zeros(big.num_tokens, bool)
-    chosen[masked.masked_places] = True
+    chosen[masked.masked_positions] = True
     words = words_of(tokenizer, big)
     assert all(len(set(chosen[word])) == 1 for word in words)
     share = np.mean([chosen[word[0]] for word in words])
@@ -240,11 +240,11 @@ def test_a_span_becomes_masks_random_entries_or_itself_as_a_whole(tokenizer):
     words = np.setdiff1d(MaskRule.of(tokenizer).ordinary_ids, np.flatnonzero(MaskRule.of(tokenizer).continues_word))
     texts = [[tokenizer.cls_id, *rng.choice(words, 20).tolist(), tokenizer.sep_id] for _ in range(20_000)]
     flat = np.array(texts).ravel()
-    batch = Batch.of_arrays(flat, np.zeros_like(flat), np.full(20_000, 22))
+    batch = Batch.from_arrays(flat, np.zeros_like(flat), np.full(20_000, 22))
     masked = mask(batch, MaskRule.of(tokenizer, 0.05, "spans"))
-    became = masked.input_ids[masked.masked_places].numpy()
+    became = masked.input_ids[masked.masked_positions].numpy()
     same = became == masked.masked_labels.numpy()
-    text = masked.masked_places.numpy() // 22
+    text = masked.masked_positions.numpy() // 22
     starts = np.flatnonzero(np.diff(text, prepend=-1))
     by_length = np.diff([*starts, len(text)])
     is_mask, is_same = (np.add.reduceat(values.astype(int), starts) for values in (became == tokenizer.mask_id, same))
@@ -263,8 +263,8 @@ def masks_of_each(batch, masked):
     starts = (batch.lengths.cumsum(0) - batch.lengths).tolist()
     found = []
     for start, length in zip(starts, batch.lengths.tolist(), strict=True):
-        inside = (masked.masked_places >= start) & (masked.masked_places < start + length)
-        places = (masked.masked_places[inside] - start).tolist()
+        inside = (masked.masked_positions >= start) & (masked.masked_positions < start + length)
+        places = (masked.masked_positions[inside] - start).tolist()
         found.append((places, masked.masked_labels[inside].tolist(), masked.input_ids[start : start + length].tolist()))
     return found
 
@@ -277,7 +277,7 @@ def test_the_masks_of_a_text_do_not_depend_on_its_company(tokenizer, rule):
     ids = together.input_ids.split(lengths)
     for order in ([3, 1, 0, 4, 2], [2], [4, 0]):
         flat = torch.cat([ids[row] for row in order]).numpy()
-        other = Batch.of_arrays(flat, np.zeros_like(flat), np.array([lengths[row] for row in order]))
+        other = Batch.from_arrays(flat, np.zeros_like(flat), np.array([lengths[row] for row in order]))
         found = masks_of_each(other, mask(other, rule, examples=[numbers[row] for row in order]))
         assert found == [expected[row] for row in order]
     assert sum(len(places) for places, *_ in expected) > 5
@@ -287,14 +287,14 @@ def test_masks_differ_between_epochs_sections_seeds_and_examples(tokenizer, rule
     batch = batch_of(tokenizer, [401])
     told = [dict(seed=1, epoch=2, section=5, examples=[3])] * 2
     told += [told[0] | change for change in (dict(seed=2), dict(epoch=3), dict(section=6), dict(examples=[4]))]
-    places = [tuple(mask(batch, rule, **at).masked_places.tolist()) for at in told]
+    places = [tuple(mask(batch, rule, **at).masked_positions.tolist()) for at in told]
     assert places[0] == places[1] and len(set(places)) == 5
 
 
 def test_where_nothing_is_chosen_there_is_nothing_to_guess(tokenizer, rule):
     batch = batch_of(tokenizer, [2, 2])  # [CLS] [SEP]
     masked = mask(batch, rule, rate=1.0)
-    assert len(masked.masked_places) == len(masked.masked_labels) == 0
+    assert len(masked.masked_positions) == len(masked.masked_labels) == 0
     assert torch.equal(masked.input_ids, batch.input_ids)
 
 

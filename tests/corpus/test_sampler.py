@@ -224,11 +224,11 @@ def test_a_corpus_without_examples_is_refused_instead_of_searched_for_ever():
 
 
 def test_a_fingerprint_names_ids_masks_and_labels():
-    batch = Batch.of_arrays(np.arange(11), np.zeros(11), np.array([4, 7]))
-    batch = replace(batch, masked_places=torch.tensor([2, 5]), masked_labels=torch.tensor([9, 9]))
+    batch = Batch.from_arrays(np.arange(11), np.zeros(11), np.array([4, 7]))
+    batch = replace(batch, masked_positions=torch.tensor([2, 5]), masked_labels=torch.tensor([9, 9]))
     batch = replace(batch, labels=torch.tensor([0, 1]))
     changes = [
-        {}, {"input_ids": batch.input_ids + 1}, {"masked_places": torch.tensor([2, 6])}, {"labels": None},
+        {}, {"input_ids": batch.input_ids + 1}, {"masked_positions": torch.tensor([2, 6])}, {"labels": None},
         {"masked_labels": torch.tensor([9, 8])}, {"labels": torch.tensor([1, 1])}, {"lengths": torch.tensor([5, 6])},
     ]  # fmt: skip
     found = [batch_fingerprint(replace(batch, **change)) for change in changes]

@@ -56,7 +56,7 @@ def said(capsys):
 
 
 def test_a_tagger_is_scored_by_the_entities_it_predicts(make, said, tmp_path):
-    model = make("tokens", 3, labels=TAGS, made={"scheme": "iob2"})
+    model = make("tokens", 3, labels=TAGS, metadata={"scheme": "iob2"})
     (tmp_path / "gold.txt").write_text(CONLL, encoding="utf-8")
     found = json.loads(said("evaluate", model, tmp_path / "gold.txt", "--json"))["metrics"]
     assert found["sentences"] == 2 and 0 <= found["f1"] <= 1 and set(found["by_type"]) == {"X"}
@@ -92,7 +92,7 @@ def test_a_model_that_answers_is_scored_as_squad_does_and_predicts_what_evaluate
 
 def test_every_command_that_reads_texts_can_be_told_the_window(make, said, tmp_path):
     text, exact = "cat dog " * 60, ("--dtype", "float32")
-    model = make("classes", 1, made={"settings": {"window": 24}})
+    model = make("classes", 1, metadata={"settings": {"window": 24}})
     long = write(tmp_path, text + "\n")
     (tmp_path / "gold.csv").write_text(f"text,score\n{text},0.5\ncat,1\n", encoding="utf-8")
     cat, errors = bothways.load(model, dtype="float32"), []
@@ -150,7 +150,7 @@ def test_long_texts_are_cut_where_they_were_in_fine_tuning(make, said, tmp_path)
     told = {"settings": {"long": "truncate", "window": 8}}
     rows = [" ".join(random.Random(row).choices(["the", "cat", "a", "dog", "ran"], k=40)) for row in range(30)]
     (tmp_path / "gold.csv").write_text("text,score\n" + "".join(f"{text},{row}\n" for row, text in enumerate(rows)))
-    model = make("classes", 1, made=told)
+    model = make("classes", 1, metadata=told)
     predictor = bothways.load(model, dtype="float32")
     cut, whole = (predictor.score(rows, long=long).tolist() for long in ("truncate", "windows"))
     command = (model, tmp_path / "gold.csv", "--dtype", "float32")
@@ -164,7 +164,7 @@ def test_long_texts_are_cut_where_they_were_in_fine_tuning(make, said, tmp_path)
 
 @pytest.mark.parametrize("paired", [True, False])
 def test_a_model_of_pairs_reads_pairs_and_one_of_texts_texts(paired, make, said, tmp_path):
-    model = make("classes", 1, made={"reads_pairs": paired})
+    model = make("classes", 1, metadata={"reads_pairs": paired})
     (tmp_path / "one.csv").write_text("text,score\nthe cat,1.5\na dog ran,2\n", encoding="utf-8")
     (tmp_path / "two.csv").write_text("text,pair,score\nthe cat,a,1.5\na dog ran,b,2\n", encoding="utf-8")
     right, wrong = ("two.csv", "one.csv") if paired else ("one.csv", "two.csv")
@@ -183,7 +183,7 @@ def test_a_model_of_pairs_reads_pairs_and_one_of_texts_texts(paired, make, said,
 
 
 def test_several_labels_are_scored_as_sets(make, said, tmp_path):
-    model = make("classes", 3, labels=("x", "y", "z"), several=True)
+    model = make("classes", 3, labels=("x", "y", "z"), multi_label=True)
     (tmp_path / "gold.jsonl").write_text(
         '{"text": "the cat", "label": ["x", "z"]}\n{"text": "a dog", "label": []}\n', encoding="utf-8"
     )
@@ -228,7 +228,7 @@ def test_questions_need_their_passages(make, tmp_path, monkeypatch, capsys):
 def test_entities_are_the_same_in_any_company(make):
     import bothways
 
-    model = bothways.load(make("tokens", 3, labels=TAGS, made={"scheme": "iob2"}), dtype="float32")
+    model = bothways.load(make("tokens", 3, labels=TAGS, metadata={"scheme": "iob2"}), dtype="float32")
     texts = ["the cat sat", "a dog", "on the mat and the cat ran"]
     together = model.tag(texts)
     for text, found in zip(texts, together, strict=True):

@@ -96,7 +96,7 @@ def test_pairs_are_measured_as_in_training(model, tmp_path, scored):
 )
 def test_what_a_model_learned_from_is_what_it_is_measured_by(learned, asked, names, model, tmp_path):
     held = checkpoint.load(model)
-    checkpoint.save(replace(held, made={"settings": learned}), tmp_path / "model")
+    checkpoint.save(replace(held, metadata={"settings": learned}), tmp_path / "model")
     first, second = some_texts(20, 3), some_texts(20, 4)
     rows = [
         {"text": one, "pair": other, "label": number % 2, "similarity": number}

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bothways import load
-from bothways.axes import RandomBlocks
+from bothways.attention_config import RandomBlocksConfig
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.config import EncoderConfig
@@ -66,12 +66,14 @@ def exported(tmp_path_factory, make_model, tokenizer):
         if case not in made:
             family, heads, *_ = CASES[case]
             axes = (
-                {"num_hidden_layers": 2, "whole_text_every": 2} if family == "modernbert" else {"num_hidden_layers": 1}
+                {"num_hidden_layers": 2, "full_attention_every": 2}
+                if family == "modernbert"
+                else {"num_hidden_layers": 1}
             )
             model = make_model(family, heads, **axes)
             labels = TAGS if 5 in heads.values() else ()
             held = Checkpoint(
-                model, tokenizer, family, labels, several=case == "classes", pooling=POOLING.get(case)
+                model, tokenizer, family, labels, multi_label=case == "classes", pooling=POOLING.get(case)
             )  # fmt: skip
             place = tmp_path_factory.mktemp(case)
             checkpoint.save(held, place / "model")
@@ -387,9 +389,11 @@ def test_what_cannot_be_done_is_said_in_one_line_before_any_work(tmp_path, texts
     said(re.escape('export needs onnx, onnxruntime; install them: pip install "bothways[onnx]"'))
 
 
-@pytest.mark.parametrize("axes", [{"far": RandomBlocks(size=3, number=2)}, {"window": 400}])
+@pytest.mark.parametrize(
+    "axes", [{"sparse_attention": RandomBlocksConfig(size=3, number=2)}, {"attention_window": 400}]
+)
 def test_a_file_is_compared_beyond_what_each_token_sees(axes):
     config = EncoderConfig(max_position_embeddings=4096, **axes)
-    seen_whole = config.far.shortest if config.far else 2 * config.window + 1
+    seen_whole = config.sparse_attention.shortest if config.sparse_attention else 2 * config.attention_window + 1
     assert {*parity.LENGTHS} < {*parity.lengths_for(config)}
     assert any(seen_whole < length <= seen_whole + 2 for length in parity.lengths_for(config))

@@ -58,7 +58,7 @@ def start(make_model, tokenizer, tmp_path_factory):
     """A random encoder with a head for masked words, as pre-training leaves one."""
     directory = tmp_path_factory.mktemp("start") / "model"
     model = make_model("bert", {"masked_words": 0, "next_sentence": 2}, num_hidden_layers=1)
-    checkpoint.save(Checkpoint(model, tokenizer, made={"verb": "pretrain"}), directory)
+    checkpoint.save(Checkpoint(model, tokenizer, metadata={"verb": "pretrain"}), directory)
     return directory
 
 
@@ -487,7 +487,7 @@ def test_a_single_class_and_labels_only_dev_knows_are_refused(settings, tmp_path
     ["albert", "distilbert", "electra", "roberta", "modernbert", "longformer", "big_bird", "deberta", "deberta-v2"],
 )
 def test_every_family_learns_and_transformers_gives_its_scores(family, make_model, tokenizer, settings, tmp_path):
-    sizes = {"num_hidden_layers": 1, "layer_groups": 1} if family == "albert" else {"num_hidden_layers": 1}
+    sizes = {"num_hidden_layers": 1, "num_layer_groups": 1} if family == "albert" else {"num_hidden_layers": 1}
     model = make_model(family, {"masked_words": 0}, **sizes)
     checkpoint.save(Checkpoint(model, tokenizer, model_type=family), tmp_path / "start")
     given = replace(settings, model=tmp_path / "start", out=tmp_path / "run", seeds=1)

@@ -63,7 +63,7 @@ def start(make_model, tokenizer, tmp_path_factory):
     """A random encoder with a head for masked words and a pooler, as pre-training leaves one."""
     directory = tmp_path_factory.mktemp("start") / "model"
     model = make_model("bert", {"masked_words": 0, "next_sentence": 2}, num_hidden_layers=1)
-    checkpoint.save(Checkpoint(model, tokenizer, made={"verb": "pretrain"}), directory)
+    checkpoint.save(Checkpoint(model, tokenizer, metadata={"verb": "pretrain"}), directory)
     return directory
 
 

@@ -78,7 +78,7 @@ def test_training_ends_when_patience_runs_out_and_the_best_weights_are_kept(pati
     module, seen = torch.nn.Linear(1, 1, bias=False), []
 
     def steps(first):
-        batch = Batch.of_arrays(np.zeros(2, int), np.zeros(2, int), np.array([2]))
+        batch = Batch.from_arrays(np.zeros(2, int), np.zeros(2, int), np.array([2]))
         while True:
             yield [batch]
 
@@ -168,7 +168,7 @@ def test_layer_wise_rates_are_told_as_a_table(settings):
 
 @pytest.mark.parametrize(("width", "rate"), [(1024, 3.25e-5), (768, 5e-5), (384, 1.41e-4), (256, 2.6e-4), (32, 5e-4)])
 def test_without_a_rate_it_goes_by_the_width(width, rate, settings, make_model):
-    config = make_model("bert", {}).config.changed(hidden_size=width, num_attention_heads=1)
+    config = make_model("bert", {}).config.replace(hidden_size=width, num_attention_heads=1)
     assert peak_rate(replace(settings, learning_rate=None), config) == pytest.approx(rate, rel=0.01)
     assert peak_rate(replace(settings, learning_rate=1e-3), config) == 1e-3
 
@@ -235,7 +235,7 @@ def test_windows_beyond_the_bound_have_the_gradients_of_all_at_once(make_model):
     model = make_model("bert", {"classes": 3}).train()
     lengths = np.array([5, 7, 7, 11, 12, 19])
     ids = np.random.default_rng(0).integers(5, 20, lengths.sum())
-    batch = Batch.of_arrays(ids, np.zeros_like(ids), lengths)
+    batch = Batch.from_arrays(ids, np.zeros_like(ids), lengths)
     found = []
     for bound in (1000, 20, 6):
         model.zero_grad()
@@ -251,7 +251,7 @@ def test_windows_beyond_the_bound_have_the_gradients_of_all_at_once(make_model):
 def test_parts_of_a_batch_hold_its_entries_in_order_within_the_bound():
     lengths = np.array([3, 5, 5, 9, 30, 2])
     ids = np.arange(lengths.sum())
-    parts = list(texts.parts_of(Batch.of_arrays(ids, ids % 2, lengths), 14))
+    parts = list(texts.parts_of(Batch.from_arrays(ids, ids % 2, lengths), 14))
     assert [part.lengths.tolist() for part in parts] == [[3, 5, 5], [9], [30], [2]]
     assert torch.cat([part.input_ids for part in parts]).tolist() == ids.tolist()
     assert torch.cat([part.segment_ids for part in parts]).tolist() == (ids % 2).tolist()
@@ -266,7 +266,7 @@ def test_a_text_of_a_hundred_windows_keeps_the_activations_of_few(make_model):
         ids = np.random.default_rng(1).integers(5, 20, lengths.sum())
         sizes = []
         with torch.autograd.graph.saved_tensors_hooks(lambda x: sizes.append(x.numel()) or x, lambda x: x):
-            texts.first_vectors(model, Batch.of_arrays(ids, np.zeros_like(ids), lengths), bound).sum()
+            texts.first_vectors(model, Batch.from_arrays(ids, np.zeros_like(ids), lengths), bound).sum()
         return sum(sizes)
 
     assert kept_by(100, 160) < kept_by(10, 160) < kept_by(100, 1600) / 8
@@ -277,7 +277,7 @@ def test_dropout_is_the_same_when_activations_are_worked_out_again(make_model):
     model = make_model("bert", {"classes": 2}, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3).train()
     lengths = np.array([6, 9, 13])
     ids = np.random.default_rng(2).integers(5, 20, lengths.sum())
-    batch = Batch.of_arrays(ids, np.zeros_like(ids), lengths)
+    batch = Batch.from_arrays(ids, np.zeros_like(ids), lengths)
 
     def value():
         torch.manual_seed(7)

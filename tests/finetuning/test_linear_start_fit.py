@@ -12,7 +12,7 @@ from bothways.batch import Batch
 from bothways.data.columns import Table
 from bothways.finetuning import features, linear_start
 from bothways.finetuning.texts import Texts, text_scores
-from bothways.model.heads import Classes
+from bothways.model.heads import ClassificationHead
 from bothways.settings import Classify, Pooled
 from bothways.training.losses import class_loss, squared_loss
 from bothways.training.task_losses import label_loss, weighted_class_loss
@@ -128,7 +128,7 @@ def test_head_inputs_are_what_the_last_layer_reads(texts):
     with torch.inference_mode():
         read_NH = text_scores(features.head_inputs(model, "classes"), batch)
         head = model.heads["classes"]
-        assert isinstance(head, Classes)
+        assert isinstance(head, ClassificationHead)
         assert torch.allclose(head.output(read_NH), text_scores(model, batch), atol=1e-6)
 
 
@@ -138,7 +138,7 @@ def test_frozen_texts_are_states_and_means_averaged_over_windows(texts):
     assert len(examples.windows[1]) > 1
     for row, windows in enumerate(examples.windows):
         with torch.inference_mode():
-            hidden = [model(Batch.of([window])) for window in windows]
+            hidden = [model(Batch.from_encodings([window])) for window in windows]
         means = torch.stack([x_SH.mean(0) for x_SH in hidden]).mean(0)
         firsts = torch.stack([x_SH[0] for x_SH in hidden]).mean(0)
         assert torch.allclose(frozen["train"]["mean"][row], means, atol=1e-5)

@@ -101,12 +101,12 @@ def test_windows_are_pooled_in_prediction_as_in_training(pooling, settings, fold
     given = replace(settings, window_pooling=pooling)
     result = classify.run(given, silence)
     predictor = bothways.load(result.model, dtype="float32")
-    assert predictor.checkpoint.told["window_pooling"] == pooling
+    assert predictor.checkpoint.settings["window_pooling"] == pooling
     task = task_of(given)
     windows = task.data["dev"].windows
     row = max(range(len(windows)), key=lambda row: len(windows[row]))
     with torch.inference_mode():
-        first_WH = torch.stack([predictor.module(Batch.of([window]))[0] for window in windows[row]])
+        first_WH = torch.stack([predictor.module(Batch.from_encodings([window]))[0] for window in windows[row]])
         pooled_H = first_WH.mean(0) if pooling == "mean" else first_WH.amax(0)
         (expected,) = predictor.module.text_scores("classes", pooled_H[None]).softmax(-1).tolist()
         (trained,) = task.read(predictor.module, task.data["dev"].batch([row])).softmax(-1).tolist()

@@ -20,7 +20,7 @@ from bothways.evaluation import evaluate
 from bothways.export import export
 from bothways.finetuning import classify, regress, tag
 from bothways.inference.predictor import Predictor
-from bothways.model.text_state import SLOPE, begin_as_identity, length_of_unit, make_pooler
+from bothways.model.pooler import SLOPE, build_pooler, initialize_near_identity, unit_length
 from bothways.pretraining import pretrain
 from bothways.settings import Classify, Evaluate, Export, Pretrain, Quantize, Regress, Tag
 from bothways.training.progress import silence
@@ -74,7 +74,7 @@ def means_of(model, texts):
 
 
 def of_one_length(x_NH):
-    return length_of_unit(x_NH.shape[1]) * torch.nn.functional.normalize(x_NH)
+    return unit_length(x_NH.shape[1]) * torch.nn.functional.normalize(x_NH)
 
 
 def test_the_head_is_a_linear_layer_on_the_mean_of_all_tokens(result):
@@ -88,7 +88,7 @@ def test_the_head_is_a_linear_layer_on_the_mean_of_all_tokens(result):
     windows = model.tokenizer.windows(long, size=64, overlap=16)
     assert len(windows) > 2
     with torch.inference_mode():
-        means_WH = torch.stack([model.module(Batch.of([window])).mean(0) for window in windows])
+        means_WH = torch.stack([model.module(Batch.from_encodings([window])).mean(0) for window in windows])
         (expected,) = torch.softmax(of_one_length(means_WH.mean(0)[None]) @ head.weight.T + head.bias, -1).tolist()
     assert [*model.classify([long], window=64, overlap=16)[0].scores.values()] == pytest.approx(expected, abs=1e-5)
 
@@ -240,8 +240,8 @@ def test_a_directory_that_lacks_a_part_is_refused_by_its_name(broken, result, tm
 @pytest.mark.parametrize("family", ["roberta", "distilbert", "electra", "deberta"])
 def test_a_new_pooler_keeps_what_a_linear_layer_could_read(family, make_model):
     config = make_model(family).config
-    pooler = make_pooler(config, ("classes",), pooler=False)
-    begin_as_identity(pooler)
+    pooler = build_pooler(config, ("classes",), pooler=False)
+    initialize_near_identity(pooler)
     generator = torch.Generator().manual_seed(0)
     x_NH = torch.randn(400, config.hidden_size, generator=generator)
     with torch.no_grad():

@@ -41,7 +41,7 @@ def peer_of(predictor, architecture, directory):
 
 def masked_probabilities(predictor, ids, place):
     """Of one window by itself, the plain way."""
-    batch = Batch.of_arrays(np.array(ids), np.zeros(len(ids), int), np.array([len(ids)]))
+    batch = Batch.from_arrays(np.array(ids), np.zeros(len(ids), int), np.array([len(ids)]))
     with torch.no_grad():
         return predictor.module.word_scores(predictor.module(batch)[place][None])[0].softmax(-1)
 
@@ -154,7 +154,7 @@ def test_classes_of_texts_and_pairs_are_those_of_transformers(make_predictor, tm
 
 def test_several_labels_are_told_each_for_itself(make_predictor):
     one = make_predictor("bert", {"classes": 5}, labels=LABELS)
-    several = Predictor(replace(one.checkpoint, several=True), dtype="float32", device="cpu")
+    several = Predictor(replace(one.checkpoint, multi_label=True), dtype="float32", device="cpu")
     texts = ["the cat sat", "a dog", "on the mat and ran"]
     numbers = set()
     for found, alone in zip(several.classify(texts), one.classify(texts), strict=True):
@@ -173,7 +173,7 @@ def test_the_likeliest_labels_alone_can_be_asked_for(make_predictor, monkeypatch
     one = make_predictor("bert", {"classes": 5}, labels=LABELS)
     texts = ["the cat sat", "a dog", "on the mat and ran"]
     for several in (False, True):
-        classifier = Predictor(replace(one.checkpoint, several=several), dtype="float32", device="cpu")
+        classifier = Predictor(replace(one.checkpoint, multi_label=several), dtype="float32", device="cpu")
         whole = classifier.classify(texts)
         for top in (1, 3, 5, 99):
             for found, expected in zip(classifier.classify(texts, top=top), whole, strict=True):
@@ -278,7 +278,7 @@ def test_ten_thousand_words_are_classified_by_all_their_windows(make_predictor):
     (windows,) = classifier.fit_windows(classifier.tokenizer.encode_many([text]), "windows", 64, 16)
     assert len(windows) > 100
     with torch.inference_mode():
-        first_WH = torch.cat([classifier.module(Batch.of([window]))[:1] for window in windows])
+        first_WH = torch.cat([classifier.module(Batch.from_encodings([window]))[:1] for window in windows])
         (scores,) = classifier.module.text_scores("classes", first_WH.mean(0, keepdim=True)).softmax(-1).tolist()
     assert list(found.scores.values()) == pytest.approx(scores, abs=1e-5)
     assert list(shorter.scores.values()) != pytest.approx(scores, abs=1e-5)
@@ -348,7 +348,7 @@ def test_a_longest_answer_is_kept_to(reader):
         found = reader.answer("dog", passage, top=20, longest=longest)
         assert max(len(answer.text.split()) for answer in found) == longest
     made = {"settings": {"max_answer_tokens": 2}}
-    taught = Predictor(replace(reader.checkpoint, made=made), dtype="float32", device="cpu")
+    taught = Predictor(replace(reader.checkpoint, metadata=made), dtype="float32", device="cpu")
     for told, most in ((None, 2), (4, 4)):  # as it was fine-tuned, where nothing is told
         found = taught.answer("dog", passage, top=20, longest=told)
         assert max(len(answer.text.split()) for answer in found) == most
@@ -360,16 +360,16 @@ def test_no_answer_is_said_by_a_model_that_has_learned_when(reader):
     assert reader.answer(question, passage)[0].text
     for threshold in (reading.margin - 0.01, reading.margin + 0.01):
         made = {"no_answer_threshold": threshold}
-        taught = Predictor(replace(reader.checkpoint, made=made), dtype="float32", device="cpu")
+        taught = Predictor(replace(reader.checkpoint, metadata=made), dtype="float32", device="cpu")
         assert (taught.answer(question, passage)[0].text == "") == (threshold < reading.margin)
 
 
 def test_the_scheme_a_model_was_trained_on_is_read_from_beside_it(tagger):
-    plain = Predictor(replace(tagger.checkpoint, made={"scheme": "plain"}), dtype="float32", device="cpu")
+    plain = Predictor(replace(tagger.checkpoint, metadata={"scheme": "plain"}), dtype="float32", device="cpu")
     words = words_of(300)
     (tags,), (read_as_plain,) = tagger.tag_words([words]), plain.tag_words([words])
     assert any(tag.startswith("I-") and before == "O" for before, tag in pairwise(read_as_plain))
-    legal = Predictor(replace(tagger.checkpoint, made={"scheme": "iob2"}), dtype="float32", device="cpu")
+    legal = Predictor(replace(tagger.checkpoint, metadata={"scheme": "iob2"}), dtype="float32", device="cpu")
     assert legal.tag_words([words])[0] != tags
 
 
@@ -445,7 +445,7 @@ def test_an_overlap_that_leaves_no_step_is_a_quarter_of_the_window(make_predicto
 )
 def test_a_model_reads_in_the_windows_of_its_fine_tuning(make_predictor, told, window, overlap):
     loaded = make_predictor("bert", max_position_embeddings=700).checkpoint
-    predictor = Predictor(replace(loaded, made={"settings": told}), dtype="float32", device="cpu")
+    predictor = Predictor(replace(loaded, metadata={"settings": told}), dtype="float32", device="cpu")
     texts = ["cat dog mat " * 200]
     (given,) = predictor.encode(texts, window=window, overlap=overlap)
     assert np.array_equal(predictor.encode(texts)[0], given)
@@ -461,7 +461,7 @@ def test_a_model_reads_in_the_windows_of_its_fine_tuning(make_predictor, told, w
 @pytest.mark.parametrize("objective", ["masked", "enhanced"])
 def test_words_guessed_without_the_decoder_they_were_learned_with_are_said_to_be(make_predictor, objective, capsys):
     loaded = make_predictor("deberta", {"masked_words": 0}).checkpoint
-    made = Predictor(replace(loaded, made={"settings": {"objective": objective}}), dtype="float32", device="cpu")
+    made = Predictor(replace(loaded, metadata={"settings": {"objective": objective}}), dtype="float32", device="cpu")
     for _ in range(2):
         made.fill("the [MASK] sat")
     assert capsys.readouterr().err.count("words are guessed without it") == (objective == "enhanced")
@@ -662,7 +662,7 @@ def test_columns_of_tables_are_read_as_lists_and_what_is_no_text_is_named(make_p
 
 def test_texts_are_cut_where_the_model_learned_from_cut_ones_unless_another_way_is_asked_for(make_predictor, capsys):
     loaded = make_predictor("bert", {"classes": 2}, labels=("no", "yes")).checkpoint
-    learned = Predictor(replace(loaded, made={"settings": {"long": "truncate"}}), dtype="float32", device="cpu")
+    learned = Predictor(replace(loaded, metadata={"settings": {"long": "truncate"}}), dtype="float32", device="cpu")
     other = Predictor(loaded, dtype="float32", device="cpu")
     text = " ".join(words_of(90))
     assert learned.classify([text]) == other.classify([text], long="truncate") != other.classify([text])

@@ -293,7 +293,7 @@ def test_entities_are_slices_of_their_text_in_order_and_apart(text, seed, size, 
 def test_what_labels_may_follow_each_other_is_worked_out_once_a_tag_set(make_predictor, monkeypatch):
     names = ["O", *(prefix + str(number) for number in range(33) for prefix in ("B-", "I-"))]
     loaded = make_predictor("bert", {"tokens": len(names)}, labels=tuple(names)).checkpoint
-    tagger = Predictor(replace(loaded, made={"scheme": "iob2"}), dtype="float32", device="cpu")
+    tagger = Predictor(replace(loaded, metadata={"scheme": "iob2"}), dtype="float32", device="cpu")
     made = []
     plain = Tagset.transitions.func
     counted = cached_property(lambda tagset: made.append(tagset.names) or plain(tagset))

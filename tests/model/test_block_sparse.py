@@ -7,7 +7,7 @@ import torch
 from bothways.model import block_sparse
 from bothways.model.block_sparse import block_attention, plain_attention, random_blocks, window_blocks
 from bothways.model.kernels import LONGEST_KEPT
-from bothways.model.layout import Rectangles
+from bothways.model.layout import Bucketed
 
 CPU = torch.device("cpu")
 N, D = 3, 8
@@ -114,9 +114,9 @@ def test_dropout_leaves_out_the_same_weights_on_the_way_back():
     ours, slow = heads(100, dtype=torch.float32), heads(100, dtype=torch.float32)
     weights = torch.randn(100, N, D)
     drawn = []
-    plain = block_sparse.draw_kept
+    plain = block_sparse.draw_keep_mask
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(block_sparse, "draw_kept", lambda *given: drawn.append(plain(*given)) or drawn[-1])
+        patch.setattr(block_sparse, "draw_keep_mask", lambda *given: drawn.append(plain(*given)) or drawn[-1])
         found = block_attention(*ours, blocks, 0.3)
     (found * weights).sum().backward()
 
@@ -145,7 +145,7 @@ def test_nothing_of_the_scores_size_is_kept_for_the_way_back():
 
 def test_dropout_over_all_of_a_very_long_text_keeps_nothing_of_its_square():
     """Training with dropout at any length in bounded memory; and what is dropped is a tenth."""
-    layout = Rectangles(torch.tensor([LONGEST_KEPT + 500]), CPU)
+    layout = Bucketed(torch.tensor([LONGEST_KEPT + 500]), CPU)
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
         q, k, v = heads(LONGEST_KEPT + 500, dtype=torch.float32)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from bothways.axes import RandomBlocks
+from bothways.attention_config import RandomBlocksConfig
 from bothways.batch import Batch
 from bothways.model import global_attention, kernels, layout
 from bothways.model.compile import compile_layers
@@ -16,7 +16,7 @@ from bothways.model.compile import compile_layers
 @pytest.mark.timeout(120)
 @pytest.mark.filterwarnings("default")  # torch.compile uses deprecated parts of torch
 def test_compiled_layers_give_the_losses_and_gradients_of_plain_ones(make_model, monkeypatch):
-    for owner, name in ((layout.Rectangles, "attend"), (layout.Varlen, "attend"), (kernels, "dropped")):
+    for owner, name in ((layout.Bucketed, "attend"), (layout.Varlen, "attend"), (kernels, "dropped")):
         monkeypatch.setattr(owner, name, getattr(owner, name))  # put back afterwards
     found = []
     for compiled in (False, True):
@@ -27,7 +27,7 @@ def test_compiled_layers_give_the_losses_and_gradients_of_plain_ones(make_model,
         for lengths in ([5, 5, 9], [3, 11, 11, 17], [2], [7, 8, 9, 10, 23]):
             ids = np.random.default_rng(sum(lengths)).integers(5, 97, sum(lengths))
             torch.manual_seed(1)
-            vectors = model(Batch.of_arrays(ids, np.zeros_like(ids), np.array(lengths)))
+            vectors = model(Batch.from_arrays(ids, np.zeros_like(ids), np.array(lengths)))
             model.zero_grad()
             (vectors * torch.arange(24)).sum().backward()
             found.append((compiled, vectors.detach(), model.encoder.layers[1].attention.qkv.weight.grad.clone()))
@@ -44,7 +44,7 @@ def test_layers_with_blocks_of_their_own_share_one_compilation(make_model, monke
     from torch._dynamo.utils import counters
 
     for owner, name in (
-        (layout.Rectangles, "attend"), (layout.Varlen, "attend"), (kernels, "dropped"),
+        (layout.Bucketed, "attend"), (layout.Varlen, "attend"), (kernels, "dropped"),
         (global_attention.Pattern, "attend"),
         (global_attention.BlockAttention, "among"), (global_attention.GlobalAttention, "far"),
     ):  # fmt: skip
@@ -53,10 +53,12 @@ def test_layers_with_blocks_of_their_own_share_one_compilation(make_model, monke
     for layers in (2, 3):
         torch._dynamo.reset()
         counters.clear()
-        model = make_model("big_bird", far=RandomBlocks(size=2, number=1), num_hidden_layers=layers).train()
+        model = make_model(
+            "big_bird", sparse_attention=RandomBlocksConfig(size=2, number=1), num_hidden_layers=layers
+        ).train()
         compile_layers(model)
         for lengths in ([30, 20], [17, 23, 5]):
             ids = np.random.default_rng(sum(lengths)).integers(5, 97, sum(lengths))
-            model(Batch.of_arrays(ids, np.zeros_like(ids), np.array(lengths))).sum().backward()
+            model(Batch.from_arrays(ids, np.zeros_like(ids), np.array(lengths))).sum().backward()
         compiled.append(counters["stats"]["unique_graphs"])
     assert compiled[0] == compiled[1] > 0

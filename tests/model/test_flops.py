@@ -8,7 +8,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from bothways.batch import Batch
-from bothways.model.flops import training_work
+from bothways.model.flops import training_flops
 from bothways.pretraining.objective import losses
 
 LENGTHS = np.array([5, 5, 29, 7, 1 + 16])  # each fills its rectangle, since filling is not counted as work
@@ -16,10 +16,10 @@ LENGTHS = np.array([5, 5, 29, 7, 1 + 16])  # each fills its rectangle, since fil
 
 def batch_of(places):
     ids = np.random.default_rng(0).integers(5, 97, LENGTHS.sum())
-    batch = Batch.of_arrays(ids, np.zeros_like(ids), LENGTHS)
+    batch = Batch.from_arrays(ids, np.zeros_like(ids), LENGTHS)
     masked = torch.tensor(places)
     labels = torch.zeros(len(LENGTHS), dtype=torch.long)
-    return replace(batch, masked_places=masked, masked_labels=batch.input_ids[masked], labels=labels)
+    return replace(batch, masked_positions=masked, masked_labels=batch.input_ids[masked], labels=labels)
 
 
 @pytest.mark.parametrize("family", ["bert", "electra", "albert", "roberta"])
@@ -29,12 +29,12 @@ def test_the_work_of_a_step_is_what_torch_counts(family, make_model):
         losses(model, batch)["masked_lm"][0].backward()
     # torch does not count products that are added in place: the gradient of the vocabulary.
     table = model.encoder.embeddings.words.weight
-    assert training_work(model.config, batch) == counter.get_total_flops() + 2 * 4 * table.numel()
+    assert training_flops(model.config, batch) == counter.get_total_flops() + 2 * 4 * table.numel()
 
 
 def test_windows_ask_for_less_than_whole_texts(make_model):
     model, batch = make_model("modernbert"), batch_of([1])
-    near = training_work(model.config, batch)
-    whole = training_work(model.config.changed(window=0, whole_text_every=1), batch)
+    near = training_flops(model.config, batch)
+    whole = training_flops(model.config.replace(attention_window=0, full_attention_every=1), batch)
     # Of 7 layers, 4 see at most 9 tokens of the texts of 29 and 17.
     assert whole - near == 12 * 24 * 4 * (29 * (29 - 9) + 17 * (17 - 9))

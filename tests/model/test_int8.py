@@ -16,8 +16,17 @@ from bothways.compression import calibrate
 from bothways.compression.calibrate import candidates, int8_linear, observe
 from bothways.errors import InputError
 from bothways.model import int8
-from bothways.model.int8 import POST_OPERATIONS, ROWS, Int8Linear, Rounding, symmetric
-from bothways.model.int8_model import from_int8_state, int8_state, is_int8, with_int8
+from bothways.model.int8 import (
+    POST_OPERATIONS,
+    ROWS,
+    Int8Linear,
+    Rounding,
+    from_int8_state,
+    int8_state,
+    is_int8,
+    symmetric,
+    with_int8,
+)
 
 TEXTS = ["the cat sat on the mat", "a dog ran", "cats and dogs and mats", "b", "the dogs sat and ran on and on"]
 
@@ -122,7 +131,7 @@ def test_a_column_of_outliers_costs_less_when_columns_are_evened_out(linear, x_T
 def quantized(make_model, tokenizer):
     """A model, its int8 form, and a batch."""
     model = make_model("bert", {"classes": 3})
-    batch = Batch.of(tokenizer.encode_many(TEXTS))
+    batch = Batch.from_encodings(tokenizer.encode_many(TEXTS))
     with torch.no_grad():
         found = candidates(model, observe(model, lambda: model(batch)))
         return model, with_int8(model, {name: one.linear for name, one in found.items()}), batch
@@ -154,7 +163,7 @@ def test_an_int8_model_is_near_the_float_one(quantized):
 @pytest.mark.parametrize("left_out", [(), ("feed_forward.output",), ("feed_forward.inner",), ("attention",)])
 def test_any_layers_of_any_family_may_stay_as_they_are(family, left_out, make_model, tokenizer):
     model = make_model(family)
-    batch = Batch.of(tokenizer.encode_many(TEXTS))
+    batch = Batch.from_encodings(tokenizer.encode_many(TEXTS))
     with torch.no_grad():
         found = candidates(model, observe(model, lambda: model(batch)))
         taken = {name: one.linear for name, one in found.items() if not any(part in name for part in left_out)}
@@ -170,7 +179,9 @@ def test_a_text_has_the_same_result_alone_and_in_company(quantized, tokenizer):
     with torch.no_grad():
         together = small(batch).split(batch.lengths.tolist())
         for text, wanted in zip(TEXTS, together, strict=True):
-            torch.testing.assert_close(small(Batch.of(tokenizer.encode_many([text]))), wanted, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(
+                small(Batch.from_encodings(tokenizer.encode_many([text]))), wanted, rtol=1e-5, atol=1e-5
+            )
 
 
 def test_what_is_stored_does_not_change_when_stored_again(quantized):
@@ -190,7 +201,7 @@ def test_tensors_that_do_not_belong_to_the_config_are_named(quantized):
     with pytest.raises(InputError, match=r"words\.table_int8"):
         from_int8_state(model.config, {})
     with pytest.raises(InputError, match=r"layers\.2.*no such layer"):
-        from_int8_state(model.config.changed(num_hidden_layers=2), state)
+        from_int8_state(model.config.replace(num_hidden_layers=2), state)
 
 
 def test_an_int8_model_refuses_to_be_trained(quantized):
@@ -202,7 +213,7 @@ def test_a_model_whose_numbers_overflow_is_refused(make_model, tokenizer):
     model = make_model("bert")
     with torch.no_grad():
         model.encoder.layers[1].feed_forward.inner.weight.mul_(1e38)
-    batch = Batch.of([tokenizer.encode(text) for text in TEXTS])
+    batch = Batch.from_encodings([tokenizer.encode(text) for text in TEXTS])
     seen = observe(model, lambda: model(batch))
     with pytest.raises(InputError, match="feed_forward.output overflows float32"):
         candidates(model, seen)

@@ -7,8 +7,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bothways.model import kernels
 from bothways.model.buckets import rectangles, rounded
-from bothways.model.kernels import Dropout, draw_kept, factors, linear_cross_entropy
-from bothways.model.layout import Rectangles
+from bothways.model.kernels import Dropout, draw_keep_mask, dropout_factors, linear_cross_entropy
+from bothways.model.layout import Bucketed
 
 B, N, S, D = 5, 3, 29, 8
 LONGEST = kernels.LONGEST_BATCHED * D
@@ -34,7 +34,7 @@ def relative(ours, theirs):
 
 
 def dropout_mask(like, rate):
-    return factors(draw_kept(like.numel(), rate), like, rate)
+    return dropout_factors(draw_keep_mask(like.numel(), rate), like, rate)
 
 
 # --- attention ------------------------------------------------------------------------------------------------------
@@ -154,12 +154,12 @@ def test_in_half_precision_neighbours_of_other_lengths_do_not_change_a_bit_of_a_
     fill, alone = rounded(size), torch.tensor([size])
     own = torch.stack(queries(size, N, D, dtype=torch.bfloat16), 1).detach()
     with torch.inference_mode():
-        expected = Rectangles(alone, CPU).attend(*own.unbind(1), sides=(-1, -1), dropout=0.0)
+        expected = Bucketed(alone, CPU).attend(*own.unbind(1), sides=(-1, -1), dropout=0.0)
         for lengths in ([size] * 9, [size, fill], [size, size, fill, fill], [3, size, 3 * fill]):
             start = sum(lengths[: lengths.index(size)])
             rows = torch.randn(sum(lengths), 3, N, D, generator=torch.Generator().manual_seed(5)).bfloat16()
             rows[start : start + size] = own
-            found = Rectangles(torch.tensor(lengths), CPU).attend(*rows.unbind(1), sides=(-1, -1), dropout=0.0)
+            found = Bucketed(torch.tensor(lengths), CPU).attend(*rows.unbind(1), sides=(-1, -1), dropout=0.0)
             apart = (found[start : start + size].float() - expected.float()).abs().max()
             assert apart <= BITS, lengths
 
@@ -171,7 +171,7 @@ def test_attention_by_products_equals_the_plain_formula(size):
     (part,) = rectangles(lengths, CPU)
     with torch.inference_mode():
         ours = part.give(kernels.attention_by_products(part, *(part.take(x) for x in (q, k, v))))
-        exact = Rectangles(torch.tensor(lengths), CPU).attend(
+        exact = Bucketed(torch.tensor(lengths), CPU).attend(
             *(x.float() for x in (q, k, v)), sides=(-1, -1), dropout=0.0
         )
     assert relative(ours, exact) < 0.01

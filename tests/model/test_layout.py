@@ -5,7 +5,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bothways.model import layout
-from bothways.model.layout import Rectangles, Varlen, choose, near
+from bothways.model.layout import Bucketed, Varlen, choose, near
 from bothways.model.padded import Padded
 
 N, D = 3, 8
@@ -41,7 +41,7 @@ ONE_WAY = [(-1, 0), (0, -1), (4, 0), (0, 3), (2, 100)]
 @pytest.mark.parametrize("sides", [(-1, -1), (1, 1), (3, 3), (4, 4), (6, 6), (28, 28), (100, 100), *ONE_WAY])
 def test_a_token_sees_its_own_text_and_no_further_than_it_may(sides):
     q, k, v = rows()
-    mixed = Rectangles(LENGTHS, CPU).attend(q, k, v, sides=sides, dropout=0.0)
+    mixed = Bucketed(LENGTHS, CPU).attend(q, k, v, sides=sides, dropout=0.0)
     assert float((mixed - slow(q, k, v, sides)).abs().max()) < 1e-6
 
 
@@ -75,11 +75,11 @@ def test_texts_that_share_a_rectangle_take_the_fused_kernel(sides, dtype):
     lengths = torch.tensor([300, 310, 320])
     q, k, v = torch.randn(3, int(lengths.sum()), N, D, dtype=dtype).unbind()
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-        Rectangles(lengths, CPU).attend(q, k, v, sides=sides, dropout=0.0)
+        Bucketed(lengths, CPU).attend(q, k, v, sides=sides, dropout=0.0)
 
 
 def test_neighbours_of_near_lengths_are_one_rectangle():
-    places = Rectangles(LENGTHS, CPU)
+    places = Bucketed(LENGTHS, CPU)
     assert [(part.n, part.size) for part in places.rectangles] == [(3, 16), (1, 29), (4, 16)]
     assert places.first_tokens.tolist() == [0, 5, 10, 11, 40, 47, 54, 61]
 
@@ -94,18 +94,18 @@ def test_near_means_at_most_so_far_apart():
 @pytest.mark.parametrize(
     ("device", "capability", "dtype", "dropout", "kind"),
     [
-        ("cpu", None, torch.float32, 0.0, Rectangles),
-        ("cpu", None, torch.bfloat16, 0.0, Rectangles),
-        ("cuda", (9, 0), torch.float32, 0.0, Rectangles),
-        ("cuda", (9, 0), torch.bfloat16, 0.1, Rectangles),
+        ("cpu", None, torch.float32, 0.0, Bucketed),
+        ("cpu", None, torch.bfloat16, 0.0, Bucketed),
+        ("cuda", (9, 0), torch.float32, 0.0, Bucketed),
+        ("cuda", (9, 0), torch.bfloat16, 0.1, Bucketed),
         ("cuda", (9, 0), torch.bfloat16, 0.0, Varlen),
         ("cuda", (8, 0), torch.float16, 0.0, Varlen),
-        ("cuda", (7, 5), torch.float16, 0.0, Rectangles),
+        ("cuda", (7, 5), torch.float16, 0.0, Bucketed),
     ],
 )
 def test_the_ragged_kernel_is_chosen_where_torch_has_it(device, capability, dtype, dropout, kind, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    for layout_class in (Rectangles, Varlen):
+    for layout_class in (Bucketed, Varlen):
         monkeypatch.setattr(layout_class, "__init__", lambda self, lengths, device: None)
     assert type(choose(LENGTHS, torch.device(device), dtype, dropout)) is kind
 
@@ -131,7 +131,7 @@ def test_the_ragged_kernel_equals_the_slow_formula(sides):
 def test_the_ragged_kernel_has_the_gradients_of_rectangles():
     device, found = torch.device("cuda"), []
     weights = torch.randn(int(LENGTHS.sum()), N, D, generator=torch.Generator().manual_seed(1)).cuda()
-    for kind in (Varlen, Rectangles):
+    for kind in (Varlen, Bucketed):
         parts = [part.bfloat16().cuda().requires_grad_() for part in rows()]
         mixed = kind(LENGTHS, device).attend(*parts, sides=(-1, -1), dropout=0.0)
         found.append([mixed, *torch.autograd.grad((mixed * weights).sum(), parts)])
@@ -146,6 +146,6 @@ def test_windows_prepared_while_predicting_serve_training_too(dropout, dtype):
     layout.near.cache_clear()
     q, k, v = (part.to(dtype).requires_grad_() for part in rows())
     with torch.inference_mode():
-        Rectangles(LENGTHS, CPU).attend(q, k, v, sides=(3, 3), dropout=0.0)
-    Rectangles(LENGTHS, CPU).attend(q, k, v, sides=(3, 3), dropout=dropout).sum().backward()
+        Bucketed(LENGTHS, CPU).attend(q, k, v, sides=(3, 3), dropout=0.0)
+    Bucketed(LENGTHS, CPU).attend(q, k, v, sides=(3, 3), dropout=dropout).sum().backward()
     assert q.grad is not None

@@ -24,7 +24,7 @@ def initialized(config=CONFIG, heads=None, seed=0):
 
 def batch_of(lengths, seed=0):
     ids = np.random.default_rng(seed).integers(5, 97, sum(lengths))
-    return Batch.of_arrays(ids, np.zeros_like(ids), np.array(lengths))
+    return Batch.from_arrays(ids, np.zeros_like(ids), np.array(lengths))
 
 
 # --- how weights begin ----------------------------------------------------------------------------------------------
@@ -40,7 +40,7 @@ def test_the_same_seed_gives_the_same_weights_whatever_was_drawn_before():
 
 
 def test_weights_begin_normal_within_two_deviations_biases_at_0_norms_at_1():
-    model = initialized(CONFIG.changed(hidden_size=120, initializer_range=0.05), {"masked_words": 0, "tokens": 9})
+    model = initialized(CONFIG.replace(hidden_size=120, initializer_range=0.05), {"masked_words": 0, "tokens": 9})
     for name, value in model.named_parameters():
         if "norm" in name:
             assert set(value.unique().tolist()) == {1.0 if name.endswith("weight") else 0.0}, name
@@ -96,11 +96,11 @@ def test_vocabulary_scores_share_the_token_table():
 
 
 def test_dropout_before_a_head_is_the_classifiers_own_and_none_for_spans():
-    config = CONFIG.changed(classifier_dropout=0.3, hidden_dropout_prob=0.2)
+    config = CONFIG.replace(classifier_dropout=0.3, hidden_dropout_prob=0.2)
     model = Model(config, {"classes": 5, "tokens": 9, "spans": 2, "next_sentence": 2})
     rates = {name: head.dropout.rate for name, head in model.heads.items()}
     assert rates == {"classes": 0.3, "tokens": 0.3, "spans": 0.0, "next_sentence": 0.0}
-    assert Model(config.changed(classifier_dropout=None), {"classes": 5}).heads["classes"].dropout.rate == 0.2
+    assert Model(config.replace(classifier_dropout=None), {"classes": 5}).heads["classes"].dropout.rate == 0.2
 
 
 # --- dropout in the whole -------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def test_dropout_before_a_head_is_the_classifiers_own_and_none_for_spans():
 @pytest.mark.parametrize("place", ["hidden_dropout_prob", "attention_probs_dropout_prob"])
 def test_dropout_is_drawn_anew_in_training_fixed_by_the_seed_and_absent_outside(place):
     none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    model = initialized(CONFIG.changed(**{**none, place: 0.4}, initializer_range=0.3)).train()
+    model = initialized(CONFIG.replace(**{**none, place: 0.4}, initializer_range=0.3)).train()
     batch = batch_of([13, 13, 7])
 
     def run(seed):
@@ -155,8 +155,12 @@ def test_rotary_turns_pairs_by_the_formula():
 
 
 def test_each_kind_of_layer_has_its_own_wavelengths():
-    config = CONFIG.changed(
-        position="rotary", window=4, whole_text_every=2, rotary_theta=700.0, rotary_theta_window=30.0
+    config = CONFIG.replace(
+        position_embedding="rotary",
+        attention_window=4,
+        full_attention_every=2,
+        rotary_theta=700.0,
+        rotary_theta_window=30.0,
     )
     model = Model(config)
     assert [layer.attention.sides for layer in model.encoder.layers] == [(-1, -1), (4, 4), (-1, -1)]
@@ -166,9 +170,9 @@ def test_each_kind_of_layer_has_its_own_wavelengths():
 
 def test_without_positions_order_would_not_matter():
     """A check of the checks: learned positions are what tells 'a b' from 'b a'."""
-    model = initialized(CONFIG.changed(initializer_range=0.3)).eval()
-    batch = Batch.of_arrays(np.array([7, 8, 9]), np.zeros(3, int), np.array([3]))
-    swapped = Batch.of_arrays(np.array([7, 9, 8]), np.zeros(3, int), np.array([3]))
+    model = initialized(CONFIG.replace(initializer_range=0.3)).eval()
+    batch = Batch.from_arrays(np.array([7, 8, 9]), np.zeros(3, int), np.array([3]))
+    swapped = Batch.from_arrays(np.array([7, 9, 8]), np.zeros(3, int), np.array([3]))
     with torch.no_grad():
         assert (model(batch)[0] - model(swapped)[0]).abs().max() > 1e-3
         model.encoder.embeddings.positions.weight.zero_()
@@ -180,7 +184,7 @@ def test_without_positions_order_would_not_matter():
 
 def test_a_batch_counts_positions_and_segments_in_each_text(tokenizer):
     encodings = [tokenizer.encode("cat"), tokenizer.encode("the cat", "dog ran on"), tokenizer.encode("", "")]
-    batch = Batch.of(encodings)
+    batch = Batch.from_encodings(encodings)
     assert batch.lengths.tolist() == [3, 8, 3] and len(batch) == 3 and batch.num_tokens == 14
     assert batch.input_ids.tolist() == [id for encoding in encodings for id in encoding.ids]
     assert batch.segment_ids.tolist() == [kind for encoding in encodings for kind in encoding.segment_ids]
@@ -189,7 +193,9 @@ def test_a_batch_counts_positions_and_segments_in_each_text(tokenizer):
 
 def test_a_window_of_a_pair_has_its_segments(tokenizer):
     windows = tokenizer.windows("the cat", "dog " * 100, size=80, overlap=10)
-    assert Batch.of(windows).segment_ids.tolist() == [kind for window in windows for kind in window.segment_ids]
+    assert Batch.from_encodings(windows).segment_ids.tolist() == [
+        kind for window in windows for kind in window.segment_ids
+    ]
 
 
 @pytest.mark.parametrize("head", ["classes", "tokens"])

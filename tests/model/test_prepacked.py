@@ -9,14 +9,14 @@ import torch
 
 from bothways.batch import Batch
 from bothways.model import prepacked as module
-from bothways.model.prepacked import PackedLinear, packed
+from bothways.model.prepacked import PrepackedLinear, prepack
 
 LENGTHS = np.array([3, 5, 5, 11, 29, 40])
 
 
 def some_batch(seed=0):
     ids = np.random.default_rng(seed).integers(5, 97, LENGTHS.sum())
-    return Batch.of_arrays(ids, np.zeros_like(ids), LENGTHS)
+    return Batch.from_arrays(ids, np.zeros_like(ids), LENGTHS)
 
 
 def distance(one, other):
@@ -41,7 +41,7 @@ def distance(one, other):
 def test_packed_layers_are_as_near_to_the_float32_result_as_plain_ones(family, make_model):
     exact = make_model(family).eval()
     half = deepcopy(exact).bfloat16()
-    fast = packed(half)
+    fast = prepack(half)
     assert fast is not half
     with torch.inference_mode():
         expected_TH, plain_TH, packed_TH = exact(some_batch()), half(some_batch()), fast(some_batch())
@@ -63,8 +63,8 @@ def test_a_packed_product_with_what_follows_it_is_rounded_once(activation, bias)
         "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
     }  # fmt: skip
     for found, expected in (
-        (PackedLinear(linear, activation)(x_TI), forms[activation](plain_TO)),
-        (PackedLinear(linear)(x_TI, residual_TO), plain_TO + residual_TO),
+        (PrepackedLinear(linear, activation)(x_TI), forms[activation](plain_TO)),
+        (PrepackedLinear(linear)(x_TI, residual_TO), plain_TO + residual_TO),
     ):
         # Half a unit in the last of eight digits, and what float32 sums and oneDNN's GELU leave.
         assert float(((found - expected).abs() - expected.abs() / 256).max()) < 1e-3
@@ -72,7 +72,7 @@ def test_a_packed_product_with_what_follows_it_is_rounded_once(activation, bias)
 
 def test_other_numbers_and_machines_are_left_to_the_model_itself(make_model, monkeypatch):
     model = make_model("bert")
-    assert packed(model) is model
+    assert prepack(model) is model
     half = deepcopy(model).bfloat16()
     monkeypatch.setattr(module.torch.backends.mkldnn, "is_available", lambda: False)
-    assert packed(half) is half
+    assert prepack(half) is half

@@ -241,7 +241,7 @@ def test_windows_by_blocks_equal_a_mask_and_its_gradients(make_model, monkeypatc
 
     model = make_model("modernbert", num_hidden_layers=2, max_position_embeddings=500).train()
     ids = np.random.default_rng(0).integers(5, 97, 430)
-    batch = Batch.of_arrays(ids, np.zeros_like(ids), np.array([300, 30, 100]))
+    batch = Batch.from_arrays(ids, np.zeros_like(ids), np.array([300, 30, 100]))
     assert block_sparse.is_better(torch.zeros(1), (4, 4), 300, 0.0)
     weights_TH = torch.randn(430, 24)
     found = []
@@ -273,7 +273,7 @@ def test_a_bias_goes_with_rectangles_only(make_model):
 
     model = make_model("deberta")
     batch = ragged(long_texts([7, 7]))
-    assert isinstance(model.encoder.context(batch).layout, layout.Rectangles)
+    assert isinstance(model.encoder.context(batch).layout, layout.Bucketed)
     cpu = torch.device("cpu")
     varlen = layout.Varlen(batch.lengths, cpu)
     x = torch.zeros(14, 3, 8)

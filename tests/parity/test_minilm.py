@@ -55,7 +55,7 @@ def test_hidden_states_of_mixed_lines_equal_transformers(exact, lines, minilm_di
 
 
 def test_hidden_states_in_company_equal_those_alone(exact, lines):
-    batch = Batch.of([exact.tokenizer.encode(text) for text in lines])
+    batch = Batch.from_encodings([exact.tokenizer.encode(text) for text in lines])
     with torch.inference_mode():
         together = exact.module(batch).split(batch.lengths.tolist())
     for ours, alone in zip(together[::7], (exact.encode([text])[0] for text in lines[::7]), strict=True):

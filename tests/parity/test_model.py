@@ -10,10 +10,10 @@ import transformers
 
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint, their_state
-from bothways.families import VARIANTS
+from bothways.checkpoint.checkpoint import Checkpoint, hf_state_dict
+from bothways.families import FAMILIES
 from bothways.model import kernels
-from bothways.model.layout import Rectangles
+from bothways.model.layout import Bucketed
 from bothways.model.model import Model, initialize
 from bothways.model.padded import Padded
 from bothways.training.losses import class_loss, masked_lm_loss, squared_loss
@@ -63,7 +63,7 @@ def texts(config, *, seed=1):
 
 def ragged(rows):
     ids, segments = (torch.cat(column).numpy() for column in zip(*rows, strict=True))
-    return Batch.of_arrays(ids, segments, np.array([len(ids) for ids, _ in rows]))
+    return Batch.from_arrays(ids, segments, np.array([len(ids) for ids, _ in rows]))
 
 
 def padded(rows, side="right"):
@@ -189,11 +189,11 @@ def test_angles_equal_theirs_at_every_position(make_peer, ours_of):
 def test_sizes_that_a_config_leaves_out_are_their_defaults(kind, peer_class):
     relative = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]} if "deberta" in kind else {}
     peer = getattr(transformers, peer_class)(**relative)
-    variant = VARIANTS[kind]
+    family = FAMILIES[kind]
     told = peer.to_dict()
     left_out = {"num_attention_heads", "n_heads", "intermediate_size", "hidden_dim", "max_position_embeddings"}
-    whole, _ = variant.config(told, "config.json")
-    short, _ = variant.config({key: value for key, value in told.items() if key not in left_out}, "config.json")
+    whole, _ = family.parse_config(told, "config.json")
+    short, _ = family.parse_config({key: value for key, value in told.items() if key not in left_out}, "config.json")
     assert short == whole
 
 
@@ -250,7 +250,7 @@ def test_padding_does_not_change_a_text(architecture, side, make_peer, ours_of):
         rectangle = Batch(*flat)
         hidden_TH = model(rectangle, model.encoder.context(rectangle, layout))
     assert_close(hidden_TH[real_T], ours)
-    assert_close(hidden_TH[layout.first_tokens], ours[Rectangles(batch.lengths, ours.device).first_tokens])
+    assert_close(hidden_TH[layout.first_tokens], ours[Bucketed(batch.lengths, ours.device).first_tokens])
 
 
 # --- gradients ------------------------------------------------------------------------------------------------------
@@ -258,16 +258,16 @@ def test_padding_does_not_change_a_text(architecture, side, make_peer, ours_of):
 
 def gradient_distance(model, peer):
     """Relative L2 distance over all parameters, ours by their names; and the largest of one parameter alone."""
-    variant = VARIANTS[peer.config.model_type]
+    family = FAMILIES[peer.config.model_type]
     ours = {}
     for name, parameter in model.named_parameters():
         if parameter.grad is None:
             continue
-        names = variant.parameters(name, model.num_outputs)
+        names = family.hf_names(name, model.num_outputs)
         ours.update(zip(names, parameter.grad.chunk(len(names)), strict=True))
     theirs = {name: value.grad for name, value in their_parameters(peer).items() if value.grad is not None}
     if not set(ours) & set(theirs):
-        theirs = {variant.prefix + name: value for name, value in theirs.items()}
+        theirs = {family.prefix + name: value for name, value in theirs.items()}
     assert set(ours) == set(theirs)
     norm = float(torch.cat([value.flatten() for value in theirs.values()]).norm())
     apart = {name: float((ours[name] - theirs[name]).norm()) for name in theirs}
@@ -527,9 +527,9 @@ def test_their_names_cover_every_parameter(make_peer, ours_of):
     for architecture in ALL:
         peer = make_peer(architecture)
         loaded = ours_of(peer)
-        variant = VARIANTS[loaded.model_type]
-        prefix = "" if architecture.endswith("Model") else variant.prefix
-        ours = their_state(loaded.model, variant, prefix)
+        family = FAMILIES[loaded.model_type]
+        prefix = "" if architecture.endswith("Model") else family.prefix
+        ours = hf_state_dict(loaded.model, family, prefix)
         theirs = their_parameters(peer)
         assert set(ours) == set(theirs) - {*unread(architecture)}
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)

@@ -10,7 +10,7 @@ import transformers
 
 import bothways
 from bothways.checkpoint import checkpoint
-from bothways.families import VARIANTS
+from bothways.families import FAMILIES
 
 PLAIN = {
     "attention_probs_dropout_prob": 0.1, "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "hidden_size": 768,
@@ -42,9 +42,9 @@ OLD = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_published_config_is_read_with_nothing_unknown(name):
-    variant = checkpoint.variant_of(CONFIGS[name], "config.json")
-    config, unknown = variant.config(CONFIGS[name], "config.json")
-    assert variant is VARIANTS["bert"] and not unknown
+    family = checkpoint.read_family(CONFIGS[name], "config.json")
+    config, unknown = family.parse_config(CONFIGS[name], "config.json")
+    assert family is FAMILIES["bert"] and not unknown
     assert (config.vocab_size, config.hidden_size) == (CONFIGS[name]["vocab_size"], CONFIGS[name]["hidden_size"])
 
 

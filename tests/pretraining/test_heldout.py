@@ -70,7 +70,9 @@ def test_only_the_documents_held_out_are_read_and_masks_stay_as_they_are(store, 
     labels = torch.cat([batch.masked_labels for batch in one.batches])
     assert (labels % 2 == 1).all()
     for batch, other in zip(one.batches, two.batches, strict=True):
-        assert torch.equal(batch.input_ids, other.input_ids) and torch.equal(batch.masked_places, other.masked_places)
+        assert torch.equal(batch.input_ids, other.input_ids) and torch.equal(
+            batch.masked_positions, other.masked_positions
+        )
     ordinary = sum(batch.num_tokens - (2 if pairs == "none" else 3) * len(batch) for batch in one.batches)
     assert stats.binomtest(len(labels), ordinary, 0.15).pvalue > 1e-6
 

@@ -16,7 +16,7 @@ from bothways.errors import InputError
 from bothways.export import export
 from bothways.inference.predictor import Predictor
 from bothways.model.disentangled import rows_of
-from bothways.model.kernels import drawn_words
+from bothways.model.kernels import sample_words
 from bothways.pretraining import pretrain
 from bothways.pretraining.modules import Boundary, Enhanced, Replacing, runs
 from bothways.pretraining.objectives import objective_of
@@ -146,7 +146,7 @@ def test_transformers_reads_pairs_with_the_files_each_leaves(case, trained):
     encoding = ours.tokenizer.encode(*texts)
     assert given["input_ids"][0].tolist() == encoding.ids
     with torch.no_grad():
-        assert float((ours.module(Batch.of([encoding])) - theirs).abs().max()) < 1e-5
+        assert float((ours.module(Batch.from_encodings([encoding])) - theirs).abs().max()) < 1e-5
 
 
 @pytest.mark.parametrize("case", ["forward", "halves"])
@@ -203,8 +203,10 @@ def batch_of(places, lengths=(23, 7, 13), seed=0):
     labels = ids[masked].clone()
     ids[masked] = 4
     draws = torch.rand(len(masked), generator=generator, dtype=torch.float64)
-    plain = Batch.of_arrays(ids.numpy(), np.zeros(len(ids), np.int64), lengths)
-    return replace(plain, masked_places=masked, masked_labels=labels, masked_draws=draws, labels=torch.zeros(3).long())
+    plain = Batch.from_arrays(ids.numpy(), np.zeros(len(ids), np.int64), lengths)
+    return replace(
+        plain, masked_positions=masked, masked_labels=labels, masked_draws=draws, labels=torch.zeros(3).long()
+    )
 
 
 def test_runs_of_masked_places_end_where_a_place_is_not_masked():
@@ -221,8 +223,8 @@ def test_boundary_words_are_guessed_from_what_stands_around_their_run(make_model
     losses, _ = aim.seen(module, batch)
     head, hidden_TH = module.head, model(batch)
     table, bias = model.encoder.embeddings.words.weight, model.heads["masked_words"].bias
-    total, masked = 0.0, set(batch.masked_places.tolist())
-    for place, word in zip(batch.masked_places.tolist(), batch.masked_labels.tolist(), strict=True):
+    total, masked = 0.0, set(batch.masked_positions.tolist())
+    for place, word in zip(batch.masked_positions.tolist(), batch.masked_labels.tolist(), strict=True):
         before = after = place
         while before in masked:
             before -= 1
@@ -242,10 +244,10 @@ def test_words_are_drawn_where_their_shares_add_up_to_the_draw():
     x, table, bias = (torch.randn(*shape, generator=generator) for shape in ((11, 5), (17, 5), (17,)))
     draws = torch.rand(11, generator=generator)
     draws[0], draws[1] = 0.0, 1 - 1e-9
-    for row, found in enumerate(drawn_words(x, table, bias, draws).tolist()):
+    for row, found in enumerate(sample_words(x, table, bias, draws).tolist()):
         shares = (table @ x[row] + bias).double().softmax(0)
         assert float(shares[:found].sum()) <= float(draws[row]) + 1e-6 <= float(shares[: found + 1].sum()) + 2e-6
-    many = drawn_words(x[:1].expand(4000, 5), table, bias, (torch.arange(4000) + 0.5) / 4000)
+    many = sample_words(x[:1].expand(4000, 5), table, bias, (torch.arange(4000) + 0.5) / 4000)
     shares = (table @ x[0] + bias).softmax(0)
     assert float((torch.bincount(many, minlength=17) / 4000 - shares).abs().max()) < 1e-3
 
@@ -261,7 +263,7 @@ def test_replaced_tokens_are_those_the_generator_drew_wrong(make_model):
     table = model.encoder.embeddings.words.weight
     original, filled = batch.input_ids.clone(), batch.input_ids.clone()
     guessed = 0.0
-    rows = zip(batch.masked_places.tolist(), batch.masked_labels.tolist(), x_ME, batch.masked_draws, strict=True)
+    rows = zip(batch.masked_positions.tolist(), batch.masked_labels.tolist(), x_ME, batch.masked_draws, strict=True)
     for place, word, x, draw in rows:
         shares = (table @ x + words.bias).softmax(0)
         guessed -= shares[word].log().item()
@@ -284,7 +286,7 @@ def test_the_enhanced_decoder_asks_from_where_a_word_stands(family, make_model):
     module = Enhanced(model, seed=3).eval()
     batch = batch_of([1, 2, 5, 21, 24, 31])
     losses, _ = objective_of("enhanced").seen(module, batch)
-    layers, relative = model.encoder.layers, model.config.relative
+    layers, relative = model.encoder.layers, model.config.relative_positions
     (before_T,) = [model.encoder.embeddings(batch)]
     context = model.encoder.context(batch)
     for layer in layers[:-1]:
@@ -311,7 +313,7 @@ def test_the_enhanced_decoder_asks_from_where_a_word_stands(family, make_model):
                     mixed[i, n] = torch.stack(scores).softmax(0) @ v[:, n]
             asking = last.attention_norm(asking + attention.output(mixed.flatten(1)))
             asking = last.feed_forward_norm(asking + last.feed_forward(asking))
-        for place, word in zip(batch.masked_places.tolist(), batch.masked_labels.tolist(), strict=True):
+        for place, word in zip(batch.masked_positions.tolist(), batch.masked_labels.tolist(), strict=True):
             if start <= place < start + length:
                 total -= head.scores(asking[place - start][None], words)[0].log_softmax(0)[word].item()
     found, number = losses["masked_lm"]
@@ -357,7 +359,7 @@ def test_one_way_words_are_guessed_from_one_side_alone(name, make_model):
     model = make_model("bert", {"masked_words": 0}, direction=name, **axes)
     places = [place for place in range(43) if place not in (0, 22, 23, 29, 30, 42)]
     batch = batch_of(places)
-    batch = replace(batch, input_ids=batch.input_ids.index_put((batch.masked_places,), batch.masked_labels))
+    batch = replace(batch, input_ids=batch.input_ids.index_put((batch.masked_positions,), batch.masked_labels))
     losses, _ = objective_of(name).seen(model, batch)
     head, totals = model.heads["masked_words"], {"next_word": 0.0, "previous_word": 0.0}
     for start, length in ((0, 23), (23, 7), (30, 13)):
@@ -366,7 +368,7 @@ def test_one_way_words_are_guessed_from_one_side_alone(name, make_model):
             for loss, seen, at in (("next_word", ids[:place], -1), ("previous_word", ids[place + 1 :], 0)):
                 if loss not in losses:
                     continue
-                alone = Batch.of_arrays(seen.numpy(), np.zeros(len(seen), np.int64), np.array([len(seen)]))
+                alone = Batch.from_arrays(seen.numpy(), np.zeros(len(seen), np.int64), np.array([len(seen)]))
                 if loss == "previous_word":  # as far into the text as it stands
                     alone = replace(alone, position_ids=alone.position_ids + place + 1)
                 x = model(alone)[at]

@@ -169,7 +169,7 @@ def padded(batch):
     ids, segments, mask = (torch.zeros(shape, dtype=torch.long) for _ in range(3))
     labels = torch.full(shape, -100)
     flat_labels = torch.full((batch.num_tokens,), -100)
-    flat_labels[batch.masked_places] = batch.masked_labels
+    flat_labels[batch.masked_positions] = batch.masked_labels
     start = 0
     for row, length in enumerate(lengths):
         span = slice(start, start + length)

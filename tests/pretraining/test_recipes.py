@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bothways.errors import InputError
-from bothways.families import VARIANTS
+from bothways.families import FAMILIES
 from bothways.pretraining import setup
 from bothways.pretraining.recipes import completed, with_family
 from bothways.settings import Pretrain
@@ -35,7 +35,7 @@ def test_a_new_model_is_of_the_family_that_learns_fastest_unless_the_task_needs_
 
 def recipe(tokens=MANY, family="modernbert", **given):
     settings = replace(PLAIN, family=family, **given)
-    return completed(settings, VARIANTS[family].new(SIZES[settings.model]), tokens)
+    return completed(settings, FAMILIES[family].new_config(SIZES[settings.model]), tokens)
 
 
 def test_what_is_given_stays_even_where_it_is_nothing():

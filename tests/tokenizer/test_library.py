@@ -263,7 +263,7 @@ def test_questions_about_passages_are_pairs(ours):
 def test_a_batch_has_the_segments_of_its_encodings(ours):
     encodings = [ours.encode("The cat."), ours.encode("The cat", "sat on the mat."), ours.encode("", "")]
     segments = [kind for encoding in encodings for kind in encoding.segment_ids]
-    assert Batch.of(encodings).segment_ids.tolist() == segments
+    assert Batch.from_encodings(encodings).segment_ids.tolist() == segments
 
 
 @pytest.mark.parametrize("pairs", ["next", "order", "none"])

@@ -37,7 +37,7 @@ def text_of(index):
     """A text as pre-training sees it; text 2 has nothing masked, text 10 has nine masks, the others index % 3 + 1."""
     rng = np.random.default_rng(index)
     length = LENGTHS[index]
-    batch = Batch.of_arrays(rng.integers(5, 97, length), np.arange(length) // (length // 2 + 1), np.array([length]))
+    batch = Batch.from_arrays(rng.integers(5, 97, length), np.arange(length) // (length // 2 + 1), np.array([length]))
     number = {2: 0, 10: 9}.get(index, index % 3 + 1)
     places = np.sort(rng.permutation(np.arange(1, length))[:number])
     return batch, places, rng.integers(5, 97, number), int(rng.integers(2))
@@ -53,7 +53,7 @@ def batch_of(indices):
     places = np.concatenate([places + start for (_, places, _, _), start in zip(texts, starts, strict=False)])
     return Batch(
         **parts,
-        masked_places=torch.from_numpy(places.astype(np.int64)),
+        masked_positions=torch.from_numpy(places.astype(np.int64)),
         masked_labels=torch.from_numpy(np.concatenate([labels for _, _, labels, _ in texts]).astype(np.int64)),
         labels=torch.tensor([label for *_, label in texts]),
     )
@@ -167,7 +167,7 @@ def test_the_losses_and_gradient_of_a_step_are_those_of_transformers(make_model,
         ids[row, :length] = ours.input_ids[start : start + length]
         segments[row, :length] = ours.segment_ids[start : start + length]
         mask[row, :length] = 1
-        for place, label in zip(ours.masked_places.tolist(), ours.masked_labels.tolist(), strict=True):
+        for place, label in zip(ours.masked_positions.tolist(), ours.masked_labels.tolist(), strict=True):
             if start <= place < start + length:
                 labels[row, place - start] = label
     told = {"input_ids": ids, "token_type_ids": segments, "attention_mask": mask}

@@ -83,16 +83,16 @@ def batch_of(step, rows):
     draws = [np.random.default_rng([step, row]) for row in rows]
     lengths = np.array([rng.choice(LENGTHS) for rng in draws])
     ids = np.concatenate([rng.integers(5, 97, length) for rng, length in zip(draws, lengths, strict=True)])
-    batch = Batch.of_arrays(ids, np.zeros_like(ids), lengths)
+    batch = Batch.from_arrays(ids, np.zeros_like(ids), lengths)
     places = np.flatnonzero(np.concatenate([rng.random(n) < 0.3 for rng, n in zip(draws, lengths, strict=True)]))
     labels = torch.tensor([int(rng.integers(2)) for rng in draws])
     return replace(
-        batch, masked_places=torch.from_numpy(places), masked_labels=torch.from_numpy(ids[places]), labels=labels
+        batch, masked_positions=torch.from_numpy(places), masked_labels=torch.from_numpy(ids[places]), labels=labels
     )
 
 
 def model_of(dropout):
-    config = CONFIG.changed(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+    config = CONFIG.replace(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     model = Model(config, {"masked_words": 0, "next_sentence": 2})
     initialize(model, 0.2, torch.Generator().manual_seed(0))
     return model

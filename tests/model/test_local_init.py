@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from bothways.batch import Batch
-from bothways.families import VARIANTS
+from bothways.families import FAMILIES
 from bothways.model.attention import Attention
-from bothways.model.layout import Rectangles
-from bothways.model.local_start import OFFSETS, start_locally
+from bothways.model.layout import Bucketed
+from bothways.model.local_init import OFFSETS, initialize_locally
 from bothways.model.model import Model, initialize
 from bothways.sizes import SIZES
 
@@ -32,20 +32,20 @@ def attention_of(monkeypatch):
             kept.append(scores_NSS.softmax(-1))
             return torch.einsum("nst,tnd->snd", kept[-1], v_TND)
 
-        monkeypatch.setattr(Rectangles, "attend", attend)
+        monkeypatch.setattr(Bucketed, "attend", attend)
         ids = np.random.default_rng(3).integers(5, 997, LENGTH)
         with torch.no_grad():
-            model.eval()(Batch.of_arrays(ids, np.zeros_like(ids), np.array([LENGTH])))
+            model.eval()(Batch.from_arrays(ids, np.zeros_like(ids), np.array([LENGTH])))
         return kept
 
     return weights
 
 
 def begun(family, *, local, **sizes):
-    config = SIZES["mini"].changed(max_position_embeddings=LENGTH + 1, vocab_size=997, **sizes)
-    model = Model(VARIANTS[family].new(config), {"masked_words": 0})
+    config = SIZES["mini"].replace(max_position_embeddings=LENGTH + 1, vocab_size=997, **sizes)
+    model = Model(FAMILIES[family].new_config(config), {"masked_words": 0})
     initialize(model, config.initializer_range, torch.Generator().manual_seed(5))
-    assert not local or start_locally(model)
+    assert not local or initialize_locally(model)
     return model
 
 
@@ -65,11 +65,11 @@ def test_each_head_has_an_offset_of_its_own(attention_of):
 
 
 def test_a_family_without_a_place_for_it_is_left_as_it_is():
-    config = VARIANTS["modernbert"].new(SIZES["tiny"]).changed(linear_bias=False, vocab_size=97)
+    config = FAMILIES["modernbert"].new_config(SIZES["tiny"]).replace(linear_bias=False, vocab_size=97)
     model = Model(config)
     initialize(model, 0.02, torch.Generator().manual_seed(1))
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    assert not start_locally(model)
+    assert not initialize_locally(model)
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
@@ -91,7 +91,7 @@ def test_a_gaps_likeliest_words_are_those_beside_it(family):
         ids = np.random.default_rng(seed).integers(5, 997, LENGTH)
         ids[AT] = 4
         with torch.no_grad():
-            states_SH = model(Batch.of_arrays(ids, np.zeros_like(ids), np.array([LENGTH])))
+            states_SH = model(Batch.from_arrays(ids, np.zeros_like(ids), np.array([LENGTH])))
             scores_V = model.word_scores(states_SH[AT : AT + 1])[0]
         order_V = scores_V.argsort(descending=True).argsort()
         places += order_V[torch.from_numpy(ids[[AT - 2, AT - 1, AT + 1, AT + 2]])].tolist()

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from bothways.model.attention import Attention
 from bothways.model.disentangled import Disentangled, Distances
 from bothways.model.embeddings import Embeddings
-from bothways.model.heads import MaskedWords
+from bothways.model.heads import MaskedLMHead
 from bothways.model.model import Model
 from bothways.model.positions import Rotary
 
@@ -32,19 +32,19 @@ SHARE = 0.2  # of an embedding's squared norm that is its position's, where the 
 
 
 @torch.no_grad()
-def start_locally(model: Model) -> bool:
+def initialize_locally(model: Model) -> bool:
     """Set initial weights of a new model so that heads look at their neighbours and, where words are guessed, hand on
     what stands there. False where the family has no place for that: two one-way halves, or rotary positions without
     biases."""
     config, encoder = model.config, model.encoder
     attentions = [part for part in encoder.layers.modules() if isinstance(part, Attention)]
     frequencies_F = torch.logspace(0, math.log10(SLOWEST), min(FREQUENCIES, config.head_size // 2))
-    if config.direction == "halves" or (config.position == "rotary" and not config.linear_bias):
+    if config.direction == "halves" or (config.position_embedding == "rotary" and not config.linear_bias):
         return False
-    if config.position == "rotary":
+    if config.position_embedding == "rotary":
         for attention in attentions:
             _rotary(attention, PEAK)
-    elif config.relative is not None:
+    elif config.relative_positions is not None:
         distances = encoder.shared["distances"]
         assert isinstance(distances, Distances)
         size = _number_distances(distances.table, frequencies_F)
@@ -55,8 +55,12 @@ def start_locally(model: Model) -> bool:
         for layer, attention in enumerate(attentions):
             shrunk = POST_NORM**layer if config.norm == "post" else 1.0
             _absolute(attention, frequencies_F, PEAK_ADDED / size**2 / shrunk)
-    if isinstance(words := dict(model.heads.named_children()).get("masked_words"), MaskedWords):
-        of_places = 2 * len(frequencies_F) if config.position == "learned" and config.relative is None else 0
+    if isinstance(words := dict(model.heads.named_children()).get("masked_words"), MaskedLMHead):
+        of_places = (
+            2 * len(frequencies_F)
+            if config.position_embedding == "learned" and config.relative_positions is None
+            else 0
+        )
         share = HAND_ON[config.norm] * math.sqrt(len(attentions) / config.num_hidden_layers)
         for layer, attention in enumerate(attentions):
             _hand_on(attention, layer, share, of_places)
@@ -82,7 +86,7 @@ def _hand_on(attention: Attention, layer: int, share: float, of_places: int) -> 
         outputs_NHD[head].copy_(share * part_DH.T)
 
 
-def _read_linearly(words: MaskedWords, embeddings: Embeddings) -> None:
+def _read_linearly(words: MaskedLMHead, embeddings: Embeddings) -> None:
     """The head begins as the identity, or as the way back of what widens the embeddings; scores deviate by about 1."""
     widen, weight_EH = embeddings.widen, words.transform.weight
     back_EH = widen.weight.T if isinstance(widen, nn.Linear) else torch.eye(len(weight_EH))

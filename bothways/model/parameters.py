@@ -6,9 +6,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from bothways.errors import InputError
+from bothways.model.heads import ClassificationHead
 
 # What fills a new Linear and a new Embedding. The functions of nn.init ask the mode first, and run outside of it.
 DRAWS = (torch.nn.init.kaiming_uniform_, torch.nn.init.uniform_, torch.nn.init.normal_)
@@ -35,7 +37,7 @@ class _NoDraws(TorchFunctionMode):
 
 
 @contextmanager
-def blank(dtype: torch.dtype = torch.float32, most: float = math.inf) -> Iterator[None]:
+def no_init(dtype: torch.dtype = torch.float32, most: float = math.inf) -> Iterator[None]:
     """Within it, parameters are memory of this number format, with whatever stands there. InputError, before any memory
     is asked for, where they have more than `most` elements together.
 
@@ -49,3 +51,13 @@ def blank(dtype: torch.dtype = torch.float32, most: float = math.inf) -> Iterato
             yield
     finally:
         torch.set_default_dtype(before)
+
+
+def move(model: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
+    """All but the maps to classes and numbers change their format: in bf16 a bias of 2,000 would become a multiple of
+    8."""
+    maps = [part.output for part in model.modules() if isinstance(part, ClassificationHead)]
+    exact = [(value, value.data) for part in maps for value in part.parameters()]
+    model.to(device, dtype)
+    for value, data in exact:
+        value.data = data.to(device)

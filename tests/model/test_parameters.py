@@ -6,13 +6,13 @@ import sys
 import torch
 from torch import nn
 
-from bothways.model.no_init import blank
+from bothways.model.parameters import no_init
 
 
 def test_parameters_have_the_number_format_and_no_value_is_drawn():
     torch.manual_seed(0)
     before = torch.get_rng_state()
-    with blank(torch.bfloat16):
+    with no_init(torch.bfloat16):
         made = nn.ModuleList([nn.Linear(5, 7), nn.Embedding(11, 3), nn.LayerNorm(3)])
     assert {value.dtype for value in made.parameters()} == {torch.bfloat16}
     assert torch.equal(torch.get_rng_state(), before)
@@ -22,7 +22,7 @@ def test_parameters_have_the_number_format_and_no_value_is_drawn():
 
 def test_an_error_within_leaves_the_number_format_as_it_was():
     try:
-        with blank(torch.bfloat16):
+        with no_init(torch.bfloat16):
             raise KeyError
     except KeyError:
         pass
@@ -31,8 +31,8 @@ def test_an_error_within_leaves_the_number_format_as_it_was():
 
 def test_torchs_compiler_stays_unloaded():
     code = (
-        "import sys, torch; from bothways.model.no_init import blank; before = len(sys.modules)\n"
-        "with blank(torch.bfloat16): torch.nn.Embedding(3, 3); torch.nn.Linear(3, 3); torch.nn.LayerNorm(3)\n"
+        "import sys, torch; from bothways.model.parameters import no_init; before = len(sys.modules)\n"
+        "with no_init(torch.bfloat16): torch.nn.Embedding(3, 3); torch.nn.Linear(3, 3); torch.nn.LayerNorm(3)\n"
         "assert len(sys.modules) == before"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=50)

@@ -10,13 +10,15 @@ Term = Literal["c2p", "p2c"]
 LEAST = {  # of an encoder's sizes
     **dict.fromkeys(("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"), 1),
     **dict.fromkeys(("max_position_embeddings", "embedding_size"), 1),
-    **dict.fromkeys(("type_vocab_size", "first_position", "layer_groups", "window", "whole_text_every"), 0),
+    **dict.fromkeys(
+        ("type_vocab_size", "position_offset", "num_layer_groups", "attention_window", "full_attention_every"), 0
+    ),
 }
 MOST = {"num_hidden_layers": 10_000}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Globals:
+class GlobalTokensConfig:
     """Where most tokens see a window, chosen ones see all and are seen by all, by maps of their own (Longformer,
     Beltagy 2020, section 3.1)."""
 
@@ -27,7 +29,7 @@ class Globals:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomBlocks:
+class RandomBlocksConfig:
     """Blocks of tokens see their neighbours, the first, the last, and some at random (BigBird, Zaheer 2020, section 2).
     A text too short for that is seen whole."""
 
@@ -44,7 +46,7 @@ class RandomBlocks:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Relative:
+class RelativePositionsConfig:
     """How far apart two tokens are, as a bias on their score (DeBERTa, He 2021, section 3.1)."""
 
     longest: int  # distances beyond it count as it

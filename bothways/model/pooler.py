@@ -17,7 +17,7 @@ PLAIN = ("none", "unit")  # what a pooler_act can be without a pooler
 SLOPE = 0.125  # a power of two, so that bf16 holds it; of a pooler that begins as the identity
 
 
-def make_pooler(config: EncoderConfig, heads: Collection[str], pooler: bool) -> nn.Module | None:
+def build_pooler(config: EncoderConfig, heads: Collection[str], pooler: bool) -> nn.Module | None:
     """What a text's state goes through before a head: a Pooler, UnitLength (pooler_act "unit") or nothing at all
     ("none"). None where no head reads it, unless `pooler` asks for one."""
     names = {*heads} - {"masked_words"}
@@ -25,7 +25,7 @@ def make_pooler(config: EncoderConfig, heads: Collection[str], pooler: bool) -> 
         return None
     if config.pooler_act in PLAIN:
         return UnitLength(config.hidden_size) if config.pooler_act == "unit" else nn.Identity()
-    activation = config.hidden_act if "classes" in names and config.layers_in_heads else config.pooler_act
+    activation = config.hidden_act if "classes" in names and config.deep_heads else config.pooler_act
     return Pooler(config, activation)
 
 
@@ -37,18 +37,18 @@ class UnitLength(nn.Module):
 
     def __init__(self, hidden_size: int) -> None:
         super().__init__()
-        self.length = length_of_unit(hidden_size)
+        self.length = unit_length(hidden_size)
 
     def forward(self, x_NH: Tensor) -> Tensor:
         wide = torch.promote_types(x_NH.dtype, torch.float32)
         return (self.length * nn.functional.normalize(x_NH.to(wide))).to(x_NH.dtype)
 
 
-def length_of_unit(hidden_size: int) -> float:
+def unit_length(hidden_size: int) -> float:
     return float(2 ** round(math.log2(hidden_size) / 2))
 
 
-def begin_as_identity(pooler: nn.Module) -> None:
+def initialize_near_identity(pooler: nn.Module) -> None:
     """Give a new pooler values with which it keeps what it reads, but for a scale and an offset: its map is so small
     that its activation is nearly a line there, or (ReLU) moved to where it is one."""
     assert isinstance(pooler, Pooler)
@@ -58,10 +58,10 @@ def begin_as_identity(pooler: nn.Module) -> None:
             pooler.dense.bias.fill_(1.0)
 
 
-def states_of_texts(config: EncoderConfig, hidden_TH: Tensor, batch: Batch) -> Tensor:
+def pool_texts(config: EncoderConfig, hidden_TH: Tensor, batch: Batch) -> Tensor:
     """That of the first token, or the mean of all; of what looks one way that of the token that has seen all. [N, H]"""
     if config.pooling == "mean":
-        return mean_of_texts(hidden_TH, batch.lengths)
+        return mean_pool(hidden_TH, batch.lengths)
     if config.direction == "both":
         return hidden_TH[batch.first_tokens]
     first_NH, last_NH = hidden_TH[batch.first_tokens], hidden_TH[batch.last_tokens]
@@ -70,7 +70,7 @@ def states_of_texts(config: EncoderConfig, hidden_TH: Tensor, batch: Batch) -> T
     return torch.cat([last_NH.chunk(2, -1)[0], first_NH.chunk(2, -1)[1]], -1)
 
 
-def mean_of_texts(x_TH: Tensor, lengths_N: Tensor) -> Tensor:
+def mean_pool(x_TH: Tensor, lengths_N: Tensor) -> Tensor:
     """[N, H]"""
     lengths_N = lengths_N.to(x_TH.device)
     text_T = torch.arange(len(lengths_N), device=x_TH.device).repeat_interleave(lengths_N)
