@@ -35,7 +35,7 @@ from bothways.model.heads import ClassificationHead
 from bothways.model.int8 import from_int8_state, int8_state, is_int8, refusal
 from bothways.model.model import OUTPUTS, Model, initialize
 from bothways.model.parameters import no_init
-from bothways.model.pooler import PLAIN, POOLED_HEADS, initialize_near_identity, unit_length
+from bothways.model.pooler import PLAIN, POOLED_HEADS, initialize_near_identity, unit_scale
 from bothways.tokenizer.files import inner, read_json
 from bothways.tokenizer.formats import NAMES as TOKENIZER_FILES
 from bothways.tokenizer.tokenizer import Tokenizer
@@ -179,7 +179,7 @@ def _load(path: str | PathLike[str], dtype: torch.dtype, warn: Callable[[str], N
         model = _read(family, config, labels, theirs, directory, state, dtype, warn)
         if linear and plain == "unit":
             with torch.no_grad():
-                model.get_parameter("heads.classes.output.weight").div_(unit_length(config.hidden_size))
+                model.get_parameter("heads.classes.output.weight").div_(unit_scale(config.hidden_size))
     tokenizer = None
     if any((directory / name).exists() for name in TOKENIZER_FILES):
         tokenizer = Tokenizer.load(directory)

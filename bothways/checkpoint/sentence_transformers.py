@@ -10,7 +10,7 @@ from bothways.checkpoint.weights import WEIGHTS, Stored, stored, write_weights
 from bothways.config import EncoderConfig
 from bothways.errors import InputError
 from bothways.io import write_json
-from bothways.model.pooler import unit_length
+from bothways.model.pooler import unit_scale
 from bothways.tokenizer.files import inner, read_json, read_json_value
 from bothways.tokenizer.tokenizer import Tokenizer
 
@@ -94,7 +94,7 @@ def write_linear(directory: Path, layer: nn.Linear, config: EncoderConfig) -> No
     sizes = {"in_features": layer.in_features, "out_features": layer.out_features, "bias": True}
     write_json(directory / DENSE / "config.json", {**sizes, "activation_function": IDENTITY})
     unit = config.pooler_act == "unit"
-    weight_CH = layer.weight.detach().float().cpu() * (unit_length(config.hidden_size) if unit else 1.0)
+    weight_CH = layer.weight.detach().float().cpu() * (unit_scale(config.hidden_size) if unit else 1.0)
     state = {"linear.weight": weight_CH.contiguous(), "linear.bias": layer.bias.detach().float().cpu().contiguous()}
     write_weights(state, directory / DENSE / WEIGHTS)
     kinds = [(TRANSFORMER, "Transformer"), (POOLING, "Pooling"), (DENSE, "Dense")]

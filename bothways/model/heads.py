@@ -34,21 +34,6 @@ class MaskedLMHead(nn.Module):
         return F.linear(self(x_MH), table_VE, self.bias)
 
 
-class Pooler(nn.Module):
-    """A text's vector: tanh (or another function) of a linear map of its first token's. [N, H] -> [N, H]"""
-
-    def __init__(self, config: EncoderConfig, activation: str) -> None:
-        super().__init__()
-        self.dropout = Dropout(config.head_dropout if config.pooler_dropout else 0.0)
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.head_bias)
-        self.activation = ACTIVATIONS[activation]
-        self.norm = norm(config) if config.pooler_norm else nn.Identity()
-
-    def forward(self, first_NH: Tensor) -> Tensor:
-        pooled_NH: Tensor = self.norm(self.activation(self.dense(self.dropout(first_NH))))
-        return pooled_NH
-
-
 class ReplacedTokensHead(nn.Module):
     """A score for each token's standing where another stood (Clark 2020, section 2). [T, H] -> [T, 1]"""
 

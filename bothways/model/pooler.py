@@ -9,12 +9,27 @@ from torch import Tensor, nn
 
 from bothways.batch import Batch
 from bothways.config import EncoderConfig
-from bothways.model.heads import Pooler
-from bothways.model.layer import ACTIVATIONS
+from bothways.model.kernels import Dropout
+from bothways.model.layer import ACTIVATIONS, norm
 
 POOLED_HEADS = ("next_sentence", "classes")
 PLAIN = ("none", "unit")  # what a pooler_act can be without a pooler
 SLOPE = 0.125  # a power of two, so that bf16 holds it; of a pooler that begins as the identity
+
+
+class Pooler(nn.Module):
+    """A text's vector: tanh (or another function) of a linear map of its first token's. [N, H] -> [N, H]"""
+
+    def __init__(self, config: EncoderConfig, activation: str) -> None:
+        super().__init__()
+        self.dropout = Dropout(config.head_dropout if config.pooler_dropout else 0.0)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.head_bias)
+        self.activation = ACTIVATIONS[activation]
+        self.norm = norm(config) if config.pooler_norm else nn.Identity()
+
+    def forward(self, first_NH: Tensor) -> Tensor:
+        pooled_NH: Tensor = self.norm(self.activation(self.dense(self.dropout(first_NH))))
+        return pooled_NH
 
 
 def build_pooler(config: EncoderConfig, heads: Collection[str], pooler: bool) -> nn.Module | None:
@@ -37,14 +52,14 @@ class UnitLength(nn.Module):
 
     def __init__(self, hidden_size: int) -> None:
         super().__init__()
-        self.length = unit_length(hidden_size)
+        self.length = unit_scale(hidden_size)
 
     def forward(self, x_NH: Tensor) -> Tensor:
         wide = torch.promote_types(x_NH.dtype, torch.float32)
         return (self.length * nn.functional.normalize(x_NH.to(wide))).to(x_NH.dtype)
 
 
-def unit_length(hidden_size: int) -> float:
+def unit_scale(hidden_size: int) -> float:
     return float(2 ** round(math.log2(hidden_size) / 2))
 
 

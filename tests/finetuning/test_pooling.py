@@ -20,7 +20,7 @@ from bothways.evaluation import evaluate
 from bothways.export import export
 from bothways.finetuning import classify, regress, tag
 from bothways.inference.predictor import Predictor
-from bothways.model.pooler import SLOPE, build_pooler, initialize_near_identity, unit_length
+from bothways.model.pooler import SLOPE, build_pooler, initialize_near_identity, unit_scale
 from bothways.pretraining import pretrain
 from bothways.settings import Classify, Evaluate, Export, Pretrain, Quantize, Regress, Tag
 from bothways.training.progress import silence
@@ -74,7 +74,7 @@ def means_of(model, texts):
 
 
 def of_one_length(x_NH):
-    return unit_length(x_NH.shape[1]) * torch.nn.functional.normalize(x_NH)
+    return unit_scale(x_NH.shape[1]) * torch.nn.functional.normalize(x_NH)
 
 
 def test_the_head_is_a_linear_layer_on_the_mean_of_all_tokens(result):
