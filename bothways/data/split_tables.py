@@ -44,10 +44,20 @@ def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[s
         rows = split(*divided_by, seed=settings.seed, parts=parts_for(tables), source=settings.train)
     found = {name: whole.take(own) for name, own in rows.items()}
     if group is not None:
-        numbers_of_groups = [f"{len(set(table.groups or ())):,} in {name}" for name, table in found.items()]
-        line = f"rows of one {group!r} stay together: {', '.join(numbers_of_groups)}"
+        line = group_line(settings, found)
         found["train"] = replace(found["train"], notes=(*found["train"].notes, line))
     return {**tables, **found}
+
+
+def group_line(settings: Classify | Regress, tables: Mapping[str, Table]) -> str:
+    """How many groups each split has, and which split lacks classes because groups are few."""
+    numbers = [f"{len(set(table.groups)):,} in {name}" for name, table in tables.items() if table.groups]
+    line = f"rows of one {settings.group_column!r} stay together: {', '.join(numbers)}"
+    classes = {name: len(set(strata(settings, table) or ())) for name, table in tables.items()}
+    fewest, most = min(classes, key=classes.__getitem__), max(classes.values())
+    if classes[fewest] < most:
+        line += f"; {fewest} has {classes[fewest]} of {most} classes: add groups, or give --dev"
+    return line
 
 
 def label_check(settings: Classify | Regress) -> LabelCheck:

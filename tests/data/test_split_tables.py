@@ -94,6 +94,15 @@ def test_rows_of_one_group_stay_on_one_side_of_every_split_and_fold(folds, setti
         assert [*map(len, tested)] == [4, 4, 4] and len(set.union(*tested)) > 4
 
 
+def test_a_split_that_lacks_classes_because_groups_are_few_is_named(settings):
+    with settings.train.open("w", encoding="utf-8", newline="") as opened:
+        rows = [(f"text {row}", "abc"[row // 20 % 3], f"book {row // 20}") for row in range(240)]
+        csv.writer(opened).writerows([("text", "label", "book"), *rows])
+    found = read_tables(replace(settings, group_column="book"))
+    assert len(found["dev"]) == len(found["test"]) == 20
+    assert any("dev has 1 of 3 classes" in line for line in found["train"].notes)
+
+
 def test_groups_are_read_from_the_training_table_alone_and_its_rows_must_have_one(settings, tmp_path):
     author_of, given = grouped(settings)
     test = write(tmp_path / "test.csv", [("a text", "a"), ("another", "b")])
