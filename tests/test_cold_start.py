@@ -13,7 +13,7 @@ TELL = """
 import sys
 sys.argv = ["bothways", *sys.argv[1:]]
 try:
-    from bothways.cli import main
+    from bothways.cli.main import main
     main()
 finally:
     print("LOADED", *(name for name in {heavy} if name in sys.modules), file=sys.stderr)

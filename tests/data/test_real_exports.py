@@ -117,7 +117,7 @@ def test_standard_input_is_read_in_the_encoding_named(monkeypatch):
 @pytest.mark.parametrize("name", ["klingon", "base64", "undefined", "utf-8\0"])
 def test_an_encoding_nobody_knows_is_refused_when_settings_are_made(name, tmp_path):
     for kind, more in ((Predict, {}), (Classify, {"train": tmp_path, "out": tmp_path})):
-        with pytest.raises(InputError, match="encoding .* is not known; name one such as utf-8"):
+        with pytest.raises(InputError, match="encoding .* is unknown; name one such as utf-8"):
             kind(model=tmp_path, encoding=name, **more)
 
 
@@ -388,9 +388,9 @@ def test_a_packed_bomb_takes_bounded_memory(tmp_path):
             out.write(bytes(1 << 24))
     code = (
         "import resource, sys; from pathlib import Path\n"
-        "from bothways.data.files import checked_lines\n"
+        "from bothways.data.files import decoded_lines\n"
         "resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
-        "try: list(checked_lines(Path(sys.argv[1])))\n"
+        "try: list(decoded_lines(Path(sys.argv[1])))\n"
         "except ValueError as error: print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code, bomb], capture_output=True, text=True, check=False)
