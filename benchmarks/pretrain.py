@@ -51,7 +51,7 @@ def make_batches(file: Path, *, family: str, length: int, batch_tokens: int) -> 
     store = build_in_memory(islice(documents(first), ARTICLES), tokenizer)
     order = StepSampler(
         store, np.arange(store.num_documents), length=length, pairs="next" if family == "bert" else "none",
-        batch_tokens=batch_tokens, seed=0, separators=tokenizer.reading.separators,
+        batch_tokens=batch_tokens, seed=0, separators=tokenizer.backend.num_separators,
     )  # fmt: skip
     rule = MaskRule.of(tokenizer, 0.15)
     steps = islice(order.steps(), READY)
@@ -165,10 +165,10 @@ def run_side(options: argparse.Namespace) -> None:
     from bothways.model.flops import training_flops
 
     if options.side in (OURS, COMPILED, PEER_KEPT):
-        keep_memory()
+        retain_freed_memory()
     device = torch.device(options.device)
     batches = torch.load(options.batches, weights_only=False)
-    found: dict[str, float] = {"peak": matrix_peak(device, torch.bfloat16, 1.0)}
+    found: dict[str, float] = {"peak": measure_peak_flops(device, torch.bfloat16, 1.0)}
     if options.side in (OURS, COMPILED):
         step, config = ours(options, batches)
         found["work"] = sum(training_flops(config, batch) for batch in batches) / sum(b.num_tokens for b in batches)

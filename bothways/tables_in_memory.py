@@ -62,7 +62,7 @@ class MemoryTable:
         to read; None: all."""
         if not isinstance(self.data, list):
             data = self.data if columns is None else self.data.select([*columns])
-            yield from batch_rows(self.name, data.to_batches(max_chunksize=ROWS_AT_ONCE), broken)
+            yield from rows_from_batches(self.name, data.to_batches(max_chunksize=ROWS_AT_ONCE), broken)
             return
         for number, row in enumerate(self.data, 1):
             where = f"{self.name}: row {number}"
@@ -88,7 +88,7 @@ class MemoryTable:
         }  # fmt: skip
 
 
-Source = Path | MemoryTable  # what rows are read from; a path may also be a folder, a glob or hf:OWNER/NAME
+TableSource = Path | MemoryTable  # what rows are read from; a path may also be a folder, a glob or hf:OWNER/NAME
 
 
 def as_source(name: str, value: Any) -> Any:
@@ -142,7 +142,7 @@ def batch_rows(name: object, batches: Iterable[Any], broken: RowErrorHandler) ->
                 yield where, row
 
 
-def _row_of(batch: Any, index: int) -> Row | str:
+def _row_of(batch: Any, index: int) -> TableRow | str:
     """A row whose times may be more than Python's: those stand as text then. Or what is wrong with it."""
     try:
         return {name: _value_of(batch.column(place).slice(index, 1)) for place, name in enumerate(batch.schema.names)}
@@ -193,7 +193,7 @@ def _of_dataset(value: Any) -> Any:
     return pyarrow.Table.from_pylist([*value], schema=value.features.arrow_schema)
 
 
-def _rows_of_columns(name: str, columns: Mapping[Any, Any]) -> list[Row]:
+def _rows_of_columns(name: str, columns: Mapping[Any, Any]) -> list[TableRow]:
     if tables := [
         str(key) for key, value in columns.items() if isinstance(value, Mapping) or _has(value, "column_names")
     ]:

@@ -12,10 +12,10 @@ torch.set_num_threads(1)
 generator = torch.Generator().manual_seed(0)
 draw = lambda low, high: int(torch.randint(low, high, (1,), generator=generator))
 kept, levels = [], []
-device.keep_memory()
+device.retain_freed_memory()
 for step in range(300):  # blocks of as many sizes as ragged batches have, and small ones that stay
-    if step == device.SETTLED and "settled" in sys.argv:
-        device.settle_memory()
+    if step == device.STEPS_BEFORE_CAP and "settled" in sys.argv:
+        device.cap_retained_memory()
     tokens, held = draw(1200, 2048), []
     for width in (384, 1152, 384, 1536, 1536, 384) * 6:
         held.append(torch.ones(tokens * width, dtype=torch.bfloat16))

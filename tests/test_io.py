@@ -13,7 +13,7 @@ from bothways import io
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.errors import InputError
-from bothways.io import atomic_directory, remove_unfinished, set_aside, write_whole
+from bothways.io import atomic_directory, find_backup, remove_leftovers, write_atomic
 
 ROOT = Path(io.__file__).parent.parent
 
@@ -158,7 +158,7 @@ def test_a_kill_at_any_moment_leaves_one_whole_directory_that_is_found(stays, tm
                 done = True
             except Killed:
                 done = False
-        whole = target if (target / "config.json").exists() else set_aside(target)
+        whole = target if (target / "config.json").exists() else find_backup(target)
         versions = {text for name, text in texts(whole).items() if not name.startswith(".")}
         assert len(versions) == 1 and len([*whole.glob("[!.]*")]) == 3, (number, texts(target))
         found.add((*versions, whole == target))
@@ -179,9 +179,9 @@ def test_leftovers_of_killed_writes_are_removed_but_never_the_last_whole_one(tmp
     for name in (".out.0123abcd", ".out.0123abcd.old", ".other.0123abcd"):
         write(tmp_path / name, "old")
     (tmp_path / ".out.89abcdef").write_text("of a file")
-    remove_unfinished(tmp_path / "out")
+    remove_leftovers(tmp_path / "out")
     assert {entry.name for entry in tmp_path.iterdir()} == {".out.0123abcd.old", ".other.0123abcd"}
-    assert set_aside(tmp_path / "out") == tmp_path / ".out.0123abcd.old"
+    assert find_backup(tmp_path / "out") == tmp_path / ".out.0123abcd.old"
     write(tmp_path / "out", "new")
     assert {entry.name for entry in tmp_path.iterdir()} == {"out", ".other.0123abcd"}
 
@@ -204,7 +204,7 @@ def modes(path):
 
 def test_files_and_directories_have_the_permissions_the_umask_leaves(umask, make_model, tokenizer, tmp_path):
     held = Checkpoint(make_model("bert", pooler=True), tokenizer, pooling="mean")
-    write_whole(tmp_path / "report.html", "text")
+    write_atomic(tmp_path / "report.html", "text")
     for _ in range(2):
         checkpoint.save(held, tmp_path / "m")
     assert modes(tmp_path) == ({0o666 & ~umask}, {0o777 & ~umask})

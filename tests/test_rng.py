@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bothways.rng import Purpose, below, generator, keys, seed_of, uniforms
+from bothways.rng import Purpose, derive_seed, fold_in, generator, make_keys, uniform
 
 PINNED = [462, 59, 133, 752, 329]
 PINNED_SEED = 3120812250713008334
@@ -39,11 +39,11 @@ def test_numbers_left_out_of_a_place_are_zero():
 
 def test_a_place_is_kept_over_versions():
     assert generator(1, Purpose.MASK, 2, 3, 4).integers(1000, size=5).tolist() == PINNED
-    assert seed_of(1, Purpose.DROPOUT, 2) == PINNED_SEED
+    assert derive_seed(1, Purpose.DROPOUT, 2) == PINNED_SEED
 
 
 def test_seeds_for_other_generators_differ_by_place_and_are_below_two_to_the_62():
-    seeds = [seed_of(seed, Purpose.DROPOUT, step) for seed in range(5) for step in range(200)]
+    seeds = [derive_seed(seed, Purpose.DROPOUT, step) for seed in range(5) for step in range(200)]
     assert len(set(seeds)) == 1000
     assert min(seeds) >= 0 and 2**61 < max(seeds) < 2**62
 
@@ -60,37 +60,37 @@ def test_draws_are_uniform():
 def test_what_is_below_a_key_is_the_sequence_of_splitmix64():
     # The values its authors' program prints for these two seeds.
     zero, other = np.array([0], np.uint64), np.array([1234567], np.uint64)
-    assert below(zero, np.arange(3)).tolist() == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
-    assert below(other, np.arange(3)).tolist() == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    assert fold_in(zero, np.arange(3)).tolist() == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    assert fold_in(other, np.arange(3)).tolist() == [6457827717110365317, 3203168211198807973, 9817491932198370423]
 
 
 def test_many_places_at_once_are_each_place_alone():
     epochs, rows = np.array([[0], [5]]), np.array([3, 0, 2**40, 11])
-    together = keys(7, Purpose.PAIRS, epochs, 2, rows)
+    together = make_keys(7, Purpose.PAIRS, epochs, 2, rows)
     assert together.shape == (2, 4) and together.dtype == np.uint64
     for row, column in product(range(2), range(4)):
-        alone = keys(7, Purpose.PAIRS, int(epochs[row, 0]), 2, int(rows[column]))
+        alone = make_keys(7, Purpose.PAIRS, int(epochs[row, 0]), 2, int(rows[column]))
         assert alone.shape == (1,) and alone[0] == together[row, column]
-    assert np.array_equal(uniforms(together, 5)[:, 1, 2], uniforms(together[1, 2:3], 5)[:, 0])
+    assert np.array_equal(uniform(together, 5)[:, 1, 2], uniform(together[1, 2:3], 5)[:, 0])
 
 
 def test_the_first_draws_are_the_same_however_many_are_drawn():
-    place = keys(2**63 - 1, Purpose.MASK, np.arange(13))
-    assert uniforms(place, 7).shape == (7, 13)
-    assert np.array_equal(uniforms(place, 7)[:3], uniforms(place, 3))
+    place = make_keys(2**63 - 1, Purpose.MASK, np.arange(13))
+    assert uniform(place, 7).shape == (7, 13)
+    assert np.array_equal(uniform(place, 7)[:3], uniform(place, 3))
 
 
 def test_keys_of_different_places_differ():
     at = np.meshgrid(*[np.arange(number) for number in (5, 13, 19, 31)], indexing="ij")
-    found = np.concatenate([keys(seed, purpose, *at).ravel() for seed in (0, 1) for purpose in Purpose])
+    found = np.concatenate([make_keys(seed, purpose, *at).ravel() for seed in (0, 1) for purpose in Purpose])
     assert len(np.unique(found)) == len(found) == 2 * len(Purpose) * 5 * 13 * 19 * 31
 
 
 @pytest.fixture(scope="module")
 def draws():
     """Three draws for each token of texts of two epochs: [3, 2, 100, 1000], places as masks have them."""
-    texts = keys(0, Purpose.MASK, np.arange(2)[:, None], 0, np.arange(100))
-    return uniforms(below(texts[..., None], np.arange(1000)), 3)
+    texts = make_keys(0, Purpose.MASK, np.arange(2)[:, None], 0, np.arange(100))
+    return uniform(fold_in(texts[..., None], np.arange(1000)), 3)
 
 
 def test_draws_of_places_are_uniform_in_zero_to_one(draws):

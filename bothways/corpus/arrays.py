@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from bothways.errors import InputError
-from bothways.io import atomic_directory, remove_unfinished
+from bothways.io import atomic_directory, remove_leftovers
 
 METADATA_FILE = "store.json"
 CHECKSUM_BYTES = 1 << 26  # bytes under one checksum

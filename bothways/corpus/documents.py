@@ -26,7 +26,7 @@ from bothways.data.files import (
 )
 from bothways.data.tables import OnError, Row, RowErrorHandler, iter_rows, join_texts, missing_column
 from bothways.errors import InputError
-from bothways.tables_in_memory import MemoryTable, Source
+from bothways.tables_in_memory import MemoryTable, TableSource
 
 __all__ = [
     "FILE_TYPES",
@@ -56,7 +56,7 @@ class Corpus:
     encoding: of text files without a byte-order mark; None: UTF-8.
     """
 
-    paths: tuple[Source | str, ...]
+    paths: tuple[TableSource | str, ...]
     unit: Unit = "blank"
     column: str = "text"
     on_error: OnError = "stop"

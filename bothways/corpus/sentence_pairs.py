@@ -15,7 +15,7 @@ from bothways.batch import Batch
 from bothways.corpus.segments import chunk_starts, random_integers, random_segments, ranges, trim_pairs
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError
-from bothways.rng import Purpose, keys, uniforms
+from bothways.rng import Purpose, make_keys, uniform
 from bothways.tokenizer.tokenizer import Tokenizer
 
 PairTask = Literal["next", "order", "none"]
@@ -72,7 +72,7 @@ def make_examples(
         return _whole_sentences(store, text, length - 2)
     if pairs == "next":
         return _next_sentence(store, text, others, length, separators)
-    backward_D = uniforms(keys(seed, Purpose.PAIRS, epoch, first_D), 7)[6] < 0.5
+    backward_D = uniform(make_keys(seed, Purpose.PAIRS, epoch, first_D), 7)[6] < 0.5
     return _sentence_order(store, text, np.repeat(backward_D, last_D - first_D), length, separators)
 
 
@@ -164,7 +164,7 @@ def to_batch(store: TokenStore, examples: Examples, rows: np.ndarray, tokenizer:
     """These examples as [CLS] first [SEP] second [SEP], or as the tokenizer frames them, and their labels [N]."""
     ranges_N22, lengths_N = examples.ranges[rows].reshape(-1, 2, 2), examples.sizes[rows]
     sizes_N2 = ranges_N22[..., 1] - ranges_N22[..., 0]
-    ends_N, separators = lengths_N.cumsum(), tokenizer.reading.separators
+    ends_N, separators = lengths_N.cumsum(), tokenizer.backend.num_separators
     first_N = ends_N - lengths_N
     places_N2 = first_N[:, None] + np.stack([np.ones_like(first_N), 1 + separators + sizes_N2[:, 0]], axis=1)
     ids_T = np.full(lengths_N.sum(), tokenizer.sep_id)

@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 from bothways.data.near_duplicates import text_key
 from bothways.data.tables import Row, RowErrorHandler, join_texts, match_columns
 from bothways.errors import InputError
-from bothways.tables_in_memory import Source
+from bothways.tables_in_memory import TableSource
 
 PAIR_NAMES = (  # texts and second texts: names that go together
     ("text_a", "text_b"), ("text1", "text2"), ("sentence1", "sentence2"), ("sentence_a", "sentence_b"),
@@ -238,7 +238,7 @@ def read_text(where: str, row: Row, columns: Columns, use: str = "text") -> str:
     return str(value)
 
 
-def _check_filled(where: str, row: Row, column: str) -> None:
+def _check_filled(where: str, row: TableRow, column: str) -> None:
     if _is_missing(row.get(column)):
         raise InputError(f"{where}: {column!r} is missing; fill it in or drop the row")
 

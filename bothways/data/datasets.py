@@ -20,7 +20,7 @@ from bothways.data.tables import (
     read_schema,
 )
 from bothways.errors import InputError
-from bothways.tables_in_memory import MemoryTable, Source
+from bothways.tables_in_memory import MemoryTable, TableSource
 
 HUB_PREFIX = "hf:"
 ClassNames = Mapping[str, Sequence[str]]  # of a column that holds numbers of classes, or lists of them
@@ -49,7 +49,7 @@ class HubDataset:
         """The commit, in hexadecimal digits, the same for as long as this process runs."""
         return _revision(self.name)
 
-    def rows(self, column: str | None = None) -> Iterator[tuple[str, Row]]:
+    def rows(self, column: str | None = None) -> Iterator[tuple[str, TableRow]]:
         """('hf:NAME@SPLIT: row 1', columns by name), streamed; of a dataset that says what it has only `column`, or
         those between its commas."""
         with _hub_errors(str(self)):
@@ -140,7 +140,7 @@ def is_text_file(path: Source) -> bool:
     return not isinstance(path, MemoryTable) and file_type(path) == ".txt" and not is_dataset(path)
 
 
-def has_named_columns(path: Source) -> bool:
+def has_named_columns(path: TableSource) -> bool:
     """Whether it is of a kind whose columns have names whatever is in it, so no CSV, TSV or text."""
     return (
         isinstance(path, MemoryTable) or is_dataset(path) or file_type(path) in (".jsonl", ".parquet", *EXPLICIT_TYPES)
@@ -199,7 +199,7 @@ def _with_class_names(
 ) -> list[tuple[str, Row]]:
     if not names:
         return found
-    renamed: list[tuple[str, Row]] = []
+    renamed: list[tuple[str, TableRow]] = []
     for where, row in found:
         try:
             renamed.append((where, {**row, **{c: _class_name(where, row.get(c), c, names[c]) for c in names}}))

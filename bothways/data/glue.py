@@ -14,7 +14,7 @@ from bothways.data.columns import LabelCheck, Table, build_table
 from bothways.data.files import decoded_lines, file_type
 from bothways.data.tables import Row, RowErrorHandler, iter_rows, raise_error
 from bothways.errors import InputError
-from bothways.tables_in_memory import MemoryTable, Source
+from bothways.tables_in_memory import MemoryTable, TableSource
 
 GlueSplit = Literal["train", "dev", "dev_mismatched", "test"]
 Values = Sequence[str]  # of a line
@@ -135,7 +135,7 @@ FORMATS = (
 
 
 def glue_table(
-    path: Source,
+    path: TableSource,
     *,
     text: str | None = None,
     pair: str | None = None,

@@ -18,7 +18,7 @@ from bothways.data.splits import parts_for
 from bothways.data.tables import OnError, Row, RowErrorHandler, RowErrors, match_columns
 from bothways.errors import InputError
 from bothways.settings import TextColumns, TrainEmbed
-from bothways.tables_in_memory import Source
+from bothways.tables_in_memory import TableSource
 
 NO_NEGATIVES = ""  # the column of negatives that no table has
 PairObjective = Literal["auto", "pairs", "scores"]

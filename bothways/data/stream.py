@@ -22,7 +22,7 @@ from bothways.data.squad import question_nodes
 from bothways.data.tables import Row, iter_rows, match_columns
 from bothways.data.text_encodings import has_ascii_newlines, line_decoder
 from bothways.errors import InputError
-from bothways.tables_in_memory import MemoryTable, Source
+from bothways.tables_in_memory import MemoryTable, TableSource
 
 FIRST_ROWS = 64  # whose columns decide which hold the texts
 MOST_CONSECUTIVE_ERRORS = 10_000  # no file of ours
@@ -88,7 +88,7 @@ def refuse_column_names(file: object, text: str | None, pair: str | None) -> Non
             raise InputError(f"{file}: holds a text a line, and no column {named!r}; give a table, or name no column")
 
 
-def first_columns(file: str | Source, encoding: str | None = None) -> Sequence[str]:
+def first_columns(file: str | TableSource, encoding: str | None = None) -> Sequence[str]:
     """Names of the columns of a table's first rows that can be read, or of a file of GLUE; none of a .txt, of "-"."""
     path = Path(file) if isinstance(file, str) else file
     if file == "-":

@@ -163,7 +163,7 @@ def _json_rows(path: Path, broken: RowErrorHandler, encoding: str | None) -> Ite
             yield where, row
 
 
-def _json_row(where: str, line: str) -> Row | InputError:
+def _json_row(where: str, line: str) -> TableRow | InputError:
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:

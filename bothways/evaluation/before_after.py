@@ -156,7 +156,7 @@ def of_tags(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
     for one in sentences:
         if strange := [tag for tag in one.tags if _kind(tag) not in known]:
             raise InputError(
-                f"{one.where}: tag {strange[0]!r} is unknown; the model knows {listed(model.labels)}; mend the tag"
+                f"{one.where}: tag {strange[0]!r} is unknown; the model knows {join_names(model.labels)}; mend the tag"
             )
     scheme = detect_scheme([one.tags for one in sentences])
     plain = "plain" in (scheme, model.checkpoint.metadata.get("scheme"))

@@ -20,7 +20,7 @@ from bothways.errors import InputError
 from bothways.evaluation.scores import pair_scores, ranking_scores
 from bothways.inference.predictor import Predictor
 from bothways.settings import Evaluate, TextColumns
-from bothways.tables_in_memory import Source
+from bothways.tables_in_memory import TableSource
 
 FOUND = 10  # places of a ranking that are looked at
 AT_ONCE = 8192  # texts that are embedded together

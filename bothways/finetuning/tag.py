@@ -39,7 +39,7 @@ from bothways.inference.predictor import Predictor
 from bothways.inference.tag_decoding import Labelled, Tagset, joined, label_windows, word_probabilities, word_tags
 from bothways.inference.tagged_texts import as_iob2, runs, words_of
 from bothways.inference.windows import merge_rows, whole_length
-from bothways.log import one_line
+from bothways.log import escape_line
 from bothways.metrics.entities import entity_scores
 from bothways.metrics.label_errors import label_errors
 from bothways.model.model import Model

@@ -229,7 +229,7 @@ def _fill_new_rows(model: Model, old: Tokenizer, new: Tokenizer) -> None:
 def plan_of(settings: Complete, processes: Processes) -> Plan:
     device = processes.device(choose_device("auto"))
     if device.type == "cpu":
-        keep_memory()
+        retain_freed_memory()
     elif settings.deterministic:
         torch.use_deterministic_algorithms(True)
     return Plan(

@@ -15,9 +15,9 @@ _WORD = re.compile("[^ ]+")
 class CharacterTable(dict[int, str]):
     """Code point -> what it becomes, with spaces around what is a word of its own. Filled as characters are met."""
 
-    def __init__(self, *, lowercase: bool, strip_accents: bool, chinese: bool) -> None:
+    def __init__(self, *, lowercase: bool, strip_accents: bool, split_chinese: bool) -> None:
         super().__init__()
-        self.lowercase, self.strip_accents, self.chinese = lowercase, strip_accents, chinese
+        self.lowercase, self.strip_accents, self.split_chinese = lowercase, strip_accents, split_chinese
 
     def __missing__(self, point: int) -> str:
         char = chr(point)
@@ -27,7 +27,7 @@ class CharacterTable(dict[int, str]):
             text = " "
         else:
             text = "".join(map(self.fold, unicode.decompose(char) if self.strip_accents else char))
-            if self.chinese and unicode.is_chinese(char):
+            if self.split_chinese and unicode.is_chinese(char):
                 text = f" {text} "
         self[point] = text
         return text
@@ -49,12 +49,12 @@ class Splitter:
 
     lowercase: bool = True
     strip_accents: bool | None = None
-    chinese: bool = True
+    split_chinese: bool = True
     table: CharacterTable = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         strip = self.lowercase if self.strip_accents is None else self.strip_accents
-        table = CharacterTable(lowercase=self.lowercase, strip_accents=strip, chinese=self.chinese)
+        table = CharacterTable(lowercase=self.lowercase, strip_accents=strip, split_chinese=self.split_chinese)
         object.__setattr__(self, "table", table)
 
     def __call__(self, text: str) -> list[str]:
@@ -76,7 +76,11 @@ class Splitter:
 
     def must_reorder(self, spelled: str) -> bool:
         """Whether what the table gave for a text holds marks whose order the way round has to look at."""
-        return self.table.strip_accents and not spelled.isascii() and not unicode.kept_combining().isdisjoint(spelled)
+        return (
+            self.table.strip_accents
+            and not spelled.isascii()
+            and not unicode.unstripped_combining().isdisjoint(spelled)
+        )
 
     def _reorder(self, text: str) -> tuple[str, list[int]]:
         """The rare way round: decomposed characters sorted by combining class behind their base (Unicode 3.11, D109).
@@ -88,7 +92,9 @@ class Splitter:
         for char in (text[index] for index in kept):
             parts = " " if unicode.is_space(char) else unicode.decompose(char)
             decomposed = [(parts[0], 1), *((part, 0) for part in parts[1:])]
-            chars += [(" ", 0), *decomposed, (" ", 0)] if self.chinese and unicode.is_chinese(char) else decomposed
+            chars += (
+                [(" ", 0), *decomposed, (" ", 0)] if self.split_chinese and unicode.is_chinese(char) else decomposed
+            )
         placed: list[tuple[str, int]] = []
         for _, run in groupby(chars, key=lambda pair: unicode.combining_class(pair[0]) > 0):
             placed += sorted(run, key=lambda pair: unicode.combining_class(pair[0]))  # stable: the others stay

@@ -87,6 +87,6 @@ def combining_class(char: str) -> int:
 
 
 @cache
-def kept_combining() -> frozenset[str]:
+def unstripped_combining() -> frozenset[str]:
     """Combining characters that stay when accents are stripped, so that their order matters."""
     return frozenset(char for char in _class_by_char() if not is_mark(char))

@@ -3,17 +3,17 @@
 from collections.abc import Callable, Mapping
 from itertools import accumulate
 
-SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION = "##"
 
 
 class WordPiece:
     """Splits a word greedily into the longest pieces of a vocabulary; all of it is unknown where one is missing."""
 
-    def __init__(self, vocab: Mapping[str, int], *, unknown_id: int, longest_word: int = 100) -> None:
-        self.unknown_id, self.longest_word = unknown_id, longest_word
+    def __init__(self, vocab: Mapping[str, int], *, unknown_id: int, max_word_length: int = 100) -> None:
+        self.unknown_id, self.max_word_length = unknown_id, max_word_length
         self.starts = dict(vocab)
-        self.whole = {piece: (index,) for piece, index in vocab.items() if len(piece) <= longest_word}
+        self.whole = {piece: (index,) for piece, index in vocab.items() if len(piece) <= max_word_length}
         self.continuations = {
             piece[len(CONTINUATION) :]: index for piece, index in vocab.items() if piece.startswith(CONTINUATION)
         }
@@ -27,7 +27,7 @@ class WordPiece:
         if (whole := self.whole.get(word)) is not None:
             return whole
         size = len(word)
-        if size > self.longest_word:
+        if size > self.max_word_length:
             return (self.unknown_id,)
         pieces, start, table = [], 0, self.starts
         while start < size:
@@ -49,7 +49,7 @@ class WordPiece:
         return list(zip([0, *ends], ends, strict=False))
 
 
-class Memory(dict[str, tuple[int, ...]]):
+class BoundedCache(dict[str, tuple[int, ...]]):
     """Remembers what a function gave for a string. Bounded: two generations of `limit` strings, long ones left out."""
 
     LONGEST = 64
