@@ -6,8 +6,8 @@
 Wikipedia, 15 % of the tokens masked; bert reads next-sentence pairs, modernbert single texts. A step is forward,
 backward, clipping to norm 1 and AdamW; the batches are ready before. Speed is counted in real tokens. transformers:
 batches padded to their longest, SDPA, fused AdamW, bf16 autocast (or float32); on a GPU also compiled. `memory kept`
-is the peer in a process that keeps freed memory as ours does (bothways.device.keep_memory), which none of its users
-have. Each timing is a process of its own; the sides take turns. The matrix peak is the highest measured in any of
+is the peer in a process that keeps freed memory as ours does (bothways.device.retain_freed_memory), which none of its
+users have. Each timing is a process of its own; the sides take turns. The matrix peak is the highest measured in any of
 them.
 """
 

@@ -112,7 +112,7 @@ def stat_files(directories: Iterable[Path], suffixes: tuple[str, ...]) -> list[t
 
 
 def to_json(content: Any, indent: int | None = None) -> str:
-    """JSON that UTF-8 can encode: non-ASCII characters are escaped if one is a lone surrogate, as in some file names."""
+    """JSON that UTF-8 can encode: escaped to ASCII if it has lone surrogates, as some file names do."""
     text = json.dumps(content, indent=indent, ensure_ascii=False)
     return text if text.isprintable() or not SURROGATES.search(text) else json.dumps(content, indent=indent)
 

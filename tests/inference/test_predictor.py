@@ -488,12 +488,10 @@ def test_dtypes_and_devices_are_checked():
     names = {"float32": torch.float32, "bf16": torch.bfloat16, "bfloat16": torch.bfloat16, "fp16": torch.float16}
     assert {name: choose_dtype(name, cpu) for name in names} == names
     assert choose_dtype("auto", cpu) in (torch.float32, torch.bfloat16)
-    with pytest.raises(InputError, match="dtype 'int3' is not supported; one of auto, float32"):
+    with pytest.raises(InputError, match="^dtype 'int3' .* auto, float32"):
         choose_dtype("int3", cpu)
     for name in ("gpu", "cuda:99", "meta", "xla", *([] if torch.backends.mps.is_available() else ["mps"]), 0.5):
-        with pytest.raises(
-            InputError, match=f"^device {name!r} cannot be used on this machine; one of auto, cpu"
-        ) as error:
+        with pytest.raises(InputError, match=f"^device {name!r} .* auto, cpu") as error:
             choose_device(name)
         assert len(str(error.value)) < 100
 
@@ -651,12 +649,12 @@ def test_columns_of_tables_are_read_as_lists_and_what_is_no_text_is_named(make_p
     arrays = np.array(texts, dtype=object), np.array(pairs, dtype=object)
     assert predictor.classify(*arrays) == predictor.classify(texts, pairs)
     for missing in (None, float("nan")):
-        with pytest.raises(InputError, match=r"^text 2 of 2 is (None|nan), not text; fill it in or leave it out$"):
+        with pytest.raises(InputError, match=r"^text 2 of 2 .*(None|nan)"):
             predictor.embed(["the cat", missing])
-        with pytest.raises(InputError, match=r"^pair 1 of 2 is (None|nan), not text"):
+        with pytest.raises(InputError, match=r"^pair 1 of 2 .*(None|nan)"):
             predictor.classify(texts, [missing, "a"])
     reader = make_predictor("bert", {"spans": 2})
-    with pytest.raises(InputError, match=r"^passage 1 of 1 is None, not text"):
+    with pytest.raises(InputError, match=r"^passage 1 of 1 .*None"):
         reader.answers(["the cat"], [None])
 
 
