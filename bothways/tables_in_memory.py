@@ -11,14 +11,12 @@ from typing import Any
 
 from bothways.errors import InputError
 
-Row = Mapping[str, Any]
-RowErrorHandler = Callable[
-    [InputError], None
-]  # takes what is wrong with a row: raises to stop, returns to go on without it
-COLUMN_PACKAGES = ("pandas", "polars", "pyarrow", "datasets")  # whose columns of text are no lists of paths
-ROWS_AT_ONCE = 256
-LONGEST_NAME = 255  # characters of a file's name, on all usual systems
-SHOWN = 60  # characters of a value in a message
+TableRow = Mapping[str, Any]  # values by column
+RowErrorHandler = Callable[[InputError], None]  # called for an invalid row: raises to stop, returns to skip the row
+COLUMN_PACKAGES = ("pandas", "polars", "pyarrow", "datasets")  # their columns of strings are texts, not paths
+BATCH_ROWS = 256
+MAX_FILE_NAME = 255  # characters, on all common systems
+MAX_SHOWN = 60  # characters of a value in a message
 
 
 class MemoryTable:
@@ -55,9 +53,8 @@ class MemoryTable:
         """The pyarrow.Schema; None for a list of rows."""
         return None if isinstance(self.data, list) else self.data.schema
 
-    def rows(self, broken: RowErrorHandler, columns: Sequence[str] | None = None) -> Iterator[tuple[str, Row]]:
-        """("train: row 1", values by column). What is wrong with a row goes to `broken`. columns: of Arrow data, those
-        to read; None: all."""
+    def rows(self, on_error: RowErrorHandler, columns: Sequence[str] | None = None) -> Iterator[tuple[str, TableRow]]:
+        """("train: row 1", values by column) for each row. columns: those to read of Arrow data; None reads all."""
         if not isinstance(self.data, list):
             data = self.data if columns is None else self.data.select([*columns])
             yield from rows_from_batches(self.name, data.to_batches(max_chunksize=BATCH_ROWS), on_error)
@@ -127,8 +124,10 @@ def as_sources(name: str, value: Any) -> Any:
     return [as_source(f"{name}[{index}]", source) for index, source in enumerate(value)]
 
 
-def batch_rows(name: object, batches: Iterable[Any], broken: RowErrorHandler) -> Iterator[tuple[str, Row]]:
-    """("NAME: row 1", values by column) of Arrow's record batches. What is wrong with a row goes to `broken`."""
+def rows_from_batches(
+    name: object, batches: Iterable[Any], on_error: RowErrorHandler
+) -> Iterator[tuple[str, TableRow]]:
+    """("NAME: row 1", values by column) for each row of Arrow record batches."""
     numbers = count(1)
     for batch in batches:
         try:

@@ -163,7 +163,7 @@ def vocab(settings: Any) -> None:
     if left_out := corpus.left_out():
         print_message(left_out)
     if skipped:
-        say(skipped_summary(skipped))
+        print_message(skipped_summary(skipped))
     tokenizer.save(settings.out)
     told = {"entries": len(tokenizer), "directory": str(settings.out)}
     print_json(told) if settings.json else print_lines(f"{len(tokenizer):,} entries in {settings.out}")

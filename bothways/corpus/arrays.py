@@ -63,7 +63,7 @@ def replace_directory(folder: Path) -> Iterator[Path]:
     """An empty directory that takes the folder's place if the body ends well. Only for who holds the lock."""
     with ExitStack() as stack:
         with _write_errors(folder):
-            remove_unfinished(folder)
+            remove_leftovers(folder)
             beside = stack.enter_context(atomic_directory(folder, marker=METADATA_FILE))
         yield beside
         with _write_errors(folder):

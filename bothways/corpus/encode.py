@@ -54,7 +54,7 @@ def encode(
     if number == 1:
         yield from map(encoder, _blocks(documents))
         return
-    with workers(number, "encode text", _start, encoder) as pool:
+    with worker_pool(number, "encode text", _start, encoder) as pool:
         running: deque[Future[EncodedBlock]] = deque()
         for block in _blocks(documents):
             running.append(pool.submit(_encode, block))
@@ -110,7 +110,7 @@ class DocumentEncoder:
 
     def sentences(self, document: str) -> Iterable[str]:
         found = sentences(document, self.language)
-        if isinstance(self.tokenizer.reading, BertReading):
+        if isinstance(self.tokenizer.backend, BertBackend):
             return _space_punctuation("\n".join(found)).split("\n")
         return map(str.strip, found)  # the space between two is read with the second
 

@@ -14,7 +14,7 @@ import torch
 
 from bothways.batch import Batch
 from bothways.corpus.spans import draw_spans
-from bothways.rng import Purpose, below, keys, uniforms
+from bothways.rng import Purpose, fold_in, make_keys, uniform
 from bothways.tokenizer.tokenizer import Tokenizer
 
 MaskUnit = Literal["tokens", "words", "spans"]

@@ -67,7 +67,7 @@ def make_examples(
     first_D, last_D = store.documents[documents], store.documents[documents + 1]
     number_S = ranges(first_D, last_D)
     first_S, last_S = (np.repeat(bound_D, last_D - first_D) for bound_D in (first_D, last_D))
-    text = SentenceArrays(number_S, first_S, last_S, keys(seed, Purpose.PAIRS, epoch, number_S))
+    text = SentenceArrays(number_S, first_S, last_S, make_keys(seed, Purpose.PAIRS, epoch, number_S))
     if pairs == "none":
         return _whole_sentences(store, text, length - 2)
     if pairs == "next":
@@ -97,7 +97,7 @@ def _next_sentence(store: TokenStore, text: SentenceArrays, others: np.ndarray, 
     starts_2C, ends_2C = bounds_3C[:2].copy(), bounds_3C[1:].copy()
     chunks_R = chunks_C[random_C]
     starts_2C[1, random_C], ends_2C[1, random_C] = random_segments(
-        store, others, text.first[chunks_R], two_C[random_C], uniforms(text.keys[chunks_R], 4)[3]
+        store, others, text.first[chunks_R], two_C[random_C], uniform(text.keys[chunks_R], 4)[3]
     )
     return _examples(starts_2C, ends_2C, random_C, target_C, text.keys[chunks_C], between)
 
@@ -147,7 +147,7 @@ def _whole_sentences(store: TokenStore, text: SentenceArrays, room: int) -> Exam
 
 def _draw_targets(text: SentenceArrays, room: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """How many tokens a chunk that begins here is meant to have, where to split it, and the toss of a coin."""
-    short_S, cut_S, coin_S = uniforms(text.keys, 3)
+    short_S, cut_S, coin_S = uniform(text.keys, 3)
     return np.where(short_S < SHORTER, 2 + random_integers(short_S / SHORTER, room - 1), room), cut_S, coin_S
 
 
@@ -155,7 +155,7 @@ def _examples(
     starts_2C: np.ndarray, ends_2C: np.ndarray, labels_C: np.ndarray, room_C: np.ndarray, keys_C: np.ndarray,
     between: int,
 ) -> Examples:  # fmt: skip
-    starts_2C, ends_2C = trim_pairs(starts_2C, ends_2C, room_C, uniforms(keys_C, 6)[4:])
+    starts_2C, ends_2C = trim_pairs(starts_2C, ends_2C, room_C, uniform(keys_C, 6)[4:])
     ranges_C22 = np.stack([starts_2C, ends_2C]).transpose(2, 1, 0)
     return Examples(ranges_C22.reshape(-1, 4), labels_C.astype(np.int64), 2 + between + (ends_2C - starts_2C).sum(0))
 

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from bothways.data.files import ARROW, EXPLICIT_TYPES, file_type, open_file
 from bothways.data.tables import (
-    Row,
     RowErrorHandler,
+    TableRow,
     iter_rows,
     match_columns,
     missing_column,
@@ -97,14 +97,14 @@ def _hub_errors(name: str) -> Iterator[None]:
         raise InputError(f"{name}: not read from the hub ({what}); check its name and the network") from error
 
 
-def unread_splits(path: Source) -> list[str]:
+def unread_splits(path: TableSource) -> list[str]:
     """Splits of a saved DatasetDict beside `train`, where its directory is named and none of them."""
     if isinstance(path, MemoryTable) or not (path / "dataset_dict.json").is_file():
         return []
     return sorted(file.parent.name for file in path.glob("*/state.json") if file.parent.name != "train")
 
 
-def unread_splits_warning(train: Source, *others: Source | None) -> str:
+def unread_splits_warning(train: TableSource, *others: TableSource | None) -> str:
     """Which splits of a saved DatasetDict are not read, where its directory is named as training data; '' if none."""
     used = {path.resolve() for path in others if isinstance(path, Path)}
     left = [split for split in unread_splits(train) if Path(str(train), split).resolve() not in used]
@@ -135,7 +135,7 @@ def is_dataset(path: Path) -> bool:
     return path.as_posix().startswith(HUB_PREFIX) or path.is_dir()
 
 
-def is_text_file(path: Source) -> bool:
+def is_text_file(path: TableSource) -> bool:
     """Whether it is a .txt, which holds a text a line."""
     return not isinstance(path, MemoryTable) and file_type(path) == ".txt" and not is_dataset(path)
 
@@ -148,8 +148,8 @@ def has_named_columns(path: TableSource) -> bool:
 
 
 def read_rows(
-    path: Source, *, broken: RowErrorHandler = raise_error, encoding: str | None = None
-) -> list[tuple[str, Row]]:
+    path: TableSource, *, broken: RowErrorHandler = raise_error, encoding: str | None = None
+) -> list[tuple[str, TableRow]]:
     """('file:line', columns by name) of a table in a file or in memory, of `hf:NAME[:CONFIG][@SPLIT]`, or of a
     directory `datasets` saved.
 
@@ -164,7 +164,7 @@ def read_rows(
     if path.as_posix().startswith(HUB_PREFIX):
         dataset = HubDataset.parse(path.as_posix())
         return _with_class_names(list(dataset.rows()), class_names(dataset.features()), broken)
-    found: list[tuple[str, Row]] = []
+    found: list[tuple[str, TableRow]] = []
     for file in (arrow_files(path) if path.is_dir() else None) or [path]:
         open_file(file).close()
         part = list(iter_rows(file, broken=broken, encoding=encoding))
@@ -195,8 +195,8 @@ def _schema_features(schema: Any) -> Mapping[str, Any]:
 
 
 def _with_class_names(
-    found: list[tuple[str, Row]], names: ClassNames, broken: RowErrorHandler
-) -> list[tuple[str, Row]]:
+    found: list[tuple[str, TableRow]], names: ClassNames, broken: RowErrorHandler
+) -> list[tuple[str, TableRow]]:
     if not names:
         return found
     renamed: list[tuple[str, TableRow]] = []

@@ -8,7 +8,7 @@ from bothways.data.datasets import has_named_columns, is_text_file, read_rows
 from bothways.data.files import read_lines
 from bothways.data.glue import glue_table
 from bothways.data.stream import refuse_column_names
-from bothways.data.tables import OnError, Row, RowErrors
+from bothways.data.tables import OnError, RowErrors, TableRow
 from bothways.errors import InputError
 from bothways.tables_in_memory import MemoryTable, TableSource
 

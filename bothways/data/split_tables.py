@@ -96,7 +96,7 @@ def check_pairs(tables: Mapping[str, Table]) -> None:
         )
 
 
-def refuse_numeric_classes(table: Table, source: Source) -> None:
+def refuse_numeric_classes(table: Table, source: TableSource) -> None:
     """InputError where classes are many numbers with fractions: those are learned as numbers."""
     names = sorted(set(table.labels or ()))
     if len(names) <= FEW_NUMBERS:

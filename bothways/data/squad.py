@@ -66,7 +66,7 @@ def read_squad(
     return list(found.values())
 
 
-def question_nodes(path: Source, encoding: str | None = None) -> Iterator[tuple[str, Any, Any]]:
+def question_nodes(path: TableSource, encoding: str | None = None) -> Iterator[tuple[str, Any, Any]]:
     """(where, what holds a question, what holds its passage)."""
     if isinstance(path, MemoryTable) or has_named_columns(path):
         for where, row in read_rows(path, encoding=encoding):

@@ -18,7 +18,7 @@ from bothways.data.datasets import unread_splits
 from bothways.data.labels import class_indices, label_sets, numeric_labels
 from bothways.data.squad import read_squad
 from bothways.data.tags import OUTSIDE, detect_scheme, find_illegal_tag
-from bothways.errors import InputError, listed
+from bothways.errors import InputError, join_names
 from bothways.evaluation.as_trained import table_as_learned
 from bothways.evaluation.predictions import score, told_of
 from bothways.evaluation.retrieval import vectors

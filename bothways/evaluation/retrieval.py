@@ -45,7 +45,7 @@ def vectors(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     return ranking_scores(*found_pairs(vectors_RNH, ids_RN), k=FOUND)
 
 
-def pairs_of(file: Source, settings: Evaluate, learned: Mapping[str, Any]) -> TextPairs:
+def pairs_of(file: TableSource, settings: Evaluate, learned: Mapping[str, Any]) -> TextPairs:
     """By the columns named, else those `learned` from; without scores where it learned from pairs alone, unless a
     column of them is named."""
     own = resolve_columns(file, settings, learned, ("text", "pair", "label"))

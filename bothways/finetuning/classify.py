@@ -20,7 +20,7 @@ from bothways.data.datasets import has_named_columns
 from bothways.data.labels import class_indices, label_sets
 from bothways.data.quality import table_warnings
 from bothways.data.split_tables import read_tables, texts_by_location
-from bothways.errors import InputError, listed
+from bothways.errors import InputError, join_names
 from bothways.evaluation.scores import Predictions, class_scores, label_set_scores
 from bothways.finetuning.features import FrozenTexts, fit_text_head
 from bothways.finetuning.finetune import Result, fine_tuned, stays_frozen

@@ -24,7 +24,7 @@ from bothways.batching import batch_fingerprint, chunked, divide_evenly, epoch_o
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.weights import WEIGHTS, write_weights
 from bothways.data.datasets import unread_splits_warning
-from bothways.device import SETTLED, choose_device, choose_dtype, keep_memory, settle_memory
+from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, choose_device, choose_dtype, retain_freed_memory
 from bothways.errors import InputError
 from bothways.finetuning import baselines
 from bothways.finetuning.baselines import BASELINES

@@ -291,7 +291,7 @@ class Tagging(Task):
             words = sum(len(one.words) for one in sentences)
             scheme: Scheme = "plain" if self.tagset.plain else "iob2"
             counts = Counter(span.label for one in sentences for span in tags_to_spans(one.tags, scheme))
-            kinds = ", ".join(f"{one_line(label)} {number:,}" for label, number in sorted(counts.items()))
+            kinds = ", ".join(f"{escape_line(label)} {number:,}" for label, number in sorted(counts.items()))
             windowed = sum(number > 1 for number in self.windows_of_text[split])
             found.append(
                 f"{split}: {len(sentences):,} sentences of {words:,} words, read as {len(texts):,} texts, "

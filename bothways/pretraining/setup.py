@@ -22,7 +22,7 @@ from bothways.corpus.arrays import digest
 from bothways.corpus.cooccurrence import word_vectors
 from bothways.corpus.masking import linear_rate
 from bothways.corpus.sampler import StepSampler
-from bothways.device import choose_device, choose_dtype, keep_memory
+from bothways.device import choose_device, choose_dtype, retain_freed_memory
 from bothways.errors import InputError
 from bothways.families import DEFAULT_MODEL_TYPE, FAMILIES
 from bothways.model.heads import MaskedLMHead

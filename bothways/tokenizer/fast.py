@@ -103,7 +103,7 @@ class BertBackend:
 
     def _chunk_ids(self, chunk: str) -> tuple[int, ...]:
         # A mark at either end is a word of its own, whatever the rest is; the rest has often been met.
-        if 1 < len(chunk) <= BoundedCache.LONGEST:
+        if 1 < len(chunk) <= BoundedCache.MAX_LENGTH:
             if chunk[-1] in _MARKS:
                 return self._memory[chunk[:-1]] + self.wordpiece(chunk[-1])
             if chunk[0] in _MARKS:

@@ -424,7 +424,7 @@ def test_the_files_are_those_of_the_kind(kind, saved):
 
 
 def test_transformers_cuts_where_the_model_ends_if_asked_to(ours, tmp_path):
-    ours.save(tmp_path, longest_input=37)
+    ours.save(tmp_path, max_length=37)
     assert len(AutoTokenizer.from_pretrained(tmp_path)("the cat " * 99, truncation=True).input_ids) == 37
 
 
