@@ -161,7 +161,7 @@ def run_side(options: argparse.Namespace) -> None:
     """One timing, in this process: prints tokens a second, the matrix peak, operations a token, peak memory."""
     import torch
 
-    from bothways.device import keep_memory, matrix_peak
+    from bothways.device import measure_peak_flops, retain_freed_memory
     from bothways.model.flops import training_flops
 
     if options.side in (OURS, COMPILED, PEER_KEPT):

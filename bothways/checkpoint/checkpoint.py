@@ -30,14 +30,14 @@ from bothways.config import EncoderConfig
 from bothways.errors import InputError, MissingFile
 from bothways.families import DEFAULT_MODEL_TYPE, FAMILIES, FamilySpec
 from bothways.families.spec import CLASS_SUFFIXES
-from bothways.io import atomic_directory, entries, set_aside, stamps, write_json
+from bothways.io import atomic_directory, find_backup, list_entries, stat_files, write_json
 from bothways.model.heads import ClassificationHead
 from bothways.model.int8 import from_int8_state, int8_state, is_int8, refusal
 from bothways.model.model import OUTPUTS, Model, initialize
 from bothways.model.parameters import no_init
 from bothways.model.pooler import PLAIN, POOLED_HEADS, initialize_near_identity, unit_scale
-from bothways.tokenizer.files import inner, read_json
-from bothways.tokenizer.formats import NAMES as TOKENIZER_FILES
+from bothways.tokenizer.files import get_object, read_json
+from bothways.tokenizer.formats import FILE_NAMES as TOKENIZER_FILES
 from bothways.tokenizer.tokenizer import Tokenizer
 
 CONFIG, METADATA_FILE = "config.json", "bothways.json"

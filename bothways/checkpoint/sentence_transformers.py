@@ -11,7 +11,7 @@ from bothways.config import EncoderConfig
 from bothways.errors import InputError
 from bothways.io import write_json
 from bothways.model.pooler import unit_scale
-from bothways.tokenizer.files import inner, read_json, read_json_value
+from bothways.tokenizer.files import get_object, read_json, read_json_value
 from bothways.tokenizer.tokenizer import Tokenizer
 
 MODULES = "modules.json"

@@ -171,5 +171,5 @@ def to_batch(store: TokenStore, examples: Examples, rows: np.ndarray, tokenizer:
     ids_T[first_N] = tokenizer.cls_id
     ids_T[ranges(places_N2.ravel(), (places_N2 + sizes_N2).ravel())] = store.ids[ranges(*ranges_N22.reshape(-1, 2).T)]
     segments_T = np.zeros_like(ids_T)
-    segments_T[ranges(np.minimum(places_N2[:, 1], ends_N), ends_N)] = tokenizer.reading.second_segment
+    segments_T[ranges(np.minimum(places_N2[:, 1], ends_N), ends_N)] = tokenizer.backend.second_segment_id
     return Batch.from_arrays(ids_T, segments_T, lengths_N), examples.labels[rows]

@@ -30,7 +30,7 @@ from bothways.inputs import read_text, read_texts, read_words, whole_number
 from bothways.model.model import Model
 from bothways.model.parameters import move
 from bothways.model.prepacked import prepack
-from bothways.tokenizer.tokenizer import SHORTEST_ROOM, Encoding, Tokenizer
+from bothways.tokenizer.tokenizer import MIN_WINDOW_TEXT, Encoding, Tokenizer
 
 Vectors = NDArray[np.float32]
 Result = TypeVar("Result")

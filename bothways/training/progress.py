@@ -11,7 +11,7 @@ from bothways.batch import Batch
 from bothways.config import EncoderConfig
 from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, measure_peak_flops
 from bothways.errors import InputError
-from bothways.log import printable, say
+from bothways.log import escape_controls, print_message
 from bothways.model.flops import training_flops
 from bothways.training.distributed import Processes
 from bothways.training.options import Plan
@@ -149,7 +149,7 @@ def watched(
     """
     tokens = sum(batch.num_tokens for batch in batches)
     work = sum(training_flops(config, batch) for batch in batches) / max(1, tokens)
-    peak = sum(processes.gather(matrix_peak(plan.device, plan.dtype)))
+    peak = sum(processes.gather(measure_peak_flops(plan.device, plan.dtype)))
     run.note(work_of_token=work, matrix_peak=peak)
     with ExitStack() as stack:
         bar = Bar("pre-training", plan.steps, work=work, peak=peak, tell=tell, leads=run.leads)

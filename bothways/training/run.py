@@ -18,7 +18,7 @@ import torch
 import bothways
 from bothways.checkpoint.checkpoint import METADATA_FILE, check_target
 from bothways.checkpoint.metadata import read_metadata
-from bothways.device import hardware
+from bothways.device import describe_hardware
 from bothways.errors import InputError
 from bothways.io import list_entries, remove_leftovers, to_json, write_atomic
 from bothways.tables_in_memory import MemoryTable
@@ -89,7 +89,7 @@ class Run:
         """Begin, or take up what is there, now that nobody else can."""
         self._refuse_unless(resume)
         for name in (METADATA_FILE, "model"):
-            remove_unfinished(self.directory / name)
+            remove_leftovers(self.directory / name)
         if (self.directory / METADATA_FILE).exists():
             self.before = read_metadata(self.directory / METADATA_FILE)
             if "status" not in self.before:
@@ -138,7 +138,7 @@ class Run:
         self.made |= {key: _plain(value) for key, value in facts.items()}
         if self.lock:
             self.lock.check()
-            write_whole(self.directory / METADATA_FILE, as_json(self.made, 2) + "\n")
+            write_atomic(self.directory / METADATA_FILE, to_json(self.made, 2) + "\n")
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
