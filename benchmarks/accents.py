@@ -11,27 +11,27 @@ from collections import Counter
 import wordfreq
 
 from benchmarks.learn_vocabulary import texts
-from bothways.tokenizer.accents import KEEPING, Accents, measure
+from bothways.tokenizer.accents import KEEP_ACCENTS, AccentStats, measure_accents
 from bothways.tokenizer.learn import count_words
 
 RUNNING_WORDS = 10**8  # that a list stands for
 
 
-def of_list(language: str) -> Accents:
+def of_list(language: str) -> AccentStats:
     words: Counter[str] = Counter()
     for entry, frequency in wordfreq.get_frequency_dict(language).items():
-        for word in KEEPING(entry):
+        for word in KEEP_ACCENTS(entry):
             words[word] += round(frequency * RUNNING_WORDS)
-    return measure(words)
+    return measure_accents(words)
 
 
-def row(name: str, accents: Accents) -> str:
+def row(name: str, accents: AccentStats) -> str:
     marks, merged = accents.marks / accents.letters, accents.merged / accents.words
     return f"| {name} | {marks:.3%} | {merged:.3%} | {'kept' if accents.are_needed else 'stripped'} |"
 
 
 if __name__ == "__main__":
     print("| text | marks, of letters | merged, of words | accents |\n|---|---|---|---|")
-    print(row("English Wikipedia", measure(count_words(texts("train-*"), KEEPING))), flush=True)
+    print(row("English Wikipedia", measure_accents(count_words(texts("train-*"), KEEP_ACCENTS))), flush=True)
     for language in sorted(wordfreq.available_languages()):
         print(row(language, of_list(language)), flush=True)

@@ -6,8 +6,8 @@
 Wikipedia, 15 % of the tokens masked; bert reads next-sentence pairs, modernbert single texts. A step is forward,
 backward, clipping to norm 1 and AdamW; the batches are ready before. Speed is counted in real tokens. transformers:
 batches padded to their longest, SDPA, fused AdamW, bf16 autocast (or float32); on a GPU also compiled. `memory kept`
-is the peer in a process that keeps freed memory as ours does (bothways.device.keep_memory), which none of its users
-have. Each timing is a process of its own; the sides take turns. The matrix peak is the highest measured in any of
+is the peer in a process that keeps freed memory as ours does (bothways.device.retain_freed_memory), which none of its
+users have. Each timing is a process of its own; the sides take turns. The matrix peak is the highest measured in any of
 them.
 """
 
@@ -51,7 +51,7 @@ def make_batches(file: Path, *, family: str, length: int, batch_tokens: int) -> 
     store = build_in_memory(islice(documents(first), ARTICLES), tokenizer)
     order = StepSampler(
         store, np.arange(store.num_documents), length=length, pairs="next" if family == "bert" else "none",
-        batch_tokens=batch_tokens, seed=0, separators=tokenizer.reading.separators,
+        batch_tokens=batch_tokens, seed=0, separators=tokenizer.backend.num_separators,
     )  # fmt: skip
     rule = MaskRule.of(tokenizer, 0.15)
     steps = islice(order.steps(), READY)
@@ -161,14 +161,14 @@ def run_side(options: argparse.Namespace) -> None:
     """One timing, in this process: prints tokens a second, the matrix peak, operations a token, peak memory."""
     import torch
 
-    from bothways.device import keep_memory, matrix_peak
+    from bothways.device import measure_peak_flops, retain_freed_memory
     from bothways.model.flops import training_flops
 
     if options.side in (OURS, COMPILED, PEER_KEPT):
-        keep_memory()
+        retain_freed_memory()
     device = torch.device(options.device)
     batches = torch.load(options.batches, weights_only=False)
-    found: dict[str, float] = {"peak": matrix_peak(device, torch.bfloat16, 1.0)}
+    found: dict[str, float] = {"peak": measure_peak_flops(device, torch.bfloat16, 1.0)}
     if options.side in (OURS, COMPILED):
         step, config = ours(options, batches)
         found["work"] = sum(training_flops(config, batch) for batch in batches) / sum(b.num_tokens for b in batches)

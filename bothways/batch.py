@@ -43,9 +43,9 @@ class Batch:
         segments = np.zeros_like(ids)
         ends = lengths.cumsum()
         for end, encoding in zip(ends, encodings, strict=True):
-            if len(encoding.sources) == 2:
-                source, first, last = encoding.sources[1]
-                segments[end - last + first - 1 : end] = source.tokenizer.reading.second_segment
+            if len(encoding.ranges) == 2:
+                source, first, last = encoding.ranges[1]
+                segments[end - last + first - 1 : end] = source.tokenizer.backend.second_segment_id
         return Batch.from_arrays(ids, segments, lengths)
 
     @staticmethod

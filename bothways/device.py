@@ -1,4 +1,4 @@
-"""Where to compute and in which number format: `auto` resolved once, by what the hardware is fast at."""
+"""Device and dtype: resolve `auto`, describe the hardware, measure peak FLOPS, manage memory."""
 
 import ctypes
 import platform
@@ -19,107 +19,109 @@ ALIASES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto`: a CUDA GPU where there is one, else the processor. InputError if this machine has no such device."""
+    """`auto`: CUDA if available, else the CPU. InputError if this machine lacks the device."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        if device.type == "meta":  # has no numbers
+        if device.type == "meta":  # tensors without data
             raise RuntimeError
         torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, TypeError):  # torch's own text is about how torch was built
-        there = ["auto", "cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
-        there += ["mps"] if torch.backends.mps.is_available() else []
-        raise InputError(f"device {name!r} cannot be used on this machine; one of {', '.join(there)} can") from None
+    except (RuntimeError, AssertionError, TypeError):  # torch's message is about its own build
+        available = ["auto", "cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
+        available += ["mps"] if torch.backends.mps.is_available() else []
+        raise InputError(f"device {name!r} is not available; choose one of {', '.join(available)}") from None
     return device
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
-    """`auto`: bf16 where the device multiplies matrices faster in it, else float32, which is exact."""
+    """`auto`: bf16 if the device multiplies matrices faster in it, else float32."""
     if name == "auto":
-        return torch.bfloat16 if fast_bf16(device) else torch.float32
+        return torch.bfloat16 if has_fast_bf16(device) else torch.float32
     if ALIASES.get(name, name) not in DTYPES:
-        raise InputError(f"dtype {name!r} is not supported; one of auto, {', '.join(DTYPES)} is")
+        raise InputError(f"dtype {name!r} is not supported; choose one of auto, {', '.join(DTYPES)}")
     return DTYPES[ALIASES.get(name, name)]
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Within it torch computes with one thread, so that its pool is not started: a process that is forked afterwards
-    would wait for threads that it does not have."""
-    number = torch.get_num_threads()
+def single_thread() -> Iterator[None]:
+    """Run torch with one thread inside the block, so that its thread pool is not started.
+
+    A process that is forked after the pool was started would wait for threads that it does not have.
+    """
+    num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(number)
+        torch.set_num_threads(num_threads)
 
 
-def fast_bf16(device: torch.device) -> bool:
-    """Whether bf16 products run on units of their own (AVX512-BF16, AMX, Arm's BF16; CUDA from Ampere on)."""
+def has_fast_bf16(device: torch.device) -> bool:
+    """Whether the device has instructions for bf16 products (AVX512-BF16, AMX, Arm BF16; CUDA from Ampere on)."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
-    able = torch.cpu.get_capabilities()
-    return device.type == "cpu" and any(able.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    capabilities = torch.cpu.get_capabilities()
+    return device.type == "cpu" and any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
 @cache
-def processor() -> str:
-    """The processor's name if the system tells it, else its architecture."""
+def processor_name() -> str:
+    """The CPU model if the system reports it, else its architecture."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
 
 
-def hardware() -> dict[str, Any]:
-    """What, beside versions and number format, decides in which order sums are added, and so their last bits."""
+def describe_hardware() -> dict[str, Any]:
+    """The hardware properties that affect the order of summation, and so the last bits of results."""
     gpu = {"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}
     kernels = torch.backends.cpu.get_cpu_capability()
-    return {"processor": processor(), "kernels": kernels, "threads": torch.get_num_threads(), **gpu}
+    return {"processor": processor_name(), "kernels": kernels, "threads": torch.get_num_threads(), **gpu}
 
 
-def matrix_peak(device: torch.device, dtype: torch.dtype, seconds: float = 0.3) -> float:
-    """Floating-point operations a second of big matrix products here, measured: the best of as many as fit the time."""
+def measure_peak_flops(device: torch.device, dtype: torch.dtype, seconds: float = 0.3) -> float:
+    """Measured FLOPS of large matrix products: the best of the repetitions that fit into `seconds`."""
     size = 8192 if device.type == "cuda" else 1024
     left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     best, end = float("inf"), time.perf_counter() + seconds
     while time.perf_counter() < end or best == float("inf"):
-        began = time.perf_counter()
+        start = time.perf_counter()
         torch.mm(left, right)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        best = min(best, time.perf_counter() - began)
+        best = min(best, time.perf_counter() - start)
     return 2 * size**3 / best
 
 
-SETTLED = 100  # steps of a run after which `settle_memory` is due
-HEAP_SHRINKS, MMAP_FROM, MMAP_MOST = -1, -3, -4  # glibc's numbers of what mallopt sets
+STEPS_BEFORE_CAP = 100  # steps of a run before `cap_retained_memory` is called
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # options of glibc's mallopt
 
 
-def keep_memory() -> None:
-    """Have this process keep the memory it frees, for its next step.
+def retain_freed_memory() -> None:
+    """Make this process keep the memory it frees for later allocations.
 
-    Linux's C library gives big blocks back at once, so that every step asks for the same pages anew: on a processor a
-    tenth of our step, 40 % of a step with padded batches and scores of the whole vocabulary (docs/LOG.md).
+    By default, glibc returns large blocks to the system at once, so every step allocates the same pages again. On a CPU
+    that costs a tenth of our step, and 40 % of a step with padded batches and logits over the vocabulary (docs/LOG.md).
     """
-    _mallopt({HEAP_SHRINKS: 2**31 - 1, MMAP_MOST: 0})
+    _mallopt({M_TRIM_THRESHOLD: 2**31 - 1, M_MMAP_MAX: 0})
 
 
-def settle_memory() -> None:
-    """Have it keep no more than it has by now: what finds no place in that is given back once it is free.
+def cap_retained_memory() -> None:
+    """Keep the memory that is retained now, and return later growth to the system when it is freed.
 
-    Batches differ in size, and so do the blocks of each step; small ones that stay cut what lies between them into
-    holes that fit none of the next, and a long run would grow without end (docs/LOG.md).
+    Batches differ in size, and so do their blocks. Small long-lived allocations split the free space between them into
+    holes that are too small for the next batch, so without a cap a long run grows without bound (docs/LOG.md).
     """
-    _mallopt({MMAP_FROM: 2**20, MMAP_MOST: 2**16})
+    _mallopt({M_MMAP_THRESHOLD: 2**20, M_MMAP_MAX: 2**16})
 
 
 def release_memory() -> None:
-    """Give freed memory back to the system.
+    """Return freed memory to the system.
 
-    Batches differ in size, and what stays in memory between them (results, oneDNN's kernels) cuts the free heap into
-    pieces that do not fit the next one: without this it grows by some 9 MB a batch (docs/LOG.md).
+    Batches differ in size, and allocations that outlive them (results, oneDNN kernels) fragment the free heap. Without
+    this call it grows by about 9 MB a batch (docs/LOG.md).
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform.startswith("linux") else None
     if trim:
@@ -127,7 +129,7 @@ def release_memory() -> None:
 
 
 def _mallopt(options: Mapping[int, int]) -> None:
-    """Nothing where the C library is not Linux's."""
+    """Set malloc options; does nothing without glibc."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform.startswith("linux") else None
     for option, value in options.items():
         if mallopt:

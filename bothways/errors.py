@@ -1,21 +1,15 @@
-"""The one error a user's mistake raises: what was found, what was expected, and the way out, in one line."""
+"""Exceptions for user mistakes, and helpers that format values in error messages."""
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
 
-def listed(names: Sequence[str], most: int = 20) -> str:
-    """Names for a message; of very many the first ones, and how many more there are."""
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(islice(names, most)) + more
-
-
 class InputError(ValueError):
-    """Something given to Bothways cannot be used. The command line prints the message alone and exits with status 1."""
+    """Invalid input or settings. The command line prints only the message and exits with status 1."""
 
 
 class RowsError(InputError):
-    """Some of the rows that were given cannot be used. rows: why not, by their places among those given."""
+    """Some input rows are invalid. rows: the reason for each, by its index in the input."""
 
     def __init__(self, message: str, rows: Mapping[int, str]) -> None:
         super().__init__(message)
@@ -23,10 +17,16 @@ class RowsError(InputError):
 
 
 class MissingFile(InputError, FileNotFoundError):
-    """A file or directory that was named is not there."""
+    """A named file or directory does not exist."""
 
 
-def brief(value: object) -> str:
-    """A name from a stranger's file as a message shows it: in one line, and cut if it is long."""
+def join_names(names: Sequence[str], limit: int = 20) -> str:
+    """Comma-separated names; beyond `limit`, the number of names left out."""
+    more = f" and {len(names) - limit:,} more" if len(names) > limit else ""
+    return ", ".join(islice(names, limit)) + more
+
+
+def shorten(value: object, size: int = 60) -> str:
+    """The value on one line, truncated to `size` characters."""
     line = " ".join(str(value).split())
-    return line if len(line) <= 60 else f"{line[:57]}..."
+    return line if len(line) <= size else f"{line[: size - 3]}..."

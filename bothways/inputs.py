@@ -1,75 +1,70 @@
-"""What callers pass to a Predictor: texts in any kind of sequence or column, and whole numbers; InputError if not."""
+"""Validation of Predictor arguments: texts in any sequence or column, and whole numbers."""
 
 from collections.abc import Iterable, Mapping, Set
 from operator import index
 from typing import Any
 
-from bothways.errors import InputError
+from bothways.errors import InputError, shorten
 
 
 def read_texts(name: str, texts: Any) -> list[str]:
-    """Texts as a list: of any iterable, a NumPy array, a pandas or Arrow column. name: of the argument.
+    """Convert an iterable, a NumPy array, or a pandas or Arrow column to a list of strings. name: of the argument.
 
-    InputError for one string, for a table (a column of it is meant), and for an entry that is not text, such as the
-    None or NaN of an empty cell.
+    InputError for a single string, a table, or a value that is not a string, such as None or NaN in an empty cell.
     """
-    values = _values(name, texts)
+    values = _read_values(name, texts)
     for number, value in enumerate(values, 1):
         if not isinstance(value, str):
-            place = f"{name.removesuffix('s')} {number:,} of {len(values):,}"
-            raise InputError(f"{place} is {shorten(repr(value))}, not text; fill it in or leave it out")
+            position = f"{name.removesuffix('s')} {number:,} of {len(values):,}"
+            raise InputError(f"{position} is not a string: {shorten(repr(value))}; fill it in or leave it out")
     return values
 
 
 def read_words(texts: Any) -> list[list[str]]:
-    """Texts that are already split, each a list of its words."""
-    values = _values("words", texts)
+    """Pre-split texts, each a list of words."""
+    values = _read_values("words", texts)
     if any(isinstance(value, str) for value in values):
-        raise InputError("words is one list of words; give a list of such lists: [words]")
+        raise InputError("words is a single list of words; give a list of lists: [words]")
     return [read_texts(f"words of text {number:,}", words) for number, words in enumerate(values, 1)]
 
 
 def read_text(name: str, text: Any) -> str:
-    """One text."""
+    """A single string."""
     if not isinstance(text, str):
-        raise InputError(f"{name} is {shorten(repr(text))}, not text; give a string")
+        raise InputError(f"{name} is not a string: {shorten(repr(text))}")
     return text
 
 
-def whole_number(name: str, value: Any, least: int, unit: str = "") -> int:
-    """A whole number of at least `least`, of any integer type."""
-    needed = f"{least} {unit}".strip()
+def whole_number(name: str, value: Any, minimum: int, unit: str = "") -> int:
+    """An integer of any type that is at least `minimum`."""
+    required = f"{minimum} {unit}".strip()
     try:
         number = index(value)
     except TypeError:
-        raise InputError(f"{name} is {shorten(repr(value))}; give a whole number of at least {needed}") from None
-    if number < least:
-        raise InputError(f"{name} ({number}) must be at least {needed}")
+        raise InputError(f"{name} is {shorten(repr(value))}; give a whole number of at least {required}") from None
+    if number < minimum:
+        raise InputError(f"{name} ({number}) must be at least {required}")
     return number
 
 
-def shorten(text: str, size: int = 60) -> str:
-    return text if len(text) <= size else text[: size - 3] + "..."
-
-
-def _values(name: str, texts: Any) -> list[Any]:
+def _read_values(name: str, texts: Any) -> list[Any]:
     if isinstance(texts, str | bytes):
-        raise InputError(f"{name} is one string; give a list of {name}: [{name.removesuffix('s')}]")
-    if (columns := _columns(texts)) is not None:
-        held = ", ".join(map(str, columns[:9])) or "none"
-        raise InputError(f"{name} is a table ({type(texts).__name__}) with columns {held}; give one column of it")
+        raise InputError(f"{name} is a single string; give a list of {name}: [{name.removesuffix('s')}]")
+    if (columns := _column_names(texts)) is not None:
+        listed = ", ".join(map(str, columns[:9])) or "none"
+        raise InputError(f"{name} is a table ({type(texts).__name__}) with columns {listed}; give one of its columns")
     if isinstance(texts, Set) or not isinstance(texts, Iterable):
         raise InputError(f"{name} is {shorten(repr(texts))}; give a list of {name}")
-    # Arrow and NumPy iterate over objects of their own; these give Python's.
+    # Iterating over Arrow and NumPy columns gives their own scalar types; these methods give Python objects.
     convert = getattr(texts, "to_pylist", None) or getattr(texts, "tolist", None)
     values = convert() if convert else list(texts)
-    if not isinstance(values, list):  # an array without an axis
+    if not isinstance(values, list):  # a zero-dimensional array
         raise InputError(f"{name} is {shorten(repr(texts))}; give a list of {name}")
     return values
 
 
-def _columns(texts: Any) -> list[Any] | None:
-    """The names of a table's columns; None if it is not a table. A dict is one, as pandas and Arrow take it."""
+def _column_names(texts: Any) -> list[Any] | None:
+    """The column names of a table; None for anything else. A dict counts as a table, as in pandas and Arrow."""
     if isinstance(texts, Mapping):
         return [*texts]
     for attribute in ("column_names", "columns"):  # Arrow and datasets; pandas and polars

@@ -1,4 +1,4 @@
-"""Writing so that a failure leaves the old file or directory, or the new one, never half of it."""
+"""Atomic writes of files and directories: readers see the old version or the new one."""
 
 import errno
 import json
@@ -10,14 +10,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-Made = TypeVar("Made")
+T = TypeVar("T")
 SURROGATES = re.compile("[\ud800-\udfff]")
-NOT_OURS = "lost+found"  # in the root of a new ext4 disk
-OLD = ".old"  # ends the name of what a new directory is to replace
+LOST_AND_FOUND = "lost+found"  # in the root of a new ext4 disk
+BACKUP_SUFFIX = ".old"  # of a directory that is being replaced
 
 
-def sync(path: Path) -> None:
-    """Have the system put a file, or a directory's names, on the disk now."""
+def fsync(path: Path) -> None:
+    """Flush a file, or the entries of a directory, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -25,210 +25,212 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def reserve(file: Path, size: int) -> None:
-    """Take up `size` bytes of the disk, for what is written much later once this file is removed. OSError if there is
-    no room."""
+def reserve_space(file: Path, size: int) -> None:
+    """Allocate `size` bytes of disk space in a placeholder file; delete it to free them for a later write.
+
+    OSError if the disk has too little space.
+    """
     with file.open("wb") as opened:
         try:
             if hasattr(os, "posix_fallocate"):  # not on macOS
                 os.posix_fallocate(opened.fileno(), 0, size)
         except OSError as error:
-            if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system that cannot promise room
+            if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):  # the file system does not support allocation
                 return
             file.unlink()
-            raise OSError(f"{file}: {size / 1e6:,.0f} MB cannot be reserved ({error.strerror}); make room") from None
+            raise OSError(f"{file}: cannot reserve {size / 1e6:,.0f} MB ({error.strerror}); free some space") from None
 
 
-def write_whole(file: Path, text: str) -> None:
-    """Write beside, sync, rename."""
-    beside, opened = _new(file, lambda path: path.open("x", encoding="utf-8", newline="\n"))
+def write_atomic(file: Path, text: str) -> None:
+    """Write a UTF-8 text file atomically: to a temporary file in the same directory, flushed, then renamed."""
+    temporary, opened = _create_temporary(file, lambda path: path.open("x", encoding="utf-8", newline="\n"))
     try:
         with opened:
             opened.write(text)
             opened.flush()
             os.fsync(opened.fileno())
-        os.replace(beside, file)
+        os.replace(temporary, file)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
 @contextmanager
 def atomic_directory(target: Path, *, marker: str = "config.json") -> Iterator[Path]:
-    """A new directory, which replaces the target when the block ends well and is removed otherwise. OSError where it
-    cannot be written.
+    """Yield a new directory that replaces the target when the block succeeds, and is removed when it fails.
 
-    Everything in it is synced first; a link is followed. A directory that cannot be renamed (a mount point, or one
-    whose parent cannot be written) or that is the working directory keeps its place, and its entries are replaced:
-    the marker, the file without which nobody reads the others, leaves first and arrives last.
+    All files are flushed to disk first; symbolic links are followed. Some directories cannot be renamed: a mount point,
+    one whose parent is read-only, and the working directory. Their entries are replaced instead. The marker, a file
+    without which readers ignore the others, is then removed first and added last. OSError if writing fails.
     """
     target = target.resolve()
-    beside, stays = _new_directory(target)
+    temporary, in_place = _create_directory(target)
     try:
-        yield beside
-        for path in (*beside.rglob("*"), beside):
-            sync(path)
-        if stays:
-            _replace_entries(target, beside, marker)
+        yield temporary
+        for path in (*temporary.rglob("*"), temporary):
+            fsync(path)
+        if in_place:
+            _replace_entries(target, temporary, marker)
         else:
-            _replace(target, beside)
-        sync(target if stays else target.parent)
-        for old in _set_aside(target):
-            shutil.rmtree(old, ignore_errors=True)
+            _replace(target, temporary)
+        fsync(target if in_place else target.parent)
+        for backup in _find_backups(target):
+            shutil.rmtree(backup, ignore_errors=True)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
-def set_aside(target: Path) -> Path | None:
-    """What stood at a target before a replacement that was cut off; None if nothing is left of one."""
-    places = _set_aside(target.resolve())
-    return max(places, key=lambda place: place.stat().st_ctime_ns, default=None)  # which renaming sets
+def find_backup(target: Path) -> Path | None:
+    """The latest backup of a target whose replacement was interrupted; None if there is none."""
+    backups = _find_backups(target.resolve())
+    return max(backups, key=lambda path: path.stat().st_ctime_ns, default=None)  # renaming sets ctime
 
 
-def remove_unfinished(target: Path) -> None:
-    """Remove what killed writes of a target left beside it. Only for a caller that knows that nobody is writing it."""
-    for place in _leftovers(target, target.parent):
-        if place.suffix != OLD or target.exists():
-            shutil.rmtree(place, ignore_errors=True) if place.is_dir() else place.unlink(missing_ok=True)
+def remove_leftovers(target: Path) -> None:
+    """Remove temporary files of interrupted writes. The caller must ensure that no process is writing the target."""
+    for path in _find_leftovers(target, target.parent):
+        if path.suffix != BACKUP_SUFFIX or target.exists():
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def entries(directory: Path) -> list[Path]:
-    """What a directory holds, but for what the system or a write that was cut off left in it."""
-    left = {directory / NOT_OURS, *_leftovers(directory.resolve(), directory)}
-    return sorted(place for place in directory.iterdir() if place not in left)
+def list_entries(directory: Path) -> list[Path]:
+    """The entries of a directory, without lost+found and temporary files of interrupted writes."""
+    ignored = {directory / LOST_AND_FOUND, *_find_leftovers(directory.resolve(), directory)}
+    return sorted(path for path in directory.iterdir() if path not in ignored)
 
 
-def stamps(folders: Iterable[Path], endings: tuple[str, ...]) -> list[tuple[object, ...]]:
-    """What changes when a file with such a name in one of these folders is written, moved or replaced."""
-    found: list[tuple[object, ...]] = []
-    for folder in folders:
-        with suppress(OSError), os.scandir(folder) as files:
+def stat_files(directories: Iterable[Path], suffixes: tuple[str, ...]) -> list[tuple[object, ...]]:
+    """Path, device, inode, size and mtime of all files with these suffixes, to detect changes by comparison."""
+    stats: list[tuple[object, ...]] = []
+    for directory in directories:
+        with suppress(OSError), os.scandir(directory) as files:
             for file in files:
-                if file.name.endswith(endings):
-                    now = file.stat()
-                    found.append((file.path, now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns))
-    return sorted(found)
+                if file.name.endswith(suffixes):
+                    stat = file.stat()
+                    stats.append((file.path, stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns))
+    return sorted(stats)
 
 
-def as_json(content: Any, indent: int | None = None) -> str:
-    """As JSON that UTF-8 can hold: in ASCII where half of a character is in it, as names of files may have."""
+def to_json(content: Any, indent: int | None = None) -> str:
+    """JSON that UTF-8 can encode: escaped to ASCII if it has lone surrogates, as some file names do."""
     text = json.dumps(content, indent=indent, ensure_ascii=False)
     return text if text.isprintable() or not SURROGATES.search(text) else json.dumps(content, indent=indent)
 
 
 def write_json(file: Path, content: Any) -> None:
-    """Into a directory that is not in its place yet."""
-    file.write_text(as_json(content, 2) + "\n", encoding="utf-8")
+    """Write indented JSON. Not atomic: meant for files inside an `atomic_directory`."""
+    file.write_text(to_json(content, 2) + "\n", encoding="utf-8")
 
 
-# --- inside -----------------------------------------------------------------------------------------------------------
+# --- helpers ----------------------------------------------------------------------------------------------------------
 
 
-def _new(target: Path, make: Callable[[Path], Made]) -> tuple[Path, Made]:
-    """`.NAME.xxxxxxxx` beside a target, with the permissions the umask leaves (those of `tempfile` are the owner's)."""
+def _create_temporary(target: Path, create: Callable[[Path], T]) -> tuple[Path, T]:
+    """Create `.NAME.xxxxxxxx` beside a target. Unlike those of `tempfile`, its permissions follow the umask."""
     while True:
         path = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
         try:
-            return path, make(path)
+            return path, create(path)
         except FileExistsError:
             continue
 
 
-def _leftovers(target: Path, *folders: Path) -> list[Path]:
-    """What writes of a target that were cut off may have left in these folders."""
-    name, places = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{8}(\.old)?"), []
-    for folder in folders:
-        with suppress(OSError):  # not there, or not to be listed
-            places += [place for place in folder.iterdir() if name.fullmatch(place.name)]
-    return places
+def _find_leftovers(target: Path, *directories: Path) -> list[Path]:
+    """Temporary files and backups of interrupted writes of a target."""
+    pattern, paths = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{8}(\.old)?"), []
+    for directory in directories:
+        with suppress(OSError):  # missing or unreadable
+            paths += [path for path in directory.iterdir() if pattern.fullmatch(path.name)]
+    return paths
 
 
-def _new_directory(target: Path) -> tuple[Path, bool]:
-    """Where to write what is to become the target, and whether the target has to keep its place."""
+def _create_directory(target: Path) -> tuple[Path, bool]:
+    """A temporary directory for the new content, and whether the target must be replaced entry by entry."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        beside, _ = _new(target, Path.mkdir)
+        temporary, _ = _create_temporary(target, Path.mkdir)
     except OSError:
         if not target.is_dir():
             raise
     else:
-        if not target.is_dir() or (_can_be_renamed(target, beside) and not _holds_working_directory(target)):
-            return beside, False
-        beside.rmdir()
-    beside, _ = _new(target / target.name, Path.mkdir)
-    return beside, True
+        if not target.is_dir() or (_can_rename(target, temporary) and not _contains_working_directory(target)):
+            return temporary, False
+        temporary.rmdir()
+    temporary, _ = _create_temporary(target / target.name, Path.mkdir)
+    return temporary, True
 
 
-def _can_be_renamed(target: Path, beside: Path) -> bool:
-    """Asks the system without a change: a directory never takes the place of one that is not empty, which is found out
-    last."""
-    (beside / "entry").mkdir()
+def _can_rename(target: Path, temporary: Path) -> bool:
+    """Try to rename the target onto a non-empty directory, which always fails; the error shows whether it could move.
+
+    "Not empty" is the last check of the system, so that error means that all others passed.
+    """
+    (temporary / "entry").mkdir()
     try:
-        os.rename(target, beside)
+        os.rename(target, temporary)
     except OSError as error:
         return error.errno in (errno.ENOTEMPTY, errno.EEXIST)
     finally:
-        (beside / "entry").rmdir()
-    raise AssertionError(f"{target} was renamed to {beside}, which was not empty")
+        (temporary / "entry").rmdir()
+    raise AssertionError(f"{target} was renamed to {temporary}, which was not empty")
 
 
-def _holds_working_directory(target: Path) -> bool:
+def _contains_working_directory(target: Path) -> bool:
     try:
         return Path.cwd().is_relative_to(target)
-    except FileNotFoundError:  # it was deleted
+    except FileNotFoundError:  # the working directory was deleted
         return False
 
 
-def _replace(target: Path, beside: Path) -> None:
+def _replace(target: Path, temporary: Path) -> None:
     if not target.exists() or not any(target.iterdir()):
-        beside.replace(target)
+        temporary.replace(target)
         return
-    old = beside.with_name(beside.name + OLD)
-    target.rename(old)
+    backup = temporary.with_name(temporary.name + BACKUP_SUFFIX)
+    target.rename(backup)
     try:
-        beside.rename(target)
+        temporary.rename(target)
     except OSError:
-        old.rename(target)
+        backup.rename(target)
         raise
 
 
-def _replace_entries(target: Path, beside: Path, marker: str) -> None:
-    """By way of a whole copy of what stood there (of links, where the file system has them), so that one of the two is
-    whole at any time."""
-    new, old = [*beside.iterdir()], beside.with_name(beside.name + OLD)
-    stood = entries(target)
-    copy = beside / old.name
+def _replace_entries(target: Path, temporary: Path, marker: str) -> None:
+    """Replace the entries of a directory. A backup (hard links if possible) keeps one complete copy at any time."""
+    new_entries, backup = [*temporary.iterdir()], temporary.with_name(temporary.name + BACKUP_SUFFIX)
+    old_entries = list_entries(target)
+    copy = temporary / backup.name
     copy.mkdir()
-    for place in stood:
-        if place.is_dir():
-            shutil.copytree(place, copy / place.name, copy_function=_link)
+    for path in old_entries:
+        if path.is_dir():
+            shutil.copytree(path, copy / path.name, copy_function=_link)
         else:
-            _link(place, copy / place.name)
-    copy.rename(old)
+            _link(path, copy / path.name)
+    copy.rename(backup)
     try:
-        for place in sorted(stood, key=lambda place: place.name != marker):
-            _remove(place)
-        for place in sorted(new, key=lambda place: place.name == marker):
-            place.rename(target / place.name)
+        for path in sorted(old_entries, key=lambda path: path.name != marker):
+            _remove(path)
+        for path in sorted(new_entries, key=lambda path: path.name == marker):
+            path.rename(target / path.name)
     except OSError:
-        for place in entries(target):
-            _remove(place)
-        for place in sorted(old.iterdir(), key=lambda place: place.name == marker):
-            place.rename(target / place.name)
-        old.rmdir()
+        for path in list_entries(target):
+            _remove(path)
+        for path in sorted(backup.iterdir(), key=lambda path: path.name == marker):
+            path.rename(target / path.name)
+        backup.rmdir()
         raise
 
 
-def _link(source: str | Path, place: str | Path) -> None:
+def _link(source: str | Path, destination: str | Path) -> None:
     try:
-        os.link(source, place)
+        os.link(source, destination)
     except OSError:
-        shutil.copy2(source, place)
+        shutil.copy2(source, destination)
 
 
-def _remove(place: Path) -> None:
-    shutil.rmtree(place) if place.is_dir() and not place.is_symlink() else place.unlink()
+def _remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
-def _set_aside(target: Path) -> list[Path]:
-    return [place for place in _leftovers(target, target.parent, target) if place.suffix == OLD]
+def _find_backups(target: Path) -> list[Path]:
+    return [path for path in _find_leftovers(target, target.parent, target) if path.suffix == BACKUP_SUFFIX]

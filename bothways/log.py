@@ -1,6 +1,6 @@
-"""What the command prints: results on standard output, everything else on standard error.
+"""Console output: results on standard output, messages (logging) on standard error.
 
-Labels, file names and configs come from strangers, so no text reaches a terminal with characters that act on it.
+Labels, file names and configs are untrusted, so characters that control the terminal are escaped in all output.
 """
 
 import json
@@ -11,45 +11,45 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bothways.io import as_json
+from bothways.io import to_json
 
-# C0 (tab and line feed aside) and C1 control characters, line separators, and marks that change the writing direction.
-ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-
-
-def printable(text: str) -> str:
-    """The text with each character that acts on a terminal as an escape, \\u001b, which is the same string in JSON."""
-    return ACTING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+# C0 (except tab and line feed) and C1 control characters, line separators, and marks that change the text direction.
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
-def one_line(text: str) -> str:
-    """The same with line feeds escaped as well, so that a label cannot look like a line of ours."""
-    return printable(text).replace("\n", "\\n")
+def escape_controls(text: str) -> str:
+    """The text with control characters as \\u001b escapes, which JSON decodes to the original string."""
+    return CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def show(*lines: str) -> None:
-    """Lines of a result, on standard output."""
-    print("".join(f"{one_line(line)}\n" for line in lines), end="", flush=True)
+def escape_line(text: str) -> str:
+    """Like `escape_controls`, with line feeds escaped as well, so that a label cannot fake a line of output."""
+    return escape_controls(text).replace("\n", "\\n")
 
 
-def show_json(*values: Any) -> None:
-    """JSON on standard output, one value a line; in ASCII where the output's encoding is not UTF-8."""
+def print_lines(*lines: str) -> None:
+    """Print results to standard output, one per line."""
+    print("".join(f"{escape_line(line)}\n" for line in lines), end="", flush=True)
+
+
+def print_json(*values: Any) -> None:
+    """Print JSON to standard output, one value per line; pure ASCII unless the output encoding is UTF-8."""
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("_", "-")
-    write = as_json if encoding in ("utf-8", "utf8") else json.dumps
-    show(*map(write, values))
+    dump = to_json if encoding in ("utf-8", "utf8") else json.dumps
+    print_lines(*map(dump, values))
 
 
-def command() -> str:
-    """The command as a user's shell can start it again: `bothways` where that is this program, else what started it."""
-    started = Path(sys.argv[0])
-    if started.match("bothways/__main__.py"):
+def command_name() -> str:
+    """How to start this program from a shell: `bothways` if that is on the PATH, else the way it was started."""
+    program = Path(sys.argv[0])
+    if program.match("bothways/__main__.py"):
         return f"{shlex.quote(sys.executable)} -m bothways"
-    known = shutil.which("bothways")
-    if not started.name.startswith("bothways") or (known and started.exists() and started.samefile(known)):
+    installed = shutil.which("bothways")
+    if not program.name.startswith("bothways") or (installed and program.exists() and program.samefile(installed)):
         return "bothways"
-    return shlex.quote(str(started))
+    return shlex.quote(str(program))
 
 
-def say(text: str) -> None:
-    """A message, on standard error. It may have several lines."""
-    print(printable(text), file=sys.stderr, flush=True)
+def print_message(text: str) -> None:
+    """Print a message, possibly of several lines, to standard error."""
+    print(escape_controls(text), file=sys.stderr, flush=True)

@@ -1,5 +1,4 @@
-"""Tables in memory, which settings take in place of files: lists of dicts, dicts of columns, pandas, Arrow and whatever
-else gives Arrow data."""
+"""In-memory tables as input: list of dicts, dict of columns, pandas, Arrow, datasets."""
 
 import hashlib
 import json
@@ -12,22 +11,19 @@ from typing import Any
 
 from bothways.errors import InputError
 
-Row = Mapping[str, Any]
-RowErrorHandler = Callable[
-    [InputError], None
-]  # takes what is wrong with a row: raises to stop, returns to go on without it
-COLUMN_PACKAGES = ("pandas", "polars", "pyarrow", "datasets")  # whose columns of text are no lists of paths
-ROWS_AT_ONCE = 256
-LONGEST_NAME = 255  # characters of a file's name, on all usual systems
-SHOWN = 60  # characters of a value in a message
+TableRow = Mapping[str, Any]  # values by column
+RowErrorHandler = Callable[[InputError], None]  # called for an invalid row: raises to stop, returns to skip the row
+COLUMN_PACKAGES = ("pandas", "polars", "pyarrow", "datasets")  # their columns of strings are texts, not paths
+BATCH_ROWS = 256
+MAX_FILE_NAME = 255  # characters, on all common systems
+MAX_SHOWN = 60  # characters of a value in a message
 
 
 class MemoryTable:
-    """A table in memory. Lists and dicts are copied, Arrow's data is shared.
+    """A table in memory. Lists and dicts are copied, Arrow data is shared.
 
-    name: the setting that it was given as, which stands in messages where a file's name would: "train: row 17" (rows
-    count from 1). kind: what it was given as, such as "pandas.DataFrame". data: a pyarrow.Table, or a list of rows,
-    which may have different columns.
+    name: the setting that holds it, used in messages like a file name: "train: row 17" (rows count from 1). kind: the
+    original type, such as "pandas.DataFrame". data: a pyarrow.Table, or a list of rows whose columns may differ.
     """
 
     def __init__(self, name: str, kind: str, data: Any) -> None:
@@ -40,7 +36,7 @@ class MemoryTable:
         return f"{self.name} ({self.kind}, {self.num_rows:,} rows)"
 
     def __deepcopy__(self, memo: object) -> "MemoryTable":
-        return self  # nothing changes it; dataclasses.asdict copies
+        return self  # immutable; dataclasses.asdict copies it
 
     @property
     def num_rows(self) -> int:
@@ -54,177 +50,184 @@ class MemoryTable:
 
     @property
     def schema(self) -> Any:
-        """A pyarrow.Schema; None of a list of rows."""
+        """The pyarrow.Schema; None for a list of rows."""
         return None if isinstance(self.data, list) else self.data.schema
 
-    def rows(self, broken: RowErrorHandler, columns: Sequence[str] | None = None) -> Iterator[tuple[str, Row]]:
-        """("train: row 1", values by column). What is wrong with a row goes to `broken`. columns: of Arrow data, those
-        to read; None: all."""
+    def rows(self, on_error: RowErrorHandler, columns: Sequence[str] | None = None) -> Iterator[tuple[str, TableRow]]:
+        """("train: row 1", values by column) for each row. columns: those to read of Arrow data; None reads all."""
         if not isinstance(self.data, list):
             data = self.data if columns is None else self.data.select([*columns])
-            yield from batch_rows(self.name, data.to_batches(max_chunksize=ROWS_AT_ONCE), broken)
+            yield from rows_from_batches(self.name, data.to_batches(max_chunksize=BATCH_ROWS), on_error)
             return
         for number, row in enumerate(self.data, 1):
             where = f"{self.name}: row {number}"
             if isinstance(row, dict):
                 yield where, row
             else:
-                broken(InputError(f"{where}: expected a dict, found {type(row).__name__}; give one dict a row"))
+                on_error(InputError(f"{where}: expected a dict, found {type(row).__name__}; give one dict a row"))
 
     @cached_property
     def fingerprint(self) -> str:
-        """Names the content: a hash of all rows, in order."""
-        found = hashlib.sha256(json.dumps(self.columns).encode())
-        wrong: list[InputError] = []
-        for _, row in self.rows(wrong.append):
-            found.update(json.dumps(row, default=str).encode() + b"\n")
-        found.update(json.dumps([str(one).removeprefix(self.name) for one in wrong]).encode())
-        return found.hexdigest()[:16]
+        """A hash of all rows, in order."""
+        digest = hashlib.sha256(json.dumps(self.columns).encode())
+        errors: list[InputError] = []
+        for _, row in self.rows(errors.append):
+            digest.update(json.dumps(row, default=str).encode() + b"\n")
+        digest.update(json.dumps([str(error).removeprefix(self.name) for error in errors]).encode())
+        return digest.hexdigest()[:16]
 
     def record(self) -> dict[str, Any]:
-        """What bothways.json holds in place of a path."""
+        """The description that bothways.json stores in place of a path."""
         return {
             "kind": self.kind, "rows": self.num_rows, "columns": [*self.columns], "fingerprint": self.fingerprint,
         }  # fmt: skip
 
 
-Source = Path | MemoryTable  # what rows are read from; a path may also be a folder, a glob or hf:OWNER/NAME
+TableSource = Path | MemoryTable  # a path may also be a folder, a glob or hf:OWNER/NAME
 
 
 def as_source(name: str, value: Any) -> Any:
-    """A table as a MemoryTable; anything else, such as a path, as it is. InputError for a table that cannot be read.
+    """Convert a table to a MemoryTable; return anything else, such as a path, unchanged.
 
-    value: dicts (one a row), a dict of columns, a DataFrame, an Arrow Table or RecordBatch, a Dataset of `datasets`,
-    whatever has `__arrow_c_stream__`; or one column of pandas, Arrow or `datasets`, which becomes the column "text".
+    value: a list of dicts (one a row), a dict of columns, a DataFrame, an Arrow Table or RecordBatch, a Dataset of
+    `datasets`, any object with `__arrow_c_stream__`; or a single column of pandas, Arrow or `datasets`, which becomes
+    the column "text". InputError if a table cannot be converted.
     """
     if isinstance(value, str | bytes | PathLike | MemoryTable):
         return value
     if isinstance(value, Mapping):
-        return MemoryTable(name, "dict of columns", _rows_of_columns(name, value))
+        return MemoryTable(name, "dict of columns", _rows_from_columns(name, value))
     kind = f"{type(value).__module__.split('.')[0]}.{type(value).__qualname__}"
-    if _has(value, "features") and _has(value, "column_names"):
-        return MemoryTable(name, kind, _of_dataset(value))
-    if kind.startswith(COLUMN_PACKAGES) and not any(_has(value, one) for one in ("columns", "column_names", "schema")):
-        return MemoryTable(name, kind, [{"text": text} for text in _values(name, "text", value)])
-    if _has(value, "__arrow_c_stream__") or kind == "pandas.DataFrame":
-        return MemoryTable(name, kind, _of_arrow(name, kind, value))
+    if _has_attribute(value, "features") and _has_attribute(value, "column_names"):
+        return MemoryTable(name, kind, _data_from_dataset(value))
+    is_table = any(_has_attribute(value, attribute) for attribute in ("columns", "column_names", "schema"))
+    if kind.startswith(COLUMN_PACKAGES) and not is_table:
+        return MemoryTable(name, kind, [{"text": text} for text in _column_values(name, "text", value)])
+    if _has_attribute(value, "__arrow_c_stream__") or kind == "pandas.DataFrame":
+        return MemoryTable(name, kind, _arrow_table(name, kind, value))
     if isinstance(value, Sequence | Iterator):
         rows = [*value]
         if any(isinstance(row, Mapping) for row in rows) and not isinstance(rows[0], str | PathLike):
-            return MemoryTable(name, "list of dicts", [*map(_plain, rows)])
+            return MemoryTable(name, "list of dicts", [*map(_json_value, rows)])
         return rows
     return value
 
 
 def as_sources(name: str, value: Any) -> Any:
-    """The same of one source or several. A list of texts is refused if they cannot be paths."""
+    """Like `as_source`, for one source or a list of them. InputError if a list holds texts rather than paths."""
     value = as_source(name, value)
     if not isinstance(value, list):
         return value
-    if any(isinstance(one, str) and ("\n" in one or max(map(len, one.split("/"))) > LONGEST_NAME) for one in value):
+    texts = (source for source in value if isinstance(source, str))
+    if any("\n" in text or max(map(len, text.split("/"))) > MAX_FILE_NAME for text in texts):
         raise InputError(f"{name} holds texts where paths are expected; give texts as {{'text': [...]}}")
-    return [as_source(f"{name}[{place}]", one) for place, one in enumerate(value)]
+    return [as_source(f"{name}[{index}]", source) for index, source in enumerate(value)]
 
 
-def batch_rows(name: object, batches: Iterable[Any], broken: RowErrorHandler) -> Iterator[tuple[str, Row]]:
-    """("NAME: row 1", values by column) of Arrow's record batches. What is wrong with a row goes to `broken`."""
+def rows_from_batches(
+    name: object, batches: Iterable[Any], on_error: RowErrorHandler
+) -> Iterator[tuple[str, TableRow]]:
+    """("NAME: row 1", values by column) for each row of Arrow record batches."""
     numbers = count(1)
     for batch in batches:
         try:
-            found = batch.to_pylist()
+            rows = batch.to_pylist()
         except (ValueError, OverflowError):
-            found = [_row_of(batch, index) for index in range(len(batch))]
-        for row in found:
+            rows = [_read_row(batch, index) for index in range(len(batch))]
+        for row in rows:
             where = f"{name}: row {next(numbers)}"
             if isinstance(row, str):
-                broken(InputError(f"{where}: {row}"))
+                on_error(InputError(f"{where}: {row}"))
             else:
                 yield where, row
 
 
-def _row_of(batch: Any, index: int) -> Row | str:
-    """A row whose times may be more than Python's: those stand as text then. Or what is wrong with it."""
+def _read_row(batch: Any, index: int) -> TableRow | str:
+    """A row of a batch, with times outside of Python's range as text; or an error message."""
     try:
-        return {name: _value_of(batch.column(place).slice(index, 1)) for place, name in enumerate(batch.schema.names)}
+        names = enumerate(batch.schema.names)
+        return {name: _read_value(batch.column(column).slice(index, 1)) for column, name in names}
     except UnicodeDecodeError:
         return "not UTF-8; convert it first"
     except (ValueError, OverflowError) as error:
-        return f"a value that cannot be read ({error}); mend it or drop the row"
+        return f"a value cannot be read ({error}); correct it or drop the row"
 
 
-def _value_of(one: Any) -> Any:
+def _read_value(array: Any) -> Any:
+    """The value of an Arrow array of length 1."""
     import pyarrow
 
     try:
-        return one.to_pylist()[0]
+        return array.to_pylist()[0]
     except (ValueError, OverflowError):
-        if not pyarrow.types.is_temporal(one.type):
+        if not pyarrow.types.is_temporal(array.type):
             raise
-        return one.cast(pyarrow.string()).to_pylist()[0]
+        return array.cast(pyarrow.string()).to_pylist()[0]
 
 
-# --- what people have, as rows or as Arrow data -----------------------------------------------------------------------
+# --- conversion -------------------------------------------------------------------------------------------------------
 
 
-def _has(value: Any, name: str) -> bool:
+def _has_attribute(value: Any, name: str) -> bool:
     return hasattr(type(value), name) or hasattr(value, name)
 
 
-def _of_arrow(name: str, kind: str, value: Any) -> Any:
+def _arrow_table(name: str, kind: str, value: Any) -> Any:
     import pyarrow
 
     try:
         table = pyarrow.table(value)
     except (pyarrow.ArrowException, ValueError, TypeError) as error:
-        why = "; ".join(str(part).partition("\n")[0] for part in error.args)
-        raise InputError(f"{name}: {kind} does not fit into Arrow columns ({why}); give each column one type") from None
-    unnamed = [column for column in table.column_names if column.startswith("__index_level_")]  # of pandas
-    return table.drop_columns(unnamed) if unnamed else table
+        reason = "; ".join(str(part).partition("\n")[0] for part in error.args)
+        raise InputError(f"{name}: {kind} does not fit into Arrow columns ({reason}); use one type a column") from None
+    index_columns = [column for column in table.column_names if column.startswith("__index_level_")]  # from pandas
+    return table.drop_columns(index_columns) if index_columns else table
 
 
-def _of_dataset(value: Any) -> Any:
-    """A Dataset's rows as Arrow data, whose schema names the classes; of an IterableDataset all rows are read."""
+def _data_from_dataset(value: Any) -> Any:
+    """The rows of a Dataset as Arrow data, whose schema names the classes. An IterableDataset is read completely."""
     if hasattr(value, "__len__"):
         return value.with_format("arrow")[:]
     if value.features is None:
-        return [*map(_plain, value)]
+        return [*map(_json_value, value)]
     import pyarrow
 
     return pyarrow.Table.from_pylist([*value], schema=value.features.arrow_schema)
 
 
-def _rows_of_columns(name: str, columns: Mapping[Any, Any]) -> list[Row]:
-    if tables := [
-        str(key) for key, value in columns.items() if isinstance(value, Mapping) or _has(value, "column_names")
-    ]:
+def _rows_from_columns(name: str, columns: Mapping[Any, Any]) -> list[TableRow]:
+    is_table = {
+        str(key): isinstance(value, Mapping) or _has_attribute(value, "column_names") for key, value in columns.items()
+    }
+    if tables := [key for key, holds in is_table.items() if holds]:
         raise InputError(f"{name} is several tables ({', '.join(tables)}); give one, such as data[{tables[0]!r}]")
-    found = {str(column): _values(name, str(column), value) for column, value in columns.items()}
-    sizes = {column: len(values) for column, values in found.items()}
-    if len(set(sizes.values())) > 1:
-        told = ", ".join(f"{column} {size:,}" for column, size in sizes.items())
-        raise InputError(f"{name}: columns of different lengths ({told}); give each row a value in every column")
-    return [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
+    values_by_column = {str(column): _column_values(name, str(column), value) for column, value in columns.items()}
+    lengths = {column: len(values) for column, values in values_by_column.items()}
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{column} {length:,}" for column, length in lengths.items())
+        raise InputError(f"{name}: columns of different lengths ({listed}); give each row a value in every column")
+    return [dict(zip(values_by_column, row, strict=True)) for row in zip(*values_by_column.values(), strict=True)]
 
 
-def _values(name: str, column: str, value: Any) -> list[Any]:
-    """A column's values, as Python's objects."""
+def _column_values(name: str, column: str, value: Any) -> list[Any]:
+    """The values of a column as Python objects."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-        raise InputError(f"{name}: column {column!r} holds {value!r:.{SHOWN}}; give a list, one value a row")
+        raise InputError(f"{name}: column {column!r} holds {value!r:.{MAX_SHOWN}}; give a list, one value a row")
     convert = getattr(value, "to_pylist", None) or getattr(value, "tolist", None) or value.__iter__
-    return [*map(_plain, convert())]
+    return [*map(_json_value, convert())]
 
 
-def _plain(value: Any) -> Any:
-    """A value as JSON lines would have it: lists in place of tuples, sets and arrays, None for pandas' NA."""
+def _json_value(value: Any) -> Any:
+    """The value in JSON's types: tuples, sets and arrays become lists, and pandas' NA becomes None."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
+        return {str(key): _json_value(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [*map(_plain, value)]
+        return [*map(_json_value, value)]
     if isinstance(value, Set):
-        return sorted(map(_plain, value), key=str)
+        return sorted(map(_json_value, value), key=str)
     if type(value).__name__ in ("NAType", "NaTType"):
         return None
     convert = getattr(value, "to_pylist", None) or getattr(value, "tolist", None)
-    return _plain(convert()) if convert else value
+    return _json_value(convert()) if convert else value

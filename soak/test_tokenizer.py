@@ -12,7 +12,7 @@ from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from bothways import Tokenizer
 from bothways.tokenizer.basic import Splitter
-from bothways.tokenizer.tokenizer import SPECIALS
+from bothways.tokenizer.tokenizer import SPECIAL_TOKENS
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", Path(__file__).parent.parent.parent / "shared" / "data"))
 VOCABULARIES = {
@@ -45,11 +45,11 @@ def data_file(name):
     return file
 
 
-def make_peer(vocab, *, lowercase=True, strip_accents=None, chinese=True):
+def make_peer(vocab, *, lowercase=True, strip_accents=None, split_chinese=True):
     """BERT's pipeline with no added tokens: to it, `[SEP]` in a text is text."""
     peer = PeerTokenizer(models.WordPiece(vocab, unk_token="[UNK]", max_input_chars_per_word=100))
     peer.normalizer = normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=chinese, strip_accents=strip_accents, lowercase=lowercase
+        clean_text=True, handle_chinese_chars=split_chinese, strip_accents=strip_accents, lowercase=lowercase
     )
     peer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     peer.post_processor = processors.BertProcessing(("[SEP]", vocab["[SEP]"]), ("[CLS]", vocab["[CLS]"]))
@@ -176,12 +176,14 @@ def test_random_strings_are_read_as_tokenizers_reads_them(compare):
     compare(random_texts(seed=1, count=50_000))
 
 
-@pytest.mark.parametrize("lowercase, strip_accents, chinese", OPTIONS)
-def test_every_character_stands_where_tokenizers_sees_it_with_every_option(lowercase, strip_accents, chinese, capsys):
+@pytest.mark.parametrize("lowercase, strip_accents, split_chinese", OPTIONS)
+def test_every_character_stands_where_tokenizers_sees_it_with_every_option(
+    lowercase, strip_accents, split_chinese, capsys
+):
     # A vocabulary of single characters: nothing is unknown, so nothing that differs can hide.
     chars = [chr(point) for point in WRITTEN if point > 0x20]
-    vocab = {token: index for index, token in enumerate([*SPECIALS, *chars, *("##" + char for char in chars)])}
-    options = {"lowercase": lowercase, "strip_accents": strip_accents, "chinese": chinese}
+    vocab = {token: index for index, token in enumerate([*SPECIAL_TOKENS, *chars, *("##" + char for char in chars)])}
+    options = {"lowercase": lowercase, "strip_accents": strip_accents, "split_chinese": split_chinese}
     counts = {"texts": 0, "tokens": 0}
     texts = itertools.chain(in_contexts(WRITTEN), random_texts(seed=2, count=10_000))
     found = differences(Tokenizer(vocab, **options), make_peer(vocab, **options), texts, counts)
@@ -189,9 +191,9 @@ def test_every_character_stands_where_tokenizers_sees_it_with_every_option(lower
     assert found[:20] == []
 
 
-@pytest.mark.parametrize("lowercase, strip_accents, chinese", OPTIONS)
-def test_the_word_of_every_code_point_is_split_no_further(lowercase, strip_accents, chinese):
-    splitter = Splitter(lowercase, strip_accents, chinese)
+@pytest.mark.parametrize("lowercase, strip_accents, split_chinese", OPTIONS)
+def test_the_word_of_every_code_point_is_split_no_further(lowercase, strip_accents, split_chinese):
+    splitter = Splitter(lowercase, strip_accents, split_chinese)
     for point in range(0x110000):
         for word in splitter(chr(point)):
             assert splitter(word) == [word]

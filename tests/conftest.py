@@ -119,10 +119,12 @@ def ours_of(tmp_path):
 def tokenizer():
     """97 entries, as many as the small models know: letters, some words, the brackets of special tokens."""
     from bothways import Tokenizer
-    from bothways.tokenizer.tokenizer import SPECIALS
+    from bothways.tokenizer.tokenizer import SPECIAL_TOKENS
 
     letters = [*string.ascii_lowercase, *("##" + letter for letter in string.ascii_lowercase)]
-    tokens = list(dict.fromkeys([*SPECIALS, *WORDS, *".,!?'-[]", *letters, *string.digits, *string.punctuation]))[:97]
+    tokens = list(dict.fromkeys([*SPECIAL_TOKENS, *WORDS, *".,!?'-[]", *letters, *string.digits, *string.punctuation]))[
+        :97
+    ]
     assert len(tokens) == SIZES["vocab_size"]
     return Tokenizer({token: index for index, token in enumerate(tokens)})
 

@@ -12,7 +12,7 @@ from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.config import EncoderConfig
 from bothways.model.model import Model
-from bothways.tokenizer.tokenizer import SPECIALS, Tokenizer
+from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 VOCAB = 23
 
@@ -26,7 +26,7 @@ def save_version(number, directory):
     model = Model(config, {"classes": 2})
     for value in model.state_dict().values():
         value.fill_(number)
-    tokens = [*SPECIALS, *(f"w{number}x{place}" for place in range(VOCAB - len(SPECIALS)))]
+    tokens = [*SPECIAL_TOKENS, *(f"w{number}x{place}" for place in range(VOCAB - len(SPECIAL_TOKENS)))]
     tokenizer = Tokenizer({token: place for place, token in enumerate(tokens)})
     labels, pooling = (f"a{number}", f"b{number}"), ("mean", "max")[number % 2]
     checkpoint.save(

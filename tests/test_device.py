@@ -1,4 +1,4 @@
-"""What a training process keeps of its memory."""
+"""Retained memory of a training process."""
 
 import subprocess
 import sys
@@ -11,44 +11,44 @@ from bothways import device
 torch.set_num_threads(1)
 generator = torch.Generator().manual_seed(0)
 draw = lambda low, high: int(torch.randint(low, high, (1,), generator=generator))
-kept, levels = [], []
-device.keep_memory()
-for step in range(300):  # blocks of as many sizes as ragged batches have, and small ones that stay
-    if step == device.SETTLED and "settled" in sys.argv:
-        device.settle_memory()
-    tokens, held = draw(1200, 2048), []
+long_lived, levels = [], []
+device.retain_freed_memory()
+for step in range(300):  # blocks of varying sizes, like those of ragged batches, and small long-lived ones
+    if step == device.STEPS_BEFORE_CAP and "cap" in sys.argv:
+        device.cap_retained_memory()
+    tokens, activations = draw(1200, 2048), []
     for width in (384, 1152, 384, 1536, 1536, 384) * 6:
-        held.append(torch.ones(tokens * width, dtype=torch.bfloat16))
-        passing = torch.ones(draw(1, tokens) * 384, dtype=torch.bfloat16)
+        activations.append(torch.ones(tokens * width, dtype=torch.bfloat16))
+        temporary = torch.ones(draw(1, tokens) * 384, dtype=torch.bfloat16)
         if draw(0, 12) == 0:
-            kept = [*kept[-999:], torch.ones(draw(100, 8000))]
-    del held, passing
+            long_lived = [*long_lived[-999:], torch.ones(draw(100, 8000))]
+    del activations, temporary
     if step % 100 == 99:
         levels.append(int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6)
 print(*levels)
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux's C library is told to keep memory")
-def test_memory_that_is_kept_grows_no_more_once_it_is_settled():
-    def growth(*told):
-        found = subprocess.run([sys.executable, "-c", GROWING, *told], capture_output=True, text=True, check=True)
-        after, *_, end = map(float, found.stdout.split())
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mallopt is glibc's")
+def test_retained_memory_stops_growing_once_it_is_capped():
+    def growth(*arguments):
+        run = subprocess.run([sys.executable, "-c", GROWING, *arguments], capture_output=True, text=True, check=True)
+        after, *_, end = map(float, run.stdout.split())
         return end - after
 
-    free, settled = growth(), growth("settled")
-    assert settled < 5 and settled < free / 3, (free, settled)  # MB; how far the free one grows, machines differ in
+    uncapped, capped = growth(), growth("cap")
+    assert capped < 5 and capped < uncapped / 3, (uncapped, capped)  # MB; the uncapped growth depends on the machine
 
 
 HOLES = """
 import torch
-from bothways.device import keep_memory, release_memory
+from bothways.device import release_memory, retain_freed_memory
 resident = lambda: int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6
-keep_memory()
-blocks, kept = [], []
-for number in range(100):
-    blocks.append(torch.ones(500_000 + number))
-    kept.append(bytearray(3000))
+retain_freed_memory()
+blocks, long_lived = [], []
+for index in range(100):
+    blocks.append(torch.ones(500_000 + index))
+    long_lived.append(bytearray(3000))
 before = resident()
 del blocks
 freed = resident()
@@ -57,8 +57,8 @@ print(before - freed, freed - resident())
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux's C library is asked to give memory back")
-def test_freed_memory_between_blocks_that_stay_is_given_back():
-    found = subprocess.run([sys.executable, "-c", HOLES], capture_output=True, text=True, check=True)
-    by_itself, released = map(float, found.stdout.split())
-    assert by_itself < 20 and released > 150, (by_itself, released)  # MB, of 200
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="malloc_trim is glibc's")
+def test_freed_memory_between_long_lived_blocks_is_released():
+    run = subprocess.run([sys.executable, "-c", HOLES], capture_output=True, text=True, check=True)
+    automatic, released = map(float, run.stdout.split())
+    assert automatic < 20 and released > 150, (automatic, released)  # MB, of 200

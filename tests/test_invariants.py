@@ -143,14 +143,14 @@ def alone(predictor, encoding):
 
 def best_rows(predictor, text, size, overlap):
     """The slow formula: each token from the window where it stands furthest from where the text was cut."""
-    windows = predictor.tokenizer.windows(text, size=size, overlap=overlap)
+    windows = predictor.tokenizer.encode_windows(text, size=size, overlap=overlap)
     hidden = [alone(predictor, window) for window in windows]
     total = len(predictor.tokenizer.encode(text)) - 2
     rows = [hidden[0][0]]
     for token in range(total):
         best, chosen = -1.0, None
         for window, states in zip(windows, hidden, strict=True):
-            _, first, last = window.sources[0]
+            _, first, last = window.ranges[0]
             if first <= token < last:
                 left = token - first if first > 0 else np.inf
                 right = last - 1 - token if last < total else np.inf
@@ -174,7 +174,7 @@ def test_each_token_of_a_long_text_counts_once_in_its_vector(predictor):
     mean, largest = (predictor.embed([text], kind, False, **READ)[0] for kind in ("mean", "max"))
     assert np.abs(mean - rows.mean(0)).max() < 1e-5
     assert np.abs(largest - rows.max(0)).max() < 1e-5
-    windows = predictor.tokenizer.windows(text, size=SIZE, overlap=OVERLAP)
+    windows = predictor.tokenizer.encode_windows(text, size=SIZE, overlap=OVERLAP)
     first = np.mean([alone(predictor, window)[0] for window in windows], axis=0)
     assert np.abs(predictor.embed([text], "cls", False, **READ)[0] - first).max() < 1e-5
 
@@ -188,7 +188,7 @@ def test_a_normal_vector_is_of_length_one(predictor):
 
 def test_classes_of_a_long_text_are_those_of_its_windows_first_vectors_averaged(predictor):
     text = sentence(53, seed=8)
-    windows = predictor.tokenizer.windows(text, size=SIZE, overlap=OVERLAP)
+    windows = predictor.tokenizer.encode_windows(text, size=SIZE, overlap=OVERLAP)
     assert len(windows) > 3
     first = torch.from_numpy(np.mean([alone(predictor, window)[0] for window in windows], axis=0))
     head, pooler = predictor.module.heads["classes"].output, predictor.module.pooler
@@ -244,7 +244,7 @@ def gradients(model, hidden_TH, weights_TH):
 def test_of_a_long_pair_the_second_text_slides(family, make_predictor):
     longer = make_predictor(family, HEADS, labels=LABELS, max_position_embeddings=100)
     first, second = sentence(6, seed=1), sentence(150, seed=2)
-    windows = longer.tokenizer.windows(first, second, size=99, overlap=20)
+    windows = longer.tokenizer.encode_windows(first, second, size=99, overlap=20)
     assert len(windows) > 2
     vectors = torch.from_numpy(np.mean([alone(longer, window)[0] for window in windows], axis=0))
     with torch.no_grad():
@@ -263,12 +263,12 @@ def test_a_pair_whose_first_text_leaves_too_little_room_is_refused(predictor):
 def test_windows_own_every_token_exactly_once(size, overlap, tokenizer):
     for length in range(0, 120):
         encoding = tokenizer.encode("x " * length)
-        windows = tokenizer.slide(encoding, size=size, overlap=overlap)
+        windows = tokenizer.split_windows(encoding, size=size, overlap=overlap)
         rows = own_rows(windows)
         owned = []
         for window, (first, last) in zip(windows, rows, strict=True):
             assert 0 <= first < last <= len(window)
-            owned += [window.sources[0][1] + row for row in range(first, last)]
+            owned += [window.ranges[0][1] + row for row in range(first, last)]
         assert owned == list(range(len(encoding)))
 
 
@@ -289,7 +289,7 @@ def test_cutting_is_done_when_asked_counted_and_said(predictor, capsys):
     predictor.classify(TEXTS[5:6], long="truncate", window=40)
     assert predictor.truncated_texts == 3
     for text, rows in zip(TEXTS, found, strict=True):
-        kept = predictor.tokenizer.windows(text, size=40, overlap=0)[0]
+        kept = predictor.tokenizer.encode_windows(text, size=40, overlap=0)[0]
         assert np.abs(rows - alone(predictor, kept)).max() < 1e-5
     predictor.encode(TEXTS[:2], long="truncate", window=40)
     assert predictor.truncated_texts == 3

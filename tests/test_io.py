@@ -1,4 +1,4 @@
-"""Files and directories are replaced whole, wherever they stand, with the permissions the user's umask leaves."""
+"""Atomic writes of files and directories: replacement, interruption, permissions."""
 
 import os
 import shutil
@@ -13,29 +13,28 @@ from bothways import io
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.errors import InputError
-from bothways.io import atomic_directory, remove_unfinished, set_aside, write_whole
+from bothways.io import atomic_directory, find_backup, remove_leftovers, write_atomic
 
 ROOT = Path(io.__file__).parent.parent
 
 
 def write(target, version, names=("config.json", "weights")):
-    with atomic_directory(target) as beside:
+    with atomic_directory(target) as temporary:
         for name in names:
-            (beside / name).write_text(version)
-        (beside / "1_Pooling").mkdir()
-        (beside / "1_Pooling" / "config.json").write_text(version)
+            (temporary / name).write_text(version)
+        (temporary / "1_Pooling").mkdir()
+        (temporary / "1_Pooling" / "config.json").write_text(version)
 
 
 def texts(directory):
     return {str(path.relative_to(directory)): path.read_text() for path in directory.rglob("*") if path.is_file()}
 
 
-WHOLE = {"config.json": "new", "weights": "new", "1_Pooling/config.json": "new"}
+NEW = {"config.json": "new", "weights": "new", "1_Pooling/config.json": "new"}
 
 
 @pytest.fixture(params=["missing", "empty", "filled"])
 def target(request, tmp_path):
-    """Where a directory is to be written."""
     path = tmp_path / "parent" / "out"
     if request.param != "missing":
         path.mkdir(parents=True)
@@ -44,33 +43,33 @@ def target(request, tmp_path):
     return path
 
 
-def test_a_directory_is_replaced_as_a_whole(target):
+def test_a_directory_is_replaced_completely(target):
     write(target, "new")
-    assert texts(target) == WHOLE and [entry.name for entry in target.parent.iterdir()] == ["out"]
+    assert texts(target) == NEW and [entry.name for entry in target.parent.iterdir()] == ["out"]
 
 
-def test_a_block_that_fails_leaves_what_stood_there(target):
+def test_a_failed_block_leaves_the_old_content(target):
     before = texts(target)
-    with pytest.raises(KeyboardInterrupt), atomic_directory(target) as beside:
-        (beside / "config.json").write_text("new")
+    with pytest.raises(KeyboardInterrupt), atomic_directory(target) as temporary:
+        (temporary / "config.json").write_text("new")
         raise KeyboardInterrupt
     assert texts(target) == before and {entry.name for entry in target.parent.iterdir()} <= {"out"}
 
 
-def test_a_link_is_followed_and_stays(target, tmp_path):
+def test_a_symbolic_link_is_followed_and_kept(target, tmp_path):
     (tmp_path / "link").symlink_to(target)
     for _ in range(2):
         write(tmp_path / "link", "new")
-        assert (tmp_path / "link").is_symlink() and texts(target) == WHOLE
+        assert (tmp_path / "link").is_symlink() and texts(target) == NEW
 
 
-def test_the_working_directory_keeps_its_place(target, monkeypatch):
+def test_the_working_directory_is_replaced_in_place(target, monkeypatch):
     target.mkdir(parents=True, exist_ok=True)
     monkeypatch.chdir(target)
     before = target.stat().st_ino
     for path in (Path(), target.absolute()):
         write(path, "new")
-        assert texts(Path()) == WHOLE and target.stat().st_ino == before
+        assert texts(Path()) == NEW and target.stat().st_ino == before
     assert sorted(entry.name for entry in target.iterdir()) == ["1_Pooling", "config.json", "weights"]
 
 
@@ -81,62 +80,62 @@ from bothways.io import atomic_directory
 out = Path(sys.argv[1])
 (out / "lost+found").mkdir(exist_ok=True)
 for version in "12":
-    with atomic_directory(out) as beside:
-        (beside / "config.json").write_text(version)
+    with atomic_directory(out) as temporary:
+        (temporary / "config.json").write_text(version)
     assert (out / "config.json").read_text() == version
-    assert sorted(one.name for one in out.parent.iterdir()) == ["out", "real"]
-    assert sorted(one.name for one in out.iterdir()) == ["config.json", "lost+found"]
+    assert sorted(path.name for path in out.parent.iterdir()) == ["out", "real"]
+    assert sorted(path.name for path in out.iterdir()) == ["config.json", "lost+found"]
 """
 
 
 @pytest.mark.parametrize("mount", ["mount -t tmpfs none", "mount --bind {real}"])
-def test_a_mount_point_keeps_its_place(mount, tmp_path):
+def test_a_mount_point_is_replaced_in_place(mount, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "real").mkdir()
     inside = f"{mount.format(real=tmp_path / 'real')} {tmp_path / 'out'}"
     if shutil.which("unshare") is None or subprocess.run(["unshare", "-rm", "sh", "-c", inside]).returncode:
-        pytest.skip("nothing can be mounted here")
+        pytest.skip("mounting is not permitted")
     command = f"{inside} && exec '{sys.executable}' -c '{MOUNTED}' {tmp_path / 'out'}"
-    done = subprocess.run(["unshare", "-rm", "sh", "-c", command], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run = subprocess.run(["unshare", "-rm", "sh", "-c", command], cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
 
 
 @pytest.mark.parametrize("failing", range(1, 9))
-def test_entries_that_cannot_be_replaced_leave_the_old_ones(failing, tmp_path, monkeypatch):
+def test_entries_that_cannot_be_replaced_are_restored(failing, tmp_path, monkeypatch):
     write(tmp_path, "old", ("config.json", "weights", "stale"))
     monkeypatch.chdir(tmp_path)
     before, calls, rename = texts(tmp_path), [], Path.rename
 
-    def fails_once(self, place):
-        calls.append(place)
+    def fail_once(self, path):
+        calls.append(path)
         if len(calls) == failing:
             raise OSError("no")
-        return rename(self, place)
+        return rename(self, path)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "rename", fails_once)
+        patched.setattr(Path, "rename", fail_once)
         try:
             write(tmp_path, "new")
         except OSError:
             assert texts(tmp_path) == before
         else:
-            assert texts(tmp_path) == WHOLE and len(calls) < failing
+            assert texts(tmp_path) == NEW and len(calls) < failing
     assert not [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".")]
 
 
 class Killed(BaseException):
-    """No code runs after it: every later change of the disk raises it again."""
+    """Simulates a kill: every later change of the disk raises it again."""
 
 
-def killed_after(number, monkeypatch):
-    """Let only so many changes of the disk happen."""
-    left = iter(range(number))
+def kill_after(num_changes, monkeypatch):
+    """Allow `num_changes` changes of the disk."""
+    remaining = iter(range(num_changes))
 
     def counted(function):
-        def run(*given, **told):
-            if next(left, None) is None:
+        def run(*args, **kwargs):
+            if next(remaining, None) is None:
                 raise Killed
-            return function(*given, **told)
+            return function(*args, **kwargs)
 
         return run
 
@@ -144,30 +143,30 @@ def killed_after(number, monkeypatch):
         monkeypatch.setattr(os, name, counted(getattr(os, name)))
 
 
-@pytest.mark.parametrize("stays", [False, True])
-def test_a_kill_at_any_moment_leaves_one_whole_directory_that_is_found(stays, tmp_path, monkeypatch):
-    found = set()
-    for number in range(60):
-        target = tmp_path / str(number)
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_kill_at_any_moment_leaves_one_complete_directory(in_place, tmp_path, monkeypatch):
+    outcomes = set()
+    for num_changes in range(60):
+        target = tmp_path / str(num_changes)
         write(target, "old")
         with monkeypatch.context() as patched:
-            patched.chdir(target if stays else ROOT)
-            killed_after(number, patched)
+            patched.chdir(target if in_place else ROOT)
+            kill_after(num_changes, patched)
             try:
                 write(target, "new")
                 done = True
             except Killed:
                 done = False
-        whole = target if (target / "config.json").exists() else set_aside(target)
-        versions = {text for name, text in texts(whole).items() if not name.startswith(".")}
-        assert len(versions) == 1 and len([*whole.glob("[!.]*")]) == 3, (number, texts(target))
-        found.add((*versions, whole == target))
+        complete = target if (target / "config.json").exists() else find_backup(target)
+        versions = {text for name, text in texts(complete).items() if not name.startswith(".")}
+        assert len(versions) == 1 and len([*complete.glob("[!.]*")]) == 3, (num_changes, texts(target))
+        outcomes.add((*versions, complete == target))
         if done:
             break
-    assert done and found == {("old", True), ("old", False), ("new", True)}
+    assert done and outcomes == {("old", True), ("old", False), ("new", True)}
 
 
-def test_what_a_user_named_like_a_leftover_is_kept(tmp_path):
+def test_directories_with_similar_names_are_kept(tmp_path):
     for name in (".out.old", ".out.backup", ".out.20261123"):
         write(tmp_path / name, "mine")
     write(tmp_path / "out", "old")
@@ -175,13 +174,13 @@ def test_what_a_user_named_like_a_leftover_is_kept(tmp_path):
     assert {entry.name for entry in tmp_path.iterdir()} == {".out.old", ".out.backup", ".out.20261123", "out"}
 
 
-def test_leftovers_of_killed_writes_are_removed_but_never_the_last_whole_one(tmp_path):
+def test_leftovers_of_killed_writes_are_removed_except_the_last_complete_copy(tmp_path):
     for name in (".out.0123abcd", ".out.0123abcd.old", ".other.0123abcd"):
         write(tmp_path / name, "old")
     (tmp_path / ".out.89abcdef").write_text("of a file")
-    remove_unfinished(tmp_path / "out")
+    remove_leftovers(tmp_path / "out")
     assert {entry.name for entry in tmp_path.iterdir()} == {".out.0123abcd.old", ".other.0123abcd"}
-    assert set_aside(tmp_path / "out") == tmp_path / ".out.0123abcd.old"
+    assert find_backup(tmp_path / "out") == tmp_path / ".out.0123abcd.old"
     write(tmp_path / "out", "new")
     assert {entry.name for entry in tmp_path.iterdir()} == {"out", ".other.0123abcd"}
 
@@ -197,21 +196,23 @@ def umask(request):
 
 
 def modes(path):
-    return {stat.S_IMODE(one.stat().st_mode) for one in path.rglob("*") if one.is_file()}, {
-        stat.S_IMODE(one.stat().st_mode) for one in path.rglob("*") if one.is_dir()
-    }
+    entries = [*path.rglob("*")]
+    return tuple(
+        {stat.S_IMODE(entry.stat().st_mode) for entry in entries if is_kind(entry)}
+        for is_kind in (Path.is_file, Path.is_dir)
+    )
 
 
-def test_files_and_directories_have_the_permissions_the_umask_leaves(umask, make_model, tokenizer, tmp_path):
-    held = Checkpoint(make_model("bert", pooler=True), tokenizer, pooling="mean")
-    write_whole(tmp_path / "report.html", "text")
+def test_permissions_follow_the_umask(umask, make_model, tokenizer, tmp_path):
+    saved = Checkpoint(make_model("bert", pooler=True), tokenizer, pooling="mean")
+    write_atomic(tmp_path / "report.html", "text")
     for _ in range(2):
-        checkpoint.save(held, tmp_path / "m")
+        checkpoint.save(saved, tmp_path / "m")
     assert modes(tmp_path) == ({0o666 & ~umask}, {0o777 & ~umask})
 
 
-def test_a_place_that_cannot_be_written_is_refused_before_any_work(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda place, how: Path(place) != tmp_path)
+def test_an_unwritable_path_is_rejected_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)
     with pytest.raises(InputError, match="cannot be written"):
         checkpoint.check_target(tmp_path / "a" / "b", holds="config.json")
     (tmp_path / "file").write_text("")

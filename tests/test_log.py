@@ -87,10 +87,10 @@ def test_what_torchrun_says_may_be_empty_and_must_be_a_number(name, value, monke
 
 
 def test_every_character_that_acts_is_escaped_and_no_other():
-    found = {sign for sign in map(chr, range(0x110000)) if log.printable(sign) != sign}
+    found = {sign for sign in map(chr, range(0x110000)) if log.escape_controls(sign) != sign}
     assert found == ACTING - {"\t"}
     text = "".join(sorted(ACTING)) + "é中😀\u200d"
-    assert json.loads(f'"{log.printable(text)}"', strict=False) == text
+    assert json.loads(f'"{log.escape_controls(text)}"', strict=False) == text
 
 
 def test_labels_of_a_checkpoint_do_not_reach_the_terminal_as_they_are(classifier, tmp_path, capfd):
@@ -154,10 +154,10 @@ def test_the_command_is_named_as_a_shell_finds_it(tmp_path, monkeypatch):
         ("/x/pytest/__main__.py", "bothways"),
     ):
         monkeypatch.setattr(sys, "argv", [started])
-        assert log.command() == named
+        assert log.command_name() == named
     monkeypatch.setattr(sys, "argv", [str(script)])
     monkeypatch.setenv("PATH", str(script.parent))
-    assert log.command() == "bothways"
+    assert log.command_name() == "bothways"
 
 
 # --- stopped ----------------------------------------------------------------------------------------------------------

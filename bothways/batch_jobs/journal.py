@@ -17,7 +17,7 @@ from typing import Any
 from bothways.batch_jobs.blocks import Block
 from bothways.batch_jobs.writers import Format, Row, Vectors
 from bothways.errors import InputError
-from bothways.io import sync, write_whole
+from bothways.io import fsync, write_atomic
 from bothways.training.progress import Tell
 from bothways.training.run_checkpoints import differences
 
@@ -121,19 +121,19 @@ class Growing:
             set_aside_size=self.aside.append(f"{line}\n".encode() for line in aside),
         )
         with _writing(self.out):
-            write_whole(_journal(self.out), json.dumps(asdict(done), indent=1))
+            write_atomic(_journal(self.out), json.dumps(asdict(done), indent=1))
         self.journal = done
 
     def finish(self) -> Journal:
         """Give the file its name, and the list of what was set aside its own, if there is any."""
         with _writing(self.out):
             whole = self.form.complete(self.results.place, self.journal.results)
-            sync(whole)
+            fsync(whole)
             if self.journal.set_aside:
                 os.replace(self.aside.place, side_file(self.out))
             os.replace(whole, self.out)
             self.remove()
-            sync(self.out.parent)
+            fsync(self.out.parent)
         return self.journal
 
     def remove(self) -> None:

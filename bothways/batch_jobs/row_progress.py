@@ -2,7 +2,7 @@
 
 import time
 
-from bothways.log import printable
+from bothways.log import escape_controls
 
 
 class RowBar:
@@ -16,7 +16,7 @@ class RowBar:
         console = Console(stderr=True)
         columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
         self.progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self.title, self.done, self.began = printable(title), done, time.monotonic()
+        self.title, self.done, self.began = escape_controls(title), done, time.monotonic()
         self.task = self.progress.add_task(self.title, total=total, completed=done)
 
     def __enter__(self) -> "RowBar":

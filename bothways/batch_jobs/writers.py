@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.io import SURROGATES, as_json
+from bothways.io import SURROGATES, to_json
 
 Row = dict[str, Any]
 Vectors = NDArray[np.float32]
@@ -76,7 +76,7 @@ class JsonLines:
 
 
 def _row_lines(numbers: Sequence[int], rows: Sequence[Row]) -> Iterator[str]:
-    return (as_json({"row": number, **row}) for number, row in zip(numbers, rows, strict=True))
+    return (to_json({"row": number, **row}) for number, row in zip(numbers, rows, strict=True))
 
 
 def _vector_lines(numbers: Sequence[int], vectors: Vectors) -> Iterator[str]:
@@ -172,7 +172,7 @@ class Separated:
 
 def _text(value: Any) -> str | None:
     """A text as it is, anything else as JSON; None stays."""
-    return value if value is None or isinstance(value, str) else as_json(value)
+    return value if value is None or isinstance(value, str) else to_json(value)
 
 
 def vector_column(width: int) -> Any:

@@ -18,7 +18,7 @@ from bothways.bench.peers import BATCH_SIZES, PEERS, Calls, Device, Place, tuned
 from bothways.bench.result import Measured, Timing
 from bothways.bench.workload import Method, Workload, longest, method_of, workloads
 from bothways.checkpoint import checkpoint
-from bothways.device import processor
+from bothways.device import processor_name
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor, load
 from bothways.settings import Bench
@@ -172,7 +172,7 @@ def facts_of(settings: Bench, model: Predictor, method: Method) -> dict[str, str
         "model": f"{name}, {config.num_hidden_layers} layers x {config.hidden_size}",
         "method": method.name,
         "device": device_of(model),
-        "processor": f"{processor()}, {os.cpu_count()} cores",
+        "processor": f"{processor_name()}, {os.cpu_count()} cores",
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
     }

@@ -107,7 +107,7 @@ def of_own(
     if method.gap:
         specials = (tokenizer.tokens[tokenizer.mask_id],)
         cut = [text_of(text.split(), method).replace(MASK, *specials) for text in cut]
-    sizes = [len(tokenizer.encode(text, specials=specials)) - plain + method.frame for text in cut]
+    sizes = [len(tokenizer.encode(text, allow_special=specials)) - plain + method.frame for text in cut]
     for size in [*(size for size in batches if size < len(cut)), len(cut)]:
         starts = range(0, len(cut) - size + 1, size)
         calls = tuple(tuple(cut[start : start + size]) for start in starts)
@@ -130,7 +130,7 @@ def own_texts(path: Path, method: Method, encoding: str | None = None) -> list[s
 def words_of_one_token(tokenizer: Tokenizer) -> list[str]:
     """Words that are one token wherever they stand between spaces."""
     frame = len(tokenizer.encode(""))
-    words = (tokenizer.reading.text([token], clean=False).strip() for token in tokenizer.tokens)
+    words = (tokenizer.backend.text([token], clean_up_spaces=False).strip() for token in tokenizer.tokens)
     found = [word for word in words if word.isalpha() and len(tokenizer.encode(f"{word} {word}")) == frame + 2]
     if not found:
         raise InputError("no word of the vocabulary is a token of its own; a vocabulary of words has some")

@@ -30,14 +30,14 @@ from bothways.config import EncoderConfig
 from bothways.errors import InputError, MissingFile
 from bothways.families import DEFAULT_MODEL_TYPE, FAMILIES, FamilySpec
 from bothways.families.spec import CLASS_SUFFIXES
-from bothways.io import atomic_directory, entries, set_aside, stamps, write_json
+from bothways.io import atomic_directory, find_backup, list_entries, stat_files, write_json
 from bothways.model.heads import ClassificationHead
 from bothways.model.int8 import from_int8_state, int8_state, is_int8, refusal
 from bothways.model.model import OUTPUTS, Model, initialize
 from bothways.model.parameters import no_init
 from bothways.model.pooler import PLAIN, POOLED_HEADS, initialize_near_identity, unit_scale
-from bothways.tokenizer.files import inner, read_json
-from bothways.tokenizer.formats import NAMES as TOKENIZER_FILES
+from bothways.tokenizer.files import get_object, read_json
+from bothways.tokenizer.formats import FILE_NAMES as TOKENIZER_FILES
 from bothways.tokenizer.tokenizer import Tokenizer
 
 CONFIG, METADATA_FILE = "config.json", "bothways.json"
@@ -95,7 +95,7 @@ POOLER = "pooler.dense.weight"
 
 def say(line: str) -> None:
     """A line for the user beside the results."""
-    log.say(f"bothways: {line}")
+    log.print_message(f"bothways: {line}")
 
 
 # --- load -------------------------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def find(path: str | PathLike[str], warn: Callable[[str], None] = say) -> Path:
     for candidate in (directory, directory / "model"):
         if (candidate / CONFIG).exists():
             return candidate
-        if old := set_aside(candidate):
+        if old := find_backup(candidate):
             warn(f"{candidate}: a save was cut off; using the last good checkpoint, {old}")
             return old
     if directory.is_file():
@@ -132,12 +132,12 @@ def load(
     folders = [Path(path, above, part) for above in ("", "model") for part in parts]
     for _ in range(TRIES):
         lines: list[str] = []
-        before, checkpoint, wrong = stamps(folders, READ), None, None
+        before, checkpoint, wrong = stat_files(folders, READ), None, None
         try:
             checkpoint = _load(path, dtype, lines.append)
         except (InputError, OSError) as error:
             wrong = error
-        if stamps(folders, READ) != before:
+        if stat_files(folders, READ) != before:
             continue
         for line in lines:
             warn(line)
@@ -154,7 +154,7 @@ def _load(path: str | PathLike[str], dtype: torch.dtype, warn: Callable[[str], N
     theirs = read_json(file)
     quantized, linear, plain = theirs.get("model_type") == INT8, theirs.get("model_type") == LINEAR, None
     if quantized:
-        told = inner(theirs, "quantization_config", file)
+        told = get_object(theirs, "quantization_config", file)
         plain = told.get("pooler_act")
         theirs = {**theirs, "model_type": told.get("model_type")}
         theirs.pop("quantization_config", None)
@@ -463,7 +463,7 @@ def check_target(target: Path, *, holds: str) -> None:
     above = next(place for place in (target, *target.absolute().parents) if place.exists())
     if not above.is_dir():
         raise InputError(f"{above}: a file stands there; name a directory")
-    if above == target and (others := entries(target)) and not (target / holds).exists():
+    if above == target and (others := list_entries(target)) and not (target / holds).exists():
         raise InputError(f"{target}: holds something else already ({others[0].name}); name a new or empty directory")
     places = (target, target.resolve().parent) if above == target else (above,)
     if not any(os.access(place, os.W_OK | os.X_OK) for place in places):

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError
-from bothways.tokenizer.files import inner, read_json
+from bothways.tokenizer.files import get_object, read_json
 
 WHOLE, NUMBER, TEXT, TRUTH, OBJECT = "a whole number from 0", "a number", "text", "true or false", "a JSON object"
 DATA = "text or a JSON object"  # a path, or what a table in memory was
@@ -32,7 +32,7 @@ def read_metadata(file: Path) -> dict[str, Any]:
     """Its content; nothing where there is no file. InputError for a fact that a run lacks, or of another type than is
     needed."""
     made = read_json(file) if file.exists() else {}
-    settings, process = inner(made, "settings", file), inner(made, "process", file)
+    settings, process = get_object(made, "settings", file), get_object(made, "process", file)
     for facts, kinds in ((made, FACTS), (settings, SETTINGS), (process, PROCESS)):
         for name, kind in kinds.items():
             value = facts.get(name)

@@ -11,7 +11,7 @@ from bothways.config import EncoderConfig
 from bothways.errors import InputError
 from bothways.io import write_json
 from bothways.model.pooler import unit_scale
-from bothways.tokenizer.files import inner, read_json, read_json_value
+from bothways.tokenizer.files import get_object, read_json, read_json_value
 from bothways.tokenizer.tokenizer import Tokenizer
 
 MODULES = "modules.json"
@@ -50,7 +50,7 @@ def warn_of_other_texts(directory: Path, tokenizer: Tokenizer, warn: Callable[[s
     if (name := told.get("default_prompt_name")) is not None:
         if not isinstance(name, str):
             raise InputError(f"{file}: default_prompt_name ({name!r:.60}) must be text; mend it, or leave it out")
-        prompt = inner(told, "prompts", file).get(name)
+        prompt = get_object(told, "prompts", file).get(name)
         warn(f"{file}: the prompt {prompt!r} is not put before texts here; put it there yourself")
     file = directory / "sentence_bert_config.json"
     if file.exists() and read_json(file).get("do_lower_case") and tokenizer.ids("A") != tokenizer.ids("a"):

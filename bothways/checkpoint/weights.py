@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from bothways.errors import InputError, MissingFile
-from bothways.tokenizer.files import inner, read_json, refuse_special
+from bothways.tokenizer.files import check_regular_file, get_object, read_json
 
 WEIGHTS, OLD_WEIGHTS = "model.safetensors", "pytorch_model.bin"
 AT_ONCE = 16_000_000  # bytes
@@ -82,7 +82,7 @@ def is_finite(values: Tensor) -> bool:
 
 def _parts(index: Path) -> list[Path]:
     """The files that an index names."""
-    names = inner(read_json(index), "weight_map", index).values()
+    names = get_object(read_json(index), "weight_map", index).values()
     for name in names:
         if not isinstance(name, str) or not re.fullmatch(r"\w[\w.+-]{,200}", name):
             raise InputError(f"{index}: weight_map names {name!r:.60}, not a file beside it; fetch the file again")
@@ -92,7 +92,7 @@ def _parts(index: Path) -> list[Path]:
 def stored(file: Path) -> Stored:
     """Those of one safetensors file."""
     try:
-        refuse_special(file)
+        check_regular_file(file)
         with safe_open(file, framework="pt") as opened:
             return Stored({_modern(name): (file, name) for name in opened.keys()})  # noqa: SIM118
     except FileNotFoundError:
@@ -113,7 +113,7 @@ def write_weights(state: dict[str, Tensor], file: Path) -> None:
 
 
 def _pickled(file: Path) -> dict[str, Tensor]:
-    refuse_special(file)
+    check_regular_file(file)
     try:
         state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds for a broken or unsafe pickle

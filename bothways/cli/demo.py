@@ -14,7 +14,7 @@ from bothways.corpus.store import sentences
 from bothways.finetuning import classify
 from bothways.finetuning.baselines import NOT_BETTER
 from bothways.inference.predictor import Predictor
-from bothways.log import command
+from bothways.log import command_name
 from bothways.pretraining import pretrain
 from bothways.rng import Purpose, generator
 from bothways.settings import Classify, Demo, Pretrain
@@ -86,9 +86,9 @@ def run(settings: Demo, tell: Tell) -> dict[str, Any]:
     run.close()
     tell(f"\nDone in {figures['seconds']:.0f} s. All of it is in {settings.out}:")
     pretrained, classifier = (quote(str(settings.out / name)) for name in ("pretrain", "authors"))
-    tell(f"   {command()} info {pretrained}")
-    tell(f'   {command()} fill {pretrained} "She looked at the [MASK] and smiled."')
-    tell(f'   {command()} predict {classifier} --text "The river lay grey and still under the morning fog."')
+    tell(f"   {command_name()} info {pretrained}")
+    tell(f'   {command_name()} fill {pretrained} "She looked at the [MASK] and smiled."')
+    tell(f'   {command_name()} predict {classifier} --text "The river lay grey and still under the morning fog."')
     return figures
 
 

@@ -18,7 +18,7 @@ from io import StringIO, TextIOWrapper
 from typing import Any
 
 from bothways.errors import InputError
-from bothways.log import say, show, show_json
+from bothways.log import print_json, print_lines, print_message
 from bothways.training.signals import Stopped
 
 Verb = tuple[str, str, Callable[[Any], None]]  # settings class, one line of help, what runs it
@@ -60,10 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(1)
     except (Stopped, KeyboardInterrupt) as stopped:
         if os.environ.get("RANK", "") in ("", "0"):  # of several processes the first one tells
-            say(f"{_named(name)}: {stopped if isinstance(stopped, Stopped) else 'stopped'}")
+            print_message(f"{_named(name)}: {stopped if isinstance(stopped, Stopped) else 'stopped'}")
         sys.exit(1)
     except (InputError, OSError) as error:
-        say(f"{_named(name)}: error: {' '.join(str(error).split())}")
+        print_message(f"{_named(name)}: error: {' '.join(str(error).split())}")
         try:
             sys.stdout.flush()
         except OSError:
@@ -93,22 +93,22 @@ def _named(verb: str) -> str:
 def _verb(given: Sequence[str]) -> tuple[str, Sequence[str]]:
     """The verb and its arguments; "" where all is said. SystemExit where it is not one of VERBS."""
     if not given or given[0] in ("-h", "--help"):
-        show(*overview())
+        print_lines(*overview())
         sys.exit(0 if given else 2)
     if given[0] == "--version":
         import bothways
 
-        show(f"bothways {bothways.__version__}")
+        print_lines(f"bothways {bothways.__version__}")
         return "", []
     name, rest = given[0], given[1:]
     if name == "finetune":
         name, rest = f"finetune {rest[0] if rest else ''}".strip(), rest[1:]
     if name in ("finetune", "finetune -h", "finetune --help"):
-        show(*overview("finetune"))
+        print_lines(*overview("finetune"))
         sys.exit(2 if name == "finetune" else 0)
     if name not in VERBS:
         near = "".join(f" (did you mean {verb!r}?)" for verb in get_close_matches(name, VERBS, n=1))
-        say(f"bothways: no verb {name!r}{near}; the verbs are {', '.join(VERBS)} (bothways --help)")
+        print_message(f"bothways: no verb {name!r}{near}; the verbs are {', '.join(VERBS)} (bothways --help)")
         sys.exit(2)
     return name, rest
 
@@ -138,7 +138,7 @@ def parse(name: str, rest: Sequence[str]) -> Any:
             return tyro.cli(kind, prog=f"bothways {name}", args=list(rest), description=kind.__doc__)
     finally:
         if told.getvalue():
-            say(told.getvalue().rstrip("\n"))
+            print_message(told.getvalue().rstrip("\n"))
 
 
 # --- what each verb prints
@@ -158,15 +158,15 @@ def vocab(settings: Any) -> None:
     texts = corpus.documents(skipped)
     tokenizer = Tokenizer.learn(
         texts, settings.size, settings.lowercase, settings.processes, settings.alphabet,
-        strip_accents=settings.strip_accents, tell=say,
+        strip_accents=settings.strip_accents, log=print_message,
     )  # fmt: skip
     if left_out := corpus.left_out():
-        say(left_out)
+        print_message(left_out)
     if skipped:
-        say(skipped_summary(skipped))
+        print_message(skipped_summary(skipped))
     tokenizer.save(settings.out)
     told = {"entries": len(tokenizer), "directory": str(settings.out)}
-    show_json(told) if settings.json else show(f"{len(tokenizer):,} entries in {settings.out}")
+    print_json(told) if settings.json else print_lines(f"{len(tokenizer):,} entries in {settings.out}")
 
 
 def pretrain(settings: Any) -> None:
@@ -177,12 +177,12 @@ def pretrain(settings: Any) -> None:
     if int(os.environ.get("RANK", "0")):  # of several processes the first one tells
         return
     if settings.json:
-        show_json({"model": str(result.model), "heldout": dict(result.figures), "cost": dict(result.cost)})
+        print_json({"model": str(result.model), "heldout": dict(result.figures), "cost": dict(result.cost)})
         return
     figures = result.figures
     words = "masked words" if "masked_lm" in figures else "words by those beside them"
     words += " (its generator's guesses)" if "replaced_accuracy" in figures else ""
-    show(
+    print_lines(
         f"{words}, held out: perplexity {figures['perplexity']:.1f} (by word frequency alone "
         f"{figures['unigram_perplexity']:.1f})"
     )
@@ -191,13 +191,13 @@ def pretrain(settings: Any) -> None:
         "replaced_accuracy": "replaced tokens",
     }  # fmt: skip
     for name in (name for key, name in asked.items() if key in figures):
-        show(f"{name}, held out: {next_sentence_verdict(figures)}")
+        print_lines(f"{name}, held out: {next_sentence_verdict(figures)}")
     cost = result.cost
-    show(
+    print_lines(
         f"{cost['tokens']:,} tokens in {cost['minutes']:.1f} minutes, about {cost['kwh']:.2g} kWh at "
         f"{cost['watts']:g} W a processor thread or GPU"
     )
-    show(f"model in {result.model}, curves in {result.directory / 'curves.png'}")
+    print_lines(f"model in {result.model}, curves in {result.directory / 'curves.png'}")
 
 
 def finetune(settings: Any) -> None:
@@ -207,7 +207,7 @@ def finetune(settings: Any) -> None:
     result = verbs.train(settings)
     n = len(result.scores)
     if settings.json:
-        show_json(
+        print_json(
             {
                 "task": result.task, "metric": result.metric, "mean": result.mean, "std": result.std, "n": n,
                 "failed": result.failed, "scores": result.scores, "split": result.split, "model": str(result.model),
@@ -225,8 +225,10 @@ def finetune(settings: Any) -> None:
     low, high = result.interval or (None, None)
     pooled = "" if result.pooled is None else f"; all rows together {result.pooled:.2%}"
     interval = "" if low is None else f"{pooled} (95 % interval {low:.2%} to {high:.2%}, {result.rows:,} rows)"
-    show(f"{name} {result.metric} {spread}{interval}{failed}{chosen}", *table(result.metric, name, result.baselines))
-    show(f"model in {result.model}", *([result.verdict] if result.verdict else []))
+    print_lines(
+        f"{name} {result.metric} {spread}{interval}{failed}{chosen}", *table(result.metric, name, result.baselines)
+    )
+    print_lines(f"model in {result.model}", *([result.verdict] if result.verdict else []))
 
 
 def evaluate(settings: Any) -> None:
@@ -234,12 +236,12 @@ def evaluate(settings: Any) -> None:
 
     found = evaluate.run(settings)
     if settings.json:
-        show_json({"metrics": found})
+        print_json({"metrics": found})
         return
     for name, value in found.items():
         low, high = map(_short, found.get(f"{name}_interval", ("", "")))
         if name.removesuffix("_interval") not in found or not name.endswith("_interval"):
-            show(f"{name:24} {_short(value):8}{f' (95 % interval {low} to {high})' if low else ''}".rstrip())
+            print_lines(f"{name:24} {_short(value):8}{f' (95 % interval {low} to {high})' if low else ''}".rstrip())
 
 
 def predict(settings: Any) -> None:
@@ -247,11 +249,13 @@ def predict(settings: Any) -> None:
 
     if settings.out is None:
         for rows in files.printed(settings):
-            show_json(*rows)
+            print_json(*rows)
         return
     done = files.predict(settings)
     told = {"predictions": done.results, "file": str(settings.out), **_set_aside(settings, done)}
-    show_json(told) if settings.json else show(f"{done.results:,} predictions in {settings.out}{_aside_prose(told)}")
+    print_json(told) if settings.json else print_lines(
+        f"{done.results:,} predictions in {settings.out}{_aside_prose(told)}"
+    )
 
 
 def glue(settings: Any) -> None:
@@ -266,15 +270,15 @@ def glue(settings: Any) -> None:
             }
             for name, one in table.rows
         }  # fmt: skip
-        show_json({"tasks": scores, "average": table.average, "std": table.std, "n": len(table.by_seed)})
+        print_json({"tasks": scores, "average": table.average, "std": table.std, "n": len(table.by_seed)})
         return
     for name, one in table.rows:
         spread = f"+- {one.std:6.2%}" if len(one.scores) > 1 else "one seed "
         failed = f"  {one.failed} failed" if one.failed else ""
         interval = f"  95 %: {one.interval[0]:.2%} to {one.interval[1]:.2%}" if one.interval else ""
-        show(f"{name:8} {one.metric:10} {one.mean:7.2%} {spread}{interval}{failed}")
+        print_lines(f"{name:8} {one.metric:10} {one.mean:7.2%} {spread}{interval}{failed}")
     spread = f"+- {table.std:6.2%}" if len(table.by_seed) > 1 else "one seed "
-    show(f"{'average':19} {table.average:7.2%} {spread}  (of dev, which the weights were chosen on)")
+    print_lines(f"{'average':19} {table.average:7.2%} {spread}  (of dev, which the weights were chosen on)")
 
 
 def fill(settings: Any) -> None:
@@ -284,13 +288,13 @@ def fill(settings: Any) -> None:
     model.read_in(settings.window)
     masks = model.fill(settings.text, top=settings.top)
     if settings.json:
-        show_json([[{"token": one.token, "score": one.score, "text": one.text} for one in mask] for mask in masks])
+        print_json([[{"token": one.token, "score": one.score, "text": one.text} for one in mask] for mask in masks])
         return
     for number, mask in enumerate(masks, 1):
         if len(masks) > 1:
-            show(f"mask {number}")
+            print_lines(f"mask {number}")
         for one in mask:
-            show(f"{one.score:6.1%}  {one.token:16} {one.text}")
+            print_lines(f"{one.score:6.1%}  {one.token:16} {one.text}")
 
 
 def embed(settings: Any) -> None:
@@ -298,7 +302,7 @@ def embed(settings: Any) -> None:
 
     done, width = files.embed(settings)
     told = {"vectors": done.results, "size": width, "file": str(settings.out), **_set_aside(settings, done)}
-    show_json(told) if settings.json else show(
+    print_json(told) if settings.json else print_lines(
         f"{done.results:,} vectors of {width} in {settings.out}{_aside_prose(told)}"
     )
 
@@ -308,10 +312,10 @@ def quantize(settings: Any) -> None:
 
     found = quantize.run(settings)
     if settings.json:
-        show_json(found.as_json())
+        print_json(found.as_json())
         return
     for line in found.as_table():
-        show(line)
+        print_lines(line)
 
 
 def bench(settings: Any) -> None:
@@ -320,20 +324,20 @@ def bench(settings: Any) -> None:
 
     measured = bench.run(settings)
     if settings.json:
-        show_json(as_json(measured))
+        print_json(as_json(measured))
         return
     for line in as_table(measured):
-        show(line)
+        print_lines(line)
     if settings.out:
-        show(f"picture in {settings.out}")
+        print_lines(f"picture in {settings.out}")
 
 
 def export(settings: Any) -> None:
     from bothways.export import export
 
-    made = export.run(settings, lambda line: None if settings.json else show(line))
+    made = export.run(settings, lambda line: None if settings.json else print_lines(line))
     if settings.json:
-        show_json({"directory": str(settings.out), **made})
+        print_json({"directory": str(settings.out), **made})
 
 
 def info(settings: Any) -> None:
@@ -341,14 +345,14 @@ def info(settings: Any) -> None:
 
     facts = info.run(settings.path)
     if settings.json:
-        show_json(facts)
+        print_json(facts)
         return
     for name, value in facts.items():
         rows = (
             [f"{key} {_short(inner)}" for key, inner in value.items()] if isinstance(value, dict) else [_short(value)]
         )
         for index, row in enumerate(rows):
-            show(f"{name if index == 0 else '':12} {row}")
+            print_lines(f"{name if index == 0 else '':12} {row}")
 
 
 def cache(settings: Any) -> None:
@@ -358,25 +362,25 @@ def cache(settings: Any) -> None:
     gone, left = cache.clear_cache(folder) if settings.clear else ([], cache.cached_stores(folder))
     if settings.json:
         told = [[{**asdict(kept), "path": str(kept.path)} for kept in some] for some in (gone, left)]
-        show_json({"directory": str(folder), "deleted": told[0], "stores": told[1]})
+        print_json({"directory": str(folder), "deleted": told[0], "stores": told[1]})
         return
     for kept in gone or left:
         held = f"{kept.facts['tokens']:,} tokens of {', '.join(kept.corpus)}" if kept.facts else "damaged or unfinished"
-        show(f"{kept.path.name}  {kept.made}  {kept.size / 1e6:9,.1f} MB  {held}")
+        print_lines(f"{kept.path.name}  {kept.made}  {kept.size / 1e6:9,.1f} MB  {held}")
     size = f"{sum(kept.size for kept in left) / 1e6:,.1f} MB in {len(left)} token stores in {folder}"
     if settings.clear:
         deleted = f"deleted {sum(kept.size for kept in gone) / 1e6:,.1f} MB"
-        show(f"{deleted}; left, since a run is building them: {size}" if left else deleted)
+        print_lines(f"{deleted}; left, since a run is building them: {size}" if left else deleted)
     else:
-        show(f"{size}; bothways cache --clear deletes them" if left else size)
+        print_lines(f"{size}; bothways cache --clear deletes them" if left else size)
 
 
 def demo(settings: Any) -> None:
     from bothways.cli import demo
 
-    told = demo.run(settings, lambda text: show(*text.split("\n")))
+    told = demo.run(settings, lambda text: print_lines(*text.split("\n")))
     if settings.json:
-        show_json(told)
+        print_json(told)
 
 
 def _set_aside(settings: Any, done: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from bothways.errors import InputError
-from bothways.io import atomic_directory, remove_unfinished
+from bothways.io import atomic_directory, remove_leftovers
 
 METADATA_FILE = "store.json"
 CHECKSUM_BYTES = 1 << 26  # bytes under one checksum
@@ -63,7 +63,7 @@ def replace_directory(folder: Path) -> Iterator[Path]:
     """An empty directory that takes the folder's place if the body ends well. Only for who holds the lock."""
     with ExitStack() as stack:
         with _write_errors(folder):
-            remove_unfinished(folder)
+            remove_leftovers(folder)
             beside = stack.enter_context(atomic_directory(folder, marker=METADATA_FILE))
         yield beside
         with _write_errors(folder):

@@ -24,9 +24,9 @@ from bothways.data.files import (
     read_lines,
     unread_files,
 )
-from bothways.data.tables import OnError, Row, RowErrorHandler, iter_rows, join_texts, missing_column
+from bothways.data.tables import OnError, RowErrorHandler, TableRow, iter_rows, join_texts, missing_column
 from bothways.errors import InputError
-from bothways.tables_in_memory import MemoryTable, Source
+from bothways.tables_in_memory import MemoryTable, TableSource
 
 __all__ = [
     "FILE_TYPES",
@@ -41,7 +41,7 @@ __all__ = [
 ]  # fmt: skip
 
 Unit = Literal["blank", "line", "file"]
-DocumentSource = Source | HubDataset
+DocumentSource = TableSource | HubDataset
 READER_VERSION = 2  # in every fingerprint; to be raised when the same files become other documents than before
 
 
@@ -56,7 +56,7 @@ class Corpus:
     encoding: of text files without a byte-order mark; None: UTF-8.
     """
 
-    paths: tuple[Source | str, ...]
+    paths: tuple[TableSource | str, ...]
     unit: Unit = "blank"
     column: str = "text"
     on_error: OnError = "stop"
@@ -175,7 +175,7 @@ def sample() -> list[dict[str, Any]]:
 # --- sources and their texts ------------------------------------------------------------------------------------------
 
 
-def _resolve(path: Source | str) -> Sequence[DocumentSource]:
+def _resolve(path: TableSource | str) -> Sequence[DocumentSource]:
     """What a path stands for."""
     if isinstance(path, MemoryTable):
         return [path]
@@ -224,7 +224,7 @@ def _split_documents(path: Path, unit: Unit, encoding: str | None) -> Iterator[t
     yield lines, wrong
 
 
-def _table_documents(found: Iterable[tuple[str, Row]], column: str, broken: RowErrorHandler) -> Iterator[str]:
+def _table_documents(found: Iterable[tuple[str, TableRow]], column: str, broken: RowErrorHandler) -> Iterator[str]:
     several = [name.strip() for name in column.split(",")]
     for where, row in found:
         names = [column] if column in row else [name for name in several if name in row]

@@ -15,9 +15,9 @@ import numpy as np
 from sentencex import segment
 
 from bothways.errors import InputError
-from bothways.tokenizer.fast import BertReading
+from bothways.tokenizer.fast import BertBackend
 from bothways.tokenizer.tokenizer import Tokenizer
-from bothways.tokenizer.workers import workers
+from bothways.tokenizer.workers import worker_pool
 
 BLOCK_CHARACTERS = 1_000_000  # characters a task: enough to be worth sending, few enough to stay near the processor
 READ_AHEAD = 2  # tasks waiting for a free process
@@ -54,7 +54,7 @@ def encode(
     if number == 1:
         yield from map(encoder, _blocks(documents))
         return
-    with workers(number, "encode text", _start, encoder) as pool:
+    with worker_pool(number, "encode text", _start, encoder) as pool:
         running: deque[Future[EncodedBlock]] = deque()
         for block in _blocks(documents):
             running.append(pool.submit(_encode, block))
@@ -101,7 +101,7 @@ class DocumentEncoder:
         for document in documents:
             before = len(sentence_sizes)
             for number, sentence in enumerate(self.sentences(document)):
-                if ids := self.tokenizer.ids(sentence, spaced=number > 0):
+                if ids := self.tokenizer.ids(sentence, leading_space=number > 0):
                     ids_T.fromlist(ids)
                     sentence_sizes.append(len(ids))
             if len(sentence_sizes) > before:
@@ -110,7 +110,7 @@ class DocumentEncoder:
 
     def sentences(self, document: str) -> Iterable[str]:
         found = sentences(document, self.language)
-        if isinstance(self.tokenizer.reading, BertReading):
+        if isinstance(self.tokenizer.backend, BertBackend):
             return _space_punctuation("\n".join(found)).split("\n")
         return map(str.strip, found)  # the space between two is read with the second
 

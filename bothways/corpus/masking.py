@@ -14,7 +14,7 @@ import torch
 
 from bothways.batch import Batch
 from bothways.corpus.spans import draw_spans
-from bothways.rng import Purpose, below, keys, uniforms
+from bothways.rng import Purpose, fold_in, make_keys, uniform
 from bothways.tokenizer.tokenizer import Tokenizer
 
 MaskUnit = Literal["tokens", "words", "spans"]
@@ -38,7 +38,7 @@ class MaskRule:
     def of(tokenizer: Tokenizer, rate: float = 0.15, kind: MaskUnit = "tokens") -> "MaskRule":
         is_ordinary, continues_word = np.ones(len(tokenizer), bool), np.zeros(len(tokenizer), bool)
         is_ordinary[list(tokenizer.special_ids)] = False
-        continues_word[[i for token, i in tokenizer.vocab.items() if tokenizer.reading.continues(token)]] = True
+        continues_word[[i for token, i in tokenizer.vocab.items() if tokenizer.backend.is_continuation(token)]] = True
         return MaskRule(rate, kind, tokenizer.mask_id, np.flatnonzero(is_ordinary), is_ordinary, continues_word)
 
 
@@ -55,8 +55,8 @@ def mask_tokens(batch: Batch, rule: MaskRule, *, seed: int, places: np.ndarray, 
     """
     rate = rule.rate if rate is None else rate
     ids_T, positions_T = batch.input_ids.numpy(), batch.position_ids.numpy()
-    texts_N = keys(seed, Purpose.MASK, *places.T)
-    keys_T = below(np.repeat(texts_N, batch.lengths.numpy()), positions_T)
+    texts_N = make_keys(seed, Purpose.MASK, *places.T)
+    keys_T = fold_in(np.repeat(texts_N, batch.lengths.numpy()), positions_T)
     ordinary_P = np.flatnonzero(rule.is_ordinary[ids_T])
     begins_run_P = (np.diff(ordinary_P, prepend=-2) > 1) | (positions_T[ordinary_P] == 0)  # what is special parts words
     begins_word_P = begins_run_P | ~rule.continues_word[ids_T[ordinary_P]] | (rule.kind == "tokens")
@@ -66,10 +66,10 @@ def mask_tokens(batch: Batch, rule: MaskRule, *, seed: int, places: np.ndarray, 
         masked_P = leader_W[word_P] >= 0
         leader_M = first_W[leader_W[word_P[masked_P]]]
     else:
-        masked_P = (uniforms(keys_T[first_W], 1)[0] < rate)[word_P]
+        masked_P = (uniform(keys_T[first_W], 1)[0] < rate)[word_P]
         leader_M = ordinary_P[masked_P]
     places_M = ordinary_P[masked_P]
-    role_M, (entry_M, draw_M) = uniforms(keys_T[leader_M], 2)[1], uniforms(keys_T[places_M], 4)[2:]
+    role_M, (entry_M, draw_M) = uniform(keys_T[leader_M], 2)[1], uniform(keys_T[places_M], 4)[2:]
     others_M = rule.ordinary_ids[(entry_M * len(rule.ordinary_ids)).astype(np.int64)]
     labels_M = ids_T[places_M]
     hidden_T = ids_T.copy()

@@ -15,7 +15,7 @@ from bothways.batch import Batch
 from bothways.corpus.segments import chunk_starts, random_integers, random_segments, ranges, trim_pairs
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError
-from bothways.rng import Purpose, keys, uniforms
+from bothways.rng import Purpose, make_keys, uniform
 from bothways.tokenizer.tokenizer import Tokenizer
 
 PairTask = Literal["next", "order", "none"]
@@ -67,12 +67,12 @@ def make_examples(
     first_D, last_D = store.documents[documents], store.documents[documents + 1]
     number_S = ranges(first_D, last_D)
     first_S, last_S = (np.repeat(bound_D, last_D - first_D) for bound_D in (first_D, last_D))
-    text = SentenceArrays(number_S, first_S, last_S, keys(seed, Purpose.PAIRS, epoch, number_S))
+    text = SentenceArrays(number_S, first_S, last_S, make_keys(seed, Purpose.PAIRS, epoch, number_S))
     if pairs == "none":
         return _whole_sentences(store, text, length - 2)
     if pairs == "next":
         return _next_sentence(store, text, others, length, separators)
-    backward_D = uniforms(keys(seed, Purpose.PAIRS, epoch, first_D), 7)[6] < 0.5
+    backward_D = uniform(make_keys(seed, Purpose.PAIRS, epoch, first_D), 7)[6] < 0.5
     return _sentence_order(store, text, np.repeat(backward_D, last_D - first_D), length, separators)
 
 
@@ -97,7 +97,7 @@ def _next_sentence(store: TokenStore, text: SentenceArrays, others: np.ndarray, 
     starts_2C, ends_2C = bounds_3C[:2].copy(), bounds_3C[1:].copy()
     chunks_R = chunks_C[random_C]
     starts_2C[1, random_C], ends_2C[1, random_C] = random_segments(
-        store, others, text.first[chunks_R], two_C[random_C], uniforms(text.keys[chunks_R], 4)[3]
+        store, others, text.first[chunks_R], two_C[random_C], uniform(text.keys[chunks_R], 4)[3]
     )
     return _examples(starts_2C, ends_2C, random_C, target_C, text.keys[chunks_C], between)
 
@@ -147,7 +147,7 @@ def _whole_sentences(store: TokenStore, text: SentenceArrays, room: int) -> Exam
 
 def _draw_targets(text: SentenceArrays, room: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """How many tokens a chunk that begins here is meant to have, where to split it, and the toss of a coin."""
-    short_S, cut_S, coin_S = uniforms(text.keys, 3)
+    short_S, cut_S, coin_S = uniform(text.keys, 3)
     return np.where(short_S < SHORTER, 2 + random_integers(short_S / SHORTER, room - 1), room), cut_S, coin_S
 
 
@@ -155,7 +155,7 @@ def _examples(
     starts_2C: np.ndarray, ends_2C: np.ndarray, labels_C: np.ndarray, room_C: np.ndarray, keys_C: np.ndarray,
     between: int,
 ) -> Examples:  # fmt: skip
-    starts_2C, ends_2C = trim_pairs(starts_2C, ends_2C, room_C, uniforms(keys_C, 6)[4:])
+    starts_2C, ends_2C = trim_pairs(starts_2C, ends_2C, room_C, uniform(keys_C, 6)[4:])
     ranges_C22 = np.stack([starts_2C, ends_2C]).transpose(2, 1, 0)
     return Examples(ranges_C22.reshape(-1, 4), labels_C.astype(np.int64), 2 + between + (ends_2C - starts_2C).sum(0))
 
@@ -164,12 +164,12 @@ def to_batch(store: TokenStore, examples: Examples, rows: np.ndarray, tokenizer:
     """These examples as [CLS] first [SEP] second [SEP], or as the tokenizer frames them, and their labels [N]."""
     ranges_N22, lengths_N = examples.ranges[rows].reshape(-1, 2, 2), examples.sizes[rows]
     sizes_N2 = ranges_N22[..., 1] - ranges_N22[..., 0]
-    ends_N, separators = lengths_N.cumsum(), tokenizer.reading.separators
+    ends_N, separators = lengths_N.cumsum(), tokenizer.backend.num_separators
     first_N = ends_N - lengths_N
     places_N2 = first_N[:, None] + np.stack([np.ones_like(first_N), 1 + separators + sizes_N2[:, 0]], axis=1)
     ids_T = np.full(lengths_N.sum(), tokenizer.sep_id)
     ids_T[first_N] = tokenizer.cls_id
     ids_T[ranges(places_N2.ravel(), (places_N2 + sizes_N2).ravel())] = store.ids[ranges(*ranges_N22.reshape(-1, 2).T)]
     segments_T = np.zeros_like(ids_T)
-    segments_T[ranges(np.minimum(places_N2[:, 1], ends_N), ends_N)] = tokenizer.reading.second_segment
+    segments_T[ranges(np.minimum(places_N2[:, 1], ends_N), ends_N)] = tokenizer.backend.second_segment_id
     return Batch.from_arrays(ids_T, segments_T, lengths_N), examples.labels[rows]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bothways.rng import uniforms
+from bothways.rng import uniform
 
 CONTINUE, LONGEST = 0.8, 10  # a span goes on with another word this often, up to so many: 3.8 words on average
 
@@ -14,7 +14,7 @@ def draw_spans(words_R: np.ndarray, keys_W: np.ndarray, rate: float) -> np.ndarr
     until the rate's share of the words is used, the last one just so often that the share is met on average. Shuffled
     among the words left over, the spans lie anywhere with equal chance and never over each other.
     """
-    length_W, _, _, take_W, place_W = uniforms(keys_W, 5)
+    length_W, _, _, take_W, place_W = uniform(keys_W, 5)
     run_W, words_W = np.repeat(np.arange(len(words_R)), words_R), np.repeat(words_R, words_R)
     first_W, number_W = np.repeat(words_R.cumsum() - words_R, words_R), np.arange(len(run_W))
     # The geometric distribution up to LONGEST, by its inverse.

@@ -117,7 +117,7 @@ def _origin(key: str, tokenizer: Tokenizer, *, language: str, drop_duplicates: b
         "format": FORMAT,
         "text": key,
         "vocabulary": arrays.digest(tokenizer.tokens),
-        **tokenizer.reading.rules,
+        **tokenizer.backend.rules,
         "language": language,
         "drop_duplicates": drop_duplicates,
         "sentencex": version("sentencex"),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bothways.data.files import EXPLICIT_TYPES, file_type, read_lines
-from bothways.data.tables import Row, iter_rows
+from bothways.data.tables import TableRow, iter_rows
 from bothways.errors import InputError
 
 QUERY, DOCUMENT = ("query", "query-id", "query_id", "qid"), ("document", "corpus-id", "corpus_id", "doc", "doc_id")
@@ -138,9 +138,9 @@ def _triples(
         yield f"{path}:{line_number}", query, document, value
 
 
-def _find_name(row: Row, choices: Sequence[str]) -> str | None:
+def _find_name(row: TableRow, choices: Sequence[str]) -> str | None:
     return next((name for name in choices if name in row), None)
 
 
-def _first_row(path: Path, encoding: str | None) -> Row | None:
+def _first_row(path: Path, encoding: str | None) -> TableRow | None:
     return next((row for _, row in iter_rows(path, encoding=encoding)), None)

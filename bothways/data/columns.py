@@ -13,9 +13,9 @@ from functools import cached_property
 from typing import Any, Literal, cast
 
 from bothways.data.near_duplicates import text_key
-from bothways.data.tables import Row, RowErrorHandler, join_texts, match_columns
+from bothways.data.tables import RowErrorHandler, TableRow, join_texts, match_columns
 from bothways.errors import InputError
-from bothways.tables_in_memory import Source
+from bothways.tables_in_memory import TableSource
 
 PAIR_NAMES = (  # texts and second texts: names that go together
     ("text_a", "text_b"), ("text1", "text2"), ("sentence1", "sentence2"), ("sentence_a", "sentence_b"),
@@ -74,8 +74,8 @@ class Table:
 
 
 def build_table(
-    path: Source,
-    found: Sequence[tuple[str, Row]],
+    path: TableSource,
+    found: Sequence[tuple[str, TableRow]],
     *,
     text: str | None = None,
     pair: str | None = None,
@@ -125,7 +125,7 @@ def build_table(
     )  # fmt: skip
 
 
-def _read_optional_label(where: str, row: Row, column: str, needed: bool) -> str | None:
+def _read_optional_label(where: str, row: TableRow, column: str, needed: bool) -> str | None:
     """The label in a row's column. None where there is none, or none that can be read, and it is not needed."""
     try:
         _check_filled(where, row, column)
@@ -137,7 +137,7 @@ def _read_optional_label(where: str, row: Row, column: str, needed: bool) -> str
 
 
 def find_column(
-    path: Source,
+    path: TableSource,
     columns: Sequence[str],
     use: ColumnRole,
     named: str | None,
@@ -158,20 +158,20 @@ def find_column(
     return None
 
 
-def _no_such_column(path: Source, columns: Sequence[str], use: ColumnRole, named: str) -> InputError:
+def _no_such_column(path: TableSource, columns: Sequence[str], use: ColumnRole, named: str) -> InputError:
     there = ", ".join(columns)
     return InputError(
         f"{path}: no column {named!r} (there are: {there}); rename one, or name yours with --{use}-column"
     )
 
 
-def column_not_found(path: Source, columns: Sequence[str], use: ColumnRole) -> InputError:
+def column_not_found(path: TableSource, columns: Sequence[str], use: ColumnRole) -> InputError:
     there = f"(there are: {', '.join(columns)}), nor one with another usual name"
     return InputError(f"{path}: no column {use!r} {there}; rename one, or name yours with --{use}-column")
 
 
 def find_text_columns(
-    path: Source, columns: Sequence[str], text: str | None, pair: str | None
+    path: TableSource, columns: Sequence[str], text: str | None, pair: str | None
 ) -> tuple[Columns, Columns | None]:
     """The columns of texts and of second texts: those named, else those with usual names. InputError as find_column."""
     texts = _named_or_standard(path, columns, "text", text, ["text"])
@@ -191,7 +191,7 @@ def find_text_columns(
 
 
 def _named_or_standard(
-    path: Source, columns: Sequence[str], use: ColumnRole, named: str | None, ours: Collection[str]
+    path: TableSource, columns: Sequence[str], use: ColumnRole, named: str | None, ours: Collection[str]
 ) -> Columns | None:
     if named is None:
         found = find_column(path, columns, use, None, ours, ())
@@ -215,14 +215,14 @@ def _usual_text_columns(columns: Sequence[str]) -> list[tuple[str, ...]]:
     return [*pairs, *((by_name[name],) for name in TEXT_NAMES if name in by_name and by_name[name] not in paired)]
 
 
-def _single_choice(path: Source, use: ColumnRole, choices: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+def _single_choice(path: TableSource, use: ColumnRole, choices: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     if len(choices) == 1:
         return choices[0]
     told = " or ".join(" with ".join(map(repr, names)) for names in choices)
     raise InputError(f"{path}: the {use} could be {told}; say which with --{use}-column")
 
 
-def read_text(where: str, row: Row, columns: Columns, use: str = "text") -> str:
+def read_text(where: str, row: TableRow, columns: Columns, use: str = "text") -> str:
     """The text in a row's column, or in several together, of which some may be missing. InputError where all are."""
     if len(columns) > 1:
         filled = [name for name in columns if not _is_missing(row.get(name))]
@@ -238,7 +238,7 @@ def read_text(where: str, row: Row, columns: Columns, use: str = "text") -> str:
     return str(value)
 
 
-def _check_filled(where: str, row: Row, column: str) -> None:
+def _check_filled(where: str, row: TableRow, column: str) -> None:
     if _is_missing(row.get(column)):
         raise InputError(f"{where}: {column!r} is missing; fill it in or drop the row")
 
@@ -248,7 +248,7 @@ def _is_missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def _read_label(where: str, row: Row, column: str) -> str:
+def _read_label(where: str, row: TableRow, column: str) -> str:
     value: Any = row[column]
     for one in value if isinstance(value, list) else [value]:
         if isinstance(one, dict | list | bytes):

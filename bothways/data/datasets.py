@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from bothways.data.files import ARROW, EXPLICIT_TYPES, file_type, open_file
 from bothways.data.tables import (
-    Row,
     RowErrorHandler,
+    TableRow,
     iter_rows,
     match_columns,
     missing_column,
@@ -20,7 +20,7 @@ from bothways.data.tables import (
     read_schema,
 )
 from bothways.errors import InputError
-from bothways.tables_in_memory import MemoryTable, Source
+from bothways.tables_in_memory import MemoryTable, TableSource
 
 HUB_PREFIX = "hf:"
 ClassNames = Mapping[str, Sequence[str]]  # of a column that holds numbers of classes, or lists of them
@@ -49,7 +49,7 @@ class HubDataset:
         """The commit, in hexadecimal digits, the same for as long as this process runs."""
         return _revision(self.name)
 
-    def rows(self, column: str | None = None) -> Iterator[tuple[str, Row]]:
+    def rows(self, column: str | None = None) -> Iterator[tuple[str, TableRow]]:
         """('hf:NAME@SPLIT: row 1', columns by name), streamed; of a dataset that says what it has only `column`, or
         those between its commas."""
         with _hub_errors(str(self)):
@@ -97,14 +97,14 @@ def _hub_errors(name: str) -> Iterator[None]:
         raise InputError(f"{name}: not read from the hub ({what}); check its name and the network") from error
 
 
-def unread_splits(path: Source) -> list[str]:
+def unread_splits(path: TableSource) -> list[str]:
     """Splits of a saved DatasetDict beside `train`, where its directory is named and none of them."""
     if isinstance(path, MemoryTable) or not (path / "dataset_dict.json").is_file():
         return []
     return sorted(file.parent.name for file in path.glob("*/state.json") if file.parent.name != "train")
 
 
-def unread_splits_warning(train: Source, *others: Source | None) -> str:
+def unread_splits_warning(train: TableSource, *others: TableSource | None) -> str:
     """Which splits of a saved DatasetDict are not read, where its directory is named as training data; '' if none."""
     used = {path.resolve() for path in others if isinstance(path, Path)}
     left = [split for split in unread_splits(train) if Path(str(train), split).resolve() not in used]
@@ -135,12 +135,12 @@ def is_dataset(path: Path) -> bool:
     return path.as_posix().startswith(HUB_PREFIX) or path.is_dir()
 
 
-def is_text_file(path: Source) -> bool:
+def is_text_file(path: TableSource) -> bool:
     """Whether it is a .txt, which holds a text a line."""
     return not isinstance(path, MemoryTable) and file_type(path) == ".txt" and not is_dataset(path)
 
 
-def has_named_columns(path: Source) -> bool:
+def has_named_columns(path: TableSource) -> bool:
     """Whether it is of a kind whose columns have names whatever is in it, so no CSV, TSV or text."""
     return (
         isinstance(path, MemoryTable) or is_dataset(path) or file_type(path) in (".jsonl", ".parquet", *EXPLICIT_TYPES)
@@ -148,8 +148,8 @@ def has_named_columns(path: Source) -> bool:
 
 
 def read_rows(
-    path: Source, *, broken: RowErrorHandler = raise_error, encoding: str | None = None
-) -> list[tuple[str, Row]]:
+    path: TableSource, *, broken: RowErrorHandler = raise_error, encoding: str | None = None
+) -> list[tuple[str, TableRow]]:
     """('file:line', columns by name) of a table in a file or in memory, of `hf:NAME[:CONFIG][@SPLIT]`, or of a
     directory `datasets` saved.
 
@@ -164,7 +164,7 @@ def read_rows(
     if path.as_posix().startswith(HUB_PREFIX):
         dataset = HubDataset.parse(path.as_posix())
         return _with_class_names(list(dataset.rows()), class_names(dataset.features()), broken)
-    found: list[tuple[str, Row]] = []
+    found: list[tuple[str, TableRow]] = []
     for file in (arrow_files(path) if path.is_dir() else None) or [path]:
         open_file(file).close()
         part = list(iter_rows(file, broken=broken, encoding=encoding))
@@ -195,11 +195,11 @@ def _schema_features(schema: Any) -> Mapping[str, Any]:
 
 
 def _with_class_names(
-    found: list[tuple[str, Row]], names: ClassNames, broken: RowErrorHandler
-) -> list[tuple[str, Row]]:
+    found: list[tuple[str, TableRow]], names: ClassNames, broken: RowErrorHandler
+) -> list[tuple[str, TableRow]]:
     if not names:
         return found
-    renamed: list[tuple[str, Row]] = []
+    renamed: list[tuple[str, TableRow]] = []
     for where, row in found:
         try:
             renamed.append((where, {**row, **{c: _class_name(where, row.get(c), c, names[c]) for c in names}}))

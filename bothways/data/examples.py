@@ -8,15 +8,15 @@ from bothways.data.datasets import has_named_columns, is_text_file, read_rows
 from bothways.data.files import read_lines
 from bothways.data.glue import glue_table
 from bothways.data.stream import refuse_column_names
-from bothways.data.tables import OnError, Row, RowErrors
+from bothways.data.tables import OnError, RowErrors, TableRow
 from bothways.errors import InputError
-from bothways.tables_in_memory import MemoryTable, Source
+from bothways.tables_in_memory import MemoryTable, TableSource
 
 TAGS = ("ner_tags", "ner", "labels")  # usual names of columns, beside our own
 
 
 def read_table(
-    path: Source,
+    path: TableSource,
     *,
     text: str | None = None,
     pair: str | None = None,
@@ -64,7 +64,7 @@ def read_table(
 
 
 def read_tagged(
-    path: Source,
+    path: TableSource,
     *,
     words: str | None = None,
     tags: str | None = None,
@@ -91,7 +91,7 @@ def read_tagged(
 
 
 def _tagged_rows(
-    path: Source, words: str | None, tags: str | None, errors: RowErrors, encoding: str | None
+    path: TableSource, words: str | None, tags: str | None, errors: RowErrors, encoding: str | None
 ) -> list[Sentence]:
     rows = read_rows(path, broken=errors, encoding=encoding)
     if not rows:
@@ -120,7 +120,7 @@ def _column_number(given: str | None, use: ColumnRole, usual: int) -> int:
         ) from None
 
 
-def _sentence(where: str, row: Row, words: str, tags: str) -> Sentence:
+def _sentence(where: str, row: TableRow, words: str, tags: str) -> Sentence:
     for name in (words, tags):
         value = row.get(name)
         if not isinstance(value, list) or not value or None in value:

@@ -12,9 +12,9 @@ from typing import Literal
 
 from bothways.data.columns import LabelCheck, Table, build_table
 from bothways.data.files import decoded_lines, file_type
-from bothways.data.tables import Row, RowErrorHandler, iter_rows, raise_error
+from bothways.data.tables import RowErrorHandler, TableRow, iter_rows, raise_error
 from bothways.errors import InputError
-from bothways.tables_in_memory import MemoryTable, Source
+from bothways.tables_in_memory import MemoryTable, TableSource
 
 GlueSplit = Literal["train", "dev", "dev_mismatched", "test"]
 Values = Sequence[str]  # of a line
@@ -135,7 +135,7 @@ FORMATS = (
 
 
 def glue_table(
-    path: Source,
+    path: TableSource,
     *,
     text: str | None = None,
     pair: str | None = None,
@@ -171,7 +171,7 @@ def detect_format(path: Path, encoding: str | None = None) -> FileFormat | None:
 
 def format_rows(
     path: Path, look: FileFormat, *, broken: RowErrorHandler = raise_error, encoding: str | None = None
-) -> Iterator[tuple[str, Row]]:
+) -> Iterator[tuple[str, TableRow]]:
     """('file:line', columns by name) of a file that looks so; what is wrong with a row is told to `broken`."""
     for line in decoded_lines(path, encoding):
         values = line.text.split("\t")

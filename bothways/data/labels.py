@@ -10,7 +10,7 @@ from typing import TypeVar
 from bothways.data.columns import Table
 from bothways.data.near_duplicates import label_key, preferred_spellings, spelling_variants
 from bothways.data.tables import RowErrors
-from bothways.errors import InputError, listed
+from bothways.errors import InputError, join_names
 
 Some = TypeVar("Some")
 INDICATORS = {"0", "1", "0.0", "1.0", "True", "False"}  # of a label that a text has or has not, in its place in a list
@@ -78,7 +78,7 @@ def _labels(table: Table) -> Iterable[tuple[str, str]]:
 
 def _unknown_label(where: str, label: str, names: Sequence[str]) -> InputError:
     like = next((name for name in names if label_key(name) == label_key(label)), None)
-    there = f"it differs from {like!r} only in case or blanks" if like else f"the model knows {listed(names)}"
+    there = f"it differs from {like!r} only in case or blanks" if like else f"the model knows {join_names(names)}"
     way = "mend the label, or train with " + ("--merge-labels" if like else "rows that have it")
     return InputError(f"{where}: label {label!r} is unknown; {there}; {way}")
 

@@ -15,10 +15,10 @@ from bothways.data.labels import numeric_labels, parse_number
 from bothways.data.near_duplicates import text_key
 from bothways.data.split_tables import divide_rows
 from bothways.data.splits import parts_for
-from bothways.data.tables import OnError, Row, RowErrorHandler, RowErrors, match_columns
+from bothways.data.tables import OnError, RowErrorHandler, RowErrors, TableRow, match_columns
 from bothways.errors import InputError
 from bothways.settings import TextColumns, TrainEmbed
-from bothways.tables_in_memory import Source
+from bothways.tables_in_memory import TableSource
 
 NO_NEGATIVES = ""  # the column of negatives that no table has
 PairObjective = Literal["auto", "pairs", "scores"]
@@ -64,7 +64,7 @@ def read_pairs(settings: TrainEmbed, fold: int | None = None) -> dict[str, TextP
 
 
 def read_pair_file(
-    path: Source,
+    path: TableSource,
     settings: TextColumns,
     objective: PairObjective,
     negative: str | None = None,
@@ -119,7 +119,11 @@ def check_score(where: str, label: str) -> None:
 
 
 def read_negatives(
-    path: Source, rows: Sequence[tuple[str, Row]], columns: Sequence[str], named: str | None, broken: RowErrorHandler
+    path: TableSource,
+    rows: Sequence[tuple[str, TableRow]],
+    columns: Sequence[str],
+    named: str | None,
+    broken: RowErrorHandler,
 ) -> dict[str, str]:
     """{'file:line': text} of the column that is named, else of `negative`; {} where there is no such column. InputError
     where several could be meant: one is learned from."""

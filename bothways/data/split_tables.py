@@ -9,7 +9,7 @@ from bothways.data.labels import check_not_blank, label_sets, merge_labels, pars
 from bothways.data.splits import Parts, parts_for, rarest_labels, split, split_fold, split_groups
 from bothways.errors import InputError
 from bothways.settings import Classify, FineTune, Regress
-from bothways.tables_in_memory import Source
+from bothways.tables_in_memory import TableSource
 
 LISTED = 5  # examples of what is doubtful
 FEW_NUMBERS = 10  # classes that may be numbers with fractions, such as ratings of half stars
@@ -96,7 +96,7 @@ def check_pairs(tables: Mapping[str, Table]) -> None:
         )
 
 
-def refuse_numeric_classes(table: Table, source: Source) -> None:
+def refuse_numeric_classes(table: Table, source: TableSource) -> None:
     """InputError where classes are many numbers with fractions: those are learned as numbers."""
     names = sorted(set(table.labels or ()))
     if len(names) <= FEW_NUMBERS:

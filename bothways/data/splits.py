@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 
 from bothways.errors import InputError
-from bothways.rng import Purpose, keys
+from bothways.rng import Purpose, make_keys
 
 Parts = Mapping[str, int]  # how many parts of the rows each split is to have; one of the splits is "train"
 
@@ -43,7 +43,7 @@ def split(
         labels = [""] * num_rows
     classes: dict[Hashable, list[list[int]]] = {label: [] for label in labels}
     members = _members(range(num_rows) if groups is None else groups)
-    for row in np.argsort(keys(seed, Purpose.HELD_OUT, np.arange(num_rows)), kind="stable").tolist():
+    for row in np.argsort(make_keys(seed, Purpose.HELD_OUT, np.arange(num_rows)), kind="stable").tolist():
         if row in members:
             [(label, _)] = Counter(labels[member] for member in members[row]).most_common(1)
             classes[label].append(members[row])
@@ -124,7 +124,7 @@ def fold_groups(
     members = _members(range(num_rows) if groups is None else groups)
     if len(members) < folds:
         raise InputError(f"{source}: {len(members)} different {of} make no {folds} folds; add {of}, or lower --folds")
-    order = [row for row in np.argsort(keys(seed, Purpose.FOLDS, np.arange(num_rows))).tolist() if row in members]
+    order = [row for row in np.argsort(make_keys(seed, Purpose.FOLDS, np.arange(num_rows))).tolist() if row in members]
     found: list[list[int]] = [[] for _ in range(folds)]
     counts = [Counter[Hashable]() for _ in range(folds)]
     for first in sorted(order, key=lambda row: -len(members[row])):

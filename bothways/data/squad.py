@@ -11,7 +11,7 @@ from typing import Any, Literal
 from bothways.data.datasets import has_named_columns, read_rows
 from bothways.data.files import read_bytes
 from bothways.errors import InputError
-from bothways.tables_in_memory import MemoryTable, Source
+from bothways.tables_in_memory import MemoryTable, TableSource
 
 SHOWN = 60  # characters of a text in a message
 NAMES: Mapping[type, str] = {str: "text", int: "a number", list: "a list", dict: "an object", bool: "true or false"}
@@ -34,7 +34,7 @@ class Question:
 
 
 def read_squad(
-    path: Source,
+    path: TableSource,
     *,
     on_error: Literal["stop", "skip"] = "stop",
     skipped: Counter[str] | None = None,
@@ -66,7 +66,7 @@ def read_squad(
     return list(found.values())
 
 
-def question_nodes(path: Source, encoding: str | None = None) -> Iterator[tuple[str, Any, Any]]:
+def question_nodes(path: TableSource, encoding: str | None = None) -> Iterator[tuple[str, Any, Any]]:
     """(where, what holds a question, what holds its passage)."""
     if isinstance(path, MemoryTable) or has_named_columns(path):
         for where, row in read_rows(path, encoding=encoding):

@@ -19,10 +19,10 @@ from bothways.data.datasets import HUB_PREFIX, HubDataset, arrow_files, is_text_
 from bothways.data.files import decoded_lines, decoding_error, file_type, open_file
 from bothways.data.glue import detect_format, format_rows
 from bothways.data.squad import question_nodes
-from bothways.data.tables import Row, iter_rows, match_columns
+from bothways.data.tables import TableRow, iter_rows, match_columns
 from bothways.data.text_encodings import has_ascii_newlines, line_decoder
 from bothways.errors import InputError
-from bothways.tables_in_memory import MemoryTable, Source
+from bothways.tables_in_memory import MemoryTable, TableSource
 
 FIRST_ROWS = 64  # whose columns decide which hold the texts
 MOST_CONSECUTIVE_ERRORS = 10_000  # no file of ours
@@ -44,7 +44,7 @@ class ModelInput(NamedTuple):
 Some = TypeVar("Some")
 InputOrError = ModelInput | InputError
 LiveInput = InputOrError | None  # None: the next line of standard input is not there yet
-RowOrError = tuple[str, Row] | InputError  # 'file:line' and columns by name
+RowOrError = tuple[str, TableRow] | InputError  # 'file:line' and columns by name
 
 
 def read_texts(
@@ -88,7 +88,7 @@ def refuse_column_names(file: object, text: str | None, pair: str | None) -> Non
             raise InputError(f"{file}: holds a text a line, and no column {named!r}; give a table, or name no column")
 
 
-def first_columns(file: str | Source, encoding: str | None = None) -> Sequence[str]:
+def first_columns(file: str | TableSource, encoding: str | None = None) -> Sequence[str]:
     """Names of the columns of a table's first rows that can be read, or of a file of GLUE; none of a .txt, of "-"."""
     path = Path(file) if isinstance(file, str) else file
     if file == "-":
@@ -116,7 +116,7 @@ def all_columns(file: str, encoding: str | None = None) -> list[str]:
 
 
 def resolve_columns(
-    file: str | Source, told: object, learned: Mapping[str, Any], uses: Sequence[str] = ("text", "pair")
+    file: str | TableSource, told: object, learned: Mapping[str, Any], uses: Sequence[str] = ("text", "pair")
 ) -> dict[str, str | None]:
     """The columns of each use that `told` names as USE_column; else those `learned` from by that name, if the file
     has them."""
@@ -256,7 +256,9 @@ def _find_or_none(
         return None
 
 
-def _model_input(where: str, row: Row, names: Sequence[Columns | None], keep: Sequence[str]) -> ModelInput | InputError:
+def _model_input(
+    where: str, row: TableRow, names: Sequence[Columns | None], keep: Sequence[str]
+) -> ModelInput | InputError:
     try:
         kept = tuple(_json_value(f"{where}: {name!r}", row.get(name)) for name in keep) if keep else ()
         text, *second = (read_text(where, row, name) for name in names if name is not None)
@@ -282,7 +284,7 @@ def _json_value(where: str, value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def _records(path: Source, encoding: str | None) -> Iterator[RowOrError]:
+def _records(path: TableSource, encoding: str | None) -> Iterator[RowOrError]:
     """The rows of a table or MemoryTable, of `hf:NAME[:CONFIG][@SPLIT]`, or of a directory `datasets` saved."""
     if isinstance(path, MemoryTable):
         yield from _errors_in_place(partial(iter_rows, path))
@@ -295,7 +297,7 @@ def _records(path: Source, encoding: str | None) -> Iterator[RowOrError]:
         yield from _errors_in_place(partial(iter_rows, file, encoding=encoding))
 
 
-def _errors_in_place(read: Callable[..., Iterator[tuple[str, Row]]]) -> Iterator[RowOrError]:
+def _errors_in_place(read: Callable[..., Iterator[tuple[str, TableRow]]]) -> Iterator[RowOrError]:
     """What read(broken=...) gives, with what it tells of broken rows in their place."""
     wrong: list[InputError] = []
 

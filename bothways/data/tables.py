@@ -26,13 +26,13 @@ from bothways.data.files import (
 )
 from bothways.data.spreadsheet import XLSX, sheet_rows
 from bothways.errors import InputError
-from bothways.tables_in_memory import MemoryTable, Row, RowErrorHandler, Source, batch_rows
+from bothways.tables_in_memory import MemoryTable, RowErrorHandler, TableRow, TableSource, rows_from_batches
 
 __all__ = [
     "OnError",
-    "Row",
     "RowErrorHandler",
     "RowErrors",
+    "TableRow",
     "iter_rows",
     "join_texts",
     "match_columns",
@@ -105,8 +105,8 @@ class RowErrors:
 
 
 def iter_rows(
-    path: Source, *, column: str | None = None, broken: RowErrorHandler = raise_error, encoding: str | None = None
-) -> Iterator[tuple[str, Row]]:
+    path: TableSource, *, column: str | None = None, broken: RowErrorHandler = raise_error, encoding: str | None = None
+) -> Iterator[tuple[str, TableRow]]:
     """('file:line', columns by name) of a table in a file or in memory. CSV is quoted as spreadsheets do, between
     commas, semicolons or tabs as its header has them; in TSV a quote is a character. Empty cells of
     .xlsx are "", as in CSV.
@@ -151,7 +151,7 @@ def join_texts(texts: Iterable[str]) -> str:
     return "\n".join(text for text in texts if text and not text.isspace())
 
 
-def _json_rows(path: Path, broken: RowErrorHandler, encoding: str | None) -> Iterator[tuple[str, Row]]:
+def _json_rows(path: Path, broken: RowErrorHandler, encoding: str | None) -> Iterator[tuple[str, TableRow]]:
     for number, line, wrong in decoded_lines(path, encoding):
         if not line or line.isspace():
             continue
@@ -163,7 +163,7 @@ def _json_rows(path: Path, broken: RowErrorHandler, encoding: str | None) -> Ite
             yield where, row
 
 
-def _json_row(where: str, line: str) -> Row | InputError:
+def _json_row(where: str, line: str) -> TableRow | InputError:
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:
@@ -180,7 +180,7 @@ def _json_row(where: str, line: str) -> Row | InputError:
 
 def _header_rows(
     path: Path, column: str | None, broken: RowErrorHandler, records: Records
-) -> Iterator[tuple[str, Row]]:
+) -> Iterator[tuple[str, TableRow]]:
     """The rows of what has the names of its columns in the first one."""
     header: list[str] = []
     for number, values, wrong in records:
@@ -281,7 +281,7 @@ class _Rereadable:
 # --- Parquet and Arrow ------------------------------------------------------------------------------------------------
 
 
-def _parquet_rows(path: Path, column: str | None, broken: RowErrorHandler) -> Iterator[tuple[str, Row]]:
+def _parquet_rows(path: Path, column: str | None, broken: RowErrorHandler) -> Iterator[tuple[str, TableRow]]:
     import pyarrow
     import pyarrow.parquet
 
@@ -290,7 +290,7 @@ def _parquet_rows(path: Path, column: str | None, broken: RowErrorHandler) -> It
             # Pages are read as they are needed; else whole row groups are.
             with pyarrow.parquet.ParquetFile(source, buffer_size=BLOCK, pre_buffer=False) as file:
                 needed = _needed_columns(path, column, file.schema_arrow.names)
-                yield from batch_rows(path, file.iter_batches(batch_size=256, columns=needed), broken)
+                yield from rows_from_batches(path, file.iter_batches(batch_size=256, columns=needed), broken)
         except (pyarrow.ArrowException, OSError) as error:
             raise InputError(
                 f"{path}: not a sound Parquet file ({str(error).splitlines()[0]}); write it again"
@@ -324,19 +324,19 @@ def _seekable(path: Path) -> Iterator[Path | BinaryIO]:
             yield cast(BinaryIO, unpacked)
 
 
-def _arrow_rows(path: Path, column: str | None, broken: RowErrorHandler) -> Iterator[tuple[str, Row]]:
+def _arrow_rows(path: Path, column: str | None, broken: RowErrorHandler) -> Iterator[tuple[str, TableRow]]:
     import pyarrow
     import pyarrow.ipc
 
     try:
         with open_file(path) as file, pyarrow.ipc.open_stream(file) as batches:
             needed = _needed_columns(path, column, batches.schema.names)
-            yield from batch_rows(path, (batch.select(needed) for batch in batches), broken)
+            yield from rows_from_batches(path, (batch.select(needed) for batch in batches), broken)
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path}: not a sound Arrow file ({str(error).splitlines()[0]}); save it again") from None
 
 
-def _needed_columns(path: Source, column: str | None, there_are: list[str]) -> list[str]:
+def _needed_columns(path: TableSource, column: str | None, there_are: list[str]) -> list[str]:
     _check_names(str(path), there_are)
     if column is None:
         return there_are

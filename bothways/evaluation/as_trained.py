@@ -9,10 +9,10 @@ from bothways.data.near_duplicates import label_key
 from bothways.data.stream import resolve_columns
 from bothways.inference.predictor import Predictor
 from bothways.settings import TextColumns
-from bothways.tables_in_memory import Source
+from bothways.tables_in_memory import TableSource
 
 
-def table_as_learned(model: Predictor, file: Source, columns: TextColumns, *, need_labels: bool) -> Table:
+def table_as_learned(model: Predictor, file: TableSource, columns: TextColumns, *, need_labels: bool) -> Table:
     """By the columns named, else those the model was fine-tuned on, else usual ones; labels in the model's spelling
     where it was fine-tuned with merge_labels. InputError where it holds pairs
     and the model was fine-tuned on single texts, or the reverse."""

@@ -25,7 +25,7 @@ from bothways.data.labels import class_indices, label_sets, numeric_labels
 from bothways.data.squad import Question, read_squad
 from bothways.data.stream import read_questions
 from bothways.data.tags import OUTSIDE, detect_scheme
-from bothways.errors import InputError, listed
+from bothways.errors import InputError, join_names
 from bothways.evaluation.as_trained import table_as_learned
 from bothways.inference.predictor import MASK, Predictor
 from bothways.inference.tagged_texts import as_iob2, runs, sentences_as_learned, words_of
@@ -156,7 +156,7 @@ def of_tags(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
     for one in sentences:
         if strange := [tag for tag in one.tags if _kind(tag) not in known]:
             raise InputError(
-                f"{one.where}: tag {strange[0]!r} is unknown; the model knows {listed(model.labels)}; mend the tag"
+                f"{one.where}: tag {strange[0]!r} is unknown; the model knows {join_names(model.labels)}; mend the tag"
             )
     scheme = detect_scheme([one.tags for one in sentences])
     plain = "plain" in (scheme, model.checkpoint.metadata.get("scheme"))

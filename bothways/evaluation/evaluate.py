@@ -18,7 +18,7 @@ from bothways.data.datasets import unread_splits
 from bothways.data.labels import class_indices, label_sets, numeric_labels
 from bothways.data.squad import read_squad
 from bothways.data.tags import OUTSIDE, detect_scheme, find_illegal_tag
-from bothways.errors import InputError, listed
+from bothways.errors import InputError, join_names
 from bothways.evaluation.as_trained import table_as_learned
 from bothways.evaluation.predictions import score, told_of
 from bothways.evaluation.retrieval import vectors
@@ -37,7 +37,7 @@ from bothways.inference.predictor import Predictor
 from bothways.inference.tagged_texts import as_iob2, runs, sentences_as_learned, words_of
 from bothways.pretraining.heldout import HeldOut
 from bothways.settings import Evaluate
-from bothways.tables_in_memory import MemoryTable, Source
+from bothways.tables_in_memory import MemoryTable, TableSource
 
 
 def run(settings: Evaluate) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def selected_on(predictor: Predictor, settings: Evaluate) -> dict[str, str]:
     return {}
 
 
-def _is_same(file: Source, used: Any) -> bool:
+def _is_same(file: TableSource, used: Any) -> bool:
     """Whether data is what bothways.json holds as `used`: a path, or the record of a table in memory."""
     if isinstance(file, MemoryTable):
         return isinstance(used, dict) and used.get("fingerprint") == file.fingerprint
@@ -115,7 +115,7 @@ def texts(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
 def positive_of(predictor: Predictor, given: str | None) -> str | None:
     """The label that `f1` is of: the one given, the one the model was fine-tuned for, or of two the last."""
     if given is not None and given not in predictor.labels:
-        raise InputError(f"positive ({given!r}) is no label of the model ({listed(predictor.labels)}); name one")
+        raise InputError(f"positive ({given!r}) is no label of the model ({join_names(predictor.labels)}); name one")
     usual = predictor.labels[-1] if len(predictor.labels) == 2 else None
     return given or predictor.checkpoint.settings.get("positive") or usual
 

@@ -20,7 +20,7 @@ from bothways.errors import InputError
 from bothways.evaluation.scores import pair_scores, ranking_scores
 from bothways.inference.predictor import Predictor
 from bothways.settings import Evaluate, TextColumns
-from bothways.tables_in_memory import Source
+from bothways.tables_in_memory import TableSource
 
 FOUND = 10  # places of a ranking that are looked at
 AT_ONCE = 8192  # texts that are embedded together
@@ -45,7 +45,7 @@ def vectors(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     return ranking_scores(*found_pairs(vectors_RNH, ids_RN), k=FOUND)
 
 
-def pairs_of(file: Source, settings: Evaluate, learned: Mapping[str, Any]) -> TextPairs:
+def pairs_of(file: TableSource, settings: Evaluate, learned: Mapping[str, Any]) -> TextPairs:
     """By the columns named, else those `learned` from; without scores where it learned from pairs alone, unless a
     column of them is named."""
     own = resolve_columns(file, settings, learned, ("text", "pair", "label"))

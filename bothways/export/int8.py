@@ -23,7 +23,7 @@ from bothways.evaluation.before_after import MEASURING, allowed, spread, yardsti
 from bothways.export.graph import quiet
 from bothways.export.parity import padded, session
 from bothways.inference.predictor import Predictor
-from bothways.io import sync, write_whole
+from bothways.io import fsync, write_atomic
 from bothways.model.attention import Context
 from bothways.model.model import Model
 from bothways.settings import Export
@@ -74,7 +74,7 @@ def write(held: Checkpoint, file: Path, settings: Export) -> Lost:
             after = measure.judge(rows, measure.ask(at_work(beside, held), rows), exact)[figure]
             lost = Lost(figure, start, after, len(rows), kept)
             if lost.points <= most:
-                sync(beside)
+                fsync(beside)
                 beside.replace(file.with_name(NAME))
                 note(file.with_name(METADATA_FILE), {**asdict(lost), "with": str(settings.texts)})
                 return lost
@@ -118,7 +118,7 @@ def note(made: Path, int8: Mapping[str, Any]) -> None:
     """Tell of the file in bothways.json."""
     told = read_json(made)
     told["onnx"]["int8"] = int8
-    write_whole(made, json.dumps(told, indent=2, ensure_ascii=False) + "\n")
+    write_atomic(made, json.dumps(told, indent=2, ensure_ascii=False) + "\n")
 
 
 def at_work(file: Path, held: Checkpoint) -> Predictor:

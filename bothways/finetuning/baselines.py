@@ -12,8 +12,8 @@ from typing import Any
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.finetuning.task import Task
 from bothways.inference.load import save
-from bothways.io import write_whole
-from bothways.log import command
+from bothways.io import write_atomic
+from bothways.log import command_name
 from bothways.metrics import Interval
 from bothways.training.progress import Tell
 
@@ -56,7 +56,7 @@ def scores(task: Task, split: str, file: Path, tell: Tell) -> list[Score]:
                 tell(f"baseline {one.name}: {task.metric} {measured[task.metric]:.4f} ({seconds:.0f} s)")
             began = time.monotonic()
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, json.dumps(found))
+        write_atomic(file, json.dumps(found))
     return read_scores(file)
 
 
@@ -92,7 +92,7 @@ def verdict(result: Mapping[str, Any], saved: Path | None = None) -> str:
         doubt = "" if result["interval"][0] > score else "; the difference may be chance"
         return f"better than the best baseline, {best}: {numbers}{doubt}"
     which = "that one" if best.startswith(TFIDF) else f"{TFIDF}, as good too,"
-    way = f"; to use {which} instead: {command()} predict {quote(str(saved))} FILE" if saved else ""
+    way = f"; to use {which} instead: {command_name()} predict {quote(str(saved))} FILE" if saved else ""
     return f"{NOT_BETTER} {best}: {numbers}{way}"
 
 

@@ -20,7 +20,7 @@ from bothways.data.datasets import has_named_columns
 from bothways.data.labels import class_indices, label_sets
 from bothways.data.quality import table_warnings
 from bothways.data.split_tables import read_tables, texts_by_location
-from bothways.errors import InputError, listed
+from bothways.errors import InputError, join_names
 from bothways.evaluation.scores import Predictions, class_scores, label_set_scores
 from bothways.finetuning.features import FrozenTexts, fit_text_head
 from bothways.finetuning.finetune import Result, fine_tuned, stays_frozen
@@ -29,7 +29,7 @@ from bothways.finetuning.task import Baseline, Figures, Task, at_work, outputs
 from bothways.finetuning.texts import AT_ONCE, FEW_TEXTS, LEAST_TEXTS, Texts, begin_with_head, text_scores
 from bothways.inference.predictor import Predictor
 from bothways.linear.regressions import Kind
-from bothways.log import one_line
+from bothways.log import escape_line
 from bothways.metrics.label_errors import label_errors, label_set_errors
 from bothways.model.model import Model
 from bothways.settings import Classify
@@ -269,10 +269,10 @@ class Classification(Task):
 def class_line(names: Sequence[str], counts: Sequence[int]) -> str:
     """How many texts each class has; of very many classes how many there are, and which are the commonest."""
     if len(names) <= MOST_CLASSES:
-        return ", ".join(f"{one_line(name)} {number:,}" for name, number in zip(names, counts, strict=True))
+        return ", ".join(f"{escape_line(name)} {number:,}" for name, number in zip(names, counts, strict=True))
     common = sorted(zip(names, counts, strict=True), key=lambda one: -one[1])[:COMMONEST]
     rare = ", ".join(f"{counts.count(number):,} with {number or 'no'} text{'s' * (number != 1)}" for number in (0, 1))
-    first = ", ".join(f"{one_line(name)} {number:,}" for name, number in common)
+    first = ", ".join(f"{escape_line(name)} {number:,}" for name, number in common)
     return f"{len(names):,} classes, the commonest {first}; {rare}"
 
 
@@ -308,7 +308,7 @@ def check_metric(settings: Classify, names: Sequence[str]) -> None:
     if settings.metric == "f1" and len(names) != 2:
         raise InputError(f"metric (f1) is of two classes, here are {len(names)}; use f1_macro or f1_micro")
     if settings.positive is not None and settings.positive not in names:
-        raise InputError(f"positive ({settings.positive!r}) is no label of {settings.train}: {listed(names)}")
+        raise InputError(f"positive ({settings.positive!r}) is no label of {settings.train}: {join_names(names)}")
 
 
 def numbers_of(table: Table, names: Sequence[str]) -> np.ndarray:

@@ -17,7 +17,7 @@ from bothways import metrics
 from bothways.evaluation.scores import Predictions
 from bothways.finetuning.baselines import BASELINES, Score, read_scores, scores
 from bothways.finetuning.task import Figures, Task
-from bothways.io import write_whole
+from bothways.io import write_atomic
 from bothways.model.model import Model
 from bothways.training.progress import Tell, silence
 from bothways.training.run_checkpoints import FOLDER
@@ -71,7 +71,7 @@ class Validated:
             for fold, own in enumerate(self.predictions)
             for where, gold, predicted, details in zip(own.where, own.gold, own.predicted, own.details, strict=True)
         ]
-        write_whole(directory / OUT_OF_FOLD, "".join(f"{line}\n" for line in lines))
+        write_atomic(directory / OUT_OF_FOLD, "".join(f"{line}\n" for line in lines))
 
 
 def cross_validate(
@@ -101,7 +101,7 @@ def cross_validate(
             own["failed"] = own[task.metric] <= own["baseline"]
             done.parent.mkdir(parents=True, exist_ok=True)
             found = {"figures": own, "predictions": asdict(task.predictions("test", outputs))}
-            write_whole(done, json.dumps(found))
+            write_atomic(done, json.dumps(found))
             shutil.rmtree(done.with_name(FOLDER), ignore_errors=True)
             rows = {split: task.num_rows(split) for split in ("train", "dev", "test")}
             tell(

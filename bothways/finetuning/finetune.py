@@ -24,14 +24,14 @@ from bothways.batching import batch_fingerprint, chunked, divide_evenly, epoch_o
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.weights import WEIGHTS, write_weights
 from bothways.data.datasets import unread_splits_warning
-from bothways.device import SETTLED, choose_device, choose_dtype, keep_memory, settle_memory
+from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, choose_device, choose_dtype, retain_freed_memory
 from bothways.errors import InputError
 from bothways.finetuning import baselines
 from bothways.finetuning.baselines import BASELINES
 from bothways.finetuning.cross_validation import FOLDS, cross_validate
 from bothways.finetuning.report import draw, rate_lines, rates
 from bothways.finetuning.task import Examples, Figures, Task, at_work, peak_rate, with_bounds
-from bothways.io import reserve, write_whole
+from bothways.io import reserve_space, write_atomic
 from bothways.model.model import Model
 from bothways.settings import FineTune
 from bothways.training.loop import fit
@@ -221,11 +221,11 @@ def trained(settings: FineTune, task: Task, model: Model, seed: int, run: Run, t
     if not figures.exists():
         figures.parent.mkdir(parents=True, exist_ok=True)
         room = figures.with_name("room")
-        reserve(room, sum(value.nbytes for value in model.state_dict().values()) + ROOM_BESIDE)
+        reserve_space(room, sum(value.nbytes for value in model.state_dict().values()) + ROOM_BESIDE)
         found = train_one(settings, task, model, seed, run, tell)
         room.unlink()
         write_weights(model.state_dict(), figures.with_name(WEIGHTS))
-        write_whole(figures, json.dumps(found))
+        write_atomic(figures, json.dumps(found))
         shutil.rmtree(figures.with_name(FOLDER), ignore_errors=True)
     read: dict[str, Figures] = json.loads(figures.read_text(encoding="utf-8"))
     return read
@@ -253,7 +253,7 @@ def fitted(
     predicts, and the step at which it was best."""
     device = choose_device("auto")
     if device.type == "cpu":
-        keep_memory()
+        retain_freed_memory()
     an_epoch = steps_an_epoch(settings, task, seed)
 
     def steps(first: int) -> Iterator[Sequence[Batch]]:
@@ -285,8 +285,8 @@ def fitted(
 
         def record(row: dict[str, Any]) -> None:
             run.metric(**row, **named)
-            if row["step"] == (start.progress.step if start else 0) + SETTLED and device.type == "cpu":
-                settle_memory()
+            if row["step"] == (start.progress.step if start else 0) + STEPS_BEFORE_CAP and device.type == "cpu":
+                cap_retained_memory()
             bar.show(row)
 
         evaluate = lambda: task.measure(model, "dev")  # noqa: E731

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.device import one_thread
+from bothways.device import single_thread
 from bothways.rng import Purpose, generator
 from bothways.training.losses import Loss
 
@@ -58,7 +58,7 @@ def fit(
 
     A function of its arguments: equal ones give equal bits, whatever the number of threads.
     """
-    with one_thread():
+    with single_thread():
         chosen_on = sample(train, MOST, seed)
         if dev is not None and len(dev[1]) >= FEW:
             parts = [(chosen_on, sample(dev, MOST, seed))]

@@ -39,7 +39,7 @@ from bothways.inference.predictor import Predictor
 from bothways.inference.tag_decoding import Labelled, Tagset, joined, label_windows, word_probabilities, word_tags
 from bothways.inference.tagged_texts import as_iob2, runs, words_of
 from bothways.inference.windows import merge_rows, whole_length
-from bothways.log import one_line
+from bothways.log import escape_line
 from bothways.metrics.entities import entity_scores
 from bothways.metrics.label_errors import label_errors
 from bothways.model.model import Model
@@ -291,7 +291,7 @@ class Tagging(Task):
             words = sum(len(one.words) for one in sentences)
             scheme: Scheme = "plain" if self.tagset.plain else "iob2"
             counts = Counter(span.label for one in sentences for span in tags_to_spans(one.tags, scheme))
-            kinds = ", ".join(f"{one_line(label)} {number:,}" for label, number in sorted(counts.items()))
+            kinds = ", ".join(f"{escape_line(label)} {number:,}" for label, number in sorted(counts.items()))
             windowed = sum(number > 1 for number in self.windows_of_text[split])
             found.append(
                 f"{split}: {len(sentences):,} sentences of {words:,} words, read as {len(texts):,} texts, "

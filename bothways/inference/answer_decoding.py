@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from bothways.errors import InputError
 from bothways.inference.offsets import characters, traced
 from bothways.inference.windows import span_bounds
-from bothways.tokenizer.tokenizer import Encoding, Source, Tokenizer
+from bothways.tokenizer.tokenizer import Encoding, TokenizedText, Tokenizer
 
 LONGEST = 30  # tokens of an answer
 NUM_BEST = 20  # spans among which probabilities are shared
@@ -94,7 +94,7 @@ def encode_pairs(tokenizer: Tokenizer, questions: Sequence[str], passages: Seque
     encoded = {passage: tokenizer.encode(passage) for passage in dict.fromkeys(passages)}
     pairs = []
     for question, passage in zip(map(tokenizer.encode, questions), passages, strict=True):
-        pairs.append(tokenizer.framed(question.sources + encoded[passage].sources))
+        pairs.append(tokenizer.build_encoding(question.ranges + encoded[passage].ranges))
     return pairs
 
 
@@ -107,20 +107,20 @@ def answer_rows(windows: Sequence[Encoding], answer: tuple[int, int] | None) -> 
     """
     if answer is None:
         return [(0, 0)] * len(windows)
-    first_token, last_token = _tokens(traced(windows[0].sources[-1][0]), *answer)
+    first_token, last_token = _tokens(traced(windows[0].ranges[-1][0]), *answer)
     rows = []
     for window in windows:
-        _, first, last = window.sources[-1]
+        _, first, last = window.ranges[-1]
         shift = len(window) - 1 - last  # the passage's last token stands before [SEP]
         is_whole = first <= first_token and last_token < last
         rows.append((first_token + shift, last_token + shift) if is_whole else (0, 0))
     return rows
 
 
-def _tokens(source: Source, start: int, end: int) -> tuple[int, int]:
+def _tokens(source: TokenizedText, start: int, end: int) -> tuple[int, int]:
     """The first and last token of which a character is in [start, end)."""
-    first = bisect_right(source.places, start, key=lambda place: place.end)
-    last = bisect_left(source.places, end, key=lambda place: place.start) - 1
+    first = bisect_right(source.token_spans, start, key=lambda place: place.end)
+    last = bisect_left(source.token_spans, end, key=lambda place: place.start) - 1
     if first > last:
         raise InputError(f"the answer {source.text[start:end]!r} at {start} holds nothing that BERT reads; drop it")
     return first, last
@@ -135,7 +135,7 @@ def read(
     """The `most` best different spans of at most `longest` tokens. scores: start and end, [S, 2] a window."""
     if longest < 1:
         raise InputError(f"longest ({longest}) must be at least 1 token")
-    source = traced(windows[0].sources[-1][0])
+    source = traced(windows[0].ranges[-1][0])
     assert isinstance(source.text, str)
     bounds = span_bounds(windows)
     spans = []
@@ -154,7 +154,7 @@ def _best_spans(
     window: Encoding, scores_S2: Scores, own: tuple[int, int], longest: int, most: int
 ) -> list[tuple[float, int, int]]:
     """(score, first, last) of the best spans for which a window speaks; passage tokens, both included."""
-    _, first, last = window.sources[-1]
+    _, first, last = window.ranges[-1]
     if first == last:
         return []
     begins = len(window) - 1 - (last - first)

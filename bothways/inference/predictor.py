@@ -19,18 +19,18 @@ from bothways.batch import Batch
 from bothways.batching import sort_by_length, token_batches
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint, say
-from bothways.device import choose_device, choose_dtype, one_thread, release_memory
-from bothways.errors import InputError, MissingFile, RowsError
+from bothways.device import choose_device, choose_dtype, release_memory, single_thread
+from bothways.errors import InputError, MissingFile, RowsError, shorten
 from bothways.inference import answer_decoding, tag_decoding
 from bothways.inference.answer_decoding import Answer, Reading
 from bothways.inference.pooling import Pooling, pool_rows, pool_windows, pooling_name
 from bothways.inference.tag_decoding import Entity, Tagset
 from bothways.inference.windows import Long, check_window, fit, lengths_of_long, merge_rows, own_rows, window_of
-from bothways.inputs import read_text, read_texts, read_words, shorten, whole_number
+from bothways.inputs import read_text, read_texts, read_words, whole_number
 from bothways.model.model import Model
 from bothways.model.parameters import move
 from bothways.model.prepacked import prepack
-from bothways.tokenizer.tokenizer import SHORTEST_ROOM, Encoding, Tokenizer
+from bothways.tokenizer.tokenizer import MIN_WINDOW_TEXT, Encoding, Tokenizer
 
 Vectors = NDArray[np.float32]
 Result = TypeVar("Result")
@@ -220,13 +220,13 @@ class Predictor:
         own = self.tokenizer.tokens[self.tokenizer.mask_id]
         text, top = read_text("text", text).replace(MASK, own), whole_number("top", top, 1)
         self.say_what_is_lost()
-        encoding = self.tokenizer.encode(text, specials=(own,))
+        encoding = self.tokenizer.encode(text, allow_special=(own,))
         masks = [index for index, token in enumerate(encoding.ids) if token == self.tokenizer.mask_id]
         if not masks:
             raise InputError(f"no {own} in {shorten(text)!r}; write {own} where a word is to be guessed")
         windows = self.fit_windows([encoding], long, window, overlap)[0]
         hidden = self._run(windows, lambda hidden_TH, batch: list(hidden_TH.split(batch.lengths.tolist())))
-        starts = [part.sources[0][1] for part in windows]
+        starts = [part.ranges[0][1] for part in windows]
         fills = []
         for mask in masks:
             inside = [index for index, part in enumerate(windows) if 0 < mask - starts[index] < len(part) - 1]
@@ -374,8 +374,10 @@ class Predictor:
 
     def _fill(self, text: str, span: tuple[int, int], index: int, score: float) -> Fill:
         """An entry of the vocabulary in place of the mask at span."""
-        filled = self.tokenizer.reading.put(text[: span[0]], self.tokenizer.tokens[index])
-        return Fill(self.tokenizer.decode([index], specials=True, clean=False), score, filled + text[span[1] :])
+        filled = self.tokenizer.backend.append_token(text[: span[0]], self.tokenizer.tokens[index])
+        return Fill(
+            self.tokenizer.decode([index], keep_special=True, clean_up_spaces=False), score, filled + text[span[1] :]
+        )
 
     def say_what_is_lost(self) -> None:
         """Once, where words are guessed without the decoder they were learned with."""
@@ -434,7 +436,7 @@ class Predictor:
         long = long or self.long
         readable = self.module.config.max_position_embeddings
         usual = min(self.window if window is None else window, readable)
-        room = 1 if long == "truncate" else SHORTEST_ROOM
+        room = 1 if long == "truncate" else MIN_WINDOW_TEXT
         sizes, wrong = [], {}
         for row, encoding in enumerate(encodings):
             try:
@@ -576,9 +578,9 @@ def _first_rows(encodings: Sequence[Encoding], columns: Sequence[Sequence[Hashab
     row_by_key: dict[Hashable, int] = {}
     first_rows = []
     for row, encoding in enumerate(encodings):
-        _, first, last = encoding.sources[-1]
+        _, first, last = encoding.ranges[-1]
         ids = array("i", encoding.ids).tobytes()
-        key = (ids, len(encoding.sources), last - first, *(column[row] for column in columns))
+        key = (ids, len(encoding.ranges), last - first, *(column[row] for column in columns))
         first_rows.append(row_by_key.setdefault(key, row))
     return first_rows
 
@@ -602,5 +604,5 @@ def load(path: str | PathLike[str], dtype: str = "auto", device: str = "auto") -
     chosen = choose_dtype(dtype, choose_device(device))
     # Rounded weights are not what is saved: those are read again where they came from.
     source = None if chosen is torch.float32 else Path(path).resolve()
-    with one_thread():
+    with single_thread():
         return Predictor(checkpoint.load(path, dtype=chosen), dtype=dtype, device=device, source=source)

@@ -129,7 +129,7 @@ def label_windows(
     labels_W = np.array(labels, np.int64)
     labelled = []
     for window, (low, high) in zip(windows, own_rows(windows), strict=True):
-        row_W = read.first_W + 1 - window.sources[0][1]
+        row_W = read.first_W + 1 - window.ranges[0][1]
         own_W = (low <= row_W) & (row_W < high) & (labels_W != UNKNOWN)
         labelled.append(Labelled(window, row_W[own_W], labels_W[own_W]))
     return labelled

@@ -13,13 +13,13 @@ from bothways.data.tags import Scheme, spans_to_tags, tags_to_spans
 from bothways.errors import InputError
 from bothways.inference.tag_decoding import joined
 from bothways.inference.windows import NUM_SPECIALS
-from bothways.tables_in_memory import Source
+from bothways.tables_in_memory import TableSource
 from bothways.tokenizer.tokenizer import Tokenizer
 
 NO_LABEL = -100  # on tokens at which no label counts
 
 
-def tag_columns(file: Source, told: object, learned: Mapping[str, Any]) -> dict[str, str | None]:
+def tag_columns(file: TableSource, told: object, learned: Mapping[str, Any]) -> dict[str, str | None]:
     """The columns of words and of tags in a file: those that `told` names as words_column and tags_column, else those
     `learned` from, if the file can have them."""
     if has_named_columns(file):
@@ -29,7 +29,7 @@ def tag_columns(file: Source, told: object, learned: Mapping[str, Any]) -> dict[
     return {use: getattr(told, f"{use}_column") or before[use] for use in before}
 
 
-def sentences_as_learned(file: Source, told: object, learned: Mapping[str, Any]) -> list[Sentence]:
+def sentences_as_learned(file: TableSource, told: object, learned: Mapping[str, Any]) -> list[Sentence]:
     """The sentences of a file, by the columns of tag_columns and the encoding of `told`."""
     columns = tag_columns(file, told, learned)
     encoding = getattr(told, "encoding", None)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bothways.errors import InputError, RowsError
 from bothways.inputs import whole_number
-from bothways.tokenizer.tokenizer import SHORTEST_ROOM, Encoding, Tokenizer
+from bothways.tokenizer.tokenizer import MIN_WINDOW_TEXT, Encoding, Tokenizer
 
 Long = Literal["windows", "error", "truncate"]
 NUM_SPECIALS = 2  # [CLS] and [SEP] of one text
@@ -52,25 +52,25 @@ def fit(
 
 
 def _slide(tokenizer: Tokenizer, encoding: Encoding, window: int, overlap: int, long: Long) -> list[Encoding]:
-    _, first, last = encoding.sources[-1]
+    _, first, last = encoding.ranges[-1]
     room = window - len(encoding) + last - first
     overlap = overlap if overlap < room else room // 4
-    return tokenizer.slide(encoding, size=window, overlap=overlap, cut=long == "truncate")
+    return tokenizer.split_windows(encoding, size=window, overlap=overlap, cut=long == "truncate")
 
 
-def window_of(encoding: Encoding, window: int, readable: int, room: int = SHORTEST_ROOM) -> int:
+def window_of(encoding: Encoding, window: int, readable: int, room: int = MIN_WINDOW_TEXT) -> int:
     """The window an example is read in: a larger one where the first text of a pair, which stays whole, needs it.
     InputError where it leaves too little room for the second in what the model reads."""
-    if len(encoding.sources) == 1 or len(encoding) <= window:
+    if len(encoding.ranges) == 1 or len(encoding) <= window:
         return window
-    (_, first, last), (_, sliding, end) = encoding.sources
+    (_, first, last), (_, sliding, end) = encoding.ranges
     fixed = len(encoding) - (end - sliding)
     if fixed + room > readable:
         raise InputError(
             f"the first text of the pair takes {last - first} of the {readable} tokens that the model reads, "
             f"which leaves {max(0, readable - fixed)} for the second, fewer than {room}; shorten it"
         )
-    return max(window, min(fixed + SHORTEST_ROOM, readable))
+    return max(window, min(fixed + MIN_WINDOW_TEXT, readable))
 
 
 def lengths_of_long(encodings: Sequence[Encoding], windows: Sequence[Sequence[Encoding]]) -> list[int]:
@@ -80,7 +80,7 @@ def lengths_of_long(encodings: Sequence[Encoding], windows: Sequence[Sequence[En
 
 def whole_length(windows: Sequence[Encoding]) -> int:
     """Tokens of the text (or pair) that these windows are of, though they be cut."""
-    source, first, last = windows[0].sources[-1]
+    source, first, last = windows[0].ranges[-1]
     return len(windows[0]) - (last - first) + len(source.ids)
 
 
@@ -90,7 +90,7 @@ def own_rows(windows: Sequence[Encoding]) -> list[tuple[int, int]]:
     So every token is taken from the window where it stands furthest from a cut; [CLS] from the first, [SEP] from the
     last.
     """
-    first_tokens = [window.sources[-1][1] for window in windows]
+    first_tokens = [window.ranges[-1][1] for window in windows]
     bounds = [(bound + 1) // 2 for bound in span_bounds(windows)]
     rows = [
         (bounds[index] - first + 1, bounds[index + 1] - first + 1)  # behind [CLS]
@@ -107,7 +107,7 @@ def span_bounds(windows: Sequence[Encoding]) -> list[int]:
     So every span is taken from the window where its nearer end stands furthest from a cut, and a window that speaks
     for a span holds all of it if any does: of left and right window, one loses room to its end, one to its start.
     """
-    ranges = [window.sources[-1][1:] for window in windows]
+    ranges = [window.ranges[-1][1:] for window in windows]
     shared = [right_first + left_last for (_, left_last), (right_first, _) in pairwise(ranges)]
     return [0, *shared, 2 * ranges[-1][1]]
 

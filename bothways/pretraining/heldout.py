@@ -40,7 +40,7 @@ class HeldOut:
         documents = _sample(store, documents)
         examples = make_examples(
             store, documents, others=documents, length=length, pairs=self.pairs, seed=0, epoch=0,
-            separators=tokenizer.reading.separators,
+            separators=tokenizer.backend.num_separators,
         )  # fmt: skip
         rows = generator(0, Purpose.HELD_OUT).permutation(len(examples))[:most].tolist()
         sizes = examples.sizes.tolist()

@@ -17,10 +17,10 @@ from bothways.corpus.segments import ranges
 from bothways.corpus.store import DocumentReader, TokenStore, open_or_build
 from bothways.data.datasets import HUB_PREFIX
 from bothways.errors import InputError
-from bothways.io import atomic_directory, remove_unfinished
+from bothways.io import atomic_directory, remove_leftovers
 from bothways.settings import Pretrain
-from bothways.tables_in_memory import MemoryTable, Source
-from bothways.tokenizer.fast import BertReading
+from bothways.tables_in_memory import MemoryTable, TableSource
+from bothways.tokenizer.fast import BertBackend
 from bothways.tokenizer.learn import count_words
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.distributed import Processes
@@ -75,7 +75,7 @@ def _counted(ids: np.ndarray, vocab_size: int) -> np.ndarray:
 def corpora(settings: Pretrain) -> tuple[Corpus, Corpus | None]:
     """The text to train on and, if it is given, that to measure on. InputError where files are missing."""
 
-    def corpus(paths: tuple[Source, ...]) -> Corpus:
+    def corpus(paths: tuple[TableSource, ...]) -> Corpus:
         found = Corpus(paths, settings.documents, settings.text_column, settings.on_error, settings.encoding)
         found.files()
         return found
@@ -130,7 +130,7 @@ def _are_held_out(number: int) -> np.ndarray:
     return are
 
 
-def _said(path: Source | str) -> str:
+def _said(path: TableSource | str) -> str:
     """A path as the notes of a store have it."""
     if isinstance(path, MemoryTable):
         return repr(path)
@@ -178,10 +178,10 @@ def tokenizer_of(
             told = f"{len(new):,} entries more: {', '.join(new[:5])}, ..." if new else "no word to add was found"
         else:
             tokenizer = Tokenizer.learn(
-                texts, settings.vocab_size, settings.lowercase, workers, strip_accents=settings.strip_accents, tell=tell
+                texts, settings.vocab_size, settings.lowercase, workers, strip_accents=settings.strip_accents, log=tell
             )
             told = f"learned a vocabulary of {len(tokenizer):,} entries"
-        remove_unfinished(own)
+        remove_leftovers(own)
         with atomic_directory(own, marker="tokenizer_config.json") as beside:
             tokenizer.save(beside)
         tell(told)
@@ -191,18 +191,18 @@ def tokenizer_of(
 
 def extended(tokenizer: Tokenizer, texts: Iterable[str], number: int, processes: int = 1) -> Tokenizer:
     """The tokenizer with at most `number` more entries: the text's most frequent words that it reads in pieces."""
-    if not isinstance(tokenizer.reading, BertReading):
+    if not isinstance(tokenizer.backend, BertBackend):
         raise InputError(
             f"extend_vocab ({number}): only a WordPiece vocabulary can be extended, as BERT's is; leave it 0"
         )
     broken = [
-        (-count, word) for word, count in count_words(texts, tokenizer.reading.splitter, processes).items()
+        (-count, word) for word, count in count_words(texts, tokenizer.backend.splitter, processes).items()
         if count >= LEAST and word not in tokenizer.vocab and tokenizer.unknown_id not in tokenizer.ids(word)
     ]  # fmt: skip
     more = [word for _, word in sorted(broken)[:number]]
     return Tokenizer(
         {**tokenizer.vocab, **{word: index for index, word in enumerate(more, len(tokenizer))}},
-        **tokenizer.reading.rules,
+        **tokenizer.backend.rules,
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from bothways.model.heads import MaskedLMHead
 from bothways.model.kernels import append_dummy_text, sample_words
 from bothways.model.layer import ACTIVATIONS, Layer
 from bothways.model.model import Model, initialize
-from bothways.rng import Purpose, seed_of
+from bothways.rng import Purpose, derive_seed
 
 LONGEST_RUN, POSITION_SIZE = 20, 200  # tokens, of which further ones share a position; numbers of a position
 DECODED = 2  # times (He 2021, section 3.2)
@@ -27,7 +27,7 @@ class Boundary(nn.Module):
     def __init__(self, model: Model, seed: int) -> None:
         super().__init__()
         self.model, self.head = model, BoundaryWords(model.config)
-        generator = torch.Generator().manual_seed(seed_of(seed, Purpose.EXTRAS))
+        generator = torch.Generator().manual_seed(derive_seed(seed, Purpose.EXTRAS))
         initialize(self.head, model.config.initializer_range, generator)
 
 
@@ -98,7 +98,7 @@ class Replacing(nn.Module):
             embedding_size=config.embedding_size or config.hidden_size,
         )  # fmt: skip
         self.generator = Model(small, {"masked_words": 0})
-        generator = torch.Generator().manual_seed(seed_of(seed, Purpose.EXTRAS))
+        generator = torch.Generator().manual_seed(derive_seed(seed, Purpose.EXTRAS))
         initialize(self.generator, config.initializer_range, generator)
         own, shared = self.generator.encoder.embeddings, model.encoder.embeddings
         own.words, own.segments, own.positions, own.norm = shared.words, shared.segments, shared.positions, shared.norm
@@ -149,7 +149,7 @@ class Enhanced(nn.Module):
         super().__init__()
         self.model, config = model, model.config
         self.places = nn.Embedding(config.max_position_embeddings, config.hidden_size)
-        generator = torch.Generator().manual_seed(seed_of(seed, Purpose.EXTRAS))
+        generator = torch.Generator().manual_seed(derive_seed(seed, Purpose.EXTRAS))
         initialize(self.places, config.initializer_range, generator)
 
     def forward(self, batch: Batch) -> Tensor:

@@ -22,7 +22,7 @@ from bothways.corpus.arrays import digest
 from bothways.corpus.cooccurrence import word_vectors
 from bothways.corpus.masking import linear_rate
 from bothways.corpus.sampler import StepSampler
-from bothways.device import choose_device, choose_dtype, keep_memory
+from bothways.device import choose_device, choose_dtype, retain_freed_memory
 from bothways.errors import InputError
 from bothways.families import DEFAULT_MODEL_TYPE, FAMILIES
 from bothways.model.heads import MaskedLMHead
@@ -229,7 +229,7 @@ def _fill_new_rows(model: Model, old: Tokenizer, new: Tokenizer) -> None:
 def plan_of(settings: Complete, processes: Processes) -> Plan:
     device = processes.device(choose_device("auto"))
     if device.type == "cpu":
-        keep_memory()
+        retain_freed_memory()
     elif settings.deterministic:
         torch.use_deterministic_algorithms(True)
     return Plan(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from bothways.io import write_whole
+from bothways.io import write_atomic
 from bothways.report.markup import Html, element, isolated, join
 from bothways.report.scores import Score, Scores, headline
 from bothways.report.style import STYLE
@@ -47,7 +47,7 @@ class Page:
 
 def write(page: Page, file: Path) -> None:
     """The old file or the new one, never half of it."""
-    write_whole(file, render(page))
+    write_atomic(file, render(page))
 
 
 def render(page: Page) -> str:

@@ -10,7 +10,7 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg, create_mutex_group
 
 from bothways.errors import InputError
 from bothways.settings.conversion import convert, declared_types
-from bothways.tables_in_memory import Source
+from bothways.tables_in_memory import TableSource
 
 Dtype = Literal["auto", "float32", "bfloat16"]
 TrainingDtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -40,9 +40,9 @@ Directory = Annotated[Path, arg(metavar="DIR")]
 OptionalDirectory = Annotated[Path | None, arg(metavar="DIR")]
 Model = Positional[Directory]
 # Data: on the command line paths, in Python tables in memory too (tables_in_memory.py).
-Data = Annotated[Source, arg(constructor=Path)]
-OptionalData = Annotated[Source | None, arg(constructor=Path | None, help_behavior_hint="(default: None)")]
-DataList = Annotated[tuple[Source, ...], arg(constructor=tuple[Path, ...], help_behavior_hint="(default: )")]
+Data = Annotated[TableSource, arg(constructor=Path)]
+OptionalData = Annotated[TableSource | None, arg(constructor=Path | None, help_behavior_hint="(default: None)")]
+DataList = Annotated[tuple[TableSource, ...], arg(constructor=tuple[Path, ...], help_behavior_hint="(default: )")]
 
 AccentFlag = Annotated[
     bool, FlagCreatePairsOff, arg(help_behavior_hint=""), create_mutex_group(required=False, title="accents")

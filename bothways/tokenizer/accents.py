@@ -17,11 +17,11 @@ from bothways.tokenizer.basic import Splitter
 # Lao), seldom has both words of a pair.
 MERGED = 0.002  # of running words
 MARKED = 0.005  # of letters
-STRIPPING, KEEPING = Splitter(), Splitter(strip_accents=False)
+STRIP_ACCENTS, KEEP_ACCENTS = Splitter(), Splitter(strip_accents=False)
 
 
 @dataclass(frozen=True)
-class Accents:
+class AccentStats:
     """What stripping would do to a text: marks deleted of all letters, words that become another, commoner one.
 
     example: the word that this happens to most often, and what it becomes one with.
@@ -50,7 +50,7 @@ class Accents:
         )
 
 
-def measure(words: Mapping[str, int]) -> Accents:
+def measure_accents(words: Mapping[str, int]) -> AccentStats:
     """words: how often each stands in the text, read by the rules of KEEPING. Their order does not matter."""
     letters = marks = 0
     counts: dict[str, Counter[str]] = defaultdict(Counter)  # stripped word -> word -> how often it stands in the text
@@ -60,7 +60,7 @@ def measure(words: Mapping[str, int]) -> Accents:
         letters += count * (len(spelled) - num_marks)
         marks += count * num_marks
         if num_marks:
-            counts[" ".join(STRIPPING(word))][spelled] += count
+            counts[" ".join(STRIP_ACCENTS(word))][spelled] += count
     merged, most, example = 0, 0, None
     for plain, forms in sorted(counts.items()):
         forms[plain] += words.get(plain, 0)
@@ -68,7 +68,7 @@ def measure(words: Mapping[str, int]) -> Accents:
         merged += sum(count for _, count in others)
         if others and others[0][1] > most:
             most, example = others[0][1], (others[0][0], kept)
-    return Accents(letters, marks, sum(words.values()), merged, example)
+    return AccentStats(letters, marks, sum(words.values()), merged, example)
 
 
 def _spelled(word: str) -> str:
@@ -76,10 +76,10 @@ def _spelled(word: str) -> str:
     return "".join(char for char in unicode.decompose_text(word) if not unicode.is_variation_selector(char))
 
 
-def stripped(words: Mapping[str, int]) -> Counter[str]:
+def strip_accents_from(words: Mapping[str, int]) -> Counter[str]:
     """The words as STRIPPING reads the text that they were read from."""
     counts: Counter[str] = Counter()
     for word, count in words.items():
-        for plain in [word] if word.isascii() else STRIPPING(word):
+        for plain in [word] if word.isascii() else STRIP_ACCENTS(word):
             counts[plain] += count
     return counts

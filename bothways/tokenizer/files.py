@@ -12,9 +12,9 @@ from stat import S_ISREG
 from typing import Any
 
 from bothways.errors import InputError, MissingFile
-from bothways.io import SURROGATES, write_whole
+from bothways.io import SURROGATES, write_atomic
 from bothways.tokenizer.basic import Splitter
-from bothways.tokenizer.wordpiece import CONTINUATION, SPECIALS
+from bothways.tokenizer.wordpiece import CONTINUATION, SPECIAL_TOKENS
 
 FLAGS = (  # of tokenizer_config.json, and of tokenizer.json's normalizer
     "do_lower_case", "strip_accents", "tokenize_chinese_chars", "keep_accents", "split_by_punct", "add_prefix_space",
@@ -24,7 +24,7 @@ DEEPEST = 100  # lists and objects inside each other, in a JSON file
 
 
 @dataclass(frozen=True)
-class Stored:
+class TokenizerData:
     """What tokenizer files hold: the vocabulary, how text is read (arguments of `Tokenizer`), and where it stood."""
 
     vocab: dict[str, int]
@@ -32,7 +32,7 @@ class Stored:
     file: Path
 
 
-def refuse_special(file: Path) -> None:
+def check_regular_file(file: Path) -> None:
     """InputError for what is there and may never end, or is no file: a pipe, a device, a directory."""
     if not S_ISREG(file.stat().st_mode):
         raise InputError(f"{file}: not a regular file; name one")
@@ -41,7 +41,7 @@ def refuse_special(file: Path) -> None:
 def read_bytes(file: Path) -> bytes:
     """A file's content. InputError if there is none; a pipe or a device, which may never end, is not read."""
     try:
-        refuse_special(file)
+        check_regular_file(file)
         return file.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise MissingFile(f"{file}: no such file; check the path") from None
@@ -71,8 +71,8 @@ def read_json_value(file: Path) -> Any:
         ) from None
     level: list[Any] = [value] if type(value) is dict or type(value) is list else []
     for _ in range(DEEPEST):
-        inside = (one.values() if type(one) is dict else one for one in level)
-        level = [inner for one in inside for inner in one if type(inner) is dict or type(inner) is list]
+        inside = (value.values() if type(value) is dict else value for value in level)
+        level = [child for children in inside for child in children if type(child) is dict or type(child) is list]
     if level:
         raise InputError(f"{file}: values nested deeper than {DEEPEST}; fetch or write the file again")
     return value
@@ -86,7 +86,7 @@ def read_json(file: Path) -> dict[str, Any]:
     return value
 
 
-def from_vocab(file: Path) -> Stored:
+def read_vocab_txt(file: Path) -> TokenizerData:
     """BERT's vocab.txt, one entry a line."""
     config_file = file.parent / "tokenizer_config.json"
     config = read_json(config_file) if config_file.exists() else {}
@@ -103,8 +103,8 @@ def from_vocab(file: Path) -> Stored:
         )
     _refuse_other_specials(config, config_file)
     vocab = {token: index for index, token in enumerate(tokens)}
-    _refuse_added(vocab, inner(config, "added_tokens_decoder", config_file), file.parent)
-    return Stored(vocab, _options(flags(config, config_file), {}), file)
+    _refuse_added(vocab, get_object(config, "added_tokens_decoder", config_file), file.parent)
+    return TokenizerData(vocab, _options(read_flags(config, config_file), {}), file)
 
 
 def _refuse_added(vocab: Mapping[str, int], told: Mapping[str, Any], directory: Path) -> None:
@@ -113,15 +113,15 @@ def _refuse_added(vocab: Mapping[str, int], told: Mapping[str, Any], directory: 
     older = directory / "added_tokens.json"
     added = [*(read_json(older) if older.exists() else {})]
     added += [str(one["content"]) for one in told.values() if isinstance(one, dict) and "content" in one]
-    if others := [token for token in added if token not in vocab and token not in SPECIALS]:
+    if others := [token for token in added if token not in vocab and token not in SPECIAL_TOKENS]:
         raise InputError(
-            f"{directory}: added token {shortened(others[0])} is not supported; only {', '.join(SPECIALS)} are"
+            f"{directory}: added token {shortened(others[0])} is not supported; only {', '.join(SPECIAL_TOKENS)} are"
         )
 
 
-def from_json(content: dict[str, Any], file: Path) -> Stored:
+def read_bert_json(content: dict[str, Any], file: Path) -> TokenizerData:
     """A tokenizer.json of BERT's kind."""
-    model, rules, splitter = (inner(content, name, file) for name in ("model", "normalizer", "pre_tokenizer"))
+    model, rules, splitter = (get_object(content, name, file) for name in ("model", "normalizer", "pre_tokenizer"))
     for what, found, expected in (
         ("normalizer", rules.get("type"), "BertNormalizer"),
         ("normalizer's clean_text", rules.get("clean_text"), True),
@@ -131,29 +131,33 @@ def from_json(content: dict[str, Any], file: Path) -> Stored:
     ):
         if found != expected:
             raise InputError(f"{file}: {what} {shortened(found)} is not supported; BERT's is {expected!r}")
-    known = inner(model, "vocab", file)
+    known = get_object(model, "vocab", file)
     if not known:
         raise InputError(f"{file}: model has no vocab; fetch or write the file again")
     try:
         added = {token["content"]: token["id"] for token in content.get("added_tokens") or []}
     except (KeyError, TypeError):
         raise InputError(f"{file}: added_tokens must be objects with content and id; write the file again") from None
-    if others := [token for token in added if token not in SPECIALS and token not in known]:
-        raise InputError(f"{file}: added token {shortened(others[0])} is not supported; only {', '.join(SPECIALS)} are")
-    vocab = checked_vocab(known | added, file)
-    longest_word = model.get("max_input_chars_per_word", 100)
-    if type(longest_word) is not int or longest_word < 1:
+    if others := [token for token in added if token not in SPECIAL_TOKENS and token not in known]:
         raise InputError(
-            f"{file}: max_input_chars_per_word ({shortened(longest_word)}) must be a whole number of at least 1"
+            f"{file}: added token {shortened(others[0])} is not supported; only {', '.join(SPECIAL_TOKENS)} are"
+        )
+    vocab = check_vocab(known | added, file)
+    max_word_length = model.get("max_input_chars_per_word", 100)
+    if type(max_word_length) is not int or max_word_length < 1:
+        raise InputError(
+            f"{file}: max_input_chars_per_word ({shortened(max_word_length)}) must be a whole number of at least 1"
         )
     config_file = file.parent / "tokenizer_config.json"
     config = read_json(config_file) if config_file.exists() else {}
-    return Stored(
-        vocab, {**_options(flags(config, config_file), flags(rules, file)), "longest_word": longest_word}, file
+    return TokenizerData(
+        vocab,
+        {**_options(read_flags(config, config_file), read_flags(rules, file)), "max_word_length": max_word_length},
+        file,
     )
 
 
-def checked_vocab(vocab: Mapping[Any, Any], file: Path) -> dict[str, int]:
+def check_vocab(vocab: Mapping[Any, Any], file: Path) -> dict[str, int]:
     """The vocabulary, if all its entries are text and all their ids whole numbers; InputError names one that is not."""
     for token, index in vocab.items():
         if type(index) is not int:
@@ -171,11 +175,11 @@ def _options(config: Mapping[str, Any], rules: Mapping[str, Any]) -> dict[str, A
     return {
         "lowercase": config.get("do_lower_case", rules.get("lowercase", True)),
         "strip_accents": config.get("strip_accents", rules.get("strip_accents")),
-        "chinese": config.get("tokenize_chinese_chars", rules.get("handle_chinese_chars", True)),
+        "split_chinese": config.get("tokenize_chinese_chars", rules.get("handle_chinese_chars", True)),
     }
 
 
-def flags(values: Mapping[str, Any], file: Path) -> dict[str, bool]:
+def read_flags(values: Mapping[str, Any], file: Path) -> dict[str, bool]:
     """Those of FLAGS that are true or false; null counts as not there. InputError where one is anything else."""
     there = {name: values[name] for name in FLAGS if values.get(name) is not None}
     if wrong := [name for name, value in there.items() if type(value) is not bool]:
@@ -183,7 +187,7 @@ def flags(values: Mapping[str, Any], file: Path) -> dict[str, bool]:
     return there
 
 
-def inner(content: dict[str, Any], name: str, file: Path) -> dict[str, Any]:
+def get_object(content: dict[str, Any], name: str, file: Path) -> dict[str, Any]:
     """The object of this name inside another; an empty one where there is none."""
     value = content.get(name) or {}
     if not isinstance(value, dict):
@@ -192,7 +196,7 @@ def inner(content: dict[str, Any], name: str, file: Path) -> dict[str, Any]:
 
 
 def _refuse_other_specials(config: dict[str, Any], file: Path) -> None:
-    for token in SPECIALS:
+    for token in SPECIAL_TOKENS:
         name = f"{token[1:-1].lower()}_token"
         given = config.get(name, token)
         given = given.get("content", token) if isinstance(given, dict) else given
@@ -201,7 +205,7 @@ def _refuse_other_specials(config: dict[str, Any], file: Path) -> None:
 
 
 def save(
-    path: str | PathLike[str], tokens: Sequence[str], splitter: Splitter, longest_word: int, longest_input: int,
+    path: str | PathLike[str], tokens: Sequence[str], splitter: Splitter, max_word_length: int, longest_input: int,
     segments: int,
 ) -> None:  # fmt: skip
     """Write the three files into a directory (made if need be). tokens: the vocabulary in the order of its ids.
@@ -213,10 +217,10 @@ def save(
     directory.mkdir(parents=True, exist_ok=True)
     for name, content in (  # vocab.txt, which does not say how a text is read, last
         ("tokenizer_config.json", _config(splitter, longest_input, segments)),
-        ("tokenizer.json", _json(tokens, splitter, longest_word, min(segments - 1, 1) if segments else 0)),
+        ("tokenizer.json", _json(tokens, splitter, max_word_length, min(segments - 1, 1) if segments else 0)),
     ):
-        write_whole(directory / name, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
-    write_whole(directory / "vocab.txt", "".join(f"{token}\n" for token in tokens))
+        write_atomic(directory / name, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+    write_atomic(directory / "vocab.txt", "".join(f"{token}\n" for token in tokens))
 
 
 def _config(splitter: Splitter, longest_input: int, segments: int) -> dict[str, Any]:
@@ -226,15 +230,15 @@ def _config(splitter: Splitter, longest_input: int, segments: int) -> dict[str, 
         "tokenizer_class": "BertTokenizer",
         "do_lower_case": splitter.lowercase,
         "strip_accents": splitter.strip_accents,
-        "tokenize_chinese_chars": splitter.chinese,
+        "tokenize_chinese_chars": splitter.split_chinese,
         "model_max_length": longest_input,
-        **{f"{token[1:-1].lower()}_token": token for token in SPECIALS},
+        **{f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS},
     }
 
 
-def _json(tokens: Sequence[str], splitter: Splitter, longest_word: int, second: int) -> dict[str, Any]:
+def _json(tokens: Sequence[str], splitter: Splitter, max_word_length: int, second: int) -> dict[str, Any]:
     vocab = {token: index for index, token in enumerate(tokens)}
-    ids = {token: vocab[token] for token in SPECIALS}
+    ids = {token: vocab[token] for token in SPECIAL_TOKENS}
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
 
     def special(token: str, segment: int) -> dict[str, Any]:
@@ -251,7 +255,7 @@ def _json(tokens: Sequence[str], splitter: Splitter, longest_word: int, second: 
         "normalizer": {
             "type": "BertNormalizer",
             "clean_text": True,
-            "handle_chinese_chars": splitter.chinese,
+            "handle_chinese_chars": splitter.split_chinese,
             "strip_accents": splitter.strip_accents,
             "lowercase": splitter.lowercase,
         },
@@ -269,7 +273,7 @@ def _json(tokens: Sequence[str], splitter: Splitter, longest_word: int, second: 
             "type": "WordPiece",
             "unk_token": "[UNK]",
             "continuing_subword_prefix": CONTINUATION,
-            "max_input_chars_per_word": longest_word,
+            "max_input_chars_per_word": max_word_length,
             "vocab": vocab,
         },
     }

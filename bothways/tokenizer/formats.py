@@ -6,15 +6,24 @@ from pathlib import Path
 from reprlib import repr as shortened
 from typing import Any
 
-from bothways.errors import InputError, MissingFile, brief
+from bothways.errors import InputError, MissingFile, shorten
 from bothways.tokenizer import files, sentencepiece
-from bothways.tokenizer.files import Stored, read_json, read_text
-from bothways.tokenizer.json_models import BYTE_SPACE, DECODERS, GENERAL, ROLES, SIGN, added_tokens, framing, name_of
-from bothways.tokenizer.library import LibraryReading
-from bothways.tokenizer.regexes import refuse_costly
+from bothways.tokenizer.files import TokenizerData, read_json, read_text
+from bothways.tokenizer.json_models import (
+    BYTE_LEVEL_SPACE,
+    DECODERS,
+    GENERIC_CLASS,
+    METASPACE,
+    ROLES,
+    added_tokens,
+    special_token_name,
+    template_processing,
+)
+from bothways.tokenizer.library import LibraryBackend
+from bothways.tokenizer.regexes import check_patterns
 
 # The first that a directory has is read.
-NAMES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "spm.model")
+FILE_NAMES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "spm.model")
 ROBERTA, DEBERTA = "RobertaTokenizer", "DebertaTokenizer"  # transformers' classes
 # Those that read a file as we do, without Tokenizer or TokenizerFast; others have files of the same name.
 ANY_KIND = ("", "PreTrained", "TokenizersBackend")
@@ -27,13 +36,13 @@ READ_AS_WE_DO = {
 }  # fmt: skip
 
 
-def load(path: str | PathLike[str]) -> Stored:
+def load(path: str | PathLike[str]) -> TokenizerData:
     """A tokenizer file, or a directory that holds one. InputError names what is wrong with it, or its kind."""
     file = Path(path)
     if file.is_dir():
-        found = [file / name for name in NAMES if (file / name).exists()]
+        found = [file / name for name in FILE_NAMES if (file / name).exists()]
         if not found:
-            raise MissingFile(f"{file}: no {', '.join(NAMES[:-1])} or {NAMES[-1]} there; name what has one")
+            raise MissingFile(f"{file}: no {', '.join(FILE_NAMES[:-1])} or {FILE_NAMES[-1]} there; name what has one")
         file = found[0]
     if file.suffix == ".model":
         content, config = sentencepiece.content(file, _config(file.parent))
@@ -45,15 +54,15 @@ def load(path: str | PathLike[str]) -> Stored:
         if content["post_processor"]["type"] == "RobertaProcessing":
             config = {"tokenizer_class": ROBERTA, **config}
         else:  # transformers' class for DeBERTa puts two separators between texts
-            config["tokenizer_class"] = f"{GENERAL}Fast"
+            config["tokenizer_class"] = f"{GENERIC_CLASS}Fast"
         return _library(_with_added(content, file.parent), config, file)
     if file.suffix != ".json":
         _refuse_other_classes(file, "vocab.txt")
-        return files.from_vocab(file)
+        return files.read_vocab_txt(file)
     content = read_json(file)
-    model = {"type": _kind(files.inner(content, "model", file)), **files.inner(content, "model", file)}
+    model = {"type": _kind(files.get_object(content, "model", file)), **files.get_object(content, "model", file)}
     if model["type"] == "WordPiece":
-        return files.from_json(content, file)
+        return files.read_bert_json(content, file)
     return _library({**content, "model": model}, _config(file.parent), file)
 
 
@@ -67,7 +76,7 @@ def _refuse_other_classes(file: Path, kind: str) -> None:
     if name not in READ_AS_WE_DO[kind] or inside:
         known = ", ".join(f"{name}Tokenizer" for name in READ_AS_WE_DO[kind][len(ANY_KIND) :][:3])
         raise InputError(
-            f"{file}: a vocabulary of {brief(told or inside[0])}, which is not supported; one of {known} is"
+            f"{file}: a vocabulary of {shorten(told or inside[0])}, which is not supported; one of {known} is"
         )
 
 
@@ -80,33 +89,33 @@ def _kind(model: dict[str, Any]) -> str:
     return "WordPiece" if "continuing_subword_prefix" in model else "none"
 
 
-def _library(content: dict[str, Any], config: dict[str, Any], file: Path) -> Stored:
+def _library(content: dict[str, Any], config: dict[str, Any], file: Path) -> TokenizerData:
     """The content of a tokenizer.json of another kind than BERT's."""
     mark, vocab = _mark(content, file), _vocab(content, file)
     try:
-        refuse_costly(*map(content.get, ("normalizer", "pre_tokenizer", "decoder")))
+        check_patterns(*map(content.get, ("normalizer", "pre_tokenizer", "decoder")))
     except InputError as error:
         raise InputError(f"{file}: {error}") from None
     kept = json.dumps({**content, "truncation": None, "padding": None})  # a text is never cut or filled up in silence
     try:
-        return Stored(vocab, {"reading": LibraryReading(kept, vocab, mark, config)}, file)
+        return TokenizerData(vocab, {"backend": LibraryBackend(kept, vocab, mark, config)}, file)
     except InputError as error:
         raise InputError(f"{file}: {error}") from None
 
 
 def _mark(content: dict[str, Any], file: Path) -> str:
     """What stands for the space before a word, which tells the two kinds; InputError for all others."""
-    kind = files.inner(content, "model", file).get("type", "none")
-    splitter = files.inner(content, "pre_tokenizer", file)
+    kind = files.get_object(content, "model", file).get("type", "none")
+    splitter = files.get_object(content, "pre_tokenizer", file)
     parts = splitter.get("pretokenizers")
     parts = parts if isinstance(parts, list) else [splitter]
     signs = {str(part.get("type")): part.get("replacement") for part in parts if isinstance(part, dict)}
     if kind == "BPE" and "ByteLevel" in signs:
-        return BYTE_SPACE
-    if kind == "Unigram" and signs.get("Metaspace") == SIGN:
-        return SIGN
+        return BYTE_LEVEL_SPACE
+    if kind == "Unigram" and signs.get("Metaspace") == METASPACE:
+        return METASPACE
     raise InputError(
-        f"{file}: tokenizer model {brief(kind)} with pre_tokenizer {brief(', '.join(signs))} is not supported; "
+        f"{file}: tokenizer model {shorten(kind)} with pre_tokenizer {shorten(', '.join(signs))} is not supported; "
         "WordPiece (BERT), byte-level BPE (RoBERTa) and Unigram (ALBERT, XLM-RoBERTa) are"
     )
 
@@ -123,32 +132,32 @@ def _vocab(content: dict[str, Any], file: Path) -> dict[str, int]:
         raise InputError(
             f"{file}: vocab must hold entries with ids or scores, and added_tokens content and id; write the file again"
         ) from None
-    return files.checked_vocab(vocab, file)
+    return files.check_vocab(vocab, file)
 
 
 def _byte_level(directory: Path, config: dict[str, Any]) -> dict[str, Any]:
     """vocab.json and merges.txt, RoBERTa's form or DeBERTa's, as the content of a tokenizer.json."""
     vocab = read_json(directory / "vocab.json")
-    names = {role: name_of(role, config, vocab) for role in ROLES}
+    names = {role: special_token_name(role, config, vocab) for role in ROLES}
     if missing := [name for name in names.values() if type(vocab.get(name)) is not int]:
         raise InputError(
-            f"{directory / 'vocab.json'}: lacks {', '.join(map(brief, missing))}; each is needed, with its id"
+            f"{directory / 'vocab.json'}: lacks {', '.join(map(shorten, missing))}; each is needed, with its id"
         )
     spaces = {"add_prefix_space": config.get("add_prefix_space", False), "trim_offsets": True}
     cls, sep = ([names[role], vocab[names[role]]] for role in ("cls", "sep"))
     frame: dict[str, Any] = {"type": "RobertaProcessing", "sep": sep, "cls": cls, **spaces}
     if names["cls"] == "[CLS]" and str(config.get("tokenizer_class", DEBERTA)).removesuffix("Fast") in (
         DEBERTA,
-        GENERAL,
+        GENERIC_CLASS,
     ):
-        frame = framing(names["cls"], names["sep"], vocab, separators=1, second=1)
+        frame = template_processing(names["cls"], names["sep"], vocab, separators=1, second=1)
     return {
         "version": "1.0",
         "added_tokens": added_tokens({name: vocab[name] for name in names.values()}, mask=names["mask"]),
         "normalizer": None,
         "pre_tokenizer": {"type": "ByteLevel", **spaces, "use_regex": True},
         "post_processor": frame,
-        "decoder": DECODERS[BYTE_SPACE],
+        "decoder": DECODERS[BYTE_LEVEL_SPACE],
         "model": {"type": "BPE", "vocab": vocab, "merges": _merges(directory / "merges.txt")},
     }
 
@@ -176,7 +185,7 @@ def _config(directory: Path) -> dict[str, Any]:
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         if (directory / name).exists():
             found |= read_json(directory / name)
-    told = files.flags(found, directory / "tokenizer_config.json")
+    told = files.read_flags(found, directory / "tokenizer_config.json")
     return {key: value for key, value in found.items() if key in told or key not in files.FLAGS}
 
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 # What stands for the space before a word: in byte-level BPE the byte itself under another name, in Unigram a sign.
-BYTE_SPACE, SIGN = "Ġ", "▁"
+BYTE_LEVEL_SPACE, METASPACE = "Ġ", "▁"
 DECODERS = {
-    BYTE_SPACE: {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
-    SIGN: {"type": "Metaspace", "replacement": SIGN, "prepend_scheme": "always", "split": True},
+    BYTE_LEVEL_SPACE: {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+    METASPACE: {"type": "Metaspace", "replacement": METASPACE, "prepend_scheme": "always", "split": True},
 }
 ROLES = {  # of special tokens, as transformers names them, and their usual names, in the order of SPECIALS
     "pad": ("<pad>", "[PAD]"),
@@ -17,18 +17,20 @@ ROLES = {  # of special tokens, as transformers names them, and their usual name
     "mask": ("<mask>", "[MASK]"),
 }
 
-GENERAL = "PreTrainedTokenizer"  # transformers' class that follows a tokenizer.json to the letter
+GENERIC_CLASS = "PreTrainedTokenizer"  # transformers' class that follows a tokenizer.json to the letter
 
 
-def name_of(role: str, config: Mapping[str, Any], vocab: Mapping[str, int]) -> str:
+def special_token_name(role: str, config: Mapping[str, Any], vocab: Mapping[str, int]) -> str:
     """The special token of a role, such as mask: as the configuration names it, else the usual one that is there."""
     given = config.get(f"{role}_token")
     given = given.get("content") if isinstance(given, dict) else given
     return str(given or next((token for token in ROLES[role] if token in vocab), ROLES[role][0]))
 
 
-def framing(before: str, behind: str, ids: Mapping[str, int], *, separators: int, second: int) -> dict[str, Any]:
-    """What stands before a text and behind it, as a tokenizer.json says it. separators, second: see BertReading."""
+def template_processing(
+    before: str, behind: str, ids: Mapping[str, int], *, separators: int, second: int
+) -> dict[str, Any]:
+    """What stands before a text and behind it, as a tokenizer.json says it. separators, second: see BertBackend."""
 
     def special(name: str, segment: int) -> dict[str, Any]:
         return {"SpecialToken": {"id": name, "type_id": segment}}

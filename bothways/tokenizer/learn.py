@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from bothways.errors import InputError
 from bothways.tokenizer import accents
 from bothways.tokenizer.basic import Splitter
-from bothways.tokenizer.wordpiece import CONTINUATION, SPECIALS
-from bothways.tokenizer.workers import workers
+from bothways.tokenizer.wordpiece import CONTINUATION, SPECIAL_TOKENS
+from bothways.tokenizer.workers import worker_pool
 
 DELETED = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"  # BERT deletes these, where str.split() would split
 WHITE_SPACE = re.compile(r"\s")  # where str.split() splits
@@ -41,7 +41,7 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 
 
-class Rules(TypedDict):
+class SplitRules(TypedDict):
     """How text is read, by the names that `Splitter` and `Tokenizer` have for it."""
 
     lowercase: bool
@@ -51,30 +51,30 @@ class Rules(TypedDict):
 def learn_vocabulary(
     texts: Iterable[str], size: int | None, alphabet: int, lowercase: bool, strip_accents: bool | None, *,
     processes: int = 1,
-    tell: Callable[[str], object] | None = None,
-) -> tuple[dict[str, int], Rules]:  # fmt: skip
+    log: Callable[[str], object] | None = None,
+) -> tuple[dict[str, int], SplitRules]:  # fmt: skip
     """A vocabulary of these texts with its ids, and the rules by which they were read: `count_words`, `merge_pieces`.
 
     size: None chooses it by the text (`size_for`). strip_accents: None strips them from lower-cased text that does not
     need them; tell gets the choice and the reason.
     """
-    rules: Rules = {"lowercase": lowercase, "strip_accents": strip_accents}
+    rules: SplitRules = {"lowercase": lowercase, "strip_accents": strip_accents}
     if strip_accents is None and lowercase:
-        words = count_words(texts, accents.KEEPING, processes)
-        measured = accents.measure(words)
-        if tell:
-            tell(str(measured))
+        words = count_words(texts, accents.KEEP_ACCENTS, processes)
+        measured = accents.measure_accents(words)
+        if log:
+            log(str(measured))
         if measured.are_needed:
             rules["strip_accents"] = False
         else:
-            words = accents.stripped(words)
+            words = accents.strip_accents_from(words)
     else:
         words = count_words(texts, Splitter(**rules), processes)
-    pieces = merge_pieces(words, size or size_for(words), alphabet_limit=alphabet)
+    pieces = merge_pieces(words, size or choose_size(words), alphabet_limit=alphabet)
     return {piece: index for index, piece in enumerate(pieces)}, rules
 
 
-def size_for(words: Mapping[str, int]) -> int:
+def choose_size(words: Mapping[str, int]) -> int:
     """Entries for a text: one for each word that stands there often enough to be learned, within 8,000 and 30,522."""
     often = sum(count >= LEARNABLE for count in words.values())
     return min(max(often, SMALLEST), LARGEST)
@@ -92,7 +92,7 @@ def count_words(texts: Iterable[str], split: Split, processes: int = 1) -> Count
         raise InputError(f"processes ({processes}) must be at least 1; 1 runs everything in this process")
     chunks: Counter[str] = Counter()
     words: Counter[str] = Counter()
-    with workers(processes, "count words") if processes > 1 else nullcontext() as pool:
+    with worker_pool(processes, "count words") if processes > 1 else nullcontext() as pool:
         for counts in _map(pool, processes, _count_chunks, _blocks(texts)):
             chunks.update(counts)
             if len(chunks) > MAX_CHUNKS:
@@ -168,7 +168,7 @@ def _map(pool: Executor | None, processes: int, function: Callable[[In], Out], i
 def merge_pieces(
     word_counts: Mapping[str, int],
     size: int,
-    specials: Sequence[str] = SPECIALS,
+    specials: Sequence[str] = SPECIAL_TOKENS,
     *,
     alphabet_limit: int = 1000,
     min_count: int = 2,
@@ -256,11 +256,11 @@ class _Line:
         in_order = np.argsort(symbols.astype(np.min_scalar_type(len(pieces))), kind="stable")
         in_order = in_order.astype(np.int32 if len(symbols) < 2**31 else np.int64)
         # Where each symbol starts, ascending; and, until `_current` is asked, where it did before it was merged away.
-        self.places: list[Array] = np.split(in_order, np.cumsum(np.bincount(symbols))[:-1])
+        self.positions: list[Array] = np.split(in_order, np.cumsum(np.bincount(symbols))[:-1])
 
     def followers(self, piece: str) -> Counts:
         """What stands after a single character, and how often."""
-        places = self.places[self.symbol_by_piece[piece]]
+        places = self.positions[self.symbol_by_piece[piece]]
         return self._count(self.symbols[places + 1], self.weights[places])
 
     def merge(self, left: str, right: str, joined: str) -> tuple[Counts, Counts, int]:
@@ -277,7 +277,7 @@ class _Line:
     def _find(self, a: int, b: int) -> Array:
         """Where b follows a, ascending; if a is b, left to right without overlap."""
         places: Array
-        if len(self.places[a]) <= len(self.places[b]):
+        if len(self.positions[a]) <= len(self.positions[b]):
             places = self._current(a)
             places = places[self.symbols[places + self.lengths[a]] == b]
         else:
@@ -290,8 +290,8 @@ class _Line:
         return places
 
     def _current(self, symbol: int) -> Array:
-        places: Array = self.places[symbol]
-        self.places[symbol] = places = places[self.symbols[places] == symbol]
+        places: Array = self.positions[symbol]
+        self.positions[symbol] = places = places[self.symbols[places] == symbol]
         return places
 
     def _write(self, places: Array, a: int, b: int, joined: str) -> None:
@@ -299,7 +299,7 @@ class _Line:
         symbol = self.symbol_by_piece[joined] = len(self.pieces)
         self.pieces.append(joined)
         self.lengths.append(self.lengths[a] + self.lengths[b])
-        self.places.append(places)
+        self.positions.append(places)
         middle = places + self.lengths[a]
         self.symbols[middle] = INSIDE
         self.symbols[places] = self.symbols[middle + (self.lengths[b] - 1)] = symbol

@@ -24,14 +24,14 @@ _BRANCH = re.compile(rf"(?:{_REPEATED.pattern})+")
 # Of published tokenizers: GPT-2's, then those of Llama 3 and Qwen 2. What follows a + in them takes back one character
 # at most.
 _WORDS = r"|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-KNOWN = (
+KNOWN_PATTERNS = (
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)" + _WORDS % r"\p{N}{1,3}",
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)" + _WORDS % r"\p{N}",
 )
 
 
-def refuse_costly(*parts: Any) -> None:
+def check_patterns(*parts: Any) -> None:
     """InputError if a part of a tokenizer.json has a pattern that may take long on some text, or makes texts too long.
 
     parts: its normalizer, pre_tokenizer and decoder. What is not as the library writes it is left to the library.
@@ -41,7 +41,7 @@ def refuse_costly(*parts: Any) -> None:
         pattern = step.get("pattern")
         known = pattern if isinstance(pattern, dict) else {}
         shortest = len(known["String"]) if isinstance(known.get("String"), str) else 1
-        if isinstance(regex := known.get("Regex"), str) and regex not in KNOWN:
+        if isinstance(regex := known.get("Regex"), str) and regex not in KNOWN_PATTERNS:
             steps, shortest = _bounds(regex)
             if not steps <= MOST_STEPS:
                 raise InputError(

@@ -12,7 +12,7 @@ from typing import Any
 
 from bothways.errors import InputError
 from bothways.tokenizer.files import read_bytes
-from bothways.tokenizer.json_models import DECODERS, GENERAL, SIGN, added_tokens, framing
+from bothways.tokenizer.json_models import DECODERS, GENERIC_CLASS, METASPACE, added_tokens, template_processing
 
 # message -> field -> (number, kind). Enumerations are whole numbers on the wire.
 FIELDS = {
@@ -45,11 +45,11 @@ def content(file: Path, config: dict[str, Any]) -> tuple[dict[str, Any], dict[st
     told = str(config.get("tokenizer_class", "")).removesuffix("Fast")  # others' files have the same names
     kind = _kind([piece for piece, _ in pieces], told)
     told = told or kind
-    if not kind or told not in (kind, GENERAL):
+    if not kind or told not in (kind, GENERIC_CLASS):
         raise InputError(f"{file}: {told or 'its kind'} is not supported; {', '.join(FORMS)} are")
     folding = [{"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode()}] if charsmap else []
     # transformers makes these two anew, without what the file folds, unless told to follow a tokenizer.json
-    follows = {"tokenizer_class": f"{GENERAL}Fast"} if kind in (DEBERTA, BIG_BIRD) else {}
+    follows = {"tokenizer_class": f"{GENERIC_CLASS}Fast"} if kind in (DEBERTA, BIG_BIRD) else {}
     return FORMS[kind](pieces, folding, config), {"tokenizer_class": kind, **config, **follows}
 
 
@@ -81,8 +81,8 @@ def _deberta(pieces: Pieces, folding: list[dict[str, Any]], config: dict[str, An
     case = [{"type": "Lowercase"}] if config.get("do_lower_case", False) else []
     ends = {"type": "Strip", "strip_left": True, "strip_right": True}
     marks = [{"type": "Punctuation", "behavior": "Isolated"}] if config.get("split_by_punct", False) else []
-    specials = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-    return _content(vocab, [*case, ends, *folding, SPACES], specials, splitters=marks)
+    special_tokens = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    return _content(vocab, [*case, ends, *folding, SPACES], special_tokens, splitters=marks)
 
 
 def _big_bird(pieces: Pieces, folding: list[dict[str, Any]], config: dict[str, Any]) -> dict[str, Any]:
@@ -101,20 +101,20 @@ FORMS = {ALBERT: _albert, XLM_ROBERTA: _xlm_roberta, DEBERTA: _deberta, BIG_BIRD
 
 
 def _content(
-    vocab: Pieces, normalizers: list[dict[str, Any]], specials: tuple[str, str, str, str, str], *,
+    vocab: Pieces, normalizers: list[dict[str, Any]], special_tokens: tuple[str, str, str, str, str], *,
     splitters: Sequence[dict[str, Any]] = ({"type": "WhitespaceSplit"},), separators: int = 1, second: int = 1,
 ) -> dict[str, Any]:  # fmt: skip
     """specials: what fills up, what is unknown, what stands before a text, what behind, and the mask. splitters: of
-    text, before spaces become a sign. separators, second: see BertReading."""
+    text, before spaces become a sign. separators, second: see BertBackend."""
     ids = {piece: index for index, (piece, _) in enumerate(vocab)}
-    _, unknown, before, behind, mask = specials
+    _, unknown, before, behind, mask = special_tokens
     return {
         "version": "1.0",
-        "added_tokens": added_tokens({name: ids[name] for name in specials}, mask=mask),
+        "added_tokens": added_tokens({name: ids[name] for name in special_tokens}, mask=mask),
         "normalizer": {"type": "Sequence", "normalizers": normalizers},
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*splitters, DECODERS[SIGN]]},
-        "post_processor": framing(before, behind, ids, separators=separators, second=second),
-        "decoder": DECODERS[SIGN],
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*splitters, DECODERS[METASPACE]]},
+        "post_processor": template_processing(before, behind, ids, separators=separators, second=second),
+        "decoder": DECODERS[METASPACE],
         "model": {"type": "Unigram", "unk_id": ids[unknown], "vocab": vocab, "byte_fallback": False},
     }  # fmt: skip
 

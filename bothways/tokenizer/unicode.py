@@ -87,6 +87,20 @@ def combining_class(char: str) -> int:
 
 
 @cache
-def kept_combining() -> frozenset[str]:
-    """Combining characters that stay when accents are stripped, so that their order matters."""
+def _unstripped_marks() -> frozenset[str]:
+    """Combining characters that stripping accents keeps, so that their order matters."""
     return frozenset(char for char in _class_by_char() if not is_mark(char))
+
+
+def has_unstripped_marks(text: str) -> bool:
+    """Whether the text has combining characters that stripping accents keeps."""
+    return not _unstripped_marks().isdisjoint(text)
+
+
+def count_surrogates(text: str) -> int:
+    """The number of lone surrogates in a text."""
+    try:
+        text.isascii() or text.encode()
+    except UnicodeEncodeError:
+        return sum(0xD800 <= ord(char) < 0xE000 for char in text)
+    return 0

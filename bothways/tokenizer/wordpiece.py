@@ -1,37 +1,37 @@
-"""Words to pieces: the longest piece that fits, again and again (Wu 2016, section 4.1; BERT's WordPiece)."""
+"""WordPiece: words to subword pieces, greedy longest match first (Wu 2016, section 4.1; BERT)."""
 
 from collections.abc import Callable, Mapping
 from itertools import accumulate
 
-SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION = "##"
 
 
 class WordPiece:
-    """Splits a word greedily into the longest pieces of a vocabulary; all of it is unknown where one is missing."""
+    """Splits a word greedily into the longest pieces of a vocabulary; [UNK] replaces a word that cannot be split."""
 
-    def __init__(self, vocab: Mapping[str, int], *, unknown_id: int, longest_word: int = 100) -> None:
-        self.unknown_id, self.longest_word = unknown_id, longest_word
-        self.starts = dict(vocab)
-        self.whole = {piece: (index,) for piece, index in vocab.items() if len(piece) <= longest_word}
+    def __init__(self, vocab: Mapping[str, int], *, unknown_id: int, max_word_length: int = 100) -> None:
+        self.unknown_id, self.max_word_length = unknown_id, max_word_length
+        self.initial = dict(vocab)
+        self.whole = {piece: (index,) for piece, index in vocab.items() if len(piece) <= max_word_length}
         self.continuations = {
             piece[len(CONTINUATION) :]: index for piece, index in vocab.items() if piece.startswith(CONTINUATION)
         }
-        self.longest_piece = max(map(len, vocab), default=0)
+        self.max_piece_length = max(map(len, vocab), default=0)
         self.size_by_id = {
             index: len(piece) - len(CONTINUATION) * piece.startswith(CONTINUATION) for piece, index in vocab.items()
         }
 
     def __call__(self, word: str) -> tuple[int, ...]:
-        """The ids of a word's pieces; the unknown id alone where the word is too long or does not come out even."""
-        if (whole := self.whole.get(word)) is not None:
-            return whole
+        """The ids of a word's pieces; only the unknown id if the word is too long or cannot be split."""
+        if (ids := self.whole.get(word)) is not None:
+            return ids
         size = len(word)
-        if size > self.longest_word:
+        if size > self.max_word_length:
             return (self.unknown_id,)
-        pieces, start, table = [], 0, self.starts
+        pieces, start, table = [], 0, self.initial
         while start < size:
-            for end in range(min(size, start + self.longest_piece), start, -1):
+            for end in range(min(size, start + self.max_piece_length), start, -1):
                 if (index := table.get(word[start:end])) is not None:
                     break
             else:
@@ -41,7 +41,7 @@ class WordPiece:
         return tuple(pieces)
 
     def spans(self, word: str) -> list[tuple[int, int]]:
-        """Characters [start, end) of each of a word's pieces; the unknown piece spans it all."""
+        """Characters [start, end) of each piece of a word; an unknown word is a single span."""
         ids = self(word)
         if ids == (self.unknown_id,):
             return [(0, len(word))]
@@ -49,10 +49,10 @@ class WordPiece:
         return list(zip([0, *ends], ends, strict=False))
 
 
-class Memory(dict[str, tuple[int, ...]]):
-    """Remembers what a function gave for a string. Bounded: two generations of `limit` strings, long ones left out."""
+class BoundedCache(dict[str, tuple[int, ...]]):
+    """Caches a function of a string. Holds at most two generations of `limit` strings; long ones are not cached."""
 
-    LONGEST = 64
+    MAX_LENGTH = 64
 
     def __init__(self, function: Callable[[str], tuple[int, ...]], *, limit: int = 1 << 18) -> None:
         super().__init__()
@@ -60,9 +60,9 @@ class Memory(dict[str, tuple[int, ...]]):
         self.previous: dict[str, tuple[int, ...]] = {}
 
     def __missing__(self, text: str) -> tuple[int, ...]:
-        known = self.previous.get(text)
-        ids = self.function(text) if known is None else known
-        if len(text) <= self.LONGEST:
+        cached = self.previous.get(text)
+        ids = self.function(text) if cached is None else cached
+        if len(text) <= self.MAX_LENGTH:
             if len(self) >= self.limit:
                 self.previous = dict(self)
                 self.clear()

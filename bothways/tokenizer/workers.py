@@ -15,14 +15,14 @@ from bothways.errors import InputError
 BLOCK = 2000  # texts a task
 
 
-class Encodes(Protocol):
+class TextEncoder(Protocol):
     replaced_surrogates: int
 
     def ids(self, text: str) -> list[int]: ...
 
 
 @contextmanager
-def workers(number: int, what: str, start: Callable[..., object] | None = None, *given: Any) -> Iterator[Executor]:
+def worker_pool(number: int, what: str, start: Callable[..., object] | None = None, *given: Any) -> Iterator[Executor]:
     """So many processes, each begun with start(*given). InputError if one dies; what: they do, for its message."""
     # Spawned, not forked: forking a process that has run torch can hang.
     with ProcessPoolExecutor(number, get_context("spawn"), _begin, (start, given)) as pool:
@@ -49,10 +49,10 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-_worker: Encodes
+_worker: TextEncoder
 
 
-def _start(tokenizer: Encodes) -> None:
+def _start(tokenizer: TextEncoder) -> None:
     global _worker  # one tokenizer a process, sent once and not with every block
     _worker = tokenizer
 
@@ -62,10 +62,10 @@ def _encode(texts: Sequence[str]) -> tuple[list[list[int]], int]:
     return [_worker.ids(text) for text in texts], _worker.replaced_surrogates - before
 
 
-def parallel_ids(tokenizer: Encodes, texts: Sequence[str], processes: int) -> list[list[int]]:
+def encode_ids_parallel(tokenizer: TextEncoder, texts: Sequence[str], processes: int) -> list[list[int]]:
     """What tokenizer gives for each text, in order."""
     blocks = [texts[start : start + BLOCK] for start in range(0, len(texts), BLOCK)]
-    with workers(processes, "encode text", _start, tokenizer) as pool:
+    with worker_pool(processes, "encode text", _start, tokenizer) as pool:
         rows: list[list[int]] = []
         for block_rows, replaced in pool.map(_encode, blocks):
             rows += block_rows

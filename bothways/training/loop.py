@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bothways.batch import Batch
 from bothways.errors import InputError
-from bothways.rng import Purpose, seed_of
+from bothways.rng import Purpose, derive_seed
 from bothways.training.distributed import ALONE, Processes, added, exchanging
 from bothways.training.losses import Counts, Losses
 from bothways.training.options import Plan
@@ -115,7 +115,7 @@ def backward(
     totals, most = added(part for part, _ in parts), max(number for _, number in parts)
     found: list[dict[str, Tensor]] = []
     for index in range(most):
-        torch.manual_seed(seed_of(seed, Purpose.DROPOUT, step, processes.rank + index * processes.world))
+        torch.manual_seed(derive_seed(seed, Purpose.DROPOUT, step, processes.rank + index * processes.world))
         with exchanging(replica, index + 1 == most):
             batch = micro_batches[index] if index < len(micro_batches) else None
             total, means = replica(batch, totals)

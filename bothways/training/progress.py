@@ -9,9 +9,9 @@ from typing import Any
 
 from bothways.batch import Batch
 from bothways.config import EncoderConfig
-from bothways.device import SETTLED, matrix_peak, settle_memory
+from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, measure_peak_flops
 from bothways.errors import InputError
-from bothways.log import printable, say
+from bothways.log import escape_controls, print_message
 from bothways.model.flops import training_flops
 from bothways.training.distributed import Processes
 from bothways.training.options import Plan
@@ -23,7 +23,7 @@ LINE_EVERY = 30.0  # seconds, at least, between lines where there is no terminal
 RECENT = 20  # steps whose speed is shown
 
 
-lines: Tell = say
+lines: Tell = print_message
 
 
 def silence(text: str) -> None:
@@ -52,7 +52,7 @@ class Bar:
             TimeRemainingColumn(),
         )
         self.progress = Progress(*columns, console=console, transient=True, disable=not (leads and console.is_terminal))
-        self.title, self.steps = printable(title), steps
+        self.title, self.steps = escape_controls(title), steps
         self.task = self.progress.add_task(self.title, total=steps)
         self.share_of_token = work / peak if peak else 0.0
         self.tell: Tell = silence if console.is_terminal else tell
@@ -149,7 +149,7 @@ def watched(
     """
     tokens = sum(batch.num_tokens for batch in batches)
     work = sum(training_flops(config, batch) for batch in batches) / max(1, tokens)
-    peak = sum(processes.gather(matrix_peak(plan.device, plan.dtype)))
+    peak = sum(processes.gather(measure_peak_flops(plan.device, plan.dtype)))
     run.note(work_of_token=work, matrix_peak=peak)
     with ExitStack() as stack:
         bar = Bar("pre-training", plan.steps, work=work, peak=peak, tell=tell, leads=run.leads)
@@ -160,8 +160,8 @@ def watched(
 
         def record(row: dict[str, Any]) -> None:
             run.metric(**row)
-            if row["step"] == first + SETTLED and plan.device.type == "cpu":
-                settle_memory()
+            if row["step"] == first + STEPS_BEFORE_CAP and plan.device.type == "cpu":
+                cap_retained_memory()
             for one in shown:
                 one.show(row)
 

@@ -18,9 +18,9 @@ import torch
 import bothways
 from bothways.checkpoint.checkpoint import METADATA_FILE, check_target
 from bothways.checkpoint.metadata import read_metadata
-from bothways.device import hardware
+from bothways.device import describe_hardware
 from bothways.errors import InputError
-from bothways.io import as_json, entries, remove_unfinished, write_whole
+from bothways.io import list_entries, remove_leftovers, to_json, write_atomic
 from bothways.tables_in_memory import MemoryTable
 from bothways.training.run_checkpoints import differences, tell_changes
 from bothways.training.run_lock import LOCK, Lock, lives, this_process
@@ -63,7 +63,7 @@ class Run:
         self.directory, self.leads, self.progress = directory, leads, progress
         given = {key: _plain(value) for key, value in asdict(settings).items()}
         self.made: dict[str, Any] = {
-            "verb": verb, "settings": given, "versions": versions(), "hardware": hardware(), "started": now(),
+            "verb": verb, "settings": given, "versions": versions(), "hardware": describe_hardware(), "started": now(),
         }  # fmt: skip
         self.before: dict[str, Any] | None = None  # the facts of a run that goes on, as they were
         self.has_stepped = False
@@ -89,7 +89,7 @@ class Run:
         """Begin, or take up what is there, now that nobody else can."""
         self._refuse_unless(resume)
         for name in (METADATA_FILE, "model"):
-            remove_unfinished(self.directory / name)
+            remove_leftovers(self.directory / name)
         if (self.directory / METADATA_FILE).exists():
             self.before = read_metadata(self.directory / METADATA_FILE)
             if "status" not in self.before:
@@ -126,7 +126,7 @@ class Run:
             self.note()
         elif not self.has_stepped and self.leads:
             with suppress(OSError):  # a link, a mount point, or already gone
-                _remove(entries(self.directory))  # leave nothing in a second try's way
+                _remove(list_entries(self.directory))  # leave nothing in a second try's way
                 self.directory.rmdir()
         elif isinstance(error, KeyboardInterrupt):
             self.note(status="stopped")
@@ -138,7 +138,7 @@ class Run:
         self.made |= {key: _plain(value) for key, value in facts.items()}
         if self.lock:
             self.lock.check()
-            write_whole(self.directory / METADATA_FILE, as_json(self.made, 2) + "\n")
+            write_atomic(self.directory / METADATA_FILE, to_json(self.made, 2) + "\n")
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
@@ -172,7 +172,7 @@ class Run:
         if self.leads and (self.directory / METRICS).exists():
             kept = [row for row in self.metrics() if row["step"] <= step or row.get("seed") != seed]
             rows = [json.dumps(row) + "\n" for row in kept]
-            write_whole(self.directory / METRICS, "".join(rows))
+            write_atomic(self.directory / METRICS, "".join(rows))
 
 
 def _is_just_begun(directory: Path) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from bothways.batch_jobs import writers
 from bothways.batch_jobs.writers import JsonLines, Npy, Parquet, vector_column
-from bothways.io import as_json
+from bothways.io import to_json
 
 HALF = "a\ud800b\ude00c"
 
@@ -21,8 +21,8 @@ def made(form, file, *blocks):
 
 
 def test_a_line_of_json_is_plain_text_and_reads_back_even_with_half_a_surrogate_pair():
-    assert as_json({"a": "é \u65e5"}) == '{"a": "é \u65e5"}'
-    assert json.loads(as_json({"a": HALF}).encode()) == {"a": HALF}
+    assert to_json({"a": "é \u65e5"}) == '{"a": "é \u65e5"}'
+    assert json.loads(to_json({"a": HALF}).encode()) == {"a": HALF}
 
 
 def test_in_a_parquet_half_a_surrogate_pair_is_one_sign_wherever_it_stands(tmp_path):

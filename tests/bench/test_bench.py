@@ -106,7 +106,7 @@ def test_texts_have_exactly_the_tokens_that_the_table_says(method, directory_of)
             assert len(texts) == work.texts_a_call and tokens == work.length * len(texts)
             for text in texts:
                 pair = (QUESTION, text) if method == "answers" else (text,)
-                assert len(model.tokenizer.encode(*pair, specials=(MASK,))) == work.length
+                assert len(model.tokenizer.encode(*pair, allow_special=(MASK,))) == work.length
                 assert text.count(MASK) == (method == "fill")
 
 

@@ -549,7 +549,7 @@ def test_a_checkpoint_replaced_all_the_time_is_refused(tmp_path, monkeypatch):
 
 
 def test_loads_beside_saves_never_mix_two_models(tmp_path, monkeypatch):
-    monkeypatch.setattr(io, "sync", lambda path: None)  # a busy disk would take all the time
+    monkeypatch.setattr(io, "fsync", lambda path: None)  # a busy disk would take all the time
     save_version(1, tmp_path / "m")
     stop, found = threading.Event(), []
 

@@ -16,7 +16,7 @@ from bothways.errors import InputError
 from bothways.pretraining import pretrain
 from bothways.settings import Pretrain
 from bothways.tokenizer.tokenizer import Tokenizer
-from bothways.tokenizer.wordpiece import SPECIALS
+from bothways.tokenizer.wordpiece import SPECIAL_TOKENS
 from bothways.training.progress import silence
 
 
@@ -68,7 +68,13 @@ def test_transformers_reads_it_and_computes_the_same(make_model, tokenizer, tmp_
 
 
 def test_positions_begin_behind_the_tokenizer_s_padding_as_transformers_counts_them(make_model, tokenizer, tmp_path):
-    moved = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", *[token for token in tokenizer.tokens if token not in SPECIALS[:4]]]
+    moved = [
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[PAD]",
+        *[token for token in tokenizer.tokens if token not in SPECIAL_TOKENS[:4]],
+    ]
     other = Tokenizer({token: index for index, token in enumerate(moved)})
     found = of("bert", make_model, other, {"masked_words": 0})
     assert (found.model.config.pad_token_id, other.pad_id) == (0, 3)

@@ -19,7 +19,7 @@ from bothways.evaluation.before_after import GAPS, Yardstick, loss_of, with_gaps
 from bothways.finetuning import classify, embed
 from bothways.pretraining import pretrain
 from bothways.settings import Classify, Evaluate, Pretrain, Quantize, TrainEmbed
-from bothways.tokenizer.tokenizer import SPECIALS, Tokenizer
+from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bothways.training.progress import silence
 
 WORDS = ["cat", "dog", "mat", "sat", "ran", "and", "on", "the", "a", "b"]
@@ -233,7 +233,7 @@ def test_words_are_hidden_where_no_spaces_stand_between_them(tokenizer):
     assert with_gaps("   ", tokenizer) == "[MASK]"
     text = "thecatsatonthematandranonthemat" * 3
     pieces = Tokenizer(
-        {token: row for row, token in enumerate([*SPECIALS, *"theca", *map("##{}".format, "thecasonmdr")])}
+        {token: row for row, token in enumerate([*SPECIAL_TOKENS, *"theca", *map("##{}".format, "thecasonmdr")])}
     )
     assert with_gaps(text, pieces).count("[MASK]") == -(-len(text) // GAPS)  # one word, in pieces
 

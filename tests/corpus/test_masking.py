@@ -13,7 +13,7 @@ from scipy import stats
 from bothways.batch import Batch
 from bothways.corpus.masking import MaskRule, linear_rate, mask_tokens
 from bothways.corpus.spans import draw_spans
-from bothways.rng import Purpose, keys
+from bothways.rng import Purpose, make_keys
 
 LEAST = 1e-6
 KINDS = ["tokens", "words", "spans"]
@@ -178,7 +178,7 @@ def test_the_tokens_of_a_chosen_word_become_masks_one_by_one(tokenizer, big):
 
 def spans_of(words, texts, rate):
     """Of as many texts of so many words: the word that leads each word's span, -1 for none. [texts, words]"""
-    return draw_spans(np.full(texts, words), keys(3, Purpose.MASK, np.arange(texts * words)), rate).reshape(
+    return draw_spans(np.full(texts, words), make_keys(3, Purpose.MASK, np.arange(texts * words)), rate).reshape(
         texts, words
     )
 

@@ -8,7 +8,7 @@ from scipy import stats
 from bothways.corpus.sentence_pairs import Examples, make_examples, to_batch
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError
-from bothways.rng import Purpose, keys, uniforms
+from bothways.rng import Purpose, make_keys, uniform
 
 LENGTH = 43
 LEAST = 1e-6
@@ -64,7 +64,7 @@ def slow_next_sentence(store, document, others, room, seed, epoch):
     at, found = store.sentences.tolist(), []
     sentence, last = store.documents[document : document + 2].tolist()
     while sentence < last:
-        short, cut, coin, which, *trim = uniforms(keys(seed, Purpose.PAIRS, epoch, sentence), 6)[:, 0].tolist()
+        short, cut, coin, which, *trim = uniform(make_keys(seed, Purpose.PAIRS, epoch, sentence), 6)[:, 0].tolist()
         target = 2 + int(short / 0.1 * (room - 1)) if short < 0.1 else room
         end = sentence
         while end < last and (at[end] - at[sentence] < target or end < sentence + 2):

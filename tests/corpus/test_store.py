@@ -106,7 +106,7 @@ def test_ids_take_two_bytes_on_disk_and_four_with_a_large_vocabulary(opened, tok
 
 
 def test_a_store_is_used_again_only_if_nothing_that_it_depends_on_changed(opened, tokenizer, monkeypatch):
-    rules = {"lowercase": False}, {"strip_accents": False}, {"chinese": False}, {"longest_word": 7}
+    rules = {"lowercase": False}, {"strip_accents": False}, {"split_chinese": False}, {"max_word_length": 7}
     moved = {token: (index + 1) % 97 for token, index in tokenizer.vocab.items()}
     changes = [
         {"key": "another"},

@@ -307,7 +307,7 @@ def test_long_texts_are_read_in_windows_and_nothing_of_them_is_lost(start, setti
     found = texts_of([" ".join(["cat"] * 150), "dog"], [0, 1], predictor, replace(settings, window=40))
     assert [len(parts) > 1 for parts in found.windows] == [True, False]
     assert max(len(window) for parts in found.windows for window in parts) == 40
-    covered = {place for window in found.windows[0] for place in range(*window.sources[0][1:])}
+    covered = {place for window in found.windows[0] for place in range(*window.ranges[0][1:])}
     assert covered == set(range(150))
     assert found.describe().endswith("1 read in windows")
 
@@ -335,7 +335,7 @@ def test_a_long_first_text_of_a_pair_has_a_larger_window_or_is_refused_with_its_
     found = read(61)
     assert max(len(window) for window in found.windows[0]) == 128 and len(found.windows[1][0]) == 5
     assert all(window.ids[1:62] == found.windows[0][0].ids[1:62] for window in found.windows[0])
-    covered = {place for window in found.windows[0] for place in range(*window.sources[1][1:])}
+    covered = {place for window in found.windows[0] for place in range(*window.ranges[1][1:])}
     assert covered == set(range(99))
     for window in (48, 512):
         with pytest.raises(

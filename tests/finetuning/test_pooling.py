@@ -85,7 +85,7 @@ def test_the_head_is_a_linear_layer_on_the_mean_of_all_tokens(result):
     for found, shares in zip(model.classify(TEXTS), expected.tolist(), strict=True):
         assert [*found.scores.values()] == pytest.approx(shares, abs=1e-5)
     long = " ".join(["a dog ran on the mat"] * 30)
-    windows = model.tokenizer.windows(long, size=64, overlap=16)
+    windows = model.tokenizer.encode_windows(long, size=64, overlap=16)
     assert len(windows) > 2
     with torch.inference_mode():
         means_WH = torch.stack([model.module(Batch.from_encodings([window])).mean(0) for window in windows])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bothways import Tokenizer
 from bothways.errors import InputError
 from bothways.inference.answer_decoding import Answer, Found, Reading, answer_rows, encode_pairs, read
-from bothways.tokenizer.tokenizer import SPECIALS
+from bothways.tokenizer.tokenizer import SPECIAL_TOKENS
 
 NASTY = list("ab .-é\u0301\u00a0\u200b각中\U0001f600\ufe0f\u0130\x00\x85\ud800\u0345\u20e3")
 QUESTION = "the cat?"
@@ -20,13 +20,13 @@ PASSAGE = "A dog sat on the mat, and the cat ran. " * 7
 @pytest.fixture(scope="module")
 def hangul_tokenizer():
     """Reads the one character 각 as three pieces."""
-    pieces = [*SPECIALS, *"ab.-\u1100", *("##" + char for char in "ab\u1161\u11a8")]
+    pieces = [*SPECIAL_TOKENS, *"ab.-\u1100", *("##" + char for char in "ab\u1161\u11a8")]
     return Tokenizer({piece: index for index, piece in enumerate(pieces)})
 
 
 def windows_of(tokenizer, passage, *, size=512, overlap=0, question=QUESTION):
     (pair,) = encode_pairs(tokenizer, [question], [passage])
-    return tokenizer.slide(pair, size=size, overlap=overlap)
+    return tokenizer.split_windows(pair, size=size, overlap=overlap)
 
 
 def random_scores(windows, seed=0):
@@ -44,7 +44,7 @@ def test_pairs_are_those_of_the_tokenizer_and_share_a_passage(tokenizer):
         expected = tokenizer.encode(question, passage)
         assert pair.ids == expected.ids and pair.segment_ids == expected.segment_ids
         assert pair.offsets == expected.offsets and pair.sequence_ids == expected.sequence_ids
-    assert pairs[0].sources[1][0] is pairs[1].sources[1][0]
+    assert pairs[0].ranges[1][0] is pairs[1].ranges[1][0]
     with pytest.raises(InputError, match="2 questions but 1 passages"):
         encode_pairs(tokenizer, ["a", "b"], ["c"])
     with pytest.raises(InputError, match="for one question use answer"):
@@ -73,7 +73,7 @@ def test_an_answer_is_the_rows_of_the_tokens_it_touches(tokenizer):
 
 def test_a_window_without_the_whole_answer_points_at_cls(tokenizer):
     windows = windows_of(tokenizer, PASSAGE, size=71, overlap=12)
-    source = windows[0].sources[1][0]
+    source = windows[0].ranges[1][0]
     assert len(windows) > 1
     seen = set()
     for start in range(0, len(PASSAGE) - 22, 3):
@@ -86,7 +86,7 @@ def test_a_window_without_the_whole_answer_points_at_cls(tokenizer):
                 )
                 if which == 1 and ends > answer[0] and begins < answer[1]
             ]
-            touched = sum(place.end > answer[0] and place.start < answer[1] for place in source.places)
+            touched = sum(place.end > answer[0] and place.start < answer[1] for place in source.token_spans)
             whole = len(held) == touched
             assert (first, last) == ((held[0], held[-1]) if whole else (0, 0))
             seen.add((whole, bool(held)))
@@ -98,21 +98,21 @@ def test_a_window_without_the_whole_answer_points_at_cls(tokenizer):
 
 def spans_by_trying_all(windows, scores, longest):
     """(score, start, end) of every span, from the window in which its nearer end stands furthest from a cut."""
-    num_tokens = len(windows[0].sources[1][0].ids)
-    places = windows[0].sources[1][0].places
+    num_tokens = len(windows[0].ranges[1][0].ids)
+    places = windows[0].ranges[1][0].token_spans
     found = []
     for first in range(num_tokens):
         for last in range(first, min(num_tokens, first + longest)):
             most, score = -1.0, None
             for window, scores_S2 in zip(windows, scores, strict=True):
-                _, begins, ends = window.sources[1]
+                _, begins, ends = window.ranges[1]
                 if not begins <= first <= last < ends:
                     continue
                 room = min(
                     first - begins if begins > 0 else math.inf, ends - 1 - last if ends < num_tokens else math.inf
                 )
                 if room > most:
-                    row = len(windows[0].sources[0][0].ids) + 2 - begins
+                    row = len(windows[0].ranges[0][0].ids) + 2 - begins
                     most, score = room, float(scores_S2[row + first, 0] + scores_S2[row + last, 1])
             if score is not None:
                 found.append((score, places[first].start, places[last].end))

@@ -83,7 +83,7 @@ def test_other_special_tokens_in_a_text_are_text(filler):
     found = filler.fill(typed, top=3)
     words = ["a", "[", "s", "##e", "##p", "]", "b", "[", "c", "##l", "##s", "]", "[MASK]", "[", "p", "##a", "##d", "]"]
     ids = [filler.tokenizer.vocab[word] for word in ["[CLS]", *words, "[SEP]"]]
-    assert filler.tokenizer.encode(typed, specials=("[MASK]",)).ids == ids
+    assert filler.tokenizer.encode(typed, allow_special=("[MASK]",)).ids == ids
     values = masked_probabilities(filler, ids, ids.index(filler.tokenizer.mask_id)).topk(3).values
     assert [fill.score for fill in found[0]] == pytest.approx(values.tolist(), abs=1e-6)
 
@@ -94,9 +94,9 @@ def test_a_mask_in_a_long_text_is_read_where_it_stands_most_central(filler, size
         words = ["cat", "dog", "mat", "on"] * 15
         words[place] = "[MASK]"
         (found,) = filler.fill(" ".join(words), top=4, window=size, overlap=overlap)
-        ids = filler.tokenizer.encode(" ".join(words), specials=("[MASK]",))
+        ids = filler.tokenizer.encode(" ".join(words), allow_special=("[MASK]",))
         best, chosen = -1, None
-        for window in filler.tokenizer.slide(ids, size=size, overlap=overlap):
+        for window in filler.tokenizer.split_windows(ids, size=size, overlap=overlap):
             row = window.ids.index(filler.tokenizer.mask_id) if filler.tokenizer.mask_id in window.ids else None
             if row is not None and min(row, len(window) - 1 - row) > best:
                 best, chosen = min(row, len(window) - 1 - row), (window.ids, row)
@@ -124,7 +124,7 @@ def test_rows_of_the_table_beyond_the_vocabulary_are_no_words(make_predictor):
     padded = make_predictor("bert", {"masked_words": 0}, vocab_size=131)
     (found,) = padded.fill("the [MASK]", top=131)
     assert len(found) == 97 and {fill.token for fill in found} == set(padded.tokenizer.tokens)
-    ids = padded.tokenizer.encode("the [MASK]", specials=True).ids
+    ids = padded.tokenizer.encode("the [MASK]", allow_special=True).ids
     expected = masked_probabilities(padded, ids, 2)
     values = expected[:97].sort(descending=True).values
     assert [fill.score for fill in found] == pytest.approx(values.tolist(), abs=1e-6)
@@ -383,7 +383,7 @@ def test_long_texts_are_refused_or_cut_where_asked_when_tagging_and_answering(ta
     tagger.truncated_texts = reader.truncated_texts = 0
     (found,) = tagger.tag([passage], long="truncate")
     (tags,) = tagger.tag_words([words], long="truncate")
-    kept = tagger.tokenizer.windows(passage, size=64, overlap=0)[0].offsets[-2][1]
+    kept = tagger.tokenizer.encode_windows(passage, size=64, overlap=0)[0].offsets[-2][1]
     assert found and max(entity.end for entity in found) <= kept + 2  # to the end of the word that was cut
     assert len(tags) == 90 and set(tags[62:]) == {"O"} and set(tags[:30]) != {"O"}
     reader.answer("the cat", passage, long="truncate")
@@ -488,12 +488,10 @@ def test_dtypes_and_devices_are_checked():
     names = {"float32": torch.float32, "bf16": torch.bfloat16, "bfloat16": torch.bfloat16, "fp16": torch.float16}
     assert {name: choose_dtype(name, cpu) for name in names} == names
     assert choose_dtype("auto", cpu) in (torch.float32, torch.bfloat16)
-    with pytest.raises(InputError, match="dtype 'int3' is not supported; one of auto, float32"):
+    with pytest.raises(InputError, match="^dtype 'int3' .* auto, float32"):
         choose_dtype("int3", cpu)
     for name in ("gpu", "cuda:99", "meta", "xla", *([] if torch.backends.mps.is_available() else ["mps"]), 0.5):
-        with pytest.raises(
-            InputError, match=f"^device {name!r} cannot be used on this machine; one of auto, cpu"
-        ) as error:
+        with pytest.raises(InputError, match=f"^device {name!r} .* auto, cpu") as error:
             choose_device(name)
         assert len(str(error.value)) < 100
 
@@ -651,12 +649,12 @@ def test_columns_of_tables_are_read_as_lists_and_what_is_no_text_is_named(make_p
     arrays = np.array(texts, dtype=object), np.array(pairs, dtype=object)
     assert predictor.classify(*arrays) == predictor.classify(texts, pairs)
     for missing in (None, float("nan")):
-        with pytest.raises(InputError, match=r"^text 2 of 2 is (None|nan), not text; fill it in or leave it out$"):
+        with pytest.raises(InputError, match=r"^text 2 of 2 .*(None|nan)"):
             predictor.embed(["the cat", missing])
-        with pytest.raises(InputError, match=r"^pair 1 of 2 is (None|nan), not text"):
+        with pytest.raises(InputError, match=r"^pair 1 of 2 .*(None|nan)"):
             predictor.classify(texts, [missing, "a"])
     reader = make_predictor("bert", {"spans": 2})
-    with pytest.raises(InputError, match=r"^passage 1 of 1 is None, not text"):
+    with pytest.raises(InputError, match=r"^passage 1 of 1 .*None"):
         reader.answers(["the cat"], [None])
 
 

@@ -18,7 +18,7 @@ from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.inference.tag_decoding import Tagset, entities, joined, label_windows, legal_path, word_tags
 from bothways.inference.windows import merge_rows
-from bothways.tokenizer.tokenizer import SPECIALS
+from bothways.tokenizer.tokenizer import SPECIAL_TOKENS
 
 IOB2 = Tagset.of(("O", "B-LOC", "I-LOC", "B-PER", "I-PER"), "iob2")
 PLAIN = Tagset.of(("ADJ", "NOUN", "PUNCT"), "plain")
@@ -32,18 +32,18 @@ texts = st.text(st.sampled_from(NASTY) | st.characters(), max_size=40)
 @pytest.fixture(scope="module", params=["uncased", "cased"])
 def any_tokenizer(request):
     continuations = ["##" + char for char in "abes\u1161\u11a8\u0301"]
-    pieces = [*SPECIALS, *"abcdefghijklmnopqrstuvwxyz.-\u0301\u1100", *continuations]
+    pieces = [*SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz.-\u0301\u1100", *continuations]
     return Tokenizer({piece: index for index, piece in enumerate(pieces)}, lowercase=request.param == "uncased")
 
 
 def windows_of(tokenizer, words, *, size=512, overlap=0):
-    return tokenizer.windows(joined(words), size=size, overlap=overlap)
+    return tokenizer.encode_windows(joined(words), size=size, overlap=overlap)
 
 
 def counted(labelled):
     """(token of the text, label) of every label, in order."""
     return [
-        (int(place) - 1 + part.window.sources[0][1], int(label))
+        (int(place) - 1 + part.window.ranges[0][1], int(label))
         for part in labelled
         for place, label in zip(part.places, part.labels, strict=True)
     ]
@@ -51,7 +51,7 @@ def counted(labelled):
 
 def one_hot(windows, words, tags, tagset):
     """Scores that say what was labelled, and something else on every other row."""
-    num_tokens = len(windows[0].sources[0][0].ids)
+    num_tokens = len(windows[0].ranges[0][0].ids)
     scores_SC = np.random.default_rng(5).normal(size=(num_tokens + 2, len(tagset.names))).astype(np.float32)
     for token, label in counted(label_windows(windows, words, tags, tagset)):
         scores_SC[token + 1] = -20
@@ -152,7 +152,7 @@ def test_a_word_that_bert_does_not_read_is_outside_unless_an_entity_goes_on_behi
     assert word_tags(windows, one_hot(windows, words, tags, IOB2), words, IOB2) == tags
     plain = word_tags(windows, one_hot(windows, words, ["NOUN"] * 5, PLAIN), words, PLAIN)
     assert plain == ["O", "NOUN", "O", "NOUN", "O"]
-    empty = tokenizer.windows("")
+    empty = tokenizer.encode_windows("")
     assert word_tags(empty, np.zeros((2, 5), np.float32), [], IOB2) == []
     assert word_tags(empty, np.zeros((2, 5), np.float32), [""], IOB2) == ["O"]
 
@@ -180,7 +180,7 @@ def test_an_entity_runs_from_its_first_word_to_its_last_and_scores_their_mean(to
     text = "the  cat\tran on."
     scores_SC = scores_of(IOB2.names, "O", "B-PER", "I-PER", "O", "O")
     scores_SC[3, 2:5] = 1.0, 0.0, 5.0  # ran: I-LOC, B-PER, I-PER
-    (entity,) = entities(tokenizer.windows(text), scores_SC, IOB2)
+    (entity,) = entities(tokenizer.encode_windows(text), scores_SC, IOB2)
     assert (entity.label, entity.text, entity.start, entity.end) == ("PER", "cat\tran", 5, 12)
     first, second = np.exp(3) / (np.exp(3) + 4), np.exp(5) / (np.exp(5) + np.exp(1) + 3)
     assert entity.score == pytest.approx((first + second) / 2, abs=1e-7)
@@ -200,12 +200,12 @@ def test_an_entity_runs_from_its_first_word_to_its_last_and_scores_their_mean(to
 def test_the_labels_of_other_peoples_models_are_read_as_they_mean_them(names, tags, found, tokenizer):
     tagset = Tagset.of(names.split())
     scores_SC = scores_of(names.split(), *tags.split())
-    read = entities(tokenizer.windows("the cat sat on mat"), scores_SC, tagset)
+    read = entities(tokenizer.encode_windows("the cat sat on mat"), scores_SC, tagset)
     assert [f"{entity.label}:{entity.text}" for entity in read] == found
 
 
 def test_what_a_model_was_trained_on_decides_how_its_labels_are_read(tokenizer):
-    names, windows = ("O", "B-X", "I-X"), tokenizer.windows("the cat")
+    names, windows = ("O", "B-X", "I-X"), tokenizer.encode_windows("the cat")
     scores_SC = scores_of(names, "B-X", "I-X")
     assert [entity.label for entity in entities(windows, scores_SC, Tagset.of(names, "plain"))] == ["B-X", "I-X"]
     for tagset in (Tagset.of(names), Tagset.of(names, "iob2")):
@@ -217,7 +217,7 @@ def test_only_models_trained_on_iob2_have_to_begin_with_b(tokenizer):
     scores_SC = scores_of(IOB2.names, "O", "I-LOC", "I-LOC")
     scores_SC[2, 3] = 2.9  # B-PER
     scores_SC[3, 4] = 2.9  # I-PER
-    windows = tokenizer.windows("the cat sat")
+    windows = tokenizer.encode_windows("the cat sat")
     told = {
         scheme: [(entity.label, entity.text) for entity in entities(windows, scores_SC, Tagset.of(IOB2.names, scheme))]
         for scheme in (None, "iob2")
@@ -263,13 +263,13 @@ def test_an_entity_across_the_border_of_windows_comes_out_once_and_whole(tokeniz
 
 def test_accents_that_bert_drops_belong_to_the_entity(tokenizer):
     text = "a Jose\u0301\u0327\u200b ran"
-    (entity,) = entities(tokenizer.windows(text), scores_of(IOB2.names, "O", "B-PER", *"OOOO"), IOB2)
+    (entity,) = entities(tokenizer.encode_windows(text), scores_of(IOB2.names, "O", "B-PER", *"OOOO"), IOB2)
     assert entity.text == "Jose\u0301\u0327"
 
 
 def test_accents_that_bert_reads_belong_to_their_own_word():
-    cased = Tokenizer({piece: index for index, piece in enumerate([*SPECIALS, "中", "\u0301"])}, lowercase=False)
-    windows = cased.windows("中\u0301")
+    cased = Tokenizer({piece: index for index, piece in enumerate([*SPECIAL_TOKENS, "中", "\u0301"])}, lowercase=False)
+    windows = cased.encode_windows("中\u0301")
     assert windows[0].tokens == ["[CLS]", "中", "\u0301", "[SEP]"]
     found = entities(windows, scores_of(IOB2.names, "B-LOC", "B-PER"), IOB2)
     assert [(entity.start, entity.end) for entity in found] == [(0, 1), (1, 2)]
@@ -278,7 +278,7 @@ def test_accents_that_bert_reads_belong_to_their_own_word():
 @settings(max_examples=120, deadline=None)
 @given(text=texts, seed=st.integers(0, 99), size=st.sampled_from([19, 512]))
 def test_entities_are_slices_of_their_text_in_order_and_apart(text, seed, size, any_tokenizer):
-    windows = any_tokenizer.windows(text, size=size, overlap=OVERLAP)
+    windows = any_tokenizer.encode_windows(text, size=size, overlap=OVERLAP)
     num_rows = len(any_tokenizer.encode(text))
     for tagset in (IOB2, Tagset.of(IOB2.names), PLAIN):
         scores_SC = np.random.default_rng(seed).normal(size=(num_rows, len(tagset.names))).astype(np.float32)

@@ -192,7 +192,7 @@ def test_a_batch_counts_positions_and_segments_in_each_text(tokenizer):
 
 
 def test_a_window_of_a_pair_has_its_segments(tokenizer):
-    windows = tokenizer.windows("the cat", "dog " * 100, size=80, overlap=10)
+    windows = tokenizer.encode_windows("the cat", "dog " * 100, size=80, overlap=10)
     assert Batch.from_encodings(windows).segment_ids.tolist() == [
         kind for window in windows for kind in window.segment_ids
     ]

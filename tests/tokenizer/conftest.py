@@ -32,14 +32,16 @@ def paragraphs():
     return [line.split("\t")[1] for line in lines]
 
 
-def trained_pieces(specials, size=900):
+def trained_pieces(special_tokens, size=900):
     """Pieces and their scores, learned by `tokenizers`; the special ones first."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     peer = Tokenizer(models.Unigram())
     peer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
-    unknown = "[UNK]" if "[UNK]" in specials else "<unk>"
-    trainer = trainers.UnigramTrainer(vocab_size=size, special_tokens=specials, unk_token=unknown, show_progress=False)
+    unknown = "[UNK]" if "[UNK]" in special_tokens else "<unk>"
+    trainer = trainers.UnigramTrainer(
+        vocab_size=size, special_tokens=special_tokens, unk_token=unknown, show_progress=False
+    )
     peer.train_from_iterator(paragraphs()[:150], trainer)
     return [(piece, score) for piece, score in json.loads(peer.to_str())["model"]["vocab"]]
 

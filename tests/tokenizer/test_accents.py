@@ -14,8 +14,8 @@ from bothways.corpus.documents import sample
 from bothways.errors import InputError
 from bothways.settings import Pretrain, Vocab
 from bothways.tokenizer import accents, learn
-from bothways.tokenizer.accents import KEEPING, STRIPPING, measure
-from bothways.tokenizer.wordpiece import SPECIALS
+from bothways.tokenizer.accents import KEEP_ACCENTS, STRIP_ACCENTS, measure_accents
+from bothways.tokenizer.wordpiece import SPECIAL_TOKENS
 
 CODE_POINTS = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]
 # All up to the last letter of any script; of ideographs and Hangul syllables, which are alike, every 61st.
@@ -59,9 +59,9 @@ def test_marks_are_kept_where_words_need_them_and_stripped_where_few_do():
     told = {}
     for language, text in (NEEDED | NOT_NEEDED).items():
         lines = []
-        tokenizer = Tokenizer.learn([text], size=2000, tell=lines.append)
-        assert tokenizer.reading.splitter.lowercase and len(lines) == 1
-        told[language] = (tokenizer.reading.splitter.strip_accents is False, "accents are kept" in lines[0])
+        tokenizer = Tokenizer.learn([text], size=2000, log=lines.append)
+        assert tokenizer.backend.splitter.lowercase and len(lines) == 1
+        told[language] = (tokenizer.backend.splitter.strip_accents is False, "accents are kept" in lines[0])
     assert told == dict.fromkeys(NEEDED, (True, True)) | dict.fromkeys(NOT_NEEDED, (False, False))
 
 
@@ -78,28 +78,28 @@ def test_english_is_read_as_bert_reads_it():
     """The novels hold some French; the vocabulary is the one that stripping gives."""
     books = [book["text"] for book in sample()[:3]]
     learned, stripped = Tokenizer.learn(books, size=1500), Tokenizer.learn(books, size=1500, strip_accents=True)
-    assert learned.reading.splitter.strip_accents is None
+    assert learned.backend.splitter.strip_accents is None
     assert learned.tokens == stripped.tokens and "\u00e9" not in learned.tokens
 
 
 def test_merged_words_are_those_that_another_word_outnumbers():
-    found = measure({"schon": 7, "schön": 5, "für": 3, "wurde": 1, "würde": 2, "was": 82})
+    found = measure_accents({"schon": 7, "schön": 5, "für": 3, "wurde": 1, "würde": 2, "was": 82})
     assert (found.words, found.merged, found.marks, found.example) == (100, 5 + 1, 5 + 3 + 2, ("scho\u0308n", "schon"))
     assert found.letters == 12 * 5 + 3 * 3 + 3 * 5 + 82 * 3
     plain = "x" * 400
     for merged, needed in ((1, False), (2, True)):  # of 1,000 words
-        assert measure({plain: 900, "schon": 100 - merged, "schön": merged}).are_needed is needed
+        assert measure_accents({plain: 900, "schon": 100 - merged, "schön": merged}).are_needed is needed
     for marked, needed in ((4, False), (5, True)):  # of 1,000 letters
-        assert measure({"a" * 10: 100 - marked, "ü" + "a" * 9: marked}).are_needed is needed
+        assert measure_accents({"a" * 10: 100 - marked, "ü" + "a" * 9: marked}).are_needed is needed
 
 
 def test_one_word_in_two_encodings_is_one_word():
     word = "trẫm"  # two marks on one letter, in either order
     forms = {form: 10 for form in (*(unicodedata.normalize(form, word) for form in ("NFC", "NFD")), "tra\u0303\u0302m")}
-    found = measure({**forms, "tra\u0302\u0303m": 10})
+    found = measure_accents({**forms, "tra\u0302\u0303m": 10})
     assert found.merged == 10 and found.words == sum(forms.values()) + 10 * ("tra\u0302\u0303m" not in forms)
-    assert measure({"한국어": 5, unicodedata.normalize("NFD", "한국어"): 5}).merged == 0
-    hearts = measure({"\u2764\ufe0f": 500, "\u2764": 500, "love": 9})
+    assert measure_accents({"한국어": 5, unicodedata.normalize("NFD", "한국어"): 5}).merged == 0
+    hearts = measure_accents({"\u2764\ufe0f": 500, "\u2764": 500, "love": 9})
     assert (hearts.merged, hearts.marks, hearts.are_needed) == (0, 0, False)
 
 
@@ -109,8 +109,8 @@ def test_order_and_processes_change_neither_the_choice_nor_its_reason():
     for seed, processes in ((0, 1), (1, 1), (2, 2)):
         random.Random(seed).shuffle(texts)
         lines = []
-        tokenizer = Tokenizer.learn(texts, size=900, processes=processes, tell=lines.append)
-        outcomes.add((tuple(lines), tuple(tokenizer.tokens), tokenizer.reading.splitter.strip_accents))
+        tokenizer = Tokenizer.learn(texts, size=900, processes=processes, log=lines.append)
+        outcomes.add((tuple(lines), tuple(tokenizer.tokens), tokenizer.backend.splitter.strip_accents))
     assert len(outcomes) == 1
 
 
@@ -127,8 +127,10 @@ def test_words_read_with_marks_and_then_stripped_are_those_of_stripping_at_once(
     mixed = ["".join(chr(draw.choice(draw.choice(pools))) for _ in range(12)) for _ in range(5_000)]
     for texts in (contexts(WRITTEN), mixed):
         for text in texts:
-            kept = Counter(word for chunk in text.split() for word in KEEPING(chunk))
-            assert accents.stripped(kept) == Counter(word for chunk in text.split() for word in STRIPPING(chunk)), text
+            kept = Counter(word for chunk in text.split() for word in KEEP_ACCENTS(chunk))
+            assert accents.strip_accents_from(kept) == Counter(
+                word for chunk in text.split() for word in STRIP_ACCENTS(chunk)
+            ), text
 
 
 RULES = [(True, None), (True, True), (True, False), (False, None), (False, True), (False, False)]
@@ -138,7 +140,7 @@ RULES = [(True, None), (True, True), (True, False), (False, None), (False, True)
 def test_what_is_asked_for_is_done_without_a_word(lowercase, strip_accents):
     lines = []
     text = NEEDED["German"]
-    tokenizer = Tokenizer.learn([text], 300, lowercase, strip_accents=strip_accents, tell=lines.append)
+    tokenizer = Tokenizer.learn([text], 300, lowercase, strip_accents=strip_accents, log=lines.append)
     strips = bool(strip_accents)
     assert len(lines) == (lowercase and strip_accents is None)
     assert ("ä" in "".join(tokenizer.tokens)) is not strips
@@ -150,9 +152,9 @@ def test_what_is_asked_for_is_done_without_a_word(lowercase, strip_accents):
 
 
 def test_what_was_learned_with_marks_is_read_alike_by_others_on_every_code_point(tmp_path):
-    rules = Tokenizer.learn([NEEDED["German"]], 300).reading.rules
+    rules = Tokenizer.learn([NEEDED["German"]], 300).backend.rules
     chars = [chr(point) for point in WRITTEN]
-    vocab = {token: index for index, token in enumerate([*SPECIALS, *chars, *("##" + char for char in chars)])}
+    vocab = {token: index for index, token in enumerate([*SPECIAL_TOKENS, *chars, *("##" + char for char in chars)])}
     ours = Tokenizer(vocab, **rules)  # no character is unknown to it, so no difference can hide
     ours.save(tmp_path)
     peer = PeerTokenizer.from_file(str(tmp_path / "tokenizer.json"))
@@ -165,7 +167,7 @@ def test_a_learned_vocabulary_keeps_its_rules_when_saved_and_loaded(lowercase, s
     ours = Tokenizer.learn([NEEDED["German"]], 300, lowercase, strip_accents=strip_accents)
     ours.save(tmp_path)
     text = "Die SCHÖNE Äpfel, e\u0301"
-    assert Tokenizer.load(tmp_path).reading.rules == ours.reading.rules
+    assert Tokenizer.load(tmp_path).backend.rules == ours.backend.rules
     assert Tokenizer.load(tmp_path).ids(text) == ours.ids(text)
     assert BertTokenizer.from_pretrained(tmp_path)(text).input_ids == ours.encode(text).ids
 
@@ -180,7 +182,7 @@ def test_vocab_tells_its_choice_and_takes_flags(tmp_path, capsys):
     ):  # fmt: skip
         out = tmp_path / f"out{len(flags)}{says}"
         main.main(["vocab", str(tmp_path / "german.txt"), "-o", str(out), "--size", "300", *flags])
-        loaded = Tokenizer.load(out).reading.splitter
+        loaded = Tokenizer.load(out).backend.splitter
         assert (loaded.lowercase, loaded.strip_accents) == splitter
         err = capsys.readouterr().err
         assert ("accents are kept" in err) is bool(says)

@@ -45,7 +45,7 @@ def test_uncased_words_are_these(text, words):
         ({"lowercase": False}, ["Été", "中", "文"]),
         ({"lowercase": False, "strip_accents": True}, ["Ete", "中", "文"]),
         ({"strip_accents": False}, ["été", "中", "文"]),
-        ({"chinese": False}, ["ete中文"]),
+        ({"split_chinese": False}, ["ete中文"]),
     ],
 )
 def test_options_change_case_accents_and_ideographs_one_by_one(options, words):
@@ -76,8 +76,8 @@ def test_lone_surrogates_are_removed(surrogate):
 
 @settings(deadline=None)
 @given(st.text(max_size=40) | MARKED_TEXT, st.booleans(), st.sampled_from([None, True, False]), st.booleans())
-def test_spans_have_the_words_of_the_plain_way(text, lowercase, strip_accents, chinese):
-    splitter = Splitter(lowercase, strip_accents, chinese)
+def test_spans_have_the_words_of_the_plain_way(text, lowercase, strip_accents, split_chinese):
+    splitter = Splitter(lowercase, strip_accents, split_chinese)
     # Called with one chunk between spaces at a time, as the tokenizer does.
     chunks = text.translate(dict.fromkeys(map(ord, FALSE_SPACES))).split()
     assert [word for word, _ in splitter.spans(text)] == [word for chunk in chunks for word in splitter(chunk)]

@@ -13,10 +13,10 @@ from transformers import AutoTokenizer, BertTokenizer, BertTokenizerFast, PreTra
 
 from bothways import Tokenizer
 from bothways.errors import InputError
-from bothways.tokenizer.tokenizer import SPECIALS
+from bothways.tokenizer.tokenizer import SPECIAL_TOKENS
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZéÉüÜ.,[]'中文"
-TOKENS = [*SPECIALS, *LETTERS, *("##" + letter for letter in LETTERS), "the", "##ing", "\u2028", "\x85"]
+TOKENS = [*SPECIAL_TOKENS, *LETTERS, *("##" + letter for letter in LETTERS), "the", "##ing", "\u2028", "\x85"]
 VOCAB = {token: index for index, token in enumerate(TOKENS)}
 TEXT = "ThE reading, É É 中文 [MASK] e\u0301t.[SEP] zab\u00fc " + "a" * 101
 OPTIONS = list(itertools.product((True, False), (None, True, False), (True, False)))
@@ -47,18 +47,18 @@ def write_lines(file, tokens):
 # --- ours, read by others -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lowercase, strip_accents, chinese", OPTIONS)
-def test_what_we_save_transformers_and_tokenizers_read(tmp_path, lowercase, strip_accents, chinese):
-    ours = Tokenizer(VOCAB, lowercase=lowercase, strip_accents=strip_accents, chinese=chinese)
+@pytest.mark.parametrize("lowercase, strip_accents, split_chinese", OPTIONS)
+def test_what_we_save_transformers_and_tokenizers_read(tmp_path, lowercase, strip_accents, split_chinese):
+    ours = Tokenizer(VOCAB, lowercase=lowercase, strip_accents=strip_accents, split_chinese=split_chinese)
     ours.save(tmp_path / "new" / "model")
-    ids = ours.encode(TEXT, "Le É", specials=True).ids
+    ids = ours.encode(TEXT, "Le É", allow_special=True).ids
     for read in READERS:
         theirs = read(tmp_path / "new" / "model")
         assert theirs(TEXT, "Le É").input_ids == ids
         assert theirs.mask_token_id == ours.mask_id
     peer = PeerTokenizer.from_file(str(tmp_path / "new" / "model" / "tokenizer.json"))
     assert peer.encode(TEXT, "Le É").ids == ids
-    assert peer.encode(TEXT, "Le É").type_ids == ours.encode(TEXT, "Le É", specials=True).segment_ids
+    assert peer.encode(TEXT, "Le É").type_ids == ours.encode(TEXT, "Le É", allow_special=True).segment_ids
 
 
 def test_transformers_cuts_at_512_what_we_saved_if_asked_to_truncate(tmp_path):
@@ -78,19 +78,19 @@ def test_transformers_decodes_with_what_we_saved(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["", "vocab.txt", "tokenizer.json"])
-@pytest.mark.parametrize("lowercase, strip_accents, chinese", OPTIONS)
-def test_what_we_save_we_read(tmp_path, name, lowercase, strip_accents, chinese):
-    ours = Tokenizer(VOCAB, lowercase=lowercase, strip_accents=strip_accents, chinese=chinese)
+@pytest.mark.parametrize("lowercase, strip_accents, split_chinese", OPTIONS)
+def test_what_we_save_we_read(tmp_path, name, lowercase, strip_accents, split_chinese):
+    ours = Tokenizer(VOCAB, lowercase=lowercase, strip_accents=strip_accents, split_chinese=split_chinese)
     ours.save(tmp_path)
     read = Tokenizer.load(tmp_path / name)
     assert read.vocab == ours.vocab
-    assert read.reading.splitter == ours.reading.splitter
-    assert read.reading.wordpiece.longest_word == 100
+    assert read.backend.splitter == ours.backend.splitter
+    assert read.backend.wordpiece.max_word_length == 100
 
 
 def test_the_longest_word_is_kept(tmp_path):
-    Tokenizer(VOCAB, longest_word=7).save(tmp_path)
-    assert Tokenizer.load(tmp_path).reading.wordpiece.longest_word == 7
+    Tokenizer(VOCAB, max_word_length=7).save(tmp_path)
+    assert Tokenizer.load(tmp_path).backend.wordpiece.max_word_length == 7
 
 
 def test_saving_twice_writes_the_same_bytes(tmp_path):
@@ -105,31 +105,31 @@ def test_saving_twice_writes_the_same_bytes(tmp_path):
 # --- others', read by us --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lowercase, strip_accents, chinese", OPTIONS)
-def test_what_transformers_saves_we_read(tmp_path, lowercase, strip_accents, chinese):
+@pytest.mark.parametrize("lowercase, strip_accents, split_chinese", OPTIONS)
+def test_what_transformers_saves_we_read(tmp_path, lowercase, strip_accents, split_chinese):
     theirs = BertTokenizer(
-        vocab=dict(VOCAB), do_lower_case=lowercase, strip_accents=strip_accents, tokenize_chinese_chars=chinese
+        vocab=dict(VOCAB), do_lower_case=lowercase, strip_accents=strip_accents, tokenize_chinese_chars=split_chinese
     )
     theirs.save_pretrained(tmp_path)
     ours = Tokenizer.load(tmp_path)
     assert ours.vocab == VOCAB
-    assert ours.encode(TEXT, specials=True).ids == theirs(TEXT).input_ids
+    assert ours.encode(TEXT, allow_special=True).ids == theirs(TEXT).input_ids
 
 
-@pytest.mark.parametrize("lowercase, strip_accents, chinese", OPTIONS)
-def test_a_config_beside_a_vocabulary_sets_its_options(tmp_path, lowercase, strip_accents, chinese):
+@pytest.mark.parametrize("lowercase, strip_accents, split_chinese", OPTIONS)
+def test_a_config_beside_a_vocabulary_sets_its_options(tmp_path, lowercase, strip_accents, split_chinese):
     write_lines(tmp_path / "vocab.txt", TOKENS)
-    config = {"do_lower_case": lowercase, "strip_accents": strip_accents, "tokenize_chinese_chars": chinese}
+    config = {"do_lower_case": lowercase, "strip_accents": strip_accents, "tokenize_chinese_chars": split_chinese}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
-    rules = Tokenizer.load(tmp_path).reading.splitter
-    assert (rules.lowercase, rules.strip_accents, rules.chinese) == (lowercase, strip_accents, chinese)
+    rules = Tokenizer.load(tmp_path).backend.splitter
+    assert (rules.lowercase, rules.strip_accents, rules.split_chinese) == (lowercase, strip_accents, split_chinese)
 
 
 def test_a_published_model_is_read(model_directory):
     ours, theirs = Tokenizer.load(model_directory), BertTokenizer.from_pretrained(model_directory)
     assert len(ours) == 30522
     assert ours.encode("Hello world!").ids == [101, 7592, 2088, 999, 102]
-    assert ours.encode(TEXT, specials=True).ids == theirs(TEXT).input_ids
+    assert ours.encode(TEXT, allow_special=True).ids == theirs(TEXT).input_ids
     assert Tokenizer.load(model_directory / "vocab.txt").vocab == ours.vocab
 
 
@@ -140,7 +140,7 @@ def test_a_vocabulary_alone_is_uncased_and_may_end_lines_in_any_usual_way(tmp_pa
             file.write_bytes((ending.join(TOKENS) + tail).encode())
             tokenizer = Tokenizer.load(file)
             assert tokenizer.tokens == TOKENS  # with entries at which str.splitlines() would cut
-            assert tokenizer.reading.splitter.lowercase and tokenizer.reading.splitter.strip_accents is None
+            assert tokenizer.backend.splitter.lowercase and tokenizer.backend.splitter.strip_accents is None
 
 
 # --- bad files: one line each, which names the file -----------------------------------------------------------------

@@ -13,7 +13,7 @@ from transformers.convert_slow_tokenizer import BigBirdConverter, DebertaConvert
 from bothways import Tokenizer
 from bothways.checkpoint import checkpoint
 from bothways.errors import InputError
-from bothways.tokenizer.wordpiece import SPECIALS
+from bothways.tokenizer.wordpiece import SPECIAL_TOKENS
 
 ALBERT_SPECIALS = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
 BIG_BIRD = {"tokenizer_class": "BigBirdTokenizer"}
@@ -188,12 +188,12 @@ def test_a_family_that_shares_the_file_s_name_is_refused_by_its_class(xlm_robert
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "CamembertTokenizer"}')
     assert refusal(file).startswith(f": CamembertTokenizer is not supported; {SUPPORTED}")
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "XLMRobertaTokenizerFast"}')
-    assert Tokenizer.load(tmp_path).specials[0] == "<pad>"
+    assert Tokenizer.load(tmp_path).special_tokens[0] == "<pad>"
 
 
 @pytest.mark.parametrize("place", ["tokenizer_config.json", "config.json"])
 def test_a_class_that_reads_a_vocabulary_in_another_way_is_refused(place, roberta, tmp_path):
-    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIALS, "a"]))
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, "a"]))
     for told in ("BertTokenizer", "ElectraTokenizerFast", "PreTrainedTokenizerFast", None):
         (tmp_path / place).write_text(json.dumps({"tokenizer_class": told}))
         assert len(Tokenizer.load(tmp_path)) == 6
@@ -206,13 +206,13 @@ def test_a_class_that_reads_a_vocabulary_in_another_way_is_refused(place, robert
 
 
 def test_words_that_are_divided_by_another_library_are_refused(tmp_path):
-    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIALS, "a"]))
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, "a"]))
     (tmp_path / "tokenizer_config.json").write_text('{"word_tokenizer_type": "mecab"}')
     assert refusal(tmp_path / "vocab.txt").startswith(": a vocabulary of word_tokenizer_type, which is not supported")
 
 
 def test_tokens_added_beside_a_vocabulary_are_refused_unless_it_has_them(tmp_path):
-    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIALS, "a"]))
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, "a"]))
     (tmp_path / "added_tokens.json").write_text('{"a": 5, "[MASK]": 4}')
     assert len(Tokenizer.load(tmp_path)) == 6
     (tmp_path / "added_tokens.json").write_text('{"[E1]": 6}')

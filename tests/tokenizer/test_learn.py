@@ -17,7 +17,7 @@ from bothways import Tokenizer
 from bothways.errors import InputError
 from bothways.tokenizer import learn
 from bothways.tokenizer.basic import Splitter
-from bothways.tokenizer.learn import SPECIALS, count_words, merge_pieces
+from bothways.tokenizer.learn import SPECIAL_TOKENS, count_words, merge_pieces
 
 
 def slow_merges(word_counts, size, alphabet_limit=1000, min_count=2):
@@ -30,7 +30,9 @@ def slow_merges(word_counts, size, alphabet_limit=1000, min_count=2):
     kept = {word: count for word, count in word_counts.items() if set(word) <= set(alphabet)}
     spelled = {word: [word[0], *("##" + character for character in word[1:])] for word in kept}
     singles = {piece for pieces in spelled.values() for piece in pieces}
-    vocabulary = list(SPECIALS) + sorted(p for p in singles if len(p) == 1) + sorted(p for p in singles if len(p) > 1)
+    vocabulary = (
+        list(SPECIAL_TOKENS) + sorted(p for p in singles if len(p) == 1) + sorted(p for p in singles if len(p) > 1)
+    )
     while len(vocabulary) < size:
         counts = Counter()
         for word, pieces in spelled.items():
@@ -85,12 +87,12 @@ def test_the_alphabet_is_the_most_frequent_characters(alphabet_limit):
 
 def test_the_order_of_a_vocabulary():
     word_counts = {"zaa": 3, "ab": 5, "b": 1}
-    assert merge_pieces(word_counts, 2000) == [*SPECIALS, "a", "b", "z", "##a", "##b", "ab", "##aa", "zaa"]
+    assert merge_pieces(word_counts, 2000) == [*SPECIAL_TOKENS, "a", "b", "z", "##a", "##b", "ab", "##aa", "zaa"]
 
 
 def test_overlapping_pairs_merge_left_to_right():
     found = merge_pieces({"xaaaaa": 4}, 2000)
-    assert found == [*SPECIALS, "x", "##a", "##aa", "##aaa", "##aaaaa", "xaaaaa"]  # x aa aa a, x aa aaa, x aaaaa
+    assert found == [*SPECIAL_TOKENS, "x", "##a", "##aa", "##aaa", "##aaaaa", "xaaaaa"]  # x aa aa a, x aa aaa, x aaaaa
 
 
 def test_no_piece_is_made_twice():

@@ -95,7 +95,7 @@ def differences(kind, ours, peer, texts):
 def test_pairs_of_all_fixtures_are_read_as_transformers_reads_what_we_saved(kind, ours, saved):
     peer = AutoTokenizer.from_pretrained(saved)
     assert type(peer).__name__ == CLASSES[kind]
-    texts = [text for text in fixture_lines() if not any(special in text for special in ours.specials)]
+    texts = [text for text in fixture_lines() if not any(special in text for special in ours.special_tokens)]
     assert len(texts) > 1500
     assert differences(kind, ours, peer, texts) == []
 
@@ -110,14 +110,14 @@ def test_a_text_alone_is_framed_by_one_token_on_either_side(kind, ours, saved):
     for text in ("The cat sat.", "", " ", "\n", "x" * 3000):
         assert ours.encode(text).ids == peer(text).input_ids
         assert ours.encode(text, "").ids == [ours.cls_id, *ours.ids(text), *[ours.sep_id] * (3 - (kind in LIKE_BERT))]
-    assert (ours.reading.separators, ours.reading.second_segment) == ((1, 1) if kind in LIKE_BERT else (2, 0))
+    assert (ours.backend.num_separators, ours.backend.second_segment_id) == ((1, 1) if kind in LIKE_BERT else (2, 0))
 
 
 @pytest.mark.parametrize("segments", [1, 2])
 def test_transformers_tells_a_model_the_segments_that_it_was_trained_with(albert, tmp_path, segments):
     """Whatever the names in the file that the tokenizer came from."""
     ours = Tokenizer.load(albert)
-    ours.reading.config["model_input_names"] = ["input_ids", "attention_mask"]
+    ours.backend.config["model_input_names"] = ["input_ids", "attention_mask"]
     ours.save(tmp_path, segments=segments)
     found = AutoTokenizer.from_pretrained(tmp_path)("a", "b")
     expected = ours.encode("a", "b").segment_ids if segments == 2 else None
@@ -126,7 +126,7 @@ def test_transformers_tells_a_model_the_segments_that_it_was_trained_with(albert
 
 def test_a_space_before_a_word_is_no_part_of_its_place(roberta):
     encoding = Tokenizer.load(roberta).encode(" the  cat\n sat ")
-    text = encoding.sources[0][0].text
+    text = encoding.ranges[0][0].text
     words = [text[start:end] for start, end in encoding.offsets]
     assert "".join(words) == "thecat\nsat" and not any(word != word.strip(" ") for word in words)
 
@@ -150,7 +150,7 @@ def test_given_words_are_read_as_if_a_space_stood_before_each(kind, ours, direct
 
 
 def test_a_special_token_written_in_a_text_is_text(ours):
-    for special in ours.specials:
+    for special in ours.special_tokens:
         for text in (
             special,
             f"a {special} b",
@@ -169,12 +169,12 @@ def test_special_tokens_that_are_asked_for_are_found_as_transformers_finds_them(
         f"The  {mask} sat{mask}.{first} {mask}",
         mask,
         f"{mask} {mask}",
-        f"\n{mask}\nx {first}{ours.specials[0]} ",
+        f"\n{mask}\nx {first}{ours.special_tokens[0]} ",
     ):
         theirs = peer(text)
-        assert ours.encode(text, specials=True).ids == theirs.input_ids
-        assert ours.encode(text, specials=True).word_ids == theirs.word_ids()
-        places = ours.encode(text, specials=True).offsets
+        assert ours.encode(text, allow_special=True).ids == theirs.input_ids
+        assert ours.encode(text, allow_special=True).word_ids == theirs.word_ids()
+        places = ours.encode(text, allow_special=True).offsets
         masks = [place for place, index in zip(places, theirs.input_ids, strict=True) if index == ours.mask_id]
         assert [text[start:end] for start, end in masks] == [mask] * text.count(mask)
 
@@ -182,16 +182,16 @@ def test_special_tokens_that_are_asked_for_are_found_as_transformers_finds_them(
 def test_a_mask_stands_for_the_space_before_it_too(ours):
     """As the published RoBERTa, XLM-RoBERTa and ALBERT read it: a guessed word brings its own space."""
     mask = ours.tokens[ours.mask_id]
-    ids = ours.encode(f"The {mask} sat", specials=mask).ids
-    assert ids[1:-1] == [*ours.ids("The"), ours.mask_id, *ours.ids("sat", spaced=True)]
+    ids = ours.encode(f"The {mask} sat", allow_special=mask).ids
+    assert ids[1:-1] == [*ours.ids("The"), ours.mask_id, *ours.ids("sat", leading_space=True)]
 
 
 def test_only_the_special_tokens_that_are_named_are_read(ours):
     first, mask = ours.tokens[ours.cls_id], ours.tokens[ours.mask_id]
-    ids = ours.encode(f"a {first} {mask} b", specials=mask).ids[1:-1]
+    ids = ours.encode(f"a {first} {mask} b", allow_special=mask).ids[1:-1]
     assert ours.mask_id in ids and ours.cls_id not in ids
     with pytest.raises(InputError, match=r"special token '\[X\]' is not one of "):
-        ours.encode("a", specials=["[X]"])
+        ours.encode("a", allow_special=["[X]"])
 
 
 def test_lone_surrogates_are_read_as_u_fffd_and_counted(ours):
@@ -222,7 +222,7 @@ def test_decoded_text_is_what_transformers_decodes(ours, saved):
     for text in list(fixture_lines())[::37]:
         ids = ours.encode(text).ids
         assert ours.decode(ids) == peer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        assert ours.decode(ids, specials=True) == peer.decode(ids, clean_up_tokenization_spaces=False)
+        assert ours.decode(ids, keep_special=True) == peer.decode(ids, clean_up_tokenization_spaces=False)
 
 
 def test_byte_level_text_comes_back_whole(roberta):
@@ -238,20 +238,20 @@ def test_windows_of_a_pair_keep_the_frame_and_cover_the_second_text(kind, ours):
     first, second = "Where was the cat?", " ".join(["The cat sat on the mat."] * 60)
     whole = ours.encode(first, second)
     size, own = 109, len(ours.ids(first))
-    windows = ours.windows(first, second, size=size, overlap=17)
-    head = whole.ids[: 1 + own + ours.reading.separators]
+    windows = ours.encode_windows(first, second, size=size, overlap=17)
+    head = whole.ids[: 1 + own + ours.backend.num_separators]
     covered = []
     for window in windows:
-        _, begin, end = window.sources[1]
+        _, begin, end = window.ranges[1]
         assert window.ids == [*head, *ours.ids(second)[begin:end], ours.sep_id] and len(window) <= size
-        assert window.segment_ids == [0] * len(head) + [ours.reading.second_segment] * (len(window) - len(head))
+        assert window.segment_ids == [0] * len(head) + [ours.backend.second_segment_id] * (len(window) - len(head))
         assert len(window.offsets) == len(window.sequence_ids) == len(window)
         assert window.sequence_ids.count(1) == end - begin
         covered += range(begin, end)
     assert sorted(set(covered)) == list(range(len(ours.ids(second))))
     needed = rf"takes {own} of {own + 40} tokens"
     with pytest.raises(InputError, match=needed):
-        ours.windows(first, second, size=own + 40, overlap=1)
+        ours.encode_windows(first, second, size=own + 40, overlap=1)
 
 
 def test_questions_about_passages_are_pairs(ours):
@@ -272,7 +272,7 @@ def test_pre_training_frames_its_examples_as_texts_are_framed(ours, pairs):
     store, everything = build_in_memory(texts, ours), np.arange(3)
     examples = make_examples(
         store, everything, others=everything, length=31, pairs=pairs, seed=3, epoch=0,
-        separators=ours.reading.separators,
+        separators=ours.backend.num_separators,
     )  # fmt: skip
     rows = np.arange(len(examples))
     batch, _ = to_batch(store, examples, rows, ours)
@@ -280,12 +280,12 @@ def test_pre_training_frames_its_examples_as_texts_are_framed(ours, pairs):
     ends = batch.lengths.cumsum(0).tolist()
     for row, end, length in zip(rows, ends, batch.lengths.tolist(), strict=True):
         a, b, c, d = examples.ranges[row]
-        framed = ours.framed(
+        framed = ours.build_encoding(
             [(Read(store.ids[a:b].tolist()), 0, b - a), (Read(store.ids[c:d].tolist()), 0, d - c)][: 1 + (d > c)]
         )
         assert batch.input_ids[end - length : end].tolist() == framed.ids
         second = (d - c + 1) * (d > c)
-        segments = [0] * (length - second) + [ours.reading.second_segment] * second
+        segments = [0] * (length - second) + [ours.backend.second_segment_id] * second
         assert batch.segment_ids[end - length : end].tolist() == segments
 
 
@@ -327,7 +327,7 @@ def test_stores_of_different_tokenizers_are_different_stores(roberta, xlm_robert
                 language="en",
                 processes=1,
                 drop_duplicates=False,
-                tell=print,
+                log=print,
             )
         )
     assert [built.reused for built in found] == [False, False, True]
@@ -336,7 +336,7 @@ def test_stores_of_different_tokenizers_are_different_stores(roberta, xlm_robert
 def test_the_same_entries_read_otherwise_are_another_tokenizer(ours, saved):
     changed(saved, lambda content: content.update(normalizer={"type": "Lowercase"}))
     other = Tokenizer.load(saved)
-    assert other.vocab == ours.vocab and other.reading.rules != ours.reading.rules
+    assert other.vocab == ours.vocab and other.backend.rules != ours.backend.rules
 
 
 def test_words_for_tags_are_parted_at_punctuation_and_have_no_spaces(ours):
@@ -375,8 +375,8 @@ def test_words_that_fill_a_mask_are_put_as_they_are_spelled(ours, filler, saved)
         index = ours.vocab[token]
         spelled = peer.decode([index])
         assert texts[spelled] in (text, f"The {spelled.strip()} sat")  # Unigram spells both kinds of entry alike
-        theirs = peer.decode([*ours.ids("The"), index, *ours.ids("sat", spaced=True)])
-        assert ours.reading.put("The ", token) + " sat" == text
+        theirs = peer.decode([*ours.ids("The"), index, *ours.ids("sat", leading_space=True)])
+        assert ours.backend.append_token("The ", token) + " sat" == text
         assert theirs.lower() == text.lower()
 
 
@@ -389,7 +389,7 @@ def test_a_mask_by_bert_s_name_is_the_model_s_own(ours, filler):
 
 def test_a_word_is_parted_from_what_stands_before_it(ours):
     word = next(token for token in ours.tokens if token[0] in "\u0120\u2581" and token[1:].isalpha())
-    put = ours.reading.put
+    put = ours.backend.append_token
     assert put("", word) == word[1:] and put("a", word) == f"a {word[1:]}" and put("a\n", word) == f"a\n{word[1:]}"
     assert put("a  ", "s") == "as"
 
@@ -408,8 +408,8 @@ def test_a_copy_in_another_process_reads_the_same(ours):
 
 def test_what_we_save_we_read(ours, saved):
     again = Tokenizer.load(saved)
-    assert again.vocab == ours.vocab and again.specials == ours.specials
-    assert again.reading.rules == ours.reading.rules
+    assert again.vocab == ours.vocab and again.special_tokens == ours.special_tokens
+    assert again.backend.rules == ours.backend.rules
     again.save(saved.parent / "twice")
     for file in saved.iterdir():
         assert file.read_bytes() == (saved.parent / "twice" / file.name).read_bytes()
@@ -424,7 +424,7 @@ def test_the_files_are_those_of_the_kind(kind, saved):
 
 
 def test_transformers_cuts_where_the_model_ends_if_asked_to(ours, tmp_path):
-    ours.save(tmp_path, longest_input=37)
+    ours.save(tmp_path, max_length=37)
     assert len(AutoTokenizer.from_pretrained(tmp_path)("the cat " * 99, truncation=True).input_ids) == 37
 
 
@@ -459,9 +459,9 @@ def test_added_tokens_keep_their_numbers_and_ways(ours, saved):
     peer.save(str(saved / "tokenizer.json"))
     again, size = Tokenizer.load(saved), len(ours)
     assert (again.vocab["<extra>"], again.vocab["gene-7"], again.vocab["x-ray"]) == (size, size + 1, size + 2)
-    assert again.specials == (*ours.specials, "<extra>") and size in again.special_ids
+    assert again.special_tokens == (*ours.special_tokens, "<extra>") and size in again.special_ids
     text = "a gene-7 or gene-77 x-ray <extra> b"
-    assert again.encode(text, specials=True).ids == peer.encode(text).ids
+    assert again.encode(text, allow_special=True).ids == peer.encode(text).ids
     ids = again.encode(text).ids
     assert size + 1 in ids and size + 2 in ids and size not in ids
     again.save(saved.parent / "more")
@@ -478,13 +478,13 @@ def test_special_tokens_of_other_names_are_kept(roberta, tmp_path):
     named = {"mask_token": {"content": "<gap>", "lstrip": True}, "pad_token": "<void>"}
     (tmp_path / "special_tokens_map.json").write_text(json.dumps(named))
     ours = Tokenizer.load(tmp_path)
-    assert ours.specials == ("<void>", "<unk>", "<s>", "</s>", "<gap>")
+    assert ours.special_tokens == ("<void>", "<unk>", "<s>", "</s>", "<gap>")
     ours.save(tmp_path / "saved")
     again, peer = Tokenizer.load(tmp_path / "saved"), AutoTokenizer.from_pretrained(tmp_path / "saved")
-    assert again.specials == ours.specials
+    assert again.special_tokens == ours.special_tokens
     assert (peer.mask_token, peer.pad_token, peer.mask_token_id) == ("<gap>", "<void>", ours.mask_id)
     text = "The <gap> sat"
-    assert again.encode(text, specials=True).ids == peer(text).input_ids
+    assert again.encode(text, allow_special=True).ids == peer(text).input_ids
 
 
 def test_a_tokenizer_file_alone_is_saved_as_the_kind_that_follows_it(saved, tmp_path):

@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.tokenizer.wordpiece import Memory, WordPiece
+from bothways.tokenizer.wordpiece import BoundedCache, WordPiece
 
 PIECES = ["[UNK]", "un", "##aff", "##able", "una", "##ffable", "u", "##n", "a", "##a", "##ble", "aff"]
 PIECES += ["é", "##é", "\U0001f600", "##\U0001f600"]
 VOCAB = {piece: index for index, piece in enumerate(PIECES)}
 
 
-def slow_pieces(word, vocab, longest_word=100):
+def slow_pieces(word, vocab, max_word_length=100):
     """Greedy longest match first, as in Wu 2016, with every candidate spelled out."""
-    if len(word) > longest_word:
+    if len(word) > max_word_length:
         return ["[UNK]"]
     pieces, rest, prefix = [], word, ""
     while rest:
@@ -55,14 +55,14 @@ def test_a_word_becomes_its_longest_pieces(word, pieces, spans):
 def test_pieces_are_those_of_the_slow_formula(starts, continuations, words):
     pieces = ["[UNK]", *sorted(starts), *("##" + text for text in sorted(continuations))]
     vocab = {piece: index for index, piece in enumerate(pieces)}
-    wordpiece = WordPiece(vocab, unknown_id=0, longest_word=9)
+    wordpiece = WordPiece(vocab, unknown_id=0, max_word_length=9)
     for word in words:
-        assert [pieces[index] for index in wordpiece(word)] == slow_pieces(word, vocab, longest_word=9)
+        assert [pieces[index] for index in wordpiece(word)] == slow_pieces(word, vocab, max_word_length=9)
 
 
 @pytest.mark.parametrize("size, known", [(7, True), (8, False)])
 def test_a_word_of_more_characters_than_the_longest_is_unknown(size, known):
-    wordpiece = WordPiece(VOCAB, unknown_id=0, longest_word=7)
+    wordpiece = WordPiece(VOCAB, unknown_id=0, max_word_length=7)
     assert wordpiece("a" * size) == ((8, *[9] * (size - 1)) if known else (0,))
 
 
@@ -78,13 +78,13 @@ def test_memory_gives_what_its_function_gives_however_little_it_holds(texts, lim
     def spell(text):
         return tuple(map(ord, text))
 
-    memory = Memory(spell, limit=limit)
+    memory = BoundedCache(spell, limit=limit)
     assert [memory[text] for text in texts] == [spell(text) for text in texts]
 
 
 def test_memory_holds_two_generations_at_most_and_keeps_what_is_in_use():
     calls = []
-    memory = Memory(lambda text: calls.append(text) or (len(text),), limit=11)
+    memory = BoundedCache(lambda text: calls.append(text) or (len(text),), limit=11)
     for number in range(500):
         memory[str(number)]
         memory["often"]
@@ -95,7 +95,7 @@ def test_memory_holds_two_generations_at_most_and_keeps_what_is_in_use():
 
 def test_memory_leaves_long_strings_out():
     calls = []
-    memory = Memory(lambda text: calls.append(text) or (len(text),))
+    memory = BoundedCache(lambda text: calls.append(text) or (len(text),))
     for _ in range(3):
         assert memory["b" * 65] == (65,)
         assert memory["a" * 64] == (64,)

@@ -164,7 +164,7 @@ def test_other_threads_processors_and_versions_are_told_and_recorded(tmp_path, m
     assert lines == []
     threads, processor = before["hardware"]["threads"] + 1, before["hardware"]["processor"]
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    monkeypatch.setattr(device, "processor", lambda: "An other one")
+    monkeypatch.setattr(device, "processor_name", lambda: "An other one")
     monkeypatch.setattr(torch, "__version__", "9.9")
     again = Run(tmp_path / "run", "pretrain", Told(), resume=True, tell=lines.append)
     assert [line.split(":")[0] for line in lines] == [
