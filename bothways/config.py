@@ -51,7 +51,8 @@ class EncoderConfig:
     rotary_theta: float = 160_000.0  # wavelengths of layers that see the whole text
     rotary_theta_window: float = 10_000.0  # ... and of those that see a window
     pooling: Literal["first", "mean"] = "first"  # which of a text's vectors stands for it: [CLS]'s, or their mean
-    pooler_act: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu", "none", "unit"] = "tanh"  # none, unit: standing.py
+    # The last three: model/pooler.py.
+    pooler_act: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu", "none", "unit", "distance"] = "tanh"
     pooler_dropout: bool = False  # before the pooler's map too, not only after it (RoBERTa, ELECTRA)
     pooler_norm: bool = False  # behind the pooler, which scores of tokens go through too (ModernBERT)
     deep_heads: bool = False  # classes: the pooler has hidden_act; answers: one more feed-forward (BigBird)

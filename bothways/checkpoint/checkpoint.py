@@ -177,7 +177,7 @@ def _load(path: str | PathLike[str], dtype: torch.dtype, warn: Callable[[str], N
             stored_linear(directory, family.head_names["classes"]["output"]) if linear else stored_weights(directory)
         )
         model = _read(family, config, labels, theirs, directory, state, dtype, warn)
-        if linear and plain == "unit":
+        if linear and plain != "none":
             with torch.no_grad():
                 model.get_parameter("heads.classes.output.weight").div_(unit_scale(config.hidden_size))
     tokenizer = None
@@ -203,7 +203,7 @@ def _load(path: str | PathLike[str], dtype: torch.dtype, warn: Callable[[str], N
         labels=labels if has_labels else (),
         multi_label=multi_label,
         pooling=read_pooling(directory),
-        normalized=plain == "unit" if linear else normalizes(directory),
+        normalized=plain != "none" if linear else normalizes(directory),
         extra=extra,
         metadata=read_metadata(directory / METADATA_FILE),
     )
@@ -376,7 +376,8 @@ def with_head(
     """The same encoder with one new head, initialised from the seed; what is new is said. InputError of int8 models.
 
     pooling: what a head for classes reads, "cls" (the state of the first token, through a pooler), "mean" (of all
-    tokens; without a pooler where the family's layout has none for it) or "unit" (such a mean, scaled to one length).
+    tokens; without a pooler where the family's layout has none for it) "unit" (such a mean, scaled to one length) or
+    "distance" (of such means of a pair's texts).
     None: what the family's own head reads.
     near_identity: a pooler that the checkpoint does not bring begins so that a linear layer behind it can do what it
     could do without.
@@ -420,8 +421,8 @@ def reading(config: EncoderConfig, model_type: str, pooling: str | None) -> Enco
         config = config.replace(pooling="first", pooler_act=fields.get("pooler_act", "tanh"))
     if pooling is None:
         return config
-    if pooling != "cls" and not FAMILIES[model_type].supports_mean_pooling:
-        return config.replace(pooling="mean", pooler_act="unit" if pooling == "unit" else "none")
+    if pooling == "distance" or (pooling != "cls" and not FAMILIES[model_type].supports_mean_pooling):
+        return config.replace(pooling="mean", pooler_act="none" if pooling == "mean" else pooling)
     return config.replace(pooling="first" if pooling == "cls" else "mean")
 
 

@@ -87,20 +87,23 @@ def write_pooling(directory: Path, pooling: str, normalized: bool, config: Encod
 
 def write_linear(directory: Path, layer: nn.Linear, config: EncoderConfig) -> None:
     """Its files beside an encoder in TRANSFORMER, so that it gives the scores of a linear layer on means of tokens (of
-    length 1 if pooler_act is "unit")."""
+    length 1 if pooler_act is "unit"). If the layer reads distances of pairs, it stands beside, and the modules give the
+    texts' vectors."""
     _write_pooling(directory, "mean", config)
     _write_limits(directory / TRANSFORMER, config)
     (directory / DENSE).mkdir()
     sizes = {"in_features": layer.in_features, "out_features": layer.out_features, "bias": True}
     write_json(directory / DENSE / "config.json", {**sizes, "activation_function": IDENTITY})
-    unit = config.pooler_act == "unit"
+    unit = config.pooler_act in ("unit", "distance")
     weight_CH = layer.weight.detach().float().cpu() * (unit_scale(config.hidden_size) if unit else 1.0)
     state = {"linear.weight": weight_CH.contiguous(), "linear.bias": layer.bias.detach().float().cpu().contiguous()}
     write_weights(state, directory / DENSE / WEIGHTS)
-    kinds = [(TRANSFORMER, "Transformer"), (POOLING, "Pooling"), (DENSE, "Dense")]
+    kinds = [(TRANSFORMER, "Transformer"), (POOLING, "Pooling")]
     if unit:
         (directory / NORMALIZE).mkdir()
-        kinds.insert(2, (NORMALIZE, "Normalize"))
+        kinds.append((NORMALIZE, "Normalize"))
+    if config.pooler_act != "distance":
+        kinds.append((DENSE, "Dense"))
     _write_modules(directory, kinds)
 
 

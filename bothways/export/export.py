@@ -22,6 +22,7 @@ from bothways.export.graph import Vectors
 from bothways.inference.pooling import pooling_name
 from bothways.io import atomic_directory, write_json
 from bothways.model.int8 import is_int8
+from bothways.model.pooler import reads_apart
 from bothways.settings import Export
 from bothways.tokenizer.files import read_json
 
@@ -40,6 +41,8 @@ def run(settings: Export, tell: Callable[[str], None]) -> dict[str, Any]:
     held = checkpoint.load(source)
     if is_int8(held.model):
         raise InputError(f"{source}: an int8 model; export the one it was made from (--int8 writes an int8 ONNX)")
+    if reads_apart(held.model.config):
+        raise InputError(f"{source}: compares pairs whose texts are read apart, which the exported graph cannot do")
     if held.model.config.direction != "both":
         direction = held.model.config.direction
         raise InputError(f"{source}: looks one way ({direction}); export is for models that look both ways")

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any, ClassVar
@@ -75,16 +75,24 @@ class Classification(Task):
         check_metric(settings, names)
         targets = {split: (sets_of if several else numbers_of)(table, names) for split, table in tables.items()}
         predictor = Predictor(start, dtype="float32", device="cpu")
-        data = {split: Texts.of(table, targets[split], predictor, settings) for split, table in tables.items()}
-        return Classification(settings, start, names, tables, data)
+        task = Classification(settings, start, names, tables, {})
+        compares = start.pooling == "mean" and start.normalized and settings.pooling != "cls"
+        apart = compares and tables["train"].pairs is not None and stays_frozen(settings, task)
+        data = {
+            split: Texts.of(table, targets[split], predictor, settings, apart=apart) for split, table in tables.items()
+        }
+        return replace(task, data=data)
 
     @property
     def metric(self) -> str:
         return self.settings.metric or ("f1_micro" if self.settings.multi_label else "accuracy")
 
     def begin(self, seed: int, warn: Callable[[str], None]) -> Checkpoint:
-        several, few = self.settings.multi_label, stays_frozen(self.settings, self)
-        return begin_with_head(self.start, self.names, self.settings, seed=seed, several=several, few=few, warn=warn)
+        few, apart = stays_frozen(self.settings, self), self.data["train"].apart is not None
+        return begin_with_head(
+            self.start, self.names, self.settings, seed=seed, several=self.settings.multi_label, few=few, apart=apart,
+            warn=warn,
+        )  # fmt: skip
 
     @cached_property
     def frozen(self) -> FrozenTexts:

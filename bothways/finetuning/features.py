@@ -16,7 +16,7 @@ from bothways.finetuning.task import outputs
 from bothways.finetuning.texts import Texts, over_windows
 from bothways.model.heads import ClassificationHead
 from bothways.model.model import Model
-from bothways.model.pooler import mean_pool
+from bothways.model.pooler import mean_pool, reads_apart
 from bothways.model.prepacked import prepack
 from bothways.rng import Purpose, generator
 from bothways.settings import TextVectors
@@ -56,11 +56,12 @@ class FrozenTexts:
 
 
 def states(model: Model, batch: Batch, *, encode: Callable[[Batch], Tensor], window_pooling: str) -> Tensor:
-    """Of each text the state that the head reads and the mean of its tokens, [N, 2, H]. encode: what gives the model's
-    hidden states."""
+    """Of each text the state that the head reads and the mean of its tokens, [N, 2, H]; of pairs read apart those of
+    both texts, [N, 2, 2, H]. encode: what gives the model's hidden states."""
     hidden_TH = encode(batch)
     both = model.text_states(hidden_TH, batch), mean_pool(hidden_TH, batch.lengths)
-    return torch.stack([over_windows(x_WH, batch, window_pooling) for x_WH in both], 1)
+    apart = reads_apart(model.config)
+    return torch.stack([over_windows(x_WH, batch, window_pooling, apart=apart) for x_WH in both], 1)
 
 
 def fit_text_head(

@@ -23,6 +23,7 @@ from bothways.finetuning.task import length_line
 from bothways.inference.predictor import Predictor
 from bothways.inference.windows import whole_length
 from bothways.model.model import Model
+from bothways.model.pooler import reads_apart
 from bothways.rng import Purpose, generator
 from bothways.settings import Classify, FineTune, Regress
 from bothways.tokenizer.tokenizer import Encoding
@@ -39,10 +40,21 @@ class Texts:
 
     windows: list[list[Encoding]]
     targets: np.ndarray
+    apart: "Texts | None" = None
+    """The second texts of pairs whose texts are read each by itself."""
 
     @staticmethod
-    def of(table: Table, targets: np.ndarray, predictor: Predictor, settings: FineTune) -> "Texts":
-        """InputError where the first text of a pair leaves too little room for the second in what the model reads."""
+    def of(
+        table: Table, targets: np.ndarray, predictor: Predictor, settings: FineTune, *, apart: bool = False
+    ) -> "Texts":
+        """InputError where the first text of a pair leaves too little room for the second in what the model reads.
+        apart: read the texts of pairs each by itself."""
+        if apart and table.pairs is not None:
+            first, second = (
+                Texts.of(replace(table, texts=texts, pairs=None), targets, predictor, settings)
+                for texts in (table.texts, table.pairs)
+            )
+            return replace(first, apart=second)
         encodings = predictor.tokenizer.encode_many(table.texts, table.pairs)
         window = settings.window
         windows = predictor.fit_pairs(encodings, table.where, settings.long, window, window // 4)
@@ -50,16 +62,21 @@ class Texts:
 
     @cached_property
     def sizes(self) -> list[int]:
-        """Tokens of each text, over all its windows."""
-        return [sum(map(len, parts)) for parts in self.windows]
+        """Tokens of each text (or pair), over all its windows."""
+        own = [sum(map(len, parts)) for parts in self.windows]
+        return [*map(sum, zip(own, self.apart.sizes, strict=True))] if self.apart else own
 
     @property
     def lengths(self) -> list[int]:
-        """Tokens of each text, whole."""
-        return [*map(whole_length, self.windows)]
+        """Tokens of each text (or pair), whole."""
+        own = [*map(whole_length, self.windows)]
+        return [*map(sum, zip(own, self.apart.lengths, strict=True))] if self.apart else own
 
     def drawn(self, most: int, *, seed: int, epoch: int) -> "Texts":
         """The same texts with at most so many of each one's windows (0: all), drawn for this pass."""
+        if self.apart:
+            alone = replace(self, apart=None).drawn(most, seed=seed, epoch=epoch)
+            return replace(alone, apart=self.apart.drawn(most, seed=seed, epoch=epoch))
         if not most or all(len(parts) <= most for parts in self.windows):
             return self
         windows = []
@@ -71,8 +88,11 @@ class Texts:
         return replace(self, windows=windows)
 
     def batch(self, rows: Sequence[int]) -> Batch:
-        """All windows of these texts, sorted by length, with the text each belongs to and the texts' targets."""
-        parts = [(window, text) for text, row in enumerate(rows) for window in self.windows[row]]
+        """All windows of these texts, sorted by length, with the text each belongs to (2 n and 2 n + 1 are the texts of
+        pair n, read apart) and the texts' targets."""
+        roles = [self, self.apart] if self.apart else [self]
+        texts = [role.windows[row] for row in rows for role in roles]
+        parts = [(window, text) for text, windows in enumerate(texts) for window in windows]
         parts.sort(key=lambda part: len(part[0]))
         return replace(
             Batch.from_encodings([window for window, _ in parts]),
@@ -83,17 +103,21 @@ class Texts:
     def describe(self) -> str:
         """How many, how long, and how many are read in windows."""
         lengths, windowed = self.lengths, sum(len(parts) > 1 for parts in self.windows)
-        return f"{len(lengths):,} texts, {length_line(lengths)}; {windowed} read in windows"
+        return (
+            f"{len(lengths):,} {'pairs' if self.apart else 'texts'}, {length_line(lengths)}; {windowed} read in windows"
+        )
 
 
 def begin_with_head(
     start: Checkpoint, labels: tuple[str, ...], settings: Classify | Regress, *, seed: int,
     warn: Callable[[str], None], several: bool = False, few: bool = False,
+    apart: bool = False,
 ) -> Checkpoint:  # fmt: skip
     """What training starts from: the encoder with a new head for classes, or without labels for a number.
 
     few: keep only the first DEPTH of the layers if the checkpoint was trained to give vectors. Its last layers
     represent the topic of a text, and few examples do not suffice to find anything else there.
+    apart: keep them all; the head reads |u - v| of the vectors of a pair's texts.
     """
     asked, means = settings.pooling, start.pooling == "mean"
     pooling: str | None = asked
@@ -102,7 +126,10 @@ def begin_with_head(
     if pooling == "mean" and means and start.normalized:
         pooling = "unit"
     layers, depth = None, start.model.config.num_hidden_layers
-    if few and means and pooling != "cls":
+    if apart:
+        pooling = "distance"
+        warn("few examples: the classifier reads the distance of both texts' vectors, each text read by itself")
+    elif few and means and pooling != "cls":
         layers = math.ceil(DEPTH * depth)
         warn(f"few examples: the classifier reads the first {layers} of {depth} layers")
     return with_head(
@@ -113,19 +140,22 @@ def begin_with_head(
 
 def text_scores(model: Model, batch: Batch, pooling: str = "mean") -> Tensor:
     """Scores of each text from its windows' vectors, pooled (mean or max), [N, C]."""
-    return model.text_scores("classes", over_windows(first_vectors(model, batch), batch, pooling))
+    states_NH = over_windows(first_vectors(model, batch), batch, pooling, apart=reads_apart(model.config))
+    return model.text_scores("classes", states_NH)
 
 
-def over_windows(x_WH: Tensor, batch: Batch, pooling: str = "mean") -> Tensor:
-    """The mean or the maximum over the windows of each text: [W, H] -> [N, H]."""
+def over_windows(x_WH: Tensor, batch: Batch, pooling: str = "mean", *, apart: bool = False) -> Tensor:
+    """The mean or the maximum over the windows of each text: [W, H] -> [N, H]; of pairs read apart [N, 2, H]."""
     assert batch.text_of_window is not None and batch.labels is not None
     exact_WH = x_WH.float()  # sums in bf16 stand still after some hundred windows
-    number, text_W = len(batch.labels), batch.text_of_window
+    number, text_W = (2 if apart else 1) * len(batch.labels), batch.text_of_window
     if pooling == "max":
         lowest_NH = exact_WH.new_full((number, x_WH.shape[1]), -torch.inf)
-        return lowest_NH.scatter_reduce(0, text_W[:, None].expand_as(exact_WH), exact_WH, "amax").to(x_WH.dtype)
-    sums_NH = exact_WH.new_zeros(number, x_WH.shape[1]).index_add(0, text_W, exact_WH)
-    return (sums_NH / torch.bincount(text_W, minlength=number)[:, None]).to(x_WH.dtype)
+        pooled_NH = lowest_NH.scatter_reduce(0, text_W[:, None].expand_as(exact_WH), exact_WH, "amax")
+    else:
+        sums_NH = exact_WH.new_zeros(number, x_WH.shape[1]).index_add(0, text_W, exact_WH)
+        pooled_NH = sums_NH / torch.bincount(text_W, minlength=number)[:, None]
+    return (pooled_NH.unflatten(0, (-1, 2)) if apart else pooled_NH).to(x_WH.dtype)
 
 
 def first_vectors(model: Model, batch: Batch, at_once: int = AT_ONCE) -> Tensor:

@@ -29,6 +29,7 @@ from bothways.inference.windows import Long, check_window, fit, lengths_of_long,
 from bothways.inputs import read_text, read_texts, read_words, whole_number
 from bothways.model.model import Model
 from bothways.model.parameters import move
+from bothways.model.pooler import reads_apart
 from bothways.model.prepacked import prepack
 from bothways.tokenizer.tokenizer import MIN_WINDOW_TEXT, Encoding, Tokenizer
 
@@ -492,13 +493,21 @@ class Predictor:
         overlap: int | None,
     ) -> Iterator[Tensor]:
         """Scores of some texts after the other, float32 [n, C]: so many that no part is large where C is."""
-        windows = self._windows(texts, pairs, long, window, overlap)
+        apart = reads_apart(self.module.config)
+        if apart and pairs is None:
+            raise InputError("the model compares pairs of texts; give pairs too")
+        if apart and len(texts) != len(pairs or ()):
+            raise InputError(f"{len(texts)} texts and {len(pairs or ())} pairs; give one for each")
+        calls = [(texts, None), (pairs or (), None)] if apart else [(texts, pairs)]
+        windows = [one for call in calls for one in self._windows(*call, long, window, overlap)]
         if not windows:
             yield torch.zeros(0, self.module.num_outputs["classes"])
             return
         flat = [part for parts in windows for part in parts]
         first_WH = self._run_vectors(flat, self.module.text_states)
         state_NH = pool_windows(self.window_pooling, first_WH, [(0, 1)] * len(flat), [*map(len, windows)])
+        if apart:
+            state_NH = state_NH.unflatten(0, (2, -1)).transpose(0, 1)  # [N, 2, H]
         for part_NH in state_NH.split(max(1, SCORES // self.module.num_outputs["classes"])):
             with torch.inference_mode():
                 scores_NC = self.module.text_scores("classes", part_NH.to(self.device, self.dtype)).float().cpu()

@@ -13,7 +13,7 @@ from bothways.model.kernels import Dropout
 from bothways.model.layer import ACTIVATIONS, norm
 
 POOLED_HEADS = ("next_sentence", "classes")
-PLAIN = ("none", "unit")  # what a pooler_act can be without a pooler
+PLAIN = ("none", "unit", "distance")  # what a pooler_act can be without a pooler
 SLOPE = 0.125  # a power of two, so that bf16 holds it; of a pooler that begins as the identity
 
 
@@ -33,15 +33,21 @@ class Pooler(nn.Module):
 
 
 def build_pooler(config: EncoderConfig, heads: Collection[str], pooler: bool) -> nn.Module | None:
-    """What a text's state goes through before a head: a Pooler, UnitLength (pooler_act "unit") or nothing at all
-    ("none"). None where no head reads it, unless `pooler` asks for one."""
+    """What a text's state goes through before a head: a Pooler, UnitLength (pooler_act "unit"), Distance ("distance")
+    or nothing at all ("none"). None where no head reads it, unless `pooler` asks for one."""
     names = {*heads} - {"masked_words"}
     if not (pooler or names & {*POOLED_HEADS} or (names and config.pooler_norm)):
         return None
     if config.pooler_act in PLAIN:
-        return UnitLength(config.hidden_size) if config.pooler_act == "unit" else nn.Identity()
+        kinds = {"unit": UnitLength, "distance": Distance}
+        return kinds[config.pooler_act](config.hidden_size) if config.pooler_act in kinds else nn.Identity()
     activation = config.hidden_act if "classes" in names and config.deep_heads else config.pooler_act
     return Pooler(config, activation)
+
+
+def reads_apart(config: EncoderConfig) -> bool:
+    """Whether a head for classes compares the texts of a pair, each read by itself."""
+    return config.pooler_act == "distance"
 
 
 class UnitLength(nn.Module):
@@ -57,6 +63,15 @@ class UnitLength(nn.Module):
     def forward(self, x_NH: Tensor) -> Tensor:
         wide = torch.promote_types(x_NH.dtype, torch.float32)
         return (self.length * nn.functional.normalize(x_NH.to(wide))).to(x_NH.dtype)
+
+
+class Distance(UnitLength):
+    """|u - v| of a pair's vectors, each of a text read by itself and scaled to one length (Reimers 2019, section 3).
+    [N, 2, H] -> [N, H]"""
+
+    def forward(self, x_N2H: Tensor) -> Tensor:
+        u_NH, v_NH = super().forward(x_N2H.flatten(0, 1)).unflatten(0, (-1, 2)).unbind(1)
+        return (u_NH - v_NH).abs()
 
 
 def unit_scale(hidden_size: int) -> float:

@@ -9,14 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sentence_transformers
 import torch
 
 import bothways
 from bothways.checkpoint import checkpoint
 from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
+from bothways.export import export
 from bothways.finetuning import classify, linear_start, regress, tag
-from bothways.settings import Classify, Regress, Tag
+from bothways.settings import Classify, Export, Regress, Tag
 from bothways.training.options import Plan
 from bothways.training.progress import silence
 from bothways.training.run_checkpoints import Progress
@@ -259,3 +261,53 @@ def test_of_few_examples_a_checkpoint_for_vectors_reads_two_thirds_of_its_layers
         other = classify.run(replace(settings, **change, out=settings.out.with_name(name)), silence)
         assert bothways.load(other.directory).module.config.num_hidden_layers == 4
         assert other.baselines == result.baselines  # which are of the whole checkpoint
+
+
+def test_of_few_pairs_a_checkpoint_for_vectors_compares_those_of_both_texts(given, tables, make_model, tokenizer):
+    texts = [json.loads(line)["text"] for line in (tables / "texts.jsonl").read_text(encoding="utf-8").splitlines()]
+    long = " ".join(texts[200:215])
+    texts[1], texts[102] = long, long  # read in windows
+    rows = [
+        {"text": one, "pair": other, "label": ("no", "yes")[("cat" in one) == ("cat" in other)]}
+        for one, other in zip(texts[:100], texts[101:201], strict=True)
+    ]
+    directory = given["out"].with_name("vectors")
+    start = checkpoint.Checkpoint(
+        make_model("bert", num_hidden_layers=2, pooler=True), tokenizer, pooling="mean", normalized=True
+    )
+    checkpoint.save(start, directory)
+    recipe = {**given, "model": directory, "epochs": None, "window": 16}
+    settings = Classify(**recipe, train=rows[:40], test=rows[40:])
+    told = []
+    result = classify.run(settings, told.append)
+    assert result.frozen and any("each text read by itself" in line for line in told)
+    model = bothways.load(settings.out, dtype="float32")
+    first, second = ([row[name] for row in rows] for name in ("text", "pair"))
+    labels = [one.label for one in model.classify(first, second)]
+    right = [label == row["label"] for label, row in zip(labels, rows, strict=True)]
+    assert np.mean(right[40:]) == result.mean
+
+    # A linear layer on |u - v|, where u and v are the vectors of the whole encoder.
+    def vectors(texts):
+        windows = model._windows(texts, None, None, None, None)
+        hidden = [[torch.from_numpy(model.encode([text], long="truncate")[0]).mean(0)] for text in texts]
+        return torch.stack([one[0] for one in hidden]), [len(parts) for parts in windows]
+
+    (u_NH, sizes), (v_NH, others) = vectors(first), vectors(second)
+    short = [row for row in range(100) if sizes[row] == others[row] == 1]
+    assert 50 < len(short) < 100
+    layer, length = model.module.heads.classes.output, model.module.pooler.length
+    distance_NH = length * (torch.nn.functional.normalize(u_NH) - torch.nn.functional.normalize(v_NH)).abs()
+    expected = layer(distance_NH).argmax(1).tolist()
+    assert [model.labels[expected[row]] for row in short] == [labels[row] for row in short]
+    assert [one.label for one in model.classify(second, first)] == labels
+    again = given["out"].with_name("again")
+    model.save(again)
+    assert [one.label for one in bothways.load(again, dtype="float32").classify(first, second)] == labels
+    found = sentence_transformers.SentenceTransformer(str(settings.out / "model")).encode(first[:1])
+    assert np.allclose(found, bothways.load(directory, dtype="float32").embed(first[:1]), atol=1e-5)
+    for call in ((first,), (first, second[:3])):
+        with pytest.raises(InputError, match="pairs"):
+            model.classify(*call)
+    with pytest.raises(InputError, match="apart"):
+        export.run(Export(model=settings.out, out=given["out"].with_name("onnx")), silence)
