@@ -197,7 +197,7 @@ class Answering(Task):
         """Each question by the place where it stands."""
         return {one.where: one for asked in self.questions.values() for one in asked}
 
-    def parts(self, found: Predictions) -> list[report.Part]:
+    def parts(self, found: Predictions) -> list[report.Section]:
         mistakes = []
         for where, answer, (_, start, end) in zip(found.where, found.predicted, found.details, strict=True):
             one, scores = self.question_at[where], self.score(where, answer)
@@ -212,7 +212,7 @@ class Answering(Task):
         own = {where: [text for text, _ in self.question_at[where].answers]}
         return answer_scores(own, {where: answer}, "2.0" if self.has_impossible else "1.1")
 
-    def doubts(self, found: Predictions) -> list[report.Doubt]:
+    def doubts(self, found: Predictions) -> list[report.LabelIssue]:
         """Answers that share no word with the gold ones, and of which the model is as sure as it usually is of right
         ones."""
         scores = [self.score(*row) for row in zip(found.where, found.predicted, strict=True)]
@@ -226,7 +226,7 @@ class Answering(Task):
             one = self.question_at[found.where[row]]
             gold = " / ".join(dict.fromkeys(found.gold[row])) or "no answer"
             answer = found.predicted[row] or "no answer"
-            doubts.append(report.Doubt(one.where, one.question, gold, answer, None, sure[row], one.context))
+            doubts.append(report.LabelIssue(one.where, one.question, gold, answer, None, sure[row], one.context))
         return doubts
 
     @property

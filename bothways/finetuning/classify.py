@@ -218,22 +218,22 @@ class Classification(Task):
         for name, scores_NC, model in models:
             yield Baseline(name, self.predictions(split, torch.from_numpy(scores_NC)), model)
 
-    def parts(self, found: Predictions) -> list[report.Part]:
+    def parts(self, found: Predictions) -> list[report.Section]:
         if self.settings.multi_label:
-            return [report.Labels([*self.label_scores(found)])]
+            return [report.LabelScores([*self.label_scores(found)])]
         place = {name: number for number, name in enumerate(self.names)}
         gold, predicted = ([place[name] for name in labels] for labels in (found.gold, found.predicted))
         right = [one == other for one, other in zip(gold, predicted, strict=True)]
         certain = [own[label] for own, label in zip(found.details, found.predicted, strict=True)]
         calibration = metrics.reliability(certain, right)
         mistakes = [
-            report.Mistake(text, found.gold[row], found.predicted[row], certain[row], pair)
+            report.LabelMistake(text, found.gold[row], found.predicted[row], certain[row], pair)
             for row, (text, pair) in enumerate(map(self.texts_at.__getitem__, found.where)) if not right[row]
         ]  # fmt: skip
-        confusion = report.Confusion.of(self.names, gold, predicted)
+        confusion = report.ConfusionMatrix.from_indices(self.names, gold, predicted)
         return [
-            confusion, report.Labels(confusion.scores),
-            report.Reliability(calibration.bins, calibration.error), report.Mistakes(mistakes, len(gold)),
+            confusion, report.LabelScores(confusion.scores),
+            report.ReliabilityDiagram(calibration.bins, calibration.error), report.LabelMistakes(mistakes, len(gold)),
         ]  # fmt: skip
 
     def label_scores(self, found: Predictions) -> Iterator[report.LabelScore]:
@@ -241,17 +241,17 @@ class Classification(Task):
         gold, given = (Counter(chain.from_iterable(column)) for column in (found.gold, found.predicted))
         both = Counter(name for a, b in zip(found.gold, found.predicted, strict=True) for name in {*a} & {*b})
         for name in self.names:
-            yield report.LabelScore.of(name, both[name], gold[name], given[name])
+            yield report.LabelScore.from_counts(name, both[name], gold[name], given[name])
 
     @cached_property
     def texts_at(self) -> dict[str, tuple[str, str | None]]:
         """The text (and its pair) of each row, by file and line."""
         return texts_by_location(self.tables.values())
 
-    def doubts(self, found: Predictions) -> list[report.Doubt]:
+    def doubts(self, found: Predictions) -> list[report.LabelIssue]:
         errors = (label_set_errors if self.settings.multi_label else label_errors)(found.gold, found.details)
         return [
-            report.Doubt(
+            report.LabelIssue(
                 where := found.where[one.row], self.texts_at[where][0], one.given, one.suggested,
                 one.given_probability, one.probability, self.texts_at[where][1],
             )

@@ -150,18 +150,18 @@ class Regression(Task):
             own = model and model.scaled(self.deviation, self.mean)
             yield Baseline(name, self.predictions(split, numbers_N), own)
 
-    def parts(self, found: Predictions) -> list[report.Part]:
+    def parts(self, found: Predictions) -> list[report.Section]:
         texts = texts_by_location(self.tables.values())
         misses = [
-            report.Miss(texts[where][0], gold, predicted, texts[where][1])
+            report.NumberMistake(texts[where][0], gold, predicted, texts[where][1])
             for where, gold, predicted in zip(found.where, found.gold, found.predicted, strict=True)
         ]
-        return [report.Scatter(found.gold, found.predicted), report.Misses(misses)]
+        return [report.ScatterPlot(found.gold, found.predicted), report.NumberMistakes(misses)]
 
-    def doubts(self, found: Predictions) -> list[report.Doubt]:
+    def doubts(self, found: Predictions) -> list[report.LabelIssue]:
         texts = texts_by_location(self.tables.values())
         return [
-            report.Doubt(
+            report.LabelIssue(
                 where := found.where[row], texts[where][0], f"{found.gold[row]:.6g}", f"{found.predicted[row]:.6g}",
                 pair=texts[where][1],
             )

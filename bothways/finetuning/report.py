@@ -40,21 +40,21 @@ def draw(
         told = told_of_folds(task, validated)
     else:
         told = told_of_seeds(task, at_work(model, settings), found, kept=kept, failed=failed)
-    doubts = page.Doubts(task.doubts(told.unseen), len(told.unseen.where), told.note, task.doubted)
+    doubts = page.LabelIssues(task.doubts(told.unseen), len(told.unseen.where), told.note, task.doubted)
     if doubts.are_credible:
         first = doubts.cases[0]
         tell(
             f"{len(doubts.cases):,} labels may be wrong, such as {first.given!r} (likelier {first.suggested!r}) at "
             f"{first.where}; report.html lists them"
         )
-    parts: list[page.Part] = [
+    parts: list[page.Section] = [
         *([told.trainings] if len(told.trainings.seeds) > 1 else []),
         *([compared(task, told.scores[0], beside)] if beside else []),
-        page.Curves(rows, task.metric, task.metric, unit),
+        page.TrainingCurves(rows, task.metric, task.metric, unit),
         *task.parts(told.predictions),
         *([doubts] if task.doubted else []),
-        page.Lengths("train", task.lengths("train"), window, settings.long == "truncate"),
-        page.Rates(rates(model, settings)),
+        page.TokenLengths("train", task.lengths("train"), window, settings.long == "truncate"),
+        page.LearningRates(rates(model, settings)),
     ]
     whole = page.Page(
         f"{run.directory.name}: {task.name}", f"{settings.model} fine-tuned on {settings.train}", told.scores, parts,
@@ -63,11 +63,11 @@ def draw(
     page.write(whole, run.directory / "report.html")
 
 
-def compared(task: Task, score: page.Score, beside: Beside) -> page.Baselines:
+def compared(task: Task, score: page.ScoreSummary, beside: Beside) -> page.BaselineComparison:
     """The score reported first beside those of simple models."""
-    fine_tuned = page.Compared("fine-tuned", score.mean, None if score.over == "folds" else score.interval)
-    models = [fine_tuned, *(page.Compared(one.name, one.value, one.interval) for one in beside.scores)]
-    return page.Baselines(task.metric, models, beside.verdict, unit_of(task.metric))
+    fine_tuned = page.ModelScore("fine-tuned", score.mean, None if score.over == "folds" else score.interval)
+    models = [fine_tuned, *(page.ModelScore(one.name, one.value, one.interval) for one in beside.scores)]
+    return page.BaselineComparison(task.metric, models, beside.verdict, unit_of(task.metric))
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ class Told:
     """What the page shows of a run's trainings. predictions: of which rows mistakes are shown. unseen: all that a model
     said of rows it was not trained on; note: which rows are not among them."""
 
-    scores: list[page.Score]
-    trainings: page.Seeds
+    scores: list[page.ScoreSummary]
+    trainings: page.SeedTable
     predictions: Predictions
     unseen: Predictions
     note: str
@@ -92,11 +92,14 @@ def told_of_seeds(task: Task, model: Model, found: Found, *, kept: int, failed: 
     if kept in failed:
         unseen, note = Predictions.joined([]), "the model learned nothing, so it cannot tell"
     seeds = [
-        page.Seed(seed, {split: found[seed][split][task.metric] for split in splits}, seed in failed, seed == kept)
+        page.SeedScores(
+            seed, {split: found[seed][split][task.metric] for split in splits}, seed in failed, seed == kept
+        )
         for seed in found
     ]
     return Told(
-        [*scores_of(task, found, splits, unit), *others_of(task, own, splits)], page.Seeds(task.metric, seeds, unit),
+        [*scores_of(task, found, splits, unit), *others_of(task, own, splits)],
+        page.SeedTable(task.metric, seeds, unit),
         by_split[splits[0]], unseen, note, [*warnings_of(failed, len(seeds), "seeds"), *few_rows(own, splits[0])],
     )  # fmt: skip
 
@@ -104,12 +107,12 @@ def told_of_seeds(task: Task, model: Model, found: Found, *, kept: int, failed: 
 def told_of_folds(task: Task, validated: Validated) -> Told:
     number, failed = len(validated.figures), validated.failed
     folds = enumerate(validated.values(task.metric))
-    seeds = [page.Seed(fold + 1, {FOLDS: score}, fold in failed) for fold, score in folds]
+    seeds = [page.SeedScores(fold + 1, {FOLDS: score}, fold in failed) for fold, score in folds]
     unseen = Predictions.joined(one for fold, one in enumerate(validated.predictions) if fold not in failed)
     names = ", ".join(str(fold + 1) for fold in failed)
     note = f"left out: fold{'s' * (len(failed) > 1)} {names}, whose model learned nothing" if failed else ""
     return Told(
-        [*fold_scores(task, validated)], page.Folds(task.metric, seeds, unit_of(task.metric)), validated.joined,
+        [*fold_scores(task, validated)], page.FoldTable(task.metric, seeds, unit_of(task.metric)), validated.joined,
         unseen, note, warnings_of(failed, number, "folds"),
     )  # fmt: skip
 
@@ -124,7 +127,7 @@ def predictions_of(task: Task, model: Model, splits: Iterable[str]) -> dict[str,
     return found
 
 
-def fold_scores(task: Task, validated: Validated) -> Iterator[page.Score]:
+def fold_scores(task: Task, validated: Validated) -> Iterator[page.ScoreSummary]:
     """Mean and spread of each score over folds, and the interval of all rows together; the metric first."""
     rows = len(validated.joined.where)
     bounded = [name for name in validated.figures[0] if f"{name}_interval" in validated.scores]
@@ -133,10 +136,10 @@ def fold_scores(task: Task, validated: Validated) -> Iterator[page.Score]:
         mean, std = metrics.mean_and_std(values)
         low, high = validated.scores[f"{name}_interval"]
         pooled = validated.scores[name]
-        yield page.Score(name, FOLDS, mean, std, len(values), False, unit, (low, high), rows, "folds", pooled)
+        yield page.ScoreSummary(name, FOLDS, mean, std, len(values), False, unit, (low, high), rows, "folds", pooled)
 
 
-def scores_of(task: Task, found: Found, splits: Sequence[str], unit: Unit) -> Iterator[page.Score]:
+def scores_of(task: Task, found: Found, splits: Sequence[str], unit: Unit) -> Iterator[page.ScoreSummary]:
     """Mean and spread of the metric over seeds, for each split."""
     for split in splits:
         values = [figures[split][task.metric] for figures in found.values()]
@@ -144,16 +147,16 @@ def scores_of(task: Task, found: Found, splits: Sequence[str], unit: Unit) -> It
         low, high = map(fmean, zip(*bounds, strict=True))
         rows = next(figures[split]["rows"] for figures in found.values())
         mean, std = metrics.mean_and_std(values)
-        yield page.Score(task.metric, split, mean, std, len(values), split == "dev", unit, (low, high), rows)
+        yield page.ScoreSummary(task.metric, split, mean, std, len(values), split == "dev", unit, (low, high), rows)
 
 
-def others_of(task: Task, figures: Mapping[str, Figures], splits: Sequence[str]) -> Iterator[page.Score]:
+def others_of(task: Task, figures: Mapping[str, Figures], splits: Sequence[str]) -> Iterator[page.ScoreSummary]:
     """The other figures of the seed kept."""
     for split in splits:
         for name, value in figures[split].items():
             if name not in (task.metric, *NO_SCORES) and not name.endswith("_interval"):
                 bounds = figures[split].get(f"{name}_interval")
-                yield page.Score(name, split, value, 0.0, 1, split == "dev", unit_of(name), bounds)
+                yield page.ScoreSummary(name, split, value, 0.0, 1, split == "dev", unit_of(name), bounds)
 
 
 def few_rows(figures: Mapping[str, Figures], split: str) -> list[str]:

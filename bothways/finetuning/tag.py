@@ -236,7 +236,7 @@ class Tagging(Task):
         """Each sentence by file and line."""
         return {one.where: one for split in self.texts for one in self.sentences(split)}
 
-    def parts(self, found: Predictions) -> list[report.Part]:
+    def parts(self, found: Predictions) -> list[report.Section]:
         if self.tagset.plain:
             return self.confused([*chain.from_iterable(found.gold)], [*chain.from_iterable(found.predicted)])
         by_type = entity_scores(found.gold, found.predicted, "iob2")["by_type"]
@@ -249,9 +249,9 @@ class Tagging(Task):
             if gold != predicted:
                 words = self.sentence_at[where].words
                 mistakes.append(report.TagMistake(joined(words), marked(words, gold), marked(words, predicted)))
-        return [report.Labels(scores), report.TagMistakes(mistakes, len(found.where))]
+        return [report.LabelScores(scores), report.TagMistakes(mistakes, len(found.where))]
 
-    def doubts(self, found: Predictions) -> list[report.Doubt]:
+    def doubts(self, found: Predictions) -> list[report.LabelIssue]:
         """Word by word."""
         places = [(row, word) for row, tags in enumerate(found.gold) for word in range(len(tags))]
         places = [(row, word) for row, word in places if found.gold[row][word] in self.tagset.names]
@@ -266,18 +266,20 @@ class Tagging(Task):
             words = self.sentence_at[found.where[row]].words
             start = len(joined((*words[:word], "")))
             doubts.append(
-                report.Doubt(
+                report.LabelIssue(
                     found.where[row], joined(words), error.given, error.suggested, error.given_probability,
                     error.probability, span=report.Span(start, start + len(words[word])),
                 )
             )  # fmt: skip
         return doubts
 
-    def confused(self, gold: Sequence[str], predicted: Sequence[str]) -> list[report.Part]:
+    def confused(self, gold: Sequence[str], predicted: Sequence[str]) -> list[report.Section]:
         """Which words' tags are taken for which; those that train lacks among them."""
         places = {name: place for place, name in enumerate(sorted({*gold, *predicted}))}
-        confusion = report.Confusion.of([*places], [places[tag] for tag in gold], [places[tag] for tag in predicted])
-        return [confusion, report.Labels(confusion.scores)]
+        confusion = report.ConfusionMatrix.from_indices(
+            [*places], [places[tag] for tag in gold], [places[tag] for tag in predicted]
+        )
+        return [confusion, report.LabelScores(confusion.scores)]
 
     def lengths(self, split: str) -> Sequence[int]:
         windows = iter(self.data[split].labelled)

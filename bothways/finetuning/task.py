@@ -50,7 +50,7 @@ class Task(ABC):
     """One kind of fine-tuning: its examples by split (train, dev and perhaps test), its head, losses and figures."""
 
     name: ClassVar[str]
-    doubted: ClassVar[str] = report.SURER
+    doubted: ClassVar[str] = report.CONFIDENT_LEARNING
     """What makes a row's label doubtful; "" where rows have none."""
     constant: ClassVar[str] = "commonest answer"
     """The name of the model that learned nothing, whose metric is `baseline`."""
@@ -129,11 +129,11 @@ class Task(ABC):
         each predicts of a split."""
         yield from ()
 
-    def parts(self, found: Predictions) -> list[report.Part]:
+    def parts(self, found: Predictions) -> list[report.Section]:
         """What the report page shows of predictions: mistakes, above all. Their rows are among the task's own."""
         return []
 
-    def doubts(self, found: Predictions) -> list[report.Doubt]:
+    def doubts(self, found: Predictions) -> list[report.LabelIssue]:
         """Rows whose labels may be wrong, the most doubtful first, by a model that was not trained on them."""
         return []
 

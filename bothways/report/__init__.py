@@ -2,47 +2,47 @@
 
 from bothways.metrics.classification import Bin
 from bothways.report.answers import AnswerMistake, AnswerMistakes
-from bothways.report.baselines import Baselines, Compared
-from bothways.report.calibration import Reliability, Scatter
-from bothways.report.confusion import Confusion, Labels, LabelScore
-from bothways.report.curves import Curves, Lengths, Rates
+from bothways.report.baselines import BaselineComparison, ModelScore
+from bothways.report.calibration import ReliabilityDiagram, ScatterPlot
+from bothways.report.confusion import ConfusionMatrix, LabelScore, LabelScores
+from bothways.report.curves import LearningRates, TokenLengths, TrainingCurves
 from bothways.report.entities import TagMistake, TagMistakes
 from bothways.report.highlight import Span
-from bothways.report.label_errors import SURER, Doubt, Doubts
-from bothways.report.mistakes import Miss, Misses, Mistake, Mistakes
-from bothways.report.page import Page, Part, render, write
-from bothways.report.scores import Folds, Score, Seed, Seeds
+from bothways.report.label_errors import CONFIDENT_LEARNING, LabelIssue, LabelIssues
+from bothways.report.mistakes import LabelMistake, LabelMistakes, NumberMistake, NumberMistakes
+from bothways.report.page import Page, Section, render, write
+from bothways.report.scores import FoldTable, ScoreSummary, SeedScores, SeedTable
 
 __all__ = [
-    "SURER",
+    "CONFIDENT_LEARNING",
     "AnswerMistake",
     "AnswerMistakes",
-    "Baselines",
+    "BaselineComparison",
     "Bin",
-    "Compared",
-    "Confusion",
-    "Curves",
-    "Doubt",
-    "Doubts",
-    "Folds",
+    "ConfusionMatrix",
+    "FoldTable",
+    "LabelIssue",
+    "LabelIssues",
+    "LabelMistake",
+    "LabelMistakes",
     "LabelScore",
-    "Labels",
-    "Lengths",
-    "Miss",
-    "Misses",
-    "Mistake",
-    "Mistakes",
+    "LabelScores",
+    "LearningRates",
+    "ModelScore",
+    "NumberMistake",
+    "NumberMistakes",
     "Page",
-    "Part",
-    "Rates",
-    "Reliability",
-    "Scatter",
-    "Score",
-    "Seed",
-    "Seeds",
+    "ReliabilityDiagram",
+    "ScatterPlot",
+    "ScoreSummary",
+    "Section",
+    "SeedScores",
+    "SeedTable",
     "Span",
     "TagMistake",
     "TagMistakes",
+    "TokenLengths",
+    "TrainingCurves",
     "render",
     "write",
 ]

@@ -12,7 +12,7 @@ WIDTH, ROW, TOP = 340, 34, 14
 
 
 @dataclass(frozen=True)
-class Compared:
+class ModelScore:
     """The metric of one model; interval: where other rows would put it, with 95 % probability."""
 
     name: str
@@ -21,11 +21,11 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Baselines:
+class BaselineComparison:
     """The fine-tuned model first, then the simple models of the same rows."""
 
     metric: str
-    models: Sequence[Compared]
+    models: Sequence[ModelScore]
     verdict: str
     unit: Unit = "share"
     heading: ClassVar[str] = "Simple models on the same rows"

@@ -15,7 +15,7 @@ MOST_DOTS = 2000
 
 
 @dataclass(frozen=True)
-class Reliability:
+class ReliabilityDiagram:
     """Is it right as often as it says (Guo 2017)? `ece` is the expected calibration error over the bins."""
 
     bins: Sequence[Bin]
@@ -56,7 +56,7 @@ class Reliability:
 
 
 @dataclass(frozen=True)
-class Scatter:
+class ScatterPlot:
     """Gold and predicted numbers, in the same order."""
 
     gold: Sequence[float]

@@ -14,7 +14,7 @@ MOST_PAIRS = 10
 
 
 @dataclass(frozen=True)
-class Confusion:
+class ConfusionMatrix:
     """How often each label was taken for which, by the places (gold, predicted) of both; pairs that never were are not
     there, since of very many labels nearly all are not."""
 
@@ -23,15 +23,15 @@ class Confusion:
     heading: ClassVar[str] = "Confusion matrix"
 
     @staticmethod
-    def of(labels: Sequence[str], gold: Iterable[int], predicted: Iterable[int]) -> "Confusion":
+    def from_indices(labels: Sequence[str], gold: Iterable[int], predicted: Iterable[int]) -> "ConfusionMatrix":
         """From the labels' places."""
-        return Confusion(labels, Counter(zip(gold, predicted, strict=True)))
+        return ConfusionMatrix(labels, Counter(zip(gold, predicted, strict=True)))
 
     @property
     def scores(self) -> list["LabelScore"]:
         """Those of each label."""
         return [
-            LabelScore.of(label, self.counts.get((place, place), 0), self._gold[place], self._given[place])
+            LabelScore.from_counts(label, self.counts.get((place, place), 0), self._gold[place], self._given[place])
             for place, label in enumerate(self.labels)
         ]
 
@@ -113,7 +113,7 @@ class LabelScore:
     support: int
 
     @staticmethod
-    def of(label: str, right: int, gold: int, given: int) -> "LabelScore":
+    def from_counts(label: str, right: int, gold: int, given: int) -> "LabelScore":
         """From how often it was right, is gold, and was given."""
         return LabelScore(label, right / max(1, given), right / max(1, gold), 2 * right / max(1, gold + given), gold)
 
@@ -125,7 +125,7 @@ class LabelScore:
 
 
 @dataclass(frozen=True)
-class Labels:
+class LabelScores:
     """Every label by itself; support is how often it is gold. The interval of an F1 is Wilson's, of a share of as many
     decisions as the label was gold or predicted, on average."""
 

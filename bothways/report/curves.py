@@ -20,7 +20,7 @@ Points = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
-class Curves:
+class TrainingCurves:
     """Rows of metrics.jsonl: step, split ("train" or "heldout"), loss, perhaps seed; held-out ones also the metric."""
 
     rows: Sequence[Mapping[str, Any]]
@@ -82,7 +82,7 @@ def thinned(points: Points) -> Points:
 
 
 @dataclass(frozen=True)
-class Rates:
+class LearningRates:
     """The learning rate of each part of the model, from the input to the head: (name, rate, parameters); rate 0 is
     frozen."""
 
@@ -100,7 +100,7 @@ class Rates:
 
 
 @dataclass(frozen=True)
-class Lengths:
+class TokenLengths:
     """How many tokens the texts of a split have, specials included; longer ones than `window` are read in windows,
     or `cut` there."""
 

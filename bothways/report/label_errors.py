@@ -9,13 +9,15 @@ from bothways.report.highlight import Span, block, passage
 from bothways.report.markup import Html, element, isolated, join
 from bothways.report.mistakes import texts
 
-SURER = "it is as sure of another label as it usually is where that one is right (confident learning, Northcutt 2021)"
+CONFIDENT_LEARNING = (
+    "it is as sure of another label as it usually is where that one is right (confident learning, Northcutt 2021)"
+)
 
 CREDIBLE = 0.1  # share of rows with wrong labels; published sets have 0 to 10 % (Northcutt 2021b)
 
 
 @dataclass(frozen=True)
-class Doubt:
+class LabelIssue:
     """A row: file and line, its text (perhaps a pair), the label it has and the one that is likelier.
 
     given_probability, probability: how likely the two are, where the model tells; span: what of the text the label is
@@ -33,15 +35,15 @@ class Doubt:
 
 
 @dataclass(frozen=True)
-class Doubts:
+class LabelIssues:
     """All doubtful rows among `examined`, none of which the model was trained on; the first `most` are shown, and where
     the others stand. note: which rows were not looked at, and why; reason: what makes a row
     doubtful."""
 
-    cases: Sequence[Doubt]
+    cases: Sequence[LabelIssue]
     examined: int
     note: str = ""
-    reason: str = SURER
+    reason: str = CONFIDENT_LEARNING
     most: int = 30
     heading: ClassVar[str] = "Likely label errors"
     wide: ClassVar[bool] = True
@@ -70,7 +72,7 @@ class Doubts:
         return join((intro, cases, element("details", element("summary", "All rows, by file and line"), listed)))
 
 
-def _doubt(case: Doubt) -> Html:
+def _doubt(case: LabelIssue) -> Html:
     verdict = element(
         "p.verdict", element("strong", isolated(short_places([case.where])[0])), ": labelled ",
         element("strong.is", isolated(case.given)), _sure(case.given_probability), ", likelier ",

@@ -21,7 +21,7 @@ def texts(text: str, pair: str | None) -> Html:
 
 
 @dataclass(frozen=True)
-class Mistake:
+class LabelMistake:
     """A text (perhaps a pair) that was given the wrong label, and how sure the model was of it."""
 
     text: str
@@ -32,10 +32,10 @@ class Mistake:
 
 
 @dataclass(frozen=True)
-class Mistakes:
+class LabelMistakes:
     """Everything that went wrong among `examined` texts; the surest `most` are shown."""
 
-    cases: Sequence[Mistake]
+    cases: Sequence[LabelMistake]
     examined: int
     most: int = 20
     heading: ClassVar[str] = "Worst mistakes"
@@ -46,14 +46,14 @@ class Mistakes:
         return counted(len(self.cases), self.examined, list(map(_mistake, worst)), "the surest first")
 
 
-def _mistake(case: Mistake) -> Html:
+def _mistake(case: LabelMistake) -> Html:
     said, is_, sure = isolated(case.predicted), isolated(case.gold), f" ({case.probability:.1%} sure), is "
     verdict = element("p.verdict", "said ", element("strong.said", said), sure, element("strong.is", is_))
     return join((verdict, texts(case.text, case.pair)))
 
 
 @dataclass(frozen=True)
-class Miss:
+class NumberMistake:
     """A text (perhaps a pair) and how far off its number is."""
 
     text: str
@@ -63,10 +63,10 @@ class Miss:
 
 
 @dataclass(frozen=True)
-class Misses:
+class NumberMistakes:
     """Predicted numbers; the `most` that are furthest off are shown."""
 
-    cases: Sequence[Miss]
+    cases: Sequence[NumberMistake]
     most: int = 20
     heading: ClassVar[str] = "Furthest off"
     wide: ClassVar[bool] = True
@@ -77,7 +77,7 @@ class Misses:
         return join((element("p", words), element("ol.cases", *(element("li", _miss(case)) for case in worst))))
 
 
-def _miss(case: Miss) -> Html:
+def _miss(case: NumberMistake) -> Html:
     said, is_ = (
         element("strong.said", written(case.predicted, "number")),
         element("strong.is", written(case.gold, "number")),

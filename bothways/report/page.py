@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol
 
 from bothways.io import write_atomic
 from bothways.report.markup import Html, element, isolated, join
-from bothways.report.scores import Score, Scores, headline
+from bothways.report.scores import ScoreSummary, ScoreTable, headline
 from bothways.report.style import STYLE
 
 # Should an escape ever be forgotten, the browser still runs nothing and fetches nothing.
@@ -20,7 +20,7 @@ META = Html(
 )
 
 
-class Part(Protocol):
+class Section(Protocol):
     """A section of the page. `wide` ones take the whole width; two others may stand side by side."""
 
     heading: ClassVar[str]
@@ -38,8 +38,8 @@ class Page:
 
     title: str
     subtitle: str
-    scores: Sequence[Score]
-    parts: Sequence[Part] = ()
+    scores: Sequence[ScoreSummary]
+    parts: Sequence[Section] = ()
     warnings: Sequence[str] = ()
     facts: Sequence[tuple[str, str]] = ()
     command: str = ""
@@ -52,7 +52,7 @@ def write(page: Page, file: Path) -> None:
 
 def render(page: Page) -> str:
     """The whole file as text."""
-    parts: list[Part] = [Scores(page.scores), *page.parts, Origin(page.facts, page.command)]
+    parts: list[Section] = [ScoreTable(page.scores), *page.parts, Provenance(page.facts, page.command)]
     head = element("head", META, element("title", page.title), element("style", Html(STYLE)))
     sections = (_section(f"part{number}", part) for number, part in enumerate(parts))
     body = element("body", _header(page), _contents(parts), element("main", *sections))
@@ -72,7 +72,7 @@ def _warnings(warnings: Sequence[str]) -> Html:
     )
 
 
-def _contents(parts: Sequence[Part]) -> Html:
+def _contents(parts: Sequence[Section]) -> Html:
     links = (
         element("li", element("a", part.heading, attributes={"href": f"#part{number}"}))
         for number, part in enumerate(parts)
@@ -80,14 +80,14 @@ def _contents(parts: Sequence[Part]) -> Html:
     return element("nav", element("ul", *links), attributes={"aria-label": "Contents"})
 
 
-def _section(name: str, part: Part) -> Html:
+def _section(name: str, part: Section) -> Html:
     return element(
         f"section.{'wide' if part.wide else 'half'}", element("h2", part.heading), part.body(), attributes={"id": name}
     )
 
 
 @dataclass(frozen=True)
-class Origin:
+class Provenance:
     """Where the model comes from."""
 
     facts: Sequence[tuple[str, str]]

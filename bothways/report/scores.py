@@ -8,7 +8,7 @@ from bothways.report.markup import Html, Unit, element, figure, isolated, join, 
 
 
 @dataclass(frozen=True)
-class Score:
+class ScoreSummary:
     """A metric on a split: mean and sample standard deviation over n seeds, or folds. `selected`: something was chosen
     on it. interval: where other rows would put it, with 95 % probability; rows: how many it is of. pooled: of folds,
     the metric of all their rows together, which the interval is of."""
@@ -26,7 +26,7 @@ class Score:
     pooled: float | None = None
 
 
-def bounds(score: Score) -> str:
+def bounds(score: ScoreSummary) -> str:
     """'95 %: 88.6% to 93.1%', and of how many rows; "" where nobody worked it out."""
     if score.interval is None:
         return ""
@@ -35,18 +35,18 @@ def bounds(score: Score) -> str:
     return f"{pooled}95 %: {low} to {high}" + (f", {score.rows:,} rows" if score.rows else "")
 
 
-def spread(score: Score) -> str:
+def spread(score: ScoreSummary) -> str:
     """One seed has no spread, and says so. That of a share is in percentage points, like the mean beside it."""
     if score.n == 1:
         return "one seed"
     return f"± {written(score.spread, score.unit).rstrip('%')}, {score.n} {score.over}"
 
 
-def chosen(score: Score) -> Html:
+def chosen(score: ScoreSummary) -> Html:
     return element("span.badge", "selected on this") if score.selected else Html()
 
 
-def headline(scores: Sequence[Score]) -> Html:
+def headline(scores: Sequence[ScoreSummary]) -> Html:
     """The first metric, large, on every split that has it."""
     tiles = [
         element(
@@ -67,10 +67,10 @@ def headline(scores: Sequence[Score]) -> Html:
 
 
 @dataclass(frozen=True)
-class Scores:
+class ScoreTable:
     """Every metric on every split; in the order of their first mention."""
 
-    scores: Sequence[Score]
+    scores: Sequence[ScoreSummary]
     heading: ClassVar[str] = "Scores"
     wide: ClassVar[bool] = False
 
@@ -88,7 +88,7 @@ class Scores:
         return table(caption, ["Metric", *map(isolated, splits)], rows)
 
 
-def _cell(score: Score | None) -> Html:
+def _cell(score: ScoreSummary | None) -> Html:
     if score is None:
         return element("span.spread", "none")
     interval = element("span.spread", bounds(score)) if score.interval else Html()
@@ -96,7 +96,7 @@ def _cell(score: Score | None) -> Html:
 
 
 @dataclass(frozen=True)
-class Seed:
+class SeedScores:
     """One training: its number, its scores by split, whether it failed (was no better than a constant answer), whether
     its model was kept."""
 
@@ -107,11 +107,11 @@ class Seed:
 
 
 @dataclass(frozen=True)
-class Seeds:
+class SeedTable:
     """The metric of every training."""
 
     metric: str
-    seeds: Sequence[Seed]
+    seeds: Sequence[SeedScores]
     unit: Unit = "share"
     heading: ClassVar[str] = "Seeds"
     wide: ClassVar[bool] = False
@@ -126,17 +126,17 @@ class Seeds:
         caption += " (no better than one constant answer)."
         return table(caption, [self.heading.removesuffix("s"), "", *map(isolated, splits)], rows, words=2)
 
-    def _score(self, seed: Seed, split: str) -> Html:
+    def _score(self, seed: SeedScores, split: str) -> Html:
         return figure(seed.scores[split], self.unit) if split in seed.scores else Html("none")
 
 
 @dataclass(frozen=True)
-class Folds(Seeds):
+class FoldTable(SeedTable):
     """The metric of every fold, by the model that was trained without it."""
 
     heading: ClassVar[str] = "Folds"
 
 
-def _remark(seed: Seed) -> Html:
+def _remark(seed: SeedScores) -> Html:
     badges = [("kept", seed.kept), ("failed", seed.failed)]
     return join(element(f"span.badge.{name}", name) for name, holds in badges if holds)

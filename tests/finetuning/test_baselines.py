@@ -138,13 +138,13 @@ def test_without_them_nothing_is_said(settings):
         found = classify.run(replace(settings, baselines=False), silence)
     assert (found.baselines, found.verdict) == ({}, "")
     page = (settings.out / "report.html").read_text(encoding="utf-8")
-    assert page_baselines.Baselines.heading not in page
+    assert page_baselines.BaselineComparison.heading not in page
 
 
 def test_the_page_shows_them_with_what_is_not_better(settings):
     found = classify.run(settings, silence)
     page = (settings.out / "report.html").read_text(encoding="utf-8")
-    assert page_baselines.Baselines.heading in page and found.verdict in page.split("<nav")[0]
+    assert page_baselines.BaselineComparison.heading in page and found.verdict in page.split("<nav")[0]
     assert f"{TFIDF}: {found.baselines[TFIDF]:.4g}" in page
 
 

@@ -26,7 +26,7 @@ BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 
 def confusion(labels, matrix):
     """matrix[gold][predicted]."""
-    return p.Confusion(labels, {(g, q): count for g, row in enumerate(matrix) for q, count in enumerate(row)})
+    return p.ConfusionMatrix(labels, {(g, q): count for g, row in enumerate(matrix) for q, count in enumerate(row)})
 
 
 class Tree(HTMLParser):
@@ -83,29 +83,34 @@ def rows(seeds=3):
 
 NORMANS = "The Normans gave their name to Normandy, a region in France."
 EVERY_PART = [
-    p.Seeds("Accuracy", [p.Seed(3, {"test": 0.9165, "dev": 0.9243}, kept=True), p.Seed(4, {"test": 0.5}, failed=True)]),
-    p.Curves(rows(), "accuracy", "Accuracy"),
+    p.SeedTable(
+        "Accuracy",
+        [p.SeedScores(3, {"test": 0.9165, "dev": 0.9243}, kept=True), p.SeedScores(4, {"test": 0.5}, failed=True)],
+    ),
+    p.TrainingCurves(rows(), "accuracy", "Accuracy"),
     confusion(["no", "yes", "a-label-that-is-quite-long-and-has-no-space"], [[83, 5, 0], [7, 41, 2], [0, 0, 0]]),
-    p.Labels([p.LabelScore("no", 0.911, 0.943, 0.9267, 88), p.LabelScore(HOSTILE, 0.0, 0.0, 0.0, 0)]),
-    p.Reliability([p.Bin(0.55, 0.5, 13), p.Bin(0.95, 0.89, 117), p.Bin(0.0, 0.0, 0)], 0.0567),
-    p.Mistakes([p.Mistake(HOSTILE, "no", "yes", 0.71), p.Mistake("surest", "yes", "no", 0.993, "its pair")], 137),
-    p.Scatter([0.5, 2.5, 4.75], [1.0, 2.25, 4.0]),
-    p.Misses([p.Miss("near", 1.0, 1.25), p.Miss("far", 4.5, 1.125, "its pair")]),
+    p.LabelScores([p.LabelScore("no", 0.911, 0.943, 0.9267, 88), p.LabelScore(HOSTILE, 0.0, 0.0, 0.0, 0)]),
+    p.ReliabilityDiagram([p.Bin(0.55, 0.5, 13), p.Bin(0.95, 0.89, 117), p.Bin(0.0, 0.0, 0)], 0.0567),
+    p.LabelMistakes(
+        [p.LabelMistake(HOSTILE, "no", "yes", 0.71), p.LabelMistake("surest", "yes", "no", 0.993, "its pair")], 137
+    ),
+    p.ScatterPlot([0.5, 2.5, 4.75], [1.0, 2.25, 4.0]),
+    p.NumberMistakes([p.NumberMistake("near", 1.0, 1.25), p.NumberMistake("far", 4.5, 1.125, "its pair")]),
     p.TagMistakes([p.TagMistake("Ada of Turin", [p.Span(0, 3, "PER")], [p.Span(7, 12, "LOC")])], 11),
     p.AnswerMistakes([p.AnswerMistake("Who?", NORMANS, [p.Span(4, 11)], p.Span(0, 11), 2 / 3)], 9),
-    p.Folds("Accuracy", [p.Seed(1, {"folds": 0.875}), p.Seed(2, {"folds": 0.75}, failed=True)]),
-    p.Doubts([p.Doubt("d/t.csv:7", "a text", "no", "yes", 0.031, 0.953, "its pair")], 41, "3 are left out"),
-    p.Lengths("training", [5, 9, 12, 64, 130], 64),
-    p.Rates([("embeddings", 2.5e-6, 11915136), ("head", 5e-5, 770), ("frozen part", 0.0, 3)]),
+    p.FoldTable("Accuracy", [p.SeedScores(1, {"folds": 0.875}), p.SeedScores(2, {"folds": 0.75}, failed=True)]),
+    p.LabelIssues([p.LabelIssue("d/t.csv:7", "a text", "no", "yes", 0.031, 0.953, "its pair")], 41, "3 are left out"),
+    p.TokenLengths("training", [5, 9, 12, 64, 130], 64),
+    p.LearningRates([("embeddings", 2.5e-6, 11915136), ("head", 5e-5, 770), ("frozen part", 0.0, 3)]),
 ]
 PAGE = p.Page(
     "Positive or not?",
     "A classifier",
     [
-        p.Score("Accuracy", "test", 0.91234567, 0.0041, 3, interval=(0.88, 0.94), rows=431),
-        p.Score("Accuracy", "dev", 0.9205, 0.0032, 3, selected=True),
-        p.Score("Loss", "test", 0.28731, 0.0, 1, unit="number"),
-        p.Score("Precision", "folds", 0.328, 0.291, 3, False, "share", (0.36, 0.576), 456, "folds", 0.4686),
+        p.ScoreSummary("Accuracy", "test", 0.91234567, 0.0041, 3, interval=(0.88, 0.94), rows=431),
+        p.ScoreSummary("Accuracy", "dev", 0.9205, 0.0032, 3, selected=True),
+        p.ScoreSummary("Loss", "test", 0.28731, 0.0, 1, unit="number"),
+        p.ScoreSummary("Precision", "folds", 0.328, 0.291, 3, False, "share", (0.36, 0.576), 456, "folds", 0.4686),
     ],
     EVERY_PART,
     ["12 texts are in train and test."],
@@ -187,18 +192,21 @@ def order_in(text, *words):
 
 def test_what_users_wrote_is_shown_and_never_run():
     hostile = p.Page(
-        HOSTILE, HOSTILE, [p.Score(HOSTILE, HOSTILE, 0.5, 0.1, 2)], warnings=[HOSTILE], facts=[(HOSTILE, HOSTILE)],
+        HOSTILE, HOSTILE, [p.ScoreSummary(HOSTILE, HOSTILE, 0.5, 0.1, 2)], warnings=[HOSTILE],
+        facts=[(HOSTILE, HOSTILE)],
         command=HOSTILE,
         parts=[
-            p.Seeds(HOSTILE, [p.Seed(0, {HOSTILE: 0.5})]), p.Curves(rows(1), "accuracy", HOSTILE, heldout=HOSTILE),
+            p.SeedTable(HOSTILE, [p.SeedScores(0, {HOSTILE: 0.5})]),
+            p.TrainingCurves(rows(1), "accuracy", HOSTILE, heldout=HOSTILE),
             confusion([HOSTILE, "b", "c"], [[1, 2, 3], [4, 5, 6], [7, 8, 9]]),
-            p.Labels([p.LabelScore(HOSTILE, 0.1, 0.2, 0.3, 4)]), p.Lengths(HOSTILE, [1], 64),
-            p.Mistakes([p.Mistake(HOSTILE, HOSTILE, HOSTILE, 0.5, HOSTILE)], 1), p.Misses([p.Miss(HOSTILE, 0, 1)]),
+            p.LabelScores([p.LabelScore(HOSTILE, 0.1, 0.2, 0.3, 4)]), p.TokenLengths(HOSTILE, [1], 64),
+            p.LabelMistakes([p.LabelMistake(HOSTILE, HOSTILE, HOSTILE, 0.5, HOSTILE)], 1),
+            p.NumberMistakes([p.NumberMistake(HOSTILE, 0, 1)]),
             p.TagMistakes([p.TagMistake(HOSTILE, [p.Span(3, 20, HOSTILE)], [p.Span(7, 31, HOSTILE)])], 1),
             p.AnswerMistakes([p.AnswerMistake(HOSTILE, HOSTILE, [p.Span(2, 9)], p.Span(4, 12), 0.1)], 1),
-            p.Rates([(HOSTILE, 1e-5, 7)]), p.Folds(HOSTILE, [p.Seed(1, {HOSTILE: 0.5})]),
-            p.Doubts([p.Doubt(HOSTILE, HOSTILE, HOSTILE, HOSTILE, None, 0.5, HOSTILE)], 1, HOSTILE, HOSTILE),
-            p.Doubts([p.Doubt(HOSTILE, HOSTILE, HOSTILE, HOSTILE, span=p.Span(3, 20))], 1),
+            p.LearningRates([(HOSTILE, 1e-5, 7)]), p.FoldTable(HOSTILE, [p.SeedScores(1, {HOSTILE: 0.5})]),
+            p.LabelIssues([p.LabelIssue(HOSTILE, HOSTILE, HOSTILE, HOSTILE, None, 0.5, HOSTILE)], 1, HOSTILE, HOSTILE),
+            p.LabelIssues([p.LabelIssue(HOSTILE, HOSTILE, HOSTILE, HOSTILE, span=p.Span(3, 20))], 1),
         ],
     )  # fmt: skip
     tree = Tree(p.render(hostile))
@@ -224,7 +232,7 @@ def test_what_is_made_of_html_by_string_operations_is_escaped_again():
 
 
 def test_one_seed_is_called_one_seed_and_what_is_no_number_undefined():
-    tree = Tree(p.render(p.Page("t", "s", [p.Score("Accuracy", "dev", float("nan"), 0.0, 1)])))
+    tree = Tree(p.render(p.Page("t", "s", [p.ScoreSummary("Accuracy", "dev", float("nan"), 0.0, 1)])))
     assert "undefined one seed" in spaced(tree)
     assert "±" not in spaced(tree) and "selected" not in spaced(tree)
     assert [written(value, "number") for value in (12345.6789, 0.0, 0.0000321)] == ["12,345.679", "0.000", "3.2e-05"]
@@ -242,7 +250,7 @@ def test_a_line_goes_through_its_points_by_the_ticks_it_is_read_against():
 def test_dots_lie_where_their_numbers_are():
     pairs = [(0.62, 0.55), (0.81, 0.93), (0.97, 0.88)]
     bins = [p.Bin(0.0, 0.0, 0), *(p.Bin(*pair, count) for pair, count in zip(pairs, (3, 5, 90), strict=True))]
-    for part in (p.Reliability(bins, 0.1), p.Scatter(*zip(*pairs, strict=True))):
+    for part in (p.ReliabilityDiagram(bins, 0.1), p.ScatterPlot(*zip(*pairs, strict=True))):
         tree = Tree(part.body())
         places = [(float(dot["cx"]), float(dot["cy"])) for dot in tree.all("circle")]
         assert read_off(tree, places) == [pytest.approx(pair, abs=0.003) for pair in pairs]
@@ -298,26 +306,30 @@ def test_many_records_are_drawn_as_means_and_broken_ones_are_counted():
     uneven = [(float(step), float(step == 1407)) for step in range(1408)]  # no last point of the few that are left over
     assert len(thinned(uneven)) == 40 and thinned(uneven)[-1][1] <= 1 / 35
     row = {"split": "train", "loss": float("nan"), "seed": 5}
-    page = p.Page("t", "s", [], [p.Curves([*rows(1), {**row, "step": 7}, {**row, "step": 8}], "accuracy", "Accuracy")])
+    page = p.Page(
+        "t", "s", [], [p.TrainingCurves([*rows(1), {**row, "step": 7}, {**row, "step": 8}], "accuracy", "Accuracy")]
+    )
     assert "Loss, training: 2 values that are no numbers are left out." in Tree(p.render(page)).text
-    page = p.Page("t", "s", [], [p.Curves([{**row, "step": 7}], "accuracy", "Accuracy")])
+    page = p.Page("t", "s", [], [p.TrainingCurves([{**row, "step": 7}], "accuracy", "Accuracy")])
     assert "Loss, training: 1 values that are no numbers are left out." in Tree(p.render(page)).text
 
 
 def test_nothing_to_show_is_said_and_does_not_fail():
     nan = float("nan")
     empty = [
-        p.Seeds("Accuracy", []), p.Curves([], "accuracy", "Accuracy"), confusion(["a", "b"], [[0, 0], [0, 0]]),
-        confusion(["a", "b", "c"], [[1, 0, 0], [0, 2, 0], [0, 0, 3]]), p.Labels([]), p.Reliability([], 0.0),
-        p.Mistakes([], 5), p.Scatter([1.0], [nan]), p.Misses([]), p.TagMistakes([], 5), p.AnswerMistakes([], 5),
-        p.Lengths("test", [], 512), p.Rates([]),
+        p.SeedTable("Accuracy", []),
+        p.TrainingCurves([], "accuracy", "Accuracy"), confusion(["a", "b"], [[0, 0], [0, 0]]),
+        confusion(["a", "b", "c"], [[1, 0, 0], [0, 2, 0], [0, 0, 3]]), p.LabelScores([]), p.ReliabilityDiagram([], 0.0),
+        p.LabelMistakes([], 5), p.ScatterPlot([1.0], [nan]), p.NumberMistakes([]), p.TagMistakes([], 5),
+        p.AnswerMistakes([], 5),
+        p.TokenLengths("test", [], 512), p.LearningRates([]),
     ]  # fmt: skip
-    tree = Tree(p.render(p.Page("t", "s", [p.Score("Loss", "dev", nan, nan, 3, unit="number")], empty)))
+    tree = Tree(p.render(p.Page("t", "s", [p.ScoreSummary("Loss", "dev", nan, nan, 3, unit="number")], empty)))
     assert tree.problems == []
     for words in ("No steps were recorded.", "There are no predictions.", "There are no texts of test.", "± undefined"):
         assert words in tree.text
     assert tree.text.count("None of 5 went wrong.") == 3 and "No label was taken for another." in tree.text
-    assert "1 predictions that are no numbers are left out." in Tree(p.Scatter([1.0, 2.0], [nan, 1.0]).body()).text
+    assert "1 predictions that are no numbers are left out." in Tree(p.ScatterPlot([1.0, 2.0], [nan, 1.0]).body()).text
 
 
 def test_every_text_is_in_one_bar():
@@ -326,7 +338,7 @@ def test_every_text_is_in_one_bar():
     assert sum(counts) == len(sizes) and counts[-1] >= 26 and len(counts) <= 41
     for number, count in enumerate(counts[:-1]):
         assert count == sum(number * width <= size < (number + 1) * width for size in sizes)
-    cut = Tree(p.render(p.Page("t", "s", [], [p.Lengths("dev", sizes, 128, cut=True)]))).text
+    cut = Tree(p.render(p.Page("t", "s", [], [p.TokenLengths("dev", sizes, 128, cut=True)]))).text
     assert "76 (37.8%) are longer than 128 tokens and are cut there." in cut
 
 
@@ -340,7 +352,7 @@ def test_right_answers_are_framed_and_no_other():
 def test_ten_thousand_labels_take_no_square_of_memory():
     names, places = [f"label {number}" for number in range(10_000)], range(10_000)
     tracemalloc.start()
-    found = p.Confusion.of(names, [*places, 3], [*places, 4])
+    found = p.ConfusionMatrix.from_indices(names, [*places, 3], [*places, 4])
     assert found.scores[3] == p.LabelScore("label 3", 1.0, 0.5, 2 / 3, 2) and "label 4" in found.body()
     assert tracemalloc.get_traced_memory()[1] < 50e6
     tracemalloc.stop()
@@ -502,7 +514,9 @@ function look() {
 def test_a_browser_shows_what_a_reader_looks_for_on_a_phone_and_on_a_desk(tmp_path):
     """The page stands in frames of both widths, beside a script of ours that says how it looks."""
     wide = confusion([f"a label of some length {n}" for n in range(9)], [[n * 111 for n in range(9)]] * 9)
-    long = p.Mistakes([p.Mistake("x" * 5000, "y" * 90, "z" * 90, 0.9), p.Mistake("صلاح " * 300, "no", "yes", 0.8)], 99)
+    long = p.LabelMistakes(
+        [p.LabelMistake("x" * 5000, "y" * 90, "z" * 90, 0.9), p.LabelMistake("صلاح " * 300, "no", "yes", 0.8)], 99
+    )
     shown = p.render(replace(PAGE, title="A title " * 9, parts=[*EVERY_PART, wide, long]))
     frames = "".join(f'<iframe width="{width}" srcdoc="{escape(shown)}"></iframe>' for width in (360, 1200))
     (tmp_path / "look.html").write_text(
@@ -526,5 +540,5 @@ def test_a_browser_shows_what_a_reader_looks_for_on_a_phone_and_on_a_desk(tmp_pa
 
 @pytest.mark.parametrize(("number", "credible"), [(0, False), (4, True), (5, False)])
 def test_doubts_about_many_labels_are_doubts_about_the_model(number, credible):
-    doubts = p.Doubts([p.Doubt(f"t.csv:{row}", "a text", "no", "yes") for row in range(number)], 41)
+    doubts = p.LabelIssues([p.LabelIssue(f"t.csv:{row}", "a text", "no", "yes") for row in range(number)], 41)
     assert doubts.are_credible is credible
