@@ -34,7 +34,6 @@ from bothways.finetuning import answer, classify, tag
 from bothways.finetuning.finetune import over_seeds
 from bothways.finetuning.task import Task, at_work
 from bothways.settings import Answer, Classify, FineTune, Tag
-from bothways.training.progress import silence
 from bothways.training.run import Run, read_metrics
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
@@ -74,7 +73,7 @@ def ours(settings: FineTune, task: Task, seed: int) -> tuple[float, float]:
     """(score on dev, seconds of training)."""
     settings = dataclasses.replace(settings, seed=seed, out=settings.out / f"ours-{seed}")
     with Run(settings.out, "finetune", settings) as run:
-        result = over_seeds(settings, task, run, silence)
+        result = over_seeds(settings, task, run)
     seconds = max(row["seconds"] for row in read_metrics(settings.out) if row["split"] == "train")
     return result.mean, seconds
 
@@ -118,7 +117,7 @@ def padded(rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
 
 
 def theirs(name: str, settings: FineTune, task: Task, seed: int, *, bf16: bool) -> tuple[float, float]:
-    begun = task.begin(seed, silence)
+    begun = task.begin(seed)
     place = settings.out / f"peer-{seed}-{bf16}"
     checkpoint.save(begun, place / "start")
     model = getattr(transformers, f"BertFor{PEERS[name]}{'Answering' if name == 'SQuAD' else 'Classification'}")
@@ -147,7 +146,7 @@ def theirs(name: str, settings: FineTune, task: Task, seed: int, *, bf16: bool) 
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.train()
     trainer.model.save_pretrained(place / "model")
-    trained = checkpoint.load(place / "model", warn=silence).model
+    trained = checkpoint.load(place / "model").model
     return task.measure(at_work(trained, settings), "dev")[task.metric], clock.seconds
 
 

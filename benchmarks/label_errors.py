@@ -18,7 +18,6 @@ from bothways.finetuning import classify
 from bothways.finetuning.cross_validation import OUT_OF_FOLD
 from bothways.metrics.label_errors import label_errors
 from bothways.settings import Classify
-from bothways.training.progress import lines
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
 WRONG = 0.05
@@ -35,7 +34,7 @@ def main() -> None:
         table, out = Path(folder) / "train.jsonl", Path(folder) / "run"
         wrong = write_table(table, asked.rows, asked.seed)
         settings = Classify(model=minilm(), train=table, out=out, folds=5, epochs=asked.epochs)
-        result = classify.run(settings, lines)
+        result = classify.run(settings)
         rows = [json.loads(line) for line in (out / OUT_OF_FOLD).read_text(encoding="utf-8").splitlines()]
     errors = label_errors([row["gold"] for row in rows], [row["details"] for row in rows])
     hits = [int(rows[error.row]["where"].rpartition(":")[2]) in wrong for error in errors]

@@ -26,7 +26,6 @@ from bothways.pretraining.objective import counts, losses
 from bothways.settings import Pretrain
 from bothways.training.distributed import Replica
 from bothways.training.loop import backward
-from bothways.training.progress import silence
 from bothways.training.run import read_metrics
 
 SIZES = {
@@ -121,11 +120,11 @@ def resumed_ours() -> tuple[int, int]:
             keep_checkpoints=9,
             dropout=0.1,
         )
-        pretrain.run(settings, silence)
-        pretrain.run(Pretrain(**{**vars(settings), "out": place / "cut"}), silence)
+        pretrain.run(settings)
+        pretrain.run(Pretrain(**{**vars(settings), "out": place / "cut"}))
         for newer in (place / "cut" / "checkpoints").glob(f"step-*{STEPS}"):
             (newer / "state.json").unlink()  # as if it had been killed before
-        pretrain.run(Pretrain(**{**vars(settings), "out": place / "cut", "resume": True}), silence)
+        pretrain.run(Pretrain(**{**vars(settings), "out": place / "cut", "resume": True}))
         runs = [
             [row["loss"] for row in read_metrics(place / name) if row["split"] == "train"][STEPS // 2 :]
             for name in ("whole", "cut")

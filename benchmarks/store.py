@@ -42,7 +42,7 @@ def make_store(directory: Path, vocab: str, num_files: int, processes: int) -> d
 
     built = open_or_build(
         directory, f"wikipedia {num_files}", lambda: documents(num_files), Tokenizer.load(vocab), language="en",
-        processes=processes, drop_duplicates=True, tell=lambda text: print(text, file=sys.stderr),
+        processes=processes, drop_duplicates=True,
     )  # fmt: skip
     size = sum(array.nbytes for array in (built.store.ids, built.store.sentences, built.store.documents))
     return {

@@ -66,7 +66,7 @@ class Clock(transformers.TrainerCallback):
         self.seconds += time.perf_counter() - self.began
         if self.every and (state.global_step % self.every == 0 or state.global_step == state.max_steps):
             model.save_pretrained(self.directory / "model")
-            figures = self.held.measure(checkpoint.load(self.directory / "model", warn=lambda line: None).model)
+            figures = self.held.measure(checkpoint.load(self.directory / "model").model)
             row = {"step": state.global_step, "tokens": state.global_step * self.tokens, "seconds": self.seconds}
             with (self.directory / "metrics.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps({**row, "split": "heldout", **figures}) + "\n")

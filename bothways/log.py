@@ -1,13 +1,20 @@
-"""Console output: results on standard output, messages (logging) on standard error.
+"""Logging, progress bars, and output of the command line.
+
+Everything logs to `logging.getLogger("bothways")` and prints nothing unless logging is configured. The command line
+prints results to standard output, messages and progress bars to standard error.
 
 Labels, file names and configs are untrusted, so characters that control the terminal are escaped in all output.
 """
 
 import json
+import logging
 import re
 import shlex
 import shutil
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,3 +60,89 @@ def command_name() -> str:
 def print_message(text: str) -> None:
     """Print a message, possibly of several lines, to standard error."""
     print(escape_controls(text), file=sys.stderr, flush=True)
+
+
+# --- logging
+# ------------------------------------------------------------------------------------------------------------
+
+
+logger = logging.getLogger("bothways")
+logger.addHandler(logging.NullHandler())  # else Python prints warnings of a library whose user configures no logging
+
+
+class _Handler(logging.Handler):
+    def __init__(self, write: Callable[[str], None]) -> None:
+        super().__init__()
+        self.write = write
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        self.write(f"warning: {message}" if record.levelno >= logging.WARNING else message)
+
+
+@contextmanager
+def messages_to(write: Callable[[str], None]) -> Iterator[None]:
+    """Call `write` with each message logged inside, in place of an outer `messages_to`; draw progress bars if standard
+    error is a terminal."""
+    outer, level = [handler for handler in logger.handlers if isinstance(handler, _Handler)], logger.level
+    handler = _Handler(write)
+    for other in outer:
+        logger.removeHandler(other)
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        for other in outer:
+            logger.addHandler(other)
+        logger.setLevel(level)
+
+
+@contextmanager
+def muted() -> Iterator[None]:
+    """Log nothing below errors inside."""
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def draws_bars() -> bool:
+    """Whether progress is drawn as a bar: on a terminal, inside `messages_to`."""
+    inside = any(isinstance(handler, _Handler) for handler in logger.handlers) and logger.isEnabledFor(logging.INFO)
+    return inside and sys.stderr.isatty()
+
+
+class ProgressBar:
+    """A progress bar on standard error: how much of `total` is done, and the time left. Draws nothing where
+    `draws_bars` is false.
+
+    done: how much was done before. unit: what is counted.
+    """
+
+    def __init__(self, title: str, total: int | None, *, done: int = 0, unit: str = "steps") -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        text = TextColumn("{task.description}", markup=False)
+        columns = (text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self.bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not draws_bars())
+        self.title, self.unit, self.done, self.start = escape_controls(title), unit, done, time.monotonic()
+        self.task = self.bar.add_task(self.title, total=total, completed=done)
+
+    def __enter__(self) -> "ProgressBar":
+        self.bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bar.stop()
+
+    def update(self, done: int, detail: str | None = None) -> None:
+        """Set how much is done. detail: text beside the bar; by default the count and the speed."""
+        if detail is None:
+            speed = (done - self.done) / max(time.monotonic() - self.start, 1e-9)
+            detail = f"{done:,} {self.unit}  {speed:,.0f} {self.unit}/s"
+        self.bar.update(self.task, completed=done, description=f"{self.title}  {detail}")

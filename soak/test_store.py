@@ -29,7 +29,7 @@ if __name__ == "__main__":
     tokenizer = Tokenizer.load(DATA / "vocab" / "bert-base-uncased")
     built = open_or_build(
         Path(directory), "wikipedia", lambda: documents(8), tokenizer, language="en", processes=int(processes),
-        drop_duplicates=True, tell=lambda text: print(text, flush=True),
+        drop_duplicates=True,
     )
     print("reused" if built.reused else "built", built.store.num_tokens, built.store.fingerprint)
 """

@@ -9,6 +9,7 @@ from bothways.checkpoint import checkpoint
 from bothways.config import EncoderConfig
 from bothways.errors import InputError
 from bothways.families import FAMILIES
+from bothways.log import messages_to
 from bothways.sizes import SIZES
 
 
@@ -250,14 +251,16 @@ def test_harmless_keys_are_dropped_and_unknown_ones_kept_written_back_and_said_o
     unknown = {"my_experiment": {"run": 7}, "a_note": "häuslich"}
     file.write_text(json.dumps({**json.loads(file.read_text()), **harmless, **unknown}))
     said = []
-    loaded = checkpoint.load(tmp_path / "theirs", warn=said.append)
+    with messages_to(said.append):
+        loaded = checkpoint.load(tmp_path / "theirs")
     assert len(said) == 1 and "a_note, my_experiment" in said[0] and "use_cache" not in said[0]
     checkpoint.save(loaded, tmp_path / "ours")
     written = json.loads((tmp_path / "ours" / "config.json").read_text(encoding="utf-8"))
     assert {key: written.get(key) for key in unknown} == unknown
     assert not set(written) & set(harmless)
     said.clear()
-    assert checkpoint.load(tmp_path / "ours", warn=said.append).extra == unknown
+    with messages_to(said.append):
+        assert checkpoint.load(tmp_path / "ours").extra == unknown
     assert len(said) == 1
 
 
@@ -265,5 +268,6 @@ def test_a_config_of_theirs_has_nothing_unknown(make_peer, tmp_path):
     for architecture in ("BertForPreTraining", "DistilBertModel", "ElectraModel", "ModernBertModel"):
         make_peer(architecture).save_pretrained(tmp_path / architecture)
         said = []
-        assert checkpoint.load(tmp_path / architecture, warn=said.append).extra == {}
+        with messages_to(said.append):
+            assert checkpoint.load(tmp_path / architecture).extra == {}
         assert said == []

@@ -285,7 +285,7 @@ def test_cutting_is_done_when_asked_counted_and_said(predictor, capsys):
     predictor.truncated_texts = 0
     found = predictor.encode(TEXTS, long="truncate", window=40)
     assert predictor.truncated_texts == 2
-    assert capsys.readouterr().err.startswith("bothways: cut 2 of 11 texts to 40 tokens")
+    assert capsys.readouterr().err.startswith("warning: cut 2 of 11 texts to 40 tokens")
     predictor.classify(TEXTS[5:6], long="truncate", window=40)
     assert predictor.truncated_texts == 3
     for text, rows in zip(TEXTS, found, strict=True):

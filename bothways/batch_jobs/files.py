@@ -13,7 +13,6 @@ import torch
 import bothways
 from bothways.batch_jobs.blocks import Block, about_how_many, in_blocks
 from bothways.batch_jobs.journal import Journal, refuse, unfinished
-from bothways.batch_jobs.row_progress import RowBar
 from bothways.batch_jobs.rows import SAY, columns, kind_of
 from bothways.batch_jobs.writers import Format, JsonLines, Npy, Parquet, Row, Separated, Vectors, vector_column
 from bothways.checkpoint import checkpoint
@@ -25,8 +24,8 @@ from bothways.data.tables import read_schema
 from bothways.errors import InputError, RowsError
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
+from bothways.log import ProgressBar, logger
 from bothways.settings import Embed, Predict
-from bothways.training.progress import lines
 
 VECTORS, PREDICTIONS = (".npy", ".parquet", ".jsonl"), (".parquet", ".jsonl", ".csv", ".tsv")  # endings of files
 # Settings that change no byte of a result, or are compared otherwise.
@@ -76,7 +75,7 @@ def printed(settings: Predict) -> Iterator[list[Row]]:
     for read in _blocks(model, settings, keep):
         block, rows = _said(say, read, settings)
         for number, why in block.wrong.items():
-            lines(f"row {number:,} set aside: {why}")
+            logger.warning(f"row {number:,} set aside: {why}")
         numbered = ({"row": number, **row} for number, row in zip(block.numbers, rows, strict=True))
         yield [*numbered] if settings.on_error == "skip" else rows
 
@@ -211,14 +210,14 @@ def _write(
     out: Path, form: Format, blocks: Iterator[Block], say: Callable[[Sequence[ModelInput]], Any],
     settings: Embed | Predict, model: Predictor,
 ) -> Journal:  # fmt: skip
-    with unfinished(out, form, _made_with(settings, model), lines) as growing:
+    with unfinished(out, form, _made_with(settings, model)) as growing:
         if settings.resume and not growing.journal.blocks:
-            lines(f"{out}: nothing to go on from; beginning at the first row")
+            logger.info(f"{out}: nothing to go on from; beginning at the first row")
         growing.catch_up(blocks)
-        with RowBar(out.name, total=about_how_many(settings.file), done=growing.journal.rows) as bar:
+        with ProgressBar(out.name, about_how_many(settings.file), done=growing.journal.rows, unit="rows") as bar:
             for block in blocks:
                 growing.add(block, *_said(say, block, settings))
-                bar.show(growing.journal.rows)
+                bar.update(growing.journal.rows)
         return growing.finish()
 
 

@@ -18,7 +18,7 @@ from bothways.batch_jobs.blocks import Block
 from bothways.batch_jobs.writers import Format, Row, Vectors
 from bothways.errors import InputError
 from bothways.io import fsync, write_atomic
-from bothways.training.progress import Tell
+from bothways.log import logger
 from bothways.training.run_checkpoints import differences
 
 
@@ -59,7 +59,7 @@ def refuse(out: Path, endings: Sequence[str], what: str, *, resume: bool) -> Non
 
 
 @contextmanager
-def unfinished(out: Path, form: Format, made_with: Mapping[str, Any], tell: Tell) -> Iterator["Growing"]:
+def unfinished(out: Path, form: Format, made_with: Mapping[str, Any]) -> Iterator["Growing"]:
     """A new file, or the unfinished one cut back to its last block. What is done stays where an error ends it, and is
     told; where no block is done nothing stays. InputError where it was begun otherwise, or is being written by another.
     """
@@ -84,7 +84,7 @@ def unfinished(out: Path, form: Format, made_with: Mapping[str, Any], tell: Tell
             yield growing
         except BaseException:
             if growing.journal.blocks > journal.blocks:
-                tell(f"{out}: {growing.journal.rows:,} rows are done and kept; --resume goes on behind them")
+                logger.info(f"{out}: {growing.journal.rows:,} rows are done and kept; --resume goes on behind them")
             if not growing.journal.blocks:
                 growing.remove()
             raise

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bothways import log
 from bothways.checkpoint.metadata import read_metadata
 from bothways.checkpoint.sentence_transformers import (
     DENSE,
@@ -31,6 +30,7 @@ from bothways.errors import InputError, MissingFile
 from bothways.families import DEFAULT_MODEL_TYPE, FAMILIES, FamilySpec
 from bothways.families.spec import CLASS_SUFFIXES
 from bothways.io import atomic_directory, find_backup, list_entries, stat_files, write_json
+from bothways.log import logger
 from bothways.model.heads import ClassificationHead
 from bothways.model.int8 import from_int8_state, int8_state, is_int8, refusal
 from bothways.model.model import OUTPUTS, Model, initialize
@@ -93,15 +93,10 @@ class Checkpoint:
 POOLER = "pooler.dense.weight"
 
 
-def say(line: str) -> None:
-    """A line for the user beside the results."""
-    log.print_message(f"bothways: {line}")
-
-
 # --- load -------------------------------------------------------------------------------------------------------------
 
 
-def find(path: str | PathLike[str], warn: Callable[[str], None] = say) -> Path:
+def find(path: str | PathLike[str], warn: Callable[[str], None] = logger.warning) -> Path:
     """The checkpoint directory that a path means: itself, or the model of a run. InputError where there is none."""
     directory = Path(path)
     for candidate in (directory, directory / "model"):
@@ -123,10 +118,8 @@ def find(path: str | PathLike[str], warn: Callable[[str], None] = say) -> Path:
     raise MissingFile(f"{directory}: no {CONFIG} there; name a checkpoint directory in the Hugging Face layout")
 
 
-def load(
-    path: str | PathLike[str], *, dtype: torch.dtype = torch.float32, warn: Callable[[str], None] = say
-) -> Checkpoint:
-    """Read a checkpoint. InputError names what is missing, misshapen or unsupported; warn gets a line for what is
+def load(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32) -> Checkpoint:
+    """Read a checkpoint. InputError names what is missing, misshapen or unsupported; a warning is logged for what is
     unusual. A checkpoint that is replaced meanwhile is read again, so that no two are mixed."""
     parts = ("", TRANSFORMER, POOLING, DENSE)
     folders = [Path(path, above, part) for above in ("", "model") for part in parts]
@@ -140,7 +133,7 @@ def load(
         if stat_files(folders, READ) != before:
             continue
         for line in lines:
-            warn(line)
+            logger.warning(line)
         if checkpoint is None:
             assert wrong is not None
             raise wrong
@@ -371,7 +364,7 @@ def _some(names: list[str], most: int = 5) -> str:
 def with_head(
     checkpoint: Checkpoint, head: str, labels: tuple[str, ...], *, seed: int, num_outputs: int | None = None,
     multi_label: bool = False, dropout: float | None = None, pooling: str | None = None, near_identity: bool = False,
-    layers: int | None = None, warn: Callable[[str], None] = say,
+    layers: int | None = None,
 ) -> Checkpoint:  # fmt: skip
     """The same encoder with one new head, initialised from the seed; what is new is said. InputError of int8 models.
 
@@ -410,7 +403,7 @@ def with_head(
             if near_identity:
                 initialize_near_identity(model.pooler)
     model.load_state_dict(kept, strict=False)
-    warn(f"new, to be trained: {', '.join(new)}")
+    logger.info(f"new, to be trained: {', '.join(new)}")
     return replace(checkpoint, model=model, labels=labels, multi_label=multi_label, metadata={})
 
 

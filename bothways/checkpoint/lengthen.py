@@ -1,23 +1,24 @@
 """A model made to read longer texts: its positions repeated, and a window in place of attention to all (Beltagy 2020,
 section 5). What it then knows of far positions it has to learn by pre-training on."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from bothways.attention_config import GlobalTokensConfig
-from bothways.checkpoint.checkpoint import Checkpoint, check_not_int8, say
+from bothways.checkpoint.checkpoint import Checkpoint, check_not_int8
 from bothways.config import EncoderConfig
 from bothways.errors import InputError
 from bothways.families import FAMILIES
+from bothways.log import logger
 from bothways.model.model import Model
 
 LONG = "longformer"
 
 
-def lengthen(found: Checkpoint, length: int, window: int, *, warn: Callable[[str], None] = say) -> Checkpoint:
+def lengthen(found: Checkpoint, length: int, window: int) -> Checkpoint:
     """A Longformer with the weights of a BERT or RoBERTa: reads texts of `length` tokens, of which each sees `window`.
 
     Positions are the old ones over and over; the maps of tokens that see all begin as those of the others. InputError
@@ -28,7 +29,7 @@ def lengthen(found: Checkpoint, length: int, window: int, *, warn: Callable[[str
     config = longer_config(found, length, window)
     kept = {head: number for head, number in old.num_outputs.items() if head in FAMILIES[LONG].head_names}
     if dropped := sorted(old.num_outputs.keys() - kept):
-        warn(f"left out, since a {LONG} has no place for it: {', '.join(dropped)}")
+        logger.warning(f"left out, since a {LONG} has no place for it: {', '.join(dropped)}")
     model = Model(config, kept, pooler=old.pooler is not None)
     state = {name: value for name, value in old.state_dict().items() if not name.startswith("heads.")}
     state |= {f"heads.{name}": value for name, value in old.heads.state_dict().items() if name.split(".")[0] in kept}

@@ -14,12 +14,11 @@ from bothways.corpus.store import sentences
 from bothways.finetuning import classify
 from bothways.finetuning.baselines import NOT_BETTER
 from bothways.inference.predictor import Predictor
-from bothways.log import command_name
+from bothways.log import command_name, messages_to, muted, print_lines
 from bothways.pretraining import pretrain
 from bothways.rng import Purpose, generator
 from bothways.settings import Classify, Demo, Pretrain
 from bothways.tokenizer.tokenizer import Tokenizer
-from bothways.training.progress import Tell
 from bothways.training.run import Run
 
 NUM_GAPS, NUM_SHOWN = 200, 3
@@ -27,49 +26,50 @@ GAP_WORDS = range(8, 25)  # words of a sentence with a gap
 NUM_NEW = 3
 
 
-def run(settings: Demo, tell: Tell) -> dict[str, Any]:
-    """Everything in one run directory; gives the figures it told."""
+def run(settings: Demo) -> dict[str, Any]:
+    """Everything in one run directory; prints and returns the figures."""
     began = time.perf_counter()
     run = Run(settings.out, "demo", settings)
     books = sample()
     texts = write_texts(books, settings.out / "text")
     authors = sorted({book["author"] for book in books})
     trained, unread = ([book for book in books if book["split"] == split] for split in ("train", "test"))
-    tell(f"The novels: {len(books)} books by {', '.join(authors)}; {len(unread)} of them stay unread.\n")
+    write(f"The novels: {len(books)} books by {', '.join(authors)}; {len(unread)} of them stay unread.\n")
 
-    tell("1. Learn a vocabulary from the books to be read")
-    tokenizer = Tokenizer.learn((book["text"] for book in trained), size=5000)
+    write("1. Learn a vocabulary from the books to be read")
+    with muted():
+        tokenizer = Tokenizer.learn((book["text"] for book in trained), size=5000)
     tokenizer.save(settings.out / "tokenizer")
     words = "An unfathomable whisper, said Mr. Rochester."
-    tell(f"   {len(tokenizer):,} entries: {words!r} -> {' '.join(tokenizer.encode(words).tokens)}\n")
+    write(f"   {len(tokenizer):,} entries: {words!r} -> {' '.join(tokenizer.encode(words).tokens)}\n")
 
-    tell(f"2. Pre-train a small BERT with masked words, {settings.minutes:g} minutes")
-    told = pretrain.run(pretraining(settings, texts), lambda line: tell(f"   {line}"))
+    write(f"2. Pre-train a small BERT with masked words, {settings.minutes:g} minutes")
+    with messages_to(indented):
+        told = pretrain.run(pretraining(settings, texts))
     figures = dict(told.figures)
-    tell(
+    write(
         f"   masked words, books not read: perplexity {figures['perplexity']:.0f}; by word frequency alone "
         f"{figures['unigram_perplexity']:.0f}\n"
     )
 
-    tell("3. Fill gaps in sentences of the unread books")
-    filled = fill_gaps(Predictor(load_checkpoint(told.model), dtype=settings.dtype), unread, settings.seed, tell)
+    write("3. Fill gaps in sentences of the unread books")
+    filled = fill_gaps(Predictor(load_checkpoint(told.model), dtype=settings.dtype), unread, settings.seed)
 
-    tell("4. Fine-tune it to tell the authors apart, and ask about paragraphs from books it has not read")
-    result = classify.run(
-        fine_tuning(settings, told.model, texts), lambda line: tell("   " + line.replace("\n", "\n   "))
-    )
+    write("4. Fine-tune it to tell the authors apart, and ask about paragraphs from books it has not read")
+    with messages_to(indented):
+        result = classify.run(fine_tuning(settings, told.model, texts))
     low, high = result.interval or (0.0, 1.0)
     width = max(map(len, ("this BERT", *result.baselines)))
-    tell(f"   {'this BERT':{width}} {result.mean:6.1%} (95 % interval {low:.1%} to {high:.1%}), one seed")
+    write(f"   {'this BERT':{width}} {result.mean:6.1%} (95 % interval {low:.1%} to {high:.1%}), one seed")
     for name, score in result.baselines.items():
-        tell(f"   {name:{width}} {score:6.1%}")
-    tell(f"   {result.verdict}")
+        write(f"   {name:{width}} {score:6.1%}")
+    write(f"   {result.verdict}")
     if result.verdict.startswith(NOT_BETTER):
-        tell("   Why: of two books an author, the words tell more than what a BERT has learned in a minute.")
-    tell("")
+        write("   Why: of two books an author, the words tell more than what a BERT has learned in a minute.")
+    write("")
 
-    tell("5. Ask it about new text")
-    ask(Predictor(load_checkpoint(result.model), dtype=settings.dtype), texts["test"], settings.seed, tell)
+    write("5. Ask it about new text")
+    ask(Predictor(load_checkpoint(result.model), dtype=settings.dtype), texts["test"], settings.seed)
     figures |= {
         "fills": filled,
         "accuracy": result.mean,
@@ -84,12 +84,20 @@ def run(settings: Demo, tell: Tell) -> dict[str, Any]:
     }
     run.note(status="done", figures=figures, parts=parts)
     run.close()
-    tell(f"\nDone in {figures['seconds']:.0f} s. All of it is in {settings.out}:")
+    write(f"\nDone in {figures['seconds']:.0f} s. All of it is in {settings.out}:")
     pretrained, classifier = (quote(str(settings.out / name)) for name in ("pretrain", "authors"))
-    tell(f"   {command_name()} info {pretrained}")
-    tell(f'   {command_name()} fill {pretrained} "She looked at the [MASK] and smiled."')
-    tell(f'   {command_name()} predict {classifier} --text "The river lay grey and still under the morning fog."')
+    write(f"   {command_name()} info {pretrained}")
+    write(f'   {command_name()} fill {pretrained} "She looked at the [MASK] and smiled."')
+    write(f'   {command_name()} predict {classifier} --text "The river lay grey and still under the morning fog."')
     return figures
+
+
+def write(text: str) -> None:
+    print_lines(*text.split("\n"))
+
+
+def indented(text: str) -> None:
+    write("   " + text.replace("\n", "\n   "))
 
 
 def write_texts(books: Sequence[dict[str, Any]], directory: Path) -> dict[str, Path]:
@@ -133,7 +141,7 @@ def fine_tuning(settings: Demo, model: Path, texts: dict[str, Path]) -> Classify
     )
 
 
-def fill_gaps(predictor: Predictor, books: Sequence[dict[str, Any]], seed: int, tell: Tell) -> dict[str, float]:
+def fill_gaps(predictor: Predictor, books: Sequence[dict[str, Any]], seed: int) -> dict[str, float]:
     """One word masked in each of some sentences; tells how often it was guessed, and shows hits and misses as they
     come."""
     rng = generator(seed, Purpose.MASK)
@@ -158,22 +166,22 @@ def fill_gaps(predictor: Predictor, books: Sequence[dict[str, Any]], seed: int, 
         guessed = f"{words[place]!r}; guessed: {', '.join(guesses)}"
         (hits if hit else misses)[words[place]] = f"   {'hit ' if hit else 'miss'}  {gapped}\n         {guessed}"
         number += 1
-    tell("\n".join([*list(hits.values())[:NUM_SHOWN], *list(misses.values())[: NUM_SHOWN - 1]]))
-    tell(f"   of {number} such gaps, {first / number:.0%} guessed at once and {best / number:.0%} within five\n")
+    write("\n".join([*list(hits.values())[:NUM_SHOWN], *list(misses.values())[: NUM_SHOWN - 1]]))
+    write(f"   of {number} such gaps, {first / number:.0%} guessed at once and {best / number:.0%} within five\n")
     return {"gaps": number, "first": first / number, "within_five": best / number}
 
 
-def ask(predictor: Predictor, test: Path, seed: int, tell: Tell) -> None:
+def ask(predictor: Predictor, test: Path, seed: int) -> None:
     """A few unread paragraphs, with what the classifier makes of them and who wrote them."""
     rows = read_rows(test)
     chosen = [rows[index] for index in generator(seed, Purpose.ORDER).permutation(len(rows))[:NUM_NEW].tolist()]
     for row, found in zip(chosen, predictor.classify([row["text"] for row in chosen]), strict=True):
         start = " ".join(row["text"].split())[:88]
-        tell(f"   {start}...\n         {found.label} ({found.score:.0%}); it was {row['label']}")
+        write(f"   {start}...\n         {found.label} ({found.score:.0%}); it was {row['label']}")
     longest = max(rows, key=lambda row: len(row["text"]))
     found = predictor.classify([longest["text"]])[0]
     windows = len(predictor.fit_windows([predictor.tokenizer.encode(longest["text"])], "windows")[0])
-    tell(
+    write(
         f"   and the longest paragraph, read in {windows} windows: {found.label} ({found.score:.0%}); it was "
         f"{longest['label']}"
     )

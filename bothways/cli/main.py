@@ -18,7 +18,7 @@ from io import StringIO, TextIOWrapper
 from typing import Any
 
 from bothways.errors import InputError
-from bothways.log import print_json, print_lines, print_message
+from bothways.log import logger, messages_to, print_json, print_lines, print_message
 from bothways.training.signals import Stopped
 
 Verb = tuple[str, str, Callable[[Any], None]]  # settings class, one line of help, what runs it
@@ -117,7 +117,8 @@ def _run(name: str, rest: Sequence[str]) -> None:
     settings = parse(name, rest)
     # Before torch is loaded: threads that wait asleep, not spinning, bear other work on the same cores (docs/LOG.md).
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    VERBS[name][2](settings)
+    with messages_to(print_message):
+        VERBS[name][2](settings)
 
 
 def overview(only: str = "") -> list[str]:
@@ -158,12 +159,12 @@ def vocab(settings: Any) -> None:
     texts = corpus.documents(skipped)
     tokenizer = Tokenizer.learn(
         texts, settings.size, settings.lowercase, settings.processes, settings.alphabet,
-        strip_accents=settings.strip_accents, log=print_message,
+        strip_accents=settings.strip_accents,
     )  # fmt: skip
     if left_out := corpus.left_out():
-        print_message(left_out)
+        logger.info(left_out)
     if skipped:
-        print_message(skipped_summary(skipped))
+        logger.info(skipped_summary(skipped))
     tokenizer.save(settings.out)
     told = {"entries": len(tokenizer), "directory": str(settings.out)}
     print_json(told) if settings.json else print_lines(f"{len(tokenizer):,} entries in {settings.out}")
@@ -378,7 +379,7 @@ def cache(settings: Any) -> None:
 def demo(settings: Any) -> None:
     from bothways.cli import demo
 
-    told = demo.run(settings, lambda text: print_lines(*text.split("\n")))
+    told = demo.run(settings)
     if settings.json:
         print_json(told)
 

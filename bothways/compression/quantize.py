@@ -27,10 +27,10 @@ from bothways.evaluation.before_after import (
     yardstick,
 )
 from bothways.inference.predictor import Predictor
+from bothways.log import logger
 from bothways.model.int8 import int8_state, is_int8, with_int8
 from bothways.model.model import Model
 from bothways.settings import Quantize
-from bothways.training.progress import Tell, lines
 
 LEAST = 16  # texts in each half
 CALIBRATING = 256  # texts at most
@@ -85,7 +85,7 @@ class Quantized:
         return [*told, f"model in {self.directory}"]
 
 
-def run(settings: Quantize, tell: Tell = lines) -> Quantized:
+def run(settings: Quantize) -> Quantized:
     """Measure and write. InputError where it would lose more than it may, and for texts or models that cannot be
     used."""
     loaded = checkpoint.load(settings.model)
@@ -99,7 +99,7 @@ def run(settings: Quantize, tell: Tell = lines) -> Quantized:
     layers = candidates(exact.module, observe(exact.module, lambda: measure.ask(exact, calibrating)))
     most = allowed(settings.max_drop)
     model, kept = choose(loaded, layers, measure, calibrating, settings.dtype, most)
-    tell(f"{len(layers) - len(kept)} of {len(layers)} layers in int8, calibrated on {len(calibrating)} texts")
+    logger.info(f"{len(layers) - len(kept)} of {len(layers)} layers in int8, calibrated on {len(calibrating)} texts")
     int8 = replace(loaded, model=model)
     forms, results = compare(forms_of(exact, int8, settings.dtype), measure, measuring)
     loss = loss_of(measure, measuring, results[-1], results[0])

@@ -2,7 +2,7 @@
 and compared with their checksums when they are opened."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from hashlib import sha256
@@ -13,6 +13,7 @@ import numpy as np
 
 from bothways.errors import InputError
 from bothways.io import atomic_directory, remove_leftovers
+from bothways.log import logger
 
 METADATA_FILE = "store.json"
 CHECKSUM_BYTES = 1 << 26  # bytes under one checksum
@@ -24,7 +25,7 @@ class DamagedStore(Exception):
 
 
 @contextmanager
-def lock(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
+def lock(folder: Path) -> Iterator[None]:
     """One process at a time. The system takes the lock from a process that ends, however it ends."""
     import fcntl  # not on Windows, where stores in memory work
 
@@ -35,7 +36,7 @@ def lock(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            tell(f"{folder}: another process is building this token store; waiting for it")
+            logger.info(f"{folder}: another process is building this token store; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

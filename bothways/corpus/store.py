@@ -16,6 +16,7 @@ import bothways
 from bothways.corpus import arrays
 from bothways.corpus.encode import EncodedBlock, encode, id_dtype, sentences
 from bothways.errors import InputError
+from bothways.log import logger
 from bothways.tokenizer.tokenizer import Tokenizer
 
 __all__ = ["StoreBuild", "TokenStore", "build_in_memory", "open_or_build", "sentences"]
@@ -84,7 +85,6 @@ def open_or_build(
     language: str,
     processes: int | None,
     drop_duplicates: bool,
-    tell: Callable[[str], None],
     notes: Callable[[], Mapping[str, Any]] = dict,
 ) -> StoreBuild:
     """The store of this text below `directory`: the one that is there, if it is sound, else made and left there.
@@ -98,10 +98,10 @@ def open_or_build(
     start = time.perf_counter()
     origin = _origin(key, tokenizer, language=language, drop_duplicates=drop_duplicates)
     folder = directory / arrays.digest(origin)
-    if (found := _open_store(folder, tell)) is None:
-        with arrays.lock(folder, tell):
-            if (found := _open_store(folder, _silent)) is None:  # nobody built it while this one waited
-                intake = DocumentReader(documents(), drop_duplicates, tell)
+    if (found := _open_store(folder)) is None:
+        with arrays.lock(folder):
+            if (found := _open_store(folder, quiet=True)) is None:  # nobody built it while this one waited
+                intake = DocumentReader(documents(), drop_duplicates)
                 with closing(encode(intake, tokenizer, language=language, processes=processes)) as blocks:
                     store = _write_store(folder, blocks, intake, id_dtype(len(tokenizer)), origin, notes)
                 took = time.perf_counter() - start
@@ -125,14 +125,15 @@ def _origin(key: str, tokenizer: Tokenizer, *, language: str, drop_duplicates: b
     }
 
 
-def _open_store(folder: Path, tell: Callable[[str], None]) -> tuple[TokenStore, dict[str, Any]] | None:
-    """The store in this folder and its facts; None if there is none, or a damaged one, which is told."""
+def _open_store(folder: Path, *, quiet: bool = False) -> tuple[TokenStore, dict[str, Any]] | None:
+    """The store in this folder and its facts; None if there is none, or a damaged one (logged unless `quiet`)."""
     if not folder.exists():
         return None
     try:
         found, facts = arrays.read_arrays(folder)
     except arrays.DamagedStore as damage:
-        tell(f"{folder}: damaged token store ({damage}); building it again")
+        if not quiet:
+            logger.warning(f"{folder}: damaged token store ({damage}); building it again")
         return None
     return _build_store(found, facts), facts
 
@@ -142,10 +143,10 @@ def _build_store(found: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> T
 
 
 class DocumentReader:
-    """Documents on their way in: counted, those that stood before left out if asked, progress told."""
+    """Documents on their way in: counted, those that stood before left out if asked, progress logged unless `quiet`."""
 
-    def __init__(self, documents: Iterable[str], drop_duplicates: bool, tell: Callable[[str], None]) -> None:
-        self.documents, self.drop_duplicates, self.tell = documents, drop_duplicates, tell
+    def __init__(self, documents: Iterable[str], drop_duplicates: bool, *, quiet: bool = False) -> None:
+        self.documents, self.drop_duplicates, self.quiet = documents, drop_duplicates, quiet
         self.num_bytes = self.duplicates = 0
 
     @property
@@ -154,13 +155,13 @@ class DocumentReader:
 
     def __iter__(self) -> Iterator[str]:
         seen: set[bytes] = set()  # some 100 bytes a document
-        start = told = time.perf_counter()
+        start = logged = time.perf_counter()
         for document in self.documents:
             text = document.encode("utf-8", "surrogatepass")
             self.num_bytes += len(text)
-            if (now := time.perf_counter()) - told > PROGRESS_EVERY:
-                self.tell(f"token store: {self.megabytes:,.0f} MB read, {self.megabytes / (now - start):.1f} MB/s")
-                told = now
+            if not self.quiet and (now := time.perf_counter()) - logged > PROGRESS_EVERY:
+                logger.info(f"token store: {self.megabytes:,.0f} MB read, {self.megabytes / (now - start):.1f} MB/s")
+                logged = now
             if self.drop_duplicates:
                 digest = blake2b(text, digest_size=16).digest()
                 if digest in seen:
@@ -199,6 +200,3 @@ def _starts(sizes: np.ndarray) -> np.ndarray:
 def _fingerprint(checksums: Iterable[list[str]]) -> str:
     """checksums: of ids, sentences and documents, in this order."""
     return arrays.digest(list(checksums))
-
-
-def _silent(_: str) -> None: ...

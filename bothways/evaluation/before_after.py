@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from bothways import metrics
-from bothways.checkpoint.checkpoint import say
 from bothways.data.columns import Table
 from bothways.data.datasets import has_named_columns, read_rows
 from bothways.data.examples import read_table
@@ -29,6 +28,7 @@ from bothways.errors import InputError, join_names
 from bothways.evaluation.as_trained import table_as_learned
 from bothways.inference.predictor import MASK, Predictor
 from bothways.inference.tagged_texts import as_iob2, runs, sentences_as_learned, words_of
+from bothways.log import logger
 from bothways.settings import TextColumns
 from bothways.tokenizer.tokenizer import Tokenizer
 
@@ -220,7 +220,9 @@ def of_answers(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
     skipped: Counter[str] = Counter()
     gold: list[Question] = read_squad(file, on_error="skip", skipped=skipped, encoding=columns.encoding)
     if skipped:
-        say(f"{file}: left out {skipped.total():,} questions that cannot be read (finetune answer names the first)")
+        logger.warning(
+            f"{file}: left out {skipped.total():,} questions that cannot be read (finetune answer names the first)"
+        )
 
     def ask(model: Predictor, rows: Rows) -> list[Any]:
         return _answers(model, [(gold[row].question, gold[row].context) for row in rows])

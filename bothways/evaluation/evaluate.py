@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from bothways import metrics
-from bothways.checkpoint import checkpoint
 from bothways.corpus.documents import Corpus
 from bothways.corpus.sentence_pairs import PairTask
 from bothways.corpus.store import build_in_memory
@@ -35,6 +34,7 @@ from bothways.families import FAMILIES
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.inference.tagged_texts import as_iob2, runs, sentences_as_learned, words_of
+from bothways.log import logger
 from bothways.pretraining.heldout import HeldOut
 from bothways.settings import Evaluate
 from bothways.tables_in_memory import MemoryTable, TableSource
@@ -47,7 +47,7 @@ def run(settings: Evaluate) -> dict[str, Any]:
     rows = next(((scores[name], kind) for name, kind in ROWS.items() if name in scores), None)
     measured_on = " ".join(map(str, settings.file or [settings.model]))
     if rows and (few := metrics.few_rows_warning(*rows, measured_on)):
-        checkpoint.say(few)
+        logger.warning(few)
     return scores
 
 
@@ -84,7 +84,7 @@ def selected_on(predictor: Predictor, settings: Evaluate) -> dict[str, str]:
         used = predictor.checkpoint.settings.get(split)
         for file in settings.file:
             if _is_same(file, used):
-                checkpoint.say(f"{file}: the model was {done} it, so the score says little of other text")
+                logger.warning(f"{file}: the model was {done} it, so the score says little of other text")
                 return {"selected_on": split}
     return {}
 

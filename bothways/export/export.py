@@ -21,6 +21,7 @@ from bothways.export import graph, int8, parity
 from bothways.export.graph import Vectors
 from bothways.inference.pooling import pooling_name
 from bothways.io import atomic_directory, write_json
+from bothways.log import logger
 from bothways.model.int8 import is_int8
 from bothways.model.pooler import reads_apart
 from bothways.settings import Export
@@ -30,8 +31,8 @@ GRAPH = "model.onnx"
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
-def run(settings: Export, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Write the directory; what bothways.json says of it. tell hears the tables, each as soon as it is known.
+def run(settings: Export, write_line: Callable[[str], None] = logger.info) -> dict[str, Any]:
+    """Write the directory; what bothways.json says of it. write_line gets each line of the tables as soon as it is known.
 
     InputError where a score differs by more than the tolerance: nothing stands there then. Where int8 loses too much,
     the float32 file stays.
@@ -57,11 +58,11 @@ def run(settings: Export, tell: Callable[[str], None]) -> dict[str, Any]:
         made = facts(held, vectors, report)
         write_files(replace(held, pooling=None, metadata={**held.metadata, "onnx": made}), beside)
     for line in (*report.as_table(), f"{megabytes(settings.out / GRAPH)} in {settings.out / GRAPH}"):
-        tell(line)
+        write_line(line)
     if settings.texts is None:
         return made
     lost = int8.write(held, settings.out / GRAPH, settings)
-    tell(f"{lost}: {megabytes(settings.out / int8.NAME)} in {settings.out / int8.NAME}")
+    write_line(f"{lost}: {megabytes(settings.out / int8.NAME)} in {settings.out / int8.NAME}")
     return {**made, "int8": asdict(lost)}
 
 

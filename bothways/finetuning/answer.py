@@ -2,7 +2,7 @@
 ends; [CLS] where a window does not hold it. Of SQuAD 2.0, the threshold for "no answer" is tuned on dev."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -34,7 +34,6 @@ from bothways.model.model import Model
 from bothways.settings import Answer
 from bothways.tokenizer.tokenizer import Encoding
 from bothways.training.losses import Loss, class_loss
-from bothways.training.progress import Tell, lines
 from bothways.training.run import Callback
 
 SCORES = ("exact_match", "f1", "HasAns_f1", "NoAns_f1")
@@ -112,10 +111,8 @@ class Answering(Task):
         """Whether the model learns when there is no answer."""
         return any(one.impossible for one in self.questions["train"])
 
-    def begin(self, seed: int, warn: Callable[[str], None]) -> Checkpoint:
-        return checkpoint.with_head(
-            self.start, "spans", (), seed=seed, num_outputs=2, dropout=self.settings.dropout, warn=warn
-        )
+    def begin(self, seed: int) -> Checkpoint:
+        return checkpoint.with_head(self.start, "spans", (), seed=seed, num_outputs=2, dropout=self.settings.dropout)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"spans": len(batch)}
@@ -264,12 +261,12 @@ class Answering(Task):
         return "\n".join([*found, *self.warnings])
 
 
-def run(settings: Answer, tell: Tell = lines, *, progress: Callback | None = None) -> Result:
+def run(settings: Answer, *, progress: Callback | None = None) -> Result:
     """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
     so)."""
     start = checkpoint.load(settings.model)
     checkpoint.check_head_supported(start, "spans", settings.model)
-    return fine_tuned(settings, lambda fold: Answering.of(settings, start, fold), tell, progress)
+    return fine_tuned(settings, lambda fold: Answering.of(settings, start, fold), progress)
 
 
 def read_splits(settings: Answer, skipped: Counter[str], fold: int | None = None) -> dict[str, list[Question]]:

@@ -13,9 +13,8 @@ from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.finetuning.task import Task
 from bothways.inference.load import save
 from bothways.io import write_atomic
-from bothways.log import command_name
+from bothways.log import command_name, logger
 from bothways.metrics import Interval
-from bothways.training.progress import Tell
 
 LONG = 5.0  # seconds after which a baseline says how long it took
 TFIDF = "TF-IDF"  # what the baseline that can be saved begins with; it comes first
@@ -45,7 +44,7 @@ class Beside:
         return [self.verdict] if self.verdict.startswith(NOT_BETTER) else []
 
 
-def scores(task: Task, split: str, file: Path, tell: Tell) -> list[Score]:
+def scores(task: Task, split: str, file: Path) -> list[Score]:
     """Those of all baselines on a split; kept in a file, so that a run that goes on does not compute them again."""
     if not file.exists():
         found, began = [], time.monotonic()
@@ -53,7 +52,7 @@ def scores(task: Task, split: str, file: Path, tell: Tell) -> list[Score]:
             measured = task.scores(one.predictions)
             found.append([one.name, measured[task.metric], measured[f"{task.metric}_interval"]])
             if (seconds := time.monotonic() - began) > LONG:
-                tell(f"baseline {one.name}: {task.metric} {measured[task.metric]:.4f} ({seconds:.0f} s)")
+                logger.info(f"baseline {one.name}: {task.metric} {measured[task.metric]:.4f} ({seconds:.0f} s)")
             began = time.monotonic()
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(file, json.dumps(found))

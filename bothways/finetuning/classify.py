@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -29,12 +29,11 @@ from bothways.finetuning.task import Baseline, Figures, Task, at_work, outputs
 from bothways.finetuning.texts import AT_ONCE, FEW_TEXTS, LEAST_TEXTS, Texts, begin_with_head, text_scores
 from bothways.inference.predictor import Predictor
 from bothways.linear.regressions import Kind
-from bothways.log import escape_line
+from bothways.log import escape_line, muted
 from bothways.metrics.label_errors import label_errors, label_set_errors
 from bothways.model.model import Model
 from bothways.settings import Classify
 from bothways.training.losses import Loss
-from bothways.training.progress import Tell, lines, silence
 from bothways.training.run import Callback
 from bothways.training.task_losses import label_loss, weighted_class_loss
 
@@ -42,14 +41,12 @@ LIKELIEST = 5  # classes of a text whose probabilities are kept
 MOST_CLASSES, COMMONEST = 30, 5  # classes that are listed one by one; of more the commonest
 
 
-def run(settings: Classify, tell: Tell = lines, *, progress: Callback | None = None) -> Result:
+def run(settings: Classify, *, progress: Callback | None = None) -> Result:
     """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
     so)."""
     start = checkpoint.load(settings.model)
     checkpoint.check_head_supported(start, "classes", settings.model)
-    return fine_tuned(
-        settings, lambda fold: Classification.of(settings, start, read_tables(settings, fold)), tell, progress
-    )
+    return fine_tuned(settings, lambda fold: Classification.of(settings, start, read_tables(settings, fold)), progress)
 
 
 @dataclass(frozen=True)
@@ -87,17 +84,17 @@ class Classification(Task):
     def metric(self) -> str:
         return self.settings.metric or ("f1_micro" if self.settings.multi_label else "accuracy")
 
-    def begin(self, seed: int, warn: Callable[[str], None]) -> Checkpoint:
+    def begin(self, seed: int) -> Checkpoint:
         few, apart = stays_frozen(self.settings, self), self.data["train"].apart is not None
         return begin_with_head(
-            self.start, self.names, self.settings, seed=seed, several=self.settings.multi_label, few=few, apart=apart,
-            warn=warn,
+            self.start, self.names, self.settings, seed=seed, several=self.settings.multi_label, few=few, apart=apart
         )  # fmt: skip
 
     @cached_property
     def frozen(self) -> FrozenTexts:
         """What the encoder gives for the texts before training."""
-        model = at_work(self.begin(0, silence).model, self.settings)
+        with muted():
+            model = at_work(self.begin(0).model, self.settings)
         return FrozenTexts(model, self.data, self.settings)
 
     def examples(self, seed: int, epoch: int) -> Texts:

@@ -18,8 +18,8 @@ from bothways.evaluation.scores import Predictions
 from bothways.finetuning.baselines import BASELINES, Score, read_scores, scores
 from bothways.finetuning.task import Figures, Task
 from bothways.io import write_atomic
+from bothways.log import logger, muted
 from bothways.model.model import Model
-from bothways.training.progress import Tell, silence
 from bothways.training.run_checkpoints import FOLDER
 
 FOLDS = "folds"  # the name of the split that a score over folds is of
@@ -79,7 +79,6 @@ def cross_validate(
     task_of: Callable[[int], Task],
     train: Train,
     directory: Path,
-    tell: Tell,
     *,
     seed: int,
     folds: int,
@@ -93,8 +92,10 @@ def cross_validate(
         if not done.exists():
             task = task_of(fold)
             if baselines:
-                scores(task, "test", done.with_name(BASELINES), tell)
-            model, _ = train(task, task.begin(seed + 1 + fold, silence).model, seed + 1 + fold, fold=fold)
+                scores(task, "test", done.with_name(BASELINES))
+            with muted():
+                begun = task.begin(seed + 1 + fold)
+            model, _ = train(task, begun.model, seed + 1 + fold, fold=fold)
             task.evaluate("dev", task.outputs(model, "dev"))  # settles what is chosen on dev, such as a threshold
             outputs = task.outputs(model, "test")
             own = task.evaluate("test", outputs)
@@ -104,7 +105,7 @@ def cross_validate(
             write_atomic(done, json.dumps(found))
             shutil.rmtree(done.with_name(FOLDER), ignore_errors=True)
             rows = {split: task.num_rows(split) for split in ("train", "dev", "test")}
-            tell(
+            logger.info(
                 f"fold {fold + 1} of {folds}: {task.metric} {own[task.metric]:.4f} of {rows['test']:,} rows, trained "
                 f"on {rows['train']:,}, chosen by {rows['dev']:,}"
             )

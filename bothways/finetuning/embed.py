@@ -5,7 +5,7 @@ Letters: N pairs of R texts each (the text, its own pair, and perhaps one that d
 different texts, D different pairs.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -40,13 +40,12 @@ from bothways.model.model import Model
 from bothways.settings import TrainEmbed
 from bothways.training.losses import Loss
 from bothways.training.pair_losses import at_sizes, cosine_loss, ranking_loss
-from bothways.training.progress import Tell, lines
 from bothways.training.run import Callback
 
 COMPARED = 256  # pairs among which each text's own is to be found where only the loss is measured
 
 
-def run(settings: TrainEmbed, tell: Tell = lines, *, progress: Callback | None = None) -> Result:
+def run(settings: TrainEmbed, *, progress: Callback | None = None) -> Result:
     """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
     so).
 
@@ -54,7 +53,7 @@ def run(settings: TrainEmbed, tell: Tell = lines, *, progress: Callback | None =
     """
     start = checkpoint.load(settings.model)
     checkpoint.check_not_int8(start.model)
-    return fine_tuned(settings, lambda fold: Embedding.of(settings, start, read_pairs(settings, fold)), tell, progress)
+    return fine_tuned(settings, lambda fold: Embedding.of(settings, start, read_pairs(settings, fold)), progress)
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ class Embedding(Task):
         steps = step_rows(self.settings, self, self.settings.seed, 0, sizes)
         return sum(len(part) == 1 for rows in steps for part in parts_of_step(self.settings, self, rows, sizes))
 
-    def begin(self, seed: int, warn: Callable[[str], None]) -> Checkpoint:
+    def begin(self, seed: int) -> Checkpoint:
         """The encoder as it is, for every seed; what differs is the order of the examples, and dropout."""
         rate = self.settings.dropout
         config = self.start.model.config.replace(hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)

@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count, islice
@@ -32,12 +33,13 @@ from bothways.finetuning.cross_validation import FOLDS, cross_validate
 from bothways.finetuning.report import draw, rate_lines, rates
 from bothways.finetuning.task import Examples, Figures, Task, at_work, peak_rate, with_bounds
 from bothways.io import reserve_space, write_atomic
+from bothways.log import logger, muted
 from bothways.model.model import Model
 from bothways.settings import FineTune
 from bothways.training.loop import fit
 from bothways.training.optimizer import depths_of
 from bothways.training.options import Plan
-from bothways.training.progress import Bar, Tell, silence
+from bothways.training.progress import TrainingProgress
 from bothways.training.run import Callback, Run
 from bothways.training.run_checkpoints import FOLDER, Checkpoints
 
@@ -77,21 +79,17 @@ class Result:
     frozen: bool = False
 
 
-def fine_tuned(
-    settings: FineTune, task_of: Callable[[int | None], Task], tell: Tell, progress: Callback | None = None
-) -> Result:
+def fine_tuned(settings: FineTune, task_of: Callable[[int | None], Task], progress: Callback | None = None) -> Result:
     """A whole run, in its directory. task_of: the task, or the one that trains on all folds but one, its test."""
     if (world := os.environ.get("WORLD_SIZE") or "1") != "1":
         raise InputError(f"fine-tuning is done by one process, not by {world} (WORLD_SIZE); start it without torchrun")
     task = task_of(None)
     verb = f"finetune {task.name}"
-    with Run(settings.out, verb, settings, resume=settings.resume, tell=tell, progress=progress) as run:
-        return over_seeds(settings, task, run, tell, task_of)
+    with Run(settings.out, verb, settings, resume=settings.resume, progress=progress) as run:
+        return over_seeds(settings, task, run, task_of)
 
 
-def over_seeds(
-    settings: FineTune, task: Task, run: Run, tell: Tell, task_of: Callable[[int | None], Task] | None = None
-) -> Result:
+def over_seeds(settings: FineTune, task: Task, run: Run, task_of: Callable[[int | None], Task] | None = None) -> Result:
     """One training a seed; the best or the median model by dev is kept. Scores are of test if there is one, else of
     dev, and say so; in cross-validation those of the folds, which are trained before."""
     if len(task.data["train"].sizes) < 2:
@@ -99,42 +97,43 @@ def over_seeds(
         raise InputError(f"{settings.train}: one training example; at least two are needed to learn from{way}")
     refuse_others(settings, task, run)
     if "result" in run.made:
-        tell(f"{run.directory}: its run is done")
+        logger.info(f"{run.directory}: its run is done")
         return result_of(run, task.name)
-    tell(task.describe())
+    logger.info(task.describe())
     split = "test" if "test" in task.data else "dev"
     if not settings.folds and (few := metrics.few_rows_warning(task.num_rows(split), "rows", split)):
-        tell(few)
+        logger.info(few)
     if stays_frozen(settings, task):
-        tell(frozen_line(task))
+        logger.info(frozen_line(task))
     elif line := epochs_line(settings, steps_an_epoch(settings, task)):
-        tell(line)
+        logger.info(line)
     if line := unread_splits_warning(settings.train, settings.dev, settings.test):
-        tell(line)
+        logger.info(line)
     validated, simple = None, []
     if settings.folds and task_of:
-        train = partial(fitted, settings, run=run, tell=tell)
+        train = partial(fitted, settings, run=run)
         place = run.directory / SEEDS
         validated = cross_validate(
-            task, task_of, train, place, tell, seed=settings.seed, folds=settings.folds, baselines=settings.baselines
+            task, task_of, train, place, seed=settings.seed, folds=settings.folds, baselines=settings.baselines
         )
-        tell("the model that is kept: trained on all folds, but for a tenth that it is chosen by")
+        logger.info("the model that is kept: trained on all folds, but for a tenth that it is chosen by")
     elif settings.baselines:
         with run.timed("baselines"):
-            simple = baselines.scores(task, split, run.directory / SEEDS / BASELINES, tell)
+            simple = baselines.scores(task, split, run.directory / SEEDS / BASELINES)
     seeds = range(settings.seed, settings.seed + settings.seeds)
     figures: dict[int, dict[str, Figures]] = {}
     for seed in seeds:
-        begun = task.begin(seed, tell if seed == settings.seed else silence)
+        with nullcontext() if seed == settings.seed else muted():
+            begun = task.begin(seed)
         if seed == settings.seed and settings.layer_decay < 1:
-            tell(rate_lines(rates(begun.model, settings)))
+            logger.info(rate_lines(rates(begun.model, settings)))
         elif seed == settings.seed and settings.learning_rate is None:
             config = begun.model.config
             peak = peak_rate(settings, config)
-            tell(f"peak learning rate {peak:.1e}, for a width of {config.hidden_size} (--learning-rate)")
-        figures[seed] = trained(settings, task, begun.model, seed, run, tell)
+            logger.info(f"peak learning rate {peak:.1e}, for a width of {config.hidden_size} (--learning-rate)")
+        figures[seed] = trained(settings, task, begun.model, seed, run)
         found = ", ".join(f"{name} {task.metric} {score[task.metric]:.4f}" for name, score in figures[seed].items())
-        tell(f"seed {seed}: {found}")
+        logger.info(f"seed {seed}: {found}")
     kept = choose({seed: figures[seed]["dev"][task.metric] for seed in seeds}, settings.keep_seed)
     begun.model.load_state_dict(load_file(_place(run, kept) / WEIGHTS))
     scores = [figures[seed][split][task.metric] for seed in seeds]
@@ -165,7 +164,6 @@ def over_seeds(
         beside = baselines.Beside(simple, result["verdict"])
     draw(
         settings, task, run, begun.model, figures, kept=kept, failed=failed, validated=validated, beside=beside,
-        tell=tell,
     )  # fmt: skip
     task.finished(begun.model)
     facts = task.facts(figures[kept])
@@ -214,7 +212,7 @@ def refuse_others(settings: FineTune, task: Task, run: Run) -> None:
     run.note(examples=read, start=weights, rows={split: task.num_rows(split) for split in read})
 
 
-def trained(settings: FineTune, task: Task, model: Model, seed: int, run: Run, tell: Tell) -> dict[str, Figures]:
+def trained(settings: FineTune, task: Task, model: Model, seed: int, run: Run) -> dict[str, Figures]:
     """The figures of one seed, whose weights are kept beside them until the run's end; a run that goes on finds those
     of seeds that were done. OSError before the training if the disk has no room for what it comes to."""
     figures = _place(run, seed) / "scores.json"
@@ -222,7 +220,7 @@ def trained(settings: FineTune, task: Task, model: Model, seed: int, run: Run, t
         figures.parent.mkdir(parents=True, exist_ok=True)
         room = figures.with_name("room")
         reserve_space(room, sum(value.nbytes for value in model.state_dict().values()) + ROOM_BESIDE)
-        found = train_one(settings, task, model, seed, run, tell)
+        found = train_one(settings, task, model, seed, run)
         room.unlink()
         write_weights(model.state_dict(), figures.with_name(WEIGHTS))
         write_atomic(figures, json.dumps(found))
@@ -231,23 +229,23 @@ def trained(settings: FineTune, task: Task, model: Model, seed: int, run: Run, t
     return read
 
 
-def train_one(settings: FineTune, task: Task, model: Model, seed: int, run: Run, tell: Tell) -> dict[str, Figures]:
+def train_one(settings: FineTune, task: Task, model: Model, seed: int, run: Run) -> dict[str, Figures]:
     """One training from one seed, which leaves the model as it was when best on dev; its figures by split."""
-    copy, best_step = fitted(settings, task, model, seed, run, tell)
+    copy, best_step = fitted(settings, task, model, seed, run)
     found = {"dev": with_bounds(task, "dev", task.outputs(copy, "dev"))}
     if stays_frozen(settings, task):
         with run.timed("linear_start"):
             task.fit_head(model, on=("train", "dev"))
         copy = at_work(model, settings)
     elif best_step == 0:
-        tell(f"seed {seed}: {task.step_0} was best on dev; kept")
+        logger.info(f"seed {seed}: {task.step_0} was best on dev; kept")
     if "test" in task.data:
         found["test"] = with_bounds(task, "test", task.outputs(copy, "test"))
     return {split: {**figures, "best_step": best_step} for split, figures in found.items()}
 
 
 def fitted(
-    settings: FineTune, task: Task, model: Model, seed: int, run: Run, tell: Tell, fold: int | None = None
+    settings: FineTune, task: Task, model: Model, seed: int, run: Run, fold: int | None = None
 ) -> tuple[Model, int]:
     """The training itself, of a fold if that is named. The model is left as it was when best on dev; a copy of it as it
     predicts, and the step at which it was best."""
@@ -273,7 +271,7 @@ def fitted(
     frozen = freeze(model, settings.freeze)
     place = _place(run, seed)
     checkpoints = Checkpoints(place, keep=1, order={"examples": _fingerprint(task.data["train"])}, at_end=False)
-    start = checkpoints.newest_sound(tell, plan.dtype) if (place / FOLDER).exists() else None
+    start = checkpoints.newest_sound(plan.dtype) if (place / FOLDER).exists() else None
     run.cut_back(start.progress.step if start else -1, seed)
     run.note(steps=plan.steps, steps_an_epoch=an_epoch)
     if plan.evaluate_first and start is None:
@@ -281,7 +279,7 @@ def fitted(
             task.fit_head(model)
     named = {"seed": seed} if fold is None else {"seed": seed, "fold": fold}
     training = f"seed {seed}" if fold is None else f"fold {fold + 1}"
-    with Bar(f"fine-tuning, {training}", plan.steps, tell=tell) as bar:
+    with TrainingProgress(f"fine-tuning, {training}", plan.steps) as bar:
 
         def record(row: dict[str, Any]) -> None:
             run.metric(**row, **named)

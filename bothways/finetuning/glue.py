@@ -9,8 +9,8 @@ from bothways.data.glue import TASKS, GlueTask
 from bothways.errors import InputError
 from bothways.finetuning import classify, regress
 from bothways.finetuning.finetune import Result
+from bothways.log import logger
 from bothways.settings import Classify, Glue, Recipe, Regress
-from bothways.training.progress import Tell, lines
 
 Row = tuple[str, Result]
 
@@ -37,7 +37,7 @@ class Table:
         return [sum(scores) / len(counted) for scores in zip(*counted, strict=True)]
 
 
-def run(settings: Glue, tell: Tell = lines) -> Table:
+def run(settings: Glue) -> Table:
     """Fine-tune on each task, in one directory each. Tasks without training data are left out, and said."""
     if unknown := sorted(set(settings.tasks) - TASKS.keys()):
         raise InputError(f"task {unknown[0]!r} is unknown; expected some of {', '.join(TASKS)}")
@@ -46,10 +46,10 @@ def run(settings: Glue, tell: Tell = lines) -> Table:
         files = files_of(settings.directory / name, TASKS[name])
         if "train" in files and "dev" in files:
             its = "; published without a dev set: its test set stands in" if "test" in files["dev"].name else ""
-            tell(f"{name}:{its}")
-            rows.append((name, fine_tune(settings, name, files, tell)))
+            logger.info(f"{name}:{its}")
+            rows.append((name, fine_tune(settings, name, files)))
         elif files or name in settings.tasks:
-            tell(f"{name}: left out, {settings.directory / name} has no training data beside dev")
+            logger.info(f"{name}: left out, {settings.directory / name} has no training data beside dev")
     if not rows:
         raise InputError(f"{settings.directory}: no task of GLUE there ({', '.join(TASKS)}), a folder each")
     return Table(tuple(rows))
@@ -64,12 +64,12 @@ def files_of(folder: Path, task: GlueTask) -> dict[str, Path]:
     return found
 
 
-def fine_tune(settings: Glue, name: str, files: dict[str, Path], tell: Tell) -> Result:
+def fine_tune(settings: Glue, name: str, files: dict[str, Path]) -> Result:
     """One task, chosen by and reported on its dev set, as is usual; the result says so."""
     task, out = TASKS[name], settings.out / name
     recipe: dict[str, Any] = {field.name: getattr(settings, field.name) for field in fields(Recipe)}
     data: dict[str, Any] = {"model": settings.model, "train": files["train"], "dev": files["dev"], "out": out}
     columns: dict[str, Any] = {"label_column": task.label, "metric": task.metric}
     if task.kind == "regress":
-        return regress.run(Regress(**recipe, **data, **columns), tell)
-    return classify.run(Classify(**recipe, **data, **columns), tell)
+        return regress.run(Regress(**recipe, **data, **columns))
+    return classify.run(Classify(**recipe, **data, **columns))

@@ -1,7 +1,7 @@
 """Fine-tuning a model that gives a text (or a pair) a number: one output at [CLS], squared error (as STS-B in Devlin
 2018, section 4.1)."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,26 +26,24 @@ from bothways.finetuning.simple_models import linear_models
 from bothways.finetuning.task import Baseline, Figures, Task, at_work, outputs
 from bothways.finetuning.texts import AT_ONCE, FEW_TEXTS, LEAST_TEXTS, Texts, begin_with_head, text_scores
 from bothways.inference.predictor import Predictor
+from bothways.log import muted
 from bothways.metrics.label_errors import OUTLIER_DEVIATIONS, find_outliers
 from bothways.model.heads import ClassificationHead
 from bothways.model.model import Model
 from bothways.settings import Regress
 from bothways.training.losses import Loss, squared_loss
-from bothways.training.progress import Tell, lines, silence
 from bothways.training.run import Callback
 
 # The distance between neighbouring float32 numbers, beside the deviation of a table's: warned of, and refused.
 ROUNDED, TOO_COARSE = 0.001, 0.1
 
 
-def run(settings: Regress, tell: Tell = lines, *, progress: Callback | None = None) -> Result:
+def run(settings: Regress, *, progress: Callback | None = None) -> Result:
     """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
     so)."""
     start = checkpoint.load(settings.model)
     checkpoint.check_head_supported(start, "classes", settings.model)
-    return fine_tuned(
-        settings, lambda fold: Regression.of(settings, start, read_tables(settings, fold)), tell, progress
-    )
+    return fine_tuned(settings, lambda fold: Regression.of(settings, start, read_tables(settings, fold)), progress)
 
 
 @dataclass(frozen=True)
@@ -88,13 +86,14 @@ class Regression(Task):
     def metric(self) -> str:
         return self.settings.metric
 
-    def begin(self, seed: int, warn: Callable[[str], None]) -> Checkpoint:
-        return begin_with_head(self.start, (), self.settings, seed=seed, warn=warn)
+    def begin(self, seed: int) -> Checkpoint:
+        return begin_with_head(self.start, (), self.settings, seed=seed)
 
     @cached_property
     def frozen(self) -> FrozenTexts:
         """What the encoder gives for the texts before training."""
-        model = at_work(self.begin(0, silence).model, self.settings)
+        with muted():
+            model = at_work(self.begin(0).model, self.settings)
         return FrozenTexts(model, self.data, self.settings)
 
     def examples(self, seed: int, epoch: int) -> Texts:

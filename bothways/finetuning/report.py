@@ -11,12 +11,12 @@ from bothways.evaluation.scores import Predictions
 from bothways.finetuning.baselines import Beside
 from bothways.finetuning.cross_validation import FOLDS, Validated
 from bothways.finetuning.task import Figures, Task, at_work, peak_rate
+from bothways.log import logger
 from bothways.model.model import Model
 from bothways.report import plot
 from bothways.report.markup import Unit
 from bothways.settings import FineTune
 from bothways.training.optimizer import depths_of
-from bothways.training.progress import Tell, silence
 from bothways.training.run import Run
 
 # All other figures are shares.
@@ -27,7 +27,7 @@ Found = Mapping[int, Mapping[str, Figures]]  # of each seed by split
 
 def draw(
     settings: FineTune, task: Task, run: Run, model: Model, found: Found, *, kept: int, failed: Sequence[int],
-    validated: Validated | None = None, beside: Beside | None = None, tell: Tell = silence,
+    validated: Validated | None = None, beside: Beside | None = None,
 ) -> None:  # fmt: skip
     """Write curves.png and report.html. model: that of the seed kept; failed: seeds. validated: what the page is of in
     cross-validation. beside: simple models."""
@@ -43,7 +43,7 @@ def draw(
     doubts = page.LabelIssues(task.doubts(told.unseen), len(told.unseen.where), told.note, task.doubted)
     if doubts.are_credible:
         first = doubts.cases[0]
-        tell(
+        logger.info(
             f"{len(doubts.cases):,} labels may be wrong, such as {first.given!r} (likelier {first.suggested!r}) at "
             f"{first.where}; report.html lists them"
         )

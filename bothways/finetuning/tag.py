@@ -5,7 +5,7 @@ neighbours and no token is computed twice.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, chain
@@ -39,14 +39,13 @@ from bothways.inference.predictor import Predictor
 from bothways.inference.tag_decoding import Labelled, Tagset, joined, label_windows, word_probabilities, word_tags
 from bothways.inference.tagged_texts import as_iob2, runs, words_of
 from bothways.inference.windows import merge_rows, whole_length
-from bothways.log import escape_line
+from bothways.log import escape_line, muted
 from bothways.metrics.entities import entity_scores
 from bothways.metrics.label_errors import label_errors
 from bothways.model.model import Model
 from bothways.settings import Tag
 from bothways.tokenizer.tokenizer import Encoding
 from bothways.training.losses import Loss, class_loss
-from bothways.training.progress import Tell, lines, silence
 from bothways.training.run import Callback
 
 NO_LABEL = -100  # on tokens at which no label counts
@@ -117,10 +116,8 @@ class Tagging(Task):
     def metric(self) -> str:
         return "accuracy" if self.tagset.plain else "f1"
 
-    def begin(self, seed: int, warn: Callable[[str], None]) -> Checkpoint:
-        return checkpoint.with_head(
-            self.start, "tokens", self.tagset.names, seed=seed, dropout=self.settings.dropout, warn=warn
-        )
+    def begin(self, seed: int) -> Checkpoint:
+        return checkpoint.with_head(self.start, "tokens", self.tagset.names, seed=seed, dropout=self.settings.dropout)
 
     def fit_head(self, model: Model, on: Sequence[str] = ("train",)) -> None:
         inputs = head_inputs(at_work(model, self.settings), "tokens")
@@ -196,7 +193,8 @@ class Tagging(Task):
     def baselines(self, split: str) -> Iterator[Baseline]:
         predicted = commonest_tags(self.sentences("train"), self.sentences(split), plain=self.tagset.plain)
         yield Baseline("commonest tag of each word", self.compared(split, predicted))
-        model = self.begin(self.settings.seed, silence).model
+        with muted():
+            model = self.begin(self.settings.seed).model
         self.fit_head(model)
         outputs = self.outputs(at_work(model, self.settings), split)
         yield Baseline("frozen states + logistic regression", self.predictions(split, outputs))
@@ -320,7 +318,7 @@ class Tagging(Task):
 SCORES = ("precision", "recall", "f1", "f1_macro", "accuracy")
 
 
-def run(settings: Tag, tell: Tell = lines, *, progress: Callback | None = None) -> Result:
+def run(settings: Tag, *, progress: Callback | None = None) -> Result:
     """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
     so)."""
     start = checkpoint.load(settings.model)
@@ -331,7 +329,7 @@ def run(settings: Tag, tell: Tell = lines, *, progress: Callback | None = None) 
         sentences = read_splits(settings, errors, fold)
         return Tagging.of(settings, start, sentences, errors.notes(len(sentences["train"])))
 
-    return fine_tuned(settings, task, tell, progress)
+    return fine_tuned(settings, task, progress)
 
 
 def read_splits(settings: Tag, errors: RowErrors | None = None, fold: int | None = None) -> dict[str, list[Sentence]]:

@@ -75,7 +75,7 @@ class Task(ABC):
         return self.data["train"]
 
     @abstractmethod
-    def begin(self, seed: int, warn: Callable[[str], None]) -> Checkpoint:
+    def begin(self, seed: int) -> Checkpoint:
         """What training starts from: the encoder with a new head."""
 
     def fit_head(self, model: Model, on: Sequence[str] = ("train",)) -> None:  # noqa: B027

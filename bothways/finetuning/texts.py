@@ -22,6 +22,7 @@ from bothways.data.columns import Table
 from bothways.finetuning.task import length_line
 from bothways.inference.predictor import Predictor
 from bothways.inference.windows import whole_length
+from bothways.log import logger
 from bothways.model.model import Model
 from bothways.model.pooler import reads_apart
 from bothways.rng import Purpose, generator
@@ -110,7 +111,7 @@ class Texts:
 
 def begin_with_head(
     start: Checkpoint, labels: tuple[str, ...], settings: Classify | Regress, *, seed: int,
-    warn: Callable[[str], None], several: bool = False, few: bool = False,
+    several: bool = False, few: bool = False,
     apart: bool = False,
 ) -> Checkpoint:  # fmt: skip
     """What training starts from: the encoder with a new head for classes, or without labels for a number.
@@ -128,13 +129,13 @@ def begin_with_head(
     layers, depth = None, start.model.config.num_hidden_layers
     if apart:
         pooling = "distance"
-        warn("few examples: the classifier reads the distance of both texts' vectors, each text read by itself")
+        logger.info("few examples: the classifier reads the distance of both texts' vectors, each text read by itself")
     elif few and means and pooling != "cls":
         layers = math.ceil(DEPTH * depth)
-        warn(f"few examples: the classifier reads the first {layers} of {depth} layers")
+        logger.info(f"few examples: the classifier reads the first {layers} of {depth} layers")
     return with_head(
         start, "classes", labels, seed=seed, num_outputs=len(labels) or 1, multi_label=several,
-        dropout=settings.dropout, pooling=pooling, near_identity=settings.linear_start, layers=layers, warn=warn,
+        dropout=settings.dropout, pooling=pooling, near_identity=settings.linear_start, layers=layers,
     )  # fmt: skip
 
 

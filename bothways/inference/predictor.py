@@ -18,7 +18,7 @@ from torch import Tensor
 from bothways.batch import Batch
 from bothways.batching import sort_by_length, token_batches
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint, say
+from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.device import choose_device, choose_dtype, release_memory, single_thread
 from bothways.errors import InputError, MissingFile, RowsError, shorten
 from bothways.inference import answer_decoding, tag_decoding
@@ -27,6 +27,7 @@ from bothways.inference.pooling import Pooling, pool_rows, pool_windows, pooling
 from bothways.inference.tag_decoding import Entity, Tagset
 from bothways.inference.windows import Long, check_window, fit, lengths_of_long, merge_rows, own_rows, window_of
 from bothways.inputs import read_text, read_texts, read_words, whole_number
+from bothways.log import logger, muted
 from bothways.model.model import Model
 from bothways.model.parameters import move
 from bothways.model.pooler import reads_apart
@@ -157,7 +158,8 @@ class Predictor:
             checkpoint.save(self.checkpoint, path)
             return
         try:
-            exact = checkpoint.load(self.source, warn=lambda line: None).model if self.source else self.checkpoint.model
+            with muted():
+                exact = checkpoint.load(self.source).model if self.source else self.checkpoint.model
         except MissingFile as error:
             raise MissingFile(f"the float32 weights to be saved are gone ({error})") from None
         if not _are_rounded(self.module, exact):
@@ -383,7 +385,9 @@ class Predictor:
     def say_what_is_lost(self) -> None:
         """Once, where words are guessed without the decoder they were learned with."""
         if self.checkpoint.settings.get("objective") == "enhanced" and not self._said:
-            say("the decoder that knew positions is not saved (--objective enhanced); words are guessed without it")
+            logger.warning(
+                "the decoder that knew positions is not saved (--objective enhanced); words are guessed without it"
+            )
             self._said = True
 
     @property
@@ -477,7 +481,7 @@ class Predictor:
         if long == "truncate" and (lengths := lengths_of_long(encodings, windows)):
             self.truncated_texts += len(lengths)
             longest_read = max(len(parts[0]) for parts in windows)
-            say(
+            logger.warning(
                 f"cut {len(lengths)} of {len(windows)} texts to {longest_read} tokens, as {how} (the longest had "
                 f"{max(lengths)})"
             )

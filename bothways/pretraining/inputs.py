@@ -18,13 +18,13 @@ from bothways.corpus.store import DocumentReader, TokenStore, open_or_build
 from bothways.data.datasets import HUB_PREFIX
 from bothways.errors import InputError
 from bothways.io import atomic_directory, remove_leftovers
+from bothways.log import logger
 from bothways.settings import Pretrain
 from bothways.tables_in_memory import MemoryTable, TableSource
 from bothways.tokenizer.fast import BertBackend
 from bothways.tokenizer.learn import count_words
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.distributed import Processes
-from bothways.training.progress import Tell, silence
 
 HELD_OUT_EVERY = 20  # documents
 UNKNOWN = 0.01  # share of unknown words from which on it is said
@@ -88,11 +88,11 @@ def corpora(settings: Pretrain) -> tuple[Corpus, Corpus | None]:
     return text, other
 
 
-def read(settings: Pretrain, tokenizer: Tokenizer, tell: Tell) -> Text:
+def read(settings: Pretrain, tokenizer: Tokenizer) -> Text:
     """The corpus as tokens, from where it was read before if nothing has changed."""
     corpus, other = corpora(settings)
-    store, facts = _stored(settings, corpus, tokenizer, tell)
-    unseen, unseen_facts = (store, facts) if other is None else _stored(settings, other, tokenizer, tell)
+    store, facts = _stored(settings, corpus, tokenizer)
+    unseen, unseen_facts = (store, facts) if other is None else _stored(settings, other, tokenizer)
     numbers = np.arange(store.num_documents)
     if other is None:
         heldout = numbers[_are_held_out(len(numbers))]
@@ -101,8 +101,8 @@ def read(settings: Pretrain, tokenizer: Tokenizer, tell: Tell) -> Text:
         training, heldout = numbers, np.arange(unseen.num_documents)
     for one in filter(None, (corpus, other)):
         if left_out := one.left_out():
-            tell(left_out)
-    tell(
+            logger.info(left_out)
+    logger.info(
         f"training text: {_tokens(store, training):,} tokens in {len(training):,} documents; held out: "
         f"{_tokens(unseen, heldout):,} in {len(heldout):,}"
     )
@@ -113,7 +113,7 @@ def read(settings: Pretrain, tokenizer: Tokenizer, tell: Tell) -> Text:
     text = Text(tokenizer, store, training, unseen, heldout, {"data": data})
     if text.unknown > UNKNOWN:
         way = "" if settings.from_checkpoint else "; learn one with more characters: bothways vocab --alphabet"
-        tell(f"{text.unknown:.1%} of the training text are words that the vocabulary does not know{way}")
+        logger.info(f"{text.unknown:.1%} of the training text are words that the vocabulary does not know{way}")
     return text
 
 
@@ -137,31 +137,29 @@ def _said(path: TableSource | str) -> str:
     return str(path) if str(path).startswith(HUB_PREFIX) else str(Path(path).absolute())
 
 
-def _stored(settings: Pretrain, corpus: Corpus, tokenizer: Tokenizer, tell: Tell) -> tuple[TokenStore, dict[str, Any]]:
+def _stored(settings: Pretrain, corpus: Corpus, tokenizer: Tokenizer) -> tuple[TokenStore, dict[str, Any]]:
     skipped: Counter[str] = Counter()
     paths = [*map(_said, corpus.paths)]
     folder = settings.token_store or cache.cache_directory() / "stores"
     built = open_or_build(
         folder, corpus.fingerprint(), lambda: corpus.documents(skipped), tokenizer,
-        language=settings.language, processes=settings.processes, drop_duplicates=settings.drop_duplicates, tell=tell,
+        language=settings.language, processes=settings.processes, drop_duplicates=settings.drop_duplicates,
         notes=lambda: {"skipped": dict(skipped), "corpus": paths},
     )  # fmt: skip
     if not built.reused and settings.token_store is None:
         size = sum(kept.size for kept in cache.cached_stores(folder))
         if size > cache.LARGE_BYTES:
-            tell(f"the token stores in {folder} take {size / 1e9:.1f} GB; bothways cache lists and deletes them")
+            logger.info(f"the token stores in {folder} take {size / 1e9:.1f} GB; bothways cache lists and deletes them")
     left_out = Counter(built.notes["skipped"])
     if left_out:
-        tell(skipped_summary(left_out))
+        logger.info(skipped_summary(left_out))
     if built.duplicates:
-        tell(f"left out {built.duplicates:,} documents that stood there before")
+        logger.info(f"left out {built.duplicates:,} documents that stood there before")
     facts = {"fingerprint": built.store.fingerprint, "skipped": left_out.total(), "duplicates": built.duplicates}
     return built.store, facts
 
 
-def tokenizer_of(
-    settings: Pretrain, directory: Path, processes: Processes, given: Tokenizer | None, tell: Tell
-) -> Tokenizer:
+def tokenizer_of(settings: Pretrain, directory: Path, processes: Processes, given: Tokenizer | None) -> Tokenizer:
     """The one given, or, where it is to be extended or there is none, one made from the training text into the run."""
     if settings.from_checkpoint and not given:
         raise InputError(
@@ -178,13 +176,13 @@ def tokenizer_of(
             told = f"{len(new):,} entries more: {', '.join(new[:5])}, ..." if new else "no word to add was found"
         else:
             tokenizer = Tokenizer.learn(
-                texts, settings.vocab_size, settings.lowercase, workers, strip_accents=settings.strip_accents, log=tell
+                texts, settings.vocab_size, settings.lowercase, workers, strip_accents=settings.strip_accents
             )
             told = f"learned a vocabulary of {len(tokenizer):,} entries"
         remove_leftovers(own)
         with atomic_directory(own, marker="tokenizer_config.json") as beside:
             tokenizer.save(beside)
-        tell(told)
+        logger.info(told)
     processes.wait()
     return Tokenizer.load(own)
 
@@ -208,7 +206,7 @@ def extended(tokenizer: Tokenizer, texts: Iterable[str], number: int, processes:
 
 def _training_texts(settings: Pretrain) -> Iterator[str]:
     corpus, other = corpora(settings)
-    texts: Iterable[str] = DocumentReader(corpus.documents(), settings.drop_duplicates, silence)
+    texts: Iterable[str] = DocumentReader(corpus.documents(), settings.drop_duplicates, quiet=True)
     return (
         iter(texts)
         if other

@@ -20,7 +20,7 @@ from bothways.settings import Pretrain
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.distributed import Processes, joined
 from bothways.training.loop import fit
-from bothways.training.progress import Tell, lines, silence, watched
+from bothways.training.progress import watched
 from bothways.training.run import Callback, Run
 from bothways.training.timing import seconds_a_step
 
@@ -35,20 +35,20 @@ class Result:
     cost: Mapping[str, Any]
 
 
-def run(settings: Pretrain, tell: Tell = lines, *, progress: Callback | None = None) -> Result:
+def run(settings: Pretrain, *, progress: Callback | None = None) -> Result:
     """Pre-train as told; leaves model, checkpoints, metrics, curves and bothways.json in the run's directory."""
     corpora(settings)  # so that a mistyped file leaves no run behind
     start = setup.start_of(settings)
     settings = setup.settled(settings, start)
     given = Tokenizer.load(settings.tokenizer) if settings.tokenizer else start.tokenizer if start else None
     with joined() as processes:
-        resume, leads, tell = settings.resume, processes.leads, tell if processes.leads else silence
-        with Run(settings.out, "pretrain", settings, resume=resume, leads=leads, tell=tell, progress=progress) as run:
-            text = read(settings, tokenizer_of(settings, run.directory, processes, given, tell), tell)
-            return train(*setup.begin(settings, start, text, tell), text, run, processes, tell)
+        resume, leads = settings.resume, processes.leads
+        with Run(settings.out, "pretrain", settings, resume=resume, leads=leads, progress=progress) as run:
+            text = read(settings, tokenizer_of(settings, run.directory, processes, given))
+            return train(*setup.begin(settings, start, text), text, run, processes)
 
 
-def train(settings: Complete, begun: Checkpoint, text: Text, run: Run, processes: Processes, tell: Tell) -> Result:
+def train(settings: Complete, begun: Checkpoint, text: Text, run: Run, processes: Processes) -> Result:
     model, aim = begun.model, setup.aim_of(settings)
     module = setup.trained_of(settings, begun, text)
     order = StepSampler(
@@ -70,15 +70,15 @@ def train(settings: Complete, begun: Checkpoint, text: Text, run: Run, processes
     if settings.compile:
         compile_layers(model)
     timed = partial(seconds_a_step, module, aim.losses, aim.counts, steps, plan, processes)
-    plan = replace(plan, steps=setup.num_steps(settings, run, processes, timed, tell))
+    plan = replace(plan, steps=setup.num_steps(settings, run, processes, timed))
     held = setup.held_out_of(settings, text)
-    checkpoints, start = setup.going_on(settings, text, order, plan, run, processes, tell)
+    checkpoints, start = setup.going_on(settings, text, order, plan, run, processes)
     run.note(steps=plan.steps, parameters=sum(value.numel() for value in model.parameters()), **text.facts)
-    with watched(run, plan, model.config, next(steps(0)), tell, settings.tensorboard, start, processes) as record:
+    with watched(run, plan, model.config, next(steps(0)), settings.tensorboard, start, processes) as record:
         fit(
             module, aim.losses, aim.counts, setup.waiting_for_none(steps, plan), plan,
             evaluate=lambda: held.measure(module),
-            record=setup.watching_plateau(record, held, plan, start, tell), checkpoints=checkpoints, start=start,
+            record=setup.watching_plateau(record, held, plan, start), checkpoints=checkpoints, start=start,
             processes=processes, fingerprint=batch_fingerprint,
         )  # fmt: skip
     return Result(run.directory, run.directory / "model", *setup.finish(settings, begun, module, held, run, processes))

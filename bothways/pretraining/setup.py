@@ -25,6 +25,7 @@ from bothways.corpus.sampler import StepSampler
 from bothways.device import choose_device, choose_dtype, retain_freed_memory
 from bothways.errors import InputError
 from bothways.families import DEFAULT_MODEL_TYPE, FAMILIES
+from bothways.log import logger
 from bothways.model.heads import MaskedLMHead
 from bothways.model.local_init import initialize_locally
 from bothways.model.model import Model, initialize
@@ -41,7 +42,6 @@ from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.distributed import Processes
 from bothways.training.loop import Steps
 from bothways.training.options import Plan
-from bothways.training.progress import Tell
 from bothways.training.run import Run, read_metrics
 from bothways.training.run_checkpoints import Checkpoints, Saved
 
@@ -113,12 +113,12 @@ def settled(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
     return replace(settings, objective=objective, pairs=pairs)
 
 
-def begin(settings: Pretrain, start: Checkpoint | None, text: Text, tell: Tell) -> tuple[Complete, Checkpoint]:
+def begin(settings: Pretrain, start: Checkpoint | None, text: Text) -> tuple[Complete, Checkpoint]:
     """The settings with a value for each that was left open, which is said, and the model to be trained."""
     config = start.model.config if start else new_config(settings)
     recipe = completed(settings, config, text.num_tokens)
-    tell(summary(settings, recipe, config))
-    return recipe, goes_on(recipe, start, text, tell) if start else new_model(recipe, text)
+    logger.info(summary(settings, recipe, config))
+    return recipe, goes_on(recipe, start, text) if start else new_model(recipe, text)
 
 
 def new_config(settings: Pretrain) -> EncoderConfig:
@@ -189,13 +189,13 @@ def begin_with_word_vectors(model: Model, text: Text, seed: int) -> None:
     table_VE[known_V] = vectors_VE[known_V] * table_VE.std()
 
 
-def goes_on(settings: Complete, found: Checkpoint, text: Text, tell: Tell) -> Checkpoint:
+def goes_on(settings: Complete, found: Checkpoint, text: Text) -> Checkpoint:
     """The model of a checkpoint with the heads that pre-training needs, and a row for each entry of the tokenizer.
 
     Heads it lacks begin anew and are named. InputError where the family has no such heads, or reads shorter texts.
     """
     if settings.lengthen:
-        found = lengthen(found, settings.max_length, settings.lengthen, warn=tell)
+        found = lengthen(found, settings.max_length, settings.lengthen)
     old, heads, tokenizer = found.model, aim_of(settings).heads, text.tokenizer
     config = old.config.replace(
         vocab_size=max(len(tokenizer), old.config.vocab_size), hidden_dropout_prob=settings.dropout,
@@ -208,7 +208,7 @@ def goes_on(settings: Complete, found: Checkpoint, text: Text, tell: Tell) -> Ch
     for name in state.keys() & kept.keys():
         state[name][: len(kept[name])] = kept[name]  # all of it, but of a longer vocabulary the old entries
     if new := sorted({".".join(name.split(".")[:2]) for name in state.keys() - kept.keys()}):
-        tell(f"new, to be trained: {', '.join(new)}")
+        logger.info(f"new, to be trained: {', '.join(new)}")
     if settings.frequency_bias and "masked_words" not in old.heads:
         begin_at_frequencies(model, text.frequencies)
     _fill_new_rows(model, found.tokenizer or tokenizer, tokenizer)
@@ -247,7 +247,7 @@ def waiting_for_none(steps: Steps, plan: Plan) -> Steps:
     return steps if plan.device.type == "cpu" else lambda first: prefetch(steps(first))
 
 
-def num_steps(settings: Pretrain, run: Run, processes: Processes, timed: Callable[[], float], tell: Tell) -> int:
+def num_steps(settings: Pretrain, run: Run, processes: Processes, timed: Callable[[], float]) -> int:
     """The steps asked for, or those the run was begun with if that is more; else as many as fill the minutes, by the
     seconds that one takes."""
     begun_with: int = processes.share(run.made.get("steps", 0))
@@ -256,7 +256,7 @@ def num_steps(settings: Pretrain, run: Run, processes: Processes, timed: Callabl
         return known or STEPS
     speed = timed()
     number = max(1, int(settings.minutes * 60 / speed))
-    tell(f"{settings.minutes:g} minutes are {number} steps of {speed * 1000:.0f} ms")
+    logger.info(f"{settings.minutes:g} minutes are {number} steps of {speed * 1000:.0f} ms")
     return number
 
 
@@ -267,7 +267,7 @@ def mask_rate_at(step: int, settings: Complete, plan: Plan) -> float:
 
 
 def watching_plateau(
-    record: Callable[[dict[str, Any]], None], held: HeldOut, plan: Plan, start: Saved | None, tell: Tell
+    record: Callable[[dict[str, Any]], None], held: HeldOut, plan: Plan, start: Saved | None
 ) -> Callable[[dict[str, Any]], None]:
     """The same, but the first evaluation after a tenth of the run warns if words are still guessed by frequency."""
     due = plan.steps / 10
@@ -279,7 +279,7 @@ def watching_plateau(
         if row["split"] == "heldout" and row["step"] >= due and not is_over:
             is_over = True
             if on_plateau(row, held.unigram_perplexity):
-                tell(
+                logger.info(
                     f"step {row['step']:,}: held-out perplexity {row['perplexity']:.0f} is hardly below "
                     f"{held.unigram_perplexity:.0f}, that of word frequencies alone. The run has not begun to learn "
                     "from context; stop it and leave out options such as --family and --learning-rate, or add --minutes"
@@ -297,7 +297,7 @@ def cost_of(settings: Pretrain, directory: Path, processes: int = 1) -> dict[str
 
 
 def going_on(
-    settings: Pretrain, text: Text, order: StepSampler, plan: Plan, run: Run, processes: Processes, tell: Tell
+    settings: Pretrain, text: Text, order: StepSampler, plan: Plan, run: Run, processes: Processes
 ) -> tuple[Checkpoints, Saved | None]:
     """The run's checkpoints, and the one to go on from, to whose step the metrics are cut back."""
     vocabulary = digest(text.tokenizer.tokens)
@@ -305,7 +305,7 @@ def going_on(
     checkpoints = Checkpoints(
         run.directory, keep=settings.keep_checkpoints, order=read, processes=processes, memo=order.counts
     )
-    start = checkpoints.newest_sound(tell, plan.dtype) if settings.resume else None
+    start = checkpoints.newest_sound(plan.dtype) if settings.resume else None
     if start:
         order.counts[:] = start.facts["memo"]
     run.cut_back(start.progress.step if start else 0)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InputError
+from bothways.log import logger
 from bothways.tokenizer import accents
 from bothways.tokenizer.basic import Splitter
 from bothways.tokenizer.wordpiece import CONTINUATION, SPECIAL_TOKENS
@@ -51,19 +52,17 @@ class SplitRules(TypedDict):
 def learn_vocabulary(
     texts: Iterable[str], size: int | None, alphabet: int, lowercase: bool, strip_accents: bool | None, *,
     processes: int = 1,
-    log: Callable[[str], object] | None = None,
 ) -> tuple[dict[str, int], SplitRules]:  # fmt: skip
     """A vocabulary of these texts with its ids, and the rules by which they were read: `count_words`, `merge_pieces`.
 
     size: None chooses it by the text (`size_for`). strip_accents: None strips them from lower-cased text that does not
-    need them; tell gets the choice and the reason.
+    need them; the choice and its reason are logged.
     """
     rules: SplitRules = {"lowercase": lowercase, "strip_accents": strip_accents}
     if strip_accents is None and lowercase:
         words = count_words(texts, accents.KEEP_ACCENTS, processes)
         measured = accents.measure_accents(words)
-        if log:
-            log(str(measured))
+        logger.info(str(measured))
         if measured.are_needed:
             rules["strip_accents"] = False
         else:

@@ -142,18 +142,18 @@ class Tokenizer:
     @classmethod
     def learn(
         cls, texts: Iterable[str], size: int | None = 30522, lowercase: bool = True, processes: int = 1,
-        alphabet: int = 1000, *, strip_accents: bool | None = None, log: Callable[[str], object] | None = None,
+        alphabet: int = 1000, *, strip_accents: bool | None = None,
     ) -> "Tokenizer":  # fmt: skip
         """Learn a WordPiece vocabulary of at most `size` entries. Deterministic: the same texts give the same bytes.
 
         size: None chooses 8,000 to 30,522, depending on the texts. alphabet: words with a character that is not among
         this many most frequent ones become [UNK]. strip_accents: None strips accents from lower-cased text unless that
-        would merge different words (`measure_accents`); cased text keeps them. log: called with a line that reports
-        this choice and its reason.
+        would merge different words (`measure_accents`); cased text keeps them. This
+        choice and its reason are logged.
         """
         from bothways.tokenizer.learn import learn_vocabulary
 
-        vocab, rules = learn_vocabulary(texts, size, alphabet, lowercase, strip_accents, processes=processes, log=log)
+        vocab, rules = learn_vocabulary(texts, size, alphabet, lowercase, strip_accents, processes=processes)
         return cls(vocab, **rules)
 
     def save(self, path: str | PathLike[str], max_length: int = 512, segments: int = 2) -> None:

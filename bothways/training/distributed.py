@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bothways.batch import Batch
 from bothways.errors import InputError
+from bothways.log import muted
 from bothways.training.losses import Losses
 from bothways.training.signals import Stopped
 
@@ -76,7 +77,7 @@ _groups: list[Any] = []
 @contextmanager
 def joined(timeout: timedelta = TIMEOUT) -> Iterator[Processes]:
     """The processes torchrun started, connected while inside: gloo on processors, nccl on GPUs. Without torchrun,
-    ALONE."""
+    ALONE. Only the first process logs."""
     world = _number("WORLD_SIZE", 1)
     if world == 1:
         yield ALONE
@@ -92,7 +93,8 @@ def joined(timeout: timedelta = TIMEOUT) -> Iterator[Processes]:
     dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=timeout)
     _groups.append(dist.group.WORLD)
     try:
-        yield processes
+        with nullcontext() if processes.leads else muted():
+            yield processes
         processes.wait()
     except Stopped:
         processes.wait()  # one that left early would make torchrun end the others while they still write

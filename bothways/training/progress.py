@@ -11,72 +11,49 @@ from bothways.batch import Batch
 from bothways.config import EncoderConfig
 from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, measure_peak_flops
 from bothways.errors import InputError
-from bothways.log import escape_controls, print_message
+from bothways.log import ProgressBar, draws_bars, logger
 from bothways.model.flops import training_flops
 from bothways.training.distributed import Processes
 from bothways.training.options import Plan
 from bothways.training.run import Run
 from bothways.training.run_checkpoints import Saved
 
-Tell = Callable[[str], None]
 LINE_EVERY = 30.0  # seconds, at least, between lines where there is no terminal
 RECENT = 20  # steps whose speed is shown
 
 
-lines: Tell = print_message
+class TrainingProgress:
+    """Progress of training: loss, tokens/s, share of the hardware's matrix peak, time left. A bar on a terminal, else a
+    line in the log every half minute, with the learning rate too.
 
-
-def silence(text: str) -> None:
-    """Tell nobody."""
-
-
-class Bar:
-    """Over training steps: loss, tokens/s, share of the hardware's matrix peak, time left. A bar on a terminal; without
-    one a line to `tell` every half minute, with the learning rate too.
-
-    work: operations of a token's matrix products; peak: those the hardware does in a second; 0 where it is not known.
-    leads: of several processes only the first draws.
+    flops_per_token: of its matrix products; peak: the hardware's FLOP/s; 0 if unknown.
     """
 
-    def __init__(
-        self, title: str, steps: int, *, work: float = 0, peak: float = 0, tell: Tell = silence, leads: bool = True
-    ) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        console = Console(stderr=True)
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-        )
-        self.progress = Progress(*columns, console=console, transient=True, disable=not (leads and console.is_terminal))
-        self.title, self.steps = escape_controls(title), steps
-        self.task = self.progress.add_task(self.title, total=steps)
-        self.share_of_token = work / peak if peak else 0.0
-        self.tell: Tell = silence if console.is_terminal else tell
+    def __init__(self, title: str, steps: int, *, flops_per_token: float = 0, peak: float = 0) -> None:
+        self.title, self.steps = title, steps
+        self.bar = ProgressBar(title, steps)
+        self.logs = not draws_bars()
+        self.share_of_token = flops_per_token / peak if peak else 0.0
         self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
-        self.told = time.monotonic()
+        self.logged = time.monotonic()
 
-    def __enter__(self) -> "Bar":
-        self.progress.start()
+    def __enter__(self) -> "TrainingProgress":
+        self.bar.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.progress.stop()
+        self.bar.__exit__()
 
     def show(self, row: dict[str, Any]) -> None:
-        """Move on by one row of the loop's record."""
+        """Show one row of the metrics."""
         if row["split"] == "train":
             self.recent.append(row)
-            text = f"{self.title}  loss {row['loss']:.3f}  {self.speed()}"
-            self.progress.update(self.task, completed=row["step"], description=text)
-        if row["step"] and time.monotonic() - self.told > LINE_EVERY:
-            self.told = time.monotonic()
+            self.bar.update(row["step"], f"loss {row['loss']:.3f}  {self.speed()}")
+        if self.logs and row["step"] and time.monotonic() - self.logged > LINE_EVERY:
+            self.logged = time.monotonic()
             loss = "held-out loss" if row["split"] == "heldout" else "loss"
             rate = f"learning rate {self.recent[-1]['learning_rate']:.1e}, " if self.recent else ""
-            self.tell(
+            logger.info(
                 f"{self.title}: step {row['step']:,} of {self.steps:,}, {loss} {row['loss']:.4f}, {rate}"
                 f"{self.speed()}, {in_words(self.seconds_left())} left"
             )
@@ -107,7 +84,7 @@ def in_words(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-class Board:
+class TensorBoard:
     """TensorBoard's files of a run, a curve for each number. first: what was written after this step is void."""
 
     def __init__(self, directory: Path, first: int = 0) -> None:
@@ -119,7 +96,7 @@ class Board:
             ) from None
         self.writer = SummaryWriter(directory, purge_step=first + 1)
 
-    def __enter__(self) -> "Board":
+    def __enter__(self) -> "TensorBoard":
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -137,7 +114,6 @@ def watched(
     plan: Plan,
     config: EncoderConfig,
     batches: Sequence[Batch],
-    tell: Tell,
     board: bool,
     start: Saved | None,
     processes: Processes,
@@ -152,11 +128,11 @@ def watched(
     peak = sum(processes.gather(measure_peak_flops(plan.device, plan.dtype)))
     run.note(work_of_token=work, matrix_peak=peak)
     with ExitStack() as stack:
-        bar = Bar("pre-training", plan.steps, work=work, peak=peak, tell=tell, leads=run.leads)
-        shown: list[Bar | Board] = [stack.enter_context(bar)]
+        bar = TrainingProgress("pre-training", plan.steps, flops_per_token=work, peak=peak)
+        shown: list[TrainingProgress | TensorBoard] = [stack.enter_context(bar)]
         first = start.progress.step if start else 0
         if board and run.leads:
-            shown.append(stack.enter_context(Board(run.directory / "tensorboard", first)))
+            shown.append(stack.enter_context(TensorBoard(run.directory / "tensorboard", first)))
 
         def record(row: dict[str, Any]) -> None:
             run.metric(**row)

@@ -21,20 +21,16 @@ from bothways.checkpoint.metadata import read_metadata
 from bothways.device import describe_hardware
 from bothways.errors import InputError
 from bothways.io import list_entries, remove_leftovers, to_json, write_atomic
+from bothways.log import logger
 from bothways.tables_in_memory import MemoryTable
-from bothways.training.run_checkpoints import differences, tell_changes
+from bothways.training.run_checkpoints import differences, log_changes
 from bothways.training.run_lock import LOCK, Lock, lives, this_process
 from bothways.training.signals import Stopped
 
 METRICS = "metrics.jsonl"
 # Settings that may differ when a run goes on: they change no number.
 FREE = ("out", "resume", "json", "device", "processes", "token_store", "keep_checkpoints", "tensorboard")
-Tell = Callable[[str], None]
 Callback = Callable[[Mapping[str, Any]], None]
-
-
-def silent(line: str) -> None:
-    """Tell nobody."""
 
 
 class Run:
@@ -57,7 +53,6 @@ class Run:
         *,
         resume: bool = False,
         leads: bool = True,
-        tell: Tell = silent,
         progress: Callback | None = None,
     ) -> None:
         self.directory, self.leads, self.progress = directory, leads, progress
@@ -74,9 +69,9 @@ class Run:
             check_target(directory, holds=METADATA_FILE)
         self._refuse_unless(resume)
         directory.mkdir(parents=True, exist_ok=True)
-        self.lock = Lock(directory, tell)
+        self.lock = Lock(directory)
         try:
-            self._begin(resume, tell)
+            self._begin(resume)
         except BaseException:
             self.close()
             raise
@@ -85,7 +80,7 @@ class Run:
         if not resume and (self.directory / METADATA_FILE).exists():
             raise InputError(f"{self.directory}: holds a run already; name a new directory, or delete that one")
 
-    def _begin(self, resume: bool, tell: Tell) -> None:
+    def _begin(self, resume: bool) -> None:
         """Begin, or take up what is there, now that nobody else can."""
         self._refuse_unless(resume)
         for name in (METADATA_FILE, "model"):
@@ -94,7 +89,7 @@ class Run:
             self.before = read_metadata(self.directory / METADATA_FILE)
             if "status" not in self.before:
                 raise InputError(f"{self.directory}: holds a model, not a run to go on with; name the run's directory")
-            self.made = _resumed(self.directory, self.before, self.made, tell)
+            self.made = _resumed(self.directory, self.before, self.made)
         self.note(status="running", process=this_process())
 
     def __enter__(self) -> "Run":
@@ -205,19 +200,19 @@ def status_of(made: Mapping[str, Any]) -> str:
     return "running" if alive else "killed"
 
 
-def _resumed(directory: Path, old: dict[str, Any], new: dict[str, Any], tell: Tell) -> dict[str, Any]:
+def _resumed(directory: Path, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """The facts of a run that goes on."""
     if old["verb"] != new["verb"]:
         raise InputError(f"{directory}: holds a run of {old['verb']}, not of {new['verb']}; name another directory")
     was, now_given = ({key: value for key, value in made["settings"].items() if key not in FREE} for made in (old, new))
     longer = now_given.get("steps") or 0
     if "steps" in old and longer > old["steps"]:
-        tell(f"steps: {old['steps']:,} -> {longer:,}; from here on the rate is that of the longer run")
+        logger.info(f"steps: {old['steps']:,} -> {longer:,}; from here on the rate is that of the longer run")
         now_given |= {key: was[key] for key in ("steps", "minutes") if key in was}
     if changed := differences({key: was.get(key, value) for key, value in now_given.items()}, now_given):
         raise InputError(f"{directory}: begun with other settings ({changed}); give the same, or name a new directory")
     for facts in ("versions", "hardware"):
-        tell_changes(old.get(facts, {}), new[facts], tell)
+        log_changes(old.get(facts, {}), new[facts])
     return {
         **{key: value for key, value in old.items() if key != "reason"},
         "settings": new["settings"],

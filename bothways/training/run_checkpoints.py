@@ -7,7 +7,7 @@ A checkpoint is written beside its place, synced and renamed, and carries a chec
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from torch import Tensor
 from bothways.checkpoint.weights import write_weights
 from bothways.errors import InputError
 from bothways.io import atomic_directory
+from bothways.log import logger
 from bothways.training.distributed import ALONE, Processes
 from bothways.training.precision import LossScale
 
@@ -111,19 +112,19 @@ class Checkpoints:
         self.last = place
         self.processes.wait()
 
-    def newest_sound(self, tell: Callable[[str], None], dtype: torch.dtype | None = None) -> Saved | None:
+    def newest_sound(self, dtype: torch.dtype | None = None) -> Saved | None:
         """The newest checkpoint that is whole, from which the run is to go on; tells which, and names broken ones.
         dtype: what it is to compute in now.
 
         None where there is none. InputError where the data's order has changed since.
         """
-        saved: Saved | None = self.processes.share(self._newest_sound(tell, dtype) if self.processes.leads else None)
+        saved: Saved | None = self.processes.share(self._newest_sound(dtype) if self.processes.leads else None)
         if saved is not None:
             self.last, best = saved.path, saved.facts["best_checkpoint"]
             self.best = best if best and (saved.path.parent / best["path"]).exists() else None
         return saved
 
-    def _newest_sound(self, tell: Callable[[str], None], dtype: torch.dtype | None) -> Saved | None:
+    def _newest_sound(self, dtype: torch.dtype | None) -> Saved | None:
         if self.folder is None:
             return None
         _remove_unfinished(self.folder)
@@ -131,16 +132,14 @@ class Checkpoints:
             try:
                 saved = read(place)
             except InputError as error:
-                tell(f"{error}; trying the one before")
+                logger.info(f"{error}; trying the one before")
                 continue
             if {**self.order, **saved.facts["order"]} != self.order:  # an older run may not tell of all
                 raise InputError(f"{place}: {differences(saved.facts['order'], self.order)}; start a new run")
-            tell(f"going on from {place}, step {saved.facts['step']:,}")
-            tell_changes(
-                saved.facts, ({"dtype": _name(dtype)} if dtype else {}) | {"processes": self.processes.world}, tell
-            )
+            logger.info(f"going on from {place}, step {saved.facts['step']:,}")
+            log_changes(saved.facts, ({"dtype": _name(dtype)} if dtype else {}) | {"processes": self.processes.world})
             return saved
-        tell(f"{self.folder}: no sound checkpoint there; starting at step 0")
+        logger.info(f"{self.folder}: no sound checkpoint there; starting at step 0")
         return None
 
     def _write(self, place: Path, facts: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
@@ -188,11 +187,11 @@ def checksum(file: Path) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def tell_changes(old: Mapping[str, Any], new: Mapping[str, Any], tell: Callable[[str], None]) -> None:
+def log_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     """A line for each fact that changes the last bits of a loss and is not what it was. old: may lack some."""
     for name, value in new.items():
         if old.get(name, value) != value:
-            tell(f"{name} changed from {old[name]} to {value}: losses may differ in their last digits")
+            logger.info(f"{name} changed from {old[name]} to {value}: losses may differ in their last digits")
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:

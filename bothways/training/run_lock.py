@@ -12,13 +12,14 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError
+from bothways.log import logger
 
 LOCK = ".lock"
 BEAT, PATIENCE, POLL = 5.0, 30.0, 0.5  # seconds
@@ -61,19 +62,17 @@ def lives(process: Mapping[str, Any]) -> bool | None:
 
 
 class Lock:
-    """The lock of a directory, held until `release`. InputError if another process holds it and lives.
+    """The lock of a directory, held until `release`. InputError if another process holds it and lives. It is
+    logged if the lock of a process that is gone is taken over, or if that has to be found out first."""
 
-    tell: gets a line if a lock of a process that is gone is taken over, or if that has to be found out first.
-    """
-
-    def __init__(self, directory: Path, tell: Callable[[str], None]) -> None:
+    def __init__(self, directory: Path) -> None:
         self.file, self.owner = directory / LOCK, {**this_process(), "token": secrets.token_hex(8)}
         self.count, self.lost_to = 0, ""
         self.stopped = threading.Event()
         self.thread: threading.Thread | None = None
         while not self._create():
             if (seen := self._read()) is not None:
-                self._wait_until_dead(seen, tell)
+                self._wait_until_dead(seen)
                 self._remove(seen)
         self.beaten = time.monotonic()
 
@@ -142,7 +141,7 @@ class Lock:
         except FileNotFoundError:
             return None
 
-    def _wait_until_dead(self, seen: bytes, tell: Callable[[str], None]) -> None:
+    def _wait_until_dead(self, seen: bytes) -> None:
         """Return if the process that wrote this is gone. InputError if it lives."""
         owner, directory = _owner(seen), self.file.parent
         alive = lives({name: owner[name] for name in ("host", "machine", "id", "began")}) if owner else None
@@ -151,9 +150,11 @@ class Lock:
         if alive and owner["began"] is not None:
             raise InputError(f"{directory}: its run is still at work, as {_name(owner)}; stop that one first")
         if alive is False:
-            tell(f"{directory}: {_name(owner)} is gone; taking its run over")
+            logger.info(f"{directory}: {_name(owner)} is gone; taking its run over")
             return
-        tell(f"{directory}: {_name(owner)} worked on this run; watching for {PATIENCE:.0f} s whether it still does")
+        logger.info(
+            f"{directory}: {_name(owner)} worked on this run; watching for {PATIENCE:.0f} s whether it still does"
+        )
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             time.sleep(POLL)
@@ -161,7 +162,7 @@ class Lock:
                 return
             if now != seen:
                 raise InputError(f"{directory}: its run is still at work, as {_name(_owner(now))}; stop that one first")
-        tell(f"{directory}: {_name(owner)} gave no sign of life; taking its run over")
+        logger.info(f"{directory}: {_name(owner)} gave no sign of life; taking its run over")
 
     def _remove(self, seen: bytes) -> None:
         """Remove a dead lock, unless it has come to life, or another process was faster."""

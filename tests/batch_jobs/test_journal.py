@@ -19,10 +19,10 @@ import pytest
 import bothways
 from bothways.batch_jobs import blocks
 from bothways.batch_jobs.journal import Appended, Growing, side_file
-from bothways.batch_jobs.row_progress import RowBar
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.cli import main
+from bothways.log import ProgressBar
 
 WORDS = "the cat sat on a mat and dogs ran".split()
 TEXTS = [" ".join(WORDS[(i * j) % 9] for j in range(1 + i % 17)) for i in range(37)]
@@ -173,7 +173,8 @@ def test_rows_that_cannot_be_read_are_set_aside_and_the_others_keep_their_number
     run("predict", models / "labels", file, "--on-error", "skip")
     said = capsys.readouterr()
     assert [json.loads(line) for line in said.out.splitlines()] == rows
-    assert [line.split(":")[0] for line in said.err.splitlines()] == [f"row {n} set aside" for n in (3, 20, 36)]
+    messages = [line.split(":")[:2] for line in said.err.splitlines()]
+    assert messages == [["warning", f" row {n} set aside"] for n in (3, 20, 36)]
 
 
 def test_a_bad_row_stops_and_what_was_done_is_kept_until_it_is_mended(models, tmp_path, capsys):
@@ -292,7 +293,8 @@ def test_rows_the_model_cannot_read_are_set_aside_like_others(models, tmp_path, 
     run("predict", models / "answers", file, "--on-error", "skip")
     said = capsys.readouterr()
     assert [json.loads(line) for line in said.out.splitlines()] == rows
-    assert [line.split(":")[0] for line in said.err.splitlines()] == [f"row {n} set aside" for n in (4, 5, 7, 30)]
+    messages = [line.split(":")[:2] for line in said.err.splitlines()]
+    assert messages == [["warning", f" row {n} set aside"] for n in (4, 5, 7, 30)]
 
 
 def test_a_command_goes_on_behind_rows_the_model_could_not_read(models, tmp_path, capsys, monkeypatch):
@@ -669,8 +671,8 @@ def test_ten_thousand_lines_killed_at_random_moments_are_the_same_bytes(killed, 
 
 
 def test_the_bar_counts_rows_from_where_it_went_on():
-    with RowBar("v.npy", total=100, done=40) as bar:
-        bar.began -= 2
-        bar.show(80)
-    (task,) = bar.progress.tasks
+    with ProgressBar("v.npy", 100, done=40, unit="rows") as bar:
+        bar.start -= 2
+        bar.update(80)
+    (task,) = bar.bar.tasks
     assert (task.completed, task.total) == (80, 100) and task.description == "v.npy  80 rows  20 rows/s"

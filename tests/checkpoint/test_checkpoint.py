@@ -21,6 +21,7 @@ from bothways.batch import Batch
 from bothways.checkpoint import checkpoint, weights
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.errors import InputError, MissingFile
+from bothways.log import messages_to
 from bothways.tokenizer.tokenizer import Tokenizer
 from tests.replacing import save_version, versions_of
 
@@ -44,7 +45,7 @@ def directory(held, tmp_path):
 
 
 def quietly(path):
-    return checkpoint.load(path, warn=lambda line: None)
+    return checkpoint.load(path)
 
 
 def contents(directory):
@@ -420,7 +421,8 @@ def test_a_head_without_its_pooler_is_refused(directory):
 def test_a_parameter_nobody_uses_is_said(directory):
     change_weights(directory, lambda state: {**state, "bert.adapter.weight": torch.zeros(3, 7)})
     said = []
-    checkpoint.load(directory, warn=said.append)
+    with messages_to(said.append):
+        checkpoint.load(directory)
     assert len([line for line in said if "bert.adapter.weight" in line]) == 1
 
 
@@ -455,7 +457,8 @@ def test_a_prompt_and_lower_case_that_only_another_library_applies_are_told(dire
 
     def told():
         lines = []
-        checkpoint.load(directory, warn=lines.append)
+        with messages_to(lines.append):
+            checkpoint.load(directory)
         return [line for line in lines if "config.json: unknown keys" not in line]
 
     (line,) = told()
@@ -681,7 +684,7 @@ SAVE = """
 import resource, signal, sys
 from bothways.checkpoint import checkpoint
 from dataclasses import replace
-held = checkpoint.load(sys.argv[1], warn=lambda line: None)
+held = checkpoint.load(sys.argv[1])
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 for limit in sys.argv[2:]:
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.RLIM_INFINITY))
@@ -718,10 +721,8 @@ def test_what_is_loaded_does_not_hang_on_its_directory(directory):
 
 def test_a_new_head_keeps_the_encoder_and_begins_from_its_seed(held):
     said = []
-    heads = [
-        checkpoint.with_head(held, "tokens", ("O", "B"), seed=seed, dropout=0.25, warn=said.append)
-        for seed in (1, 1, 2)
-    ]
+    with messages_to(said.append):
+        heads = [checkpoint.with_head(held, "tokens", ("O", "B"), seed=seed, dropout=0.25) for seed in (1, 1, 2)]
     first, again, other = (new.model.state_dict() for new in heads)
     encoder = {name: value for name, value in held.model.state_dict().items() if name.startswith("encoder.")}
     assert all(torch.equal(first[name], value) for name, value in encoder.items())

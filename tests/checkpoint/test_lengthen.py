@@ -13,11 +13,11 @@ from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.checkpoint.lengthen import lengthen, see_all_as_others, sees_all_as_others
 from bothways.errors import InputError
+from bothways.log import messages_to
 from bothways.pretraining import pretrain
 from bothways.settings import Pretrain
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.tokenizer.wordpiece import SPECIAL_TOKENS
-from bothways.training.progress import silence
 
 
 def of(family, make_model, tokenizer, heads=None, **changes):
@@ -32,7 +32,8 @@ def one_text(length):
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_a_text_that_one_window_holds_is_read_as_before(family, make_model, tokenizer):
     found = of(family, make_model, tokenizer)
-    long = lengthen(found, 200, 128, warn=pytest.fail)
+    with messages_to(pytest.fail):
+        long = lengthen(found, 200, 128)
     assert long.model_type == "longformer" and long.model.config.max_position_embeddings == 200
     assert long.model.config.sparse_attention == GlobalTokensConfig(separator=tokenizer.sep_id)
     with torch.no_grad():
@@ -44,7 +45,8 @@ def test_a_text_that_one_window_holds_is_read_as_before(family, make_model, toke
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_positions_come_again_and_far_maps_begin_as_near_ones(family, make_model, tokenizer):
     found = of(family, make_model, tokenizer)
-    long = lengthen(found, 150, 8, warn=pytest.fail).model
+    with messages_to(pytest.fail):
+        long = lengthen(found, 150, 8).model
     old, new = found.model.encoder.embeddings.positions.weight, long.encoder.embeddings.positions.weight
     first, number = found.model.config.position_offset, found.model.config.max_position_embeddings
     began = long.config.position_offset
@@ -58,7 +60,8 @@ def test_positions_come_again_and_far_maps_begin_as_near_ones(family, make_model
 
 
 def test_transformers_reads_it_and_computes_the_same(make_model, tokenizer, tmp_path):
-    long = lengthen(of("bert", make_model, tokenizer, {"masked_words": 0}), 150, 8, warn=pytest.fail)
+    with messages_to(pytest.fail):
+        long = lengthen(of("bert", make_model, tokenizer, {"masked_words": 0}), 150, 8)
     checkpoint.save(long, tmp_path / "long")
     peer = transformers.LongformerForMaskedLM.from_pretrained(tmp_path / "long").eval()
     batch = one_text(143)
@@ -78,7 +81,8 @@ def test_positions_begin_behind_the_tokenizer_s_padding_as_transformers_counts_t
     other = Tokenizer({token: index for index, token in enumerate(moved)})
     found = of("bert", make_model, other, {"masked_words": 0})
     assert (found.model.config.pad_token_id, other.pad_id) == (0, 3)
-    long = lengthen(found, 150, 8, warn=pytest.fail)
+    with messages_to(pytest.fail):
+        long = lengthen(found, 150, 8)
     checkpoint.save(long, tmp_path / "long")
     peer = transformers.LongformerForMaskedLM.from_pretrained(tmp_path / "long").eval()
     ids = np.random.default_rng(0).integers(5, 97, 143)
@@ -92,7 +96,8 @@ def test_positions_begin_behind_the_tokenizer_s_padding_as_transformers_counts_t
 def test_a_head_without_a_place_is_left_out_and_said(make_model, tokenizer):
     said = []
     found = of("bert", make_model, tokenizer, {"masked_words": 0, "next_sentence": 2})
-    assert set(lengthen(found, 150, 8, warn=said.append).model.num_outputs) == {"masked_words"}
+    with messages_to(said.append):
+        assert set(lengthen(found, 150, 8).model.num_outputs) == {"masked_words"}
     assert len(said) == 1 and "next_sentence" in said[0]
 
 
@@ -129,12 +134,13 @@ def test_pre_training_goes_on_with_longer_texts(make_model, tokenizer, tmp_path)
         batch_tokens=1000,
         dtype="float32",
     )
-    made = checkpoint.load(pretrain.run(settings, silence).model, warn=pytest.fail)
+    with messages_to(pytest.fail):
+        made = checkpoint.load(pretrain.run(settings).model)
     assert made.model_type == "longformer" and made.model.config.max_position_embeddings == 200
     old, new = (one.model.encoder.layers[0].attention for one in (checkpoint.load(tmp_path / "start"), made))
     assert not torch.equal(old.qkv.weight, new.qkv.weight) and sees_all_as_others(made.model)
     with pytest.raises(InputError, match="must be more than the 64 tokens"):
-        pretrain.run(replace(settings, max_length=64, out=tmp_path / "short"), silence)
+        pretrain.run(replace(settings, max_length=64, out=tmp_path / "short"))
     assert not (tmp_path / "short").exists()
     with pytest.raises(InputError, match="needs --from"):
         replace(settings, from_checkpoint=None, tokenizer=tmp_path / "start")
@@ -161,7 +167,7 @@ def test_maps_that_nothing_trains_follow_those_of_the_others(start, make_model, 
             else {"from_checkpoint": tmp_path / "start"}
         ),
     )
-    made = checkpoint.load(pretrain.run(settings, silence).model).model
+    made = checkpoint.load(pretrain.run(settings).model).model
     assert sees_all_as_others(made) == (start != "maps of their own")
     if start == "maps of their own":
         maps = [model.encoder.layers[0].attention.global_query.weight for model in (own, made)]

@@ -19,7 +19,8 @@ def shortened(tmp_path_factory):
     patch.setattr(demo, "sample", lambda: short)
     patch.setattr(demo, "NUM_GAPS", 9)
     out, told = tmp_path_factory.mktemp("demo") / "a demo", []
-    figures = demo.run(Demo(out=out, minutes=0.02, dtype="float32"), told.append)
+    patch.setattr(demo, "print_lines", lambda *lines: told.extend(lines))
+    figures = demo.run(Demo(out=out, minutes=0.02, dtype="float32"))
     patch.undo()
     return out, "\n".join(told), figures
 

@@ -20,7 +20,6 @@ from bothways.finetuning import classify, embed
 from bothways.pretraining import pretrain
 from bothways.settings import Classify, Evaluate, Pretrain, Quantize, TrainEmbed
 from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
-from bothways.training.progress import silence
 
 WORDS = ["cat", "dog", "mat", "sat", "ran", "and", "on", "the", "a", "b"]
 TEXTS = [" ".join(WORDS[(row * step + row) % 10] for step in range(1, 4 + row % 9)) for row in range(37)]
@@ -74,7 +73,7 @@ def test_the_command_prints_size_speed_and_accuracy_and_writes_a_model_that_load
 
 
 def test_what_is_measured_is_what_is_written(vectors, texts, tmp_path):
-    found = quantize.run(settings(vectors, texts, tmp_path / "small"), silence)
+    found = quantize.run(settings(vectors, texts, tmp_path / "small"))
     exact, small = (bothways.load(path, dtype="float32").embed(TEXTS[1::2]) for path in (vectors, tmp_path / "small"))
     cosines = 100 * (exact * small).sum(1)
     names = [form.name for form in found.forms]
@@ -88,7 +87,7 @@ def test_what_is_measured_is_what_is_written(vectors, texts, tmp_path):
 
 
 def test_saved_again_it_is_the_same_file(vectors, texts, tmp_path):
-    quantize.run(settings(vectors, texts, tmp_path / "small"), silence)
+    quantize.run(settings(vectors, texts, tmp_path / "small"))
     bothways.load(tmp_path / "small").save(tmp_path / "again")
     first, second = ((tmp_path / name / INT8_WEIGHTS).read_bytes() for name in ("small", "again"))
     assert first == second
@@ -96,7 +95,7 @@ def test_saved_again_it_is_the_same_file(vectors, texts, tmp_path):
 
 def test_other_libraries_refuse_the_directory_by_name(vectors, texts, tmp_path):
     transformers = pytest.importorskip("transformers")
-    quantize.run(settings(vectors, texts, tmp_path / "small"), silence)
+    quantize.run(settings(vectors, texts, tmp_path / "small"))
     with pytest.raises(ValueError, match="bothways-int8"):
         transformers.AutoModel.from_pretrained(tmp_path / "small")
     with pytest.raises(OSError, match=r"model\.safetensors"):
@@ -115,10 +114,10 @@ def test_a_model_that_loses_too_much_is_refused_and_nothing_is_written(vectors, 
     with pytest.raises(
         InputError, match=r"loses 0\.\d+ points of mean cosine \(95 % .*\) on 18 texts .*0 are allowed.*--max-drop"
     ):
-        quantize.run(settings(vectors, texts, tmp_path / "small", max_drop=0.0), silence)
+        quantize.run(settings(vectors, texts, tmp_path / "small", max_drop=0.0))
     monkeypatch.setattr(calibrate, "int8_linear", spoilt)
     with pytest.raises(InputError, match="nothing was written"):
-        quantize.run(settings(vectors, texts, tmp_path / "small", max_drop=20.0), silence)
+        quantize.run(settings(vectors, texts, tmp_path / "small", max_drop=20.0))
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["texts.txt"]
 
 
@@ -135,7 +134,7 @@ def test_the_most_sensitive_layers_stay_as_they_are(vectors, texts, tmp_path, mo
         return found
 
     monkeypatch.setattr(calibrate, "candidate", told)
-    found = quantize.run(settings(vectors, texts, tmp_path / "small", max_drop=5.0), silence)
+    found = quantize.run(settings(vectors, texts, tmp_path / "small", max_drop=5.0))
     assert found.kept == ["encoder.layers.0.feed_forward.output"] and found.layers == 12
     assert checkpoint.load(tmp_path / "small").metadata["quantize"]["kept"] == found.kept
     assert any("feed_forward.output" in line for line in found.as_table())
@@ -151,7 +150,7 @@ def labelled(text):
 def test_a_classifier_is_measured_by_its_labels_as_evaluate_measures(make, tmp_path):
     model = make({"classes": 2}, labels=("neg", "pos"))
     file = rows(tmp_path, map(labelled, TEXTS))
-    found = quantize.run(settings(model, file, tmp_path / "small"), silence)
+    found = quantize.run(settings(model, file, tmp_path / "small"))
     assert found.labelled
     half = rows(tmp_path, map(labelled, TEXTS[1::2]))
     for form, path in zip(found.forms, (model, tmp_path / "small"), strict=True):
@@ -163,7 +162,7 @@ def test_a_classifier_is_measured_by_its_labels_as_evaluate_measures(make, tmp_p
 
 def test_without_labels_the_share_of_texts_that_keep_theirs_counts(make, texts, tmp_path):
     model = make({"classes": 2}, labels=("neg", "pos"))
-    found = quantize.run(settings(model, texts, tmp_path / "small"), silence)
+    found = quantize.run(settings(model, texts, tmp_path / "small"))
     before, after = (
         [one.label for one in bothways.load(path, dtype="float32").classify(TEXTS[1::2])]
         for path in (model, tmp_path / "small")
@@ -174,7 +173,7 @@ def test_without_labels_the_share_of_texts_that_keep_theirs_counts(make, texts, 
 
 def test_several_labels_numbers_tags_and_answers_have_their_own_figures(make, texts, tmp_path):
     def measured(model, file, name):
-        found = quantize.run(settings(model, file, tmp_path / name), silence)
+        found = quantize.run(settings(model, file, tmp_path / name))
         again = json.loads(json.dumps(found.as_json()))
         assert again["forms"][1]["name"] == "int8" and bothways.load(tmp_path / name).module
         return found.labelled, next(iter(found.forms[0].figures))
@@ -287,46 +286,44 @@ def test_files_that_cannot_be_used_are_named(vectors, make, texts, tmp_path):
     model, out = make({"classes": 2}, labels=("neg", "pos")), tmp_path / "small"
     (tmp_path / "empty.txt").write_text("", encoding="utf-8")
     with pytest.raises(InputError, match=r"empty\.txt: empty"):
-        quantize.run(settings(vectors, tmp_path / "empty.txt", out), silence)
+        quantize.run(settings(vectors, tmp_path / "empty.txt", out))
     with pytest.raises(InputError, match=r"no\.txt"):
-        quantize.run(settings(vectors, tmp_path / "no.txt", out), silence)
+        quantize.run(settings(vectors, tmp_path / "no.txt", out))
     strange = rows(tmp_path, [*map(labelled, TEXTS), {"text": "a", "label": "neutral"}])
     with pytest.raises(InputError, match=r"rows\.jsonl:38: label 'neutral' is unknown; the model knows neg, pos"):
-        quantize.run(settings(model, strange, out), silence)
+        quantize.run(settings(model, strange, out))
     tagger = make({"tokens": 2}, labels=("O", "B-X"))
     (tmp_path / "gold.txt").write_text("a O\n\n" * 40 + "cat B-Y\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"gold\.txt:81: tag 'B-Y' is unknown; the model knows O, B-X"):
-        quantize.run(settings(tagger, tmp_path / "gold.txt", out), silence)
+        quantize.run(settings(tagger, tmp_path / "gold.txt", out))
     with pytest.raises(InputError, match="holds something else already"):
-        quantize.run(settings(vectors, texts, tmp_path), silence)
+        quantize.run(settings(vectors, texts, tmp_path))
     before = contents(vectors)
     with pytest.raises(InputError, match="model: holds a model or a run already; name a new directory"):
-        quantize.run(settings(vectors, texts, vectors), silence)
+        quantize.run(settings(vectors, texts, vectors))
     assert before == contents(vectors)
     assert not out.exists()
 
 
 def test_an_int8_model_is_neither_quantized_again_nor_trained(vectors, texts, tmp_path):
     small = tmp_path / "small"
-    quantize.run(settings(vectors, texts, small), silence)
+    quantize.run(settings(vectors, texts, small))
     with pytest.raises(InputError, match="int8 already"):
-        quantize.run(settings(small, texts, tmp_path / "smaller"), silence)
+        quantize.run(settings(small, texts, tmp_path / "smaller"))
     file = rows(tmp_path, map(labelled, TEXTS))
     with pytest.raises(InputError, match="int8 already"):
-        classify.run(Classify(model=small, train=file, out=tmp_path / "run"), silence)
+        classify.run(Classify(model=small, train=file, out=tmp_path / "run"))
     pairs = rows(tmp_path, ({"text": text, "pair": text[::-1]} for text in TEXTS))
     with pytest.raises(InputError, match="int8 already"):
-        embed.run(TrainEmbed(model=small, train=pairs, out=tmp_path / "run"), silence)
+        embed.run(TrainEmbed(model=small, train=pairs, out=tmp_path / "run"))
     with pytest.raises(InputError, match="int8 already"):
-        pretrain.run(
-            Pretrain(corpus=(texts,), documents="line", from_checkpoint=small, out=tmp_path / "run", steps=1), silence
-        )
+        pretrain.run(Pretrain(corpus=(texts,), documents="line", from_checkpoint=small, out=tmp_path / "run", steps=1))
     assert not (tmp_path / "run").exists()
 
 
 def test_a_damaged_directory_is_named(vectors, texts, tmp_path):
     small = tmp_path / "small"
-    quantize.run(settings(vectors, texts, small), silence)
+    quantize.run(settings(vectors, texts, small))
     config = json.loads((small / "config.json").read_text(encoding="utf-8"))
     (small / "config.json").write_text(json.dumps(config | {"hidden_size": 48}), encoding="utf-8")
     with pytest.raises(InputError, match=r"int8\.safetensors: does not belong to config\.json"):
@@ -340,7 +337,7 @@ def test_a_damaged_directory_is_named(vectors, texts, tmp_path):
 
 
 def test_bf16_is_measured_beside_it_where_it_would_be_used(vectors, texts, tmp_path):
-    found = quantize.run(settings(vectors, texts, tmp_path / "small", dtype="bfloat16"), silence)
+    found = quantize.run(settings(vectors, texts, tmp_path / "small", dtype="bfloat16"))
     assert [form.name for form in found.forms] == ["float32", "bfloat16", "int8"]
     assert found.forms[1].size == found.forms[0].size / 2
     assert (
@@ -379,7 +376,7 @@ def test_a_loss_near_its_limit_is_said_to_be_unsure(vectors, texts, tmp_path, mo
         with monkeypatch.context() as patch:
             loss = quantize.Loss("mean cosine", points, error)
             patch.setattr(quantize, "loss_of", lambda *given: loss)
-            return quantize.run(settings(vectors, texts, tmp_path / f"{points}", max_drop=0.5), silence)
+            return quantize.run(settings(vectors, texts, tmp_path / f"{points}", max_drop=0.5))
 
     unsure, sure = found(0.4, 0.1), found(0.2, 0.1)
     assert unsure.is_unsure and not sure.is_unsure

@@ -17,6 +17,7 @@ from bothways.corpus import arrays, encode
 from bothways.corpus import store as module
 from bothways.corpus.store import build_in_memory, open_or_build
 from bothways.errors import InputError
+from bothways.log import messages_to
 
 DOCUMENTS = ["The cat sat. The dog ran!\nA mat", "  \n\n", "On and on.", "A b"]
 NAMES = ("ids", "sentences", "documents")
@@ -36,8 +37,9 @@ def opened(tokenizer, tmp_path):
             call.reads += 1
             return iter(texts)
 
-        options = {"language": "en", "processes": 1, "drop_duplicates": False, "tell": call.told.append} | changes
-        return open_or_build(directory, key, documents, tokenizer, **options)
+        options = {"language": "en", "processes": 1, "drop_duplicates": False} | changes
+        with messages_to(call.told.append):
+            return open_or_build(directory, key, documents, tokenizer, **options)
 
     call.reads, call.told = 0, []
     return call
@@ -164,7 +166,7 @@ def test_a_damaged_store_is_said_and_built_again(name, opened, store, tmp_path, 
         assert not built.reused
         same_store(built.store, store)
         assert len(opened.told) == 1
-        assert opened.told[0].startswith(f"{folder}: damaged token store ({name} ")
+        assert opened.told[0].startswith(f"warning: {folder}: damaged token store ({name} ")
         assert "\n" not in opened.told[0] and opened.told[0].endswith("; building it again")
         assert opened().reused and (folder / name).read_bytes() == sound
 
@@ -191,7 +193,7 @@ def documents():
 
 encode.BLOCK_CHARACTERS = 11
 directory, vocabulary = sys.argv[1:]
-options = {"language": "en", "processes": 1, "drop_duplicates": False, "tell": print}
+options = {"language": "en", "processes": 1, "drop_duplicates": False}
 open_or_build(Path(directory), "a key", documents, Tokenizer.load(vocabulary), **options)
 """
 
@@ -245,13 +247,13 @@ def test_of_two_builds_at_once_one_waits_and_uses_what_the_other_made(opened, tm
         may_end.wait(20)
         yield from DOCUMENTS[1:]
 
-    def tell(text):
-        opened.told.append(text)
-        may_end.set()
+    class Waiting(list):
+        def append(self, text):
+            super().append(text)
+            may_end.set()
 
-    threads = [
-        Thread(target=lambda texts=texts: found.append(opened(texts, tell=tell))) for texts in (slow(), DOCUMENTS)
-    ]
+    opened.told = Waiting()
+    threads = [Thread(target=lambda texts=texts: found.append(opened(texts))) for texts in (slow(), DOCUMENTS)]
     threads[0].start()
     assert has_begun.wait(20)
     threads[1].start()

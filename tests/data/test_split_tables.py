@@ -15,8 +15,8 @@ from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
 from bothways.finetuning import classify, embed, regress, tag
+from bothways.log import messages_to
 from bothways.settings import Classify, Embed, Evaluate, Predict, Regress, Tag, TrainEmbed
-from bothways.training.progress import silence
 from bothways.verbs import train
 
 RUNS = {"classify": classify.run, "regress": regress.run, "tag": tag.run, "embed": embed.run}
@@ -173,11 +173,11 @@ def test_a_model_of_merged_labels_is_measured_by_any_spelling(settings, make_mod
     rows = [(f"the cat {n}", label) for n, label in enumerate(ALIKE)]
     write(settings.train, rows)
     short = replace(settings, merge_labels=True, epochs=0.1, dtype="float32")
-    model = classify.run(short, silence).model
+    model = classify.run(short).model
     spelled = write(tmp_path / "spelled.csv", [(f"a dog {n}", label) for n, label in enumerate(["Sport", "ART"] * 6)])
     found = evaluate.run(Evaluate(model=model, file=(spelled,), dtype="float32"))
     assert found["texts"] == 12 and found["accuracy"] in (0.0, 0.5)  # of one class or another
-    other = classify.run(replace(short, merge_labels=False, out=tmp_path / "other"), silence).model
+    other = classify.run(replace(short, merge_labels=False, out=tmp_path / "other")).model
     with pytest.raises(InputError, match=r"label 'Sport' is unknown; it differs from 'SPORT' only in case or blanks"):
         evaluate.run(Evaluate(model=other, file=(spelled,), dtype="float32"))
 
@@ -199,7 +199,7 @@ def test_columns_read_together_are_remembered_by_evaluate_predict_and_embed(sett
         epochs=0.1, dtype="float32",
     )  # fmt: skip
     assert read_tables(told)["train"].texts[0].endswith("\na dog sat")
-    model = classify.run(told, silence).model
+    model = classify.run(told).model
     found = evaluate.run(Evaluate(model=model, file=(told.train,), dtype="float32"))
     assert found == evaluate.run(
         Evaluate(model=model, file=(told.train,), text_column="title,body", label_column="kind", dtype="float32")
@@ -239,7 +239,8 @@ def test_every_kind_of_fine_tuning_leaves_bad_rows_out_if_asked_to(kind, setting
     with pytest.raises(InputError, match=r"broken|columns where .*--on-error skip"):
         train(replace(told, on_error="stop"))
     said = []
-    result = RUNS[kind](told, said.append)
+    with messages_to(said.append):
+        result = RUNS[kind](told)
     place = f"{file}:{10 if kind == 'tag' else 5}"
     assert "left out 1 row: 1 columns where" in said[0] and f"({place})" in said[0]
     assert place in (result.directory / "report.html").read_text(encoding="utf-8")

@@ -14,7 +14,6 @@ import sklearn.linear_model  # noqa: F401
 
 from bothways.finetuning import baselines, classify, linear_start
 from bothways.settings import Classify
-from bothways.training.progress import silence
 from bothways.training.run import Run
 
 
@@ -45,7 +44,7 @@ def status_of_child(settings, place):
     if number == 0:
         try:
             prepare(place)
-            classify.run(Classify(**settings), silence)
+            classify.run(Classify(**settings))
             os._exit(0)
         finally:
             os._exit(1)

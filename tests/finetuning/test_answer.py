@@ -15,8 +15,8 @@ from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
 from bothways.finetuning import answer
+from bothways.log import messages_to
 from bothways.settings import Answer, Evaluate
-from bothways.training.progress import silence
 
 FILLERS = "the and on a b".split()
 
@@ -56,7 +56,7 @@ def test_a_test_set_is_measured_with_the_threshold_of_the_weights_that_are_kept(
         out=tmp_path / "run",
         evaluations_per_epoch=2.0,
     )
-    result = answer.run(given, silence)
+    result = answer.run(given)
     made = json.loads((result.model / "bothways.json").read_text())
     figures = json.loads((result.directory / "bothways.json").read_text())["figures"]
     assert figures["test"]["no_answer_threshold"] == figures["dev"]["no_answer_threshold"]
@@ -73,9 +73,10 @@ def test_an_answer_of_which_nothing_is_read_is_left_out_where_that_is_asked_for(
     asked["qas"][0]["answers"] = [{"text": "\u200b", "answer_start": len(asked["context"]) - 1}]
     given = replace(settings, train=write(tmp_path / "train.json", found), epochs=0.1, out=tmp_path / "run")
     with pytest.raises(InputError, match=r"train\.json"):
-        answer.run(given, silence)
+        answer.run(given)
     told = []
-    answer.run(replace(given, on_error="skip"), told.append)
+    with messages_to(told.append):
+        answer.run(replace(given, on_error="skip"))
     assert (
         "train: 29 questions" in told[0]
         and ", longest " in told[0]
@@ -84,11 +85,11 @@ def test_an_answer_of_which_nothing_is_read_is_left_out_where_that_is_asked_for(
     found["data"][0]["paragraphs"] = [asked]
     none_left = replace(given, dev=write(tmp_path / "dev.json", found), on_error="skip", out=tmp_path / "other")
     with pytest.raises(InputError, match="dev.json.*: nothing is read of any answer of dev; mend them"):
-        answer.run(none_left, silence)
+        answer.run(none_left)
 
 
 def test_a_question_in_two_files_is_refused(settings, tmp_path):
-    model = answer.run(replace(settings, epochs=0.1, out=tmp_path / "run"), silence).model
+    model = answer.run(replace(settings, epochs=0.1, out=tmp_path / "run")).model
     with pytest.raises(InputError, match="question 'q2-0' is in two of the files"):
         evaluate.run(Evaluate(model=model, file=(settings.test, settings.test)))
 
@@ -116,7 +117,7 @@ def settings(make_model, tokenizer, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def result(settings):
-    return answer.run(settings, silence)
+    return answer.run(settings)
 
 
 def test_answers_are_learned(result):
@@ -153,7 +154,8 @@ def test_no_answer_is_learned_and_its_threshold_tuned_on_dev(settings, tmp_path)
         write(tmp_path / f"{name}.json", squad(seed, number, impossible=0.4))
     files = {name: tmp_path / f"{name}.json" for name in ("train", "dev", "test")}
     told = []
-    result = answer.run(replace(settings, **files, epochs=5.0, out=tmp_path / "run"), told.append)
+    with messages_to(told.append):
+        result = answer.run(replace(settings, **files, epochs=5.0, out=tmp_path / "run"))
     assert result.mean > 0.85 and "without an answer" in told[0]
     made = json.loads((result.model / "bothways.json").read_text())
     figures = json.loads((result.directory / "bothways.json").read_text())["figures"]
@@ -169,7 +171,7 @@ def test_a_family_without_such_a_head_is_refused_by_name(make_model, tokenizer, 
     model = make_model("bert", direction="forward")
     checkpoint.save(Checkpoint(model, tokenizer, model_type="bothways-oneway"), tmp_path / "model")
     with pytest.raises(InputError, match="not supported for bothways-oneway; it is for albert, bert, big_bird, "):
-        answer.run(replace(settings, model=tmp_path / "model", out=tmp_path / "run"), silence)
+        answer.run(replace(settings, model=tmp_path / "model", out=tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
@@ -178,7 +180,7 @@ def test_a_question_that_sees_far_has_its_answers_learned(family, make_model, to
     changes = {"num_hidden_layers": 2, "max_position_embeddings": 128}
     model = make_model(family, {"masked_words": 0}, **changes)
     checkpoint.save(Checkpoint(model, tokenizer, model_type=family), tmp_path / "start")
-    found = answer.run(replace(settings, model=tmp_path / "start", out=tmp_path / "run"), silence)
+    found = answer.run(replace(settings, model=tmp_path / "start", out=tmp_path / "run"))
     assert found.mean > 0.9
 
 
@@ -212,10 +214,11 @@ def test_an_answer_that_is_not_at_its_offset_is_named_or_left_out(settings, tmp_
     wrong["data"][0]["paragraphs"][4]["qas"][0]["answers"][0]["answer_start"] += 1
     file = write(tmp_path / "wrong.json", wrong)
     with pytest.raises(InputError, match=r"wrong.json.*q7-4"):
-        answer.run(replace(settings, train=file, out=tmp_path / "run"), silence)
+        answer.run(replace(settings, train=file, out=tmp_path / "run"))
     told = []
     given = replace(settings, train=file, on_error="skip", epochs=0.1, out=tmp_path / "run")
-    answer.run(given, told.append)
+    with messages_to(told.append):
+        answer.run(given)
     assert "train: 29 questions" in told[0] and "left out: 1 " in told[0]
 
 

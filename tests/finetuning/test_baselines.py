@@ -22,7 +22,6 @@ from bothways.inference.predictor import Predictor
 from bothways.linear import regressions, tfidf
 from bothways.report import baselines as page_baselines
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
-from bothways.training.progress import silence
 
 FROZEN = "frozen vectors + logistic regression"
 CONSTANT, TFIDF, RIDGE = "commonest answer", "TF-IDF + logistic regression", "TF-IDF + ridge regression"
@@ -88,7 +87,7 @@ def test_the_scores_are_those_of_scikit_learn_on_the_same_splits(settings, files
     texts, labels, _ = read(files["train"])
     theirs = {c: peer(LogisticRegression(C=c, max_iter=300)).fit(texts, labels) for c in tfidf.CLASS_STRENGTHS}
     test = read(files["test"])
-    found = classify.run(settings, silence)
+    found = classify.run(settings)
     accuracies = {round(one.score(*test[:2]), 6) for one in theirs.values()}
     assert round(found.baselines[TFIDF], 6) in accuracies and min(accuracies) > 0.7
     assert found.baselines[CONSTANT] == max(map(test[1].count, test[1])) / 90
@@ -121,7 +120,7 @@ def test_a_model_of_texts_or_numbers_is_scikit_learns_with_its_strength(files):
 
 def test_the_last_line_says_who_is_better(start, files, settings, capsys):
     """With hardly any training the words win; after enough of it neither is worse."""
-    weak = classify.run(settings, silence)
+    weak = classify.run(settings)
     assert weak.mean < weak.baselines[TFIDF] and weak.verdict.startswith(f"not better than {TFIDF}: ")
     flags = [f"--{name}={getattr(settings, name)}" for name in ("model", "train", "dev", "test", "dtype")]
     out = settings.out.with_name("second")
@@ -135,14 +134,14 @@ def test_the_last_line_says_who_is_better(start, files, settings, capsys):
 
 def test_without_them_nothing_is_said(settings):
     with mock.patch.object(tfidf, "fit", side_effect=AssertionError):
-        found = classify.run(replace(settings, baselines=False), silence)
+        found = classify.run(replace(settings, baselines=False))
     assert (found.baselines, found.verdict) == ({}, "")
     page = (settings.out / "report.html").read_text(encoding="utf-8")
     assert page_baselines.BaselineComparison.heading not in page
 
 
 def test_the_page_shows_them_with_what_is_not_better(settings):
-    found = classify.run(settings, silence)
+    found = classify.run(settings)
     page = (settings.out / "report.html").read_text(encoding="utf-8")
     assert page_baselines.BaselineComparison.heading in page and found.verdict in page.split("<nav")[0]
     assert f"{TFIDF}: {found.baselines[TFIDF]:.4g}" in page
@@ -153,12 +152,12 @@ def test_a_run_that_goes_on_does_not_compute_them_again(settings):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        classify.run(settings, silence, progress=stop)
+        classify.run(settings, progress=stop)
     again, baselines = [], classify.Classification.baselines
     with mock.patch.object(
         classify.Classification, "baselines", lambda task, split: (again.append(split), baselines(task, split))[1]
     ):
-        found = classify.run(replace(settings, resume=True), silence)
+        found = classify.run(replace(settings, resume=True))
     assert again in ([], ["dev"])  # on dev, where the model that is saved is fitted
     assert {*found.baselines} >= {CONSTANT, TFIDF}
 
@@ -181,7 +180,7 @@ def test_in_cross_validation_they_are_of_the_same_folds(settings, files):
         mock.patch.object(tfidf, "fit", watched),
         mock.patch.object(classify.Classification, "baselines", baselines_of),
     ):
-        found = classify.run(replace(settings, dev=None, test=None, folds=2), silence)
+        found = classify.run(replace(settings, dev=None, test=None, folds=2))
     held = [
         json.loads(line)
         for line in (settings.out / cross_validation.OUT_OF_FOLD).read_text(encoding="utf-8").splitlines()
@@ -218,7 +217,7 @@ def test_texts_with_several_labels_and_pairs_have_them_too(start, files, tmp_pat
     found = [json.loads(line) for line in files["train"].read_text(encoding="utf-8").splitlines()]
     file = written(tmp_path / "several.jsonl", map(both, found))
     told = Classify(model=start, train=file, out=tmp_path / "run", epochs=0.1, multi_label=True, dtype="float32")
-    result = classify.run(told, silence)
+    result = classify.run(told)
     assert result.baselines[TFIDF] > max(0.8, result.baselines[CONSTANT])
 
 
@@ -281,19 +280,19 @@ def test_taggers_and_readers_have_them_in_their_runs(start, tmp_path):
     tagged = written(tmp_path / "tags.jsonl", rows)
     test = written(tmp_path / "test.jsonl", [*rows[:2], {"words": ["a", "dog"], "tags": ["O", "B-PET"]}])
     given = {"model": start, "epochs": 0.1, "dtype": "float32"}
-    found = tag.run(Tag(train=tagged, dev=tagged, test=test, out=tmp_path / "tagger", context=False, **given), silence)
+    found = tag.run(Tag(train=tagged, dev=tagged, test=test, out=tmp_path / "tagger", context=False, **given))
     assert found.baselines["commonest tag of each word"] == pytest.approx(0.8)  # 2 of 2 are right, 2 of 3 found
     assert 0 <= found.baselines["frozen states + logistic regression"] <= 1
     question = {"context": "the cat sat. a dog ran.", "answers": {"text": ["dog"], "answer_start": [15]}}
     asked = [{"id": str(row), "question": "what ran?", **question} for row in range(4)]
     squad = written(tmp_path / "squad.jsonl", asked)
-    found = answer.run(Answer(train=squad, dev=squad, out=tmp_path / "reader", **given), silence)
+    found = answer.run(Answer(train=squad, dev=squad, out=tmp_path / "reader", **given))
     # "a dog ran." is normalized to "dog ran": of its words one of two is right
     assert found.baselines["sentence with most words of the question"] == pytest.approx(2 / 3)
 
 
 def test_the_better_model_is_saved_and_read_like_any_other(settings, files, capsys):
-    found = classify.run(settings, silence)
+    found = classify.run(settings)
     saved = settings.out / "tfidf"
     assert str(saved) in found.verdict and found.baselines[TFIDF] > found.mean
     assert len({file.stat().st_mode for file in saved.iterdir()}) == 1
@@ -318,7 +317,7 @@ def test_the_better_model_is_saved_and_read_like_any_other(settings, files, caps
 def test_a_model_of_numbers_is_saved_in_their_unit(start, files, tmp_path):
     lines = [{"text": text, "score": number + 40} for text, _, number in zip(*read(files["train"]), strict=True)]
     told = Regress(model=start, train=written(tmp_path / "t.jsonl", lines), out=tmp_path / "run", epochs=0.1)
-    found = regress.run(told, silence)
+    found = regress.run(told)
     assert found.mean < found.baselines[RIDGE]
     numbers = bothways.load(tmp_path / "run" / "tfidf").score([line["text"] for line in lines])
     assert abs(numbers.mean() - 42.5) < 0.3 and np.corrcoef(numbers, [line["score"] for line in lines])[0, 1] > 0.6

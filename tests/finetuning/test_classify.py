@@ -25,8 +25,8 @@ from bothways.evaluation import evaluate
 from bothways.finetuning import classify, finetune, texts
 from bothways.finetuning.task import with_bounds
 from bothways.finetuning.texts import Texts
+from bothways.log import messages_to
 from bothways.settings import Classify, Evaluate
-from bothways.training.progress import silence
 
 FILLERS = "the and on a b mat ran".split()
 SIGNS = {"feline": "cat", "canine": "dog", "none": "sat"}  # sorted otherwise than they appear
@@ -82,7 +82,8 @@ def told():
 
 @pytest.fixture(scope="module")
 def result(settings, told):
-    return classify.run(settings, told.append)
+    with messages_to(told.append):
+        return classify.run(settings)
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +142,7 @@ def test_numbers_as_labels_are_for_regression(settings, tmp_path):
     rows = [{"text": "the cat", "label": repr(number / 8)} for number in range(40)]
     given = replace(settings, train=write(tmp_path / "numbers.csv", rows), dev=None, test=None, out=tmp_path / "run")
     with pytest.raises(InputError, match=r"40 different numbers such as 0.125; .* finetune regress"):
-        classify.run(given, silence)
+        classify.run(given)
     assert not (tmp_path / "run").exists()
     for labels in (["3.5", "4.0", "4.5"] * 9, [f"{number}.0" for number in range(30)], ["a", *map(str, range(30))]):
         tables.refuse_numeric_classes(table_of(labels), settings.train)
@@ -151,15 +152,15 @@ def test_numbers_as_labels_are_for_regression(settings, tmp_path):
 def test_the_model_kept_is_that_of_the_seed_best_on_dev(good, settings, tmp_path, monkeypatch):
     train_one = finetune.train_one
 
-    def spoiled(settings, task, model, seed, run, tell):
+    def spoiled(settings, task, model, seed, run):
         if seed == good:
-            return train_one(settings, task, model, seed, run, tell)
+            return train_one(settings, task, model, seed, run)
         run.metric(step=1, split="train", loss=1.0, tokens=1, seconds=1.0)
         torch.nn.init.zeros_(model.heads["classes"].output.weight)
         return {split: with_bounds(task, split, task.outputs(model.eval(), split)) for split in ("dev", "test")}
 
     monkeypatch.setattr(finetune, "train_one", spoiled)
-    told = classify.run(replace(settings, seeds=3, epochs=8.0, out=tmp_path / "run"), silence)
+    told = classify.run(replace(settings, seeds=3, epochs=8.0, out=tmp_path / "run"))
     found = evaluate.run(Evaluate(model=told.directory, file=(settings.test,), dtype="float32"))
     assert found["accuracy"] == told.scores[good] == max(told.scores) > found["majority"]
     low, high = told.interval
@@ -228,11 +229,13 @@ def test_splits_beside_train_of_a_saved_dictionary_are_told_and_measuring_asks_f
     datasets.DatasetDict(parts).save_to_disk(saved)
     told = []
     short = replace(settings, train=saved, dev=None, test=None, epochs=0.1, seeds=1, out=tmp_path / "run")
-    classify.run(short, told.append)
+    with messages_to(told.append):
+        classify.run(short)
     (line,) = [line for line in told if line.startswith(f"{saved}:")]
     assert line.endswith(f"split train is read, not other, validation; name {saved / 'other'} to use it")
     told.clear()
-    classify.run(replace(short, dev=saved / "validation", test=saved / "other", out=tmp_path / "again"), told.append)
+    with messages_to(told.append):
+        classify.run(replace(short, dev=saved / "validation", test=saved / "other", out=tmp_path / "again"))
     assert not [line for line in told if line.startswith(f"{saved}:")]
     with pytest.raises(InputError, match=r"saved: has several splits; say which is measured, such as .*saved/other"):
         evaluate.run(Evaluate(model=result.model, file=(saved,)))
@@ -243,21 +246,19 @@ def test_the_same_seed_gives_the_same_model_with_dropout_on(settings, tmp_path):
     short = replace(settings, epochs=1.0, seeds=1, dropout=0.1, linear_start=False)
     for name, seed in (("one", 3), ("same", 3), ("other", 4)):
         torch.manual_seed(len(name))
-        classify.run(replace(short, out=tmp_path / name, seed=seed), silence)
+        classify.run(replace(short, out=tmp_path / name, seed=seed))
     weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("one", "same", "other")]
     assert weights[0] == weights[1] != weights[2]
 
 
 def test_a_score_on_dev_says_so(settings, tmp_path):
     short = replace(settings, test=None, epochs=1.0, seeds=1, out=tmp_path / "run")
-    found = classify.run(short, silence)
+    found = classify.run(short)
     assert found.split == "dev" and len(found.scores) == 1 and found.std == 0.0
 
 
 def test_a_run_no_better_than_the_majority_is_counted_as_failed(settings, tmp_path):
-    found = classify.run(
-        replace(settings, learning_rate=1e-12, epochs=0.1, linear_start=False, out=tmp_path / "run"), silence
-    )
+    found = classify.run(replace(settings, learning_rate=1e-12, epochs=0.1, linear_start=False, out=tmp_path / "run"))
     assert found.failed == 2
 
 
@@ -375,7 +376,8 @@ def test_a_run_on_long_texts_learns(settings, tmp_path):
     train = write(tmp_path / "train.csv", rows_of(0, 150, words=(30, 60), signs=9))
     short = replace(settings, train=train, dev=None, test=None, window=32, seeds=1, out=tmp_path / "run")
     told = []
-    assert classify.run(short, told.append).mean > 0.9
+    with messages_to(told.append):
+        assert classify.run(short).mean > 0.9
     assert "120 read in windows" in told[0]
 
 
@@ -388,7 +390,7 @@ def test_pairs_are_told_apart_by_their_second_text(settings, tmp_path):
         rows.append({"text": f"the {first} {filler}", "pair": f"a {second} sat", "label": second})
     train = write(tmp_path / "train.csv", rows)
     given = replace(settings, train=train, dev=None, test=None, seeds=1, linear_start=False, out=tmp_path / "run")
-    found = classify.run(given, silence)
+    found = classify.run(given)
     assert found.mean > 0.9
     model = bothways.load(found.model, dtype="float32")
     assert [one.label for one in model.classify(["the dog", "the cat"], ["a cat sat", "a dog sat"])] == ["cat", "dog"]
@@ -402,7 +404,7 @@ def test_what_a_model_was_fine_tuned_for_is_known_when_it_is_measured(settings, 
         settings, train=write(tmp_path / "odd.csv", odd), dev=None, test=None, text_column="words", epochs=2.0,
         pair_column="other", label_column="kind", metric="f1", positive="canine", seeds=1, out=tmp_path / "run",
     )  # fmt: skip
-    model = classify.run(given, silence).model
+    model = classify.run(given).model
     asked = Evaluate(model=model, file=(given.train,), dtype="float32")
     named = {"text_column": "words", "pair_column": "other", "label_column": "kind", "positive": "canine"}
     assert evaluate.run(asked) == evaluate.run(replace(asked, **named))
@@ -427,7 +429,7 @@ def test_pairs_are_measured_in_the_windows_they_were_learned_in(settings, make_m
         settings, model=tmp_path / "start", train=write(tmp_path / "long.csv", rows), dev=None, test=None, window=32,
         seeds=1, epochs=1.0, out=tmp_path / "run",
     )  # fmt: skip
-    result = classify.run(given, silence)
+    result = classify.run(given)
     predictor = bothways.load(result.model, dtype="float32")
     seen = Texts.of(read_table(given.train, need_labels=True), np.zeros(60), predictor, given)
     pairs = [[row[name] for row in rows] for name in ("text", "pair")]
@@ -442,7 +444,7 @@ def test_the_report_tells_how_long_texts_are_and_what_becomes_of_them(settings, 
     train = write(tmp_path / "long.csv", rows)
     for long, told in (("truncate", "are cut there"), ("windows", "are read in windows; none is cut")):
         given = replace(settings, train=train, dev=None, test=None, seeds=1, epochs=0.2, window=256, long=long)
-        result = classify.run(replace(given, out=tmp_path / long), silence)
+        result = classify.run(replace(given, out=tmp_path / long))
         page = (result.directory / "report.html").read_text(encoding="utf-8")
         assert f"48 (100.0%) are longer than 64 tokens and {told}" in page and "longest 7" in page
 
@@ -456,10 +458,10 @@ def test_labels_that_are_none_are_refused(settings, tmp_path):
     for name, (line, told) in wrong.items():
         (tmp_path / name).write_text('{"text": "a dog", "label": "x"}\n' * 3 + line, encoding="utf-8")
         with pytest.raises(InputError, match=told):
-            classify.run(replace(settings, train=tmp_path / name, out=tmp_path / "run"), silence)
+            classify.run(replace(settings, train=tmp_path / name, out=tmp_path / "run"))
     (tmp_path / "twice.csv").write_text("text,label,label\na,b,c\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"twice\.csv:1: two columns are named 'label'; rename one"):
-        classify.run(replace(settings, train=tmp_path / "twice.csv", out=tmp_path / "run"), silence)
+        classify.run(replace(settings, train=tmp_path / "twice.csv", out=tmp_path / "run"))
     with pytest.raises(InputError, match=r"epochs \(inf\) must be finite"):
         replace(settings, epochs=float("inf"))
 
@@ -476,10 +478,10 @@ def test_columns_go_by_the_names_given(settings, tmp_path):
 def test_a_single_class_and_labels_only_dev_knows_are_refused(settings, tmp_path):
     one = write(tmp_path / "one.csv", [{"text": "a", "label": "x"}] * 30)
     with pytest.raises(InputError, match="one class only \\('x'\\)"):
-        classify.run(replace(settings, train=one, out=tmp_path / "run"), silence)
+        classify.run(replace(settings, train=one, out=tmp_path / "run"))
     dev = write(tmp_path / "dev.csv", [{"text": "a", "label": "none"}, {"text": "b", "label": "bovine"}])
     with pytest.raises(InputError, match=r"dev.csv:3: label 'bovine' is unknown; the model knows canine, feline, none"):
-        classify.run(replace(settings, dev=dev, out=tmp_path / "run2"), silence)
+        classify.run(replace(settings, dev=dev, out=tmp_path / "run2"))
 
 
 @pytest.mark.parametrize(
@@ -491,7 +493,7 @@ def test_every_family_learns_and_transformers_gives_its_scores(family, make_mode
     model = make_model(family, {"masked_words": 0}, **sizes)
     checkpoint.save(Checkpoint(model, tokenizer, model_type=family), tmp_path / "start")
     given = replace(settings, model=tmp_path / "start", out=tmp_path / "run", seeds=1)
-    result = classify.run(given, silence)
+    result = classify.run(given)
     assert result.mean > 0.6  # the commonest class: 0.47
     texts = [row["text"] for row in rows_of(3, 7)]
     ours = bothways.load(result.model, dtype="float32", device="cpu").classify(texts)
@@ -525,7 +527,7 @@ def several(settings, tmp_path_factory):
     directory = tmp_path_factory.mktemp("several")
     train = write(directory / "train.csv", rows)
     told = replace(settings, train=train, dev=None, test=None, multi_label=True, seeds=1, out=directory / "run")
-    return classify.run(told, silence)
+    return classify.run(told)
 
 
 def test_several_labels_at_once_are_learned(several):
@@ -562,7 +564,7 @@ def test_the_loss_weighs_classes_by_how_rare_they_are(several, settings, tmp_pat
         replace(settings, **told, class_weights="balanced"), checkpoint.load(settings.model),
         tables.read_tables(replace(settings, **told)),
     )  # fmt: skip
-    model, targets = task.begin(0, silence).model.eval().requires_grad_(False), task.data["train"].targets
+    model, targets = task.begin(0).model.eval().requires_grad_(False), task.data["train"].targets
     batch = task.data["train"].batch(range(20))
     scores_NC, gold = texts.text_scores(model, batch), torch.from_numpy(targets[:20])
     loss, count = task.losses(model, batch)["classes"]
@@ -619,7 +621,8 @@ def test_few_examples_are_read_more_often_unless_epochs_are_named(rows, told, st
     if not told and rows == 30:
         lines = []
         files = {"train": write(tmp_path / "t.csv", rows_of(0, rows)), "dev": settings.dev, "test": None}
-        classify.run(replace(given, **files, seeds=1, out=tmp_path / "run"), lines.append)
+        with messages_to(lines.append):
+            classify.run(replace(given, **files, seeds=1, out=tmp_path / "run"))
         assert "20 epochs of 3 steps, for so few examples (--epochs)" in lines
         rows_read = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
         assert max(row["step"] for row in rows_read) == steps
@@ -638,9 +641,9 @@ def test_a_score_on_what_a_model_learned_from_is_marked(result, settings, capsys
 
 def test_f1_is_of_two_classes_and_of_the_one_named(settings, tmp_path):
     with pytest.raises(InputError, match=r"metric \(f1\) is of two classes, here are 3; use f1_macro"):
-        classify.run(replace(settings, metric="f1", out=tmp_path / "run"), silence)
+        classify.run(replace(settings, metric="f1", out=tmp_path / "run"))
     two = write(tmp_path / "two.csv", [row for row in rows_of(0, 240) if row["label"] != "none"])
     given = replace(settings, train=two, dev=None, test=None, metric="f1", seeds=1)
-    assert classify.run(replace(given, positive="canine", out=tmp_path / "one"), silence).mean > 0.9
+    assert classify.run(replace(given, positive="canine", out=tmp_path / "one")).mean > 0.9
     with pytest.raises(InputError, match=r"positive \('cat'\) is no label of .*two.csv: canine, feline"):
-        classify.run(replace(given, positive="cat", out=tmp_path / "run"), silence)
+        classify.run(replace(given, positive="cat", out=tmp_path / "run"))

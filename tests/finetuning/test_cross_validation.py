@@ -14,8 +14,8 @@ from bothways.checkpoint import checkpoint
 from bothways.data.near_duplicates import text_key
 from bothways.errors import InputError
 from bothways.finetuning import answer, classify, cross_validation, embed, regress, tag
+from bothways.log import messages_to
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
-from bothways.training.progress import silence
 from bothways.training.signals import Stopped
 
 WRONG = (5, 40, 77)  # rows whose label is not that of their animal
@@ -65,7 +65,8 @@ def told():
 
 @pytest.fixture(scope="module")
 def result(settings, told):
-    return classify.run(settings, told.append)
+    with messages_to(told.append):
+        return classify.run(settings)
 
 
 def out_of_fold(directory):
@@ -130,9 +131,10 @@ def test_a_run_that_is_stopped_within_a_fold_goes_on_to_the_same_predictions(set
     with monkeypatch.context() as patch:
         patch.setattr(bothways.training.run.Run, "metric", stop)
         with pytest.raises(Stopped):
-            classify.run(own, silence)
+            classify.run(own)
     told = []
-    again = classify.run(replace(own, resume=True), told.append)
+    with messages_to(told.append):
+        again = classify.run(replace(own, resume=True))
     assert again.scores == result.scores and out_of_fold(own.out) == out_of_fold(settings.out)
     assert [line[:6] for line in told if line.startswith("fold ")] == ["fold 2", "fold 3"]
     steps = [(row["fold"], row["step"]) for row in bothways.training.run.read_metrics(own.out) if "fold" in row]
@@ -168,11 +170,11 @@ def test_all_tasks_are_cross_validated(start, tmp_path):
         for words in texts
     ]
     results = [
-        regress.run(Regress(**write("numbers.jsonl", scored)), silence),
-        tag.run(Tag(**write("tags.conll", tagged)), silence),
-        embed.run(TrainEmbed(**write("pairs.jsonl", pairs)), silence),
-        answer.run(Answer(**write("answers.jsonl", asked)), silence),
-        classify.run(Classify(**write("several.jsonl", several), multi_label=True), silence),
+        regress.run(Regress(**write("numbers.jsonl", scored))),
+        tag.run(Tag(**write("tags.conll", tagged))),
+        embed.run(TrainEmbed(**write("pairs.jsonl", pairs))),
+        answer.run(Answer(**write("answers.jsonl", asked))),
+        classify.run(Classify(**write("several.jsonl", several), multi_label=True)),
     ]
     for found in results:
         low, high = found.interval

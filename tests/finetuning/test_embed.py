@@ -17,9 +17,9 @@ from bothways.data.pairs import NO_NEGATIVES, read_pair_file, read_pairs
 from bothways.errors import InputError
 from bothways.finetuning import embed, texts
 from bothways.finetuning.pair_texts import PairTexts, text_vectors
+from bothways.log import messages_to
 from bothways.settings import TrainEmbed
 from bothways.training.pair_losses import ranking_loss
-from bothways.training.progress import silence
 
 LETTERS = "abcdefghij"
 SIZES = {"train": 240, "dev": 45, "test": 61}
@@ -93,7 +93,8 @@ def told():
 
 @pytest.fixture(scope="module")
 def result(pairs, told):
-    return embed.run(pairs, told.append)
+    with messages_to(told.append):
+        return embed.run(pairs)
 
 
 def figures_of(result):
@@ -123,7 +124,8 @@ def test_what_is_learned_and_the_figure_before_training_are_told(told, result):
 
 def test_cosines_learn_to_be_scores_with_all_numbers_and_with_the_first_five(scored):
     told = []
-    result = embed.run(replace(scored, epochs=12.0), told.append)
+    with messages_to(told.append):
+        result = embed.run(replace(scored, epochs=12.0))
     figures = figures_of(result)["test"]
     bounds = {"spearman_interval", "pearson_interval"}
     assert {*figures} == {"loss", "spearman", "pearson", "spearman_5", "baseline", "best_step", "rows", *bounds}
@@ -133,7 +135,7 @@ def test_cosines_learn_to_be_scores_with_all_numbers_and_with_the_first_five(sco
 
 
 def test_a_run_that_learned_nothing_is_no_better_than_its_start(pairs, tmp_path):
-    found = embed.run(replace(pairs, learning_rate=1e-12, epochs=0.1, seeds=2, out=tmp_path / "run"), silence)
+    found = embed.run(replace(pairs, learning_rate=1e-12, epochs=0.1, seeds=2, out=tmp_path / "run"))
     assert found.failed == 2 and found.mean == figures_of(found)["test"]["baseline"]
 
 
@@ -141,14 +143,14 @@ def test_the_same_seed_gives_the_same_model_with_dropout_on(pairs, tmp_path):
     short = replace(pairs, epochs=0.5, dropout=0.1)
     for name, seed in (("one", 3), ("same", 3), ("other", 4)):
         torch.manual_seed(len(name))
-        embed.run(replace(short, out=tmp_path / name, seed=seed), silence)
+        embed.run(replace(short, out=tmp_path / name, seed=seed))
     weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("one", "same", "other")]
     assert weights[0] == weights[1] != weights[2]
 
 
 def test_training_starts_from_the_encoder_alone_with_the_dropout_asked_for(pairs):
     task = task_of(replace(pairs, dropout=0.2))
-    begun = task.begin(7, silence)
+    begun = task.begin(7)
     assert (begun.model.config.hidden_dropout_prob, begun.model.config.attention_probs_dropout_prob) == (0.2, 0.2)
     assert {name.split(".")[0] for name in begun.model.state_dict()} == {"encoder"}
     old = task.start.model.state_dict()
@@ -156,7 +158,7 @@ def test_training_starts_from_the_encoder_alone_with_the_dropout_asked_for(pairs
 
 
 def test_few_numbers_of_a_vector_do_better_when_they_were_trained_for_it(pairs, result, tmp_path):
-    trained = embed.run(replace(pairs, matryoshka_dims=(2,), out=tmp_path / "run"), silence)
+    trained = embed.run(replace(pairs, matryoshka_dims=(2,), out=tmp_path / "run"))
     rows = rows_of(2, 61)
     ids_2N = task_of(pairs).data["test"].ids
     found = {}
@@ -178,7 +180,7 @@ def test_sentence_transformers_loads_the_model_and_gives_the_same_vectors(poolin
     transformers.logging.disable_progress_bar()
     run = result
     if pooling == "max":
-        run = embed.run(replace(pairs, pooling="max", epochs=0.1, out=tmp_path / "run"), silence)
+        run = embed.run(replace(pairs, pooling="max", epochs=0.1, out=tmp_path / "run"))
     texts = [row["text"] for row in rows_of(5, 9)] + ["cat " * 30, ""]
     ours = bothways.load(run.model, dtype="float32")
     assert ours.checkpoint.pooling == pooling
@@ -190,7 +192,7 @@ def test_transformers_finds_the_encoder_complete_with_the_pooler_it_had(start, r
     transformers.logging.disable_progress_bar()
     peer, report = transformers.BertModel.from_pretrained(result.model, output_loading_info=True)
     assert not any(report.values())
-    before = checkpoint.load(start, warn=silence).model
+    before = checkpoint.load(start).model
     assert torch.equal(peer.pooler.dense.weight, before.pooler.dense.weight)
     assert not torch.equal(peer.embeddings.word_embeddings.weight, before.encoder.embeddings.words.weight)
 
@@ -265,7 +267,7 @@ def test_pairs_that_fill_a_step_each_are_refused_and_some_are_told(pairs):
 def test_pairs_compete_within_a_micro_batch_and_scores_by_themselves(pairs, scored):
     for settings, name in ((pairs, "pairs"), (scored, "scores")):
         task = task_of(settings)
-        model = task.begin(0, silence).model.eval()
+        model = task.begin(0).model.eval()
         batches = [task.data["train"].batch(rows) for rows in (range(9), range(4), range(4, 9))]
         (whole, *parts) = [task.losses(model, batch)[name] for batch in batches]
         assert [task.counts(batch) for batch in batches] == [{name: 9}, {name: 4}, {name: 5}]
@@ -327,7 +329,7 @@ def test_negatives_are_read_and_compete(pairs, tmp_path):
     assert task.pairs["dev"].texts[2][7] == "7 sat" and "and the negatives given" in task.describe()
     batch = task.data["train"].batch(range(6))
     assert batch.labels.shape == (3, 6)
-    model = task.begin(0, silence).model.eval()
+    model = task.begin(0).model.eval()
     plain = replace(task.data["train"], windows=task.data["train"].windows[:2], ids=task.data["train"].ids[:2])
     assert task.losses(model, batch)["pairs"][0] > without.losses(model, plain.batch(range(6)))["pairs"][0]
 

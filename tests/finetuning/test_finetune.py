@@ -22,11 +22,11 @@ from bothways.errors import InputError, MissingFile
 from bothways.finetuning import classify, finetune, regress, texts
 from bothways.finetuning.report import rates
 from bothways.finetuning.task import peak_rate
+from bothways.log import messages_to
 from bothways.settings import Classify
 from bothways.training import progress
 from bothways.training.loop import fit
 from bothways.training.options import Plan
-from bothways.training.progress import silence
 from bothways.training.run import Run
 from bothways.training.signals import Stopped
 
@@ -68,7 +68,8 @@ def rows_of(run):
 
 def test_one_file_is_divided_80_10_10_and_reported_on_test(settings):
     told = []
-    found = classify.run(settings, told.append)
+    with messages_to(told.append):
+        found = classify.run(settings)
     assert found.split == "test" and "train: 120 texts" in told[0] and "test: 15 texts" in told[0]
 
 
@@ -97,7 +98,7 @@ def test_training_ends_when_patience_runs_out_and_the_best_weights_are_kept(pati
 
 def test_frozen_parts_stay_as_they_were_to_the_bit_and_the_rest_learns(settings):
     before = checkpoint.load(settings.model).model.state_dict()
-    result = classify.run(replace(settings, freeze=2, epochs=1.0, dtype="bfloat16", linear_start=False), silence)
+    result = classify.run(replace(settings, freeze=2, epochs=1.0, dtype="bfloat16", linear_start=False))
     after = checkpoint.load(result.model).model.state_dict()
     for name, value in before.items():
         if name.startswith("encoder."):
@@ -107,13 +108,14 @@ def test_frozen_parts_stay_as_they_were_to_the_bit_and_the_rest_learns(settings)
 
 def test_freezing_all_layers_is_refused_with_the_most_there_is(settings):
     with pytest.raises(InputError, match=r"freeze \(4\) leaves no layer to train; at most 3"):
-        classify.run(replace(settings, freeze=4), silence)
+        classify.run(replace(settings, freeze=4))
 
 
 def test_fine_tuning_tells_how_it_is_doing_where_there_is_no_terminal(settings, monkeypatch):
     told = []
     monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
-    classify.run(replace(settings, epochs=0.5), told.append)
+    with messages_to(told.append):
+        classify.run(replace(settings, epochs=0.5))
     shown = [line for line in told if line.startswith("fine-tuning, seed 0: step ")]
     assert len(shown) > 3 and all("learning rate" in line and line.endswith("s left") for line in shown)
 
@@ -160,7 +162,8 @@ def test_epochs_are_said_as_steps_beside_the_usual_ones_and_far_fewer_are_warned
 
 def test_layer_wise_rates_are_told_as_a_table(settings):
     told = []
-    classify.run(replace(settings, layer_decay=0.5, freeze=1, epochs=0.1), told.append)
+    with messages_to(told.append):
+        classify.run(replace(settings, layer_decay=0.5, freeze=1, epochs=0.1))
     rates = next(line for line in told if line.startswith("peak learning rates")).splitlines()[1:]
     assert [line.split()[-1] for line in rates] == ["frozen", "6.25e-04", "1.25e-03", "2.50e-03", "5.00e-03"]
     assert [" ".join(line.split()[:-1]) for line in rates] == ["embeddings", "layer 1", "layer 2", "layer 3", "head"]
@@ -176,7 +179,8 @@ def test_without_a_rate_it_goes_by_the_width(width, rate, settings, make_model):
 def test_a_rate_by_the_width_is_said_and_is_the_one_trained_with(settings):
     told = []
     own = replace(settings, learning_rate=None, warmup=0.0, schedule="constant", epochs=0.5)
-    directory = classify.run(own, told.append).directory
+    with messages_to(told.append):
+        directory = classify.run(own).directory
     assert any(line.startswith("peak learning rate 5.0e-04, for a width of ") for line in told)
     assert max(row["learning_rate"] for row in rows_of(directory) if "learning_rate" in row) == 5e-4
 
@@ -196,16 +200,14 @@ def test_the_best_or_the_middle_seed_is_kept():
 
 
 def test_a_step_has_so_many_examples_where_they_are_counted(settings):
-    result = classify.run(replace(settings, batch_size=7, epochs=1.0, gradient_accumulation=3), silence)
+    result = classify.run(replace(settings, batch_size=7, epochs=1.0, gradient_accumulation=3))
     assert sum(row["split"] == "train" for row in rows_of(result.directory)) == -(-120 // 7)
 
 
 def test_micro_batches_change_no_loss(settings, tmp_path):
     losses = []
     for parts in (1, 3):
-        run = classify.run(
-            replace(settings, epochs=1.0, gradient_accumulation=parts, out=tmp_path / str(parts)), silence
-        )
+        run = classify.run(replace(settings, epochs=1.0, gradient_accumulation=parts, out=tmp_path / str(parts)))
         losses.append([row["loss"] for row in rows_of(run.directory) if row["split"] == "train"])
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
 
@@ -220,7 +222,7 @@ def test_a_step_of_many_tokens_is_cut_between_texts_and_changes_no_loss(settings
             classify.Classification, "losses",
             lambda task, model, batch, sizes=sizes: sizes.append(batch.num_tokens) or losses(task, model, batch),
         )  # fmt: skip
-        run = classify.run(replace(settings, epochs=1.0, gradient_accumulation=2, out=tmp_path / str(bound)), silence)
+        run = classify.run(replace(settings, epochs=1.0, gradient_accumulation=2, out=tmp_path / str(bound)))
         found[bound] = sizes, [row["loss"] for row in rows_of(run.directory) if row["split"] == "train"]
     assert found[10_000][1] == pytest.approx(found[30][1], abs=1e-5)
     assert min(found[10_000][0]) > 30 and max(found[30][0]) <= 30
@@ -313,7 +315,7 @@ def undisturbed(start, table, tmp_path_factory):
         model=start, train=table, out=tmp_path_factory.mktemp("whole") / "run", batch_tokens=256, learning_rate=5e-3,
         baselines=False,
     )  # fmt: skip
-    result = classify.run(resumable(given), silence)
+    result = classify.run(resumable(given))
     assert len({row["seed"] for row in rows_of(result.directory)}) == 2
     return result
 
@@ -331,9 +333,10 @@ def test_a_killed_run_goes_on_to_the_same_numbers(settings, undisturbed, rows, m
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(Run, "metric", dies)
-        classify.run(resumable(settings), silence)
+        classify.run(resumable(settings))
     told = []
-    result = classify.run(resumable(settings, resume=True), told.append)
+    with messages_to(told.append):
+        result = classify.run(resumable(settings, resume=True))
     assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
     assert result.scores == undisturbed.scores
     for name, value in checkpoint.load(undisturbed.model).model.state_dict().items():
@@ -354,12 +357,12 @@ def test_a_run_asked_to_stop_saves_and_goes_on(settings, undisturbed, monkeypatc
 
     with monkeypatch.context() as patch, pytest.raises(Stopped, match="go on with --resume"):
         patch.setattr(Run, "metric", asks)
-        classify.run(resumable(settings), silence)
+        classify.run(resumable(settings))
     made = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
     assert made["status"] == "stopped"
     with pytest.raises(MissingFile, match="its run is not done .* bothways finetune classify command with --resume"):
         bothways.load(settings.out)
-    result = classify.run(resumable(settings, resume=True), silence)
+    result = classify.run(resumable(settings, resume=True))
     assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
 
 
@@ -375,9 +378,9 @@ def test_a_run_asked_to_stop_in_its_last_step_begins_no_other_seed(split, settin
 
     with monkeypatch.context() as patch, pytest.raises(Stopped, match=f"stopped at step {last}; go on with --resume"):
         patch.setattr(Run, "metric", asks)
-        classify.run(resumable(settings), silence)
+        classify.run(resumable(settings))
     assert {row["seed"] for row in rows_of(settings.out)} == {0}
-    result = classify.run(resumable(settings, resume=True), silence)
+    result = classify.run(resumable(settings, resume=True))
     assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
 
 
@@ -385,41 +388,42 @@ def test_a_run_does_not_go_on_from_another_model(settings, monkeypatch, tmp_path
     own = tmp_path / "start"
     shutil.copytree(settings.model, own)
     settings = replace(settings, model=own, epochs=0.1)
-    classify.run(settings, silence)
+    classify.run(settings)
     start = checkpoint.load(own)
     with torch.no_grad():
         start.model.encoder.layers[0].attention.output.bias += 0.01
     checkpoint.save(start, own)
     with pytest.raises(InputError, match="start holds other weights than when the run began; put those back"):
-        classify.run(replace(settings, resume=True), silence)
+        classify.run(replace(settings, resume=True))
 
 
 def test_one_process_fine_tunes(settings, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(InputError, match=r"by one process, not by 2 \(WORLD_SIZE\); start it without torchrun"):
-        classify.run(settings, silence)
+        classify.run(settings)
     assert not settings.out.exists()
 
 
 def test_a_run_that_is_done_gives_its_result_again_but_not_with_other_settings(settings, monkeypatch):
-    done = classify.run(replace(settings, epochs=0.1), silence)
+    done = classify.run(replace(settings, epochs=0.1))
     told = []
     monkeypatch.setattr(finetune, "trained", None)  # nothing is trained again
-    assert classify.run(replace(settings, epochs=0.1, resume=True), told.append) == done
+    with messages_to(told.append):
+        assert classify.run(replace(settings, epochs=0.1, resume=True)) == done
     assert told[-1] == f"{done.directory}: its run is done"
     before = (done.directory / "bothways.json").read_text(encoding="utf-8")
     with pytest.raises(InputError, match=r"begun with other settings \(rate: 0.005 -> 0.1\)"):
-        classify.run(replace(settings, epochs=0.1, resume=True, learning_rate=0.1), silence)
+        classify.run(replace(settings, epochs=0.1, resume=True, learning_rate=0.1))
     assert (done.directory / "bothways.json").read_text(encoding="utf-8") == before
 
 
 def test_a_run_that_is_done_gives_no_result_for_other_data(settings, table, tmp_path):
     own = tmp_path / "own.jsonl"
     own.write_text(table.read_text(encoding="utf-8"), encoding="utf-8")
-    classify.run(replace(settings, train=own, epochs=0.1), silence)
+    classify.run(replace(settings, train=own, epochs=0.1))
     own.write_text(table.read_text(encoding="utf-8").replace("ran", "sat on a mat"), encoding="utf-8")
     with pytest.raises(InputError, match="its run began with other examples of train"):
-        classify.run(replace(settings, train=own, epochs=0.1, resume=True), silence)
+        classify.run(replace(settings, train=own, epochs=0.1, resume=True))
 
 
 def test_lengths_are_told_of_texts_and_not_of_their_windows(settings, tmp_path):
@@ -427,7 +431,8 @@ def test_lengths_are_told_of_texts_and_not_of_their_windows(settings, tmp_path):
     (tmp_path / "long.jsonl").write_text("\n".join(rows), encoding="utf-8")
     told = []
     given = replace(settings, train=tmp_path / "long.jsonl", dev=tmp_path / "long.jsonl", epochs=0.1, window=16)
-    classify.run(given, told.append)
+    with messages_to(told.append):
+        classify.run(given)
     assert "dev: 60 texts, tokens: median 32, 90 % up to 56, longest 62; 46 read in windows" in told[0]
 
 
@@ -436,9 +441,9 @@ def test_a_run_whose_end_failed_is_not_done(settings, monkeypatch):
     given = replace(settings, epochs=0.2)
     with monkeypatch.context() as patch, pytest.raises(OSError, match="full"):
         patch.setattr(finetune, "draw", mock.Mock(side_effect=OSError("full")))
-        classify.run(given, silence)
+        classify.run(given)
     assert not (given.out / "model").exists()
-    result = classify.run(replace(given, resume=True), silence)
+    result = classify.run(replace(given, resume=True))
     assert checkpoint.load(result.model).labels == ("canine", "feline")
     assert not (given.out / "seeds").exists()
 
@@ -462,10 +467,10 @@ def test_a_disk_without_room_for_a_seed_is_said_before_its_training(settings, sm
         file.write(bytes(900_000))
     given = replace(settings, epochs=0.2, out=disk / "run")
     with pytest.raises(OSError, match="No space left on device"):
-        classify.run(given, silence)
+        classify.run(given)
     assert not (disk / "run").exists()
     resize("8m")
-    assert classify.run(given, silence).model.exists()
+    assert classify.run(given).model.exists()
 
 
 def test_a_disk_that_is_full_at_a_seeds_end_loses_no_seed(settings, small_disk, undisturbed, monkeypatch):
@@ -483,7 +488,7 @@ def test_a_disk_that_is_full_at_a_seeds_end_loses_no_seed(settings, small_disk, 
     resize("8m")
     with monkeypatch.context() as patch:
         patch.setattr(Run, "metric", fills)
-        result = classify.run(resumable(settings, out=disk / "run"), silence)
+        result = classify.run(resumable(settings, out=disk / "run"))
     assert (disk / "others").stat().st_size > 1e5  # it was full, and has the room that the checkpoints freed
     assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
     assert result.scores == undisturbed.scores
@@ -504,9 +509,9 @@ def test_weights_that_cannot_be_written_are_an_error_of_the_disk_and_the_run_goe
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="model.safetensors could not be written"):
         patch.setattr(finetune, "write_weights", limited)
-        classify.run(resumable(settings), silence)
+        classify.run(resumable(settings))
     assert json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))["status"] == "failed"
-    result = classify.run(resumable(settings, resume=True), silence)
+    result = classify.run(resumable(settings, resume=True))
     assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
     assert result.scores == undisturbed.scores
 
@@ -516,7 +521,7 @@ def test_how_often_a_run_is_saved_does_not_change_what_it_comes_to(settings, tmp
         given = replace(
             settings, epochs=4.0, evaluations_per_epoch=0.5, patience=2, checkpoint_every=every, out=tmp_path / name
         )
-        result = classify.run(given, silence)
+        result = classify.run(given)
         return without_seconds(result.directory), result.scores
 
     assert kept("often", 3) == kept("never", 0)
@@ -539,10 +544,10 @@ def test_a_run_does_not_go_on_with_other_rows_to_measure_on(split, settings, tab
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(finetune, "train_one", dies)
-        classify.run(given, silence)
+        classify.run(given)
     files[split].write_text("\n".join(lines[30:70]), encoding="utf-8")
     with pytest.raises(InputError, match=rf"its run began with other examples of {split}; give the same files"):
-        classify.run(replace(given, resume=True), silence)
+        classify.run(replace(given, resume=True))
 
 
 def test_a_run_does_not_go_on_with_other_labels(settings, table, tmp_path, monkeypatch):
@@ -557,10 +562,10 @@ def test_a_run_does_not_go_on_with_other_labels(settings, table, tmp_path, monke
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(Run, "metric", dies)
-        classify.run(resumable(settings, train=own), silence)
+        classify.run(resumable(settings, train=own))
     swapped = {"feline": "canine", "canine": "feline"}
     rows = [json.loads(line) for line in own.read_text(encoding="utf-8").splitlines()]
     lines = [json.dumps({**row, "label": swapped[row["label"]]}) for row in rows]
     own.write_text("\n".join(lines), encoding="utf-8")
     with pytest.raises(InputError, match="its run began with other examples of train; give the same files"):
-        classify.run(resumable(settings, train=own, resume=True), silence)
+        classify.run(resumable(settings, train=own, resume=True))

@@ -10,8 +10,8 @@ from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.cli import main
 from bothways.errors import InputError
 from bothways.finetuning import glue
+from bothways.log import messages_to
 from bothways.settings import Glue
-from bothways.training.progress import silence
 
 
 @pytest.fixture(scope="module")
@@ -77,15 +77,16 @@ def test_the_average_has_the_spread_of_the_seeds_averages_and_leaves_sick_out():
 def test_a_table_goes_on_behind_the_tasks_that_are_done(directory, tmp_path):
     told = {"model": directory / "model", "directory": directory, "out": tmp_path / "runs"}
     recipe = {"epochs": 0.2, "dtype": "float32"}
-    first = glue.run(Glue(**told, **recipe, tasks=("CoLA",)), silence)
+    first = glue.run(Glue(**told, **recipe, tasks=("CoLA",)))
     lines = []
-    both = glue.run(Glue(**told, **recipe, resume=True), lines.append)
+    with messages_to(lines.append):
+        both = glue.run(Glue(**told, **recipe, resume=True))
     assert [name for name, _ in both.rows] == ["CoLA", "SST-2"] and both.rows[0] == first.rows[0]
     assert any("CoLA: its run is done" in line for line in lines)
 
 
 def test_an_unknown_task_and_an_empty_directory_are_refused(directory, tmp_path):
     with pytest.raises(InputError, match="task 'SST' is unknown; expected some of CoLA, SST-2"):
-        glue.run(Glue(model=directory / "model", directory=directory, out=tmp_path / "r", tasks=("SST",)), silence)
+        glue.run(Glue(model=directory / "model", directory=directory, out=tmp_path / "r", tasks=("SST",)))
     with pytest.raises(InputError, match="no task of GLUE there"):
-        glue.run(Glue(model=directory / "model", directory=tmp_path, out=tmp_path / "r"), silence)
+        glue.run(Glue(model=directory / "model", directory=tmp_path, out=tmp_path / "r"))

@@ -18,9 +18,9 @@ from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.export import export
 from bothways.finetuning import classify, linear_start, regress, tag
+from bothways.log import messages_to
 from bothways.settings import Classify, Export, Regress, Tag
 from bothways.training.options import Plan
-from bothways.training.progress import silence
 from bothways.training.run_checkpoints import Progress
 from bothways.training.trainer import Trainer
 
@@ -80,7 +80,7 @@ def task_of(settings):
 def test_no_other_head_has_a_lower_loss_on_the_frozen_features(given, tables):
     settings = Classify(**given, train=tables / "texts.jsonl")
     task = task_of(settings)
-    model = task.begin(0, silence).model
+    model = task.begin(0).model
     task.fit_head(model)
     head = model.heads["classes"].output
     targets = torch.from_numpy(task.data["train"].targets)
@@ -112,11 +112,11 @@ def test_a_run_measures_its_linear_start_which_is_better_than_a_head_drawn_by_ch
         "classify": (classify, Classify, "texts"), "regress": (regress, Regress, "numbers"), "tag": (tag, Tag, "tags"),
     }[kind]  # fmt: skip
     settings = settings_of(**given, train=tables / f"{name}.jsonl")
-    result = verb.run(settings, silence)
+    result = verb.run(settings)
     first, last = measured(settings.out)[0], measured(settings.out)[-1]
     assert first["step"] == 0 and last["step"] > 0
     other = replace(settings, out=settings.out.with_name("chance"), linear_start=False)
-    verb.run(other, silence)
+    verb.run(other)
     assert [row["step"] for row in measured(other.out)] == [last["step"]]
     assert first["loss"] < measured(other.out)[0]["loss"] - 0.05
     made = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
@@ -126,7 +126,8 @@ def test_a_run_measures_its_linear_start_which_is_better_than_a_head_drawn_by_ch
 def test_a_model_that_training_only_harms_is_kept_as_it_was_and_that_is_said(given, tables):
     settings = Classify(**{**given, "learning_rate": 0.5, "out": given["out"]}, train=tables / "texts.jsonl")
     told = []
-    classify.run(settings, told.append)
+    with messages_to(told.append):
+        classify.run(settings)
     assert any(FROZEN in line for line in told)
     made = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
     assert made["result"]["frozen"] is True
@@ -140,7 +141,8 @@ def test_a_model_that_training_only_harms_is_kept_as_it_was_and_that_is_said(giv
 def test_a_model_that_training_improves_is_the_trained_one(given, tables):
     settings = Classify(**{**given, "learning_rate": 1e-3, "epochs": 4.0}, train=tables / "texts.jsonl")
     told = []
-    classify.run(settings, told.append)
+    with messages_to(told.append):
+        classify.run(settings)
     made = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
     assert made["result"]["frozen"] is False and not any(FROZEN in line for line in told)
 
@@ -162,7 +164,7 @@ def test_linear_starts_of_cross_validation_are_fitted_on_each_folds_own_rows(giv
     monkeypatch.setattr(
         linear_start, "fit", lambda rows, *given, **named: fitted.append(len(rows[1])) or fit(rows, *given, **named)
     )
-    classify.run(Classify(**given, train=tables / "texts.jsonl", folds=3), silence)
+    classify.run(Classify(**given, train=tables / "texts.jsonl", folds=3))
     assert len(fitted) == 4 and max(fitted[:3]) <= 160 < fitted[3]
 
 
@@ -171,7 +173,7 @@ def test_the_head_of_a_tagger_is_fitted_once_for_its_baseline_and_all_seeds(give
     monkeypatch.setattr(
         linear_start, "fit", lambda rows, *of, **named: fitted.append(len(rows[1])) or fit(rows, *of, **named)
     )
-    tag.run(Tag(**given, train=tables / "tags.jsonl", seeds=2), silence)
+    tag.run(Tag(**given, train=tables / "tags.jsonl", seeds=2))
     assert len(fitted) == 1 and len({row["seed"] for row in measured(given["out"]) if row["step"] == 0}) == 2
 
 
@@ -186,7 +188,8 @@ def test_of_few_examples_the_encoder_stays_as_it_is_and_its_head_is_fitted_to_al
         linear_start, "fit", lambda rows, *of, **named: fitted.append(len(rows[1])) or fit(rows, *of, **named)
     )
     told = []
-    result = classify.run(settings, told.append)
+    with messages_to(told.append):
+        result = classify.run(settings)
     assert any("30 examples are too few" in line and "--epochs" in line for line in told)
     assert result.frozen and [row["step"] for row in rows_of(settings.out)] == [0] and fitted == [27, 30]
     after = checkpoint.load(settings.out).model
@@ -197,7 +200,7 @@ def test_of_few_examples_the_encoder_stays_as_it_is_and_its_head_is_fitted_to_al
     assert task.evaluate("test", outputs)["accuracy"] == pytest.approx(result.mean)
     for change in ({"epochs": 1.0}, {"dev": test, "test": None}, {"linear_start": False}):
         trained = replace(settings, **change, out=settings.out.with_name("-".join(change)), learning_rate=1e-3)
-        classify.run(trained, silence)
+        classify.run(trained)
         assert max(row["step"] for row in rows_of(trained.out)) > 0
 
 
@@ -247,7 +250,8 @@ def test_of_few_examples_a_checkpoint_for_vectors_reads_two_thirds_of_its_layers
     checkpoint.save(start, directory)
     settings = Classify(**{**given, "model": directory, "epochs": None}, train=few, test=test)
     told = []
-    result = classify.run(settings, told.append)
+    with messages_to(told.append):
+        result = classify.run(settings)
     assert any("first 3 of 4 layers" in line for line in told)
     model = bothways.load(settings.out, dtype="float32")
     after, before = model.module.encoder.state_dict(), start.model.encoder.state_dict()
@@ -258,7 +262,7 @@ def test_of_few_examples_a_checkpoint_for_vectors_reads_two_thirds_of_its_layers
     assert np.mean([label == row["label"] for label, row in zip(labels, rows, strict=True)]) == result.mean
     whole = {"cls": {"pooling": "cls"}, "trained": {"epochs": 1.0}, "chance": {"linear_start": False}}
     for name, change in whole.items():
-        other = classify.run(replace(settings, **change, out=settings.out.with_name(name)), silence)
+        other = classify.run(replace(settings, **change, out=settings.out.with_name(name)))
         assert bothways.load(other.directory).module.config.num_hidden_layers == 4
         assert other.baselines == result.baselines  # which are of the whole checkpoint
 
@@ -279,7 +283,8 @@ def test_of_few_pairs_a_checkpoint_for_vectors_compares_those_of_both_texts(give
     recipe = {**given, "model": directory, "epochs": None, "window": 16}
     settings = Classify(**recipe, train=rows[:40], test=rows[40:])
     told = []
-    result = classify.run(settings, told.append)
+    with messages_to(told.append):
+        result = classify.run(settings)
     assert result.frozen and any("each text read by itself" in line for line in told)
     model = bothways.load(settings.out, dtype="float32")
     first, second = ([row[name] for row in rows] for name in ("text", "pair"))
@@ -314,4 +319,4 @@ def test_of_few_pairs_a_checkpoint_for_vectors_compares_those_of_both_texts(give
         with pytest.raises(InputError, match="pairs"):
             model.classify(*call)
     with pytest.raises(InputError, match="apart"):
-        export.run(Export(model=settings.out, out=given["out"].with_name("onnx")), silence)
+        export.run(Export(model=settings.out, out=given["out"].with_name("onnx")))

@@ -15,7 +15,6 @@ from bothways.errors import InputError
 from bothways.evaluation import evaluate
 from bothways.finetuning import classify, finetune, texts
 from bothways.settings import Classify, Evaluate
-from bothways.training.progress import silence
 from bothways.training.run import Run
 
 
@@ -74,7 +73,7 @@ def test_training_reads_the_drawn_windows_and_measuring_reads_all(settings, monk
         lambda task, model, batch: read.update(train=read["train"] + len(batch)) or losses(task, model, batch),
     )  # fmt: skip
     given = replace(settings, epochs=1.0, linear_start=False)
-    classify.run(given, silence)
+    classify.run(given)
     assert read["train"] == sum(min(2, len(parts)) for parts in task.data["train"].windows)
     seen = []
     monkeypatch.setattr(
@@ -82,7 +81,7 @@ def test_training_reads_the_drawn_windows_and_measuring_reads_all(settings, monk
         "first_vectors",
         lambda model, batch, kept=texts.first_vectors: seen.append(len(batch)) or kept(model, batch),
     )
-    outputs(task, task.begin(0, silence).model, "dev")
+    outputs(task, task.begin(0).model, "dev")
     assert sum(seen) == sum(map(len, task.data["dev"].windows))
 
 
@@ -99,7 +98,7 @@ def test_a_step_holds_so_many_long_texts_unless_its_size_is_named(settings):
 @pytest.mark.parametrize("pooling", ["mean", "max"])
 def test_windows_are_pooled_in_prediction_as_in_training(pooling, settings, folder):
     given = replace(settings, window_pooling=pooling)
-    result = classify.run(given, silence)
+    result = classify.run(given)
     predictor = bothways.load(result.model, dtype="float32")
     assert predictor.checkpoint.settings["window_pooling"] == pooling
     task = task_of(given)
@@ -123,7 +122,7 @@ class Killed(BaseException):
 
 def test_a_killed_run_draws_the_same_windows_again(settings, tmp_path, monkeypatch):
     given = replace(settings, dropout=0.1, checkpoint_every=2, batch_tokens=256, train_windows=1)
-    whole = classify.run(replace(given, out=tmp_path / "whole"), silence)
+    whole = classify.run(replace(given, out=tmp_path / "whole"))
     metric, written = Run.metric, []
 
     def dies(run, **row):
@@ -134,8 +133,8 @@ def test_a_killed_run_draws_the_same_windows_again(settings, tmp_path, monkeypat
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(Run, "metric", dies)
-        classify.run(given, silence)
-    again = classify.run(replace(given, resume=True), silence)
+        classify.run(given)
+    again = classify.run(replace(given, resume=True))
     assert losses_of(again) == losses_of(whole) and len(losses_of(whole)) > 9
     state = checkpoint.load(again.model).model.state_dict()
     assert all(

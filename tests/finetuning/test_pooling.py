@@ -23,7 +23,6 @@ from bothways.inference.predictor import Predictor
 from bothways.model.pooler import SLOPE, build_pooler, initialize_near_identity, unit_scale
 from bothways.pretraining import pretrain
 from bothways.settings import Classify, Evaluate, Export, Pretrain, Quantize, Regress, Tag
-from bothways.training.progress import silence
 
 FILLERS = "the and on a b mat ran".split()
 TEXTS = ["the cat sat", "a dog ran on the mat and a b", "cat", "the mat"]
@@ -64,7 +63,7 @@ def settings(folder):
 
 @pytest.fixture(scope="module")
 def result(settings):
-    return classify.run(settings, silence)
+    return classify.run(settings)
 
 
 def means_of(model, texts):
@@ -112,7 +111,7 @@ def test_sentence_transformers_gives_its_scores_and_transformers_refuses_it_by_n
 def test_means_are_read_as_they_are_where_the_checkpoints_vectors_are(settings, folder, tmp_path):
     checkpoint.save(replace(checkpoint.load(folder / "start"), normalized=False), tmp_path / "start")
     given = replace(settings, model=tmp_path / "start", out=tmp_path / "run", epochs=0.5)
-    model = bothways.load(classify.run(given, silence).model, dtype="float32")
+    model = bothways.load(classify.run(given).model, dtype="float32")
     assert model.module.config.pooler_act == "none" and not model.checkpoint.normalized
     head = model.module.heads["classes"].output
     expected = means_of(model, TEXTS) @ head.weight.T + head.bias
@@ -142,7 +141,7 @@ def test_what_is_saved_comes_back_and_is_saved_again(result, tmp_path):
 
 
 def test_the_first_token_is_read_where_that_is_asked_for(settings, tmp_path):
-    found = classify.run(replace(settings, pooling="cls", out=tmp_path / "run", epochs=0.5), silence)
+    found = classify.run(replace(settings, pooling="cls", out=tmp_path / "run", epochs=0.5))
     _, report = transformers.BertForSequenceClassification.from_pretrained(found.model, output_loading_info=True)
     assert not any(report.values()) and checkpoint.load(found.model).model.config.pooling == "first"
 
@@ -152,9 +151,7 @@ def test_without_word_of_a_pooling_auto_is_the_familys_own_head(pooling, setting
     held = checkpoint.load(folder / "start")
     checkpoint.save(replace(held, pooling=None), tmp_path / "plain")
     given = replace(settings, model=tmp_path / "plain", pooling=pooling, out=tmp_path / "run", epochs=0.5)
-    assert checkpoint.load(classify.run(given, silence).model).model.config.pooling == {"auto": "first"}.get(
-        pooling, "mean"
-    )
+    assert checkpoint.load(classify.run(given).model).model.config.pooling == {"auto": "first"}.get(pooling, "mean")
 
 
 def test_numbers_are_read_off_the_mean_too(folder, settings, tmp_path):
@@ -162,7 +159,7 @@ def test_numbers_are_read_off_the_mean_too(folder, settings, tmp_path):
         model=folder / "start", train=folder / "numbers.jsonl", out=tmp_path / "run", epochs=1.0, learning_rate=1e-3,
         dropout=0.0, dtype="float32", batch_tokens=256,
     )  # fmt: skip
-    found = regress.run(given, silence)
+    found = regress.run(given)
     model = bothways.load(found.model, dtype="float32")
     head = model.module.heads["classes"].output
     expected = means_of(model, TEXTS) @ head.weight.T + head.bias
@@ -175,21 +172,21 @@ def test_it_is_measured_predicted_made_int8_and_exported(result, folder, tmp_pat
     scores = evaluate.run(Evaluate(model=result.model, file=(file,), dtype="float32"))
     assert scores["accuracy"] > 0.9
     texts, labels = ([row[name] for row in rows_of(0, 150)] for name in ("text", "label"))
-    quantize.run(Quantize(model=result.model, texts=file, out=tmp_path / "int8", max_drop=50.0), silence)
+    quantize.run(Quantize(model=result.model, texts=file, out=tmp_path / "int8", max_drop=50.0))
     int8 = bothways.load(tmp_path / "int8")
     assert int8.module.config.pooling == "mean"
     assert np.mean([one.label == label for one, label in zip(int8.classify(texts), labels, strict=True)]) > 0.8
-    export.run(Export(model=result.model, out=tmp_path / "onnx"), silence)  # compares every score with ours
+    export.run(Export(model=result.model, out=tmp_path / "onnx"))  # compares every score with ours
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "onnx")
     assert theirs("the cat")["input_ids"] == bothways.load(result.model).tokenizer.encode("the cat").ids
     assert sorted(path.name for path in (tmp_path / "onnx").iterdir() if path.is_dir()) == []
 
 
 def test_training_goes_on_from_it(result, settings, folder, tmp_path):
-    again = classify.run(replace(settings, model=result.directory, out=tmp_path / "classes", epochs=0.5), silence)
+    again = classify.run(replace(settings, model=result.directory, out=tmp_path / "classes", epochs=0.5))
     assert checkpoint.load(again.model).model.config.pooling == "mean"
     tagger = Tag(model=result.model, train=folder / "tags.jsonl", out=tmp_path / "tags", epochs=0.5, dtype="float32")
-    found = tag.run(tagger, silence)
+    found = tag.run(tagger)
     _, report = transformers.BertForTokenClassification.from_pretrained(found.model, output_loading_info=True)
     assert not any(report.values())
     text = tmp_path / "corpus.txt"
@@ -198,13 +195,13 @@ def test_training_goes_on_from_it(result, settings, folder, tmp_path):
         corpus=(text,), out=tmp_path / "words", from_checkpoint=result.model, steps=2, max_length=32, batch_tokens=256,
         dtype="float32",
     )  # fmt: skip
-    assert checkpoint.load(pretrain.run(given, silence).model).model.config.pooling == "first"
+    assert checkpoint.load(pretrain.run(given).model).model.config.pooling == "first"
 
 
 @pytest.mark.parametrize("family", ["albert", "roberta", "electra", "distilbert", "longformer", "big_bird", "deberta"])
 def test_every_family_is_saved_with_such_a_head(family, make_model, tokenizer, tmp_path):
     held = Checkpoint(make_model(family), tokenizer, model_type=family)
-    begun = checkpoint.with_head(held, "classes", ("a", "b", "c"), seed=0, pooling="mean", warn=silence)
+    begun = checkpoint.with_head(held, "classes", ("a", "b", "c"), seed=0, pooling="mean")
     checkpoint.save(begun, tmp_path / "model")
     again = checkpoint.load(tmp_path / "model")
     assert again.model_type == family and again.labels == ("a", "b", "c")
@@ -213,7 +210,7 @@ def test_every_family_is_saved_with_such_a_head(family, make_model, tokenizer, t
 
 def test_modernberts_own_layout_has_the_mean(make_model, tokenizer, tmp_path):
     held = Checkpoint(make_model("modernbert"), tokenizer, model_type="modernbert")
-    begun = checkpoint.with_head(held, "classes", ("a", "b", "c"), seed=0, pooling="mean", warn=silence)
+    begun = checkpoint.with_head(held, "classes", ("a", "b", "c"), seed=0, pooling="mean")
     checkpoint.save(begun, tmp_path / "model")
     peer = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").eval()
     assert peer.config.classifier_pooling == "mean"

@@ -15,8 +15,8 @@ from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.finetuning import regress
 from bothways.inference.predictor import Predictor
+from bothways.log import messages_to
 from bothways.settings import Regress
-from bothways.training.progress import silence
 
 FILLERS = "the and on a b mat ran".split()
 
@@ -62,7 +62,8 @@ def told():
 
 @pytest.fixture(scope="module")
 def result(settings, told):
-    return regress.run(settings, told.append)
+    with messages_to(told.append):
+        return regress.run(settings)
 
 
 def test_numbers_are_learned_and_reported_as_a_correlation(result, told):
@@ -128,7 +129,7 @@ def test_numbers_that_never_change_are_refused(settings, tmp_path):
     )
     with pytest.raises(InputError, match="same.jsonl: every number is 2; there is nothing to learn"):
         alone = replace(settings, train=tmp_path / "same.jsonl", dev=None, test=None)
-        regress.run(replace(alone, out=tmp_path / "run"), silence)
+        regress.run(replace(alone, out=tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
@@ -144,7 +145,8 @@ def shifted(settings, tmp_path, offset, scale):
 def test_what_is_reported_is_measured_on_what_is_saved_and_rounding_is_warned_of(settings, tmp_path):
     told = []
     given = shifted(settings, tmp_path, 1.7e9, 3000)
-    result = regress.run(given, told.append)
+    with messages_to(told.append):
+        result = regress.run(given)
     model = bothways.load(result.model, dtype="float32")
     rows = [json.loads(line) for line in given.test.read_text(encoding="utf-8").splitlines()]
     scores = model.score([row["text"] for row in rows]).astype(float)
@@ -159,7 +161,7 @@ def test_what_is_reported_is_measured_on_what_is_saved_and_rounding_is_warned_of
 @pytest.mark.parametrize(("offset", "scale"), [(1.7e9, 10), (-3e38, 1e29), (0, 1e-45)])
 def test_numbers_that_float32_cannot_tell_apart_are_refused(offset, scale, settings, tmp_path):
     with pytest.raises(InputError, match=r"train.jsonl: float32 numbers near .* apart.*subtract a constant"):
-        regress.run(shifted(settings, tmp_path, offset, scale), silence)
+        regress.run(shifted(settings, tmp_path, offset, scale))
     assert not (tmp_path / "run").exists()
 
 
@@ -167,4 +169,4 @@ def test_numbers_that_float32_cannot_tell_apart_are_refused(offset, scale, setti
 def test_what_is_no_number_is_refused_with_file_and_line(written, settings, tmp_path):
     (tmp_path / "t.jsonl").write_text(f'{{"text": "a", "score": 1}}\n{{"text": "b", "score": {written}}}\n')
     with pytest.raises(InputError, match=r"t.jsonl:2: "):
-        regress.run(replace(settings, train=tmp_path / "t.jsonl", out=tmp_path / "run"), silence)
+        regress.run(replace(settings, train=tmp_path / "t.jsonl", out=tmp_path / "run"))

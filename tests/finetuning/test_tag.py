@@ -17,9 +17,9 @@ from bothways.evaluation import evaluate
 from bothways.finetuning import tag
 from bothways.inference import tagged_texts
 from bothways.inference.predictor import Predictor
+from bothways.log import messages_to
 from bothways.metrics.entities import entity_scores
 from bothways.settings import Evaluate, Tag
-from bothways.training.progress import silence
 
 FILLERS = "the and on b mat ran".split()
 
@@ -75,7 +75,8 @@ def told():
 
 @pytest.fixture(scope="module")
 def result(settings, told):
-    return tag.run(settings, told.append)
+    with messages_to(told.append):
+        return tag.run(settings)
 
 
 def test_entities_that_words_tell_are_learned(result, told):
@@ -128,7 +129,7 @@ def test_evaluate_takes_the_columns_the_model_was_fine_tuned_with(settings, tmp_
         lines = getattr(settings, split).read_text(encoding="utf-8").split("\n")
         files[split] = tmp_path / f"{split}.txt"
         files[split].write_text("\n".join(line and f"{line} B-NN" for line in lines), encoding="utf-8")
-    result = tag.run(replace(settings, **files, tags_column="1", epochs=8.0, out=tmp_path / "run"), silence)
+    result = tag.run(replace(settings, **files, tags_column="1", epochs=8.0, out=tmp_path / "run"))
     found = evaluate.run(Evaluate(model=result.model, file=(files["test"],), dtype="float32"))
     assert 0.1 < result.scores[0] == pytest.approx(found["f1"])
     told, learned = SimpleNamespace(words_column=None, tags_column="-1"), {"words_column": "tokens", "tags_column": "1"}
@@ -176,7 +177,7 @@ def test_a_tag_that_its_scheme_does_not_allow_is_named(settings, tmp_path):
     file.write_text("the O\ncat B-X\n\na O\ndog I-X\nran O\n", encoding="utf-8")
     given = replace(settings, train=file, scheme="iob2", dev=settings.dev, out=tmp_path / "run")
     with pytest.raises(InputError, match=r"bad.txt:4: word 2 of the sentence, 'dog': I-X between O and O is not IOB2"):
-        tag.run(given, silence)
+        tag.run(given)
     assert not (tmp_path / "run").exists()
 
 
@@ -184,7 +185,8 @@ def test_a_label_only_dev_has_is_told_and_counts_as_missed(settings, tmp_path):
     dev = tmp_path / "dev.txt"
     dev.write_text("the O\nmat B-THING\ncat B-FELINE\n", encoding="utf-8")
     told = []
-    result = tag.run(replace(settings, dev=dev, test=None, out=tmp_path / "run"), told.append)
+    with messages_to(told.append):
+        result = tag.run(replace(settings, dev=dev, test=None, out=tmp_path / "run"))
     assert "1 words have tags that train lacks (B-THING); none of them can be right" in told[0]
     assert result.mean == pytest.approx(2 / 3)  # one of two is found, and nothing else
     assert evaluate.run(Evaluate(model=result.model, file=(dev,), dtype="float32"))["f1"] == pytest.approx(result.mean)
@@ -214,7 +216,7 @@ def test_one_text_is_too_few_to_learn_from(settings, tmp_path):
     file.write_text("the O\ncat B-FELINE\n\na O\ndog B-CANINE\n", encoding="utf-8")
     given = replace(settings, train=file, out=tmp_path / "run")
     with pytest.raises(InputError, match=r"few.txt: one training example; at least two are .* \(--no-context\)"):
-        tag.run(given, silence)
+        tag.run(given)
 
 
 def test_the_page_shows_which_words_are_taken_for_which(settings, result, tmp_path):
@@ -233,7 +235,7 @@ def test_the_page_shows_which_words_are_taken_for_which(settings, result, tmp_pa
     )
     assert mistakes.examined == 41 and abs(len(mistakes.cases) - wrong) <= 3  # read with neighbours, and alone
     plain = replace(settings, scheme="plain", epochs=1.0, out=tmp_path / "run")
-    made = tag.run(plain, silence)
+    made = tag.run(plain)
     task = tag.Tagging.of(plain, checkpoint.load(settings.model), tag.read_splits(plain))
     given = task.outputs(bothways.load(made.model, dtype="float32").module, "test")
     confusion, labels = task.parts(task.predictions("test", given))
@@ -247,10 +249,10 @@ def test_tags_that_say_nothing_are_refused(settings, tmp_path):
     for text, told in (("the O\nmat THING\n", "mat"), ("the O\nmat Q-THING\n", r"bad\.txt:10: ")):
         (tmp_path / "bad.txt").write_text("the O\ncat B-FELINE\n\n" * 3 + text, encoding="utf-8")
         with pytest.raises(InputError, match=told):
-            tag.run(replace(settings, train=tmp_path / "bad.txt", scheme="iob2", out=tmp_path / "run"), silence)
+            tag.run(replace(settings, train=tmp_path / "bad.txt", scheme="iob2", out=tmp_path / "run"))
     (tmp_path / "none.txt").write_text("the O\ncat O\n\n" * 9, encoding="utf-8")
     with pytest.raises(InputError, match=r"none\.txt: every tag is O; there is nothing to learn"):
-        tag.run(replace(settings, train=tmp_path / "none.txt", scheme="iob2", out=tmp_path / "run"), silence)
+        tag.run(replace(settings, train=tmp_path / "none.txt", scheme="iob2", out=tmp_path / "run"))
 
 
 def test_an_entity_model_is_not_measured_on_labels_of_words(result, tmp_path):
@@ -263,7 +265,7 @@ def test_plain_labels_are_one_a_word_and_never_merged(settings, tmp_path):
     kinds = {"cat": "NOUN", "dog": "NOUN", "mat": "NOUN", "ran": "VERB"}
     rows = [(words, [kinds.get(word, "OTHER") for word in words]) for words, _ in sentences(0, 150)]
     given = replace(settings, train=write(tmp_path / "pos.txt", rows), dev=None, test=None, out=tmp_path / "run")
-    result = tag.run(given, silence)
+    result = tag.run(given)
     assert result.metric == "accuracy" and result.mean > 0.95
     made = json.loads((result.directory / "model" / "bothways.json").read_text())
     assert made["scheme"] == "plain"

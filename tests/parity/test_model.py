@@ -12,6 +12,7 @@ from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint, hf_state_dict
 from bothways.families import FAMILIES
+from bothways.log import messages_to
 from bothways.model import kernels
 from bothways.model.layout import Bucketed
 from bothways.model.model import Model, initialize
@@ -498,7 +499,8 @@ def test_a_new_head_is_loaded_with_nothing_left_over(head, encoder, pooler, make
     loaded = ours_of(make_peer(encoder, options={} if pooler is None else {"add_pooling_layer": pooler}))
     labels = tuple("abcde") if head in ("classes", "tokens") else ()
     said = []
-    new = checkpoint.with_head(loaded, head, labels, seed=7, num_outputs=None if labels else 2, warn=said.append)
+    with messages_to(said.append):
+        new = checkpoint.with_head(loaded, head, labels, seed=7, num_outputs=None if labels else 2)
     checkpoint.save(new, tmp_path / "ours")
     family = encoder.removesuffix("Model")
     architecture = next(n for n, heads in SCORES.items() if set(heads) == {head} and n.startswith(f"{family}For"))
@@ -515,7 +517,8 @@ def test_modern_bert_s_new_heads_begin_with_the_masked_words_map_as_theirs_do(he
     loaded, said = ours_of(peer), []
     name = next(iter(SCORES[f"ModernBertFor{head}"]))
     num_outputs = {"num_outputs": 2} if name == "spans" else {}
-    new = checkpoint.with_head(loaded, name, () if num_outputs else ("a", "b"), seed=7, **num_outputs, warn=said.append)
+    with messages_to(said.append):
+        new = checkpoint.with_head(loaded, name, () if num_outputs else ("a", "b"), seed=7, **num_outputs)
     peer.save_pretrained(tmp_path / "theirs")
     theirs = getattr(transformers, f"ModernBertFor{head}").from_pretrained(tmp_path / "theirs")
     assert torch.equal(new.model.pooler.dense.weight, theirs.head.dense.weight)

@@ -15,6 +15,7 @@ from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.errors import InputError
 from bothways.export import export
 from bothways.inference.predictor import Predictor
+from bothways.log import messages_to
 from bothways.model.disentangled import rows_of
 from bothways.model.kernels import sample_words
 from bothways.pretraining import pretrain
@@ -23,7 +24,6 @@ from bothways.pretraining.objectives import objective_of
 from bothways.settings import Export, Pretrain
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.optimizer import depths_of
-from bothways.training.progress import silence
 from bothways.training.run import read_metrics
 
 PEOPLE = dict(zip("king queen farmer sailor doctor".split(), "castle palace field harbour clinic".split(), strict=True))
@@ -88,7 +88,7 @@ def trained(settings):
 
     def get(case):
         if case not in made:
-            made[case] = pretrain.run(replace(settings, out=settings.out.with_name(case), **CASES[case][0]), silence)
+            made[case] = pretrain.run(replace(settings, out=settings.out.with_name(case), **CASES[case][0]))
         return made[case]
 
     return get
@@ -98,7 +98,8 @@ def trained(settings):
 def test_every_objective_learns_and_leaves_a_model_of_its_family(case, trained):
     result = trained(case)
     _, model_type, loss = CASES[case]
-    loaded = checkpoint.load(result.model, warn=pytest.fail)
+    with messages_to(pytest.fail):
+        loaded = checkpoint.load(result.model)
     assert loaded.model_type == model_type
     curve = [row[loss] for row in read_metrics(result.directory) if row["split"] == "train"]
     assert np.mean(curve[-5:]) < 0.75 * np.mean(curve[:5])
@@ -159,19 +160,20 @@ def test_what_looks_one_way_is_refused_by_name_elsewhere(case, trained):
 def test_what_looks_one_way_is_not_exported(case, trained, tmp_path):
     pytest.importorskip("onnx", reason="the extra onnx is not installed")
     with pytest.raises(InputError, match="for models that look both ways"):
-        export.run(Export(model=trained(case).model, out=tmp_path / "onnx"), silence)
+        export.run(Export(model=trained(case).model, out=tmp_path / "onnx"))
     assert not (tmp_path / "onnx").exists()
 
 
 @pytest.mark.parametrize("case", ["electra", "spanbert", "halves", "deberta", "debertav3"])
 def test_a_run_resumed_has_the_losses_of_one_undisturbed(case, settings, tmp_path):
     whole = replace(settings, steps=9, dropout=0.1, checkpoint_every=4, keep_checkpoints=9, **CASES[case][0])
-    pretrain.run(replace(whole, out=tmp_path / "whole"), silence)
+    pretrain.run(replace(whole, out=tmp_path / "whole"))
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")
     shutil.rmtree(tmp_path / "cut" / "model")
     shutil.rmtree(tmp_path / "cut" / "checkpoints" / "step-00000009")
     told = []
-    pretrain.run(replace(whole, out=tmp_path / "cut", resume=True), told.append)
+    with messages_to(told.append):
+        pretrain.run(replace(whole, out=tmp_path / "cut", resume=True))
     assert any("step 8" in line for line in told)
     losses = [[row["loss"] for row in read_metrics(tmp_path / name)] for name in ("whole", "cut")]
     assert losses[0] == losses[1]
@@ -183,7 +185,7 @@ def test_a_run_resumed_has_the_losses_of_one_undisturbed(case, settings, tmp_pat
 def test_micro_batches_change_no_loss(case, settings, tmp_path):
     for parts in (1, 3):
         short = replace(settings, steps=4, out=tmp_path / str(parts), gradient_accumulation=parts, **CASES[case][0])
-        pretrain.run(short, silence)
+        pretrain.run(short)
     one, three = ([row["loss"] for row in read_metrics(tmp_path / str(parts))] for parts in (1, 3))
     assert one == pytest.approx(three, rel=1e-5)
 
@@ -403,7 +405,7 @@ def test_what_does_not_go_together_is_refused_before_anything_is_written(asked, 
     if asked == {"objective": "boundary"}:
         given = {"objective": "boundary", "pairs": "next", "masking": "spans"}
     with pytest.raises(InputError, match=line):
-        pretrain.run(replace(settings, out=tmp_path / "run", **given), silence)
+        pretrain.run(replace(settings, out=tmp_path / "run", **given))
     assert not (tmp_path / "run").exists()
 
 
@@ -417,11 +419,11 @@ def test_a_model_goes_on_as_its_family_learns(trained, settings, tmp_path):
             model=Pretrain.model,
             out=tmp_path / case,
         )
-        figures = pretrain.run(short, silence).figures
+        figures = pretrain.run(short).figures
         assert loss in figures
     for objective in ("masked", "halves"):  # what looks both ways would see the answer
         with pytest.raises(InputError, match="made to look forward; leave out --objective"):
-            pretrain.run(replace(short, objective=objective, out=tmp_path / "other"), silence)
+            pretrain.run(replace(short, objective=objective, out=tmp_path / "other"))
     with pytest.raises(InputError, match="--from .* has its own"):
         replace(short, family="albert")
 
@@ -441,7 +443,7 @@ def test_a_classifier_of_a_family_whose_pooler_is_the_heads_goes_on_without_it(
         model=Pretrain.model,
         out=tmp_path / "run",
     )
-    assert checkpoint.load(pretrain.run(short, silence).model).model.pooler is None
+    assert checkpoint.load(pretrain.run(short).model).model.pooler is None
 
 
 @pytest.mark.parametrize("case", ["forward", "halves"])

@@ -19,10 +19,10 @@ from bothways.corpus.documents import documents
 from bothways.corpus.store import build_in_memory
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
+from bothways.log import messages_to
 from bothways.pretraining import heldout, inputs, pretrain, setup
 from bothways.settings import Pretrain
 from bothways.training.distributed import ALONE
-from bothways.training.progress import silence
 from bothways.training.run import read_metrics
 from bothways.training.trainer import Trainer
 
@@ -82,7 +82,8 @@ def told():
 
 @pytest.fixture(scope="module")
 def result(settings, told):
-    return pretrain.run(settings, told.append)
+    with messages_to(told.append):
+        return pretrain.run(settings)
 
 
 @pytest.fixture(scope="module")
@@ -261,7 +262,7 @@ def test_the_same_seed_gives_the_same_losses_bit_for_bit_and_another_does_not(re
     for name, seed in (("one", 7), ("same", 7), ("other", 8)):
         torch.manual_seed(len(name))
         np.random.seed(len(name))
-        pretrain.run(replace(short, out=tmp_path / name, seed=seed), silence)
+        pretrain.run(replace(short, out=tmp_path / name, seed=seed))
     assert losses_of(tmp_path / "one") == losses_of(tmp_path / "same")
     weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("one", "same", "other")]
     assert weights[0] == weights[1] != weights[2]
@@ -270,7 +271,7 @@ def test_the_same_seed_gives_the_same_losses_bit_for_bit_and_another_does_not(re
 
 def test_without_pairs_only_masked_words_are_learned(result, settings, tmp_path):
     short = replace(settings, steps=3, tokenizer=result.model, pairs="none", out=tmp_path / "run")
-    found = pretrain.run(short, silence)
+    found = pretrain.run(short)
     assert "next_sentence_accuracy" not in found.figures
     assert heldout.next_sentence_verdict(found.figures) == "not measured (no pairs)"
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -283,27 +284,28 @@ def test_without_pairs_only_masked_words_are_learned(result, settings, tmp_path)
 def test_minutes_become_a_number_of_steps_before_the_run_counts(result, settings, tmp_path):
     told = []
     short = replace(settings, steps=None, minutes=0.02, tokenizer=result.model, out=tmp_path / "run")
-    pretrain.run(short, told.append)
+    with messages_to(told.append):
+        pretrain.run(short)
     steps = json.loads((tmp_path / "run" / "bothways.json").read_text())["steps"]
     assert len(losses_of(tmp_path / "run")) == steps
     assert any(f"0.02 minutes are {steps} steps" in line for line in told)
 
 
 def test_steps_win_over_minutes(result, settings, tmp_path):
-    pretrain.run(replace(settings, steps=2, minutes=9.0, tokenizer=result.model, out=tmp_path / "run"), silence)
+    pretrain.run(replace(settings, steps=2, minutes=9.0, tokenizer=result.model, out=tmp_path / "run"))
     assert len(losses_of(tmp_path / "run")) == 2
 
 
 def test_a_run_in_half_precision_saves_float32(result, settings, tmp_path):
     short = replace(settings, steps=4, dtype="bfloat16", tokenizer=result.model, out=tmp_path / "run")
-    found = pretrain.run(short, silence)
+    found = pretrain.run(short)
     weights = transformers.BertForPreTraining.from_pretrained(found.model).state_dict()
     assert all(value.dtype is torch.float32 for value in weights.values())
     assert math.isfinite(found.figures["loss"])
 
 
 def read(settings, tokenizer):
-    return inputs.read(settings, tokenizer, silence)
+    return inputs.read(settings, tokenizer)
 
 
 def test_every_twentieth_document_is_held_out_and_of_few_the_last(settings, result, tmp_path):
@@ -329,9 +331,9 @@ def test_a_vocabulary_is_learned_from_what_is_not_held_out(settings, tmp_path):
     file = tmp_path / "text.txt"
     file.write_text("cat cat\n\n" * 19 + "zebra zebra\n\n" + "dog dog\n\n", encoding="utf-8")
     given = replace(settings, corpus=(file,), heldout=(), tokenizer=None)
-    learned = inputs.tokenizer_of(given, tmp_path, ALONE, None, silence)
+    learned = inputs.tokenizer_of(given, tmp_path, ALONE, None)
     assert "cat" in learned.vocab and "dog" in learned.vocab and "z" not in learned.vocab
-    once = inputs.tokenizer_of(replace(given, drop_duplicates=True), tmp_path / "once", ALONE, None, silence)
+    once = inputs.tokenizer_of(replace(given, drop_duplicates=True), tmp_path / "once", ALONE, None)
     assert "cat" in once.vocab and "zebra" in once.vocab and "dog" not in once.vocab  # the last of three is held out
 
 
@@ -356,7 +358,8 @@ def test_rows_that_cannot_be_read_are_skipped_and_counted(settings, result, tmp_
     with pytest.raises(InputError, match="rows.jsonl:4: .*--on-error skip"):
         read(given, tokenizer)
     told = []
-    found = inputs.read(replace(given, on_error="skip"), tokenizer, told.append)
+    with messages_to(told.append):
+        found = inputs.read(replace(given, on_error="skip"), tokenizer)
     assert found.store.num_documents == 6 and found.facts["data"]["train"]["skipped"] == 2
     assert any(line.startswith("skipped 2 rows") for line in told)
 
@@ -423,7 +426,7 @@ def test_a_run_resumed_has_the_losses_of_one_undisturbed(result, settings, tmp_p
         final_mask_rate=0.1,
         schedule="one-cycle",
     )
-    expected = pretrain.run(replace(whole, out=tmp_path / "whole"), silence)
+    expected = pretrain.run(replace(whole, out=tmp_path / "whole"))
     undisturbed = read_metrics(tmp_path / "whole")
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")
     shutil.rmtree(tmp_path / "cut" / "model")
@@ -431,7 +434,8 @@ def test_a_run_resumed_has_the_losses_of_one_undisturbed(result, settings, tmp_p
     newest = tmp_path / "cut" / "checkpoints" / "step-00000012" / "state.safetensors"
     newest.write_bytes(newest.read_bytes()[:-7])
     told = []
-    found = pretrain.run(replace(whole, out=tmp_path / "cut", resume=True), told.append)
+    with messages_to(told.append):
+        found = pretrain.run(replace(whole, out=tmp_path / "cut", resume=True))
     assert any("step-00000012" in line and "broken" in line for line in told)
     assert any("going on from" in line and "step 8" in line for line in told)
     resumed = read_metrics(tmp_path / "cut")
@@ -445,24 +449,25 @@ def test_a_run_resumed_has_the_losses_of_one_undisturbed(result, settings, tmp_p
 
 def test_a_run_that_is_to_be_resumed_from_nothing_begins_and_says_so(result, settings, tmp_path):
     told = []
-    pretrain.run(replace(settings, steps=2, tokenizer=result.model, out=tmp_path / "run", resume=True), told.append)
+    with messages_to(told.append):
+        pretrain.run(replace(settings, steps=2, tokenizer=result.model, out=tmp_path / "run", resume=True))
     assert any("starting at step 0" in line for line in told)
     assert len(losses_of(tmp_path / "run")) == 2
 
 
 def test_a_finished_run_can_go_on_for_more_steps(result, settings, tmp_path):
     short = replace(settings, steps=2, tokenizer=result.model, out=tmp_path / "run", schedule="constant")
-    pretrain.run(short, silence)
-    pretrain.run(replace(short, steps=5, resume=True), silence)
+    pretrain.run(short)
+    pretrain.run(replace(short, steps=5, resume=True))
     assert len(losses_of(tmp_path / "run")) == 5
     with pytest.raises(InputError, match=r"rate: 0.003 -> 0.004"):
-        pretrain.run(replace(short, steps=5, resume=True, learning_rate=4e-3), silence)
+        pretrain.run(replace(short, steps=5, resume=True, learning_rate=4e-3))
 
 
 def test_micro_batches_change_no_loss(result, settings, tmp_path):
     short = replace(settings, steps=5, tokenizer=result.model)
     for parts in (1, 3):
-        pretrain.run(replace(short, out=tmp_path / str(parts), gradient_accumulation=parts), silence)
+        pretrain.run(replace(short, out=tmp_path / str(parts), gradient_accumulation=parts))
     assert losses_of(tmp_path / "1") == pytest.approx(losses_of(tmp_path / "3"), rel=1e-5)
 
 
@@ -474,18 +479,19 @@ def test_a_model_goes_on_with_new_text_and_a_longer_vocabulary(result, texts, se
         steps=3, learning_rate=1e-4, **OLD,
     )  # fmt: skip
     told = []
-    found = pretrain.run(replace(further, out=tmp_path / "longer"), told.append)
+    with messages_to(told.append):
+        found = pretrain.run(replace(further, out=tmp_path / "longer"))
     before, after = checkpoint.load(result.model), checkpoint.load(found.model)
     assert after.tokenizer.tokens[: len(before.tokenizer)] == before.tokenizer.tokens
     assert set(after.tokenizer.tokens[len(before.tokenizer) :]) == {"keeper", "island"}
     assert after.model.config.vocab_size == before.model.config.vocab_size + 2
     settled = setup.settled(further, before)
-    begun = setup.goes_on(settled, before, read(replace(further, token_store=tmp_path), after.tokenizer), silence).model
+    begun = setup.goes_on(settled, before, read(replace(further, token_store=tmp_path), after.tokenizer)).model
     table = before.model.encoder.embeddings.words.weight
     pieces = before.tokenizer.ids("keeper")
     new_row = begun.encoder.embeddings.words.weight[after.tokenizer.vocab["keeper"]]
     assert len(pieces) > 1 and torch.allclose(new_row, table[pieces].mean(0))
-    kept = pretrain.run(replace(further, extend_vocab=0, out=tmp_path / "kept"), silence)
+    kept = pretrain.run(replace(further, extend_vocab=0, out=tmp_path / "kept"))
     assert checkpoint.load(kept.model).tokenizer.tokens == before.tokenizer.tokens
     assert kept.figures["loss"] < 1.5 * result.figures["loss"]  # it goes on, and does not begin anew
 
@@ -504,14 +510,14 @@ def test_a_length_that_no_model_reads_is_refused_before_anything_is_read(setting
         ({"from_checkpoint": minilm_directory, **OLD}, r"max_length \(600\) is more than the 512 positions of"),
     ):
         with pytest.raises(InputError, match=line):
-            pretrain.run(replace(long, **given), silence)
+            pretrain.run(replace(long, **given))
     assert not any(tmp_path.iterdir())
 
 
 def test_text_that_is_learned_from_is_not_held_out(settings, texts, tmp_path):
     both = replace(settings, corpus=(texts,), out=tmp_path / "run")
     with pytest.raises(InputError, match=r"new\.txt: is training text too"):
-        pretrain.run(both, silence)
+        pretrain.run(both)
     assert not (tmp_path / "run").exists()
 
 
@@ -523,20 +529,20 @@ def test_files_that_are_not_read_and_words_that_are_not_known_are_said(settings,
         (folder / name).write_text("more")
     told = []
     ignorant = bothways.Tokenizer.learn([corpus(0, 60)], size=100, alphabet=12)
-    inputs.read(replace(settings, corpus=(folder,), token_store=tmp_path / "store"), ignorant, told.append)
+    with messages_to(told.append):
+        inputs.read(replace(settings, corpus=(folder,), token_store=tmp_path / "store"), ignorant)
     line = next(line for line in told if line.startswith("left out, since such files are not read: 2 .bz2, "))
     assert "1 .json.gz" in line and "1 LICENSE" in line and "md" not in line
     assert any("of the training text are words that the vocabulary does not know" in line for line in told)
     told.clear()
-    known = inputs.tokenizer_of(replace(settings, tokenizer=None), tmp_path / "own", ALONE, None, silence)
-    found = inputs.read(
-        replace(settings, corpus=(folder / "*.txt",), token_store=tmp_path / "store"), known, told.append
-    )
+    known = inputs.tokenizer_of(replace(settings, tokenizer=None), tmp_path / "own", ALONE, None)
+    with messages_to(told.append):
+        found = inputs.read(replace(settings, corpus=(folder / "*.txt",), token_store=tmp_path / "store"), known)
     assert found.unknown < 0.01 and not any("left out" in line or "does not know" in line for line in told)
 
 
 def test_a_held_out_tenth_is_not_counted(settings, texts, tokenizer, tmp_path):
-    found = inputs.read(replace(settings, heldout=(), token_store=tmp_path), tokenizer, silence)
+    found = inputs.read(replace(settings, heldout=(), token_store=tmp_path), tokenizer)
     bounds = found.store.sentences[found.store.documents]
     ids = [found.store.ids[bounds[number] : bounds[number + 1]] for number in found.training]
     counts_V = np.bincount(np.concatenate(ids), minlength=len(tokenizer))
@@ -547,7 +553,8 @@ def test_a_vector_model_gets_the_heads_it_lacks(minilm_directory, settings, tmp_
     told = []
     start = checkpoint.load(minilm_directory)
     settings = setup.settled(replace(settings, from_checkpoint=minilm_directory, tokenizer=None, **OLD), start)
-    found = setup.goes_on(settings, start, read(settings, start.tokenizer), told.append)
+    with messages_to(told.append):
+        found = setup.goes_on(settings, start, read(settings, start.tokenizer))
     assert set(found.model.num_outputs) == {"masked_words", "next_sentence"}
     assert told == ["new, to be trained: heads.masked_words, heads.next_sentence"]
     assert torch.equal(
@@ -558,7 +565,7 @@ def test_a_vector_model_gets_the_heads_it_lacks(minilm_directory, settings, tmp_
 def test_rows_of_a_padded_vocabulary_are_kept(make_model, tokenizer, settings):
     start = Checkpoint(make_model("bert", {"classes": 3}, vocab_size=128), tokenizer)
     settings = setup.settled(replace(settings, tokenizer=None), start)
-    found = setup.goes_on(settings, start, read(settings, tokenizer), silence).model
+    found = setup.goes_on(settings, start, read(settings, tokenizer)).model
     assert len(found.heads["masked_words"].bias) == 128
     assert float(found.heads["masked_words"].bias.detach().exp().sum()) == pytest.approx(1, rel=1e-4)
 
@@ -566,28 +573,28 @@ def test_rows_of_a_padded_vocabulary_are_kept(make_model, tokenizer, settings):
 def test_a_run_is_not_resumed_on_other_text_and_stays_as_it_is(result, settings, tmp_path):
     (tmp_path / "held.txt").write_text(settings.heldout[0].read_text(encoding="utf-8"), encoding="utf-8")
     short = replace(settings, steps=2, tokenizer=result.model, out=tmp_path / "run", heldout=(tmp_path / "held.txt",))
-    pretrain.run(short, silence)
+    pretrain.run(short)
     before = (tmp_path / "run" / "bothways.json").read_bytes()
     (tmp_path / "held.txt").write_text("The king.\n\nThe queen of the castle was proud.\n", encoding="utf-8")
     with pytest.raises(InputError, match="heldout: '.*' -> '.*'; start a new run"):
-        pretrain.run(replace(short, steps=4, resume=True), silence)
+        pretrain.run(replace(short, steps=4, resume=True))
     assert (tmp_path / "run" / "bothways.json").read_bytes() == before
 
 
 def test_a_run_is_not_resumed_with_another_vocabulary(result, settings, tmp_path):
     shutil.copytree(result.model, tmp_path / "own")
     short = replace(settings, steps=2, tokenizer=tmp_path / "own" / "vocab.txt", out=tmp_path / "run")
-    pretrain.run(short, silence)
+    pretrain.run(short)
     newest = max((tmp_path / "run" / "checkpoints").glob("step-*")) / "state.json"
     with (tmp_path / "own" / "vocab.txt").open("a") as file:
         file.write("unheard-of\n")
     with pytest.raises(InputError, match="vocabulary: '.*' -> '.*'; start a new run"):
-        pretrain.run(replace(short, steps=4, resume=True), silence)
+        pretrain.run(replace(short, steps=4, resume=True))
     shutil.copy(result.model / "vocab.txt", tmp_path / "own")
     state = json.loads(newest.read_text())
     del state["order"]["vocabulary"]  # as older runs have it
     newest.write_text(json.dumps(state))
-    pretrain.run(replace(short, steps=4, resume=True), silence)
+    pretrain.run(replace(short, steps=4, resume=True))
 
 
 def test_what_is_known_of_a_run_is_told_though_its_newest_checkpoint_is_broken(result, tmp_path):
@@ -600,13 +607,13 @@ def test_what_is_known_of_a_run_is_told_though_its_newest_checkpoint_is_broken(r
 def test_a_vocabulary_half_written_by_a_killed_run_is_written_again(settings, tmp_path):
     (tmp_path / ".tokenizer.0123abcd").mkdir()
     (tmp_path / ".tokenizer.0123abcd" / "vocab.txt").write_text("[PAD]")
-    learned = inputs.tokenizer_of(replace(settings, tokenizer=None), tmp_path, ALONE, None, silence)
+    learned = inputs.tokenizer_of(replace(settings, tokenizer=None), tmp_path, ALONE, None)
     assert {path.name for path in tmp_path.iterdir()} == {"tokenizer"} and len(learned) > 50
 
 
 def test_rehearsing_a_step_for_the_compiler_changes_no_loss(result, settings, tmp_path, monkeypatch):
     short = replace(settings, steps=3, tokenizer=result.model, dropout=0.1)
-    pretrain.run(replace(short, out=tmp_path / "plain"), silence)
+    pretrain.run(replace(short, out=tmp_path / "plain"))
     plan_of, rehearsed = setup.plan_of, []
     monkeypatch.setattr(setup, "plan_of", lambda *given: replace(plan_of(*given), rehearse=True))
     rehearse = Trainer.rehearse
@@ -616,7 +623,7 @@ def test_rehearsing_a_step_for_the_compiler_changes_no_loss(result, settings, tm
             rehearse(trainer, steps)
 
     monkeypatch.setattr(Trainer, "rehearse", watched)
-    pretrain.run(replace(short, out=tmp_path / "rehearsed"), silence)
+    pretrain.run(replace(short, out=tmp_path / "rehearsed"))
     assert len(rehearsed) == 1 and losses_of(tmp_path / "plain") == losses_of(tmp_path / "rehearsed")
 
 
@@ -630,7 +637,7 @@ def test_tensorboard_files_hold_the_losses(result, settings, tmp_path):
     pytest.importorskip("tensorboard", reason="the extra `tensorboard` is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    pretrain.run(replace(settings, steps=3, tokenizer=result.model, out=tmp_path / "run", tensorboard=True), silence)
+    pretrain.run(replace(settings, steps=3, tokenizer=result.model, out=tmp_path / "run", tensorboard=True))
     board = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
     assert [event.value for event in board.Scalars("loss/train")] == pytest.approx(
         losses_of(tmp_path / "run"), rel=1e-6

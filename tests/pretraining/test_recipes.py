@@ -7,6 +7,7 @@ import pytest
 
 from bothways.errors import InputError
 from bothways.families import FAMILIES
+from bothways.log import messages_to
 from bothways.pretraining import setup
 from bothways.pretraining.recipes import completed, with_family
 from bothways.settings import Pretrain
@@ -71,10 +72,11 @@ class Held:
 @pytest.mark.parametrize(("perplexity", "warns"), [(480.0, True), (150.0, False)])
 def test_a_run_on_the_plateau_says_so_once(perplexity, warns):
     told, rows = [], []
-    watch = setup.watching_plateau(rows.append, Held(), Plan(steps=100, rate=1e-3), None, told.append)
-    for step in (5, 10, 20):
-        watch({"split": "train", "step": step})
-        watch({"split": "heldout", "step": step, "perplexity": perplexity})
+    watch = setup.watching_plateau(rows.append, Held(), Plan(steps=100, rate=1e-3), None)
+    with messages_to(told.append):
+        for step in (5, 10, 20):
+            watch({"split": "train", "step": step})
+            watch({"split": "heldout", "step": step, "perplexity": perplexity})
     assert len(rows) == 6
     assert len(told) == warns
     assert not warns or ("step 10" in told[0] and "500" in told[0])

@@ -12,6 +12,7 @@ from bothways import Tokenizer
 from bothways.cli import main
 from bothways.corpus.documents import sample
 from bothways.errors import InputError
+from bothways.log import messages_to
 from bothways.settings import Pretrain, Vocab
 from bothways.tokenizer import accents, learn
 from bothways.tokenizer.accents import KEEP_ACCENTS, STRIP_ACCENTS, measure_accents
@@ -59,7 +60,8 @@ def test_marks_are_kept_where_words_need_them_and_stripped_where_few_do():
     told = {}
     for language, text in (NEEDED | NOT_NEEDED).items():
         lines = []
-        tokenizer = Tokenizer.learn([text], size=2000, log=lines.append)
+        with messages_to(lines.append):
+            tokenizer = Tokenizer.learn([text], size=2000)
         assert tokenizer.backend.splitter.lowercase and len(lines) == 1
         told[language] = (tokenizer.backend.splitter.strip_accents is False, "accents are kept" in lines[0])
     assert told == dict.fromkeys(NEEDED, (True, True)) | dict.fromkeys(NOT_NEEDED, (False, False))
@@ -109,7 +111,8 @@ def test_order_and_processes_change_neither_the_choice_nor_its_reason():
     for seed, processes in ((0, 1), (1, 1), (2, 2)):
         random.Random(seed).shuffle(texts)
         lines = []
-        tokenizer = Tokenizer.learn(texts, size=900, processes=processes, log=lines.append)
+        with messages_to(lines.append):
+            tokenizer = Tokenizer.learn(texts, size=900, processes=processes)
         outcomes.add((tuple(lines), tuple(tokenizer.tokens), tokenizer.backend.splitter.strip_accents))
     assert len(outcomes) == 1
 
@@ -140,7 +143,8 @@ RULES = [(True, None), (True, True), (True, False), (False, None), (False, True)
 def test_what_is_asked_for_is_done_without_a_word(lowercase, strip_accents):
     lines = []
     text = NEEDED["German"]
-    tokenizer = Tokenizer.learn([text], 300, lowercase, strip_accents=strip_accents, log=lines.append)
+    with messages_to(lines.append):
+        tokenizer = Tokenizer.learn([text], 300, lowercase, strip_accents=strip_accents)
     strips = bool(strip_accents)
     assert len(lines) == (lowercase and strip_accents is None)
     assert ("ä" in "".join(tokenizer.tokens)) is not strips

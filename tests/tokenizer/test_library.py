@@ -327,7 +327,6 @@ def test_stores_of_different_tokenizers_are_different_stores(roberta, xlm_robert
                 language="en",
                 processes=1,
                 drop_duplicates=False,
-                log=print,
             )
         )
     assert [built.reused for built in found] == [False, False, True]

@@ -381,7 +381,7 @@ def test_a_run_evaluates_where_it_saves_and_saves_where_it_is_stopped(make_model
         go(record, None)
     assert [row["step"] for row in rows if row["split"] == "heldout"] == [3, 4, 6]
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000003", "step-00000006"]
-    go(rows.append, Checkpoints(tmp_path).newest_sound(lambda line: None))
+    go(rows.append, Checkpoints(tmp_path).newest_sound())
     assert [row["step"] for row in rows if row["split"] == "train"] == list(range(1, 10))
     whole = run_of(make_model("bert", HEADS), steps=9)
     assert losses_of(rows) == losses_of(whole)

@@ -2,8 +2,9 @@
 
 import pytest
 
+from bothways.log import messages_to
 from bothways.training import progress
-from bothways.training.progress import Bar, in_words
+from bothways.training.progress import TrainingProgress, in_words
 
 
 def rows(number):
@@ -22,7 +23,7 @@ def rows(number):
 
 
 def test_speed_is_that_of_the_last_steps_and_gives_the_time_left():
-    with Bar("training", 40, work=3e6, peak=1e9) as bar:
+    with TrainingProgress("training", 40, flops_per_token=3e6, peak=1e9) as bar:
         for row in rows(30):
             bar.show(row)
         assert bar.speed() == "50 tokens/s, 15% of the matrix peak"
@@ -30,7 +31,7 @@ def test_speed_is_that_of_the_last_steps_and_gives_the_time_left():
 
 
 def test_a_first_step_has_a_speed_too_and_none_has_none():
-    with Bar("training", 40) as bar:
+    with TrainingProgress("training", 40) as bar:
         assert bar.speed() == "0 tokens/s"
         bar.show(rows(1)[0])
         assert bar.speed() == "2 tokens/s"
@@ -39,7 +40,7 @@ def test_a_first_step_has_a_speed_too_and_none_has_none():
 def test_without_a_terminal_a_line_is_told_every_half_minute_whether_or_not_it_evaluates(monkeypatch):
     now, told = [0.0], []
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    with Bar("training", 40, tell=told.append) as bar:
+    with messages_to(told.append), TrainingProgress("training", 40) as bar:
         for step in rows(10):
             now[0] = 4.0 * step["step"]
             bar.show(step)

@@ -14,6 +14,7 @@ import torch
 
 from bothways import device
 from bothways.errors import InputError
+from bothways.log import messages_to
 from bothways.settings import Classify
 from bothways.training.run import Run, read_metrics, status_of
 from bothways.training.run_lock import LOCK, living, this_process
@@ -150,7 +151,8 @@ def test_other_settings_are_refused_with_the_difference(tmp_path):
 def test_more_steps_are_allowed_and_said(first, tmp_path):
     begun(tmp_path, first, steps=5)
     lines = []
-    again = Run(tmp_path / "run", "pretrain", Told(steps=8), resume=True, tell=lines.append)
+    with messages_to(lines.append):
+        again = Run(tmp_path / "run", "pretrain", Told(steps=8), resume=True)
     assert lines == ["steps: 5 -> 8; from here on the rate is that of the longer run"]
     assert again.made["steps"] == 5  # as long as nobody notes another number
     assert read(again)["settings"]["steps"] == 8
@@ -160,13 +162,15 @@ def test_other_threads_processors_and_versions_are_told_and_recorded(tmp_path, m
     before = read(begun(tmp_path, Told()))
     assert before["hardware"]["threads"] == torch.get_num_threads() and before["hardware"]["processor"]
     lines = []
-    Run(tmp_path / "run", "pretrain", Told(), resume=True, tell=lines.append)
+    with messages_to(lines.append):
+        Run(tmp_path / "run", "pretrain", Told(), resume=True)
     assert lines == []
     threads, processor = before["hardware"]["threads"] + 1, before["hardware"]["processor"]
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     monkeypatch.setattr(device, "processor_name", lambda: "An other one")
     monkeypatch.setattr(torch, "__version__", "9.9")
-    again = Run(tmp_path / "run", "pretrain", Told(), resume=True, tell=lines.append)
+    with messages_to(lines.append):
+        again = Run(tmp_path / "run", "pretrain", Told(), resume=True)
     assert [line.split(":")[0] for line in lines] == [
         f"torch changed from {before['versions']['torch']} to 9.9",
         f"processor changed from {processor} to An other one",
@@ -200,7 +204,8 @@ def test_a_run_at_work_in_another_process_is_not_resumed_and_a_dead_one_is_at_on
         other.kill()
     assert status_of(read(run)) == "killed"
     told, began = [], time.monotonic()
-    assert Run(run.directory, "pretrain", Told(), resume=True, tell=told.append).made["status"] == "running"
+    with messages_to(told.append):
+        assert Run(run.directory, "pretrain", Told(), resume=True).made["status"] == "running"
     assert time.monotonic() - began < 2 and f"process {other.pid} on " in told[0]
 
 

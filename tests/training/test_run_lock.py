@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bothways.errors import InputError
+from bothways.log import messages_to
 from bothways.settings import Classify
 from bothways.training import run_lock as locking
 from bothways.training.run import Run
@@ -24,7 +25,7 @@ import sys, time
 from pathlib import Path
 from bothways.training import run_lock as lock
 lock.machine, lock.BEAT = lambda: "another machine", {BEAT}
-held = lock.Lock(Path(sys.argv[1]), print)
+held = lock.Lock(Path(sys.argv[1]))
 held.start()
 print("held", flush=True)
 time.sleep(60)
@@ -49,8 +50,9 @@ def elsewhere(tmp_path):
 def test_a_run_at_work_on_another_machine_is_refused_and_left_alone(elsewhere, tmp_path):
     told = []
     for resume in (False, True):
-        with pytest.raises(InputError, match=f"still at work, as process {elsewhere.pid} on "):
-            Run(tmp_path, "finetune classify", SETTINGS, resume=resume, tell=told.append)
+        match = f"still at work, as process {elsewhere.pid} on "
+        with pytest.raises(InputError, match=match), messages_to(told.append):
+            Run(tmp_path, "finetune classify", SETTINGS, resume=resume)
     assert len(told) == 2 and [path.name for path in tmp_path.iterdir()] == [LOCK]
     assert json.loads((tmp_path / LOCK).read_text())["id"] == elsewhere.pid
 
@@ -59,7 +61,8 @@ def test_a_run_killed_on_another_machine_is_taken_over_once_its_count_stands_sti
     elsewhere.kill()
     elsewhere.wait()
     told, began = [], time.monotonic()
-    lock = Lock(tmp_path, told.append)
+    with messages_to(told.append):
+        lock = Lock(tmp_path)
     assert PATIENCE <= time.monotonic() - began < PATIENCE + 5
     assert len(told) == 2 and f"process {elsewhere.pid} on " in told[1] and "taking its run over" in told[1]
     lock.release()
@@ -85,7 +88,7 @@ def test_of_many_processes_that_take_over_a_dead_lock_at_once_one_gets_it(tmp_pa
     racer = (
         "import sys, time; from pathlib import Path; from bothways.training.run_lock import Lock\n"
         "time.sleep(max(0, float(sys.argv[2]) - time.time()))\n"
-        "try: held = Lock(Path(sys.argv[1]), str)\n"
+        "try: held = Lock(Path(sys.argv[1]))\n"
         "except ValueError: sys.exit(1)\n"
         "time.sleep(3)"
     )
@@ -96,7 +99,7 @@ def test_of_many_processes_that_take_over_a_dead_lock_at_once_one_gets_it(tmp_pa
 
 
 def test_a_lock_that_comes_to_life_while_it_is_taken_over_is_put_back(tmp_path):
-    live = Lock(tmp_path, str)
+    live = Lock(tmp_path)
     seen = (tmp_path / LOCK).read_bytes()
     live._beat()
     taker = object.__new__(Lock)
@@ -110,13 +113,14 @@ def test_a_lock_that_comes_to_life_while_it_is_taken_over_is_put_back(tmp_path):
 def test_a_lock_cut_off_by_a_power_failure_is_taken_over_after_watching(tmp_path):
     (tmp_path / LOCK).write_bytes(b"")
     told = []
-    Lock(tmp_path, told.append).release()
+    with messages_to(told.append):
+        Lock(tmp_path).release()
     assert len(told) == 2 and "another process gave no sign of life" in told[1]
 
 
 def test_a_released_lock_is_free_at_once_and_a_lock_of_this_process_is_its_own(tmp_path):
-    first = Lock(tmp_path, pytest.fail)
-    second = Lock(tmp_path, pytest.fail)
+    with messages_to(pytest.fail):
+        first, second = Lock(tmp_path), Lock(tmp_path)
     first.release()  # no longer its own
     assert (tmp_path / LOCK).exists()
     second.release()

@@ -26,6 +26,7 @@ from safetensors.torch import save_file
 
 from bothways.batch import Batch
 from bothways.config import EncoderConfig
+from bothways.log import messages_to
 from bothways.model.model import Model, initialize
 from bothways.pretraining.objective import counts, losses
 from bothways.training import run_checkpoints as saving
@@ -123,7 +124,7 @@ def train(task):
     evaluations = []
     seen = []
 
-    with joined(timeout=timedelta(seconds=SECONDS)) as processes:
+    with messages_to(print), joined(timeout=timedelta(seconds=SECONDS)) as processes:
 
         def steps(first):
             for step in range(first, 10_000):
@@ -156,10 +157,9 @@ def train(task):
             checksum = saving.checksum
             saving.checksum = lambda file: die() if f"{task.die[1]:08}" in str(file) else checksum(file)
         told = Told(task.dtype, task.dropout, task.steps, task.resume)
-        tell = lambda line: print(line, flush=True)  # noqa: E731
-        run = Run(task.out, "pretrain", told, resume=task.resume, leads=processes.leads, tell=tell)
+        run = Run(task.out, "pretrain", told, resume=task.resume, leads=processes.leads)
         checkpoints = Checkpoints(task.out, order={"texts": TEXTS}, processes=processes)
-        start = checkpoints.newest_sound(tell) if task.resume else None
+        start = checkpoints.newest_sound() if task.resume else None
         run.cut_back(start.progress.step if start else 0)
         run.note(steps=task.steps)
         plan = Plan(
