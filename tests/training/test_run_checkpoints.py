@@ -135,7 +135,7 @@ def test_none_is_said_and_leftovers_of_killed_writes_go(tmp_path):
 
 @pytest.mark.parametrize(
     "failing",
-    [(run_checkpoints, "write_weights"), (io, "sync"), (run_checkpoints, "checksum")],
+    [(run_checkpoints, "write_weights"), (io, "fsync"), (run_checkpoints, "checksum")],
     ids=lambda pair: pair[1],
 )
 def test_a_failed_write_leaves_what_was_there(failing, tmp_path, monkeypatch):
