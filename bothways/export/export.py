@@ -32,7 +32,7 @@ PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
 def run(settings: Export, write_line: Callable[[str], None] = logger.info) -> dict[str, Any]:
-    """Write the directory; what bothways.json says of it. write_line gets each line of the tables as soon as it is known.
+    """Write the directory; what bothways.json says of it. write_line is called with each line of the tables.
 
     InputError where a score differs by more than the tolerance: nothing stands there then. Where int8 loses too much,
     the float32 file stays.
