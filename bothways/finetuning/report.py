@@ -34,7 +34,7 @@ def draw(
     rows, own = run.metrics(), found[kept]
     levels = {"baseline": own["dev"]["baseline"]}
     title = f"Fine-tuning, {task.name}"
-    plot.curves(rows, run.directory / "curves.png", title=title, levels=levels, metric=task.metric)
+    plot.save_curves(rows, run.directory / "curves.png", title=title, levels=levels, metric=task.metric)
     unit, window = unit_of(task.metric), min(settings.window, model.config.max_position_embeddings)
     if validated:
         told = told_of_folds(task, validated)
@@ -44,7 +44,7 @@ def draw(
     if doubts.are_credible:
         first = doubts.cases[0]
         logger.info(
-            f"{len(doubts.cases):,} labels may be wrong, such as {first.given!r} (likelier {first.suggested!r}) at "
+            f"{len(doubts.cases):,} labels may be wrong, such as {first.label!r} (likelier {first.suggested!r}) at "
             f"{first.where}; report.html lists them"
         )
     parts: list[page.Section] = [

@@ -344,7 +344,7 @@ def finish(
     checkpoint.save(replace(ended, metadata={**run.origin, "heldout": figures}), run.directory / "model")
     levels: dict[str, float] = {name: figures[name] for name in ("unigram_perplexity", "chance") if name in figures}
     title = f"Pre-training, {settings.from_checkpoint.name if settings.from_checkpoint else settings.model}"
-    plot.curves(run.metrics(), run.directory / "curves.png", title=title, levels=levels)
+    plot.save_curves(run.metrics(), run.directory / "curves.png", title=title, levels=levels)
     cost = cost_of(settings, run.directory, processes.world)
     chosen = {name: getattr(settings, name) for name in Complete.__annotations__}
     run.note(heldout=figures, cost=cost, recipe=chosen)

@@ -1,4 +1,4 @@
-"""The report page of a run: what is to be said, as plain data, and `write`, which makes one HTML file of it."""
+"""Report page of a run: dataclasses for its sections, and `write` for the HTML file."""
 
 from bothways.metrics.classification import Bin
 from bothways.report.answers import AnswerMistake, AnswerMistakes

@@ -1,22 +1,24 @@
-"""Mistakes of a reader in their passage: answers that are elsewhere, only partly right, missing, or made up."""
+"""Answer mistakes (question answering) in their passages: partly right, elsewhere, missing or made up."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from bothways.report.highlight import Span, block, legend, passage
-from bothways.report.markup import Html, element, isolated, join
-from bothways.report.mistakes import counted
+from bothways.report.highlight import Span, SpansByRole, render_legend, render_passage, render_text
+from bothways.report.markup import Html, element, isolate, join
+from bothways.report.mistakes import render_mistakes
 
-Kind = Literal["partly right", "elsewhere", "no answer given", "answered where there is none"]
-KINDS: tuple[Kind, ...] = ("partly right", "elsewhere", "no answer given", "answered where there is none")
+AnswerMistakeKind = Literal["partly right", "elsewhere", "no answer given", "answered but has no answer"]
+KINDS: tuple[AnswerMistakeKind, ...] = ("partly right", "elsewhere", "no answer given", "answered but has no answer")
 
 
 @dataclass(frozen=True)
 class AnswerMistake:
-    """A question whose answer is not one of `gold` (none: it has no answer). `predicted` is None where none was given.
-    f1 is that of the two as words."""
+    """A wrong answer. gold: the accepted answers; empty if the question has none. predicted: None if none was given.
+
+    f1: word F1 of the prediction.
+    """
 
     question: str
     passage: str
@@ -25,46 +27,48 @@ class AnswerMistake:
     f1: float
 
     def __post_init__(self) -> None:
-        for span in (*self.gold, *self.answers):
+        for span in (*self.gold, *self.predicted_spans):
             span.check(self.passage)
 
     @property
-    def answers(self) -> tuple[Span, ...]:
+    def predicted_spans(self) -> tuple[Span, ...]:
         return () if self.predicted is None else (self.predicted,)
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> AnswerMistakeKind:
         if self.predicted is None:
             return "no answer given"
         if not self.gold:
-            return "answered where there is none"
+            return "answered but has no answer"
         return "partly right" if self.f1 > 0 else "elsewhere"
 
 
 @dataclass(frozen=True)
 class AnswerMistakes:
-    """All questions answered wrongly among `examined`; the `most` with the lowest F1 are shown, equal ones in the order
-    given."""
+    """All wrong answers to `num_examined` questions. Shows the `max_shown` with the lowest F1."""
 
     cases: Sequence[AnswerMistake]
-    examined: int
-    most: int = 20
-    heading: ClassVar[str] = "Mistaken answers"
+    num_examined: int
+    max_shown: int = 20
+    heading: ClassVar[str] = "Wrong answers"
     wide: ClassVar[bool] = True
 
     def body(self) -> Html:
-        kinds = Counter(case.kind for case in self.cases)
-        worst = sorted(self.cases, key=lambda case: case.f1)[: self.most]
-        cases = counted(len(self.cases), self.examined, list(map(_case, worst)), "the lowest F1 first")
-        return join((legend([(kind, kinds[kind]) for kind in KINDS]), cases))
+        counts = Counter(case.kind for case in self.cases)
+        worst = sorted(self.cases, key=lambda case: case.f1)[: self.max_shown]
+        items = [_render_case(case) for case in worst]
+        mistakes = render_mistakes(len(self.cases), self.num_examined, items, "lowest F1 first")
+        return join((render_legend([(kind, counts[kind]) for kind in KINDS]), mistakes))
 
 
-def _case(case: AnswerMistake) -> Html:
-    answers = dict.fromkeys(case.passage[span.start : span.end] for span in case.gold)  # several may read the same
-    is_ = isolated(" / ".join(answers)) if answers else "nothing"
-    said = isolated(case.passage[case.predicted.start : case.predicted.end]) if case.predicted else "nothing"
+def _render_case(case: AnswerMistake) -> Html:
+    answers = dict.fromkeys(case.passage[span.start : span.end] for span in case.gold)  # without duplicates
+    gold = isolate(" / ".join(answers)) if answers else "no answer"
+    predicted = isolate(case.passage[case.predicted.start : case.predicted.end]) if case.predicted else "no answer"
     verdict = element(
-        "p.verdict", "said ", element("strong.said", said), ", is ", element("strong.is", is_), f" (F1 {case.f1:.1%})"
-    )
-    text = passage(case.passage, {"gold": case.gold, "predicted": case.answers}, (*case.gold, *case.answers))
-    return join((block(element("strong", case.question)), verdict, text))
+        "p.verdict", "predicted ", element("strong.predicted", predicted), ", gold ", element("strong.gold", gold),
+        f" (F1 {case.f1:.1%})",
+    )  # fmt: skip
+    spans: SpansByRole = {"gold": case.gold, "predicted": case.predicted_spans}
+    text = render_passage(case.passage, spans, (*case.gold, *case.predicted_spans))
+    return join((render_text(element("strong", case.question)), verdict, text))

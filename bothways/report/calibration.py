@@ -1,4 +1,4 @@
-"""Predictions against the truth as a picture: is it as often right as it says; are its numbers near."""
+"""Reliability diagram (calibration of classifiers) and scatter plot (predicted against gold numbers)."""
 
 import math
 from collections.abc import Sequence
@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bothways.metrics.classification import Bin
-from bothways.report.chart import axis, dot, label, line, plot, shown
-from bothways.report.markup import Html, element, figure, join, table
+from bothways.report.chart import build_axis, dot, figure, label, line, plot
+from bothways.report.markup import Html, data_element, element, join, table
 
-SIZE = (340, 330)  # of a picture; ACROSS and DOWN are where its axes lie
-ACROSS, DOWN = (46.0, 320.0), (288.0, 24.0)
-MOST_DOTS = 2000
+SIZE = (340, 330)  # of a chart
+X_RANGE, Y_RANGE = (46.0, 320.0), (288.0, 24.0)  # of its axes
+MAX_DOTS = 2000
 
 
 @dataclass(frozen=True)
 class ReliabilityDiagram:
-    """Is it right as often as it says (Guo 2017)? `ece` is the expected calibration error over the bins."""
+    """Accuracy by confidence (Guo 2017). ece: expected calibration error over the bins."""
 
     bins: Sequence[Bin]
     ece: float
@@ -25,34 +25,36 @@ class ReliabilityDiagram:
 
     def body(self) -> Html:
         rows = [
-            (figure(one.confidence, "share"), figure(one.accuracy, "share"), f"{one.count:,}")
-            for one in self.bins
-            if one.count
+            (data_element(bin.confidence, "share"), data_element(bin.accuracy, "share"), f"{bin.count:,}")
+            for bin in self.bins
+            if bin.count
         ]
         if not rows:
             return element("p", "There are no predictions.")
-        words = (
-            f"Expected calibration error {self.ece:.1%}. A dot is a group of predictions, larger where there are more; "
-            "on the dashed line it is right exactly as often as it says."
+        caption = (
+            f"Expected calibration error: {self.ece:.1%}. Each dot is a bin of predictions; larger dots have more. On "
+            "the dashed line, accuracy equals confidence."
         )
-        numbers = table("Groups of predictions.", ["Certainty", "Right", "Predictions"], rows)
-        details = element("details", element("summary", "The same in numbers"), numbers)
-        return join((shown(self._picture(words), words), details))
+        numbers = table("Predictions by confidence.", ["Confidence", "Accuracy", "Predictions"], rows)
+        details = element("details", element("summary", "Show the numbers"), numbers)
+        return join((figure(self._chart(caption), caption), details))
 
-    def _picture(self, words: str) -> Html:
-        bins = [one for one in self.bins if one.count]
-        low = min(value for one in bins for value in (one.confidence, one.accuracy))
-        most = max(one.count for one in bins)
-        x, y = axis("certainty", [low, 1.0], ACROSS, "share"), axis("share that is right", [low, 1.0], DOWN, "share")
-        found = [line((x.start, y.start), (x.end, y.end), "even")]
-        for one in bins:
-            place = (x.at(one.confidence), y.at(one.accuracy))
-            found.append(line((place[0], y.at(one.confidence)), place, "gap"))
-            told = f"{one.count:,} predictions, {one.confidence:.1%} certain, {one.accuracy:.1%} right"
-            found.append(dot(place, "series0", radius=3 + 7 * (one.count / most) ** 0.5, told=told))
-        found.append(label((x.start + 10, y.end + 18), "right more often than it says", "name"))
-        found.append(label((x.end - 8, y.start - 12), "right less often", "end.name"))
-        return plot("Reliability diagram", words, x, y, *found, size=SIZE)
+    def _chart(self, description: str) -> Html:
+        bins = [bin for bin in self.bins if bin.count]
+        low = min(value for bin in bins for value in (bin.confidence, bin.accuracy))
+        max_count = max(bin.count for bin in bins)
+        x = build_axis("confidence", [low, 1.0], X_RANGE, "share")
+        y = build_axis("accuracy", [low, 1.0], Y_RANGE, "share")
+        shapes = [line((x.start, y.start), (x.end, y.end), "even")]
+        for bin in bins:
+            position = (x.at(bin.confidence), y.at(bin.accuracy))
+            shapes.append(line((position[0], y.at(bin.confidence)), position, "gap"))
+            tooltip = f"{bin.count:,} predictions, confidence {bin.confidence:.1%}, accuracy {bin.accuracy:.1%}"
+            radius = 3 + 7 * (bin.count / max_count) ** 0.5
+            shapes.append(dot(position, "series0", radius=radius, tooltip=tooltip))
+        shapes.append(label((x.start + 10, y.end + 18), "underconfident", "name"))
+        shapes.append(label((x.end - 8, y.start - 12), "overconfident", "end.name"))
+        return plot("Reliability diagram", description, x, y, *shapes, size=SIZE)
 
 
 @dataclass(frozen=True)
@@ -65,17 +67,17 @@ class ScatterPlot:
     wide: ClassVar[bool] = False
 
     def body(self) -> Html:
-        given = list(zip(self.gold, self.predicted, strict=True))
-        pairs = [pair for pair in given if all(map(math.isfinite, pair))]
+        all_pairs = list(zip(self.gold, self.predicted, strict=True))
+        pairs = [pair for pair in all_pairs if all(map(math.isfinite, pair))]
         if not pairs:
             return element("p", "There are no numbers to compare.")
-        every = math.ceil(len(pairs) / MOST_DOTS)
-        words = f"Each dot is a text; on the dashed line the prediction is exact. {len(pairs):,} texts"
-        words += "." if every == 1 else f", of which one in {every} is drawn."
-        if len(pairs) < len(given):
-            words += f" {len(given) - len(pairs):,} predictions that are no numbers are left out."
+        every = math.ceil(len(pairs) / MAX_DOTS)
+        caption = f"Each dot is a text; on the dashed line the prediction is exact. {len(pairs):,} texts"
+        caption += "." if every == 1 else f"; one in {every} is drawn."
+        if len(pairs) < len(all_pairs):
+            caption += f" {len(all_pairs) - len(pairs):,} non-finite predictions are left out."
         values = [value for pair in pairs for value in pair]
-        x, y = axis("gold", values, ACROSS), axis("predicted", values, DOWN)
+        x, y = build_axis("gold", values, X_RANGE), build_axis("predicted", values, Y_RANGE)
         exact = line((x.start, y.start), (x.end, y.end), "even")
         dots = (dot((x.at(gold), y.at(predicted)), "point", radius=2.5) for gold, predicted in pairs[::every])
-        return shown(plot("Predicted against gold", words, x, y, *dots, exact, size=SIZE), words)
+        return figure(plot("Predicted against gold", caption, x, y, *dots, exact, size=SIZE), caption)

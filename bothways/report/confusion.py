@@ -1,4 +1,4 @@
-"""Which labels a classifier confuses, and how it does on each."""
+"""Confusion matrix of a classifier; precision, recall and F1 of each label."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,16 +7,15 @@ from functools import cached_property
 from typing import ClassVar
 
 from bothways.metrics.intervals import wilson_interval
-from bothways.report.markup import Html, element, figure, isolated, join, scrolling, table
+from bothways.report.markup import Html, data_element, element, isolate, join, scroll_frame, table
 
-MOST_LABELS = 20  # of a matrix that can be read
-MOST_PAIRS = 10
+MAX_LABELS = 20  # beyond that a matrix is hard to read
+MAX_PAIRS = 10
 
 
 @dataclass(frozen=True)
 class ConfusionMatrix:
-    """How often each label was taken for which, by the places (gold, predicted) of both; pairs that never were are not
-    there, since of very many labels nearly all are not."""
+    """counts: number of texts by (gold, predicted) label indices. Sparse, since with many labels most pairs are 0."""
 
     labels: Sequence[str]
     counts: Mapping[tuple[int, int], int]
@@ -24,29 +23,31 @@ class ConfusionMatrix:
 
     @staticmethod
     def from_indices(labels: Sequence[str], gold: Iterable[int], predicted: Iterable[int]) -> "ConfusionMatrix":
-        """From the labels' places."""
+        """From the gold and predicted label index of each text."""
         return ConfusionMatrix(labels, Counter(zip(gold, predicted, strict=True)))
 
     @property
     def scores(self) -> list["LabelScore"]:
-        """Those of each label."""
+        """The scores of each label."""
         return [
-            LabelScore.from_counts(label, self.counts.get((place, place), 0), self._gold[place], self._given[place])
-            for place, label in enumerate(self.labels)
+            LabelScore.from_counts(
+                label, self.counts.get((index, index), 0), self._num_gold[index], self._num_predicted[index]
+            )
+            for index, label in enumerate(self.labels)
         ]
 
     @cached_property
-    def _gold(self) -> list[int]:
+    def _num_gold(self) -> list[int]:
         return self._sums(0)
 
     @cached_property
-    def _given(self) -> list[int]:
+    def _num_predicted(self) -> list[int]:
         return self._sums(1)
 
-    def _sums(self, side: int) -> list[int]:
+    def _sums(self, axis: int) -> list[int]:
         sums = [0] * len(self.labels)
         for pair, count in self.counts.items():
-            sums[pair[side]] += count
+            sums[pair[axis]] += count
         return sums
 
     @property
@@ -54,58 +55,59 @@ class ConfusionMatrix:
         return len(self.labels) > 4
 
     def body(self) -> Html:
-        matrix = self._matrix() if len(self.labels) <= MOST_LABELS else Html()
+        matrix = self._matrix() if len(self.labels) <= MAX_LABELS else Html()
         return join((matrix, self._pairs() if len(self.labels) > 2 else Html()))
 
     def _matrix(self) -> Html:
-        caption = (
-            "Rows: gold label. Columns: predicted label. Percentages are shares of the row; right answers are framed."
-        )
-        columns = [element("th", isolated(name), attributes={"scope": "col"}) for name in self.labels]
+        caption = "Rows: gold labels. Columns: predicted labels. Percentages are of the row. Correct cells are framed."
+        columns = [element("th", isolate(name), attributes={"scope": "col"}) for name in self.labels]
         corner = element("th", "gold", element("span.spread", "predicted →"), attributes={"scope": "col"})
         head = element("thead", element("tr", corner, *columns))
         body = element("tbody", *map(self._row, range(len(self.labels))))
-        return scrolling(caption, element("table.matrix", head, body))
+        return scroll_frame(caption, element("table.matrix", head, body))
 
     def _row(self, gold: int) -> Html:
-        counts = [self.counts.get((gold, place), 0) for place in range(len(self.labels))]
-        total = self._gold[gold]
+        counts = [self.counts.get((gold, predicted), 0) for predicted in range(len(self.labels))]
+        total = self._num_gold[gold]
         head = element(
-            "th.words", isolated(self.labels[gold]), element("span.spread", f"{total:,}"), attributes={"scope": "row"}
+            "th.words", isolate(self.labels[gold]), element("span.spread", f"{total:,}"), attributes={"scope": "row"}
         )
-        return element("tr", head, *(_cell(count, total, right=place == gold) for place, count in enumerate(counts)))
+        cells = (_cell(count, total, correct=predicted == gold) for predicted, count in enumerate(counts))
+        return element("tr", head, *cells)
 
     def _pairs(self) -> Html:
-        """The commonest confusions."""
+        """The most frequent confusions."""
         pairs = [(count, *pair) for pair, count in self.counts.items() if count and pair[0] != pair[1]]
-        worst = sorted(pairs, key=lambda pair: (-pair[0], *pair[1:]))[:MOST_PAIRS]
-        if not worst:
-            return element("p", "No label was taken for another.")
+        most_frequent = sorted(pairs, key=lambda pair: (-pair[0], *pair[1:]))[:MAX_PAIRS]
+        if not most_frequent:
+            return element("p", "No labels were confused.")
         rows = [
             (
-                isolated(self.labels[gold]),
-                isolated(self.labels[predicted]),
+                isolate(self.labels[gold]),
+                isolate(self.labels[predicted]),
                 f"{count:,}",
-                f"{count / self._gold[gold]:.1%}",
+                f"{count / self._num_gold[gold]:.1%}",
             )
-            for count, gold, predicted in worst
+            for count, gold, predicted in most_frequent
         ]
-        head = ["Gold", "Taken for", "Texts", "Of this label"]
-        return table(f"The {len(worst)} commonest of {len(pairs)} kinds of confusion.", head, rows, words=2)
+        head = ["Gold", "Predicted", "Texts", "Of gold"]
+        return table(f"The {len(most_frequent)} most frequent of {len(pairs)} confusions.", head, rows, words=2)
 
 
-def _cell(count: int, total: int, *, right: bool) -> Html:
-    share = count / total if total else 0.0
+def _cell(count: int, total: int, *, correct: bool) -> Html:
+    fraction = count / total if total else 0.0
     return element(
-        "td.right" if right else "td.wrong",
+        "td.right" if correct else "td.wrong",
         f"{count:,}",
-        element("span.spread", f"{share:.1%}"),
-        attributes={"style": f"--share: {share:.3f}"},
+        element("span.spread", f"{fraction:.1%}"),
+        attributes={"style": f"--share: {fraction:.3f}"},
     )
 
 
 @dataclass(frozen=True)
 class LabelScore:
+    """support: number of texts with this gold label."""
+
     label: str
     precision: float
     recall: float
@@ -113,12 +115,13 @@ class LabelScore:
     support: int
 
     @staticmethod
-    def from_counts(label: str, right: int, gold: int, given: int) -> "LabelScore":
-        """From how often it was right, is gold, and was given."""
-        return LabelScore(label, right / max(1, given), right / max(1, gold), 2 * right / max(1, gold + given), gold)
+    def from_counts(label: str, correct: int, gold: int, predicted: int) -> "LabelScore":
+        precision, recall = correct / max(1, predicted), correct / max(1, gold)
+        return LabelScore(label, precision, recall, 2 * correct / max(1, gold + predicted), gold)
 
     @property
     def interval(self) -> str:
+        """Wilson's 95 % interval of F1, over as many trials as the label is gold or predicted, on average."""
         trials = self.recall * self.support / self.f1 if self.f1 > 0 else self.support / 2
         low, high = wilson_interval(self.f1 * trials, trials)
         return f"{low:.0%} to {high:.0%}"
@@ -126,8 +129,7 @@ class LabelScore:
 
 @dataclass(frozen=True)
 class LabelScores:
-    """Every label by itself; support is how often it is gold. The interval of an F1 is Wilson's, of a share of as many
-    decisions as the label was gold or predicted, on average."""
+    """Precision, recall and F1 of every label."""
 
     scores: Sequence[LabelScore]
     heading: ClassVar[str] = "Labels"
@@ -136,17 +138,17 @@ class LabelScores:
     def body(self) -> Html:
         rows = [
             (
-                isolated(one.label),
-                *(figure(value, "share") for value in (one.precision, one.recall)),
-                _gauge(one.f1),
-                one.interval,
-                f"{one.support:,}",
+                isolate(score.label),
+                *(data_element(value, "share") for value in (score.precision, score.recall)),
+                _gauge(score.f1),
+                score.interval,
+                f"{score.support:,}",
             )
-            for one in self.scores
+            for score in self.scores
         ]
-        caption = "Precision: how many of those it names are right. Recall: how many of those there are it finds."
+        caption = "Precision: correct share of predictions. Recall: share of gold labels found. Support: gold labels."
         return table(caption, ["Label", "Precision", "Recall", "F1", "95 % of F1", "Support"], rows)
 
 
-def _gauge(share: float) -> Html:
-    return element("span.gauge", figure(share, "share"), attributes={"style": f"--share: {max(0.0, share):.3f}"})
+def _gauge(value: float) -> Html:
+    return element("span.gauge", data_element(value, "share"), attributes={"style": f"--share: {max(0.0, value):.3f}"})

@@ -1,4 +1,4 @@
-"""How the training went: curves, layer-wise rates, and how long the texts are."""
+"""Training curves, learning rates per layer, and a histogram of text lengths."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,24 +7,25 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import Any, ClassVar
 
-from bothways.report.chart import LETTER, axis, bar, label, line, lines, plot, shown
-from bothways.report.markup import Html, Unit, element, isolated, join, table, written
+from bothways.report.chart import CHARACTER_WIDTH, bar, build_axis, figure, label, line, line_series, plot
+from bothways.report.markup import Html, Unit, element, format_number, isolate, join, table
 
-SIZE = (340, 236)  # of a picture; ACROSS and DOWN are where its axes lie
-ACROSS, DOWN = (46.0, 320.0), (196.0, 24.0)
-MOST_POINTS = 40  # a line of more is drawn through means of neighbours
-MOST_DOTS = 30
-BARS = 30
+SIZE = (340, 236)  # of a chart
+X_RANGE, Y_RANGE = (46.0, 320.0), (196.0, 24.0)  # of its axes
+MAX_POINTS = 40  # longer lines are downsampled
+MAX_DOTS = 30
+MAX_BARS = 30
 
 Points = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class TrainingCurves:
-    """Rows of metrics.jsonl: step, split ("train" or "heldout"), loss, perhaps seed; held-out ones also the metric."""
+    """Loss and metric over steps. rows: of metrics.jsonl, with step, split ("train" or "heldout"), loss, perhaps seed
+    or fold, and the metric on held-out rows. metric: its key; name: its title; heldout: the name of that split."""
 
     rows: Sequence[Mapping[str, Any]]
-    metric: str  # its key in the rows
+    metric: str
     name: str
     unit: Unit = "share"
     heldout: str = "dev"
@@ -32,59 +33,61 @@ class TrainingCurves:
     wide: ClassVar[bool] = True
 
     def body(self) -> Html:
-        asked: tuple[tuple[str, str, str, Unit], ...] = (
+        panels: tuple[tuple[str, str, str, Unit], ...] = (
             ("Loss, training", "train", "loss", "number"),
             (f"Loss, {self.heldout}", "heldout", "loss", "number"),
             (f"{self.name}, {self.heldout}", "heldout", self.metric, self.unit),
         )
-        trained = any(row["step"] for row in self.rows)
-        pictures = [_panel(name, self._series(split, key), unit) for name, split, key, unit in asked if trained]
-        if not any(pictures):
+        has_steps = any(row["step"] for row in self.rows)
+        charts = [_panel(name, self._series(split, key), unit) for name, split, key, unit in panels if has_steps]
+        if not any(charts):
             return element("p", "No steps were recorded.")
-        return element("div.pictures", *pictures)
+        return element("div.pictures", *charts)
 
     def _series(self, split: str, key: str) -> dict[str, Points]:
-        """The recorded (step, value) of each seed or fold, by its name."""
-        found: dict[str, Points] = {}
+        """The recorded (step, value) points by the name of the seed or fold."""
+        series: dict[str, Points] = {}
         for row in self.rows:
             if row["split"] == split and key in row:
                 name = f"fold {row['fold'] + 1}" if "fold" in row else f"seed {row.get('seed', 0)}"
-                found.setdefault(name, []).append((row["step"], row[key]))
-        return found
+                series.setdefault(name, []).append((row["step"], row[key]))
+        return series
 
 
 def _panel(name: str, series: Mapping[str, Points], unit: Unit) -> Html:
-    """A line a seed, with room for its name at its end; what is not a number is left out and counted."""
-    sound = {seed: [point for point in points if math.isfinite(point[1])] for seed, points in series.items()}
-    broken = sum(map(len, series.values())) - sum(map(len, sound.values()))
-    drawn = [(seed, thinned(points)) for seed, points in sound.items() if points]
-    notes = [f"{name}: {broken:,} values that are no numbers are left out."] if broken else []
+    """A chart with a labelled line for each seed. Non-finite values are left out and counted."""
+    finite = {seed: [point for point in points if math.isfinite(point[1])] for seed, points in series.items()}
+    num_omitted = sum(map(len, series.values())) - sum(map(len, finite.values()))
+    drawn = [(seed, downsample(points)) for seed, points in finite.items() if points]
+    notes = [f"{name}: {num_omitted:,} non-finite values are left out."] if num_omitted else []
     if not drawn:
         return join(element("p", note) for note in notes)
     steps, values = zip(*(point for _, points in drawn for point in points), strict=True)
-    room = 12 + LETTER * max(len(seed) for seed, _ in drawn)
-    x = replace(axis("step", [0, *steps], (ACROSS[0], SIZE[0] - room), most=4), high=max(steps))
-    y = axis(name, values, DOWN, unit)
-    most = max(map(len, sound.values()))
-    if most > MOST_POINTS:
-        notes.append(f"Each point is the mean of up to {math.ceil(most / MOST_POINTS)} records.")
-    ends = "; ".join(f"{seed} ends at {written(points[-1][1], unit)}" for seed, points in sound.items() if points)
-    drawing = lines(drawn, x, y, dots=most <= MOST_DOTS)
-    return shown(plot(name, f"Lines over steps: {ends}.", x, y, drawing, size=SIZE), " ".join(notes))
+    label_width = 12 + CHARACTER_WIDTH * max(len(seed) for seed, _ in drawn)
+    x_range = (X_RANGE[0], SIZE[0] - label_width)
+    x = replace(build_axis("step", [0, *steps], x_range, max_ticks=4), high=max(steps))
+    y = build_axis(name, values, Y_RANGE, unit)
+    longest = max(map(len, finite.values()))
+    if longest > MAX_POINTS:
+        notes.append(f"Each point is the mean of up to {math.ceil(longest / MAX_POINTS)} records.")
+    ends = "; ".join(
+        f"{seed} ends at {format_number(points[-1][1], unit)}" for seed, points in finite.items() if points
+    )
+    lines = line_series(drawn, x, y, dots=longest <= MAX_DOTS)
+    return figure(plot(name, f"Lines over steps: {ends}.", x, y, lines, size=SIZE), " ".join(notes))
 
 
-def thinned(points: Points) -> Points:
-    """At most MOST_POINTS, each the mean of a run of neighbours, their lengths one apart at most."""
-    number = min(len(points), MOST_POINTS)
-    bounds = [part * len(points) // max(1, number) for part in range(number + 1)]
-    parts = [points[start:end] for start, end in pairwise(bounds)]
-    return [(fmean(step for step, _ in part), fmean(value for _, value in part)) for part in parts]
+def downsample(points: Points) -> Points:
+    """At most MAX_POINTS points, each the mean of neighbours; the group sizes differ by one at most."""
+    num_groups = min(len(points), MAX_POINTS)
+    bounds = [group * len(points) // max(1, num_groups) for group in range(num_groups + 1)]
+    groups = [points[start:end] for start, end in pairwise(bounds)]
+    return [(fmean(step for step, _ in group), fmean(value for _, value in group)) for group in groups]
 
 
 @dataclass(frozen=True)
 class LearningRates:
-    """The learning rate of each part of the model, from the input to the head: (name, rate, parameters); rate 0 is
-    frozen."""
+    """The peak learning rate of each part of the model: (name, rate, number of parameters). Rate 0 means frozen."""
 
     rates: Sequence[tuple[str, float, int]]
     heading: ClassVar[str] = "Learning rates"
@@ -92,63 +95,63 @@ class LearningRates:
 
     def body(self) -> Html:
         rows = [
-            (isolated(name), f"{rate:.2e}" if rate else "frozen", f"{parameters:,}")
-            for name, rate, parameters in self.rates
+            (isolate(name), f"{rate:.2e}" if rate else "frozen", f"{num_parameters:,}")
+            for name, rate, num_parameters in self.rates
         ]
-        total = sum(parameters for _, _, parameters in self.rates)
-        return table(f"Peak rate of each part; {total:,} parameters.", ["Part", "Rate", "Parameters"], rows)
+        total = sum(num_parameters for _, _, num_parameters in self.rates)
+        return table(f"Peak learning rates; {total:,} parameters.", ["Part", "Rate", "Parameters"], rows)
 
 
 @dataclass(frozen=True)
 class TokenLengths:
-    """How many tokens the texts of a split have, specials included; longer ones than `window` are read in windows,
-    or `cut` there."""
+    """A histogram of the number of tokens per text, special tokens included. Longer texts than `window` are split into
+    windows, or truncated if `truncated`."""
 
     split: str
     sizes: Sequence[int]
     window: int
-    cut: bool = False
+    truncated: bool = False
     heading: ClassVar[str] = "Lengths"
     wide: ClassVar[bool] = False
 
     def body(self) -> Html:
         if not self.sizes:
-            return element("p", f"There are no texts of {self.split}.")
-        longer = sum(size > self.window for size in self.sizes)
-        words = f"{len(self.sizes):,} texts of {self.split}: median {median(self.sizes):,.0f} tokens, "
-        words += f"longest {max(self.sizes):,}. "
-        if longer:
-            words += f"{longer:,} ({longer / len(self.sizes):.1%}) are longer than {self.window:,} tokens and are "
-            words += "cut there." if self.cut else "read in windows; none is cut."
+            return element("p", f"The {self.split} split has no texts.")
+        num_longer = sum(size > self.window for size in self.sizes)
+        caption = f"{len(self.sizes):,} texts of {self.split}: median {median(self.sizes):,.0f} tokens, "
+        caption += f"longest {max(self.sizes):,}. "
+        if num_longer:
+            caption += f"{num_longer:,} ({num_longer / len(self.sizes):.1%}) are longer than {self.window:,} tokens "
+            caption += "and are truncated." if self.truncated else "and are split into windows."
         else:
-            words += f"All fit into one window of {self.window:,}."
+            caption += f"All fit into a window of {self.window:,} tokens."
         width, counts = histogram(self.sizes)
         if max(self.sizes) >= width * len(counts):
-            words += f" The last bar holds all of {width * (len(counts) - 1):,} or more."
-        return shown(self._picture(width, counts, words), words)
+            caption += f" The last bar includes all longer texts, from {width * (len(counts) - 1):,} tokens on."
+        return figure(self._chart(width, counts, caption), caption)
 
-    def _picture(self, width: int, counts: Sequence[int], words: str) -> Html:
-        edge = width * len(counts)
-        x = replace(axis("tokens", [0, edge], ACROSS, most=5), high=edge)
-        y = axis("texts", [0, max(counts)], DOWN, most=4)
+    def _chart(self, width: int, counts: Sequence[int], description: str) -> Html:
+        end = width * len(counts)
+        x = replace(build_axis("tokens", [0, end], X_RANGE, max_ticks=5), high=end)
+        y = build_axis("texts", [0, max(counts)], Y_RANGE, max_ticks=4)
         shapes = []
-        for left, count in zip(range(0, edge, width), counts, strict=True):
+        for left, count in zip(range(0, end, width), counts, strict=True):
             style = "over" if left >= self.window else "within"
-            told = f"from {left:,} tokens: {count:,} texts"
-            shapes.append(bar(x.at(left), x.at(left + width), y.at(count), y.start, style, told))
-        if self.window <= edge:
-            place = x.at(self.window)
-            side, away = ("end", -5) if place > SIZE[0] / 2 else ("start", 5)
-            shapes.append(line((place, y.start), (place, y.end), "mark"))
-            shapes.append(label((place + away, y.end + 8), f"window {self.window:,}", side))
-        return plot("Lengths in tokens", words, x, y, *shapes, size=SIZE)
+            tooltip = f"from {left:,} tokens: {count:,} texts"
+            shapes.append(bar(x.at(left), x.at(left + width), y.at(count), y.start, style, tooltip))
+        if self.window <= end:
+            position = x.at(self.window)
+            anchor, offset = ("end", -5) if position > SIZE[0] / 2 else ("start", 5)
+            shapes.append(line((position, y.start), (position, y.end), "mark"))
+            shapes.append(label((position + offset, y.end + 8), f"window {self.window:,}", anchor))
+        return plot("Lengths in tokens", description, x, y, *shapes, size=SIZE)
 
 
 def histogram(sizes: Sequence[int]) -> tuple[int, list[int]]:
-    """(width, counts) of at most about BARS bars of equal, round width; the last also holds the longest hundredth."""
-    usual = sorted(sizes)[math.ceil(0.99 * len(sizes)) - 1]
-    width = max(1, round(axis("", [0, usual], ACROSS, most=BARS).step))
-    counts = [0] * (usual // width + 1)
+    """(width, counts) of about MAX_BARS bars at most, of equal, round width. The last includes the longest 1 %."""
+    percentile_99 = sorted(sizes)[math.ceil(0.99 * len(sizes)) - 1]
+    width = max(1, round(build_axis("", [0, percentile_99], X_RANGE, max_ticks=MAX_BARS).step))
+    counts = [0] * (percentile_99 // width + 1)
     for size in sizes:
         counts[min(size // width, len(counts) - 1)] += 1
     return width, counts

@@ -1,22 +1,22 @@
-"""Mistakes of a tagger in their text: entities that were missed, invented, given the wrong type or the wrong bounds."""
+"""Entity mistakes (NER) in their texts: missed, spurious, wrong type or wrong boundaries."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from bothways.report.highlight import Roles, Span, aside, legend, passage
-from bothways.report.markup import Html, element, isolated, join
-from bothways.report.mistakes import counted
+from bothways.report.highlight import Span, SpansByRole, annotation, render_legend, render_passage
+from bothways.report.markup import Html, element, isolate, join
+from bothways.report.mistakes import render_mistakes
 
-Kind = Literal["right", "missed", "invented", "wrong type", "wrong bounds"]
-KINDS: tuple[Kind, ...] = ("missed", "invented", "wrong type", "wrong bounds")
-MOST_REGIONS = 8  # mistakes of one text that are shown with their surroundings
+RegionKind = Literal["right", "missed", "spurious", "wrong type", "wrong boundaries"]
+MISTAKE_KINDS: tuple[RegionKind, ...] = ("missed", "spurious", "wrong type", "wrong boundaries")
+MAX_REGIONS = 8  # mistakes of one text that are shown in context
 
 
 @dataclass(frozen=True)
 class Region:
-    """A stretch of text covered by entities that overlap: what they are, and what they were said to be."""
+    """A stretch of text covered by overlapping gold and predicted entities."""
 
     start: int
     end: int
@@ -24,34 +24,37 @@ class Region:
     predicted: tuple[Span, ...]
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> RegionKind:
         if self.gold == self.predicted:
             return "right"
         if not self.predicted:
             return "missed"
         if not self.gold:
-            return "invented"
-        bounds = [[(span.start, span.end) for span in spans] for spans in (self.gold, self.predicted)]
-        return "wrong type" if bounds[0] == bounds[1] else "wrong bounds"
+            return "spurious"
+        gold_bounds, predicted_bounds = (
+            [(span.start, span.end) for span in spans] for spans in (self.gold, self.predicted)
+        )
+        return "wrong type" if gold_bounds == predicted_bounds else "wrong boundaries"
 
 
-def regions(gold: Sequence[Span], predicted: Sequence[Span]) -> list[Region]:
-    """All entities of a text, gathered where they overlap, in the order of the text."""
-    found: list[Region] = []
-    roles = [(span, True) for span in gold] + [(span, False) for span in predicted]
-    for span, is_gold in sorted(roles, key=lambda role: role[0].start):
-        ours = ((span,), ()) if is_gold else ((), (span,))
-        if found and span.start < found[-1].end:
-            last = found.pop()
-            found.append(Region(last.start, max(last.end, span.end), last.gold + ours[0], last.predicted + ours[1]))
+def group_regions(gold: Sequence[Span], predicted: Sequence[Span]) -> list[Region]:
+    """Group overlapping entities of a text into regions, in text order."""
+    regions: list[Region] = []
+    entities = [(span, True) for span in gold] + [(span, False) for span in predicted]
+    for span, is_gold in sorted(entities, key=lambda entity: entity[0].start):
+        new_gold, new_predicted = ((span,), ()) if is_gold else ((), (span,))
+        if regions and span.start < regions[-1].end:
+            last = regions.pop()
+            end = max(last.end, span.end)
+            regions.append(Region(last.start, end, last.gold + new_gold, last.predicted + new_predicted))
         else:
-            found.append(Region(span.start, span.end, *ours))
-    return found
+            regions.append(Region(span.start, span.end, new_gold, new_predicted))
+    return regions
 
 
 @dataclass(frozen=True)
 class TagMistake:
-    """A text with its entities and those that were found in it, as spans in characters."""
+    """A text with its gold and predicted entities, as character spans."""
 
     text: str
     gold: Sequence[Span]
@@ -64,45 +67,45 @@ class TagMistake:
 
 @dataclass(frozen=True)
 class TagMistakes:
-    """All texts with a mistake among `examined`; the `most` with the most mistakes are shown."""
+    """All texts with mistakes among `num_examined`. Shows the `max_shown` with the most mistakes."""
 
     cases: Sequence[TagMistake]
-    examined: int
-    most: int = 20
-    heading: ClassVar[str] = "Mistaken entities"
+    num_examined: int
+    max_shown: int = 20
+    heading: ClassVar[str] = "Entity mistakes"
     wide: ClassVar[bool] = True
 
     def body(self) -> Html:
-        found = [(case, regions(case.gold, case.predicted)) for case in self.cases]
-        kinds = Counter(region.kind for _, parts in found for region in parts)
-        worst = sorted(found, key=lambda one: -sum(region.kind != "right" for region in one[1]))[: self.most]
-        cases = [_case(case, parts) for case, parts in worst]
-        told = counted(len(self.cases), self.examined, cases, "those with the most mistakes first")
-        return join((legend([(kind, kinds[kind]) for kind in KINDS]), told))
+        grouped = [(case, group_regions(case.gold, case.predicted)) for case in self.cases]
+        counts = Counter(region.kind for _, regions in grouped for region in regions)
+        worst = sorted(grouped, key=lambda pair: -sum(region.kind != "right" for region in pair[1]))[: self.max_shown]
+        items = [_render_case(case, regions) for case, regions in worst]
+        mistakes = render_mistakes(len(self.cases), self.num_examined, items, "most mistakes first")
+        return join((render_legend([(kind, counts[kind]) for kind in MISTAKE_KINDS]), mistakes))
 
 
-def _case(case: TagMistake, parts: Sequence[Region]) -> Html:
-    wrong = [region for region in parts if region.kind != "right"]
-    roles: Roles = {
+def _render_case(case: TagMistake, regions: Sequence[Region]) -> Html:
+    wrong = [region for region in regions if region.kind != "right"]
+    spans: SpansByRole = {
         "gold": [span for region in wrong for span in region.gold],
         "predicted": [span for region in wrong for span in region.predicted],
-        "right": [span for region in parts if region.kind == "right" for span in region.gold],
+        "right": [span for region in regions if region.kind == "right" for span in region.gold],
     }
-    focus = [Span(region.start, region.end) for region in wrong[:MOST_REGIONS]]
-    text = passage(case.text, roles, focus, {region.end: _note(region) for region in parts})
-    rest = len(wrong) - len(focus)
-    return join((text, element("p.verdict", f"and {rest} more in this text") if rest else Html()))
+    focus = [Span(region.start, region.end) for region in wrong[:MAX_REGIONS]]
+    text = render_passage(case.text, spans, focus, {region.end: _render_note(region) for region in regions})
+    num_hidden = len(wrong) - len(focus)
+    return join((text, element("p.verdict", f"and {num_hidden} more in this text") if num_hidden else Html()))
 
 
-def _note(region: Region) -> Html:
-    """What stands behind a region: its type if it is right, else what is wrong with it."""
-    is_, said = (isolated(" + ".join(span.label for span in spans)) for spans in (region.gold, region.predicted))
+def _render_note(region: Region) -> Html:
+    """The annotation after a region: its type if it is right, else the kind of mistake."""
+    gold, predicted = (isolate(" + ".join(span.label for span in spans)) for spans in (region.gold, region.predicted))
     if region.kind == "right":
-        return aside("right", is_)
+        return annotation("right", gold)
     if region.kind == "missed":
-        return aside("wrong", "missed ", is_)
-    if region.kind == "invented":
-        return aside("wrong", "invented ", said)
-    if is_ == said:
-        return aside("wrong", "wrong bounds ", is_)
-    return aside("wrong", f"{region.kind}: said ", said, ", is ", is_)
+        return annotation("wrong", "missed ", gold)
+    if region.kind == "spurious":
+        return annotation("wrong", "spurious ", predicted)
+    if gold == predicted:
+        return annotation("wrong", "wrong boundaries ", gold)
+    return annotation("wrong", f"{region.kind}: predicted ", predicted, ", gold ", gold)

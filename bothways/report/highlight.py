@@ -1,5 +1,4 @@
-"""Stretches of a text marked in it: gold underlined, predicted shaded, so that neither needs its colour. Long texts are
-cut to the surroundings of what is marked, and say so."""
+"""Text with highlighted spans: gold underlined, predicted shaded. Long texts are shortened around them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,14 +7,14 @@ from typing import Literal
 
 from bothways.report.markup import Html, element, join
 
-AROUND = 180  # characters of context on each side
-OPENING = 300  # characters shown of a text with nothing marked, and AROUND more
-SAVED = 60  # a cut must leave out at least this many, or it hides less than it costs
+CONTEXT = 180  # characters on each side of a span
+OPENING = 300  # characters shown of a text without spans, plus CONTEXT
+MIN_OMITTED = 60  # shorter gaps are shown, since the note would take as much room
 
 
 @dataclass(frozen=True)
 class Span:
-    """text[start:end], in characters; what it is said to be."""
+    """Characters text[start:end] with a label."""
 
     start: int
     end: int
@@ -23,67 +22,70 @@ class Span:
 
     def check(self, text: str) -> None:
         if not 0 <= self.start < self.end <= len(text):
-            raise ValueError(f"the span {self.start}..{self.end} does not lie in a text of {len(text)} characters")
+            raise ValueError(f"span {self.start}..{self.end} is outside of a text of {len(text)} characters")
 
 
-Role = Literal["gold", "predicted", "right"]  # right: both, hence nothing to look at
-Roles = Mapping[Role, Sequence[Span]]
+SpanRole = Literal["gold", "predicted", "right"]  # right: gold and predicted agree
+SpansByRole = Mapping[SpanRole, Sequence[Span]]
 
 
-def passage(text: str, roles: Roles, focus: Sequence[Span], notes: Mapping[int, Html] | None = None) -> Html:
-    """The surroundings of `focus`, marked; notes stand behind the character positions they are given for."""
-    found: list[Html] = []
-    seen = 0
-    for start, end in surroundings(text, focus):
-        found += [left_out(start - seen), pieces(text, start, end, roles, notes or {})]
-        seen = end
-    return block(*found, left_out(len(text) - seen))
+def render_passage(
+    text: str, spans: SpansByRole, focus: Sequence[Span], notes: Mapping[int, Html] | None = None
+) -> Html:
+    """The text around `focus` with highlighted spans. notes: annotations by character position."""
+    parts: list[Html] = []
+    position = 0
+    for start, end in visible_ranges(text, focus):
+        parts += [omission(start - position), mark_spans(text, start, end, spans, notes or {})]
+        position = end
+    return render_text(*parts, omission(len(text) - position))
 
 
-def block(*content: str) -> Html:
-    """A user's text: in its own direction and language, breaking where it must."""
+def render_text(*content: str) -> Html:
+    """A paragraph of user text, with its own direction and language."""
     return element("p.text", *content, attributes={"dir": "auto", "lang": ""})
 
 
-def aside(style: str, *words: str) -> Html:
-    """Our words within a user's text, whichever way that runs."""
+def annotation(style: str, *words: str) -> Html:
+    """An English note within user text of any direction."""
     return element(f"small.{style}", *words, attributes={"lang": "en", "dir": "ltr"})
 
 
-def left_out(number: int) -> Html:
-    words = f" … {number:,} character{'s' * (number != 1)} left out … "
-    return aside("cut", words) if number else Html()
+def omission(num_characters: int) -> Html:
+    words = f" … {num_characters:,} character{'s' * (num_characters != 1)} left out … "
+    return annotation("cut", words) if num_characters else Html()
 
 
-def pieces(text: str, start: int, end: int, roles: Roles, notes: Mapping[int, Html]) -> Html:
-    """text[start:end], cut wherever a mark begins or ends."""
-    bounds = {start, end, *notes, *(bound for of in roles.values() for span in of for bound in (span.start, span.end))}
+def mark_spans(text: str, start: int, end: int, spans: SpansByRole, notes: Mapping[int, Html]) -> Html:
+    """text[start:end], split wherever a span starts or ends."""
+    bounds = {start, end, *notes}
+    bounds.update(bound for group in spans.values() for span in group for bound in (span.start, span.end))
     inside = sorted(bound for bound in bounds if start <= bound <= end)
-    found: list[str] = []
+    parts: list[str] = []
     for left, right in pairwise(inside):
-        names = [role for role, of in roles.items() if any(span.start <= left < span.end for span in of)]
+        roles = [role for role, group in spans.items() if any(span.start <= left < span.end for span in group)]
         piece = text[left:right]
-        found += [element(f"mark.{'.'.join(names)}", piece) if names else piece, notes.get(right, Html())]
-    return join(found)
+        parts += [element(f"mark.{'.'.join(roles)}", piece) if roles else piece, notes.get(right, Html())]
+    return join(parts)
 
 
-def surroundings(text: str, focus: Sequence[Span]) -> list[tuple[int, int]]:
-    """(start, end) of what is shown, in order: each span of `focus` with its context; without one, the beginning."""
-    found = [(0, 0)]
+def visible_ranges(text: str, focus: Sequence[Span]) -> list[tuple[int, int]]:
+    """(start, end) of the shown parts: each span of `focus` with its context; without spans, the beginning."""
+    ranges = [(0, 0)]
     for start, end in sorted((span.start, span.end) for span in focus) or [(0, 0)]:
-        left, right = context(text, start, end)
-        if left - found[-1][1] < SAVED:
-            found[-1] = (found[-1][0], max(right, found[-1][1]))
+        left, right = expand(text, start, end)
+        if left - ranges[-1][1] < MIN_OMITTED:
+            ranges[-1] = (ranges[-1][0], max(right, ranges[-1][1]))
         else:
-            found.append((left, right))
-    if len(text) - found[-1][1] < SAVED:
-        found[-1] = (found[-1][0], len(text))
-    return [(start, end) for start, end in found if end > start]
+            ranges.append((left, right))
+    if len(text) - ranges[-1][1] < MIN_OMITTED:
+        ranges[-1] = (ranges[-1][0], len(text))
+    return [(start, end) for start, end in ranges if end > start]
 
 
-def context(text: str, start: int, end: int) -> tuple[int, int]:
-    """Up to AROUND characters on both sides of start..end, from space to space where there is one."""
-    left, right = max(start - AROUND, 0), min(end + AROUND, len(text))
+def expand(text: str, start: int, end: int) -> tuple[int, int]:
+    """Add up to CONTEXT characters on both sides of start..end, at word boundaries if possible."""
+    left, right = max(start - CONTEXT, 0), min(end + CONTEXT, len(text))
     if left:
         left = text.find(" ", left, start) + 1 or left
     if right < len(text):
@@ -91,13 +93,13 @@ def context(text: str, start: int, end: int) -> tuple[int, int]:
     return left, right
 
 
-def opening(text: str) -> Html:
-    """A text with nothing marked: whole, or its first lines."""
-    return passage(text, {}, [Span(0, min(len(text), OPENING))])
+def render_opening(text: str) -> Html:
+    """A text without spans: all of it, or its beginning."""
+    return render_passage(text, {}, [Span(0, min(len(text), OPENING))])
 
 
-def legend(kinds: Sequence[tuple[str, int]]) -> Html:
-    """How many mistakes there are of each kind, and how to read the marks."""
-    counts = (element("li", element("strong", f"{count:,}"), f" {kind}") for kind, count in kinds)
+def render_legend(counts: Sequence[tuple[str, int]]) -> Html:
+    """The number of mistakes of each kind, and the meaning of the highlighting."""
+    items = (element("li", element("strong", f"{count:,}"), f" {kind}") for kind, count in counts)
     gold, predicted = element("mark.gold", "Underlined"), element("mark.predicted", "shaded")
-    return join((element("ul.counts", *counts), element("p.legend", gold, " is gold, ", predicted, " was predicted.")))
+    return join((element("ul.counts", *items), element("p.legend", gold, ": gold; ", predicted, ": predicted.")))

@@ -1,28 +1,29 @@
-"""The worst mistakes on whole texts: the surest of the wrong labels, the furthest of the wrong numbers."""
+"""Worst mistakes of text classification and regression: most confident wrong labels, largest errors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bothways.report.highlight import opening
-from bothways.report.markup import Html, element, isolated, join, written
+from bothways.report.highlight import render_opening
+from bothways.report.markup import Html, element, format_number, isolate, join
 
 
-def counted(wrong: int, examined: int, cases: Sequence[Html], order: str) -> Html:
-    """How many mistakes there are, of how many, and which of them are shown; then those."""
-    if not wrong:
-        return element("p", f"None of {examined:,} went wrong.")
-    words = f"{wrong:,} of {examined:,} ({wrong / examined:.1%}) went wrong. Shown: {len(cases):,}, {order}."
-    return join((element("p", words), element("ol.cases", *(element("li", case) for case in cases))))
+def render_mistakes(num_wrong: int, num_examined: int, items: Sequence[Html], order: str) -> Html:
+    """The number of mistakes and a list of those shown."""
+    if not num_wrong:
+        return element("p", f"No mistakes in {num_examined:,}.")
+    summary = f"{num_wrong:,} of {num_examined:,} ({num_wrong / num_examined:.1%}) are wrong."
+    summary += f" Shown: {len(items):,}, {order}."
+    return join((element("p", summary), element("ol.cases", *(element("li", item) for item in items))))
 
 
-def texts(text: str, pair: str | None) -> Html:
-    return join(opening(one) for one in (text, pair) if one is not None)
+def render_texts(text: str, pair: str | None) -> Html:
+    return join(map(render_opening, [text] if pair is None else [text, pair]))
 
 
 @dataclass(frozen=True)
 class LabelMistake:
-    """A text (perhaps a pair) that was given the wrong label, and how sure the model was of it."""
+    """A text (perhaps a pair) with a wrong predicted label and its probability."""
 
     text: str
     gold: str
@@ -33,28 +34,31 @@ class LabelMistake:
 
 @dataclass(frozen=True)
 class LabelMistakes:
-    """Everything that went wrong among `examined` texts; the surest `most` are shown."""
+    """All texts with a wrong label among `num_examined`. Shows the `max_shown` most confident ones."""
 
     cases: Sequence[LabelMistake]
-    examined: int
-    most: int = 20
+    num_examined: int
+    max_shown: int = 20
     heading: ClassVar[str] = "Worst mistakes"
     wide: ClassVar[bool] = True
 
     def body(self) -> Html:
-        worst = sorted(self.cases, key=lambda case: -case.probability)[: self.most]
-        return counted(len(self.cases), self.examined, list(map(_mistake, worst)), "the surest first")
+        worst = sorted(self.cases, key=lambda case: -case.probability)[: self.max_shown]
+        items = [_render_label_mistake(case) for case in worst]
+        return render_mistakes(len(self.cases), self.num_examined, items, "most confident first")
 
 
-def _mistake(case: LabelMistake) -> Html:
-    said, is_, sure = isolated(case.predicted), isolated(case.gold), f" ({case.probability:.1%} sure), is "
-    verdict = element("p.verdict", "said ", element("strong.said", said), sure, element("strong.is", is_))
-    return join((verdict, texts(case.text, case.pair)))
+def _render_label_mistake(case: LabelMistake) -> Html:
+    verdict = element(
+        "p.verdict", "predicted ", element("strong.predicted", isolate(case.predicted)),
+        f" ({case.probability:.1%}), gold ", element("strong.gold", isolate(case.gold)),
+    )  # fmt: skip
+    return join((verdict, render_texts(case.text, case.pair)))
 
 
 @dataclass(frozen=True)
 class NumberMistake:
-    """A text (perhaps a pair) and how far off its number is."""
+    """A text (perhaps a pair) with its gold and predicted number."""
 
     text: str
     gold: float
@@ -64,24 +68,25 @@ class NumberMistake:
 
 @dataclass(frozen=True)
 class NumberMistakes:
-    """Predicted numbers; the `most` that are furthest off are shown."""
+    """All predictions of a regression. Shows the `max_shown` with the largest errors."""
 
     cases: Sequence[NumberMistake]
-    most: int = 20
-    heading: ClassVar[str] = "Furthest off"
+    max_shown: int = 20
+    heading: ClassVar[str] = "Largest errors"
     wide: ClassVar[bool] = True
 
     def body(self) -> Html:
-        worst = sorted(self.cases, key=lambda case: -abs(case.gold - case.predicted))[: self.most]
-        words = f"{len(worst):,} of {len(self.cases):,}, the furthest first."
-        return join((element("p", words), element("ol.cases", *(element("li", _miss(case)) for case in worst))))
+        worst = sorted(self.cases, key=lambda case: -abs(case.gold - case.predicted))[: self.max_shown]
+        summary = f"{len(worst):,} of {len(self.cases):,}, largest error first."
+        items = (element("li", _render_number_mistake(case)) for case in worst)
+        return join((element("p", summary), element("ol.cases", *items)))
 
 
-def _miss(case: NumberMistake) -> Html:
-    said, is_ = (
-        element("strong.said", written(case.predicted, "number")),
-        element("strong.is", written(case.gold, "number")),
-    )
-    by = case.predicted - case.gold
-    off = f" (off by {by:+,.3f})" if not by or abs(by) >= 0.001 else f" (off by {by:+.1e})"
-    return join((element("p.verdict", "said ", said, ", is ", is_, off), texts(case.text, case.pair)))
+def _render_number_mistake(case: NumberMistake) -> Html:
+    error = case.predicted - case.gold
+    error_text = f"{error:+,.3f}" if not error or abs(error) >= 0.001 else f"{error:+.1e}"
+    verdict = element(
+        "p.verdict", "predicted ", element("strong.predicted", format_number(case.predicted, "number")), ", gold ",
+        element("strong.gold", format_number(case.gold, "number")), f" (error {error_text})",
+    )  # fmt: skip
+    return join((verdict, render_texts(case.text, case.pair)))

@@ -1,5 +1,4 @@
-"""The page a run leaves for people: one HTML file that needs nothing else, no script and no network, on any screen or
-paper."""
+"""Report page of a run: one self-contained HTML file without scripts, for screen and print."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,11 +6,11 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from bothways.io import write_atomic
-from bothways.report.markup import Html, element, isolated, join
-from bothways.report.scores import ScoreSummary, ScoreTable, headline
+from bothways.report.markup import Html, element, isolate, join
+from bothways.report.scores import ScoreSummary, ScoreTable, render_headline
 from bothways.report.style import STYLE
 
-# Should an escape ever be forgotten, the browser still runs nothing and fetches nothing.
+# Defence in depth: even if some text were not escaped, the browser would run and fetch nothing.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 META = Html(
     f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">'
@@ -21,7 +20,7 @@ META = Html(
 
 
 class Section(Protocol):
-    """A section of the page. `wide` ones take the whole width; two others may stand side by side."""
+    """A section of the page. Wide ones take the full width; two others may share a row."""
 
     heading: ClassVar[str]
 
@@ -33,69 +32,68 @@ class Section(Protocol):
 
 @dataclass(frozen=True)
 class Page:
-    """All that is said of a run, its parts in the order given. The first score is the headline; warnings are what its
-    reader must know; facts tell how it was made (model, data files, settings, versions)."""
+    """The content of a report. The metric of the first score is the headline. facts: (name, value) pairs about the run,
+    such as model, data files, settings and versions."""
 
     title: str
     subtitle: str
     scores: Sequence[ScoreSummary]
-    parts: Sequence[Section] = ()
+    sections: Sequence[Section] = ()
     warnings: Sequence[str] = ()
     facts: Sequence[tuple[str, str]] = ()
     command: str = ""
 
 
 def write(page: Page, file: Path) -> None:
-    """The old file or the new one, never half of it."""
+    """Write the page atomically."""
     write_atomic(file, render(page))
 
 
 def render(page: Page) -> str:
-    """The whole file as text."""
-    parts: list[Section] = [ScoreTable(page.scores), *page.parts, Provenance(page.facts, page.command)]
+    """The page as HTML."""
+    sections: list[Section] = [ScoreTable(page.scores), *page.sections, Provenance(page.facts, page.command)]
     head = element("head", META, element("title", page.title), element("style", Html(STYLE)))
-    sections = (_section(f"part{number}", part) for number, part in enumerate(parts))
-    body = element("body", _header(page), _contents(parts), element("main", *sections))
+    rendered = (_render_section(f"part{index}", section) for index, section in enumerate(sections))
+    body = element("body", _render_header(page), _render_contents(sections), element("main", *rendered))
     return f"<!doctype html>\n{element('html', head, body, attributes={'lang': 'en'})}\n"
 
 
-def _header(page: Page) -> Html:
-    titles = (element("h1", isolated(page.title)), element("p.subtitle", isolated(page.subtitle)))
-    return element("header", *titles, headline(page.scores), _warnings(page.warnings))
+def _render_header(page: Page) -> Html:
+    titles = (element("h1", isolate(page.title)), element("p.subtitle", isolate(page.subtitle)))
+    return element("header", *titles, render_headline(page.scores), _render_warnings(page.warnings))
 
 
-def _warnings(warnings: Sequence[str]) -> Html:
+def _render_warnings(warnings: Sequence[str]) -> Html:
     if not warnings:
         return Html()
     return element(
-        "div.warnings", element("h2", "Please note"), element("ul", *(element("li", line) for line in warnings))
+        "div.warnings", element("h2", "Please note"), element("ul", *(element("li", warning) for warning in warnings))
     )
 
 
-def _contents(parts: Sequence[Section]) -> Html:
+def _render_contents(sections: Sequence[Section]) -> Html:
     links = (
-        element("li", element("a", part.heading, attributes={"href": f"#part{number}"}))
-        for number, part in enumerate(parts)
+        element("li", element("a", section.heading, attributes={"href": f"#part{index}"}))
+        for index, section in enumerate(sections)
     )
     return element("nav", element("ul", *links), attributes={"aria-label": "Contents"})
 
 
-def _section(name: str, part: Section) -> Html:
-    return element(
-        f"section.{'wide' if part.wide else 'half'}", element("h2", part.heading), part.body(), attributes={"id": name}
-    )
+def _render_section(name: str, section: Section) -> Html:
+    width = "wide" if section.wide else "half"
+    return element(f"section.{width}", element("h2", section.heading), section.body(), attributes={"id": name})
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where the model comes from."""
+    """Facts about the run, and the command that repeats it."""
 
     facts: Sequence[tuple[str, str]]
     command: str
-    heading: ClassVar[str] = "How it was made"
+    heading: ClassVar[str] = "How this model was trained"
     wide: ClassVar[bool] = True
 
     def body(self) -> Html:
-        rows = (part for name, value in self.facts for part in (element("dt", name), element("dd", isolated(value))))
+        rows = (cell for name, value in self.facts for cell in (element("dt", name), element("dd", isolate(value))))
         command = element("pre", element("code", self.command)) if self.command else Html()
         return join((element("dl.facts", *rows), command))

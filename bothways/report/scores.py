@@ -1,22 +1,24 @@
-"""How good the models are: mean and spread over seeds, and each seed by itself."""
+"""Scores of a run: mean and standard deviation over seeds or folds, intervals, and each seed's score."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from bothways.report.markup import Html, Unit, element, figure, isolated, join, table, written
+from bothways.report.markup import Html, Unit, data_element, element, format_number, isolate, join, table
 
 
 @dataclass(frozen=True)
 class ScoreSummary:
-    """A metric on a split: mean and sample standard deviation over n seeds, or folds. `selected`: something was chosen
-    on it. interval: where other rows would put it, with 95 % probability; rows: how many it is of. pooled: of folds,
-    the metric of all their rows together, which the interval is of."""
+    """A metric on a split: mean and sample standard deviation over n seeds or folds.
+
+    selected: the model was selected on this split. interval: 95 % interval over other rows; rows: their number. pooled:
+    with folds, the metric of all their rows together, to which the interval belongs.
+    """
 
     metric: str
     split: str
     mean: float
-    spread: float
+    std: float
     n: int
     selected: bool = False
     unit: Unit = "share"
@@ -26,39 +28,33 @@ class ScoreSummary:
     pooled: float | None = None
 
 
-def bounds(score: ScoreSummary) -> str:
-    """'95 %: 88.6% to 93.1%', and of how many rows; "" where nobody worked it out."""
+def format_interval(score: ScoreSummary) -> str:
+    """'95 %: 88.6% to 93.1%, 431 rows'; '' without an interval."""
     if score.interval is None:
         return ""
-    low, high = (written(bound, score.unit) for bound in score.interval)
-    pooled = "" if score.pooled is None else f"all rows together {written(score.pooled, score.unit)}, "
+    low, high = (format_number(bound, score.unit) for bound in score.interval)
+    pooled = "" if score.pooled is None else f"all rows together {format_number(score.pooled, score.unit)}, "
     return f"{pooled}95 %: {low} to {high}" + (f", {score.rows:,} rows" if score.rows else "")
 
 
-def spread(score: ScoreSummary) -> str:
-    """One seed has no spread, and says so. That of a share is in percentage points, like the mean beside it."""
+def format_std(score: ScoreSummary) -> str:
+    """'± 0.4, 3 seeds', in percentage points for a share; 'one seed' for a single one, which has no deviation."""
     if score.n == 1:
         return "one seed"
-    return f"± {written(score.spread, score.unit).rstrip('%')}, {score.n} {score.over}"
+    return f"± {format_number(score.std, score.unit).rstrip('%')}, {score.n} {score.over}"
 
 
-def chosen(score: ScoreSummary) -> Html:
+def selected_badge(score: ScoreSummary) -> Html:
     return element("span.badge", "selected on this") if score.selected else Html()
 
 
-def headline(scores: Sequence[ScoreSummary]) -> Html:
-    """The first metric, large, on every split that has it."""
+def render_headline(scores: Sequence[ScoreSummary]) -> Html:
+    """The first metric in large digits, on every split that has it."""
     tiles = [
         element(
             "div.tile",
-            element("dt", score.metric, ", ", isolated(score.split)),
-            element(
-                "dd",
-                element("strong", figure(score.mean, score.unit)),
-                element("span.spread", spread(score)),
-                element("span.spread", bounds(score)) if score.interval else Html(),
-                chosen(score),
-            ),
+            element("dt", score.metric, ", ", isolate(score.split)),
+            element("dd", element("strong", data_element(score.mean, score.unit)), _render_details(score)),
         )
         for score in scores
         if score.metric == scores[0].metric
@@ -68,37 +64,46 @@ def headline(scores: Sequence[ScoreSummary]) -> Html:
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """Every metric on every split; in the order of their first mention."""
+    """All metrics by split, in the order given."""
 
     scores: Sequence[ScoreSummary]
     heading: ClassVar[str] = "Scores"
     wide: ClassVar[bool] = False
 
     def body(self) -> Html:
-        by_place = {(score.metric, score.split): score for score in self.scores}
+        by_metric_and_split = {(score.metric, score.split): score for score in self.scores}
         splits = list(dict.fromkeys(score.split for score in self.scores))
         metrics = list(dict.fromkeys(score.metric for score in self.scores))
-        rows = [[metric, *(_cell(by_place.get((metric, split))) for split in splits)] for metric in metrics]
+        rows = [
+            [metric, *(_render_cell(by_metric_and_split.get((metric, split))) for split in splits)]
+            for metric in metrics
+        ]
         over = " or ".join(dict.fromkeys(score.over for score in self.scores)) or "seeds"
         caption = f"Mean and sample standard deviation over {over}."
         if any(score.interval for score in self.scores):
-            caption += " 95 %: where other rows of the same kind would put the score, by chance alone."
+            caption += " 95 %: interval of the score on other rows from the same source."
         if any(score.selected for score in self.scores):
-            caption += " A score on the split that the checkpoint was selected on flatters it."
-        return table(caption, ["Metric", *map(isolated, splits)], rows)
+            caption += " Scores on the split that the checkpoint was selected on are optimistic."
+        return table(caption, ["Metric", *map(isolate, splits)], rows)
 
 
-def _cell(score: ScoreSummary | None) -> Html:
+def _render_cell(score: ScoreSummary | None) -> Html:
     if score is None:
         return element("span.spread", "none")
-    interval = element("span.spread", bounds(score)) if score.interval else Html()
-    return join((figure(score.mean, score.unit), element("span.spread", spread(score)), interval, chosen(score)))
+    return join((data_element(score.mean, score.unit), _render_details(score)))
+
+
+def _render_details(score: ScoreSummary) -> Html:
+    interval = element("span.spread", format_interval(score)) if score.interval else Html()
+    return join((element("span.spread", format_std(score)), interval, selected_badge(score)))
 
 
 @dataclass(frozen=True)
 class SeedScores:
-    """One training: its number, its scores by split, whether it failed (was no better than a constant answer), whether
-    its model was kept."""
+    """A training: its seed or fold number and its scores by split.
+
+    failed: no better than a constant prediction. kept: its model was kept.
+    """
 
     number: int
     scores: Mapping[str, float]
@@ -108,7 +113,7 @@ class SeedScores:
 
 @dataclass(frozen=True)
 class SeedTable:
-    """The metric of every training."""
+    """The metric of every seed."""
 
     metric: str
     seeds: Sequence[SeedScores]
@@ -119,24 +124,25 @@ class SeedTable:
     def body(self) -> Html:
         splits = list(dict.fromkeys(split for seed in self.seeds for split in seed.scores))
         rows = [
-            [str(seed.number), _remark(seed), *(self._score(seed, split) for split in splits)] for seed in self.seeds
+            [str(seed.number), _render_badges(seed), *(self._render_score(seed, split) for split in splits)]
+            for seed in self.seeds
         ]
-        failed = sum(seed.failed for seed in self.seeds)
-        caption = f"{self.metric} of each training. {failed or 'None'} of {len(self.seeds)} failed"
-        caption += " (no better than one constant answer)."
-        return table(caption, [self.heading.removesuffix("s"), "", *map(isolated, splits)], rows, words=2)
+        num_failed = sum(seed.failed for seed in self.seeds)
+        caption = f"{self.metric} of each training. {num_failed or 'None'} of {len(self.seeds)} failed"
+        caption += " (no better than a constant prediction)."
+        return table(caption, [self.heading.removesuffix("s"), "", *map(isolate, splits)], rows, words=2)
 
-    def _score(self, seed: SeedScores, split: str) -> Html:
-        return figure(seed.scores[split], self.unit) if split in seed.scores else Html("none")
+    def _render_score(self, seed: SeedScores, split: str) -> Html:
+        return data_element(seed.scores[split], self.unit) if split in seed.scores else Html("none")
 
 
 @dataclass(frozen=True)
 class FoldTable(SeedTable):
-    """The metric of every fold, by the model that was trained without it."""
+    """The metric of every fold, from the model that was not trained on it."""
 
     heading: ClassVar[str] = "Folds"
 
 
-def _remark(seed: SeedScores) -> Html:
-    badges = [("kept", seed.kept), ("failed", seed.failed)]
-    return join(element(f"span.badge.{name}", name) for name, holds in badges if holds)
+def _render_badges(seed: SeedScores) -> Html:
+    badges = {"kept": seed.kept, "failed": seed.failed}
+    return join(element(f"span.badge.{name}", name) for name, is_set in badges.items() if is_set)

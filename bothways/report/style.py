@@ -1,5 +1,8 @@
-"""How the page looks: system fonts, one accent, light and dark, screen and paper. Blue is gold and right, vermilion is
-predicted and wrong (told apart by all kinds of colour vision), and both are also told by line, frame or word."""
+"""CSS of the report page: system fonts, light and dark mode, screen and print.
+
+Blue marks gold and correct, vermilion marks predicted and wrong; people with any kind of colour vision can distinguish
+them. A line, frame or word always gives the same information.
+"""
 
 STYLE = """
 :root {
@@ -147,8 +150,8 @@ ol.cases { list-style: none; counter-reset: case; }
 .text { margin: 0 0 0.5rem; max-width: 46rem; white-space: pre-wrap; line-height: 1.6; }
 .verdict { margin: 0 0 0.35rem; color: var(--soft); font-size: 0.92rem; }
 .verdict strong { color: var(--ink); }
-.said { text-decoration: none; background: color-mix(in srgb, var(--red) 22%, var(--ground)); }
-.is { text-decoration: underline 2px var(--blue); text-underline-offset: 4px; }
+strong.predicted { text-decoration: none; background: color-mix(in srgb, var(--red) 22%, var(--ground)); }
+strong.gold { text-decoration: underline 2px var(--blue); text-underline-offset: 4px; }
 details { font-size: 0.92rem; } summary { cursor: pointer; color: var(--blue); margin-bottom: 0.5rem; }
 .facts {
   display: grid; grid-template-columns: minmax(7rem, max-content) 1fr; gap: 0.35rem 1.5rem; margin: 0 0 1rem;
