@@ -7,8 +7,10 @@ if TYPE_CHECKING:
     from bothways.errors import InputError
     from bothways.inference.answer_decoding import Answer
     from bothways.inference.load import load
-    from bothways.inference.predictor import Fill, Prediction, Predictor
+    from bothways.inference.masked_words import Fill
+    from bothways.inference.predictor import Predictor
     from bothways.inference.tag_decoding import Entity
+    from bothways.inference.text_scores import Prediction
     from bothways.tokenizer.tokenizer import Encoding, Tokenizer
     from bothways.verbs import evaluate, train
 
@@ -30,9 +32,9 @@ _HOME = {
     "Answer": "bothways.inference.answer_decoding",
     "Encoding": "bothways.tokenizer.tokenizer",
     "Entity": "bothways.inference.tag_decoding",
-    "Fill": "bothways.inference.predictor",
+    "Fill": "bothways.inference.masked_words",
     "InputError": "bothways.errors",
-    "Prediction": "bothways.inference.predictor",
+    "Prediction": "bothways.inference.text_scores",
     "Predictor": "bothways.inference.predictor",
     "Tokenizer": "bothways.tokenizer.tokenizer",
     "evaluate": "bothways.verbs",

@@ -1,10 +1,24 @@
-"""Validation of Predictor arguments: texts in any sequence or column, and whole numbers."""
+"""Validation of Predictor arguments: one text or many, in any sequence or column, and whole numbers."""
 
 from collections.abc import Iterable, Mapping, Set
 from operator import index
 from typing import Any
 
 from bothways.errors import InputError, shorten
+
+
+def read_one_or_many(
+    texts: Any, pairs: Any = None, *, names: tuple[str, str] = ("texts", "pairs")
+) -> tuple[list[str], list[str] | None, bool]:
+    """Texts and their pairs as lists, and whether a single text (with a single pair) was given.
+
+    names: of the arguments. InputError if one of them is a single string and the other is not.
+    """
+    if isinstance(texts, str) and (pairs is None or isinstance(pairs, str)):
+        return [texts], None if pairs is None else [pairs], True
+    if isinstance(texts, str):
+        raise InputError(f"{names[0]} is a single string but {names[1]} is not; give two strings or two lists")
+    return read_texts(names[0], texts), None if pairs is None else read_texts(names[1], pairs), False
 
 
 def read_texts(name: str, texts: Any) -> list[str]:
@@ -20,19 +34,12 @@ def read_texts(name: str, texts: Any) -> list[str]:
     return values
 
 
-def read_words(texts: Any) -> list[list[str]]:
-    """Pre-split texts, each a list of words."""
-    values = _read_values("words", texts)
-    if any(isinstance(value, str) for value in values):
-        raise InputError("words is a single list of words; give a list of lists: [words]")
-    return [read_texts(f"words of text {number:,}", words) for number, words in enumerate(values, 1)]
-
-
-def read_text(name: str, text: Any) -> str:
-    """A single string."""
-    if not isinstance(text, str):
-        raise InputError(f"{name} is not a string: {shorten(repr(text))}")
-    return text
+def read_words(words: Any) -> tuple[list[list[str]], bool]:
+    """Pre-split texts, each a list of words, and whether a single list of words was given."""
+    values = _read_values("words", words)
+    if values and isinstance(values[0], str):
+        return [read_texts("words", values)], True
+    return [read_texts(f"words of text {number:,}", text) for number, text in enumerate(values, 1)], False
 
 
 def whole_number(name: str, value: Any, minimum: int, unit: str = "") -> int:

@@ -80,7 +80,7 @@ def test_every_entity_is_a_slice_of_its_text(lines, tagger):
 def test_every_answer_is_a_slice_of_its_passage(lines, reader):
     texts = lines()
     number = 0
-    for text, found in zip(texts, reader.answers(["Who was it?"] * len(texts), texts, top=3), strict=True):
+    for text, found in zip(texts, reader.answer(["Who was it?"] * len(texts), texts, top=3), strict=True):
         for answer in found:
             assert answer.text == text[answer.start : answer.end]
             assert answer.text == answer.text.strip()

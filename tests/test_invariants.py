@@ -12,8 +12,7 @@ import torch
 
 from bothways.batch import Batch
 from bothways.errors import InputError
-from bothways.inference import predictor as predict
-from bothways.inference.predictor import own_rows
+from bothways.inference.windows import own_rows
 from bothways.model.kernels import append_dummy_text
 
 FAMILIES = ["bert", "albert", "electra", "distilbert", "modernbert", "roberta", "longformer", "big_bird", "deberta"]
@@ -47,7 +46,7 @@ def predictor(family_predictor):
 
 def results(predictor, texts):
     """Everything a Predictor says of texts, a list of arrays a text."""
-    hidden = predictor.encode(texts, **READ)
+    hidden = predictor.hidden_states(texts, **READ)
     vectors = [predictor.embed(texts, pooling=kind, **READ) for kind in ("mean", "cls", "max")]
     classes = [list(found.scores.values()) for found in predictor.classify(texts, **READ)]
     return [[*row] for row in zip(hidden, *vectors, np.array(classes), strict=True)]
@@ -73,7 +72,7 @@ def test_batch_size_does_not_change_a_result(predictor, tokens, monkeypatch):
     batches = []
     plain = Batch.from_encodings
     monkeypatch.setattr(Batch, "from_encodings", lambda rows: batches.append(len(rows)) or plain(rows))
-    monkeypatch.setattr(predict, "TOKENS", tokens)
+    monkeypatch.setattr(predictor.runner, "batch_tokens", tokens)
     assert_same(results(predictor, TEXTS), expected)
     assert (max(batches) == 1) == (tokens == 1)
 
@@ -101,7 +100,7 @@ def test_equal_texts_of_a_call_have_equal_results_and_are_read_once(predictor, m
     assert sum(batches) == 2
     assert np.array_equal(vectors[0], vectors[2]) and np.array_equal(vectors[0], vectors[3])
     assert np.abs(vectors[0] - vectors[1]).max() > 1e-3
-    first, second, third = predictor.encode([TEXTS[0], TEXTS[2], TEXTS[0]])
+    first, second, third = predictor.hidden_states([TEXTS[0], TEXTS[2], TEXTS[0]])
     assert np.array_equal(first, third) and first is not third and len(second) != len(first)
     one, other = predictor.classify([TEXTS[0]] * 2, [TEXTS[3], TEXTS[1]])
     assert one != other
@@ -126,7 +125,7 @@ def test_other_tokens_do_change_a_result(predictor):
 
 
 def test_no_texts_give_no_results(predictor):
-    assert predictor.encode([]) == []
+    assert predictor.hidden_states([]) == []
     assert predictor.embed([]).shape == (0, 24)
     assert predictor.embed([], pooling="max").shape == (0, 24)
     assert predictor.classify([]) == []
@@ -163,7 +162,7 @@ def best_rows(predictor, text, size, overlap):
 @pytest.mark.parametrize(("size", "overlap"), [(19, 6), (19, 0), (20, 5), (17, 11)])
 def test_a_long_text_has_one_row_a_token_from_the_window_furthest_from_a_cut(predictor, size, overlap):
     text = sentence(53, seed=8)
-    (rows,) = predictor.encode([text], window=size, overlap=overlap)
+    (rows,) = predictor.hidden_states([text], window=size, overlap=overlap)
     assert len(rows) == len(predictor.tokenizer.encode(text))
     assert np.abs(rows - best_rows(predictor, text, size, overlap)).max() < 1e-5
 
@@ -171,17 +170,19 @@ def test_a_long_text_has_one_row_a_token_from_the_window_furthest_from_a_cut(pre
 def test_each_token_of_a_long_text_counts_once_in_its_vector(predictor):
     text = sentence(53, seed=8)
     rows = best_rows(predictor, text, SIZE, OVERLAP)
-    mean, largest = (predictor.embed([text], kind, False, **READ)[0] for kind in ("mean", "max"))
+    mean, largest = (predictor.embed([text], pooling=kind, normalize=False, **READ)[0] for kind in ("mean", "max"))
     assert np.abs(mean - rows.mean(0)).max() < 1e-5
     assert np.abs(largest - rows.max(0)).max() < 1e-5
     windows = predictor.tokenizer.encode_windows(text, size=SIZE, overlap=OVERLAP)
     first = np.mean([alone(predictor, window)[0] for window in windows], axis=0)
-    assert np.abs(predictor.embed([text], "cls", False, **READ)[0] - first).max() < 1e-5
+    assert np.abs(predictor.embed([text], pooling="cls", normalize=False, **READ)[0] - first).max() < 1e-5
 
 
 def test_a_normal_vector_is_of_length_one(predictor):
     for kind in ("auto", "mean", "cls", "max"):
-        plain, normal = (predictor.embed(TEXTS, kind, normalize, **READ) for normalize in (False, True))
+        plain, normal = (
+            predictor.embed(TEXTS, pooling=kind, normalize=normalize, **READ) for normalize in (False, True)
+        )
         assert np.abs(np.linalg.norm(normal, axis=1) - 1).max() < 1e-6
         assert np.abs(plain / np.linalg.norm(plain, axis=1, keepdims=True) - normal).max() < 1e-6
 
@@ -277,13 +278,13 @@ def test_windows_own_every_token_exactly_once(size, overlap, tokenizer):
 
 def test_a_long_text_is_refused_where_asked(predictor):
     with pytest.raises(InputError, match=r"2 of 11 texts are longer than 40 tokens \(up to \d+\)"):
-        predictor.encode(TEXTS, long="error", window=40)
-    assert len(predictor.encode(TEXTS[:2], long="error", window=40)) == 2
+        predictor.hidden_states(TEXTS, long="error", window=40)
+    assert len(predictor.hidden_states(TEXTS[:2], long="error", window=40)) == 2
 
 
 def test_cutting_is_done_when_asked_counted_and_said(predictor, capsys):
     predictor.truncated_texts = 0
-    found = predictor.encode(TEXTS, long="truncate", window=40)
+    found = predictor.hidden_states(TEXTS, long="truncate", window=40)
     assert predictor.truncated_texts == 2
     assert capsys.readouterr().err.startswith("warning: cut 2 of 11 texts to 40 tokens")
     predictor.classify(TEXTS[5:6], long="truncate", window=40)
@@ -291,7 +292,7 @@ def test_cutting_is_done_when_asked_counted_and_said(predictor, capsys):
     for text, rows in zip(TEXTS, found, strict=True):
         kept = predictor.tokenizer.encode_windows(text, size=40, overlap=0)[0]
         assert np.abs(rows - alone(predictor, kept)).max() < 1e-5
-    predictor.encode(TEXTS[:2], long="truncate", window=40)
+    predictor.hidden_states(TEXTS[:2], long="truncate", window=40)
     assert predictor.truncated_texts == 3
 
 
@@ -299,9 +300,9 @@ def test_cutting_is_done_when_asked_counted_and_said(predictor, capsys):
 def test_a_model_that_reads_less_than_the_window_uses_its_own_length(family, make_predictor):
     short = make_predictor(family, HEADS, labels=LABELS, max_position_embeddings=24)
     text = sentence(53, seed=8)
-    (rows,) = short.encode([text])
+    (rows,) = short.hidden_states([text])
     assert np.abs(rows - best_rows(short, text, 24, 6)).max() < 1e-5
-    (same,) = short.encode([text], window=24, overlap=6)
+    (same,) = short.hidden_states([text], window=24, overlap=6)
     assert np.array_equal(rows, same)
     with pytest.raises(InputError, match="longer than 24 tokens"):
         short.embed([text], long="error")

@@ -13,8 +13,8 @@ import torch
 import bothways
 from bothways.batch_jobs.blocks import Block, about_how_many, in_blocks
 from bothways.batch_jobs.journal import Journal, refuse, unfinished
-from bothways.batch_jobs.rows import SAY, columns, kind_of
-from bothways.batch_jobs.writers import Format, JsonLines, Npy, Parquet, Row, Separated, Vectors, vector_column
+from bothways.batch_jobs.rows import PREDICT_ROWS, columns, predict_labels
+from bothways.batch_jobs.writers import Format, JsonLines, Npy, Parquet, ResultRow, Separated, Vectors, vector_column
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.weights import OLD_WEIGHTS, WEIGHTS
 from bothways.data.datasets import arrow_files
@@ -35,8 +35,7 @@ FREE = ("model", "file", "text", "pair", "out", "resume", "on_error", "dtype", "
 def embed(settings: Embed) -> tuple[Journal, int]:
     """Write a vector a row. What was written, and the size of a vector."""
     refuse(settings.out, VECTORS, "vectors", resume=settings.resume)
-    model = load(settings.model, dtype=settings.dtype)
-    model.read_in(settings.window)
+    model = load(settings.model, dtype=settings.dtype, window=settings.window)
     learned = {} if settings.text_column else model.checkpoint.settings
     known = resolve_columns(settings.file, settings, learned)
     found = read_texts(settings.file, text=known["text"], pair=known["pair"], encoding=settings.encoding)
@@ -55,21 +54,19 @@ def predict(settings: Predict) -> Journal:
     """Write what the model says of each row (tasks/saying.py) to `out`."""
     assert settings.out is not None
     refuse(settings.out, PREDICTIONS, "predictions", resume=settings.resume)
-    model = load(settings.model, dtype=settings.dtype)
-    model.read_in(settings.window)
+    model = load(settings.model, dtype=settings.dtype, window=settings.window)
     keep = _keep(settings, model)
     say = _say_of(model, settings, keep)
     form = _table(settings.out, _columns(model, settings, keep), settings.escape_formulas)
     return _write(settings.out, form, _blocks(model, settings, keep), say, settings, model)
 
 
-def printed(settings: Predict) -> Iterator[list[Row]]:
+def printed(settings: Predict) -> Iterator[list[ResultRow]]:
     """The same row by row, a block at a time; of standard input, whatever is there. With on_error "skip" each begins
     with the row's number."""
     if settings.resume:
         raise InputError("resume needs a file to go on with; name it with --out")
-    model = load(settings.model, dtype=settings.dtype)
-    model.read_in(settings.window)
+    model = load(settings.model, dtype=settings.dtype, window=settings.window)
     keep = _keep(settings, model)
     say = _say_of(model, settings, keep)
     for read in _blocks(model, settings, keep):
@@ -92,7 +89,7 @@ def _keep(settings: Predict, model: Predictor) -> dict[str, str]:
         where = settings.file if settings.text is None else "--text"
         raise InputError(f"{where}: no column {absent[0]!r} to keep (there are: {', '.join(there)}); name others")
     taken = {"row", *columns(model, settings.top).names}
-    if kind_of(model) == "answers":  # whose id is the question's own
+    if model.task == "answer":  # whose id is the question's own
         names = [name for name in names if name != "id"]
     kept: dict[str, str] = {}
     for name in sorted(names, key=taken.__contains__):  # those that keep their names first
@@ -103,7 +100,7 @@ def _keep(settings: Predict, model: Predictor) -> dict[str, str]:
     return {name: kept[name] for name in names}
 
 
-def _literal(settings: Predict) -> Row:
+def _literal(settings: Predict) -> ResultRow:
     """The row that stands on the command line."""
     return {"text": settings.text} | ({} if settings.pair is None else {"pair": settings.pair})
 
@@ -128,19 +125,20 @@ def _columns(model: Predictor, settings: Predict, keep: Mapping[str, str]) -> An
 
 def _say_of(
     model: Predictor, settings: Predict, keep: Mapping[str, str]
-) -> Callable[[Sequence[ModelInput]], list[Row]]:
+) -> Callable[[Sequence[ModelInput]], list[ResultRow]]:
     """What the model says of rows, behind what is kept of them. InputError where it has no head to say anything with:
     no fault of a row."""
-    kind = kind_of(model)
-    if settings.top is not None and kind not in ("answers", "labels"):
-        raise InputError(f"top ({settings.top}) is for answers and labels; this model gives {kind}")
+    if settings.top is not None and model.task in ("regress", "tag"):
+        raise InputError(f"top ({settings.top}) is for labels and answers; the task of this model is {model.task}")
     told: dict[str, Any] = {} if settings.top is None else {"top": settings.top}
-    say: Callable[[Sequence[ModelInput]], list[Row]] = partial(SAY[kind], model, long=settings.long, **told)
+    say: Callable[[Sequence[ModelInput]], list[ResultRow]] = partial(
+        PREDICT_ROWS.get(model.task, predict_labels), model, long=settings.long, **told
+    )
     say([])
     if not keep:
         return say
 
-    def with_kept(given: Sequence[ModelInput]) -> list[Row]:
+    def with_kept(given: Sequence[ModelInput]) -> list[ResultRow]:
         kept = (dict(zip(keep.values(), one.kept, strict=True)) for one in given)
         return [{**before, **row} for before, row in zip(kept, say(given), strict=True)]
 
@@ -156,7 +154,7 @@ def _table(out: Path, columns: Any, escape_formulas: bool = False) -> Format:
 def _blocks(model: Predictor, settings: Predict, keep: Mapping[str, str]) -> Iterator[Block]:
     if settings.text is not None:
         found: Iterator[LiveInput] = iter([_asked(model, settings, keep)])
-    elif kind_of(model) == "answers":
+    elif model.task == "answer":
         found = read_questions(
             settings.file,
             question=settings.text_column,
@@ -168,19 +166,19 @@ def _blocks(model: Predictor, settings: Predict, keep: Mapping[str, str]) -> Ite
         known = resolve_columns(settings.file, settings, model.checkpoint.settings)
         # Blocks of a file to go on with are a function of the text alone, never of when it comes.
         found = read_texts(settings.file, **known, keep=[*keep], live=settings.out is None, encoding=settings.encoding)
-        if kind_of(model) == "entities":
+        if model.task == "tag":
             found = _single(found, settings.file, known["text"], "entities are found in one")
         found = _as_learned(found, settings, known["text"], model)
-    scores = len(model.labels) if kind_of(model) == "labels" and settings.top is None else 0
+    scores = len(model.labels) if model.task == "classify" and settings.top is None else 0
     return in_blocks(found, settings.on_error, max(1, scores))
 
 
 def _asked(model: Predictor, settings: Predict, keep: Iterable[str]) -> ModelInput:
     """The text on the command line. InputError where the model reads pairs and it is alone, or the reverse."""
-    row, kind = _literal(settings), kind_of(model)
-    if "pair" not in row and (kind == "answers" or model.reads_pairs):
+    row = _literal(settings)
+    if "pair" not in row and (model.task == "answer" or model.reads_pairs):
         raise InputError("text: this model reads two; give the second, of a question its passage, with --pair")
-    if "pair" in row and (kind == "entities" or model.reads_pairs is False):
+    if "pair" in row and (model.task == "tag" or model.reads_pairs is False):
         raise InputError("pair: this model reads single texts; leave out --pair")
     return ModelInput(row["text"], row.get("pair"), id="0", kept=tuple(row[name] for name in keep))
 
@@ -198,11 +196,11 @@ def _as_learned(
 ) -> Iterator[LiveInput]:
     """The same, of a model of single texts without second ones where one column is named. InputError where a row has
     two texts and the model was fine-tuned on single ones, or the reverse."""
-    alone = model.reads_alone(column, settings.pair_column)
+    alone = model.ignores_pairs(column, settings.pair_column)
     for one in found:
         if isinstance(one, ModelInput):
             one = one._replace(pair=None) if alone else one
-            model.refuse_other_texts(one.pair is not None, settings.file)
+            model.check_pairs(one.pair is not None, settings.file)
         yield one
 
 

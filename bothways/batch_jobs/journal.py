@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.batch_jobs.blocks import Block
-from bothways.batch_jobs.writers import Format, Row, Vectors
+from bothways.batch_jobs.writers import Format, ResultRow, Vectors
 from bothways.errors import InputError
 from bothways.io import fsync, write_atomic
 from bothways.log import logger
@@ -105,7 +105,7 @@ class Growing:
             rows = f"the first {self.journal.rows:,} rows are not those that were read before"
             raise InputError(f"{self.out}: {rows}; give the same, or delete {_journal(self.out)} to begin anew")
 
-    def add(self, read: Block, block: Block, results: Vectors | Sequence[Row]) -> None:
+    def add(self, read: Block, block: Block, results: Vectors | Sequence[ResultRow]) -> None:
         """Append a block's results, and list the rows that were set aside. read: the block as it was read, with rows of
         which the model can say nothing."""
         aside = (json.dumps({"row": number, "reason": why}) for number, why in block.wrong.items())

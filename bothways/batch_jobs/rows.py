@@ -1,84 +1,85 @@
-"""What each kind of model says of a row, as a dictionary, and of what types that is."""
+"""Rows of results by task: predictions as dictionaries, and the types of their columns."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
-from bothways.batch_jobs.writers import Row
+from bothways.batch_jobs.writers import ResultRow
 from bothways.data.stream import ModelInput
 from bothways.inference.answer_decoding import Answer
 from bothways.inference.predictor import Predictor
+from bothways.inference.task import TaskName
 from bothways.inference.windows import Long
 
-Kind = Literal["answers", "entities", "number", "labels"]
+
+class PredictRows(Protocol):
+    def __call__(self, model: Predictor, rows: Sequence[ModelInput], long: Long | None) -> list[ResultRow]: ...
 
 
-class Say(Protocol):
-    def __call__(self, model: Predictor, given: Sequence[ModelInput], long: Long | None) -> list[Row]: ...
-
-
-def kind_of(model: Predictor) -> Kind:
-    if "spans" in model.module.num_outputs:
-        return "answers"
-    if "tokens" in model.module.num_outputs:
-        return "entities"
-    return "number" if "classes" in model.module.num_outputs and not model.labels else "labels"
-
-
-def labels(model: Predictor, given: Sequence[ModelInput], long: Long | None, top: int | None = None) -> list[Row]:
-    """The likeliest label, its score and all scores, or the `top` best; where a text may have several labels, those
-    too."""
-    found = model.classify([one.text for one in given], _pairs(given), long=long, top=top)
+def predict_labels(
+    model: Predictor, rows: Sequence[ModelInput], long: Long | None, top: int | None = None
+) -> list[ResultRow]:
+    """The likeliest label, its score and the scores of all labels (or the `top` best); of multi-label models also the
+    labels above the threshold."""
+    predictions = model.classify([row.text for row in rows], _pairs(rows), long=long, top=top)
     if not model.checkpoint.multi_label:
-        return [{"label": one.label, "score": one.score, "scores": one.scores} for one in found]
-    return [{"label": one.label, "labels": list(one.labels), "score": one.score, "scores": one.scores} for one in found]
-
-
-def number(model: Predictor, given: Sequence[ModelInput], long: Long | None) -> list[Row]:
-    """The number of a regression model."""
-    return [{"score": score} for score in model.score([one.text for one in given], _pairs(given), long=long).tolist()]
-
-
-def entities(model: Predictor, given: Sequence[ModelInput], long: Long | None) -> list[Row]:
-    found = model.tag([one.text for one in given], long=long)
-    return [{"entities": [asdict(entity) for entity in entities]} for entities in found]
-
-
-def answers(model: Predictor, given: Sequence[ModelInput], long: Long | None, top: int = 1) -> list[Row]:
-    """The best answer to each question; where more are asked for, all of them too."""
-    found = model.answers([one.text for one in given], [one.pair or "" for one in given], top, long)
-    rows = [[_answer(answer) for answer in best] for best in found]
+        return [{"label": one.label, "score": one.score, "scores": one.scores} for one in predictions]
     return [
-        {"id": one.id, **best[0], **({"answers": best} if top > 1 else {})}
-        for one, best in zip(given, rows, strict=True)
+        {"label": one.label, "labels": list(one.labels), "score": one.score, "scores": one.scores}
+        for one in predictions
     ]
 
 
-def _answer(answer: Answer) -> Row:
+def predict_numbers(model: Predictor, rows: Sequence[ModelInput], long: Long | None) -> list[ResultRow]:
+    """The number of a regression model."""
+    return [{"score": score} for score in model.regress([row.text for row in rows], _pairs(rows), long=long).tolist()]
+
+
+def predict_entities(model: Predictor, rows: Sequence[ModelInput], long: Long | None) -> list[ResultRow]:
+    entities = model.tag([row.text for row in rows], long=long)
+    return [{"entities": [asdict(entity) for entity in of_text]} for of_text in entities]
+
+
+def predict_answers(model: Predictor, rows: Sequence[ModelInput], long: Long | None, top: int = 1) -> list[ResultRow]:
+    """The best answer to each question; with top > 1 also the list of the best ones."""
+    answers = model.answer([row.text for row in rows], [row.pair or "" for row in rows], top=top, long=long)
+    columns = [[_answer_columns(answer) for answer in of_question] for of_question in answers]
+    return [
+        {"id": row.id, **best[0], **({"answers": best} if top > 1 else {})}
+        for row, best in zip(rows, columns, strict=True)
+    ]
+
+
+def _answer_columns(answer: Answer) -> ResultRow:
     return {"answer": answer.text, "start": answer.start, "end": answer.end, "score": answer.score}
 
 
-SAY: dict[Kind, Say] = {"answers": answers, "entities": entities, "number": number, "labels": labels}
+PREDICT_ROWS: dict[TaskName, PredictRows] = {
+    "answer": predict_answers,
+    "classify": predict_labels,
+    "regress": predict_numbers,
+    "tag": predict_entities,
+}
 
 
 def columns(model: Predictor, top: int | None = None) -> Any:
-    """The types of what is said, a pyarrow.Schema."""
+    """The types of the results' columns, a pyarrow.Schema."""
     import pyarrow
 
-    text, place, share = pyarrow.string(), pyarrow.int64(), pyarrow.float64()
-    if kind_of(model) == "number":
-        return pyarrow.schema({"score": share})
-    if kind_of(model) == "answers":
-        answer = {"answer": text, "start": place, "end": place, "score": share}
-        several = {"answers": pyarrow.list_(pyarrow.struct(answer))} if (top or 1) > 1 else {}
-        return pyarrow.schema({"id": text, **answer, **several})
-    if kind_of(model) == "entities":
-        entity = {"label": text, "text": text, "start": place, "end": place, "score": share}
+    text, integer, number = pyarrow.string(), pyarrow.int64(), pyarrow.float64()
+    if model.task == "regress":
+        return pyarrow.schema({"score": number})
+    if model.task == "answer":
+        answer = {"answer": text, "start": integer, "end": integer, "score": number}
+        answers = {"answers": pyarrow.list_(pyarrow.struct(answer))} if (top or 1) > 1 else {}
+        return pyarrow.schema({"id": text, **answer, **answers})
+    if model.task == "tag":
+        entity = {"label": text, "text": text, "start": integer, "end": integer, "score": number}
         return pyarrow.schema({"entities": pyarrow.list_(pyarrow.struct(entity))})
     labels = {"labels": pyarrow.list_(text)} if model.checkpoint.multi_label else {}
-    scores = pyarrow.map_(text, share) if top else pyarrow.struct(dict.fromkeys(model.labels, share))
-    return pyarrow.schema({"label": text, **labels, "score": share, "scores": scores})
+    scores = pyarrow.map_(text, number) if top else pyarrow.struct(dict.fromkeys(model.labels, number))
+    return pyarrow.schema({"label": text, **labels, "score": number, "scores": scores})
 
 
-def _pairs(given: Sequence[ModelInput]) -> list[str] | None:
-    return [one.pair for one in given if one.pair is not None] or None
+def _pairs(rows: Sequence[ModelInput]) -> list[str] | None:
+    return [row.pair for row in rows if row.pair is not None] or None

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bothways.io import SURROGATES, to_json
 
-Row = dict[str, Any]
+ResultRow = dict[str, Any]
 Vectors = NDArray[np.float32]
 FORMULA = re.compile("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")  # what spreadsheets take for a formula's beginning
 ROW_GROUP = 1 << 26  # bytes of a .parquet's row group, or a little more
@@ -29,7 +29,7 @@ class Format(Protocol):
     def head(self) -> bytes:
         """What stands before the first block."""
 
-    def block(self, numbers: Sequence[int], results: Vectors | Sequence[Row]) -> Iterable[bytes]:
+    def block(self, numbers: Sequence[int], results: Vectors | Sequence[ResultRow]) -> Iterable[bytes]:
         """The results of some rows of the input, whose numbers are given too, in pieces."""
 
     def complete(self, partial: Path, num_rows: int) -> Path:
@@ -45,7 +45,7 @@ class Npy:
     def head(self) -> bytes:
         return self._header(0)
 
-    def block(self, numbers: Sequence[int], results: Vectors | Sequence[Row]) -> Iterable[bytes]:
+    def block(self, numbers: Sequence[int], results: Vectors | Sequence[ResultRow]) -> Iterable[bytes]:
         yield np.asarray(results, "<f4").tobytes()
 
     def complete(self, partial: Path, num_rows: int) -> Path:
@@ -67,7 +67,7 @@ class JsonLines:
     def head(self) -> bytes:
         return b""
 
-    def block(self, numbers: Sequence[int], results: Vectors | Sequence[Row]) -> Iterable[bytes]:
+    def block(self, numbers: Sequence[int], results: Vectors | Sequence[ResultRow]) -> Iterable[bytes]:
         lines = _vector_lines(numbers, results) if isinstance(results, np.ndarray) else _row_lines(numbers, results)
         return (line.encode() + b"\n" for line in lines)
 
@@ -75,7 +75,7 @@ class JsonLines:
         return partial
 
 
-def _row_lines(numbers: Sequence[int], rows: Sequence[Row]) -> Iterator[str]:
+def _row_lines(numbers: Sequence[int], rows: Sequence[ResultRow]) -> Iterator[str]:
     return (to_json({"row": number, **row}) for number, row in zip(numbers, rows, strict=True))
 
 
@@ -95,7 +95,7 @@ class Parquet:
     def head(self) -> bytes:
         return bytes(self._schema().serialize())
 
-    def block(self, numbers: Sequence[int], results: Vectors | Sequence[Row]) -> Iterable[bytes]:
+    def block(self, numbers: Sequence[int], results: Vectors | Sequence[ResultRow]) -> Iterable[bytes]:
         import pyarrow
 
         schema = self._schema()
@@ -151,7 +151,7 @@ class Separated:
     def head(self) -> bytes:
         return self._line(["row", *self.columns])
 
-    def block(self, numbers: Sequence[int], results: Vectors | Sequence[Row]) -> Iterable[bytes]:
+    def block(self, numbers: Sequence[int], results: Vectors | Sequence[ResultRow]) -> Iterable[bytes]:
         for number, row in zip(numbers, results, strict=True):
             yield self._line([number, *(row[name] for name in self.columns)])
 

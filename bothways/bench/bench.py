@@ -20,7 +20,8 @@ from bothways.bench.workload import Method, Workload, longest, method_of, worklo
 from bothways.checkpoint import checkpoint
 from bothways.device import processor_name
 from bothways.errors import InputError
-from bothways.inference.predictor import Predictor, load
+from bothways.inference.load import load
+from bothways.inference.predictor import Predictor
 from bothways.settings import Bench
 
 SECONDS = 0.1  # a measurement takes so long, or one call if that is longer
@@ -30,8 +31,7 @@ def run(settings: Bench) -> Measured:
     """Measure, and draw the picture where one is asked for."""
     check(settings)
     settings = replace(settings, lengths=ascending(settings.lengths), batches=ascending(settings.batches))
-    model = load(settings.model, dtype=settings.dtype)
-    model.read_in(settings.window)
+    model = load(settings.model, dtype=settings.dtype, window=settings.window)
     method = method_of(model)
     works = workloads(settings, model, method)
     with tempfile.TemporaryDirectory() as files:

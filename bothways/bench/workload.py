@@ -10,7 +10,8 @@ from bothways.data.examples import read_table
 from bothways.data.files import file_type
 from bothways.data.squad import read_squad
 from bothways.errors import InputError
-from bothways.inference.predictor import MASK, Predictor
+from bothways.inference.masked_words import MASK
+from bothways.inference.predictor import Predictor
 from bothways.settings import Bench
 from bothways.tokenizer.tokenizer import Tokenizer
 
@@ -45,19 +46,19 @@ class Workload:
 
 def method_of(model: Predictor) -> Method:
     """embed for a model that says how it pools, else what its head is for; embed where it has none."""
-    heads, tokenizer = model.module.num_outputs, model.tokenizer
-    frame = len(tokenizer.encode(""))
-    if "spans" in heads:
-        frame = len(tokenizer.encode(QUESTION, ""))
-        return Method("answers", lambda texts: model.answers([QUESTION] * len(texts), texts), None, frame)
-    if "tokens" in heads:
-        return Method("tag", model.tag, None, frame)
-    if "classes" in heads:
-        name, run = ("classify", model.classify) if model.labels else ("score", model.score)
-        return Method(name, run, "classes", frame)
-    both = model.module.config.direction == "both"
-    if "masked_words" in heads and both and not model.checkpoint.pooling:
-        return Method("fill", lambda texts: [model.fill(text) for text in texts], None, frame, gap=True)
+    frame = len(model.tokenizer.encode(""))
+    match model.task:
+        case "answer":
+            frame = len(model.tokenizer.encode(QUESTION, ""))
+            return Method("answer", lambda texts: model.answer([QUESTION] * len(texts), texts), None, frame)
+        case "tag":
+            return Method("tag", model.tag, None, frame)
+        case "classify":
+            return Method("classify", model.classify, "classes", frame)
+        case "regress":
+            return Method("regress", model.regress, "classes", frame)
+        case "fill":
+            return Method("fill", model.fill, None, frame, gap=True)
     return Method("embed", model.embed, "vectors", frame)
 
 
@@ -81,7 +82,7 @@ def workloads(settings: Bench, model: Predictor, method: Method) -> list[Workloa
 
 def longest(model: Predictor) -> int:
     """Tokens that are read at once; the user's own texts are cut to it, for every side."""
-    return min(model.window, model.module.config.max_position_embeddings)
+    return model.window_policy.read_size
 
 
 def of_lengths(
@@ -116,10 +117,10 @@ def of_own(
 
 def own_texts(path: Path, method: Method, encoding: str | None = None) -> list[str]:
     """Some of the file's texts, blank ones aside; of questions their passages. InputError where there is none."""
-    if method.name == "answers" and file_type(path) == ".json":
+    if method.name == "answer" and file_type(path) == ".json":
         texts = list(dict.fromkeys(one.context for one in read_squad(path, on_error="skip", encoding=encoding)))
     else:
-        passages = method.name == "answers" and file_type(path) != ".txt"
+        passages = method.name == "answer" and file_type(path) != ".txt"
         texts = read_table(path, text="context" if passages else None, need_labels=False, encoding=encoding).texts
     texts = [text for text in texts if text.strip()]
     if not texts:

@@ -89,6 +89,14 @@ class Checkpoint:
         settings: Mapping[str, Any] = self.metadata.get("settings") or {}
         return settings
 
+    def need_tokenizer(self) -> Tokenizer:
+        """The tokenizer. InputError if the checkpoint has none."""
+        if self.tokenizer is None:
+            raise InputError(
+                "the checkpoint has no tokenizer files; put its tokenizer.json or vocab.txt beside the weights"
+            )
+        return self.tokenizer
+
 
 POOLER = "pooler.dense.weight"
 

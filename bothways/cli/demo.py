@@ -180,7 +180,7 @@ def ask(predictor: Predictor, test: Path, seed: int) -> None:
         write(f"   {start}...\n         {found.label} ({found.score:.0%}); it was {row['label']}")
     longest = max(rows, key=lambda row: len(row["text"]))
     found = predictor.classify([longest["text"]])[0]
-    windows = len(predictor.fit_windows([predictor.tokenizer.encode(longest["text"])], "windows")[0])
+    windows = len(predictor.split([predictor.tokenizer.encode(longest["text"])])[0])
     write(
         f"   and the longest paragraph, read in {windows} windows: {found.label} ({found.score:.0%}); it was "
         f"{longest['label']}"

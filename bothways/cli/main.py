@@ -283,10 +283,9 @@ def glue(settings: Any) -> None:
 
 
 def fill(settings: Any) -> None:
-    from bothways.inference.predictor import load
+    from bothways.inference.load import load
 
-    model = load(settings.model, dtype=settings.dtype)
-    model.read_in(settings.window)
+    model = load(settings.model, dtype=settings.dtype, window=settings.window)
     masks = model.fill(settings.text, top=settings.top)
     if settings.json:
         print_json([[{"token": one.token, "score": one.score, "text": one.text} for one in mask] for mask in masks])

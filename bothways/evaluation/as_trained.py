@@ -20,9 +20,9 @@ def table_as_learned(model: Predictor, file: TableSource, columns: TextColumns, 
     table = read_table(
         file, text=own["text"], pair=own["pair"], label=own["label"], need_labels=need_labels, encoding=columns.encoding
     )
-    if model.reads_alone(own["text"], columns.pair_column):
+    if model.ignores_pairs(own["text"], columns.pair_column):
         table = replace(table, pairs=None)
-    model.refuse_other_texts(table.pairs is not None, file)
+    model.check_pairs(table.pairs is not None, file)
     if table.labels is not None and model.checkpoint.settings.get("merge_labels"):
         names = {label_key(name): name for name in model.labels}
         table = respell_labels(table, names, several=model.checkpoint.multi_label)

@@ -26,8 +26,9 @@ from bothways.data.stream import read_questions
 from bothways.data.tags import OUTSIDE, detect_scheme
 from bothways.errors import InputError, join_names
 from bothways.evaluation.as_trained import table_as_learned
-from bothways.inference.predictor import MASK, Predictor
-from bothways.inference.tagged_texts import as_iob2, runs, sentences_as_learned, words_of
+from bothways.inference.masked_words import MASK
+from bothways.inference.predictor import Predictor
+from bothways.inference.tagged_texts import all_words, group_sentences, read_sentences, to_iob2
 from bothways.log import logger
 from bothways.settings import TextColumns
 from bothways.tokenizer.tokenizer import Tokenizer
@@ -54,19 +55,22 @@ class Yardstick:
 
 def yardstick(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
     """For the texts in a file. InputError where it cannot be read, or has labels that the model does not know."""
-    heads = model.module.num_outputs
-    if "spans" in heads:
-        return of_answers(model, file, columns)
-    if "tokens" in heads:
-        return of_tags(model, file, columns)
-    if "masked_words" in heads and model.checkpoint.pooling is None:
-        return of_guesses(texts_of(file, columns), model.tokenizer)
-    if "next_sentence" in heads and len(heads) == 1:
-        raise InputError("a head for next sentences alone is measured by nothing here; fine-tune the model first")
+    match model.task:
+        case "answer":
+            return of_answers(model, file, columns)
+        case "tag":
+            return of_tags(model, file, columns)
+        case "fill":
+            return of_guesses(texts_of(file, columns), model.tokenizer)
+        case "is_next":
+            raise InputError("a head for next sentences alone is measured by nothing here; fine-tune the model first")
     table = table_as_learned(model, file, columns, need_labels=columns.label_column is not None)
-    if "classes" not in heads:
-        return of_vectors(table)
-    return of_classes(model, table) if model.labels else of_numbers(table)
+    match model.task:
+        case "classify":
+            return of_classes(model, table)
+        case "regress":
+            return of_numbers(table)
+    return of_vectors(table)
 
 
 def texts_of(file: Path, columns: TextColumns) -> Table:
@@ -137,7 +141,7 @@ def of_numbers(table: Table) -> Yardstick:
     gold = None if table.labels is None else numeric_labels(table)
 
     def ask(model: Predictor, rows: Rows) -> list[Any]:
-        return model.score(*_texts(table, rows)).tolist()
+        return model.regress(*_texts(table, rows)).tolist()
 
     def judge(rows: Rows, found: list[Any], exact: list[Any]) -> Figures:
         right = exact if gold is None else [gold[row] for row in rows]
@@ -151,7 +155,7 @@ def of_tags(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
         table = texts_of(file, columns)
         return _unlabelled(len(table), "same entities", lambda model, rows: _entities(model, table, rows))
     named = SimpleNamespace(words_column=None, tags_column=columns.label_column, encoding=columns.encoding)
-    sentences = sentences_as_learned(file, named, model.checkpoint.settings)
+    sentences = read_sentences(file, named, model.checkpoint.settings)
     known = {_kind(label) for label in model.labels} | {OUTSIDE}
     for one in sentences:
         if strange := [tag for tag in one.tags if _kind(tag) not in known]:
@@ -160,16 +164,16 @@ def of_tags(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
             )
     scheme = detect_scheme([one.tags for one in sentences])
     plain = "plain" in (scheme, model.checkpoint.metadata.get("scheme"))
-    window = model.window if model.checkpoint.settings.get("context") else 0
-    texts = [*runs(sentences, model.tokenizer, window)]
+    window = model.window_policy.size if model.checkpoint.settings.get("context") else 0
+    texts = [*group_sentences(sentences, model.tokenizer, window)]
     while len(texts) < min(FEWEST, len(sentences)):  # as much around each sentence as leaves texts enough
         window //= 2
-        texts = [*runs(sentences, model.tokenizer, window)]
+        texts = [*group_sentences(sentences, model.tokenizer, window)]
 
     def ask(model: Predictor, rows: Rows) -> list[Any]:
         """The tags of each row's sentences."""
         found = []
-        for row, tags in zip(rows, model.tag_words([words_of(texts[row]) for row in rows]), strict=True):
+        for row, tags in zip(rows, model.tag_words([all_words(texts[row]) for row in rows]), strict=True):
             rest = iter(tags)
             found.append([[*islice(rest, len(one.words))] for one in texts[row]])
         return found
@@ -179,7 +183,7 @@ def of_tags(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
         gold = [one for row in rows for one in texts[row]]
         if plain:
             return _same("accuracy", [*chain.from_iterable(given)], [*chain.from_iterable(one.tags for one in gold)])
-        right = [as_iob2(one, scheme).tags for one in gold]
+        right = [to_iob2(one, scheme).tags for one in gold]
         return _percent(metrics.entity_scores(right, given, "iob2"), "f1", "accuracy")
 
     return Yardstick(len(texts), True, ask, judge)
@@ -236,7 +240,7 @@ def of_answers(model: Predictor, file: Path, columns: TextColumns) -> Yardstick:
 
 
 def _answers(model: Predictor, asked: list[tuple[str, str]]) -> list[Any]:
-    found = model.answers([question for question, _ in asked], [passage for _, passage in asked])
+    found = model.answer([question for question, _ in asked], [passage for _, passage in asked])
     return [best.text for best, *_ in found]
 
 

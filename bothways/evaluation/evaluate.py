@@ -33,7 +33,7 @@ from bothways.evaluation.scores import (
 from bothways.families import FAMILIES
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
-from bothways.inference.tagged_texts import as_iob2, runs, sentences_as_learned, words_of
+from bothways.inference.tagged_texts import all_words, group_sentences, read_sentences, to_iob2
 from bothways.log import logger
 from bothways.pretraining.heldout import HeldOut
 from bothways.settings import Evaluate
@@ -62,14 +62,18 @@ def measured(settings: Evaluate) -> dict[str, Any]:
     for file in settings.file:
         if others := unread_splits(file):
             raise InputError(f"{file}: has several splits; say which is measured, such as {file}/{others[0]}")
-    predictor = load(settings.model, dtype=settings.dtype)
-    predictor.read_in(settings.window)
+    predictor = load(settings.model, dtype=settings.dtype, window=settings.window)
     heads = predictor.module.num_outputs
     if settings.on_error == "skip" and not {"spans", "masked_words"} & {*heads}:
         raise InputError("on_error skip is for plain text and answers; every row of a labelled file counts, mend it")
-    measure = next((measure for head, measure in HEADS.items() if head in heads), None if heads else vectors)
-    if measure is None:
-        raise InputError(f"{settings.model}: no head to be measured ({', '.join(HEADS)}); fine-tune or pre-train one")
+    if predictor.task in MEASURES:
+        measure = MEASURES[predictor.task]
+    elif "masked_words" in heads:
+        measure = masked_words
+    elif not heads:
+        measure = vectors
+    else:
+        raise InputError(f"{settings.model}: no head that can be measured (heads: {', '.join(heads)}); fine-tune one")
     scores = measure(predictor, settings)
     return {**scores, **selected_on(predictor, settings)}
 
@@ -101,7 +105,7 @@ def texts(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     tables = [table_as_learned(predictor, file, settings, need_labels=True) for file in settings.file]
     if not predictor.labels:
         gold = [number for table in tables for number in numeric_labels(table)]
-        given = [float(one) for table in tables for one in predictor.score(table.texts, table.pairs)]
+        given = [float(one) for table in tables for one in predictor.regress(table.texts, table.pairs)]
         return number_scores(gold, given)
     if predictor.checkpoint.multi_label:
         return several(predictor, tables)
@@ -131,10 +135,10 @@ def tags(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     """Of a tagger: exact entities, or with one label a word the share that is right. Sentences are read with those
     around them where it was fine-tuned so."""
     learned = predictor.checkpoint.settings
-    by_file = [sentences_as_learned(file, settings, learned) for file in settings.file]
+    by_file = [read_sentences(file, settings, learned) for file in settings.file]
     sentences = [*chain.from_iterable(by_file)]
-    window = predictor.window if learned.get("context") else 0
-    texts = [words_of(text) for one in by_file for text in runs(one, predictor.tokenizer, window)]
+    window = predictor.window_policy.size if learned.get("context") else 0
+    texts = [all_words(text) for one in by_file for text in group_sentences(one, predictor.tokenizer, window)]
     tags = chain.from_iterable(predictor.tag_words(texts))
     found = [[*islice(tags, len(one.words))] for one in sentences]
     scheme = detect_scheme([one.tags for one in sentences]) if settings.scheme == "auto" else settings.scheme
@@ -151,7 +155,7 @@ def tags(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     if is_plain or scheme == "plain":
         return tag_scores([one.tags for one in sentences], found, documents)
     illegal = sum(find_illegal_tag(one.tags, scheme) is not None for one in sentences)
-    gold = [as_iob2(one, scheme).tags for one in sentences]
+    gold = [to_iob2(one, scheme).tags for one in sentences]
     return {**entity_scores(gold, found, "iob2", documents), "illegal_gold": illegal}
 
 
@@ -171,7 +175,7 @@ def answers(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     for id, number in Counter(one.id for one in asked).items():
         if number > 1:
             raise InputError(f"question {id!r} is in two of the files; measure each file by itself, or keep one")
-    found = predictor.answers([one.question for one in asked], [one.context for one in asked])
+    found = predictor.answer([one.question for one in asked], [one.context for one in asked])
     given = {one.id: best[0].text for one, best in zip(asked, found, strict=True)}
     gold = {one.id: [text for text, _ in one.answers] for one in asked}
     return {**answer_scores(gold, given, {one.id: one.context for one in asked}), **told_of(skipped)}
@@ -183,7 +187,7 @@ def masked_words(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
         raise InputError(
             f"window ({settings.window}) is for texts with labels; masked words are read --max-length at a time"
         )
-    predictor.say_what_is_lost()
+    predictor.warn_of_lost_decoder()
     column = settings.text_column or "text"
     corpus = Corpus(settings.file, settings.documents, column, settings.on_error, settings.encoding)
     skipped: Counter[str] = Counter()
@@ -200,9 +204,9 @@ def masked_words(predictor: Predictor, settings: Evaluate) -> dict[str, Any]:
     return {**held.measure(predictor.module), "tokens": store.num_tokens, **told_of(skipped)}
 
 
-HEADS: dict[str, Callable[[Predictor, Evaluate], dict[str, Any]]] = {
-    "classes": texts,
-    "tokens": tags,
-    "spans": answers,
-    "masked_words": masked_words,
+MEASURES: dict[str, Callable[[Predictor, Evaluate], dict[str, Any]]] = {
+    "classify": texts,
+    "regress": texts,
+    "tag": tags,
+    "answer": answers,
 }

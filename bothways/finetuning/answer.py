@@ -27,8 +27,7 @@ from bothways.finetuning.finetune import Result, fine_tuned
 from bothways.finetuning.simple_models import sentence_answer
 from bothways.finetuning.task import Baseline, Figures, Task, length_line, outputs
 from bothways.inference import answer_decoding
-from bothways.inference.predictor import Predictor
-from bothways.inference.windows import whole_length
+from bothways.inference.windows import WindowPolicy, whole_length
 from bothways.metrics.answers import answer_scores, best_threshold
 from bothways.model.model import Model
 from bothways.settings import Answer
@@ -79,14 +78,19 @@ class Answering(Task):
     def of(settings: Answer, start: Checkpoint, fold: int | None = None) -> "Answering":
         skipped: Counter[str] = Counter()
         questions = dict(read_splits(settings, skipped, fold))
-        predictor = Predictor(start, dtype="float32", device="cpu")
+        policy = WindowPolicy(
+            settings.window,
+            settings.overlap,
+            settings.long,
+            max_length=start.model.config.max_position_embeddings,
+        )
         windows, data = {}, {}
         for split, asked in questions.items():
             pairs = answer_decoding.encode_pairs(
-                predictor.tokenizer, [one.question for one in asked], [one.context for one in asked]
+                start.need_tokenizer(), [one.question for one in asked], [one.context for one in asked]
             )
             where = [one.where for one in asked]
-            fitted = predictor.fit_pairs(pairs, where, settings.long, settings.window, settings.overlap)
+            fitted = policy.split(pairs, where)
             read = []
             for own, one in zip(fitted, asked, strict=True):
                 try:
@@ -145,12 +149,12 @@ class Answering(Task):
         extra = {} if threshold is None else {"no_answer_threshold": threshold}
         return {"loss": float(total) / number, **told, **extra, "baseline": silent}
 
-    def read(self, split: str, scores: Sequence[Tensor]) -> dict[str, answer_decoding.Reading]:
+    def read(self, split: str, scores: Sequence[Tensor]) -> dict[str, answer_decoding.Candidates]:
         """What is found for each question, from the scores of its windows."""
         rows = iter(scores)
         return {
-            one.id: answer_decoding.read(
-                windows, [next(rows).numpy() for _ in windows], longest=self.settings.max_answer_tokens
+            one.id: answer_decoding.find_candidates(
+                windows, [next(rows).numpy() for _ in windows], max_answer_tokens=self.settings.max_answer_tokens
             )
             for one, windows in zip(self.questions[split], self.windows[split], strict=True)
         }

@@ -11,7 +11,7 @@ from typing import Any
 
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.finetuning.task import Task
-from bothways.inference.load import save
+from bothways.inference.tfidf_predictor import save
 from bothways.io import write_atomic
 from bothways.log import command_name, logger
 from bothways.metrics import Interval

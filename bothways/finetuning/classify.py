@@ -27,7 +27,6 @@ from bothways.finetuning.finetune import Result, fine_tuned, stays_frozen
 from bothways.finetuning.simple_models import linear_models
 from bothways.finetuning.task import Baseline, Figures, Task, at_work, outputs
 from bothways.finetuning.texts import AT_ONCE, FEW_TEXTS, LEAST_TEXTS, Texts, begin_with_head, text_scores
-from bothways.inference.predictor import Predictor
 from bothways.linear.regressions import Kind
 from bothways.log import escape_line, muted
 from bothways.metrics.label_errors import label_errors, label_set_errors
@@ -71,13 +70,10 @@ class Classification(Task):
         names = label_names(learned, settings)
         check_metric(settings, names)
         targets = {split: (sets_of if several else numbers_of)(table, names) for split, table in tables.items()}
-        predictor = Predictor(start, dtype="float32", device="cpu")
         task = Classification(settings, start, names, tables, {})
         compares = start.pooling == "mean" and start.normalized and settings.pooling != "cls"
         apart = compares and tables["train"].pairs is not None and stays_frozen(settings, task)
-        data = {
-            split: Texts.of(table, targets[split], predictor, settings, apart=apart) for split, table in tables.items()
-        }
+        data = {split: Texts.of(table, targets[split], start, settings, apart=apart) for split, table in tables.items()}
         return replace(task, data=data)
 
     @property

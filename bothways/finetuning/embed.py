@@ -34,7 +34,6 @@ from bothways.finetuning.finetune import BATCH_TOKENS, Result, fine_tuned, parts
 from bothways.finetuning.pair_texts import PairBatch, PairTexts, text_vectors
 from bothways.finetuning.task import Baseline, Figures, Task, outputs
 from bothways.inference.pooling import pooling_name
-from bothways.inference.predictor import Predictor
 from bothways.linear.tfidf import MOST_TERMS, Tfidf
 from bothways.model.model import Model
 from bothways.settings import TrainEmbed
@@ -78,11 +77,10 @@ class Embedding(Task):
     def of(settings: TrainEmbed, start: Checkpoint, pairs: Mapping[str, TextPairs]) -> "Embedding":
         sizes = checked_sizes(settings.matryoshka_dims, start.model.config.hidden_size)
         low, high = cosine_range(settings, pairs["train"].scores)
-        predictor = Predictor(start, dtype="float32", device="cpu")
         data = {}
         for split, found in pairs.items():
             scores = None if found.scores is None else ((found.scores - low) / (high - low)).astype(np.float32)
-            data[split] = PairTexts.of(found.texts, scores, predictor, settings)
+            data[split] = PairTexts.of(found.texts, scores, start, settings)
         pooling = pooling_name(settings.pooling, start.pooling)
         task = Embedding(settings, start, pairs, data, pooling, sizes, low, high)
         if task.alone == len(data["train"].sizes):

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from bothways.batch import Batch
+from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.finetuning.task import window_policy
 from bothways.finetuning.texts import AT_ONCE, parts_of, worked_out_again
 from bothways.inference.pooling import Bounds, pool_rows, pool_windows
-from bothways.inference.predictor import Predictor
 from bothways.inference.windows import own_rows, whole_length
 from bothways.model.model import Model
 from bothways.settings import FineTune
@@ -44,17 +45,13 @@ class PairTexts:
 
     @staticmethod
     def of(
-        texts: Sequence[Sequence[str]], scores: np.ndarray | None, predictor: Predictor, settings: FineTune
+        texts: Sequence[Sequence[str]], scores: np.ndarray | None, start: Checkpoint, settings: FineTune
     ) -> "PairTexts":
         """texts: [R][N]."""
         numbers: dict[str, int] = {}
         ids = [[numbers.setdefault(text, len(numbers)) for text in part] for part in texts]
-        windows = [
-            predictor.fit_windows(
-                predictor.tokenizer.encode_many(part), settings.long, settings.window, settings.window // 4
-            )
-            for part in texts
-        ]
+        policy, tokenizer = window_policy(settings, start), start.need_tokenizer()
+        windows = [policy.split(tokenizer.encode_many(part)) for part in texts]
         return PairTexts(windows, np.array(ids), scores)
 
     @property

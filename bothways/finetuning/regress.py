@@ -25,7 +25,6 @@ from bothways.finetuning.finetune import Result, fine_tuned
 from bothways.finetuning.simple_models import linear_models
 from bothways.finetuning.task import Baseline, Figures, Task, at_work, outputs
 from bothways.finetuning.texts import AT_ONCE, FEW_TEXTS, LEAST_TEXTS, Texts, begin_with_head, text_scores
-from bothways.inference.predictor import Predictor
 from bothways.log import muted
 from bothways.metrics.label_errors import OUTLIER_DEVIATIONS, find_outliers
 from bothways.model.heads import ClassificationHead
@@ -75,9 +74,8 @@ class Regression(Task):
                 f"{settings.train}: {rounding(targets['train'])}, too coarse to tell them apart; subtract a constant "
                 f"such as {mean:.6g} from every number, or scale them"
             )
-        predictor = Predictor(start, dtype="float32", device="cpu")
         data = {
-            split: Texts.of(table, ((targets[split] - mean) / deviation).astype(np.float32), predictor, settings)
+            split: Texts.of(table, ((targets[split] - mean) / deviation).astype(np.float32), start, settings)
             for split, table in tables.items()
         }
         return Regression(settings, start, tables, data, mean, deviation)

@@ -34,10 +34,16 @@ from bothways.finetuning import linear_start
 from bothways.finetuning.features import MOST_TOKENS, drawn, head_inputs, last_layer
 from bothways.finetuning.finetune import Result, digest, fine_tuned
 from bothways.finetuning.simple_models import commonest_tags
-from bothways.finetuning.task import Baseline, Figures, Task, at_work, length_line, outputs
-from bothways.inference.predictor import Predictor
-from bothways.inference.tag_decoding import Labelled, Tagset, joined, label_windows, word_probabilities, word_tags
-from bothways.inference.tagged_texts import as_iob2, runs, words_of
+from bothways.finetuning.task import Baseline, Figures, Task, at_work, length_line, outputs, window_policy
+from bothways.inference.tag_decoding import (
+    LabelledWindow,
+    Tagset,
+    decode_word_tags,
+    join_words,
+    label_windows,
+    word_probabilities,
+)
+from bothways.inference.tagged_texts import all_words, group_sentences, to_iob2
 from bothways.inference.windows import merge_rows, whole_length
 from bothways.log import escape_line, muted
 from bothways.metrics.entities import entity_scores
@@ -55,7 +61,7 @@ NO_LABEL = -100  # on tokens at which no label counts
 class Windows:
     """Windows with labels at some of their tokens, each an example of its own."""
 
-    labelled: list[Labelled]
+    labelled: list[LabelledWindow]
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -67,7 +73,7 @@ class Windows:
         labels_T = torch.full((batch.num_tokens,), NO_LABEL)
         for start, row in zip(batch.first_tokens.tolist(), rows, strict=True):
             one = self.labelled[row]
-            labels_T[start + torch.from_numpy(one.places)] = torch.from_numpy(one.labels)
+            labels_T[start + torch.from_numpy(one.rows)] = torch.from_numpy(one.labels)
         return replace(batch, labels=labels_T)
 
 
@@ -95,17 +101,18 @@ class Tagging(Task):
         # In cross-validation each row is trained on by some fold, so that all of them know the same tags.
         learned = [*chain.from_iterable(sentences.values())] if settings.folds else sentences["train"]
         scheme = scheme_of(settings, learned)
-        read = {split: [as_iob2(one, scheme) for one in found] for split, found in sentences.items()}
-        tags = chain.from_iterable(as_iob2(one, scheme).tags for one in learned)
-        tagset = Tagset.learned(tags, plain=scheme == "plain")
+        read = {split: [to_iob2(one, scheme) for one in found] for split, found in sentences.items()}
+        tags = chain.from_iterable(to_iob2(one, scheme).tags for one in learned)
+        tagset = Tagset.from_tags(tags, plain=scheme == "plain")
         if not tagset.plain and tagset.names == (OUTSIDE,):
             raise InputError(f"{settings.train}: every tag is {OUTSIDE}; there is nothing to learn")
-        predictor = Predictor(start, dtype="float32", device="cpu")
         texts, data, numbers = {}, {}, {}
         for split, found in read.items():
-            texts[split] = list(runs(found, predictor.tokenizer, settings.window if settings.context else 0))
+            texts[split] = list(
+                group_sentences(found, start.need_tokenizer(), settings.window if settings.context else 0)
+            )
             strict = split == "train"
-            parts = [windows_of(text, predictor, settings, tagset, strict) for text in texts[split]]
+            parts = [windows_of(text, start, settings, tagset, strict) for text in texts[split]]
             data[split], numbers[split] = Windows([*chain.from_iterable(parts)]), [*map(len, parts)]
         illegal = {
             split: [one for one in found if find_illegal_tag(one.tags, scheme)] for split, found in sentences.items()
@@ -156,7 +163,7 @@ class Tagging(Task):
         """Mean loss, and of the words' tags: precision, recall and F1 of exact entities, share of right tags."""
         total, number = 0.0, 0
         for one, scores_SC in zip(self.data[split].labelled, outputs, strict=True):
-            loss, count = class_loss(scores_SC[one.places], torch.from_numpy(one.labels))
+            loss, count = class_loss(scores_SC[one.rows], torch.from_numpy(one.labels))
             total, number = total + float(loss), number + count
         gold, predicted = [one.tags for one in self.sentences(split)], list(self.predicted(split, outputs))
         if not self.tagset.plain:
@@ -181,7 +188,7 @@ class Tagging(Task):
         is."""
         details: list[list[Any]] = []
         for text, windows, scores_SC in self.read(split, outputs):
-            shares = iter(word_probabilities(windows, scores_SC, words_of(text)).tolist())
+            shares = iter(word_probabilities(windows, scores_SC, all_words(text)).tolist())
             details += [[self.word_details(tag, next(shares)) for tag in one.tags] for one in text]
         return replace(self.compared(split, [*self.predicted(split, outputs)]), details=details)
 
@@ -223,7 +230,7 @@ class Tagging(Task):
     def predicted(self, split: str, scores: Sequence[Tensor]) -> Iterator[list[str]]:
         """A tag for each word of each sentence, from the scores of the windows."""
         for text, windows, scores_SC in self.read(split, scores):
-            tags = word_tags(windows, scores_SC, words_of(text), self.tagset)
+            tags = decode_word_tags(windows, scores_SC, all_words(text), self.tagset)
             end = 0
             for sentence in text:
                 begin, end = end, end + len(sentence.words)
@@ -246,7 +253,7 @@ class Tagging(Task):
         for where, gold, predicted in zip(found.where, found.gold, found.predicted, strict=True):
             if gold != predicted:
                 words = self.sentence_at[where].words
-                mistakes.append(report.TagMistake(joined(words), marked(words, gold), marked(words, predicted)))
+                mistakes.append(report.TagMistake(join_words(words), marked(words, gold), marked(words, predicted)))
         return [report.LabelScores(scores), report.TagMistakes(mistakes, len(found.where))]
 
     def doubts(self, found: Predictions) -> list[report.LabelIssue]:
@@ -262,10 +269,10 @@ class Tagging(Task):
         for error in label_errors(tags, shares):
             row, word = places[error.row]
             words = self.sentence_at[found.where[row]].words
-            start = len(joined((*words[:word], "")))
+            start = len(join_words((*words[:word], "")))
             doubts.append(
                 report.LabelIssue(
-                    found.where[row], joined(words), error.given, error.suggested, error.given_probability,
+                    found.where[row], join_words(words), error.given, error.suggested, error.given_probability,
                     error.probability, span=report.Span(start, start + len(words[word])),
                 )
             )  # fmt: skip
@@ -364,18 +371,18 @@ def scheme_of(settings: Tag, sentences: Sequence[Sentence]) -> Scheme:
 
 
 def windows_of(
-    text: Sequence[Sentence], predictor: Predictor, settings: Tag, tagset: Tagset, strict: bool
-) -> list[Labelled]:
+    text: Sequence[Sentence], start: Checkpoint, settings: Tag, tagset: Tagset, strict: bool
+) -> list[LabelledWindow]:
     """strict: a tag that the tagset does not know is an error, and else has no part in the loss."""
-    words = words_of(text)
-    encoding = predictor.tokenizer.encode(joined(words))
-    windows = predictor.fit_windows([encoding], settings.long, settings.window, settings.window // 4)[0]
+    words = all_words(text)
+    encoding = start.need_tokenizer().encode(join_words(words))
+    (windows,) = window_policy(settings, start).split([encoding])
     tags = [*chain.from_iterable(sentence.tags for sentence in text)]
     return label_windows(windows, words, tags, tagset, where=text[0].where, strict=strict)
 
 
 def marked(words: Sequence[str], tags: Sequence[str]) -> list[report.Span]:
-    """Entities as characters of joined(words)."""
+    """Entities as characters of join_words(words)."""
     ends = [*accumulate(len(word) + 1 for word in words)]
     return [
         report.Span(ends[span.first] - len(words[span.first]) - 1, ends[span.last - 1] - 1, span.label)

@@ -17,6 +17,7 @@ from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.config import EncoderConfig
 from bothways.device import choose_device, choose_dtype
 from bothways.evaluation.scores import Predictions
+from bothways.inference.windows import WindowPolicy
 from bothways.linear.tfidf import TfidfModel
 from bothways.model.model import Model
 from bothways.model.parameters import move
@@ -194,3 +195,9 @@ def at_work(model: Model, settings: FineTune) -> Model:
     copy = deepcopy(model)
     move(copy, device, choose_dtype(settings.dtype, device))
     return copy.eval()
+
+
+def window_policy(settings: FineTune, start: Checkpoint) -> WindowPolicy:
+    """How long texts are read in training: neighbouring windows share a quarter."""
+    max_length = start.model.config.max_position_embeddings
+    return WindowPolicy(settings.window, settings.window // 4, settings.long, max_length=max_length)

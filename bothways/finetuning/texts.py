@@ -19,8 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from bothways.batch import Batch
 from bothways.checkpoint.checkpoint import Checkpoint, with_head
 from bothways.data.columns import Table
-from bothways.finetuning.task import length_line
-from bothways.inference.predictor import Predictor
+from bothways.finetuning.task import length_line, window_policy
 from bothways.inference.windows import whole_length
 from bothways.log import logger
 from bothways.model.model import Model
@@ -45,21 +44,17 @@ class Texts:
     """The second texts of pairs whose texts are read each by itself."""
 
     @staticmethod
-    def of(
-        table: Table, targets: np.ndarray, predictor: Predictor, settings: FineTune, *, apart: bool = False
-    ) -> "Texts":
+    def of(table: Table, targets: np.ndarray, start: Checkpoint, settings: FineTune, *, apart: bool = False) -> "Texts":
         """InputError where the first text of a pair leaves too little room for the second in what the model reads.
         apart: read the texts of pairs each by itself."""
         if apart and table.pairs is not None:
             first, second = (
-                Texts.of(replace(table, texts=texts, pairs=None), targets, predictor, settings)
+                Texts.of(replace(table, texts=texts, pairs=None), targets, start, settings)
                 for texts in (table.texts, table.pairs)
             )
             return replace(first, apart=second)
-        encodings = predictor.tokenizer.encode_many(table.texts, table.pairs)
-        window = settings.window
-        windows = predictor.fit_pairs(encodings, table.where, settings.long, window, window // 4)
-        return Texts(windows, targets)
+        encodings = start.need_tokenizer().encode_many(table.texts, table.pairs)
+        return Texts(window_policy(settings, start).split(encodings, table.where), targets)
 
     @cached_property
     def sizes(self) -> list[int]:

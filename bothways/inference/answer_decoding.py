@@ -1,12 +1,11 @@
-"""Answers: how an answer becomes rows of windows, and what start and end scores become: exact slices of a passage.
+"""Answer spans (question answering): labels for training windows, and the best spans of a passage from scores.
 
-Devlin 2018, sections 4.2 and 4.3: the best span is that with the highest start + end score; [CLS] stands for "no
-answer", which is given where it beats the best span by more than a threshold chosen on dev. Of a passage in several
-windows, spans are compared by their raw scores, and "no answer" is as good as in the window where it is worst
-(google-research/bert, run_squad.py). Unlike there, the search is exact, and a span is read in one window alone: the
-one that holds it furthest from a cut.
+Devlin 2018, sections 4.2 and 4.3: the best span has the highest start + end score; [CLS] scores "no answer", which wins
+if it exceeds the best span by more than a threshold chosen on dev. For a passage in several windows, spans are compared
+by their raw scores, and the score of "no answer" is the lowest of the windows (google-research/bert, run_squad.py).
+Unlike there, the search is exact, and each span is scored by one window: the one that contains it furthest from a cut.
 
-Letters: S rows of a window; P passage tokens in it; L lengths of spans.
+Letters: S rows of a window; P passage tokens in it; L span lengths.
 """
 
 import math
@@ -20,20 +19,20 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from bothways.errors import InputError
-from bothways.inference.offsets import characters, traced
+from bothways.inference.offsets import char_span, with_positions
 from bothways.inference.windows import span_bounds
 from bothways.tokenizer.tokenizer import Encoding, TokenizedText, Tokenizer
 
-LONGEST = 30  # tokens of an answer
-NUM_BEST = 20  # spans among which probabilities are shared
+MAX_ANSWER_TOKENS = 30  # tokens
+NUM_CANDIDATES = 20  # spans over which probabilities are normalized
 Scores = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A slice of the passage: text == passage[start:end], always; "" with start = end = 0 where there is none.
+    """A slice of the passage: always text == passage[start:end]; "" with start = end = 0 if there is no answer.
 
-    score: its probability among the best spans (and "no answer", in a model that was trained with it).
+    score: its probability among the best spans (and "no answer", if the model was trained with it).
     """
 
     text: str
@@ -42,8 +41,8 @@ class Answer:
     score: float
 
 
-class Found(NamedTuple):
-    """The characters [start, end) of a passage, and their score: start + end."""
+class ScoredSpan(NamedTuple):
+    """Characters [start, end) of a passage, and the sum of the start and end scores."""
 
     start: int
     end: int
@@ -51,46 +50,45 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What a model finds in a passage: the best spans, best first, and how good "no answer" is, as a score."""
+class Candidates:
+    """The best spans of a passage, best first, and the score of "no answer"."""
 
     passage: str
-    spans: tuple[Found, ...]
+    spans: tuple[ScoredSpan, ...]
     no_answer: float
 
     @property
     def margin(self) -> float:
-        """How far "no answer" is ahead of the best span: what a threshold is compared with. Infinite without spans."""
+        """The score of "no answer" minus that of the best span, to be compared with a threshold; infinite without
+        spans."""
         return self.no_answer - self.spans[0].score if self.spans else math.inf
 
     def answers(self, top: int = 1, threshold: float | None = None) -> list[Answer]:
-        """The `top` best, best first. Where the margin is above the threshold, "" is first; else it is none of them.
+        """The `top` best answers, best first; "" comes first if the margin exceeds the threshold, else never.
 
-        threshold None: the model was not trained to say "no answer", so it does where there is nothing to point at.
+        threshold: None for models trained without unanswerable questions, which answer "" only if there are no spans.
         """
         if not self.spans:
             return [Answer("", 0, 0, 1.0)]
         scores = [*(span.score for span in self.spans), *([] if threshold is None else [self.no_answer])]
         powers = np.exp(np.array(scores) - max(scores))
-        shares = (powers / powers.sum()).tolist()
-        found = [
-            Answer(self.passage[start:end], start, end, share)
-            for (start, end, _), share in zip(self.spans, shares, strict=False)
+        probabilities = (powers / powers.sum()).tolist()
+        answers = [
+            Answer(self.passage[start:end], start, end, probability)
+            for (start, end, _), probability in zip(self.spans, probabilities, strict=False)
         ]
         if threshold is not None and self.margin > threshold:
-            found.insert(0, Answer("", 0, 0, shares[-1]))
-        return found[:top]
+            answers.insert(0, Answer("", 0, 0, probabilities[-1]))
+        return answers[:top]
 
 
-# --- answers -> rows --------------------------------------------------------------------------------------------------
+# --- labels ----------------------------------------------------------------------------------------------------------
 
 
 def encode_pairs(tokenizer: Tokenizer, questions: Sequence[str], passages: Sequence[str]) -> list[Encoding]:
-    """[CLS] question [SEP] passage [SEP] each; a passage is encoded once, however many questions ask about it."""
-    if isinstance(questions, str) or isinstance(passages, str):
-        raise InputError("questions and passages are lists; for one question use answer")
+    """[CLS] question [SEP] passage [SEP] for each question; a passage of several questions is encoded once."""
     if len(questions) != len(passages):
-        raise InputError(f"{len(questions)} questions but {len(passages)} passages: give one passage a question")
+        raise InputError(f"{len(questions)} questions but {len(passages)} passages: give one passage per question")
     encoded = {passage: tokenizer.encode(passage) for passage in dict.fromkeys(passages)}
     pairs = []
     for question, passage in zip(map(tokenizer.encode, questions), passages, strict=True):
@@ -99,74 +97,81 @@ def encode_pairs(tokenizer: Tokenizer, questions: Sequence[str], passages: Seque
 
 
 def answer_rows(windows: Sequence[Encoding], answer: tuple[int, int] | None) -> list[tuple[int, int]]:
-    """The rows at which an answer's first and last token stand in each window; (0, 0), at [CLS], where a window does
-    not hold it whole (Devlin 2018's code) or there is none.
+    """The rows of an answer's first and last token in each window; (0, 0), which is [CLS], if there is no answer or the
+    window does not contain all of it (Devlin 2018's code).
 
-    answer: characters [start, end) of the passage; bounds inside a token take all of it. InputError where BERT reads
-    none of these characters.
+    answer: characters [start, end) of the passage; a bound inside a token includes the whole token. InputError if the
+    tokenizer drops all of these characters.
     """
     if answer is None:
         return [(0, 0)] * len(windows)
-    first_token, last_token = _tokens(traced(windows[0].ranges[-1][0]), *answer)
+    first_token, last_token = _tokens(with_positions(windows[0].ranges[-1][0]), *answer)
     rows = []
     for window in windows:
         _, first, last = window.ranges[-1]
-        shift = len(window) - 1 - last  # the passage's last token stands before [SEP]
+        shift = len(window) - 1 - last  # the passage ends before [SEP]
         is_whole = first <= first_token and last_token < last
         rows.append((first_token + shift, last_token + shift) if is_whole else (0, 0))
     return rows
 
 
 def _tokens(source: TokenizedText, start: int, end: int) -> tuple[int, int]:
-    """The first and last token of which a character is in [start, end)."""
+    """The first and last token with a character in [start, end)."""
     first = bisect_right(source.token_spans, start, key=lambda place: place.end)
     last = bisect_left(source.token_spans, end, key=lambda place: place.start) - 1
     if first > last:
-        raise InputError(f"the answer {source.text[start:end]!r} at {start} holds nothing that BERT reads; drop it")
+        raise InputError(f"the answer {source.text[start:end]!r} at {start} has no characters that BERT reads; drop it")
     return first, last
 
 
-# --- scores -> answers ------------------------------------------------------------------------------------------------
+# --- decoding --------------------------------------------------------------------------------------------------------
 
 
-def read(
-    windows: Sequence[Encoding], scores: Sequence[Scores], *, longest: int = LONGEST, most: int = NUM_BEST
-) -> Reading:
-    """The `most` best different spans of at most `longest` tokens. scores: start and end, [S, 2] a window."""
-    if longest < 1:
-        raise InputError(f"longest ({longest}) must be at least 1 token")
-    source = traced(windows[0].ranges[-1][0])
+def find_candidates(
+    windows: Sequence[Encoding],
+    scores: Sequence[Scores],
+    *,
+    max_answer_tokens: int = MAX_ANSWER_TOKENS,
+    num_candidates: int = NUM_CANDIDATES,
+) -> Candidates:
+    """The best distinct spans of at most max_answer_tokens tokens. scores: start and end, [S, 2] per window."""
+    if max_answer_tokens < 1:
+        raise InputError(f"max_answer_tokens ({max_answer_tokens}) must be at least 1 token")
+    source = with_positions(windows[0].ranges[-1][0])
     assert isinstance(source.text, str)
     bounds = span_bounds(windows)
     spans = []
     for index, (window, scores_S2) in enumerate(zip(windows, scores, strict=True)):
-        spans += _best_spans(window, scores_S2, (bounds[index], bounds[index + 1]), longest, most)
-    best: dict[tuple[int, int], Found] = {}  # by characters, which the pieces of one character share
+        spans += _best_spans(window, scores_S2, (bounds[index], bounds[index + 1]), max_answer_tokens, num_candidates)
+    best: dict[tuple[int, int], ScoredSpan] = {}  # by characters: the byte tokens of one character share them
     for score, first, last in sorted(spans, key=lambda span: (-span[0], *span[1:])):
-        start, end = characters(source, first, last)
-        if source.text[start:end].strip():  # spaces can be tokens, but are no answer
-            best.setdefault((start, end), Found(start, end, score))
+        start, end = char_span(source, first, last)
+        if source.text[start:end].strip():  # some tokenizers have tokens for spaces
+            best.setdefault((start, end), ScoredSpan(start, end, score))
     no_answer = min(float(scores_S2[0].sum()) for scores_S2 in scores)
-    return Reading(source.text, tuple(best.values())[:most], no_answer)
+    return Candidates(source.text, tuple(best.values())[:num_candidates], no_answer)
 
 
 def _best_spans(
-    window: Encoding, scores_S2: Scores, own: tuple[int, int], longest: int, most: int
+    window: Encoding, scores_S2: Scores, bounds: tuple[int, int], max_length: int, num_spans: int
 ) -> list[tuple[float, int, int]]:
-    """(score, first, last) of the best spans for which a window speaks; passage tokens, both included."""
+    """(score, first, last) of the best spans with first + last in [bounds), which this window scores (span_bounds);
+    passage tokens, both inclusive."""
     _, first, last = window.ranges[-1]
     if first == last:
         return []
-    begins = len(window) - 1 - (last - first)
-    start_P, end_P = scores_S2[begins:-1].T
-    longest = min(longest, last - first)
-    end_PL = sliding_window_view(np.pad(end_P, (0, longest - 1), constant_values=-np.inf), longest)
-    tokens_P, lengths_L = np.arange(first, last), np.arange(longest)
+    offset = len(window) - 1 - (last - first)
+    start_P, end_P = scores_S2[offset:-1].T
+    max_length = min(max_length, last - first)
+    end_PL = sliding_window_view(np.pad(end_P, (0, max_length - 1), constant_values=-np.inf), max_length)
+    tokens_P, lengths_L = np.arange(first, last), np.arange(max_length)
     sums_PL = 2 * tokens_P[:, None] + lengths_L  # first + last
-    scores_PL = np.where((own[0] <= sums_PL) & (sums_PL < own[1]), start_P[:, None] + end_PL, -np.inf).ravel()
-    chosen = np.argpartition(-scores_PL, most)[:most] if most < scores_PL.size else np.arange(scores_PL.size)
-    return [
-        (float(scores_PL[place]), first + int(place) // longest, first + int(place) // longest + int(place) % longest)
-        for place in chosen
-        if np.isfinite(scores_PL[place])
-    ]
+    is_scored_PL = (bounds[0] <= sums_PL) & (sums_PL < bounds[1])
+    scores_PL = np.where(is_scored_PL, start_P[:, None] + end_PL, -np.inf).ravel()
+    best = np.argpartition(-scores_PL, num_spans)[:num_spans] if num_spans < scores_PL.size else range(scores_PL.size)
+    spans = []
+    for index in map(int, best):
+        if np.isfinite(scores_PL[index]):
+            start, length = divmod(index, max_length)
+            spans.append((float(scores_PL[index]), first + start, first + start + length))
+    return spans

@@ -1,4 +1,4 @@
-"""From tokens back to the text: the characters they take, BERT's words, and the given words that hold these.
+"""Character offsets: from tokens to characters, to BERT's words, and to given words.
 
 Letters: W of BERT's words in a text.
 """
@@ -15,20 +15,20 @@ from bothways.tokenizer.fast import TokenSpan
 from bothways.tokenizer.tokenizer import Encoding, TokenizedText
 from bothways.tokenizer.unicode import is_mark, is_punctuation
 
-Numbers = NDArray[np.int64]
+Indices = NDArray[np.int64]
 
 
 @lru_cache(maxsize=1)
-def traced(source: TokenizedText) -> TokenizedText:
-    """A copy to ask where tokens stand, so that what a data set keeps does not grow (220 bytes a token); remembered
-    while one question about a passage follows another."""
+def with_positions(source: TokenizedText) -> TokenizedText:
+    """A copy whose `token_spans` may be read: they take 220 bytes per token, which a data set should not keep. The last
+    copy is cached, for consecutive questions about one passage."""
     return TokenizedText(source.text, source.tokenizer, source.special_tokens, source.ids)
 
 
-def characters(source: TokenizedText, first: int, last: int) -> tuple[int, int]:
-    """The characters [start, end) of tokens first..last of a text, both included.
+def char_span(source: TokenizedText, first: int, last: int) -> tuple[int, int]:
+    """The characters [start, end) of tokens first..last of a text, both inclusive.
 
-    Marks at the end that BERT dropped (an accent written as a character of its own) belong to the last one.
+    Combining marks at the end that BERT dropped (accents as separate characters) are included.
     """
     text, places = source.text, source.token_spans
     assert isinstance(text, str)
@@ -41,22 +41,22 @@ def characters(source: TokenizedText, first: int, last: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class BertWords:
-    """BERT's words of a text, as far as its windows read it: the first and last token of each, [W]."""
+    """BERT's words in the part of a text that its windows read: the first and last token of each, [W]."""
 
     source: TokenizedText
-    first_W: Numbers
-    last_W: Numbers
+    first_W: Indices
+    last_W: Indices
 
 
 def bert_words(windows: Sequence[Encoding]) -> BertWords:
-    """BERT's words of the text that these windows cover. Those of other tokenizers are parted at punctuation too, and
-    spaces, which may be tokens there, are none."""
-    source = traced(windows[0].ranges[0][0])
+    """BERT's words of the text that these windows cover. Words of other tokenizers are split at punctuation as
+    well, and their space tokens are no words."""
+    source = with_positions(windows[0].ranges[0][0])
     text, places = source.text, source.token_spans
     assert isinstance(text, str)
-    _, _, num_read = windows[-1].ranges[0]  # fewer than there are where the text was truncated
-    begins_S = [_begins_word(text, before, place) for before, place in pairwise([TokenSpan(0, 0, -1), *places])]
-    first_W = np.flatnonzero(np.array(begins_S, bool))
+    _, _, num_read = windows[-1].ranges[0]  # fewer than all tokens if the text was truncated
+    is_first_S = [_begins_word(text, before, place) for before, place in pairwise([TokenSpan(0, 0, -1), *places])]
+    first_W = np.flatnonzero(np.array(is_first_S, bool))
     last_W = np.append(first_W, len(places))[1:] - 1
     has_text_W = [
         bool(text[places[first].start : places[last].end].strip())
@@ -71,11 +71,11 @@ def _begins_word(text: str, before: TokenSpan, place: TokenSpan) -> bool:
     return place.word != before.word or (before.end <= place.start and any(map(is_punctuation, touching)))
 
 
-def given_words(words: Sequence[str], read: BertWords) -> tuple[Numbers, NDArray[np.bool_]]:
-    """For each of BERT's words in a text of `words` joined by single spaces, the one that holds it, and whether it is
-    the first in it, [W]."""
+def align_words(words: Sequence[str], bert: BertWords) -> tuple[Indices, NDArray[np.bool_]]:
+    """For each of BERT's words in join_words(words): the index of the word that contains it, and whether it is the
+    first one there, [W]."""
     starts = np.cumsum([0, *(len(word) + 1 for word in words)])[:-1]
-    places = read.source.token_spans
-    starts_W = np.array([places[first].start for first in read.first_W.tolist()], np.int64)
-    given_W = np.searchsorted(starts, starts_W, side="right") - 1
-    return given_W, np.diff(given_W, prepend=-1) > 0
+    places = bert.source.token_spans
+    starts_W = np.array([places[first].start for first in bert.first_W.tolist()], np.int64)
+    word_W = np.searchsorted(starts, starts_W, side="right") - 1
+    return word_W, np.diff(word_W, prepend=-1) > 0

@@ -1,9 +1,10 @@
-"""Tags: how tags of words become labels of tokens, and what scores of tokens become: entities at exact characters.
+"""Tag decoding (NER): token labels from word tags, and entities with exact character offsets from scores.
 
-A given word may be several of BERT's ("U.S.-based" is six). Its tag stands on the first piece of each of them (Devlin
-2018, section 5.3, takes the first piece; we label BERT's own words), so that plain text is read as it was trained.
+A given word may be several of BERT's words ("U.S.-based" is six). Its tag is the label of the first token of each of
+them (Devlin 2018, section 5.3, labels the first token of the given word only), so that plain text is read as in
+training.
 
-Letters: S tokens of a text, specials included; W of BERT's words in it; C labels.
+Letters: S tokens of a text, special tokens included; W of BERT's words in it; C labels.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,17 +16,17 @@ from numpy.typing import NDArray
 
 from bothways.data.tags import OUTSIDE, SPAN_TAG, Span, spans_to_tags, tags_to_spans
 from bothways.errors import InputError
-from bothways.inference.offsets import Numbers, bert_words, characters, given_words
+from bothways.inference.offsets import Indices, align_words, bert_words, char_span
 from bothways.inference.windows import own_rows
 from bothways.tokenizer.tokenizer import Encoding
 
 Scores = NDArray[np.float32]
-AS_BIOES = {"L": "E", "U": "S"}  # BILOU's names of the same
+BIOES_FROM_BILOU = {"L": "E", "U": "S"}
 
 
 @dataclass(frozen=True)
 class Entity:
-    """A stretch of a text: text == source[start:end], always. score: the mean probability of its words' labels."""
+    """Characters [start, end) of a text with a label. score: the mean probability of its words' labels."""
 
     label: str
     text: str
@@ -36,9 +37,9 @@ class Entity:
 
 @dataclass(frozen=True)
 class Tagset:
-    """What the labels of a model mean. names: one an output.
+    """What the labels of a tagger mean. names: one per output of the head.
 
-    plain: each word has its label for itself. legal: it was trained on IOB2 alone, so a span must begin with B-.
+    plain: labels of single words rather than of spans. legal: trained on IOB2, so every span must begin with B-.
     """
 
     names: tuple[str, ...]
@@ -46,57 +47,59 @@ class Tagset:
     legal: bool = False
 
     @staticmethod
-    def of(names: Sequence[str], scheme: object = None) -> "Tagset":
-        """scheme: "iob2" or "plain", as the model was trained; else the names tell: without B- and I- it is plain."""
+    def from_names(names: Sequence[str], scheme: object = None) -> "Tagset":
+        """scheme: "iob2" or "plain", as the model was trained; if unknown, names without B- and I- are plain."""
         if scheme in ("iob2", "plain"):
             return Tagset(tuple(names), plain=scheme == "plain", legal=scheme == "iob2")
         return Tagset(tuple(names), plain=not any(name.startswith(("B-", "I-")) for name in names))
 
     @cached_property
     def readable(self) -> tuple[str, ...]:
-        """The names as IOB2 or BIOES, if they are not plain. BILOU becomes BIOES; a name among them without a prefix
-        ([PAD], X) is outside."""
-        return self.names if self.plain else tuple(_readable(name) for name in self.names)
+        """The names as IOB2 or BIOES, unless they are plain. BILOU becomes BIOES; a name without a prefix ([PAD], X)
+        becomes O."""
+        return self.names if self.plain else tuple(_as_bioes(name) for name in self.names)
 
     @cached_property
     def transitions(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """What is added to a path's score for its first label [C], and for each step from one label to the next
-        [C, C]: minus infinity where I-X would follow neither B-X nor I-X, else 0."""
+        """Scores added for a path's first label [C], and for each pair of consecutive labels [C, C]: minus infinity if
+        I-X would follow neither B-X nor I-X, else 0."""
         is_inside_C = np.array([name.startswith("I-") for name in self.names])
-        numbers = {label: number for number, label in enumerate(dict.fromkeys(name[2:] for name in self.names))}
-        label_C = np.array([numbers[name[2:]] for name in self.names])
+        index_by_label = {label: index for index, label in enumerate(dict.fromkeys(name[2:] for name in self.names))}
+        label_C = np.array([index_by_label[name[2:]] for name in self.names])
         illegal_CC = is_inside_C & (label_C != label_C[:, None])
         return np.where(is_inside_C, -np.inf, 0.0), np.where(illegal_CC, -np.inf, 0.0)
 
     @staticmethod
-    def learned(tags: Iterable[str], *, plain: bool) -> "Tagset":
-        """That of a training set: plain tags as they are; of IOB2 ones O and, for each label, B- and I-.
+    def from_tags(tags: Iterable[str], *, plain: bool) -> "Tagset":
+        """The tagset of a training set: plain tags as they are; for IOB2 tags O, and B- and I- for each label.
 
-        I- even where no entity has two words: one of a single word may be several of BERT's.
+        I- is included even if all entities are single words, because a word may be several of BERT's words.
         """
-        seen = sorted(set(tags))
+        distinct = sorted(set(tags))
         if plain:
-            return Tagset.of(seen, "plain")
-        labels = dict.fromkeys(tag[2:] for tag in seen if tag != OUTSIDE)
-        return Tagset.of((OUTSIDE, *(prefix + label for label in sorted(labels) for prefix in ("B-", "I-"))), "iob2")
+            return Tagset.from_names(distinct, "plain")
+        labels = dict.fromkeys(tag[2:] for tag in distinct if tag != OUTSIDE)
+        return Tagset.from_names(
+            (OUTSIDE, *(prefix + label for label in sorted(labels) for prefix in ("B-", "I-"))), "iob2"
+        )
 
 
-# --- tags -> labels ---------------------------------------------------------------------------------------------------
+# --- training labels --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """A window and the labels that count in it: the rows [M] at which they stand, and their numbers [M]."""
+class LabelledWindow:
+    """A window, the rows [M] that have a label, and the indices of these labels [M]."""
 
     window: Encoding
-    places: Numbers
-    labels: Numbers
+    rows: Indices
+    labels: Indices
 
 
-UNKNOWN = -1  # number of a label that the tagset lacks
+UNKNOWN = -1  # index of a label that the tagset lacks
 
 
-def joined(words: Sequence[str]) -> str:
+def join_words(words: Sequence[str]) -> str:
     """The text of given words: joined by single spaces."""
     return " ".join(words)
 
@@ -104,127 +107,126 @@ def joined(words: Sequence[str]) -> str:
 def label_windows(
     windows: Sequence[Encoding], words: Sequence[str], tags: Sequence[str], tagset: Tagset, *, where: str = "a text",
     strict: bool = True,
-) -> list[Labelled]:  # fmt: skip
-    """The windows of joined(words) with their labels. A label counts once: in the window that speaks for its token.
+) -> list[LabelledWindow]:  # fmt: skip
+    """The windows of join_words(words) with their labels; each label counts once, in the window that owns its row.
 
-    tags: IOB2 or plain, one a word. The first of BERT's words in an entity X is B-X, the following are I-X; a plain tag
-    stands on all of them. A word of which BERT reads nothing has no label, and with strict=False none whose
-    tag the tagset does not know. Of several sentences given as one text, each is read with its neighbours.
-    InputError begins with `where`: a tag that the tagset does not know, or not one a word.
+    tags: IOB2 or plain, one per word. The first of BERT's words in an entity X is B-X, the others are I-X; a plain tag
+    labels all of them. A word that BERT drops has no label, and neither has, with strict=False, a word whose tag is not
+    in the tagset. InputError, beginning with `where`: an unknown tag, or not one tag per word.
     """
     if len(words) != len(tags):
-        raise InputError(f"{where}: {len(words)} words but {len(tags)} tags; give one tag a word")
-    number_by_name = {name: number for number, name in enumerate(tagset.names)}
-    read = bert_words(windows)
-    labels, begins, last = [], _begins(tags), -1
-    for given in given_words(words, read)[0].tolist():
-        tag = tags[given]
-        name = tag if tagset.plain or tag == OUTSIDE else ("B-" if last < begins[given] else "I-") + tag[2:]
-        last = given
-        if tag not in number_by_name:
+        raise InputError(f"{where}: {len(words)} words but {len(tags)} tags; give one tag per word")
+    index_by_name = {name: index for index, name in enumerate(tagset.names)}
+    bert = bert_words(windows)
+    labels, starts, last_word = [], _entity_starts(tags), -1
+    for word in align_words(words, bert)[0].tolist():
+        tag = tags[word]
+        name = tag if tagset.plain or tag == OUTSIDE else ("B-" if last_word < starts[word] else "I-") + tag[2:]
+        last_word = word
+        if tag not in index_by_name:
             name = tag
-        if name not in number_by_name and strict:
-            raise InputError(f"{where}: tag {tag!r} of {words[given]!r} is unknown; known: {', '.join(tagset.names)}")
-        labels.append(number_by_name.get(name, UNKNOWN))
+        if name not in index_by_name and strict:
+            raise InputError(f"{where}: tag {tag!r} of {words[word]!r} is unknown; known: {', '.join(tagset.names)}")
+        labels.append(index_by_name.get(name, UNKNOWN))
     labels_W = np.array(labels, np.int64)
     labelled = []
     for window, (low, high) in zip(windows, own_rows(windows), strict=True):
-        row_W = read.first_W + 1 - window.ranges[0][1]
-        own_W = (low <= row_W) & (row_W < high) & (labels_W != UNKNOWN)
-        labelled.append(Labelled(window, row_W[own_W], labels_W[own_W]))
+        row_W = bert.first_W + 1 - window.ranges[0][1]
+        counts_W = (low <= row_W) & (row_W < high) & (labels_W != UNKNOWN)
+        labelled.append(LabelledWindow(window, row_W[counts_W], labels_W[counts_W]))
     return labelled
 
 
-def _begins(tags: Sequence[str]) -> list[int]:
-    """The word at which each word's entity begins, itself where it goes on with none."""
-    found: list[int] = []
-    for place, tag in enumerate(tags):
-        goes_on = place > 0 and tag[:2] == "I-" and tags[place - 1] != OUTSIDE and tags[place - 1][2:] == tag[2:]
-        found.append(found[-1] if goes_on else place)
-    return found
+def _entity_starts(tags: Sequence[str]) -> list[int]:
+    """The first word of each word's entity; the word itself if it continues none."""
+    starts: list[int] = []
+    for word, tag in enumerate(tags):
+        continues = word > 0 and tag[:2] == "I-" and tags[word - 1] != OUTSIDE and tags[word - 1][2:] == tag[2:]
+        starts.append(starts[-1] if continues else word)
+    return starts
 
 
-# --- scores -> tags ---------------------------------------------------------------------------------------------------
+# --- decoding ---------------------------------------------------------------------------------------------------------
 
 
-def entities(windows: Sequence[Encoding], scores_SC: Scores, tagset: Tagset) -> list[Entity]:
-    """What a text's scores say, one row a token: an Entity runs from its first word's start to its last word's end.
+def decode_entities(windows: Sequence[Encoding], scores_SC: Scores, tagset: Tagset) -> list[Entity]:
+    """The entities of a text from its scores, one row per token. O is no entity in any tagset.
 
-    Plain labels give one for each of BERT's words. O is none, in every tagset.
+    With plain labels each of BERT's words is an entity.
     """
-    read = bert_words(windows)
-    text = read.source.text
+    bert = bert_words(windows)
+    text = bert.source.text
     assert isinstance(text, str)
-    found = []
-    spans, chosen_W = _spans(scores_SC[read.first_W + 1], tagset)
+    entities = []
+    spans, probability_W = _spans(scores_SC[bert.first_W + 1], tagset)
     for label, first, last in spans:
-        start, end = characters(read.source, int(read.first_W[first]), int(read.last_W[last - 1]))
-        found.append(Entity(label, text[start:end], start, end, float(chosen_W[first:last].mean())))
-    return found
+        start, end = char_span(bert.source, int(bert.first_W[first]), int(bert.last_W[last - 1]))
+        entities.append(Entity(label, text[start:end], start, end, float(probability_W[first:last].mean())))
+    return entities
 
 
-def word_tags(windows: Sequence[Encoding], scores_SC: Scores, words: Sequence[str], tagset: Tagset) -> list[str]:
-    """One tag for each of the given words, as IOB2 or plain, from the scores of joined(words).
+def decode_word_tags(windows: Sequence[Encoding], scores_SC: Scores, words: Sequence[str], tagset: Tagset) -> list[str]:
+    """One tag per given word, IOB2 or plain, from the scores of join_words(words).
 
-    A word is what the first of BERT's words in it is. One of which BERT reads nothing is O, unless an entity goes on
-    behind it.
+    A word has the tag of the first of BERT's words in it. A word that BERT drops is O, unless an entity continues after
+    it.
     """
-    read = bert_words(windows)
-    given_W, is_first_W = given_words(words, read)
-    spans, _ = _spans(scores_SC[read.first_W + 1], tagset)
-    held = []
-    for label, first, last in spans:
-        given = given_W[first:last][is_first_W[first:last]]
-        held += [Span(label, int(word), int(word) + 1) for word in given] if tagset.plain else _run(label, given)
-    return spans_to_tags(held, len(words), "plain" if tagset.plain else "iob2")
+    bert = bert_words(windows)
+    word_W, is_first_W = align_words(words, bert)
+    bert_spans, _ = _spans(scores_SC[bert.first_W + 1], tagset)
+    spans = []
+    for label, first, last in bert_spans:
+        covered = word_W[first:last][is_first_W[first:last]].tolist()
+        if tagset.plain:
+            spans += [Span(label, word, word + 1) for word in covered]
+        elif covered:  # a span may begin and end inside a word
+            spans.append(Span(label, covered[0], covered[-1] + 1))
+    return spans_to_tags(spans, len(words), "plain" if tagset.plain else "iob2")
 
 
 def word_probabilities(windows: Sequence[Encoding], scores_SC: Scores, words: Sequence[str]) -> NDArray[np.float64]:
-    """The probability of each label for each of the given words, at the first of BERT's words in it: [words, C]; 0
-    throughout where BERT reads nothing of a word."""
-    read = bert_words(windows)
-    given_W, is_first_W = given_words(words, read)
-    exact_WC = scores_SC[read.first_W + 1].astype(np.float64)
-    shares_WC = np.exp(exact_WC - np.logaddexp.reduce(exact_WC, axis=1, keepdims=True))
-    found = np.zeros((len(words), scores_SC.shape[1]))
-    found[given_W[is_first_W]] = shares_WC[is_first_W]
-    return found
-
-
-def _run(label: str, given: Numbers) -> list[Span]:
-    """The given words of one span as a span; what begins and ends inside a word has none."""
-    return [Span(label, int(given[0]), int(given[-1]) + 1)] if len(given) else []
+    """The probability of each label for each given word, [words, C], taken at the first of BERT's words in it; zeros
+    for a word that BERT drops."""
+    bert = bert_words(windows)
+    word_W, is_first_W = align_words(words, bert)
+    exact_WC = scores_SC[bert.first_W + 1].astype(np.float64)
+    probabilities_WC = np.exp(exact_WC - np.logaddexp.reduce(exact_WC, axis=1, keepdims=True))
+    probabilities = np.zeros((len(words), scores_SC.shape[1]))
+    probabilities[word_W[is_first_W]] = probabilities_WC[is_first_W]
+    return probabilities
 
 
 def _spans(scores_WC: Scores, tagset: Tagset) -> tuple[list[Span], NDArray[np.float64]]:
-    """Spans of BERT's words, and each word's probability of the label it was given, [W]."""
+    """Spans of BERT's words, and the probability of each word's label, [W]."""
     exact_WC = scores_WC.astype(np.float64)
     log_WC = exact_WC - np.logaddexp.reduce(exact_WC, axis=1, keepdims=True)
-    labels_W = legal_path(log_WC, tagset) if tagset.legal else log_WC.argmax(1)
-    chosen_W = np.exp(log_WC[np.arange(len(labels_W)), labels_W])
-    return tags_to_spans([tagset.readable[label] for label in labels_W], "plain" if tagset.plain else "iob2"), chosen_W
+    labels_W = viterbi(log_WC, tagset) if tagset.legal else log_WC.argmax(1)
+    probability_W = np.exp(log_WC[np.arange(len(labels_W)), labels_W])
+    return tags_to_spans(
+        [tagset.readable[label] for label in labels_W], "plain" if tagset.plain else "iob2"
+    ), probability_W
 
 
-def _readable(name: str) -> str:
-    name = AS_BIOES.get(name[:1], name[:1]) + name[1:] if name[1:2] == "-" else name
+def _as_bioes(name: str) -> str:
+    name = BIOES_FROM_BILOU.get(name[:1], name[:1]) + name[1:] if name[1:2] == "-" else name
     return name if SPAN_TAG.fullmatch(name) else OUTSIDE
 
 
-def legal_path(log_WC: NDArray[np.float64], tagset: Tagset) -> Numbers:
+def viterbi(log_WC: NDArray[np.float64], tagset: Tagset) -> Indices:
     """The likeliest sequence of labels in which I-X follows only B-X or I-X (Viterbi 1967), [W].
 
-    Where the likeliest labels, each for itself, are legal, they are that sequence.
+    If the words' likeliest labels are legal together, they are that sequence.
     """
     starts_C, steps_CC = tagset.transitions
-    labels_W: Numbers = log_WC.argmax(1)
+    labels_W: Indices = log_WC.argmax(1)
     if not len(labels_W) or (starts_C[labels_W[0]] == 0 and not steps_CC[labels_W[:-1], labels_W[1:]].any()):
         return labels_W
-    best_C, befores = starts_C + log_WC[0], []
+    best_C, backpointers = starts_C + log_WC[0], []
     for log_C in log_WC[1:]:
-        reached_CC = best_C[:, None] + steps_CC  # [label before, label]
-        befores.append(reached_CC.argmax(0))
+        reached_CC = best_C[:, None] + steps_CC  # [previous label, label]
+        backpointers.append(reached_CC.argmax(0))
         best_C = reached_CC.max(0) + log_C
     path = [int(best_C.argmax())]
-    for before_C in reversed(befores):
-        path.append(int(before_C[path[-1]]))
+    for previous_C in reversed(backpointers):
+        path.append(int(previous_C[path[-1]]))
     return np.array(path[::-1])

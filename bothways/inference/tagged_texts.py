@@ -1,4 +1,4 @@
-"""Tagged sentences as texts that a tagger reads."""
+"""Tagged sentences as texts for a tagger: columns, tag schemes, and sentences joined with their neighbours."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,32 +11,33 @@ from bothways.data.examples import read_tagged
 from bothways.data.stream import resolve_columns
 from bothways.data.tags import Scheme, spans_to_tags, tags_to_spans
 from bothways.errors import InputError
-from bothways.inference.tag_decoding import joined
+from bothways.inference.tag_decoding import join_words
 from bothways.inference.windows import NUM_SPECIALS
 from bothways.tables_in_memory import TableSource
 from bothways.tokenizer.tokenizer import Tokenizer
 
-NO_LABEL = -100  # on tokens at which no label counts
+NO_LABEL = -100  # label of tokens that are not trained on
 
 
-def tag_columns(file: TableSource, told: object, learned: Mapping[str, Any]) -> dict[str, str | None]:
-    """The columns of words and of tags in a file: those that `told` names as words_column and tags_column, else those
-    `learned` from, if the file can have them."""
+def tag_columns(file: TableSource, settings: object, trained: Mapping[str, Any]) -> dict[str, str | None]:
+    """The columns of words and of tags in a file: `settings.words_column` and `tags_column`, else those of the
+    fine-tuning (its settings: `trained`) if the file can have them."""
     if has_named_columns(file):
-        return resolve_columns(file, told, learned, ("words", "tags"))
-    numbers = {use: str(learned.get(f"{use}_column")) for use in ("words", "tags")}
-    before = {use: number if number.lstrip("-").isdecimal() else None for use, number in numbers.items()}
-    return {use: getattr(told, f"{use}_column") or before[use] for use in before}
+        return resolve_columns(file, settings, trained, ("words", "tags"))
+    numbers = {use: str(trained.get(f"{use}_column")) for use in ("words", "tags")}
+    defaults = {use: number if number.lstrip("-").isdecimal() else None for use, number in numbers.items()}
+    return {use: getattr(settings, f"{use}_column") or defaults[use] for use in defaults}
 
 
-def sentences_as_learned(file: TableSource, told: object, learned: Mapping[str, Any]) -> list[Sentence]:
-    """The sentences of a file, by the columns of tag_columns and the encoding of `told`."""
-    columns = tag_columns(file, told, learned)
-    encoding = getattr(told, "encoding", None)
+def read_sentences(file: TableSource, settings: object, trained: Mapping[str, Any]) -> list[Sentence]:
+    """The sentences of a file, with the columns of tag_columns and the encoding of the settings."""
+    columns = tag_columns(file, settings, trained)
+    encoding = getattr(settings, "encoding", None)
     return read_tagged(file, words=columns["words"], tags=columns["tags"], encoding=encoding)
 
 
-def as_iob2(sentence: Sentence, scheme: Scheme) -> Sentence:
+def to_iob2(sentence: Sentence, scheme: Scheme) -> Sentence:
+    """The sentence with its tags as IOB2; plain tags stay as they are."""
     if scheme == "plain":
         return sentence
     try:
@@ -47,21 +48,22 @@ def as_iob2(sentence: Sentence, scheme: Scheme) -> Sentence:
         raise InputError(f"{sentence.where}: {error}") from None
 
 
-def runs(sentences: Sequence[Sentence], tokenizer: Tokenizer, window: int) -> Iterator[list[Sentence]]:
-    """Sentences of one document in a row, as many as a window of so many tokens holds, or one alone."""
+def group_sentences(sentences: Sequence[Sentence], tokenizer: Tokenizer, window: int) -> Iterator[list[Sentence]]:
+    """Consecutive sentences of one document, as many as fit into a window of tokens, but at least one."""
     room = window - NUM_SPECIALS
-    text: list[Sentence] = []
-    size = 0
+    group: list[Sentence] = []
+    num_tokens = 0
     for sentence in sentences:
-        own = len(tokenizer.ids(joined(sentence.words)))
-        if text and (size + own > room or sentence.document != text[0].document):
-            yield text
-            text, size = [], 0
-        text.append(sentence)
-        size += own
-    if text:
-        yield text
+        length = len(tokenizer.ids(join_words(sentence.words)))
+        if group and (num_tokens + length > room or sentence.document != group[0].document):
+            yield group
+            group, num_tokens = [], 0
+        group.append(sentence)
+        num_tokens += length
+    if group:
+        yield group
 
 
-def words_of(text: Sequence[Sentence]) -> list[str]:
-    return [*chain.from_iterable(sentence.words for sentence in text)]
+def all_words(sentences: Sequence[Sentence]) -> list[str]:
+    """The words of all sentences, in order."""
+    return [*chain.from_iterable(sentence.words for sentence in sentences)]

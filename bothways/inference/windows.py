@@ -1,6 +1,7 @@
-"""Long texts: the windows in which a model reads them, and which window speaks for what."""
+"""Windows over long texts: how texts that exceed the model's length are cut, and how windows are merged."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal, get_args
 
@@ -9,91 +10,149 @@ from numpy.typing import NDArray
 
 from bothways.errors import InputError, RowsError
 from bothways.inputs import whole_number
-from bothways.tokenizer.tokenizer import MIN_WINDOW_TEXT, Encoding, Tokenizer
+from bothways.log import logger
+from bothways.tokenizer.tokenizer import MIN_WINDOW_TEXT, Encoding
 
 Long = Literal["windows", "error", "truncate"]
-NUM_SPECIALS = 2  # [CLS] and [SEP] of one text
+NUM_SPECIALS = 2  # [CLS] and [SEP] of a single text
 SMALLEST_WINDOW = NUM_SPECIALS + 1
+WINDOW, OVERLAP = 512, 128  # defaults
 
 
-def check_window(window: object, overlap: object) -> None:
-    """InputError where a window (None: that of the model) cannot hold a token of a text, or an overlap is negative."""
-    if window is not None:
-        whole_number("window", window, SMALLEST_WINDOW, "tokens, special tokens included")
-    if overlap is not None:
-        whole_number("overlap", overlap, 0, "tokens")
+@dataclass(frozen=True)
+class WindowPolicy:
+    """How texts longer than a window are read.
 
+    size: tokens of a window, special tokens included. overlap: text tokens that neighbouring windows share.
+    long: "windows" reads the whole text in overlapping windows; "truncate" keeps the first window; "error" raises
+    RowsError. max_length: the longest input of the model; None if `size` never exceeds it.
 
-def fit(
-    tokenizer: Tokenizer, encodings: Sequence[Encoding], *, readable: int, long: Long, window: int, overlap: int
-) -> list[list[Encoding]]:
-    """Each encoding as windows of at most `window` tokens, and never more than the `readable` ones of the model.
-
-    An overlap as long as a window (or as the room that the first text of a pair leaves) is taken as a quarter of it.
-    long "error": RowsError where a text takes several. "truncate": the caller keeps the first of several, and says so.
+    Sizes above max_length become max_length. An overlap that leaves no step becomes a quarter of the window. A pair
+    whose first text does not leave MIN_WINDOW_TEXT tokens for the second gets a larger window, up to max_length.
     """
-    if long not in get_args(Long):
-        raise InputError(f"long={long!r} is not supported; one of {', '.join(get_args(Long))} is")
-    if window > readable:
-        window, overlap = readable, min(overlap, readable // 4)
-    if overlap + NUM_SPECIALS >= window:
-        overlap = window // 4
-    if long != "windows":
-        overlap = 0  # nothing slides
-    windows = [_slide(tokenizer, encoding, window, overlap, long) for encoding in encodings]
-    sizes = {row: len(one) for row, (one, parts) in enumerate(zip(encodings, windows, strict=True)) if len(parts) > 1}
-    if sizes and long == "error":
-        told = f"longer than {window} tokens"
-        raise RowsError(
-            f"{len(sizes)} of {len(windows)} texts are {told} (up to {max(sizes.values())})",
-            {row: f"{told} ({size}); shorten it, read it in windows" for row, size in sizes.items()},
+
+    size: int = WINDOW
+    overlap: int = OVERLAP
+    long: Long = "windows"
+    max_length: int | None = None
+
+    def __post_init__(self) -> None:
+        whole_number("window", self.size, SMALLEST_WINDOW, "tokens, special tokens included")
+        whole_number("overlap", self.overlap, 0, "tokens")
+        if self.long not in get_args(Long):
+            raise InputError(f"long={self.long!r} is not supported; use one of {', '.join(get_args(Long))}")
+
+    def changed(
+        self, *, size: int | None = None, overlap: int | None = None, long: Long | None = None
+    ) -> "WindowPolicy":
+        """A copy with other values; None keeps a value. Another size without an overlap takes the default overlap."""
+        if overlap is None:
+            overlap = self.overlap if size in (None, self.size) else OVERLAP
+        return replace(self, size=self.size if size is None else size, overlap=overlap, long=long or self.long)
+
+    @property
+    def read_size(self) -> int:
+        """Tokens that are really read at once: `size`, or what the model reads if that is less."""
+        return self.size if self.max_length is None else min(self.size, self.max_length)
+
+    def split(self, encodings: Sequence[Encoding], names: Sequence[str] | None = None) -> list[list[Encoding]]:
+        """The windows of each encoding; of a pair the first text stays whole and the second is divided.
+
+        names: what error messages call each encoding ("train.tsv:7"); default "pair 3 of 7". RowsError if a first text
+        leaves too little room for the second, or if a text is too long and `long` is "error".
+        """
+        sizes: list[int] = []
+        errors: dict[int, str] = {}
+        for row, encoding in enumerate(encodings):
+            try:
+                sizes.append(self._size_for(encoding))
+            except InputError as error:
+                errors[row] = str(error)
+        if errors:
+            row = min(errors)
+            raise RowsError(f"{names[row] if names else _numbered('pair', row, encodings)}: {errors[row]}", errors)
+        lengths = {row: len(encoding) for row, encoding in enumerate(encodings) if len(encoding) > sizes[row]}
+        if lengths and self.long == "error":
+            limit = sizes[min(lengths)]
+            raise RowsError(
+                f"{len(lengths)} of {len(encodings)} texts are longer than {limit} tokens (up to "
+                f"{max(lengths.values())})",
+                {
+                    row: f"longer than {sizes[row]} tokens ({length}); shorten it, or read it in windows"
+                    for row, length in lengths.items()
+                },
+            )
+        windows = [self._slide(encoding, size) for encoding, size in zip(encodings, sizes, strict=True)]
+        if lengths and self.long == "truncate":
+            windows = [parts[:1] for parts in windows]
+            logger.warning(
+                f"cut {len(lengths)} of {len(windows)} texts to {max(len(parts[0]) for parts in windows)} tokens (the "
+                f"longest had {max(lengths.values())}); long=windows reads them whole"
+            )
+        return windows
+
+    def _size_for(self, encoding: Encoding) -> int:
+        """The window for an encoding, larger than usual if the first text of a pair needs it."""
+        if len(encoding.ranges) == 1 or len(encoding) <= self.read_size:
+            return self.read_size
+        limit = self.max_length or self.size
+        room = 1 if self.long == "truncate" else MIN_WINDOW_TEXT
+        (_, first, last), (_, start, end) = encoding.ranges
+        fixed = len(encoding) - (end - start)  # the first text and the special tokens
+        if fixed + room > limit:
+            raise InputError(
+                f"the first text of the pair takes {last - first} of the {limit} tokens that the model reads, "
+                f"which leaves {max(0, limit - fixed)} for the second, fewer than {room}; shorten it"
+            )
+        return max(self.read_size, min(fixed + MIN_WINDOW_TEXT, limit))
+
+    def _slide(self, encoding: Encoding, size: int) -> list[Encoding]:
+        if len(encoding) <= size:
+            return [encoding]
+        source, first, last = encoding.ranges[-1]
+        room = size - len(encoding) + last - first
+        return source.tokenizer.split_windows(
+            encoding, size=size, overlap=self._overlap_for(size, room), cut=self.long == "truncate"
         )
-    return windows
+
+    def _overlap_for(self, size: int, room: int) -> int:
+        """room: text tokens of a window."""
+        if self.long != "windows":
+            return 0
+        overlap = self.overlap if size == self.read_size else size // 4
+        if self.size > size:
+            overlap = min(overlap, size // 4)
+        if overlap + NUM_SPECIALS >= size:
+            overlap = size // 4
+        return overlap if overlap < room else room // 4
 
 
-def _slide(tokenizer: Tokenizer, encoding: Encoding, window: int, overlap: int, long: Long) -> list[Encoding]:
-    _, first, last = encoding.ranges[-1]
-    room = window - len(encoding) + last - first
-    overlap = overlap if overlap < room else room // 4
-    return tokenizer.split_windows(encoding, size=window, overlap=overlap, cut=long == "truncate")
+def _numbered(name: str, row: int, rows: Sequence[object]) -> str:
+    return f"{name} {row + 1:,} of {len(rows):,}"
 
 
-def window_of(encoding: Encoding, window: int, readable: int, room: int = MIN_WINDOW_TEXT) -> int:
-    """The window an example is read in: a larger one where the first text of a pair, which stays whole, needs it.
-    InputError where it leaves too little room for the second in what the model reads."""
-    if len(encoding.ranges) == 1 or len(encoding) <= window:
-        return window
-    (_, first, last), (_, sliding, end) = encoding.ranges
-    fixed = len(encoding) - (end - sliding)
-    if fixed + room > readable:
-        raise InputError(
-            f"the first text of the pair takes {last - first} of the {readable} tokens that the model reads, "
-            f"which leaves {max(0, readable - fixed)} for the second, fewer than {room}; shorten it"
-        )
-    return max(window, min(fixed + MIN_WINDOW_TEXT, readable))
-
-
-def lengths_of_long(encodings: Sequence[Encoding], windows: Sequence[Sequence[Encoding]]) -> list[int]:
-    """Tokens of each encoding that does not fit into one window."""
-    return [len(encoding) for encoding, parts in zip(encodings, windows, strict=True) if len(parts) > 1]
+def is_truncated(windows: Sequence[Encoding]) -> bool:
+    """Whether these windows leave out the end of their text."""
+    source, _, last = windows[-1].ranges[-1]
+    return last < len(source.ids)
 
 
 def whole_length(windows: Sequence[Encoding]) -> int:
-    """Tokens of the text (or pair) that these windows are of, though they be cut."""
+    """Tokens of the whole text (or pair), including those that truncation left out."""
     source, first, last = windows[0].ranges[-1]
     return len(windows[0]) - (last - first) + len(source.ids)
 
 
 def own_rows(windows: Sequence[Encoding]) -> list[tuple[int, int]]:
-    """Which rows [first, last) of each window stand for its text: of what two windows share, the left one's is half.
+    """The rows [first, last) of each window that count for the text, so that every token counts once.
 
-    So every token is taken from the window where it stands furthest from a cut; [CLS] from the first, [SEP] from the
-    last.
+    Tokens that two windows share are divided at the middle: each token is taken from the window in which it is
+    furthest from a cut. [CLS] comes from the first window, [SEP] from the last.
     """
     first_tokens = [window.ranges[-1][1] for window in windows]
     bounds = [(bound + 1) // 2 for bound in span_bounds(windows)]
     rows = [
-        (bounds[index] - first + 1, bounds[index + 1] - first + 1)  # behind [CLS]
+        (bounds[index] - first + 1, bounds[index + 1] - first + 1)  # + 1 for [CLS]
         for index, first in enumerate(first_tokens)
     ]
     rows[0] = (0, rows[0][1])
@@ -102,10 +161,10 @@ def own_rows(windows: Sequence[Encoding]) -> list[tuple[int, int]]:
 
 
 def span_bounds(windows: Sequence[Encoding]) -> list[int]:
-    """Window k speaks for the spans of tokens first..last whose first + last is in [bounds[k], bounds[k + 1]).
+    """Bounds [W + 1]: window k scores the spans of tokens first..last with bounds[k] <= first + last < bounds[k + 1].
 
-    So every span is taken from the window where its nearer end stands furthest from a cut, and a window that speaks
-    for a span holds all of it if any does: of left and right window, one loses room to its end, one to its start.
+    So every span is scored by the window in which its nearer end is furthest from a cut. That window contains the whole
+    span if any window does: between two neighbours, one loses room at its end and the other at its start.
     """
     ranges = [window.ranges[-1][1:] for window in windows]
     shared = [right_first + left_last for (_, left_last), (right_first, _) in pairwise(ranges)]
@@ -113,5 +172,5 @@ def span_bounds(windows: Sequence[Encoding]) -> list[int]:
 
 
 def merge_rows(windows: Sequence[Encoding], rows: Iterable[NDArray[np.float32]]) -> NDArray[np.float32]:
-    """One row a token of the whole text, [S, *], from the rows of each of its windows."""
+    """One row per token of the whole text, [S, *], from the rows of its windows."""
     return np.concatenate([row[first:last] for row, (first, last) in zip(rows, own_rows(windows), strict=True)])

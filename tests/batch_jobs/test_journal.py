@@ -226,13 +226,13 @@ def test_the_likeliest_labels_alone_are_written_where_asked(models, tmp_path, ca
     expected = bothways.load(models / "labels", dtype="float32").classify(["a cat", "the mat sat"], top=2)
     assert [list(row["scores"].items()) for row in rows] == [list(one.scores.items()) for one in expected]
     error = refused(capsys, "predict", models / "entities", texts, "--top", "3")
-    assert "top (3) is for answers and labels; this model gives entities" in error
+    assert "top (3)" in error and "tag" in error
 
 
 MANY_CLASSES = """
 import re, sys
 from pathlib import Path
-from bothways.inference.predictor import load
+from bothways.inference.load import load
 from bothways.settings import Predict
 from bothways.batch_jobs.files import printed
 rows = 0
@@ -261,7 +261,7 @@ def test_ten_thousand_classes_are_told_in_less_than_a_gigabyte(make_predictor, t
 def test_a_text_too_long_is_said_with_its_row(models, tmp_path, capsys):
     file = written(tmp_path / "t.txt", "a\n" * 15 + "the cat " * 99)
     error = refused(capsys, "predict", models / "labels", file, "--long", "error", "-o", tmp_path / "p.jsonl")
-    assert "row 15, counted from 0: longer than 64 tokens (200); shorten it, read it in windows, or set" in error
+    assert "row 15, counted from 0: longer than 64 tokens (200)" in error and "--on-error skip" in error
 
 
 def test_what_leaves_no_room_for_a_second_text_is_said_with_its_row(models, tmp_path, capsys):
@@ -636,8 +636,8 @@ def test_going_on_needs_a_file(models, texts, capsys):
 
 @pytest.fixture(scope="module")
 def killed(models):
-    """Asks tests/kills.py."""
-    command = [sys.executable, str(Path(__file__).parents[1] / "kills.py")]
+    """A function that runs batch_jobs/kills.py in a process of its own."""
+    command = [sys.executable, str(Path(__file__).with_name("kills.py"))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
 
         def ask(file, out, *, on_error="stop", rows, shares):

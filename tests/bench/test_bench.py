@@ -22,9 +22,9 @@ from bothways.settings import Bench
 HEADS = {  # of a model: its heads and labels, then the method that is timed
     "embed": ({}, ()),
     "classify": ({"classes": 3}, ("x", "y", "z")),
-    "score": ({"classes": 1}, ()),
+    "regress": ({"classes": 1}, ()),
     "tag": ({"tokens": 5}, ("O", "B-X", "I-X", "B-Y", "I-Y")),
-    "answers": ({"spans": 2}, ()),
+    "answer": ({"spans": 2}, ()),
     "fill": ({"masked_words": 0}, ()),
 }
 WORK = Workload("7 tokens", 7, 3, (("a cat", "a dog", "a mat"),), (21,))
@@ -90,7 +90,7 @@ def test_every_kind_of_model_is_timed_at_its_own_method(method, directory_of, mo
     measured = bench.run(settings_of(directory_of(method), lengths=(23,), batches=(2,), repeats=1, peers=True))
     assert measured.facts["method"] == method
     assert measured.timings[0].texts_a_second > 0
-    if method not in ("embed", "classify", "score"):
+    if method not in ("embed", "classify", "regress"):
         assert list(measured.left_out) == ["peers"] and method in measured.left_out["peers"]
 
 
@@ -105,7 +105,7 @@ def test_texts_have_exactly_the_tokens_that_the_table_says(method, directory_of)
         for texts, tokens in zip(work.calls, work.tokens, strict=True):
             assert len(texts) == work.texts_a_call and tokens == work.length * len(texts)
             for text in texts:
-                pair = (QUESTION, text) if method == "answers" else (text,)
+                pair = (QUESTION, text) if method == "answer" else (text,)
                 assert len(model.tokenizer.encode(*pair, allow_special=(MASK,))) == work.length
                 assert text.count(MASK) == (method == "fill")
 

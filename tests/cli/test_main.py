@@ -173,7 +173,7 @@ def test_pairs_of_a_table_are_read_together(classifier, tmp_path, said):
 def test_a_regression_model_prints_scores(make_model, tokenizer, texts, tmp_path, said):
     checkpoint.save(Checkpoint(make_model("bert", {"classes": 1}), tokenizer), tmp_path / "model")
     rows = [json.loads(line) for line in said("predict", tmp_path / "model", texts, "--dtype", "float32").splitlines()]
-    expected = bothways.load(tmp_path / "model", dtype="float32").score(TEXTS)
+    expected = bothways.load(tmp_path / "model", dtype="float32").regress(TEXTS)
     assert [row["score"] for row in rows] == pytest.approx(expected.tolist(), abs=1e-6)
 
 

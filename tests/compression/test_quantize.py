@@ -245,12 +245,12 @@ def test_a_table_is_read_as_the_model_learned_to(make, tmp_path):
     predictor = bothways.load(model, dtype="float32")
     measure = yardstick(predictor, table, settings(model, table, tmp_path / "out"))
     found = measure.ask(predictor, range(measure.size))
-    assert measure.labelled and found == predictor.score(TEXTS).tolist()
-    assert found != predictor.score(TEXTS, ["a cat"] * len(TEXTS)).tolist()
+    assert measure.labelled and found == predictor.regress(TEXTS).tolist()
+    assert found != predictor.regress(TEXTS, ["a cat"] * len(TEXTS)).tolist()
     of_pairs = make({"classes": 2}, labels=("neg", "pos"), metadata={"reads_pairs": True})
     single = tmp_path / "single.txt"
     single.write_text("\n".join(TEXTS), encoding="utf-8")
-    with pytest.raises(InputError, match=r"single\.txt: holds single texts, and the model was fine-tuned on pairs"):
+    with pytest.raises(InputError, match=r"single\.txt: has single texts"):
         yardstick(bothways.load(of_pairs), single, settings(of_pairs, single, tmp_path / "out"))
 
 

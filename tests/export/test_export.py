@@ -168,7 +168,7 @@ def test_a_predictor_over_the_file_says_what_one_over_the_model_says(case, expor
     if case == "classes":
         given, expected = ([list(one.scores.values()) for one in model.classify(TEXTS)] for model in (filed, exact))
     elif case == "number":
-        given, expected = (model.score(TEXTS) for model in (filed, exact))
+        given, expected = (model.regress(TEXTS) for model in (filed, exact))
     elif case == "tokens":
         given, expected = ([one.score for text in model.tag(TEXTS) for one in text] for model in (filed, exact))
     elif case == "spans":

@@ -130,7 +130,7 @@ def test_the_page_shows_the_answers_that_are_wrong(result, settings):
     model = bothways.load(result.model, dtype="float32")
     (mistakes,) = task.parts(task.predictions("test", task.outputs(model.module, "test")))
     asked = task.questions["test"]
-    given = model.answers([one.question for one in asked], [one.context for one in asked])
+    given = model.answer([one.question for one in asked], [one.context for one in asked])
     wrong = [
         (one.question, one.context) for one, (best, *_) in zip(asked, given, strict=True)
         if best.text not in [text for text, _ in one.answers]

@@ -319,7 +319,7 @@ def test_a_model_of_numbers_is_saved_in_their_unit(start, files, tmp_path):
     told = Regress(model=start, train=written(tmp_path / "t.jsonl", lines), out=tmp_path / "run", epochs=0.1)
     found = regress.run(told)
     assert found.mean < found.baselines[RIDGE]
-    numbers = bothways.load(tmp_path / "run" / "tfidf").score([line["text"] for line in lines])
+    numbers = bothways.load(tmp_path / "run" / "tfidf").regress([line["text"] for line in lines])
     assert abs(numbers.mean() - 42.5) < 0.3 and np.corrcoef(numbers, [line["score"] for line in lines])[0, 1] > 0.6
 
 

@@ -431,9 +431,9 @@ def test_pairs_are_measured_in_the_windows_they_were_learned_in(settings, make_m
     )  # fmt: skip
     result = classify.run(given)
     predictor = bothways.load(result.model, dtype="float32")
-    seen = Texts.of(read_table(given.train, need_labels=True), np.zeros(60), predictor, given)
+    seen = Texts.of(read_table(given.train, need_labels=True), np.zeros(60), predictor.checkpoint, given)
     pairs = [[row[name] for row in rows] for name in ("text", "pair")]
-    windows = predictor._windows(*pairs, "windows", None, None)
+    windows = predictor.split(predictor.tokenizer.encode_many(*pairs))
     assert [[one.ids for one in parts] for parts in windows] == [[one.ids for one in parts] for parts in seen.windows]
     assert "accuracy" in evaluate.run(Evaluate(model=result.model, file=(given.train,)))
 

@@ -215,7 +215,7 @@ def test_vectors_in_training_are_those_of_prediction(pooling, at_once, make_pred
     with torch.no_grad():
         found = text_vectors(predictor.module, long_texts.batch(rows), pooling, at_once)
     for vectors, part in zip(found, LONG, strict=True):
-        expected = predictor.embed([part[row] for row in rows], pooling, normalize=False, window=40, overlap=10)
+        expected = predictor.embed([part[row] for row in rows], pooling=pooling, normalize=False, window=40, overlap=10)
         assert vectors.dtype is torch.float32 and np.abs(vectors.numpy() - expected).max() < 1e-5
 
 

@@ -68,7 +68,7 @@ def result(settings):
 
 def means_of(model, texts):
     """The mean of the last hidden states of each text's tokens, [N, H]; of one length if the model reads them so."""
-    means_NH = torch.stack([torch.from_numpy(rows_SH).mean(0) for rows_SH in model.encode(texts)])
+    means_NH = torch.stack([torch.from_numpy(rows_SH).mean(0) for rows_SH in model.hidden_states(texts)])
     return of_one_length(means_NH) if model.module.config.pooler_act == "unit" else means_NH
 
 
@@ -163,8 +163,8 @@ def test_numbers_are_read_off_the_mean_too(folder, settings, tmp_path):
     model = bothways.load(found.model, dtype="float32")
     head = model.module.heads["classes"].output
     expected = means_of(model, TEXTS) @ head.weight.T + head.bias
-    assert model.score(TEXTS) == pytest.approx(expected[:, 0].detach().numpy(), abs=1e-3)
-    assert 48 < model.score(TEXTS).mean() < 55
+    assert model.regress(TEXTS) == pytest.approx(expected[:, 0].detach().numpy(), abs=1e-3)
+    assert 48 < model.regress(TEXTS).mean() < 55
 
 
 def test_it_is_measured_predicted_made_int8_and_exported(result, folder, tmp_path):

@@ -75,7 +75,7 @@ def test_numbers_are_learned_and_reported_as_a_correlation(result, told):
 def test_the_model_gives_numbers_in_the_unit_of_the_table(result):
     model = bothways.load(result.model, dtype="float32")
     rows = rows_of(5, 30)
-    scores = model.score([row["text"] for row in rows])
+    scores = model.regress([row["text"] for row in rows])
     errors = scores - np.array([row["score"] for row in rows])
     assert np.sqrt((errors**2).mean()) < 200  # of a deviation of 560
     with pytest.raises(InputError, match="one output, for regression; use score"):
@@ -86,7 +86,7 @@ def test_the_figures_of_the_run_are_those_of_the_finished_model(result):
     made = json.loads((result.directory / "bothways.json").read_text(encoding="utf-8"))
     model = bothways.load(result.model, dtype="float32")
     rows = rows_of(2, 50)
-    errors = model.score([row["text"] for row in rows]) - np.array([row["score"] for row in rows])
+    errors = model.regress([row["text"] for row in rows]) - np.array([row["score"] for row in rows])
     assert made["figures"]["test"]["mean_squared_error"] == pytest.approx((errors**2).mean(), rel=1e-3)
 
 
@@ -105,21 +105,21 @@ def test_transformers_loads_the_model_and_gives_the_same_numbers(result):
     theirs = transformers.AutoTokenizer.from_pretrained(result.model)
     texts = [row["text"] for row in rows_of(5, 9)]
     logits = peer(**theirs(texts, padding=True, return_tensors="pt")).logits[:, 0].detach()
-    assert bothways.load(result.model, dtype="float32").score(texts) == pytest.approx(logits.numpy(), rel=1e-5)
+    assert bothways.load(result.model, dtype="float32").regress(texts) == pytest.approx(logits.numpy(), rel=1e-5)
 
 
 def test_numbers_are_exact_to_the_unit_in_bf16_too(result):
     """Of 7,000 bf16 has every 32nd: what maps to the number itself stays as it is."""
     texts = [row["text"] for row in rows_of(3, 40)]
-    exact = bothways.load(result.model, dtype="float32").score(texts)
+    exact = bothways.load(result.model, dtype="float32").regress(texts)
     for model in (
         bothways.load(result.model, dtype="bfloat16"),
         Predictor(checkpoint.load(result.model), dtype="bfloat16", device="cpu"),
     ):
-        differences = model.score(texts) - exact
+        differences = model.regress(texts) - exact
         assert model.dtype is torch.bfloat16 and abs(differences.mean()) < 4
         model.save(result.directory / "again")
-        again = bothways.load(result.directory / "again", dtype="float32").score(texts)
+        again = bothways.load(result.directory / "again", dtype="float32").regress(texts)
         np.testing.assert_array_equal(again, exact)
 
 
@@ -149,7 +149,7 @@ def test_what_is_reported_is_measured_on_what_is_saved_and_rounding_is_warned_of
         result = regress.run(given)
     model = bothways.load(result.model, dtype="float32")
     rows = [json.loads(line) for line in given.test.read_text(encoding="utf-8").splitlines()]
-    scores = model.score([row["text"] for row in rows]).astype(float)
+    scores = model.regress([row["text"] for row in rows]).astype(float)
     assert len(np.unique(scores)) > 5 and not (scores % 128).any()  # float32 has no others there
     errors = scores - np.array([row["score"] for row in rows])
     figures = json.loads((result.directory / "bothways.json").read_text(encoding="utf-8"))["figures"]["test"]

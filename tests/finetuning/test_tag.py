@@ -107,7 +107,7 @@ def test_evaluate_reads_the_sentences_as_the_run_did(result, settings, monkeypat
     read, tag_words = [], Predictor.tag_words
     monkeypatch.setattr(Predictor, "tag_words", lambda self, words, *told: tag_words(self, read.append(words) or words))
     found = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
-    assert read == [[tagged_texts.words_of(text) for text in task.texts["test"]]]
+    assert read == [[tagged_texts.all_words(text) for text in task.texts["test"]]]
     assert found["f1"] == pytest.approx(result.scores[0]) and found["sentences"] == 41
 
 

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from bothways import Tokenizer
 from bothways.errors import InputError
-from bothways.inference.answer_decoding import Answer, Found, Reading, answer_rows, encode_pairs, read
+from bothways.inference.answer_decoding import (
+    Answer,
+    Candidates,
+    ScoredSpan,
+    answer_rows,
+    encode_pairs,
+    find_candidates,
+)
 from bothways.tokenizer.tokenizer import SPECIAL_TOKENS
 
 NASTY = list("ab .-é\u0301\u00a0\u200b각中\U0001f600\ufe0f\u0130\x00\x85\ud800\u0345\u20e3")
@@ -47,8 +54,6 @@ def test_pairs_are_those_of_the_tokenizer_and_share_a_passage(tokenizer):
     assert pairs[0].ranges[1][0] is pairs[1].ranges[1][0]
     with pytest.raises(InputError, match="2 questions but 1 passages"):
         encode_pairs(tokenizer, ["a", "b"], ["c"])
-    with pytest.raises(InputError, match="for one question use answer"):
-        encode_pairs(tokenizer, "a", ["c"])
 
 
 def test_an_answer_is_the_rows_of_the_tokens_it_touches(tokenizer):
@@ -65,9 +70,9 @@ def test_an_answer_is_the_rows_of_the_tokens_it_touches(tokenizer):
     }.items():
         assert answer_rows([window], answer) == [rows], answer
     assert answer_rows([window], None) == [(0, 0)]
-    with pytest.raises(InputError, match="the answer ' ' at 8 holds nothing that BERT reads"):
+    with pytest.raises(InputError, match="the answer ' ' at 8"):
         answer_rows([window], (8, 9))
-    with pytest.raises(InputError, match="holds nothing"):
+    with pytest.raises(InputError, match="the answer '' at 0"):
         answer_rows(windows_of(tokenizer, ""), (0, 0))
 
 
@@ -127,7 +132,7 @@ def test_the_best_spans_are_those_found_by_trying_all(size, overlap, longest, to
     assert (len(windows) > 1) == (size < 512)
     for seed in range(3):
         scores = random_scores(windows, seed)
-        reading = read(windows, scores, longest=longest, most=23)
+        reading = find_candidates(windows, scores, max_answer_tokens=longest, num_candidates=23)
         expected = spans_by_trying_all(windows, scores, longest)[:23]
         assert [(span.start, span.end) for span in reading.spans] == [span[1:] for span in expected]
         assert [span.score for span in reading.spans] == pytest.approx([span[0] for span in expected], abs=1e-6)
@@ -137,19 +142,19 @@ def test_the_best_spans_are_those_found_by_trying_all(size, overlap, longest, to
 def test_all_spans_are_found_where_there_are_few(tokenizer):
     windows = windows_of(tokenizer, "the cat ran")
     scores = random_scores(windows)
-    found = [(span.start, span.end) for span in read(windows, scores, most=99).spans]
+    found = [(span.start, span.end) for span in find_candidates(windows, scores, num_candidates=99).spans]
     assert sorted(found) == [(0, 3), (0, 7), (0, 11), (4, 7), (4, 11), (8, 11)]
     assert found == [span[1:] for span in spans_by_trying_all(windows, scores, 30)]
-    assert len(read(windows, scores, most=6).spans) == 6
-    with pytest.raises(InputError, match=r"longest \(0\) must be at least 1"):
-        read(windows, scores, longest=0)
+    assert len(find_candidates(windows, scores, num_candidates=6).spans) == 6
+    with pytest.raises(InputError, match=r"max_answer_tokens \(0\) must be at least 1"):
+        find_candidates(windows, scores, max_answer_tokens=0)
 
 
 def test_pieces_of_one_character_are_one_answer(hangul_tokenizer):
     windows = windows_of(hangul_tokenizer, "a 각", question="b")
     assert windows[0].tokens[3:] == ["a", "\u1100", "##\u1161", "##\u11a8", "[SEP]"]
     scores = random_scores(windows)
-    spans = read(windows, scores).spans
+    spans = find_candidates(windows, scores).spans
     assert len(spans) == 3 and {(span.start, span.end) for span in spans} == {(0, 1), (0, 3), (2, 3)}
     best = max(scores[0][first, 0] + scores[0][last, 1] for first in (4, 5, 6) for last in range(first, 7))
     assert next(span.score for span in spans if span.start == 2) == pytest.approx(best)
@@ -160,31 +165,33 @@ def test_accents_that_bert_drops_belong_to_the_answer(tokenizer):
     tokens = windows[0].tokens
     scores = [np.zeros((len(tokens), 2), np.float32)]
     scores[0][tokens.index("c", 4), 0] = scores[0][tokens.index("##e"), 1] = 5
-    assert read(windows, scores).answers()[0].text == "cafe\u0301"
+    assert find_candidates(windows, scores).answers()[0].text == "cafe\u0301"
 
 
 # --- spans -> answers -----------------------------------------------------------------------------------------------
 
-READING = Reading("the cat ran", (Found(4, 7, 3.0), Found(0, 7, 1.0), Found(8, 11, -2.0)), no_answer=2.0)
+CANDIDATES = Candidates(
+    "the cat ran", (ScoredSpan(4, 7, 3.0), ScoredSpan(0, 7, 1.0), ScoredSpan(8, 11, -2.0)), no_answer=2.0
+)
 
 
 def test_a_model_that_was_not_taught_to_say_so_always_answers():
     shares = np.exp([3.0, 1.0, -2.0]) / np.exp([3.0, 1.0, -2.0]).sum()
-    found = READING.answers(top=3)
+    found = CANDIDATES.answers(top=3)
     assert [(answer.text, answer.start, answer.end) for answer in found] == [
         ("cat", 4, 7), ("the cat", 0, 7), ("ran", 8, 11),
     ]  # fmt: skip
     assert [answer.score for answer in found] == pytest.approx(shares)
-    assert READING.answers() == found[:1] and READING.answers(top=2) == found[:2]
+    assert CANDIDATES.answers() == found[:1] and CANDIDATES.answers(top=2) == found[:2]
 
 
 def test_no_answer_is_given_above_the_threshold_alone():
-    assert READING.margin == -1.0
+    assert CANDIDATES.margin == -1.0
     shares = np.exp([3.0, 1.0, -2.0, 2.0]) / np.exp([3.0, 1.0, -2.0, 2.0]).sum()
     for threshold in (-1.0, 0.0):
-        (answer,) = READING.answers(threshold=threshold)
+        (answer,) = CANDIDATES.answers(threshold=threshold)
         assert answer.text == "cat" and answer.score == pytest.approx(shares[0])
-    first, second = READING.answers(top=2, threshold=-1.01)
+    first, second = CANDIDATES.answers(top=2, threshold=-1.01)
     assert (first.text, first.start, first.end, first.score) == ("", 0, 0, pytest.approx(shares[3]))
     assert second.text == "cat"
 
@@ -192,14 +199,14 @@ def test_no_answer_is_given_above_the_threshold_alone():
 def test_where_there_is_nothing_to_point_at_there_is_no_answer(tokenizer):
     for passage in ("", " \u3000\n", "\u200b\x00"):
         windows = windows_of(tokenizer, passage)
-        reading = read(windows, random_scores(windows))
+        reading = find_candidates(windows, random_scores(windows))
         assert reading.spans == () and reading.margin == math.inf
         for threshold in (None, 9.0):
             assert reading.answers(top=4, threshold=threshold) == [Answer("", 0, 0, 1.0)]
 
 
 def test_scores_far_apart_do_not_overflow():
-    reading = Reading("ab", (Found(0, 1, 4000.0), Found(1, 2, -4000.0)), no_answer=0.0)
+    reading = Candidates("ab", (ScoredSpan(0, 1, 4000.0), ScoredSpan(1, 2, -4000.0)), no_answer=0.0)
     assert [answer.score for answer in reading.answers(top=2)] == [1.0, 0.0]
 
 
@@ -211,7 +218,7 @@ def test_scores_far_apart_do_not_overflow():
 )
 def test_answers_are_different_slices_of_their_passage(passage, seed, size, hangul_tokenizer):
     windows = windows_of(hangul_tokenizer, passage, size=size, overlap=11, question="a")
-    found = read(windows, random_scores(windows, seed)).answers(top=20, threshold=0.0)
+    found = find_candidates(windows, random_scores(windows, seed)).answers(top=20, threshold=0.0)
     for answer in found:
         assert answer.text == passage[answer.start : answer.end]
         assert answer.text or (answer.start, answer.end) == (0, 0)

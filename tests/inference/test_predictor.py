@@ -20,7 +20,7 @@ from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.device import choose_device, choose_dtype
 from bothways.errors import InputError, MissingFile
-from bothways.inference import predictor as predict
+from bothways.inference import runner, text_scores
 from bothways.inference.predictor import Predictor
 
 LABELS = ("red", "green", "blue", "black", "white")
@@ -181,7 +181,7 @@ def test_the_likeliest_labels_alone_can_be_asked_for(make_predictor, monkeypatch
                 assert list(found.scores.items()) == best
                 assert (found.label, found.score, found.labels) == (expected.label, expected.score, expected.labels)
         with monkeypatch.context() as patched:
-            patched.setattr(predict, "SCORES", 7)  # one text at a time
+            patched.setattr(text_scores, "MAX_SCORES", 7)  # one text at a time
             for found, expected in zip(classifier.classify(texts), whole, strict=True):
                 assert found.scores == pytest.approx(expected.scores, abs=1e-6) and found.label == expected.label
 
@@ -191,14 +191,14 @@ def test_a_regression_score_is_that_of_transformers(make_predictor, tmp_path):
     peer = peer_of(ours, "BertForSequenceClassification", tmp_path / "model")
     assert peer.config.problem_type == "regression" and peer.config.num_labels == 1
     texts = ["the cat sat", "a dog", "on the mat and ran"]
-    scores = ours.score(texts)
+    scores = ours.regress(texts)
     with torch.no_grad():
         expected = [float(peer(torch.tensor([ours.tokenizer.encode(text).ids])).logits) for text in texts]
     assert scores.shape == (3,) and scores.dtype == np.float32
     assert scores.tolist() == pytest.approx(expected, abs=1e-6)
     loaded = Predictor(checkpoint.load(tmp_path / "model"), dtype="float32", device="cpu")
-    assert loaded.score(texts).tolist() == pytest.approx(scores.tolist(), abs=1e-6)
-    with pytest.raises(InputError, match="use score"):
+    assert loaded.regress(texts).tolist() == pytest.approx(scores.tolist(), abs=1e-6)
+    with pytest.raises(InputError, match="use regress"):
         loaded.classify(texts)
 
 
@@ -210,8 +210,8 @@ def test_what_a_model_cannot_do_is_said_with_what_it_can(make_predictor):
         encoder.classify(["a"])
     with pytest.raises(InputError, match=r"no head for masked words \(heads: classes\)"):
         classes.fill("the [MASK]")
-    with pytest.raises(InputError, match="5 classes apart; use classify"):
-        classes.score(["a"])
+    with pytest.raises(InputError, match="5 classes; use classify"):
+        classes.regress(["a"])
 
 
 # --- tag and answer -------------------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ def test_where_context_does_not_matter_windows_do_not_either(make_predictor):
 
 def all_spans(reader, text, **given):
     """The score of every span by its characters."""
-    (reading,) = reader.read_answers(["the cat"], [text], most=10**6, **given)
+    (reading,) = reader.answer_candidates(["the cat"], [text], num_candidates=10**6, **given)
     return {(span.start, span.end): span.score for span in reading.spans}
 
 
@@ -275,7 +275,7 @@ def test_ten_thousand_words_are_classified_by_all_their_windows(make_predictor):
     text = " ".join(words_of(10_000))
     found, shorter = classifier.classify([text, text[: len(text) // 2]], window=64, overlap=16)
     assert classifier.truncated_texts == 0
-    (windows,) = classifier.fit_windows(classifier.tokenizer.encode_many([text]), "windows", 64, 16)
+    (windows,) = classifier.split(classifier.tokenizer.encode_many([text]), {"window": 64, "overlap": 16})
     assert len(windows) > 100
     with torch.inference_mode():
         first_WH = torch.cat([classifier.module(Batch.from_encodings([window]))[:1] for window in windows])
@@ -318,20 +318,19 @@ def test_given_words_have_the_tags_of_their_entities(tagger):
             begins_inside_a_word = holding and holding[0].start not in starts
             assert begins_inside_a_word or [tag] == expected
     assert tagger.tag_words([]) == [] and tagger.tag([]) == []
-    with pytest.raises(InputError, match=r"a list of such lists: \[words\]"):
-        tagger.tag_words(["the", "cat"])
+    assert tagger.tag_words(sentences[0]) == found[0]
 
 
 def test_many_questions_in_one_go_are_answered_as_one_by_one(reader):
     questions = ["the cat?", "", "dogs", "xyz", "the cat?"]
     passages = [" ".join(words_of(number, seed=number)) for number in (9, 200, 0, 31, 9)]
-    together = reader.answers(questions, passages, top=3)
+    together = reader.answer(questions, passages, top=3)
     for question, passage, found in zip(questions, passages, together, strict=True):
         alone = reader.answer(question, passage, top=3)
         assert [answer.text for answer in found] == [answer.text for answer in alone]
         assert [answer.score for answer in found] == pytest.approx([answer.score for answer in alone], abs=1e-5)
     assert [len(found) for found in together] == [3, 3, 1, 3, 3]
-    assert reader.answers([], []) == []
+    assert reader.answer([], []) == []
 
 
 def test_what_has_no_words_has_no_entities_and_no_answers(tagger, reader):
@@ -345,18 +344,18 @@ def test_what_has_no_words_has_no_entities_and_no_answers(tagger, reader):
 def test_a_longest_answer_is_kept_to(reader):
     passage = " ".join(["the", "cat", "on", "mat"] * 30)
     for longest in (1, 4):
-        found = reader.answer("dog", passage, top=20, longest=longest)
+        found = reader.answer("dog", passage, top=20, max_answer_tokens=longest)
         assert max(len(answer.text.split()) for answer in found) == longest
     made = {"settings": {"max_answer_tokens": 2}}
     taught = Predictor(replace(reader.checkpoint, metadata=made), dtype="float32", device="cpu")
     for told, most in ((None, 2), (4, 4)):  # as it was fine-tuned, where nothing is told
-        found = taught.answer("dog", passage, top=20, longest=told)
+        found = taught.answer("dog", passage, top=20, max_answer_tokens=told)
         assert max(len(answer.text.split()) for answer in found) == most
 
 
 def test_no_answer_is_said_by_a_model_that_has_learned_when(reader):
     question, passage = "the dog", " ".join(words_of(30))
-    (reading,) = reader.read_answers([question], [passage])
+    (reading,) = reader.answer_candidates([question], [passage])
     assert reader.answer(question, passage)[0].text
     for threshold in (reading.margin - 0.01, reading.margin + 0.01):
         made = {"no_answer_threshold": threshold}
@@ -409,8 +408,6 @@ def test_tags_and_answers_need_their_heads(tagger, reader):
         InputError, match=r"no head for answers \(heads: tokens\); fine-tune one: bothways finetune answer"
     ):
         tagger.answer("the cat", "the dog")
-    with pytest.raises(InputError, match=r"give a list of texts: \[text\]"):
-        tagger.tag("the cat")
 
 
 # --- what is given --------------------------------------------------------------------------------------------------
@@ -419,23 +416,21 @@ def test_tags_and_answers_need_their_heads(tagger, reader):
 def test_wrong_choices_are_refused_with_the_right_ones(make_predictor):
     predictor = make_predictor("bert", {"classes": 5}, labels=LABELS)
     with pytest.raises(InputError, match=r"'windows'|windows, error, truncate"):
-        predictor.encode(["a"], long="window")
+        predictor.hidden_states(["a"], long="window")
     with pytest.raises(InputError, match="auto, mean, cls, max"):
         predictor.embed(["a"], pooling="average")
-    with pytest.raises(InputError, match=r"give a list of texts: \[text\]"):
-        predictor.encode("one text")
     with pytest.raises(InputError, match="2 texts but 1 pairs"):
         predictor.classify(["a", "b"], ["c"])
     with pytest.raises(InputError, match=r"overlap \(-3\) must be at least 0"):
-        predictor.encode(["cat " * 30], window=20, overlap=-3)
+        predictor.hidden_states(["cat " * 30], window=20, overlap=-3)
 
 
 def test_an_overlap_that_leaves_no_step_is_a_quarter_of_the_window(make_predictor):
     predictor = make_predictor("bert")
     texts = ["cat dog mat " * 31]
     assert torch.equal(
-        torch.tensor(predictor.encode(texts, window=20)[0]),
-        torch.tensor(predictor.encode(texts, window=20, overlap=5)[0]),
+        torch.tensor(predictor.hidden_states(texts, window=20)[0]),
+        torch.tensor(predictor.hidden_states(texts, window=20, overlap=5)[0]),
     )
 
 
@@ -445,17 +440,18 @@ def test_an_overlap_that_leaves_no_step_is_a_quarter_of_the_window(make_predicto
 )
 def test_a_model_reads_in_the_windows_of_its_fine_tuning(make_predictor, told, window, overlap):
     loaded = make_predictor("bert", max_position_embeddings=700).checkpoint
-    predictor = Predictor(replace(loaded, metadata={"settings": told}), dtype="float32", device="cpu")
+    made = replace(loaded, metadata={"settings": told})
+    predictor = Predictor(made, dtype="float32", device="cpu")
     texts = ["cat dog mat " * 200]
-    (given,) = predictor.encode(texts, window=window, overlap=overlap)
-    assert np.array_equal(predictor.encode(texts)[0], given)
-    predictor.read_in(window)
-    assert np.array_equal(predictor.encode(texts)[0], given)  # named again it is the same
-    predictor.read_in(600)
-    assert np.array_equal(predictor.encode(texts)[0], predictor.encode(texts, window=600, overlap=128)[0])
-    assert not np.array_equal(predictor.encode(texts)[0], given)
+    (given,) = predictor.hidden_states(texts, window=window, overlap=overlap)
+    assert np.array_equal(predictor.hidden_states(texts)[0], given)
+    again = Predictor(made, dtype="float32", device="cpu", window=window)
+    assert np.array_equal(again.hidden_states(texts)[0], given)  # the window of the fine-tuning, named
+    predictor = Predictor(made, dtype="float32", device="cpu", window=600)
+    assert np.array_equal(predictor.hidden_states(texts)[0], predictor.hidden_states(texts, window=600, overlap=128)[0])
+    assert not np.array_equal(predictor.hidden_states(texts)[0], given)
     with pytest.raises(InputError, match=r"window \(701\) must be at most 700, which is what the model reads"):
-        predictor.read_in(701)
+        Predictor(made, dtype="float32", device="cpu", window=701)
 
 
 @pytest.mark.parametrize("objective", ["masked", "enhanced"])
@@ -480,7 +476,7 @@ def test_the_pooling_of_the_checkpoint_is_taken_unless_another_is_asked_for(make
 def test_a_checkpoint_without_a_tokenizer_says_so_when_one_is_needed(make_model):
     bare = Predictor(Checkpoint(model=make_model("bert")), dtype="float32", device="cpu")
     with pytest.raises(InputError, match="no tokenizer files"):
-        bare.encode(["a"])
+        bare.hidden_states(["a"])
 
 
 def test_dtypes_and_devices_are_checked():
@@ -504,14 +500,13 @@ def test_auto_takes_half_precision_where_the_processor_has_units_for_it(able, ch
 
 def test_memory_is_given_back_after_so_many_tokens_and_vectors_are_not_held_twice(make_predictor, monkeypatch):
     predictor, released, stacked = make_predictor("bert"), [], []
-    monkeypatch.setattr(predict, "TOKENS", 64)
-    monkeypatch.setattr(predict, "TOKENS_A_RELEASE", 128)
-    monkeypatch.setattr(predict, "release_memory", lambda: released.append(True))
+    monkeypatch.setattr(runner, "TOKENS_PER_RELEASE", 128)
+    monkeypatch.setattr(runner, "release_memory", lambda: released.append(True))
     plain = torch.stack
     monkeypatch.setattr(torch, "stack", lambda rows: stacked.append(len(rows)) or plain(rows))
     texts = [" ".join(words_of(10, seed=seed)) for seed in range(50)]
     tokens = sum(len(predictor.tokenizer.encode(text)) for text in texts)
-    assert predictor.embed(texts).shape == (50, 24)
+    assert predictor.embed(texts, batch_tokens=64).shape == (50, 24)
     assert tokens // 200 <= len(released) <= tokens // 128
     assert max(stacked) < 10
 
@@ -532,7 +527,7 @@ def test_a_used_model_can_be_pickled_and_copied(dtype, make_predictor, tmp_path)
     changed = pickle.loads(pickle.dumps(used))
     assert changed.classify(["the cat"]) != expected[:1]
     if dtype == "bf16":
-        with pytest.raises(InputError, match="either were changed"):
+        with pytest.raises(InputError, match="dtype='float32'"):
             changed.save(tmp_path / "changed")
 
 
@@ -585,7 +580,7 @@ def test_a_model_that_was_loaded_before_a_fork_works_in_the_child(dtype, minilm_
 def test_half_precision_gives_nearly_the_same_in_float32(family, make_predictor):
     texts = ["the cat sat", "a dog " * 40, "on"]
     exact, half = (make_predictor(family, pooling="mean", dtype=dtype) for dtype in ("float32", "bf16"))
-    for one, other in zip(exact.encode(texts), half.encode(texts), strict=True):
+    for one, other in zip(exact.hidden_states(texts), half.hidden_states(texts), strict=True):
         assert one.shape == other.shape and other.dtype == np.float32
     vectors = half.embed(texts)
     assert vectors.dtype == np.float32
@@ -615,7 +610,7 @@ def test_weights_changed_in_half_precision_are_used_and_not_saved_as_they_were(m
             predictor.save(tmp_path / dtype)
             again = bothways.load(tmp_path / dtype, dtype="float32", device="cpu")
             assert np.array_equal(again.embed(["the cat"]), predictor.embed(["the cat"]))
-    with pytest.raises(InputError, match=r"either were changed; load the model with dtype='float32'"):
+    with pytest.raises(InputError, match=r"dtype='float32'"):
         predictor.save(tmp_path / "half")
     assert not (tmp_path / "half").exists()
 
@@ -655,7 +650,7 @@ def test_columns_of_tables_are_read_as_lists_and_what_is_no_text_is_named(make_p
             predictor.classify(texts, [missing, "a"])
     reader = make_predictor("bert", {"spans": 2})
     with pytest.raises(InputError, match=r"^passage 1 of 1 .*None"):
-        reader.answers(["the cat"], [None])
+        reader.answer(["the cat"], [None])
 
 
 def test_texts_are_cut_where_the_model_learned_from_cut_ones_unless_another_way_is_asked_for(make_predictor, capsys):

@@ -16,12 +16,19 @@ from hypothesis import strategies as st
 from bothways import Tokenizer
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
-from bothways.inference.tag_decoding import Tagset, entities, joined, label_windows, legal_path, word_tags
+from bothways.inference.tag_decoding import (
+    Tagset,
+    decode_entities,
+    decode_word_tags,
+    join_words,
+    label_windows,
+    viterbi,
+)
 from bothways.inference.windows import merge_rows
 from bothways.tokenizer.tokenizer import SPECIAL_TOKENS
 
-IOB2 = Tagset.of(("O", "B-LOC", "I-LOC", "B-PER", "I-PER"), "iob2")
-PLAIN = Tagset.of(("ADJ", "NOUN", "PUNCT"), "plain")
+IOB2 = Tagset.from_names(("O", "B-LOC", "I-LOC", "B-PER", "I-PER"), "iob2")
+PLAIN = Tagset.from_names(("ADJ", "NOUN", "PUNCT"), "plain")
 SIZE, OVERLAP = 19, 6
 # Accents as characters of their own, Hangul taken apart, what BERT drops, what it splits, what moves, half pairs.
 NASTY = list("ab .-éßﬁ각中\U0001f600\u0130\ud800\x00\x0b\x85\u00a0\u3000\u00ad\u200b\ufeff\ufe0f")
@@ -37,7 +44,7 @@ def any_tokenizer(request):
 
 
 def windows_of(tokenizer, words, *, size=512, overlap=0):
-    return tokenizer.encode_windows(joined(words), size=size, overlap=overlap)
+    return tokenizer.encode_windows(join_words(words), size=size, overlap=overlap)
 
 
 def counted(labelled):
@@ -45,7 +52,7 @@ def counted(labelled):
     return [
         (int(place) - 1 + part.window.ranges[0][1], int(label))
         for part in labelled
-        for place, label in zip(part.places, part.labels, strict=True)
+        for place, label in zip(part.rows, part.labels, strict=True)
     ]
 
 
@@ -68,14 +75,14 @@ def test_labels_stand_on_the_first_piece_of_every_word_that_bert_reads(tokenizer
     us_based = ["u", ".", "s", ".", "-", "b", "##a", "##s", "##e", "##d"]
     assert window.tokens == ["[CLS]", "the", *us_based, "cat", "##s", "sat", "[SEP]"]
     (labelled,) = label_windows([window], words, tags, IOB2)
-    assert labelled.places.tolist() == [1, 2, 3, 4, 5, 6, 7, 12, 14]
+    assert labelled.rows.tolist() == [1, 2, 3, 4, 5, 6, 7, 12, 14]
     assert [IOB2.names[label] for label in labelled.labels] == ["O", "B-LOC", *["I-LOC"] * 6, "O"]
 
 
 def test_a_plain_label_stands_on_every_word_that_bert_makes_of_a_given_one(tokenizer):
     words, tags = ["the", "U.S.", "cats", "."], ["ADJ", "NOUN", "NOUN", "PUNCT"]
     (labelled,) = label_windows(windows_of(tokenizer, words), words, tags, PLAIN)
-    assert labelled.places.tolist() == [1, 2, 3, 4, 5, 6, 8]
+    assert labelled.rows.tolist() == [1, 2, 3, 4, 5, 6, 8]
     assert [PLAIN.names[label] for label in labelled.labels] == ["ADJ", *["NOUN"] * 5, "PUNCT"]
 
 
@@ -117,8 +124,8 @@ def test_an_entity_begins_with_the_first_of_its_words_that_is_read(tokenizer):
 
 def test_what_is_learned_knows_how_every_entity_goes_on():
     tags = ["O", "B-PER", "I-ORG", "B-ORG", "B-a-b"]
-    assert Tagset.learned(tags, plain=False).names == ("O", *"B-ORG I-ORG B-PER I-PER B-a-b I-a-b".split())
-    assert Tagset.learned(["NN", ".", "O", "NN"], plain=True) == Tagset((".", "NN", "O"), plain=True)
+    assert Tagset.from_tags(tags, plain=False).names == ("O", *"B-ORG I-ORG B-PER I-PER B-a-b I-a-b".split())
+    assert Tagset.from_tags(["NN", ".", "O", "NN"], plain=True) == Tagset((".", "NN", "O"), plain=True)
 
 
 def test_wrong_tags_are_refused_in_one_line_that_begins_with_their_place(tokenizer):
@@ -141,28 +148,28 @@ def test_tags_come_back_from_the_scores_they_ask_for(data, any_tokenizer):
         tags.append(before)
     size = data.draw(st.sampled_from([19, 23, 512]))
     windows = windows_of(any_tokenizer, words, size=size, overlap=OVERLAP)
-    assert word_tags(windows, one_hot(windows, words, tags, IOB2), words, IOB2) == tags
+    assert decode_word_tags(windows, one_hot(windows, words, tags, IOB2), words, IOB2) == tags
     plain = [data.draw(st.sampled_from(PLAIN.names)) for _ in words]
-    assert word_tags(windows, one_hot(windows, words, plain, PLAIN), words, PLAIN) == plain
+    assert decode_word_tags(windows, one_hot(windows, words, plain, PLAIN), words, PLAIN) == plain
 
 
 def test_a_word_that_bert_does_not_read_is_outside_unless_an_entity_goes_on_behind_it(tokenizer):
     words, tags = ["\u200b", "a", "\u200b", "b", ""], ["O", "B-PER", "I-PER", "I-PER", "O"]
     windows = windows_of(tokenizer, words)
-    assert word_tags(windows, one_hot(windows, words, tags, IOB2), words, IOB2) == tags
-    plain = word_tags(windows, one_hot(windows, words, ["NOUN"] * 5, PLAIN), words, PLAIN)
+    assert decode_word_tags(windows, one_hot(windows, words, tags, IOB2), words, IOB2) == tags
+    plain = decode_word_tags(windows, one_hot(windows, words, ["NOUN"] * 5, PLAIN), words, PLAIN)
     assert plain == ["O", "NOUN", "O", "NOUN", "O"]
     empty = tokenizer.encode_windows("")
-    assert word_tags(empty, np.zeros((2, 5), np.float32), [], IOB2) == []
-    assert word_tags(empty, np.zeros((2, 5), np.float32), [""], IOB2) == ["O"]
+    assert decode_word_tags(empty, np.zeros((2, 5), np.float32), [], IOB2) == []
+    assert decode_word_tags(empty, np.zeros((2, 5), np.float32), [""], IOB2) == ["O"]
 
 
 def test_a_given_word_is_what_the_first_word_in_it_is(tokenizer):
     words = ["a.b", "c", "d-e"]
     scores_SC = scores_of(IOB2.names, "O", "O", "B-PER", "I-PER", "O", "O", "B-LOC")
     windows = windows_of(tokenizer, words)
-    assert [entity.text for entity in entities(windows, scores_SC, IOB2)] == ["b c", "e"]
-    assert word_tags(windows, scores_SC, words, IOB2) == ["O", "B-PER", "O"]
+    assert [entity.text for entity in decode_entities(windows, scores_SC, IOB2)] == ["b c", "e"]
+    assert decode_word_tags(windows, scores_SC, words, IOB2) == ["O", "B-PER", "O"]
 
 
 # --- scores -> entities ---------------------------------------------------------------------------------------------
@@ -180,7 +187,7 @@ def test_an_entity_runs_from_its_first_word_to_its_last_and_scores_their_mean(to
     text = "the  cat\tran on."
     scores_SC = scores_of(IOB2.names, "O", "B-PER", "I-PER", "O", "O")
     scores_SC[3, 2:5] = 1.0, 0.0, 5.0  # ran: I-LOC, B-PER, I-PER
-    (entity,) = entities(tokenizer.encode_windows(text), scores_SC, IOB2)
+    (entity,) = decode_entities(tokenizer.encode_windows(text), scores_SC, IOB2)
     assert (entity.label, entity.text, entity.start, entity.end) == ("PER", "cat\tran", 5, 12)
     first, second = np.exp(3) / (np.exp(3) + 4), np.exp(5) / (np.exp(5) + np.exp(1) + 3)
     assert entity.score == pytest.approx((first + second) / 2, abs=1e-7)
@@ -198,18 +205,23 @@ def test_an_entity_runs_from_its_first_word_to_its_last_and_scores_their_mean(to
     ],
 )
 def test_the_labels_of_other_peoples_models_are_read_as_they_mean_them(names, tags, found, tokenizer):
-    tagset = Tagset.of(names.split())
+    tagset = Tagset.from_names(names.split())
     scores_SC = scores_of(names.split(), *tags.split())
-    read = entities(tokenizer.encode_windows("the cat sat on mat"), scores_SC, tagset)
+    read = decode_entities(tokenizer.encode_windows("the cat sat on mat"), scores_SC, tagset)
     assert [f"{entity.label}:{entity.text}" for entity in read] == found
 
 
 def test_what_a_model_was_trained_on_decides_how_its_labels_are_read(tokenizer):
     names, windows = ("O", "B-X", "I-X"), tokenizer.encode_windows("the cat")
     scores_SC = scores_of(names, "B-X", "I-X")
-    assert [entity.label for entity in entities(windows, scores_SC, Tagset.of(names, "plain"))] == ["B-X", "I-X"]
-    for tagset in (Tagset.of(names), Tagset.of(names, "iob2")):
-        assert [(entity.label, entity.text) for entity in entities(windows, scores_SC, tagset)] == [("X", "the cat")]
+    assert [entity.label for entity in decode_entities(windows, scores_SC, Tagset.from_names(names, "plain"))] == [
+        "B-X",
+        "I-X",
+    ]
+    for tagset in (Tagset.from_names(names), Tagset.from_names(names, "iob2")):
+        assert [(entity.label, entity.text) for entity in decode_entities(windows, scores_SC, tagset)] == [
+            ("X", "the cat")
+        ]
 
 
 def test_only_models_trained_on_iob2_have_to_begin_with_b(tokenizer):
@@ -219,13 +231,16 @@ def test_only_models_trained_on_iob2_have_to_begin_with_b(tokenizer):
     scores_SC[3, 4] = 2.9  # I-PER
     windows = tokenizer.encode_windows("the cat sat")
     told = {
-        scheme: [(entity.label, entity.text) for entity in entities(windows, scores_SC, Tagset.of(IOB2.names, scheme))]
+        scheme: [
+            (entity.label, entity.text)
+            for entity in decode_entities(windows, scores_SC, Tagset.from_names(IOB2.names, scheme))
+        ]
         for scheme in (None, "iob2")
     }
     assert told == {None: [("LOC", "cat sat")], "iob2": [("PER", "cat sat")]}
 
 
-def test_the_legal_path_is_the_best_of_all_legal_ones():
+def test_the_viterbi_is_the_best_of_all_legal_ones():
     generator = np.random.default_rng(0)
     num_mended = 0
     for num_words in [0, 1, 2, 3, 4, 5] * 8:
@@ -238,7 +253,7 @@ def test_the_legal_path_is_the_best_of_all_legal_ones():
             total = sum(log_WC[word, label] for word, label in enumerate(path))
             if total > best:
                 best, chosen = total, path
-        found = legal_path(log_WC, IOB2)
+        found = viterbi(log_WC, IOB2)
         assert tuple(found) == chosen
         num_mended += tuple(log_WC.argmax(1)) != chosen
     assert num_mended > 10
@@ -254,16 +269,16 @@ def test_an_entity_across_the_border_of_windows_comes_out_once_and_whole(tokeniz
         rows = []
         for labelled in label_windows(windows, words, tags, IOB2):
             scores_SC = scores_of(names, *["B-LOC"] * (len(labelled.window) - 2))  # where it does not own the token
-            scores_SC[labelled.places] = 3 * np.eye(5, dtype=np.float32)[labelled.labels]
+            scores_SC[labelled.rows] = 3 * np.eye(5, dtype=np.float32)[labelled.labels]
             rows.append(scores_SC)
-        (entity,) = entities(windows, merge_rows(windows, rows), IOB2)
+        (entity,) = decode_entities(windows, merge_rows(windows, rows), IOB2)
         assert (entity.label, entity.start) == ("PER", 4 * first)
-        assert entity.text == joined(words[first : first + 5])
+        assert entity.text == join_words(words[first : first + 5])
 
 
 def test_accents_that_bert_drops_belong_to_the_entity(tokenizer):
     text = "a Jose\u0301\u0327\u200b ran"
-    (entity,) = entities(tokenizer.encode_windows(text), scores_of(IOB2.names, "O", "B-PER", *"OOOO"), IOB2)
+    (entity,) = decode_entities(tokenizer.encode_windows(text), scores_of(IOB2.names, "O", "B-PER", *"OOOO"), IOB2)
     assert entity.text == "Jose\u0301\u0327"
 
 
@@ -271,7 +286,7 @@ def test_accents_that_bert_reads_belong_to_their_own_word():
     cased = Tokenizer({piece: index for index, piece in enumerate([*SPECIAL_TOKENS, "中", "\u0301"])}, lowercase=False)
     windows = cased.encode_windows("中\u0301")
     assert windows[0].tokens == ["[CLS]", "中", "\u0301", "[SEP]"]
-    found = entities(windows, scores_of(IOB2.names, "B-LOC", "B-PER"), IOB2)
+    found = decode_entities(windows, scores_of(IOB2.names, "B-LOC", "B-PER"), IOB2)
     assert [(entity.start, entity.end) for entity in found] == [(0, 1), (1, 2)]
 
 
@@ -280,10 +295,10 @@ def test_accents_that_bert_reads_belong_to_their_own_word():
 def test_entities_are_slices_of_their_text_in_order_and_apart(text, seed, size, any_tokenizer):
     windows = any_tokenizer.encode_windows(text, size=size, overlap=OVERLAP)
     num_rows = len(any_tokenizer.encode(text))
-    for tagset in (IOB2, Tagset.of(IOB2.names), PLAIN):
+    for tagset in (IOB2, Tagset.from_names(IOB2.names), PLAIN):
         scores_SC = np.random.default_rng(seed).normal(size=(num_rows, len(tagset.names))).astype(np.float32)
         end = 0
-        for entity in entities(windows, scores_SC, tagset):
+        for entity in decode_entities(windows, scores_SC, tagset):
             assert entity.text == text[entity.start : entity.end] and entity.text
             assert end <= entity.start < entity.end <= len(text)
             assert 0 < entity.score <= 1

@@ -45,7 +45,7 @@ def test_hidden_states_of_mixed_lines_equal_transformers(exact, lines, minilm_di
     transformers.logging.disable_progress_bar()
     peer = transformers.AutoModel.from_pretrained(minilm_directory).eval()
     largest = 0.0
-    for text, ours in zip(lines, exact.encode(lines), strict=True):
+    for text, ours in zip(lines, exact.hidden_states(lines), strict=True):
         ids = exact.tokenizer.encode(text).ids
         with torch.no_grad():
             theirs = peer(torch.tensor([ids])).last_hidden_state[0].numpy()
@@ -58,7 +58,7 @@ def test_hidden_states_in_company_equal_those_alone(exact, lines):
     batch = Batch.from_encodings([exact.tokenizer.encode(text) for text in lines])
     with torch.inference_mode():
         together = exact.module(batch).split(batch.lengths.tolist())
-    for ours, alone in zip(together[::7], (exact.encode([text])[0] for text in lines[::7]), strict=True):
+    for ours, alone in zip(together[::7], (exact.hidden_states([text])[0] for text in lines[::7]), strict=True):
         assert np.abs(ours.numpy() - alone).max() < 2e-5
 
 
@@ -98,7 +98,7 @@ def test_a_saved_copy_loads_here_with_equal_vectors(exact, lines, tmp_path):
 def test_a_long_text_is_read_to_its_end(exact, paragraphs):
     long = " ".join(paragraphs[:12])
     assert len(exact.tokenizer.encode(long)) > 1000
-    (rows,) = exact.encode([long])
+    (rows,) = exact.hidden_states([long])
     assert rows.shape == (len(exact.tokenizer.encode(long)), 384)
     one, other = exact.embed([long, long[: len(long) // 2]])
     assert 0.5 < one @ other < 0.999

@@ -21,7 +21,7 @@ from bothways.corpus.sentence_pairs import make_examples, to_batch
 from bothways.corpus.store import build_in_memory, open_or_build
 from bothways.errors import InputError
 from bothways.inference.answer_decoding import encode_pairs
-from bothways.inference.offsets import bert_words, characters
+from bothways.inference.offsets import bert_words, char_span
 from bothways.inference.predictor import Predictor
 from bothways.pretraining.inputs import extended
 
@@ -341,7 +341,7 @@ def test_the_same_entries_read_otherwise_are_another_tokenizer(ours, saved):
 def test_words_for_tags_are_parted_at_punctuation_and_have_no_spaces(ours):
     text = "Anna  (of Rome),\n met Paul."
     read = bert_words([ours.encode(text)])
-    places = [characters(read.source, first, last) for first, last in zip(read.first_W, read.last_W, strict=True)]
+    places = [char_span(read.source, first, last) for first, last in zip(read.first_W, read.last_W, strict=True)]
     words = [text[start:end] for start, end in places]
     assert all(word and word == word.strip() for word in words)
     assert set(words) >= {"Anna", "(", "of", "Rome", "met"}

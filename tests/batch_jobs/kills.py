@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 
 from bothways.batch_jobs import blocks, files, journal
-from bothways.inference.predictor import load
+from bothways.inference.load import load
 from bothways.settings import Embed
 
 CALLS = ("fsync", "replace", "unlink")

@@ -1,0 +1,112 @@
+"""Batched inference: encodings sorted by length, run in batches of a token budget, results in the input's order.
+
+Letters: N encodings, n of them in a batch; T tokens of a batch; H hidden size.
+"""
+
+from array import array
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from bothways.batch import Batch
+from bothways.batching import sort_by_length, token_batches
+from bothways.device import release_memory
+from bothways.model.model import Model
+from bothways.model.prepacked import prepack
+from bothways.tokenizer.tokenizer import Encoding
+
+Result = TypeVar("Result")
+Progress = Callable[[int, int], object]  # called with (inputs done, inputs in total)
+BATCH_TOKENS = 4096  # enough to keep the processor busy, small enough for its caches
+TOKENS_PER_RELEASE = 1 << 15  # computed tokens after which freed memory is returned to the system
+
+
+class BatchRunner:
+    """Runs a model over any number of encodings. Equal encodings are computed once and share their result."""
+
+    def __init__(self, model: Model, *, device: torch.device, dtype: torch.dtype, batch_tokens: int) -> None:
+        self.model, self.device, self.dtype, self.batch_tokens = model, device, dtype, batch_tokens
+        self._prepacked: tuple[list[tuple[int, int]], Callable[[Batch], Tensor]] | None = None
+
+    def run(
+        self, encodings: Sequence[Encoding], reduce: Callable[..., Iterable[Result]], *columns: Sequence[Hashable],
+        batch_tokens: int | None = None, progress: Progress | None = None,
+    ) -> list[Result]:  # fmt: skip
+        """The results of reduce(hidden_TH, batch, ...) for each encoding, in the encodings' order.
+
+        columns: further values per encoding; reduce receives those of its batch.
+        """
+        first_rows = _first_equal_rows(encodings, columns)
+        results: dict[int, Result] = {}
+        distinct = sorted(set(first_rows))
+        for rows, reduced in self._batches(encodings, reduce, columns, distinct, batch_tokens, progress):
+            results.update(zip(rows, reduced, strict=True))
+        return [results[row] for row in first_rows]
+
+    def run_vectors(
+        self, encodings: Sequence[Encoding], reduce: Callable[..., Iterable[Tensor]], *columns: Sequence[Hashable],
+        batch_tokens: int | None = None, progress: Progress | None = None,
+    ) -> Tensor:  # fmt: skip
+        """As `run`, for results that are vectors of one size: float32 [N, H], without a second copy in memory."""
+        first_rows = _first_equal_rows(encodings, columns)
+        distinct = sorted(set(first_rows))
+        vectors_NH = torch.empty(0, self.model.config.hidden_size)
+        for rows, reduced in self._batches(encodings, reduce, columns, distinct, batch_tokens, progress):
+            reduced_nH = torch.stack([*reduced]).float().cpu()
+            if not len(vectors_NH):  # known only now: two halves give vectors of another size than hidden_size
+                vectors_NH = torch.empty(len(encodings), reduced_nH.shape[1])
+            vectors_NH[rows] = reduced_nH
+        return vectors_NH if len(distinct) == len(encodings) else vectors_NH[first_rows]
+
+    def _batches(
+        self, encodings: Sequence[Encoding], reduce: Callable[..., Iterable[Result]],
+        columns: Sequence[Sequence[Hashable]], rows: Sequence[int], batch_tokens: int | None, progress: Progress | None,
+    ) -> Iterator[tuple[list[int], Iterable[Result]]]:  # fmt: skip
+        """Batch by batch: which of these rows it holds, and their results."""
+        lengths = [*map(len, encodings)]
+        hidden_states = self.hidden_states()
+        num_tokens = num_done = 0
+        for batch_rows in token_batches(sort_by_length(rows, lengths), lengths, batch_tokens or self.batch_tokens):
+            batch = Batch.from_encodings([encodings[row] for row in batch_rows]).to(self.device)
+            with torch.inference_mode():
+                reduced = reduce(
+                    hidden_states(batch), batch, *([column[row] for row in batch_rows] for column in columns)
+                )
+            yield batch_rows, reduced
+            num_done += len(batch_rows)
+            if progress:
+                progress(num_done, len(rows))
+            num_tokens += batch.num_tokens
+            if num_tokens >= TOKENS_PER_RELEASE:
+                release_memory()
+                num_tokens = 0
+
+    def hidden_states(self) -> Callable[[Batch], Tensor]:
+        """The function batch -> last hidden states [T, H]; prepacked again if weights have changed."""
+        weights = self._weight_versions() if self.dtype is not torch.float32 else []
+        prepacked = self._prepacked
+        if prepacked is None or prepacked[0] != weights:
+            prepacked = self._prepacked = weights, prepack(self.model)
+        return prepacked[1]
+
+    def _weight_versions(self) -> list[tuple[int, int]]:
+        """Address and version of each weight. Writes through `data` or in inference mode are not counted by torch."""
+        weights = self.model.parameters()
+        return [(weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in weights]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_prepacked": None}
+
+
+def _first_equal_rows(encodings: Sequence[Encoding], columns: Sequence[Sequence[Hashable]]) -> list[int]:
+    """For each encoding the first row with the same ids, the same second text and the same values in `columns`."""
+    row_by_key: dict[Hashable, int] = {}
+    first_rows = []
+    for row, encoding in enumerate(encodings):
+        _, first, last = encoding.ranges[-1]
+        ids = array("i", encoding.ids).tobytes()
+        key = (ids, len(encoding.ranges), last - first, *(column[row] for column in columns))
+        first_rows.append(row_by_key.setdefault(key, row))
+    return first_rows

@@ -1,0 +1,133 @@
+"""Predictor.classify, regress and is_next: labels, numbers and next-sentence probabilities of texts and pairs.
+
+Letters: N texts, W windows of them, H hidden size, C outputs of the head.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Unpack, overload
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bothways.errors import InputError
+from bothways.inference.base import PredictorBase, ReadOptions, Rows, Texts
+from bothways.inference.pooling import pool_windows
+from bothways.inputs import read_one_or_many, whole_number
+from bothways.model.pooler import reads_apart
+
+MAX_SCORES = 1 << 21  # scores of texts that are in memory at once
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The likeliest label of a text, its probability, and the probabilities by label (all, or the `top` highest).
+
+    labels: the label; of a multi-label model every label with probability > 0.5, perhaps none.
+    """
+
+    label: str
+    score: float
+    scores: dict[str, float]
+    labels: tuple[str, ...] = ()
+
+
+class TextScores(PredictorBase):
+    @overload
+    def classify(  # type: ignore[overload-overlap]
+        self, texts: str, pairs: str | None = None, *, top: int | None = None, **options: Unpack[ReadOptions]
+    ) -> Prediction: ...
+    @overload
+    def classify(
+        self, texts: Texts, pairs: Texts | None = None, *, top: int | None = None, **options: Unpack[ReadOptions]
+    ) -> list[Prediction]: ...
+    def classify(
+        self, texts: Texts, pairs: Texts | None = None, *, top: int | None = None, **options: Unpack[ReadOptions]
+    ) -> Prediction | list[Prediction]:
+        """The likeliest label of each text (or pair).
+
+        A long text is classified by the mean of its windows' vectors, or by their maximum if the model was fine-tuned
+        so. top: how many labels `scores` holds, the likeliest first; default all, which take about 60 bytes per label
+        and text.
+        """
+        firsts, seconds, is_single = read_one_or_many(texts, pairs)
+        self._need_head("classes", "text classes", "fine-tune one: bothways finetune classify")
+        if not self.labels:
+            raise InputError("the model has one output, for regression; use regress")
+        top = None if top is None else min(whole_number("top", top, 1), len(self.labels))
+        is_multi_label, predictions = self.checkpoint.multi_label, []
+        for scores_NC in self._text_scores("classes", firsts, seconds, options):
+            probabilities_NC = scores_NC.sigmoid() if is_multi_label else scores_NC.softmax(-1)
+            for scores, is_likely_C in zip(self._by_label(probabilities_NC, top), probabilities_NC > 0.5, strict=True):
+                label = max(scores, key=scores.__getitem__)
+                likely = (self.labels[index] for index in is_likely_C.nonzero()[:, 0].tolist())
+                predictions.append(
+                    Prediction(label, scores[label], scores, tuple(likely) if is_multi_label else (label,))
+                )
+        return predictions[0] if is_single else predictions
+
+    @overload
+    def regress(self, texts: str, pairs: str | None = None, **options: Unpack[ReadOptions]) -> float: ...  # type: ignore[overload-overlap]
+    @overload
+    def regress(self, texts: Texts, pairs: Texts | None = None, **options: Unpack[ReadOptions]) -> Rows: ...
+    def regress(self, texts: Texts, pairs: Texts | None = None, **options: Unpack[ReadOptions]) -> float | Rows:
+        """The number that a regression model predicts for each text (or pair), float32 [N]."""
+        firsts, seconds, is_single = read_one_or_many(texts, pairs)
+        self._need_head("classes", "a number", "fine-tune one: bothways finetune regress")
+        if self.module.num_outputs["classes"] != 1:
+            raise InputError(f"the model has {len(self.labels)} classes; use classify")
+        numbers: Rows = torch.cat([*self._text_scores("classes", firsts, seconds, options)])[:, 0].numpy()
+        return float(numbers[0]) if is_single else numbers
+
+    @overload
+    def is_next(self, first: str, second: str, **options: Unpack[ReadOptions]) -> float: ...  # type: ignore[overload-overlap]
+    @overload
+    def is_next(self, first: Texts, second: Texts, **options: Unpack[ReadOptions]) -> Rows: ...
+    def is_next(self, first: Texts, second: Texts, **options: Unpack[ReadOptions]) -> float | Rows:
+        """The probability that the second text follows the first, float32 [N].
+
+        A softmax over the two scores of the next-sentence head (Devlin 2018, section 3.1), of which the first means
+        "follows"; in ALBERT's sentence-order head it means "in the original order".
+        """
+        self._need_head("next_sentence", "next sentences", "use a model pre-trained with next-sentence prediction")
+        firsts, seconds, is_single = read_one_or_many(first, second, names=("first", "second"))
+        if seconds is None:
+            raise InputError("second is None; give the text that may follow")
+        scores_N2 = torch.cat([*self._text_scores("next_sentence", firsts, seconds, options)])
+        probabilities: Rows = scores_N2.softmax(-1)[:, 0].numpy()
+        return float(probabilities[0]) if is_single else np.ascontiguousarray(probabilities)
+
+    def _text_scores(
+        self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
+    ) -> Iterator[Tensor]:
+        """Scores float32 [n, C] of n texts at a time, at most MAX_SCORES in one part."""
+        is_bi_encoder = head == "classes" and reads_apart(self.module.config)
+        if is_bi_encoder and pairs is None:
+            raise InputError("the model compares pairs of texts; give pairs too")
+        if is_bi_encoder and len(texts) != len(pairs or ()):
+            raise InputError(f"{len(texts)} texts but {len(pairs or ())} pairs: give one pair per text")
+        inputs = [(texts, None), (pairs or (), None)] if is_bi_encoder else [(texts, pairs)]
+        windows = [parts for firsts, seconds in inputs for parts in self._encode(firsts, seconds, options)]
+        num_outputs = self.module.num_outputs[head]
+        if not windows:
+            yield torch.zeros(0, num_outputs)
+            return
+        flat = [part for parts in windows for part in parts]
+        states_WH = self._run_vectors(flat, options, self.module.text_states)
+        pooling = "max" if self.checkpoint.settings.get("window_pooling") == "max" else "cls"  # cls: the mean of [CLS]
+        states_NH = pool_windows(pooling, states_WH, [(0, 1)] * len(flat), [*map(len, windows)])
+        if is_bi_encoder:
+            states_NH = states_NH.unflatten(0, (2, -1)).transpose(0, 1)  # [N, 2, H]
+        for states_nH in states_NH.split(max(1, MAX_SCORES // num_outputs)):
+            with torch.inference_mode():
+                scores_nC = self.module.text_scores(head, states_nH.to(self.device, self.dtype)).float().cpu()
+            yield scores_nC
+
+    def _by_label(self, probabilities_NC: Tensor, top: int | None) -> Iterator[dict[str, float]]:
+        """Each row's probabilities by label: all in the labels' order, or the `top` highest, best first."""
+        if top is None:
+            return (dict(zip(self.labels, row, strict=True)) for row in probabilities_NC.tolist())
+        values, indices = (rows.tolist() for rows in probabilities_NC.topk(top))
+        names = ((self.labels[index] for index in row) for row in indices)
+        return (dict(zip(*row, strict=True)) for row in zip(names, values, strict=True))

@@ -1,0 +1,53 @@
+"""Predictor.embed and hidden_states: vectors of texts and of tokens.
+
+Letters: N texts, S tokens of a text, H hidden size.
+"""
+
+from typing import Unpack, overload
+
+import torch
+
+from bothways.errors import InputError
+from bothways.inference.base import PredictorBase, ReadOptions, Rows, Texts
+from bothways.inference.pooling import Pooling, pool_rows, pool_windows, pooling_name
+from bothways.inference.windows import merge_rows, own_rows
+from bothways.inputs import read_one_or_many
+
+
+class TextVectors(PredictorBase):
+    @overload
+    def hidden_states(self, texts: str, **options: Unpack[ReadOptions]) -> Rows: ...  # type: ignore[overload-overlap]
+    @overload
+    def hidden_states(self, texts: Texts, **options: Unpack[ReadOptions]) -> list[Rows]: ...
+    def hidden_states(self, texts: Texts, **options: Unpack[ReadOptions]) -> Rows | list[Rows]:
+        """The last hidden states of each text, float32 [S, H]: one row per token of tokenizer.encode(text), special
+        tokens included, without tokens that were truncated.
+
+        Each token of a long text is taken from the window in which it is furthest from a cut.
+        """
+        texts, _, is_single = read_one_or_many(texts)
+        windows = self._encode(texts, None, options)
+        rows = self._run_rows(windows, options, lambda hidden_TH: hidden_TH)
+        merged = [merge_rows(parts, part_rows) for parts, part_rows in zip(windows, rows, strict=True)]
+        return merged[0] if is_single else merged
+
+    def embed(
+        self, texts: Texts, *, pooling: Pooling = "auto", normalize: bool = True, **options: Unpack[ReadOptions]
+    ) -> Rows:
+        """A vector per text, float32 [N, H]; [H] for a single text.
+
+        pooling: "mean", "cls" or "max"; "auto" is the pooling that the checkpoint names, else the mean. mean and max
+        are over the text's tokens, each counted once however many windows hold it; cls is the mean over the windows.
+        normalize: scale to length 1.
+        """
+        texts, _, is_single = read_one_or_many(texts)
+        kind = pooling_name(pooling, self.checkpoint.pooling)
+        if kind == "cls" and self.module.config.direction != "both":
+            raise InputError("pooling 'cls' sees no other token in a one-directional model; use 'mean' or 'max'")
+        windows = self._encode(texts, None, options)
+        flat = [part for parts in windows for part in parts]
+        bounds = [bound for parts in windows for bound in own_rows(parts)]
+        pooled = self._run_vectors(flat, options, pool_rows(kind), bounds)
+        vectors = pool_windows(kind, pooled, bounds, [*map(len, windows)])
+        vectors_NH: Rows = (torch.nn.functional.normalize(vectors, out=vectors) if normalize else vectors).numpy()
+        return vectors_NH[0] if is_single else vectors_NH
