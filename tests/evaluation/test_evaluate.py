@@ -209,7 +209,7 @@ def test_without_a_file_nothing_is_measured(tmp_path):
 
 def test_a_model_of_next_sentences_alone_has_no_measure(make_model, tokenizer, tmp_path):
     checkpoint.save(Checkpoint(make_model("bert", {"next_sentence": 2}), tokenizer), tmp_path / "model")
-    with pytest.raises(InputError, match="no head to be measured"):
+    with pytest.raises(InputError, match="heads: next_sentence"):
         evaluate.run(Evaluate(model=tmp_path / "model", file=(tmp_path / "x.csv",)))
 
 
