@@ -282,7 +282,7 @@ def test_a_long_text_is_refused_where_asked(predictor):
     assert len(predictor.hidden_states(TEXTS[:2], long="error", window=40)) == 2
 
 
-def test_cutting_is_done_when_asked_counted_and_said(predictor, capsys):
+def test_cutting_is_done_when_asked_counted_and_said(predictor, caplog):
     predictor.truncated_texts = 0
     found = predictor.hidden_states(TEXTS, long="truncate", window=40)
     assert predictor.truncated_texts == 2
