@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DEMO ?= bothways-demo
 
-.PHONY: install demo test soak check clean
+.PHONY: install demo test soak check docs clean
 
 install: $(VENV)/installed
 
@@ -34,6 +34,14 @@ check: $(VENV)/installed-tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+$(VENV)/installed-docs: $(VENV)/installed
+	$(INSTALL) --editable '.[docs]'
+	@touch $@
+
+# The site, in build/docs/index.html. Needs no network once the packages are there; a broken link is an error.
+docs: $(VENV)/installed-docs
+	$(BIN)/python -m sphinx -W --keep-going -q -E -b html -d build/docs-cache docs build/docs
 
 clean:
 	rm -rf $(VENV) build *.egg-info

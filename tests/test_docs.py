@@ -1,8 +1,12 @@
-"""What the documents show works: Python snippets run, shell lines name verbs and flags there are, links lead
-somewhere."""
+"""The documentation works: Python snippets run, commands parse, links resolve, the site builds without a warning."""
 
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -13,7 +17,8 @@ from bothways import settings
 from bothways.cli import main
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 MODEL = "all-MiniLM-L6-v2"
 
 
@@ -32,7 +37,7 @@ def test_python_snippets_run(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_name_verbs_and_flags_there_are(page):
+def test_commands_parse(page):
     for block in blocks(page, "sh"):
         for line in block.replace("\\\n", " ").splitlines():
             words = shlex.split(line.split("|")[-1].split("<")[0].split(">")[0], comments=True)
@@ -40,11 +45,65 @@ def test_commands_name_verbs_and_flags_there_are(page):
                 continue
             verb = " ".join(words[1:3]) if words[1] == "finetune" else words[1]
             kind = getattr(settings, main.VERBS[verb][0])
-            tyro.cli(kind, args=words[1 + len(verb.split()) :])  # exits where it does not fit
+            tyro.cli(kind, args=words[1 + len(verb.split()) :])  # SystemExit if it does not parse
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page):
+def test_linked_files_exist(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+@pytest.fixture
+def option_tables(monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS))
+    import option_tables
+
+    return option_tables
+
+
+def test_option_tables_list_the_flags_of_the_command_line(option_tables):
+    """Another way to the same flags: tyro's own parser."""
+    for verb, kind in option_tables.settings_by_verb():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            parser = tyro.extras.get_parser(kind)
+        flags = {flag for action in parser._actions for flag in action.option_strings} - {"-h", "--help"}
+        names = {name for option in option_tables.options(kind) for name in option.names}
+        assert {name for name in names if name.startswith("-")} == flags, verb
+        positional = {action.dest.upper() for action in parser._actions if not action.option_strings}
+        assert {name for name in names if not name.startswith("-")} == positional, verb
+
+
+def test_option_tables_hold_defaults_and_help(option_tables):
+    rows = {option.names[0]: option for option in option_tables.options(settings.Classify)}
+    assert rows["--train"].default == "required"
+    assert rows["--seeds"].default == str(settings.Classify.seeds)
+    assert rows["--linear-start"].default == "yes"
+    assert rows["--dev"].default and rows["--dev"].default in settings_source("finetune")  # the text in brackets
+    assert rows["--class-weights"].choices == ("none", "balanced")
+    assert all(option.help for kind in map(option_tables.options, [settings.Pretrain]) for option in kind)
+
+
+def settings_source(name: str) -> str:
+    return (ROOT / f"bothways/settings/{name}.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.timeout(300)
+def test_the_site_builds_and_broken_links_are_errors(tmp_path):
+    """One build of a copy with one page of broken links: these are reported, and nothing else."""
+    for package in ("sphinx", "myst_parser", "furo"):
+        pytest.importorskip(package, reason="the site needs the extra `docs`")
+    shutil.copytree(DOCS, tmp_path / "docs")
+    for page in ROOT.glob("*.md"):
+        shutil.copy(page, tmp_path)
+    (tmp_path / "docs/broken.md").write_text(
+        "---\norphan: true\n---\n# Broken\n\n[a](no-such-page.md) [b](guide/start.md#no-such-heading)\n"
+    )
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "dummy", "docs", "build"]
+    path = os.pathsep.join([str(ROOT), *sys.path])
+    site = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
+    problems = [line for line in site.stderr.splitlines() if "WARNING" in line or "ERROR" in line]
+    assert site.returncode == 1 and len(problems) == 2, site.stderr
+    assert "no-such-page.md" in problems[0] and "no-such-heading" in problems[1]
