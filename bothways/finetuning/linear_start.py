@@ -25,6 +25,7 @@ FOLDS, FEW = 5, 200  # cross-validation where there are fewer rows than FEW to c
 MOST = 10_000  # rows at most on which the strength is chosen, and by which
 ITERATIONS, WORK = 200, 1e12  # at most; WORK in floating-point operations of one fit
 ROUNDING = 2**-8  # of bf16, relative
+SCALES = tuple(2.0**-power for power in range(9))  # of the scores of a model chosen by a metric
 DEAD = 1e-6  # of the greatest deviation; features that vary less are left out
 CHOOSING, FINAL = 1e-4, 1e-5  # greatest component of the gradient at which a fit ends
 
@@ -54,7 +55,8 @@ def fit(
 ) -> Linear:  # fmt: skip
     """The linear model of all training rows, with the strength whose score is highest on dev; without dev, or with
     fewer rows than FEW there, highest in cross-validation over the training rows; of equal scores the one with the
-    lowest loss. Without a score: the lowest loss, where strengths are tried from the first on until it rises.
+    lowest loss; its scores of classes are scaled down to the lowest loss there. Without a score: the lowest loss, where
+    strengths are tried from the first on until it rises.
 
     A function of its arguments: equal ones give equal bits, whatever the number of threads.
     """
@@ -66,19 +68,30 @@ def fit(
             parts = list(folds(chosen_on, seed))
         solvers = [(_Solver(rows, loss, num_outputs), held_out) for rows, held_out in parts]
         targets = torch.cat([y for _, (_, y) in solvers])
-        best, key = strengths[0], (-np.inf, -np.inf)
+        best, key, held_out_scores = strengths[0], (-np.inf, -np.inf), torch.zeros(0)
         for strength in strengths:
             for solver, _ in solvers:
                 solver.minimize(strength, CHOOSING)
             scores = torch.cat([F.linear(x_NH, *solver.solution) for solver, (x_NH, _) in solvers])
             found = score(scores, targets) if score else 0.0, -float(loss(scores, targets)[0]) / len(targets)
             if found > key:
-                best, key = strength, found
+                best, key, held_out_scores = strength, found, scores
             elif score is None:
                 break
         solver = _Solver(train, loss, num_outputs)
         solver.minimize(best, FINAL)
-        return Linear(*solver.solution, best, -key[1])
+        scale = best_scale(held_out_scores, targets, loss) if score else 1.0
+        weight_CH, bias_C = solver.solution
+        return Linear(weight_CH * scale, bias_C * scale, best, -key[1])
+
+
+def best_scale(scores_NC: Tensor, targets: Tensor, loss: RowLoss) -> float:
+    """The factor of classes' scores that minimizes the loss on held-out rows (temperature scaling, Guo 2017).
+
+    The penalty with the best metric may leave a model far too confident, from whose loss training hardly recovers.
+    Predicted labels stay the same.
+    """
+    return min(SCALES, key=lambda scale: float(loss(scores_NC * scale, targets)[0]))
 
 
 def sample(rows: Rows, most: int, seed: int) -> Rows:

@@ -13,7 +13,7 @@ from bothways.data.columns import Table
 from bothways.finetuning import features, linear_start
 from bothways.finetuning.texts import Texts, text_scores
 from bothways.model.heads import ClassificationHead
-from bothways.settings import Classify, Pooled
+from bothways.settings import Classify, TextVectors
 from bothways.training.losses import class_loss, squared_loss
 from bothways.training.task_losses import label_loss, weighted_class_loss
 
@@ -55,6 +55,20 @@ def test_weights_of_classes_are_honoured(data):
     peer = LogisticRegression(C=1 / (0.1 * N), tol=1e-9, max_iter=5000, class_weight=dict(enumerate(weights.tolist())))
     expected = peer.fit(standardized(x_NH), labels_N).predict_proba(standardized(x_NH))
     assert np.abs(found(x_NH).softmax(-1).numpy() - expected).max() < 1e-3
+
+
+def test_a_head_chosen_by_a_metric_is_not_overconfident():
+    """With few rows and many features the weakest penalty gives scores of hundreds; scaled down, the same labels."""
+    draw = torch.Generator().manual_seed(0)
+    x_NH = torch.randn(80, 60, generator=draw)
+    labels_N = (x_NH[:, 0] + torch.randn(80, generator=draw) > 0).long()
+    unseen_NH = torch.randn(500, 60, generator=draw)
+    unseen_N = (unseen_NH[:, 0] + torch.randn(500, generator=draw) > 0).long()
+    by_loss = linear_start.fit((x_NH, labels_N), class_loss, 2, strengths=[1e-5])
+    by_metric = linear_start.fit((x_NH, labels_N), class_loss, 2, strengths=[1e-5], score=lambda scores, targets: 1.0)
+    assert by_loss(unseen_NH).argmax(1).equal(by_metric(unseen_NH).argmax(1))
+    losses = [float(class_loss(model(unseen_NH), unseen_N)[0]) / 500 for model in (by_loss, by_metric)]
+    assert losses[0] > 3 and losses[1] < 1
 
 
 def test_several_labels_are_fitted_each_by_itself(data):
@@ -149,7 +163,7 @@ def test_frozen_texts_are_states_and_means_averaged_over_windows(texts):
 def test_frozen_vectors_of_long_texts_are_of_some_windows_and_of_training_texts_of_few(texts, monkeypatch):
     model, examples = texts
     long = Texts([examples.windows[1] * 9] * 3, examples.targets)
-    most, few = features.MOST_WINDOWS, Pooled.train_windows
+    most, few = features.MOST_WINDOWS, TextVectors.train_windows
     assert len(long.windows[0]) > most > few
 
     def numbers(settings):
