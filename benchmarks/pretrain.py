@@ -53,7 +53,7 @@ def make_batches(file: Path, *, family: str, length: int, batch_tokens: int) -> 
         store, np.arange(store.num_documents), length=length, pairs="next" if family == "bert" else "none",
         batch_tokens=batch_tokens, seed=0, separators=tokenizer.backend.num_separators,
     )  # fmt: skip
-    rule = MaskRule.of(tokenizer, 0.15)
+    rule = MaskRule.from_tokenizer(tokenizer, 0.15)
     steps = islice(order.steps(), READY)
     torch.save(
         [

@@ -18,12 +18,12 @@ Lengths = Sequence[int] | np.ndarray  # tokens by row
 
 
 def epoch_order(num_examples: int, *, seed: int, epoch: int, part: int = 0) -> np.ndarray:
-    """The order of one pass over the examples, or of one part of it."""
+    """A random permutation of the examples for one epoch, or for one part of it. [num_examples]"""
     return generator(seed, Purpose.ORDER, epoch, part).permutation(num_examples)
 
 
 def token_batches(order: Sequence[int], lengths: Lengths, budget: float) -> Iterator[list[int]]:
-    """Consecutive rows of `order` as batches of at most `budget` tokens, at least one row each."""
+    """Batches of consecutive rows of `order`, each of at most `budget` tokens or a single row."""
     rows: list[int] = []
     tokens = 0
     for row in order:
@@ -37,63 +37,63 @@ def token_batches(order: Sequence[int], lengths: Lengths, budget: float) -> Iter
 
 
 def sort_by_length(rows: Sequence[int], lengths: Lengths) -> list[int]:
-    """Rows sorted by length, so that texts of equal length stand together."""
+    """Rows sorted by length, then by index."""
     return sorted(rows, key=lambda row: (lengths[row], row))
 
 
 def chunked(rows: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Rows in lists of `size`, the last one shorter; nothing where there are none."""
-    remaining = iter(rows)
-    while block := list(islice(remaining, size)):
-        yield block
+    """Lists of `size` rows; the last one may be shorter."""
+    iterator = iter(rows)
+    while chunk := list(islice(iterator, size)):
+        yield chunk
 
 
-def prefetch(items: Iterator[Item], number: int = 2) -> Iterator[Item]:
-    """The same items, made by a thread of its own up to `number` ahead of their use, so that a GPU need not wait."""
-    made: Queue[tuple[Item | None, BaseException | None]] = Queue(number)
-    unwanted = Event()
+def prefetch(items: Iterator[Item], size: int = 2) -> Iterator[Item]:
+    """The same items, computed in a background thread up to `size` ahead, so that a GPU need not wait."""
+    queue: Queue[tuple[Item | None, BaseException | None]] = Queue(size)
+    stopped = Event()
 
-    def make() -> None:
+    def produce() -> None:
         try:
             for item in items:
-                if unwanted.is_set():
+                if stopped.is_set():
                     return
-                made.put((item, None))
-            made.put((None, StopIteration()))
+                queue.put((item, None))
+            queue.put((None, StopIteration()))
         except BaseException as error:
-            made.put((None, error))
+            queue.put((None, error))
 
-    Thread(target=make, daemon=True).start()
+    Thread(target=produce, daemon=True).start()
     try:
         while True:
-            item, error = made.get()
+            item, error = queue.get()
             if isinstance(error, StopIteration):
                 return
             if error:
                 raise error
             yield item  # type: ignore[misc]
     finally:
-        unwanted.set()
-        while not made.empty():  # the maker may be waiting for room
-            made.get()
+        stopped.set()
+        while not queue.empty():  # the thread may be waiting for a free slot
+            queue.get()
 
 
-def divide_evenly(rows: Sequence[int], lengths: Lengths, parts: int) -> list[list[int]]:
-    """Rows in so many parts of about equal tokens, each sorted by length; with fewer rows than parts, some are empty.
+def divide_evenly(rows: Sequence[int], lengths: Lengths, num_parts: int) -> list[list[int]]:
+    """Rows in `num_parts` lists with about equally many tokens, each sorted by length. Lists may be empty.
 
-    The longest row first, each goes to the part with the fewest tokens so far.
+    Greedy: rows are assigned from longest to shortest, each to the part with the fewest tokens so far.
     """
-    divided: list[list[int]] = [[] for _ in range(parts)]
-    lightest = [(0, part) for part in range(parts)]
+    parts: list[list[int]] = [[] for _ in range(num_parts)]
+    heap = [(0, part) for part in range(num_parts)]
     for row in reversed(sort_by_length(rows, lengths)):
-        tokens, part = heapq.heappop(lightest)
-        divided[part].append(row)
-        heapq.heappush(lightest, (tokens + lengths[row], part))
-    return [part[::-1] for part in divided]
+        tokens, part = heapq.heappop(heap)
+        parts[part].append(row)
+        heapq.heappush(heap, (tokens + lengths[row], part))
+    return [part[::-1] for part in parts]
 
 
 def batch_fingerprint(batch: Batch) -> str:
-    """Names what a batch asks of a model: a hash of its ids, masked places and labels, 16 hexadecimal digits."""
+    """A hash of the ids, lengths, masked positions and labels of a batch: 16 hexadecimal digits."""
     digest = sha256()
     for values in (batch.input_ids, batch.lengths, batch.masked_positions, batch.masked_labels, batch.labels):
         if values is not None:

@@ -365,8 +365,12 @@ def cache(settings: Any) -> None:
         print_json({"directory": str(folder), "deleted": told[0], "stores": told[1]})
         return
     for kept in gone or left:
-        held = f"{kept.facts['tokens']:,} tokens of {', '.join(kept.corpus)}" if kept.facts else "damaged or unfinished"
-        print_lines(f"{kept.path.name}  {kept.made}  {kept.size / 1e6:9,.1f} MB  {held}")
+        held = (
+            f"{kept.statistics['tokens']:,} tokens of {', '.join(kept.corpus)}"
+            if kept.statistics
+            else "damaged or unfinished"
+        )
+        print_lines(f"{kept.path.name}  {kept.modified}  {kept.size / 1e6:9,.1f} MB  {held}")
     size = f"{sum(kept.size for kept in left) / 1e6:,.1f} MB in {len(left)} token stores in {folder}"
     if settings.clear:
         deleted = f"deleted {sum(kept.size for kept in gone) / 1e6:,.1f} MB"

@@ -1,5 +1,4 @@
-"""Named arrays in a directory: written beside and renamed, so that they are there whole or not at all; memory-mapped,
-and compared with their checksums when they are opened."""
+"""Named arrays in a directory: written atomically, memory-mapped, verified by checksums."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -16,18 +15,18 @@ from bothways.io import atomic_directory, remove_leftovers
 from bothways.log import logger
 
 METADATA_FILE = "store.json"
-CHECKSUM_BYTES = 1 << 26  # bytes under one checksum
+CHECKSUM_BYTES = 1 << 26  # bytes per checksum
 Contents: TypeAlias = tuple[dict[str, np.ndarray], dict[str, Any]]
 
 
 class DamagedStore(Exception):
-    """The files are not what was written."""
+    """The files differ from what was written."""
 
 
 @contextmanager
 def lock(folder: Path) -> Iterator[None]:
-    """One process at a time. The system takes the lock from a process that ends, however it ends."""
-    import fcntl  # not on Windows, where stores in memory work
+    """Hold an exclusive lock on a store, waiting for other processes. The system releases it if the process dies."""
+    import fcntl  # missing on Windows, where only stores in memory work
 
     with _write_errors(folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -43,7 +42,7 @@ def lock(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def try_lock(folder: Path) -> Iterator[bool]:
-    """Whether the lock is this process's inside; False where another has it."""
+    """Lock a store without waiting: True inside the block if the lock was acquired, False if another process has it."""
     import fcntl
 
     with _lock_file(folder).open("w") as lock:
@@ -61,12 +60,12 @@ def _lock_file(folder: Path) -> Path:
 
 @contextmanager
 def replace_directory(folder: Path) -> Iterator[Path]:
-    """An empty directory that takes the folder's place if the body ends well. Only for who holds the lock."""
+    """A temporary directory that replaces `folder` if the block succeeds. The caller must hold the lock."""
     with ExitStack() as stack:
         with _write_errors(folder):
             remove_leftovers(folder)
-            beside = stack.enter_context(atomic_directory(folder, marker=METADATA_FILE))
-        yield beside
+            temporary = stack.enter_context(atomic_directory(folder, marker=METADATA_FILE))
+        yield temporary
         with _write_errors(folder):
             stack.close()
 
@@ -76,42 +75,45 @@ def append_array(file: Path, array: np.ndarray) -> None:
         opened.write(array.tobytes())
 
 
-def write_metadata(folder: Path, dtypes: Mapping[str, np.dtype], facts: Mapping[str, Any]) -> Contents:
-    """What `read` will find in a directory in which all arrays have been written: adds their checksums to the facts."""
+def write_metadata(folder: Path, dtypes: Mapping[str, np.dtype], metadata: Mapping[str, Any]) -> Contents:
+    """Write the metadata of a directory whose arrays are complete, with their sizes, dtypes and checksums.
+
+    Returns what `read_arrays` will return.
+    """
     arrays = {name: _memory_map(folder / name, dtype) for name, dtype in dtypes.items()}
-    kept = {
-        **facts,
+    complete = {
+        **metadata,
         "counts": {name: len(array) for name, array in arrays.items()},
         "dtypes": {name: dtype.str for name, dtype in dtypes.items()},
         "checksums": {name: checksums(array) for name, array in arrays.items()},
     }
     with _write_errors(folder):
-        (folder / METADATA_FILE).write_text(json.dumps({**kept, "checksum": digest(kept)}, indent=1))
-    return arrays, kept
+        (folder / METADATA_FILE).write_text(json.dumps({**complete, "checksum": digest(complete)}, indent=1))
+    return arrays, complete
 
 
 def read_arrays(folder: Path) -> Contents:
-    """The arrays by name, and the facts. Damaged says what differs from what was written."""
+    """The arrays by name, and the metadata. DamagedStore says which file differs from what was written."""
     try:
-        facts = json.loads((folder / METADATA_FILE).read_text())
-        written = facts.pop("checksum")
+        metadata = json.loads((folder / METADATA_FILE).read_text())
+        checksum = metadata.pop("checksum")
     except (OSError, ValueError, LookupError, AttributeError, TypeError):
-        facts = written = None
-    if facts is None or written != digest(facts):
-        raise DamagedStore(f"{METADATA_FILE} is not as it was written")
+        metadata = checksum = None
+    if metadata is None or checksum != digest(metadata):
+        raise DamagedStore(f"{METADATA_FILE} differs from what was written")
     arrays = {}
-    for name, dtype in facts["dtypes"].items():
+    for name, dtype in metadata["dtypes"].items():
         try:
             arrays[name] = _memory_map(folder / name, np.dtype(dtype))
         except (OSError, ValueError):
             raise DamagedStore(f"{name} is missing or cut short") from None
-        if checksums(arrays[name]) != facts["checksums"][name]:
+        if checksums(arrays[name]) != metadata["checksums"][name]:
             raise DamagedStore(f"{name} differs from its checksums")
-    return arrays, facts
+    return arrays, metadata
 
 
 def checksums(array: np.ndarray) -> list[str]:
-    """Of each PART of an array's bytes, by all cores."""
+    """SHA-256 of each CHECKSUM_BYTES of an array, computed on all cores."""
     data = np.ascontiguousarray(array).view(np.uint8).data
     with ThreadPoolExecutor() as pool:
         return list(
@@ -123,13 +125,13 @@ def checksums(array: np.ndarray) -> list[str]:
 
 
 def digest(value: Any) -> str:
-    """Names a value that JSON can hold."""
+    """A hash of a JSON value: 16 hexadecimal digits."""
     return sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _memory_map(file: Path, dtype: np.dtype) -> np.ndarray:
-    """A file as an array, read where it is touched."""
-    return np.asarray(np.memmap(file, dtype, mode="r"))  # a plain array: faster to index
+    """A file as a memory-mapped array."""
+    return np.asarray(np.memmap(file, dtype, mode="r"))  # indexing a plain array is faster
 
 
 @contextmanager

@@ -1,5 +1,4 @@
-"""A corpus: documents, one string each, streamed from files, folders, globs, Hugging Face datasets and tables in
-memory."""
+"""Corpus: documents streamed from files, folders, globs, Hugging Face datasets and tables."""
 
 import hashlib
 import json
@@ -42,18 +41,18 @@ __all__ = [
 
 Unit = Literal["blank", "line", "file"]
 DocumentSource = TableSource | HubDataset
-READER_VERSION = 2  # in every fingerprint; to be raised when the same files become other documents than before
+READER_VERSION = 2  # part of every fingerprint; increment when the same files yield different documents
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Where documents come from and how they are read. A path is a file, folder, glob, `hf:NAME[:CONFIG][@SPLIT]` or a
-    MemoryTable.
+    """The sources of the documents and how to read them.
 
-    unit: where a document of a .txt ends: at a blank line, at each line's end, at the file's end.
-    column: the one of a table that holds the text, or several between commas; each row is a document.
-    on_error: what cannot be read stops the reading, or is skipped and counted.
-    encoding: of text files without a byte-order mark; None: UTF-8.
+    paths: files, folders, globs, `hf:NAME[:CONFIG][@SPLIT]` or MemoryTables.
+    unit: what ends a document in a .txt: a blank line, the end of the line, or the end of the file.
+    column: the text column of a table, or several, comma-separated; each row is a document.
+    on_error: stop at rows that cannot be read, or skip and count them.
+    encoding: of text files without a byte-order mark; None means UTF-8.
     """
 
     paths: tuple[TableSource | str, ...]
@@ -70,24 +69,24 @@ class Corpus:
                 raise InputError(f"{name} ({getattr(self, name)}) must be one of {', '.join(choices)}")
 
     def files(self) -> list[Path]:
-        """The files in the order they are read, each once. InputError where a path stands for none."""
+        """The files in reading order, without duplicates. InputError if a path matches none."""
         return [source for source in self.sources().values() if isinstance(source, Path)]
 
     def left_out(self) -> str:
-        """'left out, since such files are not read: 2 .bz2' of folders and globs; nothing where all are read."""
-        found = Counter[str]()
+        """A note on files in folders and globs that are not read because of their type; "" if there are none."""
+        count_by_ending = Counter[str]()
         for path in [Path(path) for path in self.paths if not isinstance(path, MemoryTable)]:
-            found += Counter() if arrow_files(path) else unread_files(path)
-        told = [f"{number:,} {ending}" for ending, number in found.most_common(5)]
-        more = ", ..." if len(found) > len(told) else ""
-        return f"left out, since such files are not read: {', '.join(told)}{more}" if told else ""
+            count_by_ending += Counter() if arrow_files(path) else unread_files(path)
+        listed = [f"{count:,} {ending}" for ending, count in count_by_ending.most_common(5)]
+        more = ", ..." if len(count_by_ending) > len(listed) else ""
+        return f"unsupported files left out: {', '.join(listed)}{more}" if listed else ""
 
     def documents(self, skipped: Counter[str] | None = None) -> Iterator[str]:
-        """The documents in order. What holds nothing but white space is none.
+        """The documents in order, without those that are only white space.
 
-        skipped: receives how many rows were skipped, by file; in a .txt a row is a document.
-        InputError, with file and line, for a row that cannot be read, unless it is skipped; for a file that cannot be
-        read; for one without documents, unless told to skip; for a corpus without documents.
+        skipped: incremented by the number of skipped rows per file; in a .txt a row is a document.
+        InputError for a file that cannot be read and for an empty corpus; with on_error="stop" also for a row that
+        cannot be read (with file and line) and for an empty file.
         """
         skipped = Counter() if skipped is None else skipped
         num_documents = 0
@@ -103,9 +102,9 @@ class Corpus:
             raise InputError(f"{', '.join(map(str, self.paths))}: no document left ({skipped_summary(skipped)})")
 
     def fingerprint(self) -> str:
-        """Names the documents: a hash of the settings and of all files' kinds and bytes in order, not of their names.
+        """A hash of the settings and of all sources in order.
 
-        Of a dataset on the hub, its name and commit are hashed; of a table in memory, its rows.
+        Files count by type and content, not by name; hub datasets by name and commit; tables in memory by their rows.
         """
         parts = [
             (READER_VERSION, self.unit, self.column, self.on_error, self.encoding),
@@ -114,69 +113,69 @@ class Corpus:
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     def sources(self) -> dict[Hashable, DocumentSource]:
-        """What is read, in order, by what makes it the same text: file, dataset, or rows in memory."""
-        found: dict[Hashable, DocumentSource] = {}
+        """The sources in order, keyed by identity (file, dataset, or rows in memory) so that each is read once."""
+        source_by_key: dict[Hashable, DocumentSource] = {}
         for path in self.paths:
             for source in _resolve(path):
-                found.setdefault(_key(source), source)
-        return found
+                source_by_key.setdefault(_key(source), source)
+        return source_by_key
 
-    def _texts(self, source: DocumentSource, broken: RowErrorHandler) -> Iterator[str]:
+    def _texts(self, source: DocumentSource, on_row_error: RowErrorHandler) -> Iterator[str]:
         if isinstance(source, HubDataset):
-            yield from _table_documents(source.rows(self.column), self.column, broken)
+            yield from _table_documents(source.rows(self.column), self.column, on_row_error)
         elif isinstance(source, Path) and file_type(source) == ".txt":
-            yield from _text_documents(source, self.unit, broken, self.encoding)
+            yield from _text_documents(source, self.unit, on_row_error, self.encoding)
         else:
-            found = iter_rows(source, column=self.column, broken=broken, encoding=self.encoding)
-            yield from _table_documents(found, self.column, broken)
+            located_rows = iter_rows(source, column=self.column, on_row_error=on_row_error, encoding=self.encoding)
+            yield from _table_documents(located_rows, self.column, on_row_error)
 
-    def _set_aside(self, skipped: Counter[str], name: str, wrong: InputError) -> None:
+    def _set_aside(self, skipped: Counter[str], name: str, error: InputError) -> None:
         if self.on_error == "stop":
-            raise InputError(f"{wrong}, or set such rows aside with --on-error skip") from None
+            raise InputError(f"{error}, or skip such rows with --on-error skip") from None
         skipped[name] += 1
 
 
 def documents(paths: Sequence[Path]) -> Iterator[str]:
-    """The documents of a Corpus of these paths. A .txt has blank lines between them, the others one a row."""
+    """The documents of these files, with the default settings of `Corpus`."""
     return Corpus(tuple(paths)).documents()
 
 
 def skipped_summary(skipped: Counter[str]) -> str:
-    """'skipped 3 rows: corpus.jsonl 2, more.txt 1'; of many files the five that had most."""
+    """'skipped 3 rows: corpus.jsonl 2, more.txt 1', listing the five files with the most skipped rows."""
     if not skipped:
         return "skipped no rows"
-    told = [f"{name} {number:,}" for name, number in skipped.most_common(5)]
-    if len(skipped) > len(told):
-        told.append(f"{len(skipped) - len(told)} other files")
-    return f"skipped {skipped.total():,} row{'s' if skipped.total() > 1 else ''}: {', '.join(told)}"
+    listed = [f"{name} {count:,}" for name, count in skipped.most_common(5)]
+    if len(skipped) > len(listed):
+        listed.append(f"{len(skipped) - len(listed)} other files")
+    return f"skipped {skipped.total():,} row{'s' if skipped.total() > 1 else ''}: {', '.join(listed)}"
 
 
 def mark_held_out(documents: Iterable[str], every: int = 20) -> Iterator[tuple[str, bool]]:
-    """(document, whether it is held out), streamed: every 20th is; of fewer, the last. InputError where there is one.
+    """Stream (document, is_held_out): every 20th document is held out, or the last one if there are fewer.
 
-    every: at least 2; so many documents are held back before the first is given.
+    every: at least 2; the first `every` documents are buffered. InputError for a single document.
     """
     documents = iter(documents)
     first = list(islice(documents, every))
     if len(first) == 1:
         raise InputError("the corpus is one document, so none can be held out; separate documents or give --heldout")
-    for number, text in enumerate(first, 1):
-        yield text, number == len(first)
-    for number, text in enumerate(documents, 1):
-        yield text, number % every == 0
+    for index, text in enumerate(first, 1):
+        yield text, index == len(first)
+    for index, text in enumerate(documents, 1):
+        yield text, index % every == 0
 
 
 def sample() -> list[dict[str, Any]]:
-    """The novels in the package: author, title, year, split ("train" or "test", by book) and text."""
-    packed = files("bothways").joinpath("sample", "novels.jsonl.xz").read_bytes()
-    return [json.loads(line) for line in lzma.decompress(packed).decode().splitlines()]
+    """The novels that come with the package: author, title, year, split ("train" or "test", by book) and text."""
+    data = files("bothways").joinpath("sample", "novels.jsonl.xz").read_bytes()
+    return [json.loads(line) for line in lzma.decompress(data).decode().splitlines()]
 
 
 # --- sources and their texts ------------------------------------------------------------------------------------------
 
 
 def _resolve(path: TableSource | str) -> Sequence[DocumentSource]:
-    """What a path stands for."""
+    """The sources that a path refers to."""
     if isinstance(path, MemoryTable):
         return [path]
     name = path.as_posix() if isinstance(path, Path) else path
@@ -201,38 +200,40 @@ def _contents(source: DocumentSource) -> tuple[str | None, ...]:
     return file_type(source), source.suffix.lower() if is_compressed(source) else "", digest
 
 
-def _text_documents(path: Path, unit: Unit, broken: RowErrorHandler, encoding: str | None) -> Iterator[str]:
-    for lines, wrong in _split_documents(path, unit, encoding):
-        if wrong:
-            broken(wrong)
+def _text_documents(path: Path, unit: Unit, on_row_error: RowErrorHandler, encoding: str | None) -> Iterator[str]:
+    for lines, error in _split_documents(path, unit, encoding):
+        if error:
+            on_row_error(error)
         else:
             yield "\n".join(lines)
 
 
 def _split_documents(path: Path, unit: Unit, encoding: str | None) -> Iterator[tuple[list[str], InputError | None]]:
-    """(lines of a document, the first thing wrong in them) of a .txt; blank lines between documents are in none."""
+    """(lines, first error or None) for each document of a .txt; separating blank lines are dropped."""
     lines: list[str] = []
-    wrong: InputError | None = None
+    error: InputError | None = None
     for line in decoded_lines(path, encoding):
-        wrong = wrong or line.wrong
+        error = error or line.error
         is_blank = not line.text or line.text.isspace()
         if unit == "file" or not is_blank:
             lines.append(line.text)
         if unit == "line" or (unit == "blank" and is_blank):
-            yield lines, wrong
-            lines, wrong = [], None
-    yield lines, wrong
+            yield lines, error
+            lines, error = [], None
+    yield lines, error
 
 
-def _table_documents(found: Iterable[tuple[str, TableRow]], column: str, broken: RowErrorHandler) -> Iterator[str]:
-    several = [name.strip() for name in column.split(",")]
-    for where, row in found:
-        names = [column] if column in row else [name for name in several if name in row]
+def _table_documents(
+    located_rows: Iterable[tuple[str, TableRow]], column: str, on_row_error: RowErrorHandler
+) -> Iterator[str]:
+    columns = [name.strip() for name in column.split(",")]
+    for where, row in located_rows:
+        names = [column] if column in row else [name for name in columns if name in row]
         texts = [row[name] for name in names if row[name] is not None]
         if not names:
-            broken(missing_column(where, column, row))
+            on_row_error(missing_column(where, column, row))
         elif texts and all(isinstance(text, str) for text in texts):
             yield texts[0] if len(names) == 1 else join_texts(texts)
         else:
             kind = next((type(text).__name__ for text in texts if not isinstance(text, str)), "nothing")
-            broken(InputError(f"{where}: {column!r} holds {kind}, not text; mend the row"))
+            on_row_error(InputError(f"{where}: {column!r} holds {kind}, not text; fix the row"))

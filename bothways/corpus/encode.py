@@ -1,5 +1,7 @@
-"""Documents to ids by all cores: split into sentences, encoded, in order, in memory that does not grow with the
-corpus. T tokens."""
+"""Tokenize documents in parallel: sentence splitting and encoding, in order, in bounded memory.
+
+T tokens.
+"""
 
 import gc
 import os
@@ -19,12 +21,17 @@ from bothways.tokenizer.fast import BertBackend
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.tokenizer.workers import worker_pool
 
-BLOCK_CHARACTERS = 1_000_000  # characters a task: enough to be worth sending, few enough to stay near the processor
-READ_AHEAD = 2  # tasks waiting for a free process
+BLOCK_CHARACTERS = (
+    1_000_000  # characters per task: large enough to outweigh the transfer, small enough for the CPU caches
+)
+READ_AHEAD = 2  # tasks queued beyond the number of processes
 
 
 class EncodedBlock(NamedTuple):
-    """Some documents, those without words left out. ids [T], tokens of each sentence, sentences of each document."""
+    """Encoded documents, without those that have no words.
+
+    ids [T]; sentence_sizes: tokens per sentence; document_sizes: sentences per document.
+    """
 
     ids: np.ndarray
     sentence_sizes: np.ndarray
@@ -32,7 +39,7 @@ class EncodedBlock(NamedTuple):
 
 
 def sentences(document: str, language: str) -> Iterator[str]:
-    """Sentences end with lines, and where `sentencex` ends them. A lone surrogate becomes U+FFFD."""
+    """Sentences of a document, split at line ends and by `sentencex`. A lone surrogate becomes U+FFFD."""
     for line in document.split("\n"):
         if line.strip():
             try:
@@ -44,38 +51,39 @@ def sentences(document: str, language: str) -> Iterator[str]:
 def encode(
     documents: Iterable[str], tokenizer: Tokenizer, *, language: str, processes: int | None = None
 ) -> Generator[EncodedBlock, None, None]:
-    """The documents as blocks, in order, whatever the number of processes. None or 0: one process a core.
+    """Encode the documents in blocks; the order does not depend on the number of processes.
 
-    InputError if a process dies; what `documents` raises comes through. Close the iterator to end the processes.
+    processes: None or 0 means one per core. InputError if a process dies; exceptions of `documents` are passed on.
+    Close the iterator to stop the processes.
     """
     if processes is not None and processes < 0:
-        raise InputError(f"processes ({processes}) must be at least 1; leave it out for one a core")
-    encoder, number = DocumentEncoder(tokenizer, language), processes or num_cores()
-    if number == 1:
+        raise InputError(f"processes ({processes}) must be at least 1; leave it out for one per core")
+    encoder, num_processes = DocumentEncoder(tokenizer, language), processes or num_cores()
+    if num_processes == 1:
         yield from map(encoder, _blocks(documents))
         return
-    with worker_pool(number, "encode text", _start, encoder) as pool:
-        running: deque[Future[EncodedBlock]] = deque()
+    with worker_pool(num_processes, "encode text", _start, encoder) as pool:
+        pending: deque[Future[EncodedBlock]] = deque()
         for block in _blocks(documents):
-            running.append(pool.submit(_encode, block))
-            if len(running) == number + READ_AHEAD:
-                yield running.popleft().result()
-        while running:
-            yield running.popleft().result()
+            pending.append(pool.submit(_encode, block))
+            if len(pending) == num_processes + READ_AHEAD:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
 
 
 def num_cores() -> int:
-    """Cores this process may run on."""
+    """The number of CPU cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def id_dtype(vocab_size: int) -> np.dtype:
-    """The smallest kind of number for ids: two bytes each where that is enough."""
+    """The smallest dtype for ids: uint16 if the vocabulary fits, else int32."""
     return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.int32)
 
 
 def _blocks(documents: Iterable[str]) -> Iterator[list[str]]:
-    """The documents, some BLOCK characters at a time."""
+    """The documents in lists of about BLOCK_CHARACTERS characters."""
     block: list[str] = []
     size = 0
     for document in documents:
@@ -89,36 +97,36 @@ def _blocks(documents: Iterable[str]) -> Iterator[list[str]]:
 
 @dataclass(frozen=True)
 class DocumentEncoder:
-    """Documents -> Block."""
+    """Splits documents into sentences and encodes them."""
 
     tokenizer: Tokenizer
     language: str
 
     def __call__(self, documents: Sequence[str]) -> EncodedBlock:
-        ids_T = array(id_dtype(len(self.tokenizer)).char)  # grows in place, where lists of lists would fill the caches
+        ids_T = array(id_dtype(len(self.tokenizer)).char)  # grows in place; nested lists would not fit the CPU caches
         sentence_sizes: list[int] = []
         document_sizes: list[int] = []
         for document in documents:
-            before = len(sentence_sizes)
-            for number, sentence in enumerate(self.sentences(document)):
-                if ids := self.tokenizer.ids(sentence, leading_space=number > 0):
+            num_before = len(sentence_sizes)
+            for index, sentence in enumerate(self.sentences(document)):
+                if ids := self.tokenizer.ids(sentence, leading_space=index > 0):
                     ids_T.fromlist(ids)
                     sentence_sizes.append(len(ids))
-            if len(sentence_sizes) > before:
-                document_sizes.append(len(sentence_sizes) - before)
+            if len(sentence_sizes) > num_before:
+                document_sizes.append(len(sentence_sizes) - num_before)
         return EncodedBlock(np.array(ids_T), np.array(sentence_sizes, np.int64), np.array(document_sizes, np.int64))
 
     def sentences(self, document: str) -> Iterable[str]:
-        found = sentences(document, self.language)
+        split = sentences(document, self.language)
         if isinstance(self.tokenizer.backend, BertBackend):
-            return _space_punctuation("\n".join(found)).split("\n")
-        return map(str.strip, found)  # the space between two is read with the second
+            return _space_punctuation("\n".join(split)).split("\n")
+        return map(str.strip, split)  # the space between two sentences is encoded with the second
 
 
 def _space_punctuation(text: str) -> str:
-    """The text with a space on either side of ASCII punctuation, every mark of which is a word of its own to BERT.
+    """Put spaces around ASCII punctuation, which BERT splits off anyway.
 
-    The ids are the same, and "house", "house," and "(house" are one chunk to remember and not three: a quarter faster.
+    The ids do not change, but "house", "house," and "(house" share one entry of the word cache: a quarter faster.
     """
     for mark in string.punctuation:
         if mark in text:
@@ -130,9 +138,9 @@ _encoder: DocumentEncoder
 
 
 def _start(encoder: DocumentEncoder) -> None:
-    global _encoder  # one a process, sent once and not with every block
+    global _encoder  # one per process, sent once instead of with every block
     _encoder = encoder
-    gc.disable()  # nothing here is cyclic, and the collector would search the tokenizer's memory again and again
+    gc.disable()  # no reference cycles here; the collector would repeatedly scan the tokenizer's tables
 
 
 def _encode(documents: Sequence[str]) -> EncodedBlock:

@@ -1,9 +1,8 @@
-"""Hide tokens to be guessed (Devlin 2018, section 3.1, task 1): tokens, whole words, or spans of words (Joshi 2020,
-section 3.1).
+"""Masked language modeling (MLM): masking of tokens, whole words, or spans of words.
 
-Of what is chosen 80 % become [MASK], 10 % random ordinary entries, 10 % stay: each token by its own draw, and a span as
-a whole. Letters: N texts, T tokens, P of them ordinary, in R runs between special ones, W words, M masked tokens,
-V vocabulary.
+Sources: Devlin 2018, section 3.1, task 1; spans: Joshi 2020, section 3.1. 80 % of the chosen tokens become [MASK], 10 %
+random ordinary entries and 10 % stay, drawn for each token or once for a whole span. Letters: N texts, T tokens, P of
+them ordinary, in R runs between special ones, W words, M masked tokens, V vocabulary entries.
 """
 
 from dataclasses import dataclass, replace
@@ -22,9 +21,10 @@ MaskUnit = Literal["tokens", "words", "spans"]
 
 @dataclass(frozen=True)
 class MaskRule:
-    """What is hidden and how often, and what a vocabulary offers for it.
+    """What to mask, how often, and the masks' view of the vocabulary.
 
-    ordinary_ids: every entry but special tokens. is_ordinary [V]. continues_word [V]: pieces like `##ing`.
+    kind: the unit that is masked. ordinary_ids: all entries but special tokens. is_ordinary [V]. continues_word [V]:
+    pieces like `##ing`.
     """
 
     rate: float
@@ -35,7 +35,7 @@ class MaskRule:
     continues_word: np.ndarray
 
     @staticmethod
-    def of(tokenizer: Tokenizer, rate: float = 0.15, kind: MaskUnit = "tokens") -> "MaskRule":
+    def from_tokenizer(tokenizer: Tokenizer, rate: float = 0.15, kind: MaskUnit = "tokens") -> "MaskRule":
         is_ordinary, continues_word = np.ones(len(tokenizer), bool), np.zeros(len(tokenizer), bool)
         is_ordinary[list(tokenizer.special_ids)] = False
         continues_word[[i for token, i in tokenizer.vocab.items() if tokenizer.backend.is_continuation(token)]] = True
@@ -43,22 +43,24 @@ class MaskRule:
 
 
 def linear_rate(step: int, *, steps: int, start: float, end: float) -> float:
-    """A rate that goes in a line from its start, at step 0, to its end at the last of `steps`."""
+    """Linear interpolation from `start` at step 0 to `end` at the last of `steps`."""
     return start + (end - start) * min(step / max(steps - 1, 1), 1)
 
 
 def mask_tokens(batch: Batch, rule: MaskRule, *, seed: int, places: np.ndarray, rate: float | None = None) -> Batch:
-    """The batch with tokens hidden, and masked_positions and masked_labels [M] saying which and what they were.
+    """The batch with masked input ids, and masked_positions, masked_labels (original ids) and masked_draws. [M]
 
-    places [N, 3]: the numbers (epoch, section, row) of each text; its masks are a function of (seed, place, rate)
-    alone, not of its company. rate: instead of the rule's.
+    places [N, 3]: (epoch, section, row) of each text. Its masks depend only on (seed, place, rate), not on the rest of
+    the batch. rate: overrides the rule's.
     """
     rate = rule.rate if rate is None else rate
     ids_T, positions_T = batch.input_ids.numpy(), batch.position_ids.numpy()
     texts_N = make_keys(seed, Purpose.MASK, *places.T)
     keys_T = fold_in(np.repeat(texts_N, batch.lengths.numpy()), positions_T)
     ordinary_P = np.flatnonzero(rule.is_ordinary[ids_T])
-    begins_run_P = (np.diff(ordinary_P, prepend=-2) > 1) | (positions_T[ordinary_P] == 0)  # what is special parts words
+    begins_run_P = (np.diff(ordinary_P, prepend=-2) > 1) | (
+        positions_T[ordinary_P] == 0
+    )  # special tokens separate words
     begins_word_P = begins_run_P | ~rule.continues_word[ids_T[ordinary_P]] | (rule.kind == "tokens")
     first_W, word_P = ordinary_P[begins_word_P], begins_word_P.cumsum() - 1
     if rule.kind == "spans":

@@ -1,7 +1,7 @@
-"""Which example stands where: pure functions of (seed, epoch), and for a corpus of any size of the step alone.
+"""Sampler: the examples of every pre-training step, reproducible from the seed and the step.
 
-An epoch is a permutation of the documents, cut into sections that fit in memory; a section's examples are made,
-shuffled, and filled into batches by a token budget.
+An epoch is a permutation of the documents, divided into sections that fit in memory. The examples of a section are
+built, shuffled, and grouped into batches by a token budget.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,12 +16,12 @@ from bothways.corpus.store import TokenStore
 from bothways.errors import InputError
 
 SECTION_TOKENS = 2**22
-SECTION_STEPS = 16  # at least, so that its last ones, which may be smaller, are few
+SECTION_STEPS = 16  # least steps of a section: its last batches may be smaller, and should be rare
 
 
 @dataclass(frozen=True)
 class StepRows:
-    """The rows of `examples` that make a step, and the section of the epoch whose examples these are."""
+    """The rows of `examples` in a step, and the epoch and section that the examples belong to."""
 
     epoch: int
     section: int
@@ -30,11 +30,11 @@ class StepRows:
 
 
 class StepSampler:
-    """The steps of a run over some documents of a store: which examples, a function of (store, settings, step) alone.
+    """The examples of each step, determined by (store, settings, step).
 
-    Every document is read once in every epoch. Of its sections, of about `section_tokens`, one is in memory.
-    counts: the steps of each section begun so far, to be kept and given back so that a later step is found at once;
-    without them they are counted again, to the same result.
+    Every epoch reads each document once. One section of about `section_tokens` is in memory at a time.
+    counts: steps of each section started so far. Save and restore them to resume quickly; without them the sampler
+    recounts the steps, with the same result.
     """
 
     def __init__(
@@ -47,38 +47,38 @@ class StepSampler:
         self.counts = list(counts)
 
     def steps(self, first: int = 0) -> Iterator[StepRows]:
-        """Step `first` and all after it, without end."""
-        begins = 0  # the step at which a section begins
-        for number, (epoch, section, documents) in enumerate(self._sections()):
-            if epoch > 0 and begins == 0:
-                raise InputError("the corpus gives no examples: its texts are single words; give longer ones")
-            if number < len(self.counts) and begins + self.counts[number] <= first:
-                begins += self.counts[number]
+        """Step `first` and all following steps, without end."""
+        section_start = 0  # the first step of the section
+        for index, (epoch, section, documents) in enumerate(self._sections()):
+            if epoch > 0 and section_start == 0:
+                raise InputError("the corpus yields no examples: its texts are single words; give longer ones")
+            if index < len(self.counts) and section_start + self.counts[index] <= first:
+                section_start += self.counts[index]
                 continue
             examples = make_examples(
                 self.store, documents, others=self.documents, length=self.length, pairs=self.pairs, seed=self.seed,
                 epoch=epoch, separators=self.separators,
             )  # fmt: skip
             batches = self._batches(examples, epoch, section)
-            if number == len(self.counts):
+            if index == len(self.counts):
                 self.counts.append(len(batches))
-            for rows in batches[max(0, first - begins) :]:
+            for rows in batches[max(0, first - section_start) :]:
                 yield StepRows(epoch, section, rows, examples)
-            begins += len(batches)
+            section_start += len(batches)
 
     def _sections(self) -> Iterator[tuple[int, int, np.ndarray]]:
-        """(epoch, section, its documents): the documents of each epoch anew in random order, in equal shares."""
+        """(epoch, section, documents): each epoch shuffles the documents and divides them into equal sections."""
         sizes_D = np.diff(self.store.sentences[self.store.documents])[self.documents]
-        number = max(1, round(sizes_D.sum() / max(self.section_tokens, SECTION_STEPS * self.batch_tokens)))
+        num_sections = max(1, round(sizes_D.sum() / max(self.section_tokens, SECTION_STEPS * self.batch_tokens)))
         for epoch in count():
             order = epoch_order(len(self.documents), seed=self.seed, epoch=epoch)
-            section_D = (sizes_D[order].cumsum() - sizes_D[order]) * number // sizes_D.sum()
+            section_D = (sizes_D[order].cumsum() - sizes_D[order]) * num_sections // sizes_D.sum()
             cuts = np.flatnonzero(np.diff(section_D)) + 1
             for section, documents in enumerate(np.split(self.documents[order], cuts)):
                 yield epoch, section, documents
 
     def _batches(self, examples: Examples, epoch: int, section: int) -> list[list[int]]:
-        """A section's steps. Where the last would have less than half the budget, the last two share their rows."""
+        """The batches of a section. If the last has less than half the budget, it is balanced with the one before."""
         order = epoch_order(len(examples), seed=self.seed, epoch=epoch, part=section + 1).tolist()
         lengths = examples.sizes.tolist()
         batches = list(token_batches(order, lengths, self.batch_tokens))

@@ -1,4 +1,7 @@
-"""Arithmetic of segments, ranges of the token store: many at once, where a loop over sentences would take minutes."""
+"""Vectorized arithmetic on segments, ranges of ids in the token store.
+
+A Python loop over the sentences of a corpus would take minutes.
+"""
 
 import numpy as np
 
@@ -6,37 +9,38 @@ from bothways.corpus.store import TokenStore
 
 
 def ranges(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """The whole numbers of each range, one range after another."""
+    """The integers of all ranges [start, end), concatenated."""
     sizes = ends - starts
     return np.repeat(starts - sizes.cumsum() + sizes, sizes) + np.arange(sizes.sum())
 
 
-def random_integers(uniform: np.ndarray, number: np.ndarray | int) -> np.ndarray:
-    """0, 1, ... number - 1, each as likely."""
-    return (uniform * number).astype(np.int64)
+def random_integers(uniform: np.ndarray, bound: np.ndarray | int) -> np.ndarray:
+    """Uniform integers in 0 ... bound - 1, from uniform numbers in [0, 1)."""
+    return (uniform * bound).astype(np.int64)
 
 
 def chunk_starts(used_S: np.ndarray) -> np.ndarray:
-    """Which sentences begin chunks, if a chunk that begins with a sentence uses so many. [C]"""
-    chunks, at, used = [], 0, used_S.tolist()
-    while at < len(used):
-        chunks.append(at)
-        at += used[at]
-    return np.array(chunks, np.int64)
+    """The first sentence of each chunk, if a chunk that starts at sentence s uses used_S[s] sentences. [C]"""
+    starts, index, steps = [], 0, used_S.tolist()
+    while index < len(steps):
+        starts.append(index)
+        index += steps[index]
+    return np.array(starts, np.int64)
 
 
 def random_segments(
     store: TokenStore, others: np.ndarray, first_R: np.ndarray, sizes_R: np.ndarray, uniform_R: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Start and end of so many tokens from a random sentence of another document on, or else of its last ones.
+    """Start and end of segments of `sizes_R` tokens from a random sentence of another document.
 
-    first_R: the first sentences of the documents that must not be drawn.
+    A sentence too close to the end of its document is replaced by the last one with enough tokens after it.
+    others: the documents to draw from. first_R: the first sentences of the documents to exclude.
     """
     first_O, counts_O = store.documents[others], store.documents[others + 1] - store.documents[others]
     ends_O = counts_O.cumsum()
-    own_R = np.searchsorted(first_O, first_R)
-    rank_R = random_integers(uniform_R, ends_O[-1] - counts_O[own_R])
-    rank_R += np.where(rank_R >= ends_O[own_R] - counts_O[own_R], counts_O[own_R], 0)
+    excluded_R = np.searchsorted(first_O, first_R)
+    rank_R = random_integers(uniform_R, ends_O[-1] - counts_O[excluded_R])
+    rank_R += np.where(rank_R >= ends_O[excluded_R] - counts_O[excluded_R], counts_O[excluded_R], 0)
     other_R = np.searchsorted(ends_O, rank_R, "right")
     drawn_R = first_O[other_R] + rank_R - ends_O[other_R] + counts_O[other_R]
     stops_R = store.sentences[first_O[other_R] + counts_O[other_R]]
@@ -48,9 +52,12 @@ def random_segments(
 def trim_pairs(
     starts_2C: np.ndarray, ends_2C: np.ndarray, room_C: np.ndarray, uniform_2C: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Both segments of each pair within its room: the longer gives way first, at its two ends in random proportion."""
+    """Trim both segments of each pair to `room_C` tokens together.
+
+    The longer segment is trimmed first; the tokens to remove are divided at random between its two ends.
+    """
     one_C, two_C = sizes_2C = ends_2C - starts_2C
-    most_2C = np.stack([np.maximum(room_C - two_C, (room_C + 1) // 2), np.maximum(room_C - one_C, room_C // 2)])
-    kept_2C = np.minimum(sizes_2C, most_2C)
-    starts_2C = starts_2C + random_integers(uniform_2C, sizes_2C - kept_2C + 1)
-    return starts_2C, starts_2C + kept_2C
+    limit_2C = np.stack([np.maximum(room_C - two_C, (room_C + 1) // 2), np.maximum(room_C - one_C, room_C // 2)])
+    trimmed_2C = np.minimum(sizes_2C, limit_2C)
+    starts_2C = starts_2C + random_integers(uniform_2C, sizes_2C - trimmed_2C + 1)
+    return starts_2C, starts_2C + trimmed_2C

@@ -1,9 +1,9 @@
-"""Examples of one or two segments: next sentence (Devlin 2018, section 3.1), sentence order (Lan 2020, section 3.1), or
-whole sentences of one document (Liu 2019, section 4.2, DOC-SENTENCES: where nothing pads, nothing needs filling up).
+"""Pre-training examples: next sentence (NSP), sentence order (SOP), or whole sentences.
 
-A segment is a range of the token store. Every sentence is asked, all at once, how many sentences a chunk beginning with
-it would use; walking by the answers gives the chunks. Letters: D documents, S their sentences, C chunks and the
-examples they become, N of them in a batch; 2 is for the first and the second segment.
+Sources: Devlin 2018, section 3.1; Lan 2020, section 3.1; Liu 2019, section 4.2 (DOC-SENTENCES, not filled up to the
+full length, since batches have no padding). A segment is a range of the token store. One vectorized pass computes, for
+every sentence, how many sentences a chunk starting there would use; following these steps gives the chunks. Letters:
+D documents, S their sentences, C chunks and the examples made of them, N examples in a batch, 2 segments of a pair.
 """
 
 from dataclasses import dataclass
@@ -19,14 +19,15 @@ from bothways.rng import Purpose, make_keys, uniform
 from bothways.tokenizer.tokenizer import Tokenizer
 
 PairTask = Literal["next", "order", "none"]
-SHORTER = 0.1  # pairs meant to be shorter than the length, so that the model sees short texts too
+SHORTER = 0.1  # fraction of pairs with a random shorter target, so that the model sees short texts too
 
 
 @dataclass(frozen=True)
 class Examples:
-    """ranges [C, 4]: start and end of the first segment and of the second in the store's ids; no second: empty.
+    """Examples as ranges of the token store.
 
-    labels [C]: of next, 0 follows and 1 random; of order, 0 as written and 1 swapped. sizes [C]: tokens with specials.
+    ranges [C, 4]: start and end of the first and of the second segment; the second is empty without pairs.
+    labels [C]: next: 0 follows, 1 random. order: 0 as written, 1 swapped. sizes [C]: tokens, special ones included.
     """
 
     ranges: np.ndarray
@@ -37,13 +38,14 @@ class Examples:
         return len(self.labels)
 
 
-class SentenceArrays(NamedTuple):
-    """Their numbers in the store, at which numbers their document begins and ends, and the keys of their draws. [S]
+class Sentences(NamedTuple):
+    """Sentences: position in the store, first and last (exclusive) sentence of their document, random keys. All [S].
 
-    Draws: 0 target, 1 split, 2 coin, 3 elsewhere, 4 and 5 trimming, 6 direction (of a document's first sentence).
+    Random streams of a key: 0 target length, 1 split, 2 coin, 3 random segment, 4 and 5 trimming, 6 direction (drawn
+    for the first sentence of a document).
     """
 
-    number: np.ndarray
+    position: np.ndarray
     first: np.ndarray
     last: np.ndarray
     keys: np.ndarray
@@ -53,11 +55,11 @@ def make_examples(
     store: TokenStore, documents: np.ndarray, *, others: np.ndarray, length: int, pairs: PairTask, seed: int,
     epoch: int, separators: int = 1,
 ) -> Examples:  # fmt: skip
-    """One pass over these documents: examples of at most `length` tokens, in the order of the documents given.
+    """Examples of at most `length` tokens from one pass over `documents`, in their order.
 
-    others: what random seconds are taken from, sorted, `documents` among them. separators: [SEP] tokens between two
-    texts. A document's examples follow from (seed, epoch, its place in the store, others) alone. InputError where there
-    is no other document to take from.
+    others: sorted documents to draw random second segments from; includes `documents`. separators: number of [SEP]
+    tokens between two texts. The examples of a document depend only on (seed, epoch, its index in the store, others).
+    InputError if next-sentence pairs have only one document to draw from.
     """
     if pairs == "next" and len(others) < 2:
         raise InputError(
@@ -65,9 +67,9 @@ def make_examples(
             "use --pairs none"
         )
     first_D, last_D = store.documents[documents], store.documents[documents + 1]
-    number_S = ranges(first_D, last_D)
+    index_S = ranges(first_D, last_D)
     first_S, last_S = (np.repeat(bound_D, last_D - first_D) for bound_D in (first_D, last_D))
-    text = SentenceArrays(number_S, first_S, last_S, make_keys(seed, Purpose.PAIRS, epoch, number_S))
+    text = Sentences(index_S, first_S, last_S, make_keys(seed, Purpose.PAIRS, epoch, index_S))
     if pairs == "none":
         return _whole_sentences(store, text, length - 2)
     if pairs == "next":
@@ -76,22 +78,21 @@ def make_examples(
     return _sentence_order(store, text, np.repeat(backward_D, last_D - first_D), length, separators)
 
 
-def _next_sentence(store: TokenStore, text: SentenceArrays, others: np.ndarray, length: int, between: int) -> Examples:
-    """Sentences that reach the target, split at one of their bounds; half of the second parts come from elsewhere.
+def _next_sentence(store: TokenStore, text: Sentences, others: np.ndarray, length: int, separators: int) -> Examples:
+    """Chunks of at least the target length, split between two sentences; half of the second parts are random.
 
-    From anywhere else, with equal chance for every sentence, and of the size of what would have followed: neither sizes
-    nor a second part by itself tell which it is.
+    A random second part starts at a uniformly drawn sentence of another document and is as long as the text it
+    replaces, so that neither lengths nor the second part alone give the label away.
     """
-    target_S, cut_S, coin_S = _draw_targets(text, length - 2 - between)
-    end_S = np.searchsorted(store.sentences, store.sentences[text.number] + target_S)
-    end_S = np.minimum(np.maximum(end_S, text.number + 2), text.last)  # two at least, where there are two
-    middle_S = text.number + 1 + random_integers(cut_S, end_S - text.number - 1)
-    random_S = (middle_S == end_S) | (coin_S < 0.5)  # a sentence alone has nothing that follows
-    chunks_C = chunk_starts(
-        np.where(random_S, middle_S, end_S) - text.number
-    )  # what a random pair does not use comes next
+    target_S, cut_S, coin_S = _draw_targets(text, length - 2 - separators)
+    end_S = np.searchsorted(store.sentences, store.sentences[text.position] + target_S)
+    end_S = np.minimum(np.maximum(end_S, text.position + 2), text.last)  # at least two, if the document has two
+    middle_S = text.position + 1 + random_integers(cut_S, end_S - text.position - 1)
+    random_S = (middle_S == end_S) | (coin_S < 0.5)  # nothing follows a single sentence
+    # The sentences that a random pair does not use start the next chunk.
+    chunks_C = chunk_starts(np.where(random_S, middle_S, end_S) - text.position)
     target_C, random_C = target_S[chunks_C], random_S[chunks_C]
-    bounds_3C = store.sentences[np.stack([text.number, middle_S, end_S])[:, chunks_C]]
+    bounds_3C = store.sentences[np.stack([text.position, middle_S, end_S])[:, chunks_C]]
     one_C, two_C = np.diff(bounds_3C, axis=0)
     two_C = np.where(two_C, two_C, np.maximum(target_C - one_C, target_C // 2))
     starts_2C, ends_2C = bounds_3C[:2].copy(), bounds_3C[1:].copy()
@@ -99,43 +100,44 @@ def _next_sentence(store: TokenStore, text: SentenceArrays, others: np.ndarray, 
     starts_2C[1, random_C], ends_2C[1, random_C] = random_segments(
         store, others, text.first[chunks_R], two_C[random_C], uniform(text.keys[chunks_R], 4)[3]
     )
-    return _examples(starts_2C, ends_2C, random_C, target_C, text.keys[chunks_C], between)
+    return _examples(starts_2C, ends_2C, random_C, target_C, text.keys[chunks_C], separators)
 
 
 def _sentence_order(
-    store: TokenStore, text: SentenceArrays, backward_S: np.ndarray, length: int, between: int
+    store: TokenStore, text: Sentences, backward_S: np.ndarray, length: int, separators: int
 ) -> Examples:
-    """Sentences within the target, split at one of their bounds; half of them with their parts swapped.
+    """Chunks of at most the target length, split between two sentences; half of them have their parts swapped.
 
-    Sizes must not tell which. What did not fit a chunk begins the next one, so first sentences are longer than others:
-    half of the documents are walked from their end. And pairs are swapped before they are trimmed.
+    Lengths must not give the label away. A sentence that does not fit starts the next chunk, so first sentences of
+    chunks are longer than average: half of the documents are therefore processed from their end. Pairs are swapped
+    before they are trimmed.
     """
-    target_S, cut_S, coin_S = _draw_targets(text, length - 2 - between)
-    at, number_S = store.sentences, np.where(backward_S, text.first + text.last - 1 - text.number, text.number)
-    # Two sentences at least, where there are two.
-    start_S = np.minimum(np.searchsorted(at, at[number_S + 1] - target_S), number_S - 1)
-    end_S = np.maximum(np.searchsorted(at, at[number_S] + target_S, "right") - 1, number_S + 2)
-    start_S = np.where(backward_S, np.maximum(start_S, text.first), number_S)
-    end_S = np.where(backward_S, number_S + 1, np.minimum(end_S, text.last))
+    target_S, cut_S, coin_S = _draw_targets(text, length - 2 - separators)
+    starts, index_S = store.sentences, np.where(backward_S, text.first + text.last - 1 - text.position, text.position)
+    # At least two sentences, if the document has two.
+    start_S = np.minimum(np.searchsorted(starts, starts[index_S + 1] - target_S), index_S - 1)
+    end_S = np.maximum(np.searchsorted(starts, starts[index_S] + target_S, "right") - 1, index_S + 2)
+    start_S = np.where(backward_S, np.maximum(start_S, text.first), index_S)
+    end_S = np.where(backward_S, index_S + 1, np.minimum(end_S, text.last))
     middle_S = start_S + 1 + random_integers(cut_S, end_S - start_S - 1)
     chunks_C = chunk_starts(end_S - start_S)
-    start_C, middle_C, end_C = at[np.stack([start_S, middle_S, end_S])[:, chunks_C]]
-    # Of a sentence alone the tokens are split; a token alone has no order and is left out.
+    start_C, middle_C, end_C = starts[np.stack([start_S, middle_S, end_S])[:, chunks_C]]
+    # A single sentence is split between two tokens; a single token has no order and is dropped.
     inside_C = start_C + 1 + random_integers(cut_S[chunks_C], end_C - start_C - 1)
     middle_C = np.where(middle_C == end_C, inside_C, middle_C)
     has_two_C = end_C - start_C > 1
     chunks_C, bounds_3C = chunks_C[has_two_C], np.stack([start_C, middle_C, end_C])[:, has_two_C]
     swapped_C = coin_S[chunks_C] < 0.5
     starts_2C, ends_2C = (np.where(swapped_C, side[::-1], side) for side in (bounds_3C[:2], bounds_3C[1:]))
-    return _examples(starts_2C, ends_2C, swapped_C, target_S[chunks_C], text.keys[chunks_C], between)
+    return _examples(starts_2C, ends_2C, swapped_C, target_S[chunks_C], text.keys[chunks_C], separators)
 
 
-def _whole_sentences(store: TokenStore, text: SentenceArrays, room: int) -> Examples:
-    """As many whole sentences as there is room for; one that is longer becomes equal parts."""
-    end_S = np.searchsorted(store.sentences, store.sentences[text.number] + room, "right") - 1
-    end_S = np.minimum(np.maximum(end_S, text.number + 1), text.last)
-    chunks_C = chunk_starts(end_S - text.number)
-    starts_C, ends_C = store.sentences[np.stack([text.number, end_S])[:, chunks_C]]
+def _whole_sentences(store: TokenStore, text: Sentences, room: int) -> Examples:
+    """As many whole sentences as fit; a longer sentence is divided into equal parts."""
+    end_S = np.searchsorted(store.sentences, store.sentences[text.position] + room, "right") - 1
+    end_S = np.minimum(np.maximum(end_S, text.position + 1), text.last)
+    chunks_C = chunk_starts(end_S - text.position)
+    starts_C, ends_C = store.sentences[np.stack([text.position, end_S])[:, chunks_C]]
     sizes_C = ends_C - starts_C
     parts_C = -(-sizes_C // room)
     part_P = ranges(np.zeros_like(parts_C), parts_C)
@@ -145,31 +147,31 @@ def _whole_sentences(store: TokenStore, text: SentenceArrays, room: int) -> Exam
     return Examples(np.stack([starts_P, ends_P, none_P, none_P], axis=1), none_P, 2 + ends_P - starts_P)
 
 
-def _draw_targets(text: SentenceArrays, room: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """How many tokens a chunk that begins here is meant to have, where to split it, and the toss of a coin."""
+def _draw_targets(text: Sentences, room: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For a chunk that starts at each sentence: target length in tokens, split position and coin toss (in 0..1). [S]"""
     short_S, cut_S, coin_S = uniform(text.keys, 3)
     return np.where(short_S < SHORTER, 2 + random_integers(short_S / SHORTER, room - 1), room), cut_S, coin_S
 
 
 def _examples(
     starts_2C: np.ndarray, ends_2C: np.ndarray, labels_C: np.ndarray, room_C: np.ndarray, keys_C: np.ndarray,
-    between: int,
+    separators: int,
 ) -> Examples:  # fmt: skip
     starts_2C, ends_2C = trim_pairs(starts_2C, ends_2C, room_C, uniform(keys_C, 6)[4:])
     ranges_C22 = np.stack([starts_2C, ends_2C]).transpose(2, 1, 0)
-    return Examples(ranges_C22.reshape(-1, 4), labels_C.astype(np.int64), 2 + between + (ends_2C - starts_2C).sum(0))
+    return Examples(ranges_C22.reshape(-1, 4), labels_C.astype(np.int64), 2 + separators + (ends_2C - starts_2C).sum(0))
 
 
 def to_batch(store: TokenStore, examples: Examples, rows: np.ndarray, tokenizer: Tokenizer) -> tuple[Batch, np.ndarray]:
-    """These examples as [CLS] first [SEP] second [SEP], or as the tokenizer frames them, and their labels [N]."""
+    """The batch of these examples, [CLS] first [SEP] second [SEP] or as the tokenizer has it, and their labels [N]."""
     ranges_N22, lengths_N = examples.ranges[rows].reshape(-1, 2, 2), examples.sizes[rows]
     sizes_N2 = ranges_N22[..., 1] - ranges_N22[..., 0]
     ends_N, separators = lengths_N.cumsum(), tokenizer.backend.num_separators
     first_N = ends_N - lengths_N
-    places_N2 = first_N[:, None] + np.stack([np.ones_like(first_N), 1 + separators + sizes_N2[:, 0]], axis=1)
+    starts_N2 = first_N[:, None] + np.stack([np.ones_like(first_N), 1 + separators + sizes_N2[:, 0]], axis=1)
     ids_T = np.full(lengths_N.sum(), tokenizer.sep_id)
     ids_T[first_N] = tokenizer.cls_id
-    ids_T[ranges(places_N2.ravel(), (places_N2 + sizes_N2).ravel())] = store.ids[ranges(*ranges_N22.reshape(-1, 2).T)]
+    ids_T[ranges(starts_N2.ravel(), (starts_N2 + sizes_N2).ravel())] = store.ids[ranges(*ranges_N22.reshape(-1, 2).T)]
     segments_T = np.zeros_like(ids_T)
-    segments_T[ranges(np.minimum(places_N2[:, 1], ends_N), ends_N)] = tokenizer.backend.second_segment_id
+    segments_T[ranges(np.minimum(starts_N2[:, 1], ends_N), ends_N)] = tokenizer.backend.second_segment_id
     return Batch.from_arrays(ids_T, segments_T, lengths_N), examples.labels[rows]

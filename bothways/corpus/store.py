@@ -1,5 +1,8 @@
-"""The token store: a corpus as one run of ids, with the bounds of its sentences and documents; in memory, or on disk,
-where it is made once by all cores and named by a hash of all that its content depends on."""
+"""Token store: a tokenized corpus as one array of ids, in memory or cached on disk.
+
+The ids come with the bounds of sentences and documents. A store on disk is built once, in parallel, and its directory
+is named by a hash of everything its content depends on.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,7 +24,7 @@ from bothways.tokenizer.tokenizer import Tokenizer
 
 __all__ = ["StoreBuild", "TokenStore", "build_in_memory", "open_or_build", "sentences"]
 
-FORMAT = 2  # of the files
+FORMAT = 2  # version of the file format
 BOUNDS = np.dtype(np.int64)
 PROGRESS_EVERY = 30.0  # seconds
 NO_TEXT = "the corpus holds no text; give files with words in them"
@@ -29,9 +32,11 @@ NO_TEXT = "the corpus holds no text; give files with words in them"
 
 @dataclass(frozen=True)
 class TokenStore:
-    """ids: every token of the corpus, no specials. sentences: where each starts in ids, and the end of the last.
+    """A tokenized corpus.
 
-    documents: where each starts in sentences, and the end of the last. known: the fingerprint, where it is known.
+    ids: all tokens of the corpus, without special tokens. sentences: start of each sentence in ids, and the end of the
+    last. documents: start of each document in sentences, and the end of the last. known: the fingerprint, if it is
+    already computed.
     """
 
     ids: np.ndarray
@@ -49,15 +54,17 @@ class TokenStore:
 
     @property
     def fingerprint(self) -> str:
-        """Names this text as this tokenizer reads it: a hash of ids and bounds."""
+        """A hash of ids and bounds, which identifies the text as encoded by this tokenizer."""
         return self.known or _fingerprint(map(arrays.checksums, (self.ids, self.sentences, self.documents)))
 
 
 @dataclass(frozen=True)
 class StoreBuild:
-    """A store on disk, and how it came to be: whether it was there already, how many documents were dropped because
-    the same text stood before them, the size of the text in MB (10^6 bytes of UTF-8), how long this start took, and
-    what its reader had to say of the text."""
+    """A store on disk and how it was obtained.
+
+    reused: it existed already. duplicates: documents dropped as duplicates. megabytes: 10^6 bytes of UTF-8 text.
+    seconds: time to open or build it. notes: what the corpus reader reported.
+    """
 
     store: TokenStore
     reused: bool
@@ -68,7 +75,7 @@ class StoreBuild:
 
 
 def build_in_memory(documents: Iterable[str], tokenizer: Tokenizer, *, language: str = "en") -> TokenStore:
-    """A store in memory, for small texts, made in this process."""
+    """Build a store in memory, in this process; for small corpora."""
     blocks = encode(documents, tokenizer, language=language, processes=1)
     ids_T, sentence_sizes, document_sizes = map(np.concatenate, zip(*blocks, strict=True))
     if not len(ids_T):
@@ -87,32 +94,32 @@ def open_or_build(
     drop_duplicates: bool,
     notes: Callable[[], Mapping[str, Any]] = dict,
 ) -> StoreBuild:
-    """The store of this text below `directory`: the one that is there, if it is sound, else made and left there.
+    """Open the store of this text below `directory`; build it if it is missing or damaged.
 
-    key: a fingerprint of the raw text, which `documents` is only called to read if it must be. processes: None or 0 for
-    one a core; their number does not change the store. Of several processes that ask for one store at the same time,
-    one builds and the others wait for it. notes: what the reader has to say once the text is read, kept with the store.
-    InputError: no words in the text, a directory that cannot be written, a process that died, or what `documents`
-    raises; none leaves a store behind.
+    key: a fingerprint of the raw text. documents: called only if the store must be built. processes: None or 0 means
+    one per core; the number does not change the store. If several processes request the same store, one builds it
+    while the others wait. notes: called after reading; the result is saved with the store.
+    InputError if the text has no words, the directory cannot be written or a process dies. Exceptions of `documents`
+    are passed on. After an error no store is left behind.
     """
     start = time.perf_counter()
     origin = _origin(key, tokenizer, language=language, drop_duplicates=drop_duplicates)
     folder = directory / arrays.digest(origin)
-    if (found := _open_store(folder)) is None:
+    if (opened := _open_store(folder)) is None:
         with arrays.lock(folder):
-            if (found := _open_store(folder, quiet=True)) is None:  # nobody built it while this one waited
-                intake = DocumentReader(documents(), drop_duplicates)
-                with closing(encode(intake, tokenizer, language=language, processes=processes)) as blocks:
-                    store = _write_store(folder, blocks, intake, id_dtype(len(tokenizer)), origin, notes)
-                took = time.perf_counter() - start
-                return StoreBuild(store, False, intake.duplicates, intake.megabytes, took, notes())
-    store, facts = found
-    took = time.perf_counter() - start
-    return StoreBuild(store, True, facts["duplicates"], facts["megabytes"], took, facts["notes"])
+            if (opened := _open_store(folder, quiet=True)) is None:  # no other process built it in the meantime
+                reader = DocumentReader(documents(), drop_duplicates)
+                with closing(encode(reader, tokenizer, language=language, processes=processes)) as blocks:
+                    store = _write_store(folder, blocks, reader, id_dtype(len(tokenizer)), origin, notes)
+                seconds = time.perf_counter() - start
+                return StoreBuild(store, False, reader.duplicates, reader.megabytes, seconds, notes())
+    store, metadata = opened
+    seconds = time.perf_counter() - start
+    return StoreBuild(store, True, metadata["duplicates"], metadata["megabytes"], seconds, metadata["notes"])
 
 
 def _origin(key: str, tokenizer: Tokenizer, *, language: str, drop_duplicates: bool) -> dict[str, Any]:
-    """All that the content of a store depends on."""
+    """Everything the content of a store depends on."""
     return {
         "format": FORMAT,
         "text": key,
@@ -126,24 +133,24 @@ def _origin(key: str, tokenizer: Tokenizer, *, language: str, drop_duplicates: b
 
 
 def _open_store(folder: Path, *, quiet: bool = False) -> tuple[TokenStore, dict[str, Any]] | None:
-    """The store in this folder and its facts; None if there is none, or a damaged one (logged unless `quiet`)."""
+    """The store in this folder and its metadata; None if it is missing or damaged (logged unless `quiet`)."""
     if not folder.exists():
         return None
     try:
-        found, facts = arrays.read_arrays(folder)
-    except arrays.DamagedStore as damage:
+        stored_arrays, metadata = arrays.read_arrays(folder)
+    except arrays.DamagedStore as error:
         if not quiet:
-            logger.warning(f"{folder}: damaged token store ({damage}); building it again")
+            logger.warning(f"{folder}: damaged token store ({error}); building it again")
         return None
-    return _build_store(found, facts), facts
+    return _build_store(stored_arrays, metadata), metadata
 
 
-def _build_store(found: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> TokenStore:
-    return TokenStore(**found, known=_fingerprint(facts["checksums"][name] for name in found))
+def _build_store(stored_arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> TokenStore:
+    return TokenStore(**stored_arrays, known=_fingerprint(metadata["checksums"][name] for name in stored_arrays))
 
 
 class DocumentReader:
-    """Documents on their way in: counted, those that stood before left out if asked, progress logged unless `quiet`."""
+    """Iterates over documents, counts them, optionally drops exact duplicates, and logs progress unless `quiet`."""
 
     def __init__(self, documents: Iterable[str], drop_duplicates: bool, *, quiet: bool = False) -> None:
         self.documents, self.drop_duplicates, self.quiet = documents, drop_duplicates, quiet
@@ -154,14 +161,14 @@ class DocumentReader:
         return self.num_bytes / 1e6
 
     def __iter__(self) -> Iterator[str]:
-        seen: set[bytes] = set()  # some 100 bytes a document
-        start = logged = time.perf_counter()
+        seen: set[bytes] = set()  # about 100 bytes per document
+        start = last_report = time.perf_counter()
         for document in self.documents:
             text = document.encode("utf-8", "surrogatepass")
             self.num_bytes += len(text)
-            if not self.quiet and (now := time.perf_counter()) - logged > PROGRESS_EVERY:
+            if not self.quiet and (now := time.perf_counter()) - last_report > PROGRESS_EVERY:
                 logger.info(f"token store: {self.megabytes:,.0f} MB read, {self.megabytes / (now - start):.1f} MB/s")
-                logged = now
+                last_report = now
             if self.drop_duplicates:
                 digest = blake2b(text, digest_size=16).digest()
                 if digest in seen:
@@ -172,25 +179,25 @@ class DocumentReader:
 
 
 def _write_store(
-    folder: Path, blocks: Iterable[EncodedBlock], intake: DocumentReader, dtype: np.dtype, origin: Mapping[str, Any],
+    folder: Path, blocks: Iterable[EncodedBlock], reader: DocumentReader, dtype: np.dtype, origin: Mapping[str, Any],
     notes: Callable[[], Mapping[str, Any]],
 ) -> TokenStore:  # fmt: skip
-    with arrays.replace_directory(folder) as beside:
+    with arrays.replace_directory(folder) as temporary:
         num_tokens = num_sentences = 0
         for name in ("sentences", "documents"):
-            arrays.append_array(beside / name, np.zeros(1, BOUNDS))
+            arrays.append_array(temporary / name, np.zeros(1, BOUNDS))
         for ids_T, sentence_sizes, document_sizes in blocks:
-            arrays.append_array(beside / "ids", ids_T)
-            arrays.append_array(beside / "sentences", num_tokens + np.cumsum(sentence_sizes, dtype=BOUNDS))
-            arrays.append_array(beside / "documents", num_sentences + np.cumsum(document_sizes, dtype=BOUNDS))
+            arrays.append_array(temporary / "ids", ids_T)
+            arrays.append_array(temporary / "sentences", num_tokens + np.cumsum(sentence_sizes, dtype=BOUNDS))
+            arrays.append_array(temporary / "documents", num_sentences + np.cumsum(document_sizes, dtype=BOUNDS))
             num_tokens += len(ids_T)
             num_sentences += len(sentence_sizes)
         if not num_tokens:
             raise InputError(NO_TEXT)
         dtypes = {"ids": dtype, "sentences": BOUNDS, "documents": BOUNDS}
-        facts = {"origin": origin, "duplicates": intake.duplicates, "megabytes": intake.megabytes, "notes": notes()}
-        sealed = arrays.write_metadata(beside, dtypes, facts)
-    return _build_store(*sealed)
+        metadata = {"origin": origin, "duplicates": reader.duplicates, "megabytes": reader.megabytes, "notes": notes()}
+        contents = arrays.write_metadata(temporary, dtypes, metadata)
+    return _build_store(*contents)
 
 
 def _starts(sizes: np.ndarray) -> np.ndarray:

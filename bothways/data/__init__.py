@@ -1,1 +1,1 @@
-"""The files people have -> examples. No torch."""
+"""Reading data: files, tables and datasets -> labelled examples. No torch."""

@@ -1,8 +1,8 @@
-"""Which columns of a table are its texts, second texts and labels: those that are named, else those with usual names.
+"""Columns of a table: finding texts, pairs, labels and groups by name; the `Table` they form.
 
-Our own names (`text`, `pair` or `text_pair`, `label`) come first; without them, just one choice of the usual names
-below must be there, for nothing is guessed between two. Case does not matter. Where the text is named or is ours, no
-usual name makes a pair of it.
+A column named in the settings is used; else a standard name (`text`, `pair` or `text_pair`, `label`); else a common
+name from the lists below, provided that only one choice matches: an ambiguous table is refused. Case does not matter. A
+text column with a named or standard name gets no second text from the common names.
 """
 
 import json
@@ -17,7 +17,7 @@ from bothways.data.tables import RowErrorHandler, TableRow, join_texts, match_co
 from bothways.errors import InputError
 from bothways.tables_in_memory import TableSource
 
-PAIR_NAMES = (  # texts and second texts: names that go together
+PAIR_NAMES = (  # common names of first and second texts
     ("text_a", "text_b"), ("text1", "text2"), ("sentence1", "sentence2"), ("sentence_a", "sentence_b"),
     ("question1", "question2"), ("premise", "hypothesis"), ("#1 string", "#2 string"), ("question", "sentence"),
     ("question", "answer"), ("question", "passage"), ("question", "context"), ("query", "passage"),
@@ -32,21 +32,17 @@ LABEL_NAMES = (
     "similarity", "similarity_score", "relatedness", "relatedness_score", "entailment_judgment", "is_duplicate",
     "quality",
 )  # fmt: skip
-Columns = tuple[str, ...]  # read together as one text, in this order
-LabelCheck = Callable[
-    [str, str], object
-]  # of 'file:line' and a label; raises InputError where the label cannot be used
-ColumnRole = Literal[
-    "text", "pair", "label", "group", "words", "tags"
-]  # of a column; the flag that names one is --text-column
+Columns = tuple[str, ...]  # joined into one text, in this order
+LabelCheck = Callable[[str, str], object]  # ('file:line', label); raises InputError for an unusable label
+ColumnRole = Literal["text", "pair", "label", "group", "words", "tags"]  # its column is named by the flag --ROLE-column
 
 
 @dataclass(frozen=True)
 class Table:
-    """Texts with, where the file has them, pairs and labels; `where` says file and line of each.
+    """Texts with optional second texts (pairs), labels and groups. where: 'file:line' of each row.
 
-    A label that is a list (several at once) stands as JSON. notes: what was changed or left out when it was read.
-    groups: of each row, where a column of them was named.
+    Labels that are lists are stored as JSON. notes: what was changed or left out while reading. groups: None unless a
+    group column was named.
     """
 
     texts: list[str]
@@ -68,65 +64,66 @@ class Table:
 
     @cached_property
     def keys(self) -> list[tuple[str, ...]]:
-        """What near-equal rows share (near_duplicates.text_key), labels aside."""
+        """Keys that are equal for near-duplicate rows (near_duplicates.text_key), ignoring labels."""
         columns = [self.texts] if self.pairs is None else [self.texts, self.pairs]
         return [*zip(*([*map(text_key, texts)] for texts in columns), strict=True)]
 
 
 def build_table(
     path: TableSource,
-    found: Sequence[tuple[str, TableRow]],
+    located_rows: Sequence[tuple[str, TableRow]],
     *,
     text: str | None = None,
     pair: str | None = None,
     label: str | None = None,
     group: str | None = None,
     need_labels: bool,
-    broken: RowErrorHandler,
+    on_row_error: RowErrorHandler,
     check: LabelCheck | None = None,
 ) -> Table:
-    """The texts in ('file:line', columns by name). A column that is named must be there; None: found by its usual name.
+    """Build a table from rows ('file:line', values by column).
 
-    text, pair: one column, or several between commas, which are read together. Pairs may be absent, and labels unless
-    they are needed; group: None reads none. InputError says which columns there are; a row without a text, a group or a
-    needed label, or whose label does not pass `check`, goes to `broken`.
+    text, pair, label, group: column names; None: found by standard or common names, except for groups. A text or pair
+    may be several columns, comma-separated, which are joined. Pairs are optional, as are labels unless `need_labels`.
+    InputError if a column is missing or ambiguous. Rows without a text, group or needed label, or whose label fails
+    `check`, go to `on_row_error`.
     """
-    if not found:
+    if not located_rows:
         raise InputError(f"{path}: empty; a table has a header and at least one row")
-    columns = list(dict.fromkeys(name for _, row in found for name in row))
+    columns = list(dict.fromkeys(label_value for _, row in located_rows for label_value in row))
     text_columns, pair_columns = find_text_columns(path, columns, text, None if pair == "pair" else pair)
     label = find_column(path, columns, "label", label, ["label"], LABEL_NAMES if need_labels else ())
     if need_labels and label is None:
         raise column_not_found(path, columns, "label")
     group = find_column(path, columns, "group", group, (), ())
-    texts, pairs, labels, places, groups = [], [], [], [], []
-    for where, row in found:
+    texts, pairs, labels, locations, groups = [], [], [], [], []
+    for where, row in located_rows:
         try:
-            one = read_text(where, row, text_columns)
-            other = read_text(where, row, pair_columns) if pair_columns else ""
-            name = None if label is None else _read_optional_label(where, row, label, need_labels)
-            if check and name is not None:
-                check(where, name)
-            own = "" if group is None else read_text(where, row, (group,), "group")
-            if group is not None and not own.strip():
+            first_text = read_text(where, row, text_columns)
+            second_text = read_text(where, row, pair_columns) if pair_columns else ""
+            label_value = None if label is None else _read_optional_label(where, row, label, need_labels)
+            if check and label_value is not None:
+                check(where, label_value)
+            group_value = "" if group is None else read_text(where, row, (group,), "group")
+            if group is not None and not group_value.strip():
                 raise InputError(f"{where}: {group!r} is empty; fill it in or drop the row")
-        except InputError as wrong:
-            broken(wrong.with_traceback(None))
+        except InputError as error:
+            on_row_error(error.with_traceback(None))
             continue
-        texts.append(one)
-        pairs.append(other)
-        labels.append(name)
-        places.append(where)
-        groups.append(own)
+        texts.append(first_text)
+        pairs.append(second_text)
+        labels.append(label_value)
+        locations.append(where)
+        groups.append(group_value)
     has_labels = label is not None and None not in labels
     return Table(
-        texts, pairs if pair_columns else None, cast(list[str], labels) if has_labels else None, places,
+        texts, pairs if pair_columns else None, cast(list[str], labels) if has_labels else None, locations,
         groups=None if group is None else groups,
     )  # fmt: skip
 
 
 def _read_optional_label(where: str, row: TableRow, column: str, needed: bool) -> str | None:
-    """The label in a row's column. None where there is none, or none that can be read, and it is not needed."""
+    """The label in a row's column; None if it is missing or unreadable and not needed."""
     try:
         _check_filled(where, row, column)
         return _read_label(where, row, column)
@@ -139,50 +136,50 @@ def _read_optional_label(where: str, row: TableRow, column: str, needed: bool) -
 def find_column(
     path: TableSource,
     columns: Sequence[str],
-    use: ColumnRole,
+    role: ColumnRole,
     named: str | None,
-    ours: Collection[str],
-    usual: Collection[str],
+    standard: Collection[str],
+    common: Collection[str],
 ) -> str | None:
-    """The column that is named, else the one with a name of ours, else the only one with a usual name; None: none is.
+    """The named column, else the one with a standard name, else the only one with a common name; None if none matches.
 
-    InputError where the one that is named is not there, and where several could be meant.
+    InputError if the named column is missing or several columns match.
     """
     if named is not None and named not in columns:
-        raise _no_such_column(path, columns, use, named)
+        raise _no_such_column(path, columns, role, named)
     if named is not None:
         return named
-    for names in (ours, usual):
-        if found := [name for name in columns if name.strip().lower() in names]:
-            return _single_choice(path, use, [(name,) for name in found])[0]
+    for names in (standard, common):
+        if matches := [name for name in columns if name.strip().lower() in names]:
+            return _single_choice(path, role, [(name,) for name in matches])[0]
     return None
 
 
-def _no_such_column(path: TableSource, columns: Sequence[str], use: ColumnRole, named: str) -> InputError:
-    there = ", ".join(columns)
+def _no_such_column(path: TableSource, columns: Sequence[str], role: ColumnRole, named: str) -> InputError:
+    existing = ", ".join(columns)
     return InputError(
-        f"{path}: no column {named!r} (there are: {there}); rename one, or name yours with --{use}-column"
+        f"{path}: no column {named!r} (there are: {existing}); rename one, or name yours with --{role}-column"
     )
 
 
-def column_not_found(path: TableSource, columns: Sequence[str], use: ColumnRole) -> InputError:
-    there = f"(there are: {', '.join(columns)}), nor one with another usual name"
-    return InputError(f"{path}: no column {use!r} {there}; rename one, or name yours with --{use}-column")
+def column_not_found(path: TableSource, columns: Sequence[str], role: ColumnRole) -> InputError:
+    existing = f"(there are: {', '.join(columns)}), nor one with another common name"
+    return InputError(f"{path}: no column {role!r} {existing}; rename one, or name yours with --{role}-column")
 
 
 def find_text_columns(
     path: TableSource, columns: Sequence[str], text: str | None, pair: str | None
 ) -> tuple[Columns, Columns | None]:
-    """The columns of texts and of second texts: those named, else those with usual names. InputError as find_column."""
+    """The columns of texts and of second texts, by the rules of `find_column`."""
     texts = _named_or_standard(path, columns, "text", text, ["text"])
     pairs = _named_or_standard(path, columns, "pair", pair, ["pair", "text_pair"])
     if texts is not None:
         return texts, pairs
     if pairs is not None:
-        only = find_column(path, [name for name in columns if name not in pairs], "text", None, (), TEXT_NAMES)
-        if only is None:
+        text_column = find_column(path, [name for name in columns if name not in pairs], "text", None, (), TEXT_NAMES)
+        if text_column is None:
             raise column_not_found(path, columns, "text")
-        return (only,), pairs
+        return (text_column,), pairs
     choices = _usual_text_columns(columns)
     if not choices:
         raise column_not_found(path, columns, "text")
@@ -191,49 +188,49 @@ def find_text_columns(
 
 
 def _named_or_standard(
-    path: TableSource, columns: Sequence[str], use: ColumnRole, named: str | None, ours: Collection[str]
+    path: TableSource, columns: Sequence[str], role: ColumnRole, named: str | None, standard: Collection[str]
 ) -> Columns | None:
     if named is None:
-        found = find_column(path, columns, use, None, ours, ())
-        return None if found is None else (found,)
+        column = find_column(path, columns, role, None, standard, ())
+        return None if column is None else (column,)
     if names := match_columns(named, columns):
         return names
     missing = [name for name in map(str.strip, named.split(",")) if name not in columns]
-    raise _no_such_column(path, columns, use, missing[0] if len(missing) < named.count(",") + 1 else named)
+    raise _no_such_column(path, columns, role, missing[0] if len(missing) < named.count(",") + 1 else named)
 
 
 def has_text_column(columns: Sequence[str]) -> bool:
-    """Whether some column has a usual name of texts."""
+    """Whether a column has a standard or common name of texts."""
     return "text" in {name.strip().lower() for name in columns} or bool(_usual_text_columns(columns))
 
 
 def _usual_text_columns(columns: Sequence[str]) -> list[tuple[str, ...]]:
-    """(text, pair) or (text,) of every choice among the usual names; a part of a pair is no choice of its own."""
+    """Every match among the common names: (text, pair) or (text,). Members of a pair do not match alone."""
     by_name = {name.strip().lower(): name for name in columns}
     pairs = [(by_name[a], by_name[b]) for a, b in PAIR_NAMES if a in by_name and b in by_name]
     paired = {name for names in pairs for name in names}
     return [*pairs, *((by_name[name],) for name in TEXT_NAMES if name in by_name and by_name[name] not in paired)]
 
 
-def _single_choice(path: TableSource, use: ColumnRole, choices: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+def _single_choice(path: TableSource, role: ColumnRole, choices: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     if len(choices) == 1:
         return choices[0]
-    told = " or ".join(" with ".join(map(repr, names)) for names in choices)
-    raise InputError(f"{path}: the {use} could be {told}; say which with --{use}-column")
+    listed = " or ".join(" with ".join(map(repr, names)) for names in choices)
+    raise InputError(f"{path}: the {role} could be {listed}; choose one with --{role}-column")
 
 
-def read_text(where: str, row: TableRow, columns: Columns, use: str = "text") -> str:
-    """The text in a row's column, or in several together, of which some may be missing. InputError where all are."""
+def read_text(where: str, row: TableRow, columns: Columns, role: str = "text") -> str:
+    """The text in one column of a row, or joined from several. InputError if all of them are missing."""
     if len(columns) > 1:
         filled = [name for name in columns if not _is_missing(row.get(name))]
         if filled:
-            return join_texts(read_text(where, row, (name,), use) for name in filled)
+            return join_texts(read_text(where, row, (name,), role) for name in filled)
     column = columns[0] if len(columns) == 1 else ",".join(columns)
     _check_filled(where, row, column)
     value = row[column]
     if isinstance(value, list | dict | bytes):
         raise InputError(
-            f"{where}: {column!r} holds {type(value).__name__}, not text; name the column with --{use}-column"
+            f"{where}: {column!r} holds {type(value).__name__}, not text; name the column with --{role}-column"
         )
     return str(value)
 
@@ -244,21 +241,21 @@ def _check_filled(where: str, row: TableRow, column: str) -> None:
 
 
 def _is_missing(value: Any) -> bool:
-    """None, or what pandas writes for it."""
+    """Whether a value is None, or NaN, which pandas writes for None."""
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _read_label(where: str, row: TableRow, column: str) -> str:
     value: Any = row[column]
-    for one in value if isinstance(value, list) else [value]:
-        if isinstance(one, dict | list | bytes):
-            held = type(one).__name__
-            raise InputError(f"{where}: {column!r} holds {held}, not a label; name the column with --label-column")
-        if _is_missing(one):
-            raise InputError(f"{where}: {column!r} has a gap in its list of labels; fill it in or take it out")
+    for item in value if isinstance(value, list) else [value]:
+        if isinstance(item, dict | list | bytes):
+            kind = type(item).__name__
+            raise InputError(f"{where}: {column!r} holds {kind}, not a label; name the column with --label-column")
+        if _is_missing(item):
+            raise InputError(f"{where}: {column!r} has a missing value in its list of labels; fill it in or remove it")
     label = json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list) else str(value)
-    if not label.isprintable() and any("\ud800" <= sign <= "\udfff" for sign in label):
+    if not label.isprintable() and any("\ud800" <= character <= "\udfff" for character in label):
         raise InputError(
-            f"{where}: {column!r} holds half of a character ({label!a}), which no file can; mend the label"
+            f"{where}: {column!r} holds a lone surrogate ({label!a}), which cannot be written to a file; fix the label"
         )
     return label

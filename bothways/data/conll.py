@@ -1,4 +1,4 @@
-"""Words with tags in columns, as CoNLL's shared tasks give them: a word a line, a blank line between sentences."""
+"""CoNLL files: a word and its tag per line, a blank line between sentences; CoNLL-U too."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,17 +9,17 @@ from bothways.data.files import Line, decoded_lines
 from bothways.data.tables import RowErrorHandler, raise_error
 from bothways.errors import InputError
 
-DOCSTART = "-DOCSTART-"  # stands between documents, or before each
-COLUMN_SEPARATORS = " \t"  # what divides columns; other white space can be part of a word
+DOCSTART = "-DOCSTART-"  # marks a document boundary
+COLUMN_SEPARATORS = " \t"  # other white space can be part of a word
 CONLL_U_COLUMNS = 10
-NON_WORD_ID = r"\d+[-.]\d+"  # 3-4: two words written as one, which follow; 3.1: a word that is not written at all
+NON_WORD_ID = r"\d+[-.]\d+"  # 3-4: a multiword token, whose words follow; 3.1: an empty node
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Words, a tag for each, and where the first one stands.
+    """Words, one tag per word, and the location ('file:line') of the first word.
 
-    document: the number, from 0, of the one it is part of; None in a file that does not divide documents.
+    document: index of its document, from 0; None if the file does not mark documents.
     """
 
     words: tuple[str, ...]
@@ -33,57 +33,66 @@ class Sentence:
 
 @dataclass(frozen=True)
 class ColumnLayout:
-    """What all lines with a word have in common: columns between tabs or between spaces, and how many."""
+    """The column layout of all lines with a word: separated by tabs or spaces, and how many columns."""
 
-    number: int  # of the line that tells
+    line_number: int  # of the line that determines the layout
     tabs: bool
     num_columns: int
 
 
 def read_conll(
-    path: Path, *, words: int = 0, tags: int = -1, broken: RowErrorHandler = raise_error, encoding: str | None = None
+    path: Path,
+    *,
+    words: int = 0,
+    tags: int = -1,
+    on_row_error: RowErrorHandler = raise_error,
+    encoding: str | None = None,
 ) -> list[Sentence]:
-    """The sentences of a file, packed or not. words, tags: their columns, counted from 0; -1 is the last one.
+    """The sentences of a file, compressed or not. words, tags: column indices from 0; -1 is the last column.
 
-    The first line with a word that does not begin with # says how all are laid out: between tabs if it has one, else
-    between spaces. `-DOCSTART-` divides documents. Before a sentence, a line that begins with # and has another number
-    of columns is a comment. In CoNLL-U (ten columns; words=1, tags=3) the rows 3-4 and 3.1 are no words.
-    broken: is told what is wrong with a sentence, which is left out where it returns. InputError names file and line.
+    The first line with a word that does not start with # determines the layout: tab-separated if it contains a tab,
+    else separated by spaces. `-DOCSTART-` separates documents. A line before a sentence that starts with # and has a
+    different number of columns is a comment. In CoNLL-U (ten columns; words=1, tags=3), multiword tokens and empty
+    nodes (rows 3-4 and 3.1) are skipped.
+    on_row_error: receives the error of an invalid sentence; if it returns, the sentence is skipped. InputError names
+    file and line.
     """
     lines = list(decoded_lines(path, encoding))
     layout = _layout(path, lines)
     _check_columns(path, layout, words, tags)
     is_divided = any(line.text.startswith(DOCSTART) for line in lines)
-    found = []
+    sentences = []
     for document, group in _groups(lines):
         try:
             rows = _words(path, group, layout, words, tags)
-        except InputError as wrong:
-            broken(wrong)
+        except InputError as error:
+            on_row_error(error)
             continue
         if rows:
             texts, labels = zip(*((values[words], values[tags]) for _, values in rows), strict=True)
-            found.append(Sentence(texts, labels, f"{path}:{rows[0][0]}", document if is_divided else None))
-    if found and all(_are_numbers(sentence.words) for sentence in found):
-        raise InputError(f"{path}: column {words} numbers the words; say where they stand, such as --words-column 1")
-    return found
+            sentences.append(Sentence(texts, labels, f"{path}:{rows[0][0]}", document if is_divided else None))
+    if sentences and all(_are_numbers(sentence.words) for sentence in sentences):
+        raise InputError(
+            f"{path}: column {words} numbers the words; name the column of words, such as --words-column 1"
+        )
+    return sentences
 
 
 def _are_numbers(words: Sequence[str]) -> bool:
-    """Whether they count words, as CoNLL-U's first column does."""
-    whole = [word for word in words if not fullmatch(NON_WORD_ID, word)]
-    return bool(whole) and whole == [str(number) for number in range(1, len(whole) + 1)]
+    """Whether the words are 1, 2, 3 ..., as in the first column of CoNLL-U."""
+    plain = [word for word in words if not fullmatch(NON_WORD_ID, word)]
+    return bool(plain) and plain == [str(number) for number in range(1, len(plain) + 1)]
 
 
 def _layout(path: Path, lines: Sequence[Line]) -> ColumnLayout:
     for line in lines:
-        if not line.wrong and line.text.strip(COLUMN_SEPARATORS) and not line.text.startswith(("#", DOCSTART)):
+        if not line.error and line.text.strip(COLUMN_SEPARATORS) and not line.text.startswith(("#", DOCSTART)):
             tabs = "\t" in line.text
             return ColumnLayout(line.number, tabs, len(_split(line.text, tabs)))
     for line in lines:
-        if line.wrong:
-            raise line.wrong
-    raise InputError(f"{path}: no sentence; a CoNLL file holds a word and its tag a line")
+        if line.error:
+            raise line.error
+    raise InputError(f"{path}: no sentence; a CoNLL file has a word and its tag on each line")
 
 
 def _split(text: str, tabs: bool) -> list[str]:
@@ -91,33 +100,33 @@ def _split(text: str, tabs: bool) -> list[str]:
 
 
 def _check_columns(path: Path, layout: ColumnLayout, words: int, tags: int) -> None:
-    for name, column in (("words", words), ("tags", tags)):
+    for role, column in (("words", words), ("tags", tags)):
         if column not in range(-layout.num_columns, layout.num_columns):
             raise InputError(
-                f"{path}:{layout.number}: no column {column} (there are {layout.num_columns}, counted from 0); "
-                f"name another with --{name}-column"
+                f"{path}:{layout.line_number}: no column {column} (there are {layout.num_columns}, counted from 0); "
+                f"name another with --{role}-column"
             )
     if (words - tags) % layout.num_columns == 0:
         raise InputError(
-            f"{path}:{layout.number}: words and tags in one column, of {layout.num_columns}; "
-            "divide them by a tab or a space, or name others with --words-column and --tags-column"
+            f"{path}:{layout.line_number}: words and tags are the same column, of {layout.num_columns}; "
+            "separate them by a tab or a space, or name others with --words-column and --tags-column"
         )
 
 
 def _groups(lines: Sequence[Line]) -> Iterator[tuple[int, list[Line]]]:
-    """(number of the document, lines) of what stands between blank lines."""
-    document, found_any = 0, False  # a sentence, since the last document began
+    """(document index, lines) for each block of lines between blank lines."""
+    document, has_sentence = 0, False
     group: list[Line] = []
     for line in lines:
-        divides = line.text.startswith(DOCSTART)
-        if not divides and line.text.strip(COLUMN_SEPARATORS):
+        is_docstart = line.text.startswith(DOCSTART)
+        if not is_docstart and line.text.strip(COLUMN_SEPARATORS):
             group.append(line)
             continue
         if group:
             yield document, group
-            group, found_any = [], True
-        if divides and found_any:
-            document, found_any = document + 1, False
+            group, has_sentence = [], True
+        if is_docstart and has_sentence:
+            document, has_sentence = document + 1, False
     if group:
         yield document, group
 
@@ -125,30 +134,28 @@ def _groups(lines: Sequence[Line]) -> Iterator[tuple[int, list[Line]]]:
 def _words(
     path: Path, lines: Sequence[Line], layout: ColumnLayout, words: int, tags: int
 ) -> list[tuple[int, list[str]]]:
-    """(line number, columns) of each word of a sentence."""
-    found: list[tuple[int, list[str]]] = []
+    """(line number, columns) for each word of a sentence."""
+    rows: list[tuple[int, list[str]]] = []
     for line in lines:
-        if line.wrong:
-            raise line.wrong
+        if line.error:
+            raise line.error
         values = _split(line.text, layout.tabs)
-        if not _is_word(f"{path}:{line.number}", values, layout, words, is_first=not found):
+        if not _is_word(f"{path}:{line.number}", values, layout, words, is_first=not rows):
             continue
         if not (values[words] and values[tags]):
-            raise InputError(
-                f"{path}:{line.number}: an empty column where the word or its tag should stand; fill it in"
-            )
-        found.append((line.number, values))
-    return found
+            raise InputError(f"{path}:{line.number}: the word or its tag is empty; fill it in")
+        rows.append((line.number, values))
+    return rows
 
 
 def _is_word(where: str, values: list[str], layout: ColumnLayout, words: int, *, is_first: bool) -> bool:
-    """Whether a line holds a word, not a comment nor one of CoNLL-U's other rows. InputError where it is broken."""
+    """Whether a line holds a word, not a comment or another CoNLL-U row. InputError for a wrong number of columns."""
     if len(values) == layout.num_columns:
         numbered = len(values) == CONLL_U_COLUMNS and words % CONLL_U_COLUMNS != 0
         return not (numbered and fullmatch(NON_WORD_ID, values[0]))
     if is_first and values[0].startswith("#"):
         return False
     raise InputError(
-        f"{where}: {len(values)} columns where line {layout.number} has {layout.num_columns}; mend the line, "
-        f"or divide the columns of all by {'tabs' if layout.tabs else 'spaces'}"
+        f"{where}: {len(values)} columns where line {layout.line_number} has {layout.num_columns}; fix the line, "
+        f"or separate all columns by {'tabs' if layout.tabs else 'spaces'}"
     )

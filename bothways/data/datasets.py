@@ -1,4 +1,7 @@
-"""Datasets of Hugging Face: by name, streamed from the hub (extra `hub`), or a directory `save_to_disk` has written."""
+"""Hugging Face datasets, from the hub or saved to disk, and all rows of any labelled data.
+
+Reading from the hub needs the extra `hub`.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,12 +26,12 @@ from bothways.errors import InputError
 from bothways.tables_in_memory import MemoryTable, TableSource
 
 HUB_PREFIX = "hf:"
-ClassNames = Mapping[str, Sequence[str]]  # of a column that holds numbers of classes, or lists of them
+ClassNames = Mapping[str, Sequence[str]]  # by column, for columns of class indices or lists of them
 
 
 @dataclass(frozen=True)
 class HubDataset:
-    """`hf:NAME[:CONFIG][@SPLIT]`: one split of a dataset on the hub, at the commit that is newest when first asked."""
+    """`hf:NAME[:CONFIG][@SPLIT]`: a split of a dataset on the hub, at the newest commit when first accessed."""
 
     name: str  # owner/name
     config: str | None = None
@@ -46,30 +49,34 @@ class HubDataset:
 
     @property
     def revision(self) -> str:
-        """The commit, in hexadecimal digits, the same for as long as this process runs."""
+        """The commit hash, which stays the same while this process runs."""
         return _revision(self.name)
 
     def rows(self, column: str | None = None) -> Iterator[tuple[str, TableRow]]:
-        """('hf:NAME@SPLIT: row 1', columns by name), streamed; of a dataset that says what it has only `column`, or
-        those between its commas."""
+        """Stream ('hf:NAME@SPLIT: row 1', values by column).
+
+        column: the only column to read, or several, comma-separated, if the dataset declares its columns.
+        """
         with _hub_errors(str(self)):
-            found = self._load()
-            if column is not None and found.features is not None:
-                if not (needed := match_columns(column, found.features)):
-                    raise missing_column(str(self), column, found.features)
-                found = found.select_columns([*needed])
-            for number, row in enumerate(found, 1):
-                yield f"{self}: row {number}", row
+            dataset = self._load()
+            if column is not None and dataset.features is not None:
+                if not (names := match_columns(column, dataset.features)):
+                    raise missing_column(str(self), column, dataset.features)
+                dataset = dataset.select_columns([*names])
+            for row_number, row in enumerate(dataset, 1):
+                yield f"{self}: row {row_number}", row
 
     def features(self) -> Mapping[str, Any]:
-        """What the columns hold, by name, as `datasets` writes it into files; empty where it is not said."""
+        """The features by column, in the form `datasets` writes into files; empty if the dataset declares none."""
         with _hub_errors(str(self)):
             features = self._load().features
             return {} if features is None else cast(Mapping[str, Any], features.to_dict())
 
     def _load(self) -> Any:
         if Path(self.name).exists():
-            raise InputError(f"{self}: {self.name} is a path here too; run elsewhere, or name it without {HUB_PREFIX}")
+            raise InputError(
+                f"{self}: {self.name} is also a local path; work in another directory, or drop {HUB_PREFIX}"
+            )
         import datasets
 
         return datasets.load_dataset(self.name, self.config, split=self.split, revision=self.revision, streaming=True)
@@ -85,34 +92,38 @@ def _revision(name: str) -> str:
 
 @contextmanager
 def _hub_errors(name: str) -> Iterator[None]:
-    """Whatever goes wrong on the way to the hub, as an InputError."""
+    """Turn all exceptions of hub access into InputError."""
     try:
         yield
     except InputError:
         raise
     except ImportError as error:
         raise InputError(f"{name}: needs the package {error.name or 'datasets'}; pip install 'bothways[hub]'") from None
-    except Exception as error:  # of several packages, with no base class in common
-        what = str(error).strip().split("\n")[0] or type(error).__name__
-        raise InputError(f"{name}: not read from the hub ({what}); check its name and the network") from error
+    except Exception as error:  # from several packages, without a common base class
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        raise InputError(f"{name}: not read from the hub ({reason}); check its name and the network") from error
 
 
 def unread_splits(path: TableSource) -> list[str]:
-    """Splits of a saved DatasetDict beside `train`, where its directory is named and none of them."""
+    """The splits other than `train` of a saved DatasetDict; [] if `path` is anything else."""
     if isinstance(path, MemoryTable) or not (path / "dataset_dict.json").is_file():
         return []
     return sorted(file.parent.name for file in path.glob("*/state.json") if file.parent.name != "train")
 
 
 def unread_splits_warning(train: TableSource, *others: TableSource | None) -> str:
-    """Which splits of a saved DatasetDict are not read, where its directory is named as training data; '' if none."""
-    used = {path.resolve() for path in others if isinstance(path, Path)}
-    left = [split for split in unread_splits(train) if Path(str(train), split).resolve() not in used]
-    return f"{train}: split train is read, not {', '.join(left)}; name {train}/{left[0]} to use it" if left else ""
+    """A warning if `train` is a saved DatasetDict with splits that are not used; else ''."""
+    resolved = {path.resolve() for path in others if isinstance(path, Path)}
+    unread = [split for split in unread_splits(train) if Path(str(train), split).resolve() not in resolved]
+    return (
+        f"{train}: only split train is read, not {', '.join(unread)}; name {train}/{unread[0]} to use it"
+        if unread
+        else ""
+    )
 
 
 def arrow_files(folder: Path) -> list[Path] | None:
-    """The .arrow files of a saved Dataset, or of split `train` of a saved DatasetDict, in order; None for others."""
+    """The .arrow files of a saved Dataset, or of split `train` of a DatasetDict, in order; None for other folders."""
     if (folder / "dataset_dict.json").is_file():
         if not (folder / "train" / "state.json").is_file():
             splits = sorted(path.parent.name for path in folder.glob("*/state.json"))
@@ -131,89 +142,88 @@ def arrow_files(folder: Path) -> list[Path] | None:
 
 
 def is_dataset(path: Path) -> bool:
-    """Whether it is the name of a dataset on the hub, or a directory."""
+    """Whether a path is the name of a dataset on the hub, or a directory."""
     return path.as_posix().startswith(HUB_PREFIX) or path.is_dir()
 
 
 def is_text_file(path: TableSource) -> bool:
-    """Whether it is a .txt, which holds a text a line."""
+    """Whether a source is a .txt, which has one text per line."""
     return not isinstance(path, MemoryTable) and file_type(path) == ".txt" and not is_dataset(path)
 
 
 def has_named_columns(path: TableSource) -> bool:
-    """Whether it is of a kind whose columns have names whatever is in it, so no CSV, TSV or text."""
+    """Whether a source always has named columns. False for CSV and TSV, which may lack a header, and for text."""
     return (
         isinstance(path, MemoryTable) or is_dataset(path) or file_type(path) in (".jsonl", ".parquet", *EXPLICIT_TYPES)
     )
 
 
 def read_rows(
-    path: TableSource, *, broken: RowErrorHandler = raise_error, encoding: str | None = None
+    path: TableSource, *, on_row_error: RowErrorHandler = raise_error, encoding: str | None = None
 ) -> list[tuple[str, TableRow]]:
-    """('file:line', columns by name) of a table in a file or in memory, of `hf:NAME[:CONFIG][@SPLIT]`, or of a
-    directory `datasets` saved.
+    """All rows as ('file:line', values by column): a table in a file or in memory, a hub dataset, or a saved dataset.
 
-    The split is `train` unless it is named: hf:owner/name@validation; in a saved DatasetDict, DIRECTORY/validation.
-    Where the dataset names its classes, the names stand in place of their numbers, and None in place of -1, no class.
-    broken, encoding: as of tables.rows. InputError for what cannot be read.
+    The split is `train` unless named: hf:owner/name@validation, or DIRECTORY/validation of a saved DatasetDict. If the
+    dataset declares class names, they replace the class indices, and None replaces -1 (no class).
+    on_row_error, encoding: see `tables.iter_rows`. InputError if the source cannot be read.
     """
     if isinstance(path, MemoryTable):
         return _with_class_names(
-            list(iter_rows(path, broken=broken)), class_names(_schema_features(path.schema)), broken
+            list(iter_rows(path, on_row_error=on_row_error)), class_names(_schema_features(path.schema)), on_row_error
         )
     if path.as_posix().startswith(HUB_PREFIX):
         dataset = HubDataset.parse(path.as_posix())
-        return _with_class_names(list(dataset.rows()), class_names(dataset.features()), broken)
-    found: list[tuple[str, TableRow]] = []
+        return _with_class_names(list(dataset.rows()), class_names(dataset.features()), on_row_error)
+    located_rows: list[tuple[str, TableRow]] = []
     for file in (arrow_files(path) if path.is_dir() else None) or [path]:
         open_file(file).close()
-        part = list(iter_rows(file, broken=broken, encoding=encoding))
-        written = read_schema(file) if file_type(file) in (".parquet", ARROW) else None
-        found += _with_class_names(part, class_names(_schema_features(written)), broken)
-    return found
+        file_rows = list(iter_rows(file, on_row_error=on_row_error, encoding=encoding))
+        arrow_schema = read_schema(file) if file_type(file) in (".parquet", ARROW) else None
+        located_rows += _with_class_names(file_rows, class_names(_schema_features(arrow_schema)), on_row_error)
+    return located_rows
 
 
 def class_names(features: Mapping[str, Any]) -> ClassNames:
-    """The names of classes in `features`, as Hugging Face writes them beside a table (datasets 5.2)."""
-    found = {}
+    """The class names in `features`, in the format of datasets 5.2."""
+    names_by_column = {}
     for column, feature in features.items():
-        feature = feature[0] if isinstance(feature, list) and feature else feature  # of lists, before datasets 4
-        inner = feature.get("feature", feature) if isinstance(feature, Mapping) else None  # List and Sequence
-        if isinstance(inner, Mapping) and inner.get("_type") == "ClassLabel":
-            found[column] = [*map(str, inner["names"])]
-    return found
+        feature = feature[0] if isinstance(feature, list) and feature else feature  # a list, before datasets 4
+        value_type = feature.get("feature", feature) if isinstance(feature, Mapping) else None  # List and Sequence
+        if isinstance(value_type, Mapping) and value_type.get("_type") == "ClassLabel":
+            names_by_column[column] = [*map(str, value_type["names"])]
+    return names_by_column
 
 
 def _schema_features(schema: Any) -> Mapping[str, Any]:
-    """What `datasets` has written into a pyarrow.Schema; nothing where there is none (None)."""
-    written = (schema.metadata or {}).get(b"huggingface") if schema else None
+    """The features that `datasets` stored in a pyarrow.Schema; {} without a schema (None) or features."""
+    metadata = (schema.metadata or {}).get(b"huggingface") if schema else None
     try:
-        features = json.loads(written)["info"]["features"] if written else {}
+        features = json.loads(metadata)["info"]["features"] if metadata else {}
     except (ValueError, KeyError, TypeError):
         features = {}
     return features if isinstance(features, dict) else {}
 
 
 def _with_class_names(
-    found: list[tuple[str, TableRow]], names: ClassNames, broken: RowErrorHandler
+    located_rows: list[tuple[str, TableRow]], names: ClassNames, on_row_error: RowErrorHandler
 ) -> list[tuple[str, TableRow]]:
     if not names:
-        return found
+        return located_rows
     renamed: list[tuple[str, TableRow]] = []
-    for where, row in found:
+    for where, row in located_rows:
         try:
             renamed.append((where, {**row, **{c: _class_name(where, row.get(c), c, names[c]) for c in names}}))
-        except InputError as wrong:
-            broken(wrong.with_traceback(None))
+        except InputError as error:
+            on_row_error(error.with_traceback(None))
     return renamed
 
 
 def _class_name(where: str, value: Any, column: str, names: Sequence[str]) -> Any:
-    """The name of a class by its number, or of each in a list; -1 is none, and what is no number stays."""
+    """The class name of an index, or of each index in a list; None for -1; values that are not integers are kept."""
     if isinstance(value, list):
-        return [_class_name(where, one, column, names) for one in value]
+        return [_class_name(where, item, column, names) for item in value]
     if not isinstance(value, int) or value == -1:
         return None if value == -1 else value
     if 0 <= value < len(names):
         return names[value]
-    raise InputError(f"{where}: {column!r} is {value}, but the dataset has {len(names)} classes; mend the row")
+    raise InputError(f"{where}: {column!r} is {value}, but the dataset has {len(names)} classes; fix the row")

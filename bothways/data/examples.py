@@ -1,4 +1,4 @@
-"""Labelled examples, in whatever people keep them: texts with labels and numbers, and words with tags."""
+"""Labelled examples from files, datasets and tables: texts with labels, and words with tags."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from bothways.data.tables import OnError, RowErrors, TableRow
 from bothways.errors import InputError
 from bothways.tables_in_memory import MemoryTable, TableSource
 
-TAGS = ("ner_tags", "ner", "labels")  # usual names of columns, beside our own
+TAGS = ("ner_tags", "ner", "labels")  # common names of the tag column, besides the standard `tags`
 
 
 def read_table(
@@ -27,24 +27,23 @@ def read_table(
     on_error: OnError | None = None,
     check: LabelCheck | None = None,
 ) -> Table:
-    """The texts of a table in a file or in memory, a dataset (data/datasets.py) or a file of GLUE (data/glue.py); a
-    .txt holds one a line.
+    """Read a table from a file, memory, a dataset (data/datasets.py) or a GLUE file (data/glue.py).
 
-    text, pair, label: names of columns, which must be there; None: found by their usual names (data/columns.py). Texts
-    of several columns, named between commas, are read together. Pairs, and labels unless needed, may be absent. group:
-    the column of groups, read only if it is named.
-    encoding: of text files without a byte-order mark; None: UTF-8. on_error: rows that cannot be read, lack a text or a
-    needed label, or whose label does not pass `check`, are all named in one InputError, or left out and noted.
-    InputError names the file, the line and the columns there are.
+    A .txt has one text per line and no labels.
+
+    text, pair, label, group: column names; None: found by standard or common names (data/columns.py), except for
+    groups. A text or pair may be several columns, comma-separated. Pairs are optional, as are labels unless needed.
+    encoding: of text files without a byte-order mark; None means UTF-8. on_error: rows that cannot be read, lack a text
+    or a needed label, or whose label fails `check`, raise one InputError for all, or are skipped with a note.
     """
     errors = RowErrors(on_error)
     columns = {"text": text, "pair": pair, "label": label, "group": group}
-    table = glue_table(path, **columns, need_labels=need_labels, broken=errors, check=check, encoding=encoding)
+    table = glue_table(path, **columns, need_labels=need_labels, on_row_error=errors, check=check, encoding=encoding)
     if table is None and not is_text_file(path):
-        found = read_rows(path, broken=errors, encoding=encoding)
-        if not found:
+        located_rows = read_rows(path, on_row_error=errors, encoding=encoding)
+        if not located_rows:
             errors.notes(0)
-        table = build_table(path, found, **columns, need_labels=need_labels, broken=errors, check=check)
+        table = build_table(path, located_rows, **columns, need_labels=need_labels, on_row_error=errors, check=check)
     if table is not None:
         return replace(table, notes=errors.notes(len(table)))
     if need_labels:
@@ -54,10 +53,10 @@ def read_table(
         )
     assert not isinstance(path, MemoryTable)  # whose rows have columns
     refuse_column_names(path, text, pair)
-    numbered = list(read_lines(path, encoding))
-    if not numbered:
+    numbered_lines = list(read_lines(path, encoding))
+    if not numbered_lines:
         raise InputError(f"{path}: empty; a file of texts holds one a line")
-    return Table([line for _, line in numbered], None, None, [f"{path}:{number}" for number, _ in numbered])
+    return Table([line for _, line in numbered_lines], None, None, [f"{path}:{number}" for number, _ in numbered_lines])
 
 
 # --- words with tags --------------------------------------------------------------------------------------------------
@@ -71,29 +70,29 @@ def read_tagged(
     encoding: str | None = None,
     errors: RowErrors | None = None,
 ) -> list[Sentence]:
-    """Sentences of a CoNLL file (data/conll.py), or of a table in a file or in memory, or a dataset, with a list of
-    words and one of tags a row.
+    """Tagged sentences from a CoNLL file (data/conll.py), or from a table or dataset with lists of words and tags.
 
-    words, tags: names of columns, in a CoNLL file their numbers from 0 (-1 is the last one). None: the usual names; the
-    first and the last column. What is no .jsonl, .parquet, .arrow or dataset is taken for a CoNLL file.
-    encoding: as of read_table. errors: decides on sentences that cannot be read, whose `notes` are the caller's; None:
-    InputError names the files and lines of all.
+    words, tags: column names, or in a CoNLL file column indices from 0 (-1 is the last). None: the standard or common
+    names; in a CoNLL file the first and the last column. Sources other than .jsonl, .parquet, .arrow, datasets and
+    tables in memory are read as CoNLL.
+    encoding: see `read_table`. errors: collects the errors of invalid sentences; the caller then calls its `notes`.
+    None: one InputError for all.
     """
-    decided = errors or RowErrors()
+    row_errors = errors or RowErrors()
     if isinstance(path, MemoryTable) or has_named_columns(path):
-        found = _tagged_rows(path, words, tags, decided, encoding)
+        sentences = _tagged_rows(path, words, tags, row_errors, encoding)
     else:
         columns = {"words": _column_number(words, "words", 0), "tags": _column_number(tags, "tags", -1)}
-        found = read_conll(path, **columns, broken=decided, encoding=encoding)
-    if errors is None or not found:
-        decided.notes(len(found))
-    return found
+        sentences = read_conll(path, **columns, on_row_error=row_errors, encoding=encoding)
+    if errors is None or not sentences:
+        row_errors.notes(len(sentences))
+    return sentences
 
 
 def _tagged_rows(
     path: TableSource, words: str | None, tags: str | None, errors: RowErrors, encoding: str | None
 ) -> list[Sentence]:
-    rows = read_rows(path, broken=errors, encoding=encoding)
+    rows = read_rows(path, on_row_error=errors, encoding=encoding)
     if not rows:
         errors.notes(0)
         raise InputError(f"{path}: empty; a table of sentences holds one a row")
@@ -102,21 +101,21 @@ def _tagged_rows(
     tags = find_column(path, columns, "tags", tags, ["tags"], TAGS)
     if words is None or tags is None:
         raise column_not_found(path, columns, "words" if words is None else "tags")
-    found = []
+    sentences = []
     for where, row in rows:
         try:
-            found.append(_sentence(where, row, words, tags))
-        except InputError as wrong:
-            errors(wrong)
-    return found
+            sentences.append(_sentence(where, row, words, tags))
+        except InputError as error:
+            errors(error)
+    return sentences
 
 
-def _column_number(given: str | None, use: ColumnRole, usual: int) -> int:
+def _column_number(named: str | None, role: ColumnRole, default: int) -> int:
     try:
-        return usual if given is None else int(given)
+        return default if named is None else int(named)
     except ValueError:
         raise InputError(
-            f"--{use}-column ({given}): a CoNLL file's columns have no names; give a number from 0, -1 for the last one"
+            f"--{role}-column ({named}): columns of a CoNLL file have no names; give an index from 0, -1 for the last"
         ) from None
 
 
@@ -124,16 +123,16 @@ def _sentence(where: str, row: TableRow, words: str, tags: str) -> Sentence:
     for name in (words, tags):
         value = row.get(name)
         if not isinstance(value, list) or not value or None in value:
-            held = "an empty list" if value == [] else "a list with gaps" if isinstance(value, list) else repr(value)
-            raise InputError(f"{where}: {name!r} holds {held}, not a list of {name}; mend the row or drop it")
+            shown = "an empty list" if value == [] else "a list with gaps" if isinstance(value, list) else repr(value)
+            raise InputError(f"{where}: {name!r} holds {shown}, not a list of {name}; fix the row or drop it")
     if len(row[words]) != len(row[tags]):
-        raise InputError(f"{where}: {len(row[words])} words but {len(row[tags])} tags; mend the row or drop it")
+        raise InputError(f"{where}: {len(row[words])} words but {len(row[tags])} tags; fix the row or drop it")
     for name in (words, tags):
-        if strange := [value for value in row[name] if not isinstance(value, str | int | float)]:
+        if invalid := [value for value in row[name] if not isinstance(value, str | int | float)]:
             raise InputError(
-                f"{where}: {name!r} holds {type(strange[0]).__name__}, not text; name the column with "
+                f"{where}: {name!r} holds {type(invalid[0]).__name__}, not text; name the column with "
                 f"--{'words' if name == words else 'tags'}-column"
             )
     if "" in row[words]:
-        raise InputError(f"{where}: word {row[words].index('') + 1} is empty; mend the row or drop it")
+        raise InputError(f"{where}: word {row[words].index('') + 1} is empty; fix the row or drop it")
     return Sentence(tuple(map(str, row[words])), tuple(map(str, row[tags])), where)

@@ -1,8 +1,8 @@
-"""The files of GLUE (Wang 2018) as they are published, some of which only their look tells from others.
+"""GLUE (Wang 2018): the published files, some recognized only by their first line; and SICK.
 
-They are separated by tabs, whatever their names end in, and a quote is a character. CoLA, STS-B and QQP may have no
-header, STS-B's rows seven columns or nine, and MRPC (with a byte-order mark) and SICK stand in a .txt. SICK (Marelli
-2014) is no task of GLUE; it can stand in for MNLI.
+All files are tab-separated, whatever their extension, and quotes are ordinary characters. CoLA, STS-B and QQP may lack
+a header, STS-B rows have seven or nine columns, and MRPC (with a byte-order mark) and SICK come as .txt. SICK (Marelli
+2014) is not part of GLUE, but can replace MNLI.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,9 +22,9 @@ Values = Sequence[str]  # of a line
 
 @dataclass(frozen=True)
 class GlueTask:
-    """What is learned, the score that GLUE reports (F1 is of class "1"), and the files by split; of several names one.
+    """The kind of task, the metric GLUE reports (F1 of class "1"), and alternative file names for each split.
 
-    label: the column of the labels, by the header or by the look.
+    label: the label column, named in the header or by the file's format.
     """
 
     kind: Literal["classify", "regress"]
@@ -45,7 +45,7 @@ TASKS: Mapping[str, GlueTask] = {
     "SST-2": GlueTask("classify", "accuracy", "label"),
     "MRPC": GlueTask(
         "classify", "f1", "Quality", ("train.tsv", "msr_paraphrase_train.txt"),
-        dev=("dev.tsv", "msr_paraphrase_test.txt"),  # as published there is no dev set, and the test set has labels
+        dev=("dev.tsv", "msr_paraphrase_test.txt"),  # no dev set is published, and the test set has labels
     ),
     "STS-B": GlueTask(
         "regress", "spearman", "score", ("train.tsv", "sts-train.csv"), ("dev.tsv", "sts-dev.csv"),
@@ -67,30 +67,32 @@ TASKS: Mapping[str, GlueTask] = {
 
 
 def read_glue(directory: Path, task: str) -> dict[GlueSplit, Table]:
-    """The splits of a task that are there, in the order train, dev, test; a test set may be without labels.
+    """The available splits of a task, in the order train, dev, test; the test set may lack labels.
 
-    directory: the task's own, or the one in which it stands under the task's name.
+    directory: of the task, or its parent with a subdirectory of the task's name.
     """
     if task not in TASKS:
         raise InputError(f"task {task!r} is unknown; expected one of {', '.join(TASKS)}")
     folder = directory / task if (directory / task).is_dir() else directory
-    found: dict[GlueSplit, Table] = {}
+    tables: dict[GlueSplit, Table] = {}
     for split, names in TASKS[task].files.items():
         if files := [folder / name for name in names if (folder / name).is_file()]:
-            found[split] = _read(files[0], TASKS[task].label, need_labels=split != "test")
-    if not found:
+            tables[split] = _read(files[0], TASKS[task].label, need_labels=split != "test")
+    if not tables:
         names = [name for names in TASKS[task].files.values() for name in names]
-        raise InputError(f"{folder}: holds no file of {task} ({', '.join(names)}); name the directory where they are")
-    return found
+        raise InputError(f"{folder}: no file of {task} here ({', '.join(names)}); name the directory that has them")
+    return tables
 
 
 def _read(path: Path, label: str, *, need_labels: bool) -> Table:
     table = glue_table(path, need_labels=need_labels)
     if table is not None:
         return table
-    found = list(iter_rows(path))
-    labelled = need_labels or any(label in row for _, row in found[:1])
-    return build_table(path, found, label=label if labelled else None, need_labels=need_labels, broken=raise_error)
+    located_rows = list(iter_rows(path))
+    has_labels = need_labels or any(label in row for _, row in located_rows[:1])
+    return build_table(
+        path, located_rows, label=label if has_labels else None, need_labels=need_labels, on_row_error=raise_error
+    )
 
 
 # --- files known by their look ----------------------------------------------------------------------------------------
@@ -98,14 +100,14 @@ def _read(path: Path, label: str, *, need_labels: bool) -> Table:
 
 @dataclass(frozen=True)
 class FileFormat:
-    """A file's columns, of which the last ones may be absent, and whether a first line is such a file's."""
+    """A file format recognized by its first line: its columns, of which the last ones may be missing."""
 
     task: str
     columns: Values
     fits: Callable[[Values], bool]
     text: str
     pair: str | None
-    fewest: int  # columns of a row
+    fewest: int  # columns in a row
 
 
 def _cola(values: Values) -> bool:
@@ -142,47 +144,49 @@ def glue_table(
     label: str | None = None,
     group: str | None = None,
     need_labels: bool = True,
-    broken: RowErrorHandler = raise_error,
+    on_row_error: RowErrorHandler = raise_error,
     check: LabelCheck | None = None,
     encoding: str | None = None,
 ) -> Table | None:
-    """The table in a file that looks like one of GLUE's odd ones, None for another. The columns may be named too:
-    SICK's relatedness_score in place of its entailment_judgment, say; where there is no header by GLUE's own names.
+    """The table in a file of one of FORMATS; None for any other source.
+
+    Columns may be named, for example relatedness_score of SICK instead of entailment_judgment; files without a header
+    use GLUE's column names. Other parameters: see `read_table`.
     """
-    if isinstance(path, MemoryTable) or (look := detect_format(path, encoding)) is None:
+    if isinstance(path, MemoryTable) or (file_format := detect_format(path, encoding)) is None:
         return None
     if text is None:
-        text, pair = look.text, pair or look.pair
-    label = label or TASKS[look.task].label
-    found = list(format_rows(path, look, broken=broken, encoding=encoding))
+        text, pair = file_format.text, pair or file_format.pair
+    label = label or TASKS[file_format.task].label
+    located_rows = list(format_rows(path, file_format, on_row_error=on_row_error, encoding=encoding))
     columns = {"text": text, "pair": pair, "label": label, "group": group}
-    return build_table(path, found, **columns, need_labels=need_labels, broken=broken, check=check)
+    return build_table(path, located_rows, **columns, need_labels=need_labels, on_row_error=on_row_error, check=check)
 
 
 def detect_format(path: Path, encoding: str | None = None) -> FileFormat | None:
-    """How the file looks by its first line, if that is one of LOOKS."""
+    """The one of FORMATS that matches the first line of a file, if any."""
     if file_type(path) not in (".tsv", ".csv", ".txt") or not path.is_file():
         return None
     for line in decoded_lines(path, encoding):
         values = line.text.split("\t")
-        return next((look for look in FORMATS if look.fits(values)), None)
+        return next((file_format for file_format in FORMATS if file_format.fits(values)), None)
     return None
 
 
 def format_rows(
-    path: Path, look: FileFormat, *, broken: RowErrorHandler = raise_error, encoding: str | None = None
+    path: Path, file_format: FileFormat, *, on_row_error: RowErrorHandler = raise_error, encoding: str | None = None
 ) -> Iterator[tuple[str, TableRow]]:
-    """('file:line', columns by name) of a file that looks so; what is wrong with a row is told to `broken`."""
+    """('file:line', values by column) of a file in this format. Errors in a row go to `on_row_error`."""
     for line in decoded_lines(path, encoding):
         values = line.text.split("\t")
-        if line.wrong:
-            broken(line.wrong)
+        if line.error:
+            on_row_error(line.error)
             continue
-        if not line.text or tuple(values) == look.columns:  # the header, where there is one
+        if not line.text or tuple(values) == file_format.columns:  # the header, if there is one
             continue
-        if len(values) not in (look.fewest, len(look.columns)):
-            expected = " or ".join(map(str, sorted({look.fewest, len(look.columns)})))
-            wrong = f"{len(values)} columns where {look.task} has {expected}; mend the line"
-            broken(InputError(f"{path}:{line.number}: {wrong}"))
+        if len(values) not in (file_format.fewest, len(file_format.columns)):
+            expected = " or ".join(map(str, sorted({file_format.fewest, len(file_format.columns)})))
+            message = f"{len(values)} columns where {file_format.task} has {expected}; fix the line"
+            on_row_error(InputError(f"{path}:{line.number}: {message}"))
             continue
-        yield f"{path}:{line.number}", dict(zip(look.columns, values, strict=False))
+        yield f"{path}:{line.number}", dict(zip(file_format.columns, values, strict=False))

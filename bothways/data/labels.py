@@ -13,62 +13,62 @@ from bothways.data.tables import RowErrors
 from bothways.errors import InputError, join_names
 
 Some = TypeVar("Some")
-INDICATORS = {"0", "1", "0.0", "1.0", "True", "False"}  # of a label that a text has or has not, in its place in a list
-SEPARATORS = "|;,"  # between several labels of one text, in this order
+INDICATORS = {"0", "1", "0.0", "1.0", "True", "False"}  # of lists that say for each label whether the text has it
+SEPARATORS = "|;,"  # of several labels of one text, in order of preference
 FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 
 
 def class_indices(table: Table, names: Sequence[str]) -> list[int]:
-    """Each row's label as its place among `names`. InputError where one is not among them, and where it is blank."""
-    place = {name: index for index, name in enumerate(names)}
+    """The index in `names` of each row's label. InputError for unknown and blank labels."""
+    index_by_name = {name: index for index, name in enumerate(names)}
 
-    def number(where: str, label: str) -> int:
+    def read_index(where: str, label: str) -> int:
         check_not_blank(where, label)
-        if label not in place:
+        if label not in index_by_name:
             raise _unknown_label(where, label, names)
-        return place[label]
+        return index_by_name[label]
 
-    return _parse_labels(table, number)
+    return _parse_labels(table, read_index)
 
 
 def check_not_blank(where: str, label: str) -> None:
-    """InputError where a label is blank."""
+    """InputError for a blank label."""
     if not label.strip():
         raise InputError(f"{where}: the label is empty; fill it in or drop the row")
 
 
 def label_sets(table: Table, names: Sequence[str] | None = None) -> list[frozenset[str]]:
-    """Each row's labels: those of a JSON list, else what stands between separators; none where the label is empty.
+    """The set of labels of each row, from a JSON list or a separated string; empty for an empty cell.
 
-    The separator of a table is the first of | ; , that is in any of its labels. names: the labels there are; one of
-    them is not divided. InputError where a label is not among them.
+    The separator of a table is the first of | ; , that occurs in any of its labels. names: the known labels, which are
+    not split. InputError for a label that is not among them.
     """
     separator = next((sign for sign in SEPARATORS if any(sign in label for _, label in _labels(table))), SEPARATORS[0])
 
-    def known(where: str, label: str) -> frozenset[str]:
+    def read_set(where: str, label: str) -> frozenset[str]:
         labels = parse_label_set(where, label, separator, names or ())
-        if names is not None and (strange := sorted(labels.difference(names))):
-            raise _unknown_label(where, strange[0], names)
+        if names is not None and (unknown := sorted(labels.difference(names))):
+            raise _unknown_label(where, unknown[0], names)
         return labels
 
-    return _parse_labels(table, known)
+    return _parse_labels(table, read_set)
 
 
 def numeric_labels(table: Table) -> list[float]:
-    """Each row's label as a number that float32, in which models compute, can hold. InputError where it is none."""
+    """Each row's label as a number. InputError if it is not a number or not representable in float32."""
     return _parse_labels(table, parse_number)
 
 
 def _parse_labels(table: Table, read: Callable[[str, str], Some]) -> list[Some]:
-    """What `read` makes of 'file:line' and label of every row. InputError names all rows for which it raises one."""
-    found, errors = [], RowErrors()
+    """`read` applied to ('file:line', label) of every row. One InputError lists all rows for which it fails."""
+    values, errors = [], RowErrors()
     for where, label in _labels(table):
         try:
-            found.append(read(where, label))
-        except InputError as wrong:
-            errors(wrong)
-    errors.notes(len(found))
-    return found
+            values.append(read(where, label))
+        except InputError as error:
+            errors(error)
+    errors.notes(len(values))
+    return values
 
 
 def _labels(table: Table) -> Iterable[tuple[str, str]]:
@@ -77,42 +77,42 @@ def _labels(table: Table) -> Iterable[tuple[str, str]]:
 
 
 def _unknown_label(where: str, label: str, names: Sequence[str]) -> InputError:
-    like = next((name for name in names if label_key(name) == label_key(label)), None)
-    there = f"it differs from {like!r} only in case or blanks" if like else f"the model knows {join_names(names)}"
-    way = "mend the label, or train with " + ("--merge-labels" if like else "rows that have it")
-    return InputError(f"{where}: label {label!r} is unknown; {there}; {way}")
+    similar = next((name for name in names if label_key(name) == label_key(label)), None)
+    hint = f"it differs from {similar!r} only in case or blanks" if similar else f"the model knows {join_names(names)}"
+    advice = "fix the label, or train with " + ("--merge-labels" if similar else "rows that have it")
+    return InputError(f"{where}: label {label!r} is unknown; {hint}; {advice}")
 
 
 def parse_label_set(
     where: str, label: str, separator: str = SEPARATORS[0], names: Collection[str] = ()
 ) -> frozenset[str]:
-    """The labels of one row: see label_sets. InputError for what only looks like a list."""
+    """The labels of one row; see `label_sets`. InputError for an invalid JSON list."""
     if label in names:
         return frozenset([label])
     if not label.startswith("["):
         return frozenset(name.strip() for name in label.split(separator) if name.strip())
     try:
-        found = [*map(str, json.loads(label))]
+        items = [*map(str, json.loads(label))]
     except (ValueError, RecursionError):
-        raise InputError(f'{where}: label {label!r} is not a JSON list such as ["a", "b"]; mend it') from None
-    if len(set(found)) < len(found) and set(found) <= INDICATORS:
+        raise InputError(f'{where}: label {label!r} is not a JSON list such as ["a", "b"]; fix it') from None
+    if len(set(items)) < len(items) and set(items) <= INDICATORS:
         raise InputError(
-            f"{where}: label {label} says yes or no to each label there is; give the names of those the text has"
+            f"{where}: label {label} looks like yes or no for each label; list the names of the text's labels instead"
         )
-    return frozenset(found)
+    return frozenset(items)
 
 
 def parse_number(where: str, label: str) -> float:
-    """A label as a number. InputError where it is none that float32 can hold."""
+    """A label as a number. InputError if it is not a number or not representable in float32."""
     try:
-        number = float(label.replace("_", "?"))  # Python takes 1_000 for a number
+        number = float(label.replace("_", "?"))  # Python would accept 1_000
     except ValueError:
-        raise InputError(f"{where}: label {label!r} is not a number such as 3.5; mend it or drop the row") from None
+        raise InputError(f"{where}: label {label!r} is not a number such as 3.5; fix it or drop the row") from None
     if not math.isfinite(number):
-        raise InputError(f"{where}: label {label!r} is not a finite number; mend it or drop the row")
+        raise InputError(f"{where}: label {label!r} is not a finite number; fix it or drop the row")
     if abs(number) > FLOAT32_MAX:
         raise InputError(
-            f"{where}: label {label!r} is beyond {FLOAT32_MAX:.2g}, the largest float32; scale the numbers or drop it"
+            f"{where}: label {label!r} exceeds {FLOAT32_MAX:.2g}, the largest float32; scale all or drop the row"
         )
     return number
 
@@ -121,23 +121,23 @@ def parse_number(where: str, label: str) -> float:
 
 
 def merge_labels(tables: Mapping[str, Table], *, several: bool) -> dict[str, Table]:
-    """The tables with one spelling of each label, that of `merged` over the training table; noted there.
+    """The tables with one spelling per label: the preferred one of the training table. Adds a note to train.
 
     several: whether a row may have several labels.
     """
     names = preferred_spellings(spelling_variants(chain.from_iterable(labels_by_row(tables["train"], several))))
     by_key = {label_key(name): name for name in chain.from_iterable(labels_by_row(tables["train"], several))}
     by_key |= {label_key(name): name for name in names.values()}
-    found = {name: respell_labels(table, by_key, several=several) for name, table in tables.items()}
-    changed = sorted((one, name) for one, name in names.items() if one != name)
-    if changed:
-        note = f"labels merged: {', '.join(f'{one!r} into {name!r}' for one, name in changed)}"
-        found["train"] = replace(found["train"], notes=(*found["train"].notes, note))
-    return found
+    merged = {name: respell_labels(table, by_key, several=several) for name, table in tables.items()}
+    replaced = sorted((spelling, name) for spelling, name in names.items() if spelling != name)
+    if replaced:
+        note = f"labels merged: {', '.join(f'{spelling!r} into {name!r}' for spelling, name in replaced)}"
+        merged["train"] = replace(merged["train"], notes=(*merged["train"].notes, note))
+    return merged
 
 
 def respell_labels(table: Table, names: Mapping[str, str], *, several: bool) -> Table:
-    """The table with labels as `names` spells them, by near_duplicates.label_key; others stay."""
+    """The table with the spellings in `names`, {label_key: spelling}; other labels are kept."""
     rows = [[names.get(label_key(label), label) for label in labels] for labels in labels_by_row(table, several)]
     return replace(table, labels=[json.dumps(row, ensure_ascii=False) if several else row[0] for row in rows])
 

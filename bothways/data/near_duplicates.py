@@ -1,4 +1,4 @@
-"""Texts that are equal but for case, white space and punctuation, and labels that differ only in case or blanks."""
+"""Near duplicates: texts equal up to case, white space and punctuation; variant label spellings."""
 
 import unicodedata
 from collections import Counter, defaultdict
@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 
 class _Blanked(dict[int, str | int]):
-    """For str.translate: punctuation becomes a space, any other character stays. Filled as characters are met."""
+    """A table for str.translate that maps punctuation to a space; filled on demand."""
 
     def __missing__(self, code: int) -> str | int:
         self[code] = " " if unicodedata.category(chr(code)).startswith("P") else code
@@ -17,35 +17,35 @@ _BLANKED = _Blanked()
 
 
 def text_key(text: str) -> str:
-    """What near-equal texts share: NFKC, case-folded, runs of white space and punctuation as one space.
+    """A key that near-duplicate texts share: NFKC, case-folded, runs of white space and punctuation as one space.
 
-    A text of nothing but punctuation keeps it, so that "?!" and "..." stay different.
+    Texts of punctuation only keep it, so that "?!" and "..." stay different.
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
     return " ".join(folded.translate(_BLANKED).split()) or " ".join(folded.split())
 
 
 def label_key(label: str) -> str:
-    """What spellings of one label share: NFKC, case-folded, runs of white space as one space."""
+    """A key that the spellings of one label share: NFKC, case-folded, runs of white space as one space."""
     return " ".join(unicodedata.normalize("NFKC", label).casefold().split())
 
 
 def find_conflicts(keys: Sequence[Hashable], labels: Sequence[Hashable]) -> list[list[int]]:
-    """The rows of each text that has more than one label, one row a label. keys: equal for equal texts."""
+    """For each text with more than one label, one row per label. keys: equal for equal texts."""
     rows: defaultdict[Hashable, dict[Hashable, int]] = defaultdict(dict)
     for row, (key, label) in enumerate(zip(keys, labels, strict=True)):
         rows[key].setdefault(label, row)
-    return [[*found.values()] for found in rows.values() if len(found) > 1]
+    return [[*row_by_label.values()] for row_by_label in rows.values() if len(row_by_label) > 1]
 
 
 def spelling_variants(labels: Iterable[str]) -> list[dict[str, int]]:
-    """{spelling: how often} of each label that is spelled in several ways, the commonest first."""
+    """{spelling: count} for each label with several spellings, most frequent first."""
     by_key: defaultdict[str, dict[str, int]] = defaultdict(dict)
-    for label, number in Counter(labels).most_common():
-        by_key[label_key(label)][label] = number
-    return [found for found in by_key.values() if len(found) > 1]
+    for label, count in Counter(labels).most_common():
+        by_key[label_key(label)][label] = count
+    return [variants for variants in by_key.values() if len(variants) > 1]
 
 
-def preferred_spellings(spellings: Sequence[Mapping[str, int]]) -> dict[str, str]:
-    """{spelling: the one to use} of what `spellings` gives: the commonest, without blanks around it."""
-    return {name: next(iter(found)).strip() for found in spellings for name in found}
+def preferred_spellings(groups: Sequence[Mapping[str, int]]) -> dict[str, str]:
+    """{spelling: preferred spelling} from `spelling_variants`: the most frequent one, stripped."""
+    return {name: next(iter(variants)).strip() for variants in groups for name in variants}

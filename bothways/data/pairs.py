@@ -1,5 +1,4 @@
-"""Tables of pairs of texts as people keep them: with scores, or of texts that belong together, and perhaps a third that
-does not."""
+"""Text pairs for embeddings: scored pairs, or positive pairs with optional negatives."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,28 +19,33 @@ from bothways.errors import InputError
 from bothways.settings import TextColumns, TrainEmbed
 from bothways.tables_in_memory import TableSource
 
-NO_NEGATIVES = ""  # the column of negatives that no table has
+NO_NEGATIVES = ""  # as negative_column: read no negatives
 PairObjective = Literal["auto", "pairs", "scores"]
 
 
 @dataclass(frozen=True)
 class TextPairs:
-    """N pairs. texts: the first ones, the second ones and, where there are any, those that do not belong, each [N].
-    scores [N], where they are what is to be learned, as in the file."""
+    """N text pairs.
+
+    texts: columns of first texts, second texts and optionally negatives, each [N]. scores [N]: as in the file; None if
+    the objective is pairs.
+    """
 
     texts: list[list[str]]
     scores: np.ndarray | None
-    notes: tuple[str, ...] = ()  # what was left out when they were read
+    notes: tuple[str, ...] = ()  # on rows left out while reading
 
     def take(self, rows: Sequence[int]) -> "TextPairs":
-        texts = [[part[row] for row in rows] for part in self.texts]
+        texts = [[column[row] for row in rows] for column in self.texts]
         return TextPairs(texts, None if self.scores is None else self.scores[rows], self.notes)
 
 
 def read_pairs(settings: TrainEmbed, fold: int | None = None) -> dict[str, TextPairs]:
-    """train, dev and perhaps test. Where dev has no file of its own, a tenth of the training table is taken for it, and
-    where there is neither another tenth for test; the pairs of one text, and of near-equal ones, stay together.
-    fold: in cross-validation the one that is test."""
+    """The pairs by split: train, dev and possibly test.
+
+    Without a dev file, a tenth of the training table becomes dev; without dev and test files, another tenth becomes
+    test. Pairs with the same or a near-duplicate first text stay together. fold: the test fold in cross-validation.
+    """
     if settings.objective == "scores" and settings.negative_column is not None:
         raise InputError(
             f"negative_column ({settings.negative_column}) is for pairs; leave it out, or take --objective pairs"
@@ -53,14 +57,14 @@ def read_pairs(settings: TrainEmbed, fold: int | None = None) -> dict[str, TextP
     objective: PairObjective = "pairs" if train.scores is None else "scores"
     files = {"dev": settings.dev, "test": settings.test}
     negative = settings.negative_column
-    found = {
+    pairs_by_split = {
         name: read_pair_file(path, settings, objective, negative, on_error) for name, path in files.items() if path
     }
-    found = {"train": train, **found}
+    pairs_by_split = {"train": train, **pairs_by_split}
     if settings.dev:
-        return found
-    rows = divide_rows(settings, [*map(text_key, train.texts[0])], parts_for(found), fold)
-    return {**found, **{name: train.take(own) for name, own in rows.items()}}
+        return pairs_by_split
+    rows = divide_rows(settings, [*map(text_key, train.texts[0])], parts_for(pairs_by_split), fold)
+    return {**pairs_by_split, **{name: train.take(split_rows) for name, split_rows in rows.items()}}
 
 
 def read_pair_file(
@@ -70,30 +74,39 @@ def read_pair_file(
     negative: str | None = None,
     on_error: OnError | None = None,
 ) -> TextPairs:
-    """negative: the column of texts that do not belong; NONE: none is read. auto: scores where there is a column of
-    them and no such column is named. on_error: as of read_table."""
+    """The pairs of one file or dataset.
+
+    objective: auto means scores if the table has a label column and no negative column is named. negative: the
+    column of negatives; None: `negative` if present; NO_NEGATIVES: read none. on_error: see `read_table`.
+    """
     columns = {"text": settings.text_column, "pair": settings.pair_column, "label": settings.label_column}
     scored, errors, encoding = objective == "scores", RowErrors(on_error), settings.encoding
     check = check_score if objective != "pairs" else None
-    table = glue_table(path, **columns, need_labels=check is not None, broken=errors, check=check, encoding=encoding)
+    table = glue_table(
+        path, **columns, need_labels=check is not None, on_row_error=errors, check=check, encoding=encoding
+    )
     if table is not None:
         return TextPairs(text_columns(table), pair_scores(table) if check else None, errors.notes(len(table)))
-    rows = read_rows(path, broken=errors, encoding=encoding)
-    there = list(dict.fromkeys(name for _, row in rows for name in row))
+    rows = read_rows(path, on_row_error=errors, encoding=encoding)
+    columns_in_file = list(dict.fromkeys(name for _, row in rows for name in row))
     if objective == "auto" and negative in (None, NO_NEGATIVES):
-        scored = find_column(path, there, "label", columns["label"], ["label"], LABEL_NAMES) is not None
-    further = (
-        {} if scored or negative == NO_NEGATIVES or not rows else read_negatives(path, rows, there, negative, errors)
+        scored = find_column(path, columns_in_file, "label", columns["label"], ["label"], LABEL_NAMES) is not None
+    negatives = (
+        {}
+        if scored or negative == NO_NEGATIVES or not rows
+        else read_negatives(path, rows, columns_in_file, negative, errors)
     )
-    kept = [(where, row) for where, row in rows if not further or where in further]
-    if not kept:
+    kept_rows = [(where, row) for where, row in rows if not negatives or where in negatives]
+    if not kept_rows:
         errors.notes(0)
-    table = build_table(path, kept, **columns, need_labels=scored, broken=errors, check=check_score if scored else None)
+    table = build_table(
+        path, kept_rows, **columns, need_labels=scored, on_row_error=errors, check=check_score if scored else None
+    )
     notes = errors.notes(len(table))
     if scored:
         return TextPairs(text_columns(table), pair_scores(table), notes)
     return TextPairs(
-        [*text_columns(table), *([[further[where] for where in table.where]] if further else [])], None, notes
+        [*text_columns(table), *([[negatives[where] for where in table.where]] if negatives else [])], None, notes
     )
 
 
@@ -111,11 +124,11 @@ def pair_scores(table: Table) -> np.ndarray:
 
 
 def check_score(where: str, label: str) -> None:
-    """InputError where a label is no score."""
+    """InputError for a label that is not a number."""
     try:
         parse_number(where, label)
     except InputError as error:
-        raise InputError(f"{error}; or leave scores aside with --objective pairs") from None
+        raise InputError(f"{error}; or ignore the scores with --objective pairs") from None
 
 
 def read_negatives(
@@ -123,24 +136,24 @@ def read_negatives(
     rows: Sequence[tuple[str, TableRow]],
     columns: Sequence[str],
     named: str | None,
-    broken: RowErrorHandler,
+    on_row_error: RowErrorHandler,
 ) -> dict[str, str]:
-    """{'file:line': text} of the column that is named, else of `negative`; {} where there is no such column. InputError
-    where several could be meant: one is learned from."""
+    """{'file:line': negative text} of the named column, else of `negative`; {} if there is none.
+
+    InputError if several columns match.
+    """
     name = named or next((name for name in columns if name.strip().lower() == "negative"), None)
     if name is None:
-        like = [name for name in columns if fullmatch(r"negative[ _-]?\d+", name.strip().lower())]
-        if like:
-            raise InputError(
-                f"{path}: {', '.join(like)} could be texts that do not belong; say which with --negative-column"
-            )
+        numbered = [name for name in columns if fullmatch(r"negative[ _-]?\d+", name.strip().lower())]
+        if numbered:
+            raise InputError(f"{path}: {', '.join(numbered)} could be the negatives; choose one with --negative-column")
         return {}
-    if not (own := match_columns(name, columns)):
+    if not (selected := match_columns(name, columns)):
         raise InputError(f"{path}: no column {name!r} (there are: {', '.join(columns)}); name yours, or none")
-    found = {}
+    text_by_location = {}
     for where, row in rows:
         try:
-            found[where] = read_text(where, row, own, "negative")
-        except InputError as wrong:
-            broken(wrong)
-    return found
+            text_by_location[where] = read_text(where, row, selected, "negative")
+        except InputError as error:
+            on_row_error(error)
+    return text_by_location

@@ -10,26 +10,26 @@ from bothways.data.near_duplicates import find_conflicts, spelling_variants
 from bothways.data.splits import overlap_warning
 from bothways.settings import Classify, Regress
 
-LISTED = 5  # examples of what is doubtful
+LISTED = 5  # examples in a warning
 
 
 def table_warnings(settings: Classify | Regress, tables: Mapping[str, Table]) -> list[str]:
-    """Lines on what was left out, on empty texts, texts that splits share, and labels that may be wrong."""
+    """Warnings about rows left out, empty texts, texts shared by splits, and doubtful labels."""
     notes = dict.fromkeys(chain.from_iterable(table.notes for table in tables.values()))
-    found = [*notes, *empty_text_warnings(tables), *overlap_warnings(tables), *conflict_warnings(settings, tables)]
-    return [*found, *label_warnings(tables, settings.multi_label)] if isinstance(settings, Classify) else found
+    warnings = [*notes, *empty_text_warnings(tables), *overlap_warnings(tables), *conflict_warnings(settings, tables)]
+    return [*warnings, *label_warnings(tables, settings.multi_label)] if isinstance(settings, Classify) else warnings
 
 
 def empty_text_warnings(tables: Mapping[str, Table]) -> list[str]:
-    found = []
+    warnings = []
     for name, table in tables.items():
-        both = zip(table.texts, table.pairs or table.texts, strict=True)
-        if empty := [row for row, texts in enumerate(both) if not all(map(str.strip, texts))]:
+        texts_by_row = zip(table.texts, table.pairs or table.texts, strict=True)
+        if empty := [row for row, texts in enumerate(texts_by_row) if not all(map(str.strip, texts))]:
             first = table.where[empty[0]]
-            found.append(
+            warnings.append(
                 f"{len(empty):,} of {len(table):,} examples of {name} have an empty text, the first at {first}"
             )
-    return found
+    return warnings
 
 
 def overlap_warnings(tables: Mapping[str, Table]) -> list[str]:
@@ -38,16 +38,16 @@ def overlap_warnings(tables: Mapping[str, Table]) -> list[str]:
 
 
 def conflict_warnings(settings: Classify | Regress, tables: Mapping[str, Table]) -> list[str]:
-    """Texts that have different labels in different rows, of any split: how many, and some of them."""
+    """A warning about texts with different labels in different rows of any split, with examples."""
     keys = [*chain.from_iterable(table.keys for table in tables.values())]
     where = [*chain.from_iterable(table.where for table in tables.values())]
     labels = [*chain.from_iterable(_comparable(settings, table) for table in tables.values())]
-    found = find_conflicts(keys, labels)
-    if not found:
+    conflicts = find_conflicts(keys, labels)
+    if not conflicts:
         return []
-    shown = [" but ".join(f"{_shown(labels[row])} at {where[row]}" for row in rows[:3]) for rows in found[:LISTED]]
-    texts = f"{len(found):,} text{'s' if len(found) > 1 else ''} with different labels"
-    return [f"{texts} (case, blanks and punctuation aside): {_listed(shown, len(found))}"]
+    shown = [" but ".join(f"{_shown(labels[row])} at {where[row]}" for row in rows[:3]) for rows in conflicts[:LISTED]]
+    texts = f"{len(conflicts):,} text{'s' if len(conflicts) > 1 else ''} with different labels"
+    return [f"{texts} (case, blanks and punctuation aside): {_listed(shown, len(conflicts))}"]
 
 
 def _comparable(settings: Classify | Regress, table: Table) -> Sequence[Hashable]:
@@ -63,24 +63,24 @@ def _shown(label: Hashable) -> str:
 
 
 def label_warnings(tables: Mapping[str, Table], several: bool) -> list[str]:
-    """Labels that differ only in case or blanks, and those of one row."""
+    """Warnings about labels that differ only in case or white space, and labels of a single row."""
     rows = [
         (where, labels)
         for table in tables.values()
         for where, labels in zip(table.where, labels_by_row(table, several), strict=True)
     ]
-    found = []
-    if alike := spelling_variants(chain.from_iterable(labels for _, labels in rows)):
-        shown = [", ".join(f"{name!r} ({number:,})" for name, number in one.items()) for one in alike]
-        way = "--merge-labels takes them for one"
-        found.append(f"labels that differ only in case or blanks: {_listed(shown, len(alike))}; {way}")
+    warnings = []
+    if variants := spelling_variants(chain.from_iterable(labels for _, labels in rows)):
+        shown = [", ".join(f"{name!r} ({count:,})" for name, count in spellings.items()) for spellings in variants]
+        advice = "--merge-labels takes them for one"
+        warnings.append(f"labels that differ only in case or blanks: {_listed(shown, len(variants))}; {advice}")
     counts = Counter(chain.from_iterable(labels for _, labels in rows))
     if rare := [(label, where) for where, labels in rows for label in labels if counts[label] == 1]:
         shown = [f"{label!r} at {where}" for label, where in rare]
         classes = f"{len(rare):,} label{'s' if len(rare) > 1 else ''} of a single row"
-        found.append(f"{classes}, too few to learn and to measure: {_listed(shown, len(rare))}")
-    return found
+        warnings.append(f"{classes}, too few to learn and to measure: {_listed(shown, len(rare))}")
+    return warnings
 
 
-def _listed(shown: Sequence[str], number: int) -> str:
-    return "; ".join(shown[:LISTED]) + ("; ..." if number > LISTED else "")
+def _listed(shown: Sequence[str], total: int) -> str:
+    return "; ".join(shown[:LISTED]) + ("; ..." if total > LISTED else "")

@@ -1,4 +1,4 @@
-"""The tables of a fine-tuning run: train, dev and test as given, or divided; what is doubtful about their rows."""
+"""The train, dev and test tables of a fine-tuning run: read from files, or split."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -11,23 +11,25 @@ from bothways.errors import InputError
 from bothways.settings import Classify, FineTune, Regress
 from bothways.tables_in_memory import TableSource
 
-LISTED = 5  # examples of what is doubtful
-FEW_NUMBERS = 10  # classes that may be numbers with fractions, such as ratings of half stars
+FEW_NUMBERS = 10  # so many classes may be fractions, such as ratings in half stars
 
 
 def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[str, Table]:
-    """train, dev and perhaps test. What has no file of its own is taken from the training table: a tenth of it for
-    dev, and where there is neither another tenth for test, each class divided alike; the rows of a group stay together,
-    and without groups near-equal texts. fold: in cross-validation the one that is test."""
+    """The tables by split: train, dev and possibly test.
+
+    Without a dev file, a tenth of the training table becomes dev; without dev and test files, another tenth becomes
+    test. Splits are stratified by class. Rows of a group stay together, or without groups near-duplicate texts. fold:
+    the test fold in cross-validation.
+    """
     columns = {"text": settings.text_column, "pair": settings.pair_column, "label": settings.label_column}
     group = settings.group_column
-    given = {"train": settings.train, "dev": settings.dev, "test": settings.test}
+    sources = {"train": settings.train, "dev": settings.dev, "test": settings.test}
     tables = {
         name: read_table(
             path, **columns, group=group if name == "train" else None, need_labels=True, encoding=settings.encoding,
             on_error=settings.on_error, check=label_check(settings),
         )
-        for name, path in given.items() if path
+        for name, path in sources.items() if path
     }  # fmt: skip
     check_pairs(tables)
     if isinstance(settings, Classify) and not settings.multi_label:
@@ -37,22 +39,22 @@ def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[s
     if settings.dev:
         return tables
     whole = tables["train"]
-    divided_by = (len(whole), strata(settings, whole), whole.groups or whole.keys)
+    arguments = (len(whole), strata(settings, whole), whole.groups or whole.keys)
     if settings.folds:
-        rows = split_fold(*divided_by, seed=settings.seed, folds=settings.folds, fold=fold, source=settings.train)
+        rows = split_fold(*arguments, seed=settings.seed, folds=settings.folds, fold=fold, source=settings.train)
     else:
-        rows = split(*divided_by, seed=settings.seed, parts=parts_for(tables), source=settings.train)
-    found = {name: whole.take(own) for name, own in rows.items()}
+        rows = split(*arguments, seed=settings.seed, parts=parts_for(tables), source=settings.train)
+    splits = {name: whole.take(split_rows) for name, split_rows in rows.items()}
     if group is not None:
-        line = group_line(settings, found)
-        found["train"] = replace(found["train"], notes=(*found["train"].notes, line))
-    return {**tables, **found}
+        note = groups_note(settings, splits)
+        splits["train"] = replace(splits["train"], notes=(*splits["train"].notes, note))
+    return {**tables, **splits}
 
 
-def group_line(settings: Classify | Regress, tables: Mapping[str, Table]) -> str:
-    """How many groups each split has, and which split lacks classes because groups are few."""
-    numbers = [f"{len(set(table.groups)):,} in {name}" for name, table in tables.items() if table.groups]
-    line = f"rows of one {settings.group_column!r} stay together: {', '.join(numbers)}"
+def groups_note(settings: Classify | Regress, tables: Mapping[str, Table]) -> str:
+    """A note with the number of groups per split, and with the split that lacks classes, if one does."""
+    counts = [f"{len(set(table.groups)):,} in {name}" for name, table in tables.items() if table.groups]
+    line = f"rows of one {settings.group_column!r} stay together: {', '.join(counts)}"
     classes = {name: len(set(strata(settings, table) or ())) for name, table in tables.items()}
     fewest, most = min(classes, key=classes.__getitem__), max(classes.values())
     if classes[fewest] < most:
@@ -61,7 +63,7 @@ def group_line(settings: Classify | Regress, tables: Mapping[str, Table]) -> str
 
 
 def label_check(settings: Classify | Regress) -> LabelCheck:
-    """What a row's label must be."""
+    """The check of a row's label."""
     if isinstance(settings, Regress):
         return parse_number
     return parse_label_set if settings.multi_label else check_not_blank
@@ -70,7 +72,7 @@ def label_check(settings: Classify | Regress) -> LabelCheck:
 def divide_rows(
     settings: FineTune, groups: Sequence[Hashable], parts: Parts, fold: int | None, of: str = "rows"
 ) -> dict[str, list[int]]:
-    """Rows by split, those of a group together: by `parts`, or in cross-validation with one fold as test."""
+    """Rows by split, keeping groups together: by `parts`, or with one fold as test in cross-validation."""
     if not settings.folds:
         return split_groups(groups, seed=settings.seed, parts=parts, source=settings.train, of=of)
     return split_fold(
@@ -79,14 +81,14 @@ def divide_rows(
 
 
 def strata(settings: Classify | Regress, table: Table) -> Sequence[Hashable] | None:
-    """What to divide the rows by: their class, or the rarest of their labels; numbers have none."""
+    """The stratum of each row: its class, or the rarest of its labels; None for regression."""
     if isinstance(settings, Regress):
         return None
     return rarest_labels(label_sets(table)) if settings.multi_label else table.labels
 
 
 def check_pairs(tables: Mapping[str, Table]) -> None:
-    """InputError where one split has pairs and another has not."""
+    """InputError if some splits have pairs and others have not."""
     paired = {name: table.pairs is not None for name, table in tables.items()}
     if len(set(paired.values())) > 1:
         with_pairs, without = ([name for name, one in paired.items() if one is had] for had in (True, False))
@@ -97,7 +99,7 @@ def check_pairs(tables: Mapping[str, Table]) -> None:
 
 
 def refuse_numeric_classes(table: Table, source: TableSource) -> None:
-    """InputError where classes are many numbers with fractions: those are learned as numbers."""
+    """InputError for many fractional numbers as classes, which call for regression."""
     names = sorted(set(table.labels or ()))
     if len(names) <= FEW_NUMBERS:
         return
@@ -113,7 +115,7 @@ def refuse_numeric_classes(table: Table, source: TableSource) -> None:
 
 
 def texts_by_location(tables: Iterable[Table]) -> dict[str, tuple[str, str | None]]:
-    """The text, and the second one if there is one, of each row by file and line."""
+    """{'file:line': (text, second text or None)} of all rows."""
     return {
         where: (table.texts[row], table.pairs[row] if table.pairs else None)
         for table in tables

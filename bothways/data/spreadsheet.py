@@ -1,4 +1,4 @@
-"""Rows of an Excel workbook (.xlsx), by python-calamine (extra `xlsx`)."""
+"""Rows of an Excel workbook (.xlsx), read by python-calamine (extra `xlsx`)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,14 +8,14 @@ from zipfile import BadZipFile, ZipFile
 from bothways.errors import InputError
 
 XLSX = ".xlsx"
-LARGEST_WORKBOOK = 1 << 30  # bytes of a workbook, unpacked
+LARGEST_WORKBOOK = 1 << 30  # bytes of a workbook, decompressed
 
 
 def sheet_rows(path: Path) -> Iterator[tuple[int, list[Any]]]:
-    """(number, cells) of every row that is not empty of the only sheet with rows, hidden ones aside.
+    """(row number, cells) for every non-empty row of the only visible sheet with rows.
 
-    Empty cells are ""; whole numbers are int, as they are shown. InputError where several sheets have rows, where the
-    file is no workbook, and without python-calamine.
+    Empty cells are ""; whole numbers are int. InputError if several sheets have rows, if the file is not a workbook, or
+    without python-calamine.
     """
     try:
         from python_calamine import CalamineError, CalamineWorkbook, SheetVisibleEnum
@@ -26,30 +26,34 @@ def sheet_rows(path: Path) -> Iterator[tuple[int, list[Any]]]:
     _check_size(path)
     try:
         with CalamineWorkbook.from_path(path) as workbook:
-            names = [one.name for one in workbook.sheets_metadata if one.visible == SheetVisibleEnum.Visible]
+            names = [
+                metadata.name for metadata in workbook.sheets_metadata if metadata.visible == SheetVisibleEnum.Visible
+            ]
             sheets = [sheet for sheet in map(workbook.get_sheet_by_name, names) if sheet.total_height]
             if len(sheets) > 1:
-                there = ", ".join(repr(sheet.name) for sheet in sheets)
+                listed = ", ".join(repr(sheet.name) for sheet in sheets)
                 raise InputError(
-                    f"{path}: several sheets have rows ({there}); save the one to read as a file of its own"
+                    f"{path}: several sheets have rows ({listed}); save the one to read as a separate file"
                 )
             for number, cells in enumerate(sheets[0].iter_rows() if sheets else (), 1):
                 if any(cell != "" for cell in cells):
                     yield number, [_shown(cell) for cell in cells]
     except CalamineError as error:
-        raise InputError(f"{path}: no workbook that can be read ({error}); save it again, without a password") from None
+        raise InputError(f"{path}: not a readable workbook ({error}); save it again, without a password") from None
 
 
 def _check_size(path: Path) -> None:
     try:
-        with ZipFile(path) as packed:
-            size = sum(part.file_size for part in packed.infolist())
+        with ZipFile(path) as archive:
+            size = sum(member.file_size for member in archive.infolist())
     except (BadZipFile, OSError) as error:
-        raise InputError(f"{path}: not a workbook that can be read ({error}); save it again as .xlsx") from None
+        raise InputError(f"{path}: not a readable workbook ({error}); save it again as .xlsx") from None
     if size > LARGEST_WORKBOOK:
-        raise InputError(f"{path}: {size >> 20:,} MiB unpacked, of {LARGEST_WORKBOOK >> 20:,} at most; save it as .csv")
+        raise InputError(
+            f"{path}: {size >> 20:,} MiB decompressed, of {LARGEST_WORKBOOK >> 20:,} at most; save it as .csv"
+        )
 
 
 def _shown(cell: Any) -> Any:
-    """Excel keeps every number as a float."""
+    """A cell with whole numbers as int; Excel stores every number as a float."""
     return int(cell) if isinstance(cell, float) and cell.is_integer() else cell

@@ -1,5 +1,7 @@
-"""Questions about passages with their answers, as SQuAD 1.1 (Rajpurkar 2016) and 2.0 (Rajpurkar 2018) give them: their
-JSON, or a table with a question a row, as Hugging Face keeps them."""
+"""SQuAD 1.1 (Rajpurkar 2016) and 2.0 (Rajpurkar 2018): questions, passages and answers.
+
+Read from the original JSON, or from a table with one question per row, as in Hugging Face datasets.
+"""
 
 import json
 from collections import Counter
@@ -13,16 +15,16 @@ from bothways.data.files import read_bytes
 from bothways.errors import InputError
 from bothways.tables_in_memory import MemoryTable, TableSource
 
-SHOWN = 60  # characters of a text in a message
+SHOWN = 60  # characters of a text shown in a message
 NAMES: Mapping[type, str] = {str: "text", int: "a number", list: "a list", dict: "an object", bool: "true or false"}
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question, the passage to find its answer in, and the answers that people gave: (text, first character).
+    """A question, its passage (context), and the annotated answers: (text, index of the first character).
 
-    Each answer is a slice of the passage: context[start : start + len(text)] == text. Impossible questions, and no
-    others, have none. Questions about one passage share one string. `where` says file, place and id.
+    Each answer is a slice of the passage: context[start : start + len(text)] == text. Only impossible questions have no
+    answers. Questions about the same passage share one string. where: file, position in the file, and id.
     """
 
     id: str
@@ -40,43 +42,47 @@ def read_squad(
     skipped: Counter[str] | None = None,
     encoding: str | None = None,
 ) -> list[Question]:
-    """The questions of SQuAD's JSON, packed or not, or of a .jsonl, .parquet, dataset (data/datasets.py) or MemoryTable
-    with columns id, question, context and answers: {text: [...], answer_start: [...]}.
+    """The questions of a SQuAD JSON file, or of a .jsonl, .parquet, dataset (data/datasets.py) or MemoryTable.
 
-    A question without answers is impossible, unless its is_impossible says otherwise.
-    on_error: what is wrong with a question (an answer that is not at its offset, a missing key, an id that stood
-    before) stops the reading, or leaves the question out, counted by file in `skipped`. encoding: of a .jsonl without a
-    byte-order mark; None: UTF-8. InputError names file and id.
+    Tables have columns id, question, context and answers: {text: [...], answer_start: [...]}. A question without
+    answers is impossible; InputError if its is_impossible disagrees.
+    on_error: stop at an invalid question (an answer not at its offset, a missing key, a duplicate id), or skip it and
+    count it by file in `skipped`. encoding: of a .jsonl without a byte-order mark; None means UTF-8. InputError names
+    file and id.
     """
-    found: dict[str, Question] = {}
+    question_by_id: dict[str, Question] = {}
     contexts: dict[str, str] = {}
     for where, node, passage in question_nodes(path, encoding):
         try:
             question = _question(where, node, passage, contexts)
-            if question.id in found:
-                raise InputError(f"{question.where}: stands at {found[question.id].where} too; give each its own id")
-            found[question.id] = question
-        except InputError as wrong:
+            if question.id in question_by_id:
+                raise InputError(
+                    f"{question.where}: duplicate of {question_by_id[question.id].where}; give each question its own id"
+                )
+            question_by_id[question.id] = question
+        except InputError as error:
             if on_error == "stop":
-                raise InputError(f"{wrong}, or leave such questions out with --on-error skip") from None
+                raise InputError(f"{error}, or skip such questions with --on-error skip") from None
             if skipped is not None:
                 skipped[str(path)] += 1
-    if not found:
-        raise InputError(f"{path}: no question that can be read; give SQuAD's JSON, or a table with a question a row")
-    return list(found.values())
+    if not question_by_id:
+        raise InputError(f"{path}: no readable question; give SQuAD's JSON, or a table with one question per row")
+    return list(question_by_id.values())
 
 
 def question_nodes(path: TableSource, encoding: str | None = None) -> Iterator[tuple[str, Any, Any]]:
-    """(where, what holds a question, what holds its passage)."""
+    """(location, JSON object of the question, JSON object of its passage) for every question."""
     if isinstance(path, MemoryTable) or has_named_columns(path):
         for where, row in read_rows(path, encoding=encoding):
             yield where, row, row
         return
-    for number, article in enumerate(_get(f"{path}", _json(path), "data", list)):
-        for place, paragraph in enumerate(_get(f"{path}: data[{number}]", article, "paragraphs", list)):
-            where = f"{path}: data[{number}].paragraphs[{place}]"
-            for index, question in enumerate(_get(where, paragraph, "qas", list)):
-                yield f"{where}.qas[{index}]", question, paragraph
+    for article_index, article in enumerate(_get(f"{path}", _json(path), "data", list)):
+        for paragraph_index, paragraph in enumerate(
+            _get(f"{path}: data[{article_index}]", article, "paragraphs", list)
+        ):
+            where = f"{path}: data[{article_index}].paragraphs[{paragraph_index}]"
+            for question_index, question in enumerate(_get(where, paragraph, "qas", list)):
+                yield f"{where}.qas[{question_index}]", question, paragraph
 
 
 def _json(path: Path) -> Any:
@@ -84,16 +90,16 @@ def _json(path: Path) -> Any:
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
-        ways = "SQuAD's .json, or a .jsonl or .parquet with a question a row"
-        raise InputError(f"{path}: not JSON that can be read ({error}); give {ways}") from None
+        expected = "SQuAD's .json, or a .jsonl or .parquet with one question per row"
+        raise InputError(f"{path}: not readable as JSON ({error}); give {expected}") from None
 
 
 # --- one question -----------------------------------------------------------------------------------------------------
 
 
 def _question(where: str, node: Any, passage: Any, contexts: dict[str, str]) -> Question:
-    name = str(_get(where, node, "id", str, int))
-    where = f"{where}, id {name}"
+    question_id = str(_get(where, node, "id", str, int))
+    where = f"{where}, id {question_id}"
     text = _get(where, node, "question", str)
     context = _get(where, passage, "context", str)
     answers = tuple(_answers(where, node))
@@ -104,46 +110,46 @@ def _question(where: str, node: Any, passage: Any, contexts: dict[str, str]) -> 
         impossible = _get(where, node, "is_impossible", bool)
     if impossible == bool(answers):
         has = "has an answer" if answers else "has no answer"
-        raise InputError(f"{where}: {has}, but is_impossible is {str(impossible).lower()}; mend one of them")
-    return Question(name, text, contexts.setdefault(context, context), answers, impossible, where)
+        raise InputError(f"{where}: {has}, but is_impossible is {str(impossible).lower()}; fix one of them")
+    return Question(question_id, text, contexts.setdefault(context, context), answers, impossible, where)
 
 
 def _answers(where: str, node: Any) -> Iterator[tuple[str, int]]:
-    """(text, first character) of a list of objects, or of an object of lists."""
-    given = _get(where, node, "answers", list, dict)
-    if isinstance(given, dict):
-        texts = _get(f"{where}: answers", given, "text", list)
-        starts = _get(f"{where}: answers", given, "answer_start", list)
+    """(text, index of the first character) from a list of objects or an object of lists."""
+    answers = _get(where, node, "answers", list, dict)
+    if isinstance(answers, dict):
+        texts = _get(f"{where}: answers", answers, "text", list)
+        starts = _get(f"{where}: answers", answers, "answer_start", list)
         if len(texts) != len(starts):
-            raise InputError(f"{where}: answers has {len(texts)} text but {len(starts)} answer_start; mend them")
-        given = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
-    for index, answer in enumerate(given):
-        place = f"{where}: answers[{index}]"
-        yield _get(place, answer, "text", str), _get(place, answer, "answer_start", int)
+            raise InputError(f"{where}: answers has {len(texts)} text but {len(starts)} answer_start; fix them")
+        answers = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+    for index, answer in enumerate(answers):
+        location = f"{where}: answers[{index}]"
+        yield _get(location, answer, "text", str), _get(location, answer, "answer_start", int)
 
 
 def _check_answer(where: str, context: str, answer: str, start: int) -> None:
     if not answer:
-        raise InputError(f"{where}: an answer is empty; give its text, or no answer where there is none")
-    stands = context[max(start, 0) : max(start, 0) + len(answer)]
-    if start >= 0 and stands == answer:
+        raise InputError(f"{where}: an answer is empty; give its text, or an empty list for no answer")
+    actual = context[max(start, 0) : max(start, 0) + len(answer)]
+    if start >= 0 and actual == answer:
         return
-    elsewhere = context.find(answer)
-    there = f"the answer stands at {elsewhere}" if elsewhere >= 0 else "the answer is nowhere in the context"
+    index = context.find(answer)
+    hint = f"the answer is at {index}" if index >= 0 else "the answer is nowhere in the context"
     raise InputError(
-        f"{where}: answer {answer[:SHOWN]!r} is not at character {start} of its context, where {stands[:SHOWN]!r} is; "
-        f"{there}; mend answer_start"
+        f"{where}: answer {answer[:SHOWN]!r} is not at character {start} of its context, where {actual[:SHOWN]!r} is; "
+        f"{hint}; fix answer_start"
     )
 
 
-def _get(where: str, node: Any, key: str, *kinds: type) -> Any:
-    """What an object of JSON holds under a key. InputError where it is none, lacks the key or holds another kind."""
+def _get(where: str, node: Any, key: str, *types: type) -> Any:
+    """The value of a key in a JSON object. InputError if `node` is not an object or the key is missing or mistyped."""
     if not isinstance(node, Mapping):
-        raise InputError(f"{where}: expected an object with {key!r}, found {type(node).__name__}; mend it")
+        raise InputError(f"{where}: expected an object with {key!r}, found {type(node).__name__}; fix it")
     if key not in node:
         raise InputError(f"{where}: no key {key!r} (there are: {', '.join(node) or 'none'}); add it")
     value = node[key]
-    if type(value) not in kinds:
-        expected = " or ".join(NAMES[kind] for kind in kinds)
-        raise InputError(f"{where}: {key!r} holds {type(value).__name__}, not {expected}; mend it")
+    if type(value) not in types:
+        expected = " or ".join(NAMES[kind] for kind in types)
+        raise InputError(f"{where}: {key!r} holds {type(value).__name__}, not {expected}; fix it")
     return value

@@ -1,6 +1,6 @@
-"""Texts of a file of any size, one after another, in memory that does not grow with the file.
+"""Streaming input: texts and questions of files of any size, or standard input, in bounded memory.
 
-Where a row cannot be read, the error that says why stands in its place, so that rows keep their numbers.
+A row that cannot be read yields an InputError in its place, so that rows keep their numbers.
 """
 
 import math
@@ -24,15 +24,15 @@ from bothways.data.text_encodings import has_ascii_newlines, line_decoder
 from bothways.errors import InputError
 from bothways.tables_in_memory import MemoryTable, TableSource
 
-FIRST_ROWS = 64  # whose columns decide which hold the texts
-MOST_CONSECUTIVE_ERRORS = 10_000  # no file of ours
-PAUSE, LONGEST_WAIT = 0.05, 0.5  # seconds: without a new line, and since the first line that waits for an answer
+FIRST_ROWS = 64  # rows that determine which columns hold the texts
+MOST_CONSECUTIVE_ERRORS = 10_000  # above this, the file is probably not the intended one
+PAUSE, LONGEST_WAIT = 0.05, 0.5  # seconds without a new line, and since the first unanswered line
 
 
 class ModelInput(NamedTuple):
-    """What a model is asked about: a text, perhaps with a second one; or a question, its passage (pair) and its id.
+    """Input of a model: a text, optionally with a second one; or a question, its passage (pair) and its id.
 
-    kept: values of the columns that go along into the result, as JSON has them.
+    kept: JSON values of the columns to copy into the result.
     """
 
     text: str
@@ -43,8 +43,8 @@ class ModelInput(NamedTuple):
 
 Some = TypeVar("Some")
 InputOrError = ModelInput | InputError
-LiveInput = InputOrError | None  # None: the next line of standard input is not there yet
-RowOrError = tuple[str, TableRow] | InputError  # 'file:line' and columns by name
+LiveInput = InputOrError | None  # None: standard input has no further line yet
+RowOrError = tuple[str, TableRow] | InputError  # ('file:line', values by column)
 
 
 def read_texts(
@@ -56,54 +56,58 @@ def read_texts(
     live: bool = False,
     encoding: str | None = None,
 ) -> Iterator[LiveInput]:
-    """The texts, with second ones where there are any, of a .txt (one a line), a table, a dataset (data/datasets.py), a
-    file of GLUE (data/glue.py), or of the lines of standard input, "-".
+    """Stream the texts, with second ones if any, of a file, dataset or standard input ("-").
 
-    text, pair: names of columns; None: found by their usual names (data/columns.py) among those of the first 64 rows.
-    Several between commas are read together. encoding: of text files without a byte-order mark; None: UTF-8.
-    keep: columns whose values go along; of a text a line, "text". live: None stands wherever standard input pauses.
-    InputError where the file as a whole cannot be read, and where it is empty.
+    Accepts a .txt (one text per line), a table, a dataset (data/datasets.py) or a GLUE file (data/glue.py).
+    text, pair: column names, or several, comma-separated, which are joined; None: found by standard or common names
+    (data/columns.py) among the columns of the first 64 rows. encoding: of text files without a byte-order mark; None
+    means UTF-8. keep: columns whose values are passed on; "text" for one text per line. live: yield None whenever
+    standard input pauses. InputError if the file as a whole cannot be read, or is empty.
     """
     path = Path(file)
     if file == "-":
         refuse_column_names("standard input", text, pair)
         yield from _standard_input(keep, live, encoding)
-    elif look := detect_format(path, encoding):
-        names = (look.text, pair or look.pair) if text is None else (text, pair)
+    elif file_format := detect_format(path, encoding):
+        names = (file_format.text, pair or file_format.pair) if text is None else (text, pair)
         yield from _by_columns(
-            path, _errors_in_place(partial(format_rows, path, look, encoding=encoding)), *names, keep
+            path, _errors_in_place(partial(format_rows, path, file_format, encoding=encoding)), *names, keep
         )
     elif not is_text_file(path):
         yield from _by_columns(path, _records(path, encoding), text, pair, keep)
     else:
         refuse_column_names(file, text, pair)
-        lines = (line.wrong or _line_input(line.text, keep) for line in decoded_lines(path, encoding))
-        yield from _refuse_empty(path, lines, "a file of texts holds one a line")
+        lines = (line.error or _line_input(line.text, keep) for line in decoded_lines(path, encoding))
+        yield from _refuse_empty(path, lines, "a file of texts has one per line")
 
 
 def refuse_column_names(file: object, text: str | None, pair: str | None) -> None:
-    """InputError where a column is named of what has none, but our own names."""
+    """InputError if a column other than the standard ones is named for a source without columns."""
     for named in (text, pair):
         if named not in (None, "text", "pair"):
-            raise InputError(f"{file}: holds a text a line, and no column {named!r}; give a table, or name no column")
+            raise InputError(f"{file}: has one text per line and no column {named!r}; give a table, or name no column")
 
 
 def first_columns(file: str | TableSource, encoding: str | None = None) -> Sequence[str]:
-    """Names of the columns of a table's first rows that can be read, or of a file of GLUE; none of a .txt, of "-"."""
+    """The column names in the first readable rows of a table, or of a GLUE file; [] for a .txt and "-"."""
     path = Path(file) if isinstance(file, str) else file
     if file == "-":
         return []
-    if isinstance(path, Path) and (look := detect_format(path, encoding)):
-        return look.columns
+    if isinstance(path, Path) and (file_format := detect_format(path, encoding)):
+        return file_format.columns
     if is_text_file(path):
         return []
-    first_rows = islice((one[1] for one in _records(path, encoding) if not isinstance(one, InputError)), FIRST_ROWS)
+    first_rows = islice(
+        (record[1] for record in _records(path, encoding) if not isinstance(record, InputError)), FIRST_ROWS
+    )
     return list(dict.fromkeys(name for row in first_rows for name in row))
 
 
 def all_columns(file: str, encoding: str | None = None) -> list[str]:
-    """Names of all columns; a file of a text a line has a column "text". JSON lines are read to their end for it, since
-    any row may have a new one."""
+    """The names of all columns; "text" for one text per line.
+
+    JSON lines are read to the end, since any row may add a column.
+    """
     path = Path(file)
     if file != "-" and file_type(path) == ".json":
         return ["id", "question", "context"]
@@ -111,20 +115,24 @@ def all_columns(file: str, encoding: str | None = None) -> list[str]:
         return ["text"]
     if file_type(path) != ".jsonl":
         return [*first_columns(file, encoding)]
-    rows = (one[1] for one in _records(path, encoding) if not isinstance(one, InputError))
+    rows = (record[1] for record in _records(path, encoding) if not isinstance(record, InputError))
     return list(dict.fromkeys(name for row in rows for name in row))
 
 
 def resolve_columns(
-    file: str | TableSource, told: object, learned: Mapping[str, Any], uses: Sequence[str] = ("text", "pair")
+    file: str | TableSource, settings: object, trained: Mapping[str, Any], roles: Sequence[str] = ("text", "pair")
 ) -> dict[str, str | None]:
-    """The columns of each use that `told` names as USE_column; else those `learned` from by that name, if the file
-    has them."""
-    given = {use: getattr(told, f"{use}_column", None) for use in uses}
-    before = {use: learned.get(f"{use}_column") for use in uses}
-    wanted = any(before[use] and not given[use] for use in uses)
-    there = first_columns(file, getattr(told, "encoding", None)) if wanted else []
-    return {use: given[use] or (before[use] if match_columns(before[use] or "", there) else None) for use in uses}
+    """For each role, the column that `settings` name as ROLE_column, else the one in `trained`, if the file has it.
+
+    trained: the columns that the model was fine-tuned with.
+    """
+    named = {role: getattr(settings, f"{role}_column", None) for role in roles}
+    learned = {role: trained.get(f"{role}_column") for role in roles}
+    needs_columns = any(learned[role] and not named[role] for role in roles)
+    existing = first_columns(file, getattr(settings, "encoding", None)) if needs_columns else []
+    return {
+        role: named[role] or (learned[role] if match_columns(learned[role] or "", existing) else None) for role in roles
+    }
 
 
 def read_questions(
@@ -135,17 +143,20 @@ def read_questions(
     keep: Sequence[str] = (),
     encoding: str | None = None,
 ) -> Iterator[InputOrError]:
-    """Questions and passages of a table or dataset with columns question and context (or those named), and id if there
-    is one, else the row's number; or of SQuAD's .json, with answers or without. InputError as of texts."""
+    """Stream questions and passages of a table or dataset, or of SQuAD's .json, with or without answers.
+
+    Tables have columns question and context, or those named, and optionally id; the default id is the row number.
+    InputError: see `read_texts`.
+    """
     path = Path(file)
     if file == "-":
         raise InputError("questions need passages; name a table with columns question and context, or SQuAD's JSON")
     if file_type(path) == ".json":
-        found = _refuse_empty(path, question_nodes(path), "SQuAD's JSON holds at least one question")
-        yield from (_squad_question(*one, number, keep) for number, one in enumerate(found))
+        nodes = _refuse_empty(path, question_nodes(path), "SQuAD's JSON has at least one question")
+        yield from (_squad_question(*one, number, keep) for number, one in enumerate(nodes))
         return
     names = question or "question", context or "context"
-    records = enumerate(_refuse_empty(path, _records(path, encoding), "a table of questions holds one a row"))
+    records = enumerate(_refuse_empty(path, _records(path, encoding), "a table of questions has one per row"))
     yield from (_question(record, names, number, keep) for number, record in records)
 
 
@@ -154,21 +165,21 @@ def _question(record: RowOrError, names: tuple[str, str], number: int, keep: Seq
         return record
     where, row = record
     columns = [match_columns(name, row.keys()) for name in names]
-    if absent := [name for name, own in zip(names, columns, strict=True) if all(row[one] is None for one in own)]:
-        there = ", ".join(row)
-        way = "name it with --text-column or --pair-column"
-        return InputError(f"{where}: no {absent[0]!r} (there are: {there}); {way}")
-    found = _model_input(where, row, columns, keep)
-    own = number if row.get("id") is None else row["id"]
-    return found if isinstance(found, InputError) else found._replace(id=str(own))
+    if missing := [name for name, found in zip(names, columns, strict=True) if all(row[key] is None for key in found)]:
+        existing = ", ".join(row)
+        advice = "name it with --text-column or --pair-column"
+        return InputError(f"{where}: no {missing[0]!r} (there are: {existing}); {advice}")
+    model_input = _model_input(where, row, columns, keep)
+    question_id = number if row.get("id") is None else row["id"]
+    return model_input if isinstance(model_input, InputError) else model_input._replace(id=str(question_id))
 
 
 def _squad_question(where: str, question: Any, passage: Any, number: int, keep: Sequence[str]) -> InputOrError:
-    """A question of SQuAD's JSON; its answers are not looked at."""
-    held = [(question, "id"), (question, "question"), (passage, "context")]
-    row = {key: node[key] for node, key in held if isinstance(node, Mapping) and node.get(key) is not None}
-    if absent := [key for key in ("question", "context") if key not in row]:
-        return InputError(f"{where}: no {absent[0]!r}; add it")
+    """A question of SQuAD's JSON; its answers are ignored."""
+    fields = [(question, "id"), (question, "question"), (passage, "context")]
+    row = {key: node[key] for node, key in fields if isinstance(node, Mapping) and node.get(key) is not None}
+    if missing := [key for key in ("question", "context") if key not in row]:
+        return InputError(f"{where}: no {missing[0]!r}; add it")
     return _question((where, row), ("question", "context"), number, keep)
 
 
@@ -176,7 +187,9 @@ def _standard_input(keep: Sequence[str], live: bool, encoding: str | None) -> It
     if sys.stdin is None:
         raise InputError("standard input is closed; name a file, or send lines to it")
     if encoding is not None and not has_ascii_newlines(encoding):
-        raise InputError(f"encoding ({encoding}) is not read from standard input; name a file, or convert it before")
+        raise InputError(
+            f"encoding ({encoding}) is not supported for standard input; name a file, or convert the text first"
+        )
     decode = line_decoder(encoding)
     lines: Iterable[bytes | None] = _live_lines(sys.stdin.buffer) if live else sys.stdin.buffer
     number = 0
@@ -197,40 +210,43 @@ def _line_input(text: str, keep: Sequence[str]) -> ModelInput:
 
 
 def _live_lines(file: Any) -> Iterator[bytes | None]:
-    """The lines of a binary file, and None wherever those that are there should not wait for the next."""
-    begun: list[bytes] = []  # parts of a line whose end is not there yet
-    first: float | None = None  # when the first line came that was not followed by None
+    """The lines of a binary file, with None when the lines so far should be processed without waiting for more."""
+    parts: list[bytes] = []  # of a line whose end has not arrived yet
+    first_line_time: float | None = None  # arrival of the first line since the last None
     while chunk := file.read1(1 << 16):
-        first = first or time.monotonic()
+        first_line_time = first_line_time or time.monotonic()
         *ends, rest = chunk.split(b"\n")
         for end in ends:
-            yield b"".join((*begun, end))
-            begun.clear()
-        begun.append(rest)
-        wait = min(PAUSE, first + LONGEST_WAIT - time.monotonic())
+            yield b"".join((*parts, end))
+            parts.clear()
+        parts.append(rest)
+        wait = min(PAUSE, first_line_time + LONGEST_WAIT - time.monotonic())
         if not _is_readable(file, max(0.0, wait)):
             yield None
-            first = None
-    if last := b"".join(begun):
+            first_line_time = None
+    if last := b"".join(parts):
         yield last
 
 
 def _is_readable(file: BinaryIO, seconds: float) -> bool:
-    """Whether it has something to read within this time, or has ended; True where the system does not say."""
+    """Whether data or the end of the file arrives within this time; True if the system cannot tell."""
     try:
         return bool(select([file], [], [], seconds)[0])
-    except (OSError, ValueError):  # not a file of the system's; a pipe on Windows
+    except (OSError, ValueError):  # not a system file, or a pipe on Windows
         return True
 
 
 def _by_columns(
     path: Path, records: Iterable[RowOrError], text: str | None, pair: str | None, keep: Sequence[str]
 ) -> Iterator[InputOrError]:
-    """The texts in columns chosen by the first rows. A later row whose further columns would change that is wrong."""
-    pair = None if pair == "pair" else pair  # our own name may be given where there is none
+    """The texts in the columns found in the first rows.
+
+    A later row whose additional columns would change that choice yields an error.
+    """
+    pair = None if pair == "pair" else pair  # the standard name is allowed without such a column
     records = _refuse_empty(path, records, "a table has a header and at least one row")
     first_rows = list(islice(records, FIRST_ROWS))
-    columns = dict.fromkeys(name for one in first_rows if not isinstance(one, InputError) for name in one[1])
+    columns = dict.fromkeys(name for record in first_rows if not isinstance(record, InputError) for name in record[1])
     chosen = find_text_columns(path, list(columns), text, pair) if columns else None
     for record in chain(first_rows, records):
         if isinstance(record, InputError):
@@ -240,8 +256,10 @@ def _by_columns(
         if chosen is None or not row.keys() <= columns.keys():
             wider = columns | dict.fromkeys(row)
             if chosen and _find_or_none(path, wider, text, pair) != chosen:
-                there = ", ".join(row.keys() - columns.keys())
-                yield InputError(f"{where}: has {there}, which no row had before; mend the row, or give it to all")
+                new_columns = ", ".join(row.keys() - columns.keys())
+                yield InputError(
+                    f"{where}: has {new_columns}, which no earlier row has; fix the row, or add it to all rows"
+                )
                 continue
             chosen, columns = chosen or find_text_columns(path, list(wider), text, pair), wider
         yield _model_input(where, row, chosen, keep)
@@ -252,7 +270,7 @@ def _find_or_none(
 ) -> tuple[Columns, Columns | None] | None:
     try:
         return find_text_columns(path, list(columns), text, pair)
-    except InputError:  # with these columns it could be one or another
+    except InputError:  # ambiguous with these columns
         return None
 
 
@@ -260,17 +278,17 @@ def _model_input(
     where: str, row: TableRow, names: Sequence[Columns | None], keep: Sequence[str]
 ) -> ModelInput | InputError:
     try:
-        kept = tuple(_json_value(f"{where}: {name!r}", row.get(name)) for name in keep) if keep else ()
+        kept_values = tuple(_json_value(f"{where}: {name!r}", row.get(name)) for name in keep) if keep else ()
         text, *second = (read_text(where, row, name) for name in names if name is not None)
-        return ModelInput(text, second[0] if second else None, kept=kept)
-    except InputError as wrong:
-        return wrong.with_traceback(None)  # which would keep the row
+        return ModelInput(text, second[0] if second else None, kept=kept_values)
+    except InputError as error:
+        return error.with_traceback(None)  # the traceback would keep the row in memory
     except RecursionError:
-        return InputError(f"{where}: a value to keep has too many brackets inside each other; name other columns")
+        return InputError(f"{where}: a value to keep is nested too deeply; name other columns")
 
 
 def _json_value(where: str, value: Any) -> Any:
-    """A column's value as JSON has it: null for a number that is not finite, text for dates and decimals."""
+    """A value as JSON: null for non-finite numbers, text for dates and decimals."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, str | int):
@@ -280,12 +298,12 @@ def _json_value(where: str, value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_json_value(where, inner) for inner in value]
     if isinstance(value, bytes):
-        raise InputError(f"{where} holds bytes, which are not kept; name other columns with --keep-columns")
+        raise InputError(f"{where} holds bytes, which JSON cannot; name other columns with --keep-columns")
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
 def _records(path: TableSource, encoding: str | None) -> Iterator[RowOrError]:
-    """The rows of a table or MemoryTable, of `hf:NAME[:CONFIG][@SPLIT]`, or of a directory `datasets` saved."""
+    """The rows of a table or MemoryTable, of `hf:NAME[:CONFIG][@SPLIT]`, or of a saved dataset."""
     if isinstance(path, MemoryTable):
         yield from _errors_in_place(partial(iter_rows, path))
         return
@@ -298,25 +316,25 @@ def _records(path: TableSource, encoding: str | None) -> Iterator[RowOrError]:
 
 
 def _errors_in_place(read: Callable[..., Iterator[tuple[str, TableRow]]]) -> Iterator[RowOrError]:
-    """What read(broken=...) gives, with what it tells of broken rows in their place."""
-    wrong: list[InputError] = []
+    """The rows that read(on_row_error=...) yields, with its errors in their places."""
+    errors: list[InputError] = []
 
-    def broken(error: InputError) -> None:
-        wrong.append(error)
-        if len(wrong) == MOST_CONSECUTIVE_ERRORS:
-            raise InputError(f"{wrong[0]}; so are {MOST_CONSECUTIVE_ERRORS:,} rows in a row: is it the file you mean?")
+    def on_row_error(error: InputError) -> None:
+        errors.append(error)
+        if len(errors) == MOST_CONSECUTIVE_ERRORS:
+            raise InputError(f"{errors[0]}; so are {MOST_CONSECUTIVE_ERRORS:,} further rows: is this the right file?")
 
-    for record in read(broken=broken):
-        yield from wrong
-        wrong.clear()
+    for record in read(on_row_error=on_row_error):
+        yield from errors
+        errors.clear()
         yield record
-    yield from wrong
+    yield from errors
 
 
-def _refuse_empty(path: Path, found: Iterable[Some], what: str) -> Iterator[Some]:
+def _refuse_empty(path: Path, items: Iterable[Some], expected: str) -> Iterator[Some]:
     is_empty = True
-    for one in found:
+    for item in items:
         is_empty = False
-        yield one
+        yield item
     if is_empty:
-        raise InputError(f"{path}: empty; {what}")
+        raise InputError(f"{path}: empty; {expected}")

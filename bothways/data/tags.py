@@ -1,8 +1,8 @@
-"""Tag schemes: spans of words written as one tag a word, and read back.
+"""Tag schemes (IOB1, IOB2, BIOES, plain): converting spans of words to tags and back.
 
-IOB1 (Ramshaw 1995): I-X in a span; B-X only where it touches the span before it and both are X.
-IOB2 (Tjong Kim Sang 1999): every span begins with B-X. BIOES: its last word is E-X too, a span of one word S-X.
-plain: one label a word, and no two words are one span. O is outside, in every scheme.
+IOB1 (Ramshaw 1995): I-X inside a span; B-X only at the start of a span that directly follows another one of label X.
+IOB2 (Tjong Kim Sang 1999): every span starts with B-X. BIOES: its last word is also E-X, and a one-word span is S-X.
+plain: one label per word, each word a span of its own. O is outside any span in all schemes.
 """
 
 import re
@@ -17,7 +17,7 @@ SPAN_TAG = re.compile(r"([BIES])-(.+)", re.DOTALL)
 
 
 class Span(NamedTuple):
-    """The words first, ..., last - 1 of a sequence, counted from 0."""
+    """A labelled span: the words first, ..., last - 1, counted from 0."""
 
     label: str
     first: int
@@ -25,18 +25,18 @@ class Span(NamedTuple):
 
 
 class IllegalTag(NamedTuple):
-    """A tag that its scheme does not write where it stands: its place in the sequence, from 0, and what is wrong."""
+    """A tag that the scheme does not allow: its index in the sequence, and why."""
 
-    place: int
+    position: int
     why: str
 
 
 def tags_to_spans(tags: Sequence[str], scheme: Scheme, *, strict: bool = False) -> list[Span]:
-    """The spans that tags mean, in order. InputError for a tag without a known prefix (but in plain).
+    """The spans of a sequence of tags, in order. InputError for a tag without a known prefix (except in plain).
 
-    The reading is that of conlleval and of seqeval's default mode: a tag that cannot go on with the span before it
-    begins one, whatever its prefix. So IOB1, IOB2 and BIOES are read alike, and illegal sequences too. strict: only
-    spans whose every tag is as the scheme writes it (seqeval's strict mode; on illegal IOB1 that has rules of its own).
+    Follows conlleval and seqeval's default mode: a tag that cannot continue the span before it starts a new one,
+    whatever its prefix. IOB1, IOB2, BIOES and illegal sequences are therefore read by the same rules. strict: only
+    spans whose tags are exactly what the scheme writes (seqeval's strict mode, which differs on illegal IOB1).
     """
     spans = _one_word_spans(tags) if scheme == "plain" else _prefixed_spans(tags)
     if not strict:
@@ -46,18 +46,18 @@ def tags_to_spans(tags: Sequence[str], scheme: Scheme, *, strict: bool = False) 
 
 
 def _one_word_spans(tags: Sequence[str]) -> list[Span]:
-    return [Span(tag, place, place + 1) for place, tag in enumerate(tags) if tag != OUTSIDE]
+    return [Span(tag, index, index + 1) for index, tag in enumerate(tags) if tag != OUTSIDE]
 
 
 def _prefixed_spans(tags: Sequence[str]) -> list[Span]:
     spans: list[Span] = []
-    unfinished = ""  # the label of a span that the next word may be part of
-    for place, tag in enumerate(tags):
+    unfinished = ""  # the label of a span that the next word may continue
+    for index, tag in enumerate(tags):
         prefix, label = _split_tag(tag)
         if label and label == unfinished and prefix in "IE":
-            spans[-1] = Span(label, spans[-1].first, place + 1)
+            spans[-1] = Span(label, spans[-1].first, index + 1)
         elif label:
-            spans.append(Span(label, place, place + 1))
+            spans.append(Span(label, index, index + 1))
         unfinished = label if prefix in "BI" else ""
     return spans
 
@@ -66,32 +66,30 @@ def _split_tag(tag: str) -> tuple[str, str]:
     """(prefix, label); ("O", "") outside."""
     if tag == OUTSIDE:
         return OUTSIDE, ""
-    if found := SPAN_TAG.fullmatch(tag):
-        return found[1], found[2]
+    if match := SPAN_TAG.fullmatch(tag):
+        return match[1], match[2]
     raise InputError(_unknown_tag(tag))
 
 
 def _unknown_tag(tag: str) -> str:
-    return f"tag {tag!r} is neither O nor a label after B-, I-, E- or S-; mend it, or use the scheme plain"
+    return f"tag {tag!r} is neither O nor a label after B-, I-, E- or S-; fix it, or use the scheme plain"
 
 
 def spans_to_tags(spans: Iterable[Span], length: int, scheme: Scheme = "iob2") -> list[str]:
-    """One tag for each of `length` words. InputError for spans that are empty, overlap or end after the last word."""
+    """One tag for each of `length` words. InputError for spans that are empty, overlap, or exceed the length."""
     tags = [OUTSIDE] * length
-    before = Span("", 0, 0)
+    previous = Span("", 0, 0)
     for span in sorted(spans, key=lambda span: span.first):
-        if not before.last <= span.first < span.last <= length:
-            raise InputError(
-                f"{span} after {before} in {length} words; a span has a word or more, and overlaps no other"
-            )
-        touches = before.last == span.first and before.label == span.label
+        if not previous.last <= span.first < span.last <= length:
+            raise InputError(f"{span} after {previous} in {length} words; spans must not be empty or overlap")
+        touches = previous.last == span.first and previous.label == span.label
         tags[span.first : span.last] = _write_span(span, touches, scheme)
-        before = span
+        previous = span
     return tags
 
 
 def _write_span(span: Span, touches: bool, scheme: Scheme) -> list[str]:
-    """The tags of one span; touches: another of its label ends where it begins."""
+    """The tags of one span. touches: a span with the same label ends where it starts."""
     num_words = span.last - span.first
     if scheme == "plain":
         return [span.label] * num_words
@@ -103,21 +101,22 @@ def _write_span(span: Span, touches: bool, scheme: Scheme) -> list[str]:
 
 
 def find_illegal_tag(tags: Sequence[str], scheme: Scheme) -> IllegalTag | None:
-    """The first tag without a known prefix, else the first that the scheme would not write for the spans that the
-    sequence means: I-X after O in IOB2, a B-X that is not closed in BIOES. None for a legal sequence; plain ones are.
+    """The first tag without a known prefix, else the first that differs from the scheme's tags for the same spans.
+
+    Examples: I-X after O in IOB2; in BIOES a span that does not end. None for a legal sequence; all plain ones are.
     """
     if scheme == "plain":
         return None
-    for place, tag in enumerate(tags):
+    for index, tag in enumerate(tags):
         if not _is_readable(tag):
-            return IllegalTag(place, _unknown_tag(tag))
-    for place, (tag, written) in enumerate(
+            return IllegalTag(index, _unknown_tag(tag))
+    for index, (tag, written) in enumerate(
         zip(tags, spans_to_tags(_prefixed_spans(tags), len(tags), scheme), strict=True)
     ):
         if tag != written:
-            before = tags[place - 1] if place else "the start"
-            after = tags[place + 1] if place + 1 < len(tags) else "the end"
-            return IllegalTag(place, f"{tag} between {before} and {after} is not {scheme.upper()}; expected {written}")
+            before = tags[index - 1] if index else "the start"
+            after = tags[index + 1] if index + 1 < len(tags) else "the end"
+            return IllegalTag(index, f"{tag} between {before} and {after} is not {scheme.upper()}; expected {written}")
     return None
 
 
@@ -126,11 +125,12 @@ def _is_readable(tag: str) -> bool:
 
 
 def detect_scheme(sequences: Sequence[Sequence[str]]) -> Scheme:
-    """The scheme of a corpus: plain if no tag has a prefix, BIOES if one has E- or S-, else that of IOB2 and IOB1 in
-    which fewer tags are illegal; IOB2 where nothing tells. Whether it is legal throughout, `first_illegal` says.
+    """The scheme of a corpus: plain if no tag has a prefix, BIOES if one has E- or S-, else IOB1 or IOB2.
+
+    Of IOB1 and IOB2, the one with fewer illegal tags; IOB2 in case of a tie. Use `find_illegal_tag` to check it.
     """
     tags = {tag for sequence in sequences for tag in sequence} - {OUTSIDE}
-    prefixes = {found[1] for found in map(SPAN_TAG.fullmatch, tags) if found}
+    prefixes = {match[1] for match in map(SPAN_TAG.fullmatch, tags) if match}
     if tags and not prefixes:
         return "plain"
     if prefixes & {"E", "S"}:

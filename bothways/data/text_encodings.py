@@ -1,24 +1,24 @@
-"""Bytes to text: which encoding a file's first bytes name, and what a line that is not UTF-8 may be instead."""
+"""Text encodings: byte-order marks, UTF-16 detection, decoding lines, hints for non-UTF-8 text."""
 
 import codecs
 from collections.abc import Callable
 from functools import cache
 
-BYTE_ORDER_MARKS = (  # byte-order marks; that of UTF-32 begins with that of UTF-16
+BYTE_ORDER_MARKS = (  # UTF-32 first: its mark starts with that of UTF-16
     (codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
 )  # fmt: skip
 WINDOWS_1252 = "cp1252"
-SHOWN = 20  # characters on each side of the first that is not ASCII
+SHOWN = 20  # characters on each side of the first non-ASCII one
 
 
 def bom_encoding(start: bytes) -> str | None:
-    """The encoding that a byte-order mark at the start names; None without one."""
+    """The encoding of the byte-order mark at the start, if any."""
     return next((name for mark, name in BYTE_ORDER_MARKS if start.startswith(mark)), None)
 
 
 def guess_utf16(start: bytes) -> str | None:
-    """utf-16-le or utf-16-be where every second byte is mostly zero, as in European text without a byte-order mark."""
+    """utf-16-le or utf-16-be if most even or odd bytes are zero, as in European text without a byte-order mark."""
     for name, zeros, others in (("utf-16-le", start[1::2], start[::2]), ("utf-16-be", start[::2], start[1::2])):
         if zeros.count(0) > len(zeros) / 2 and others.count(0) < len(others) / 10:
             return name
@@ -27,15 +27,15 @@ def guess_utf16(start: bytes) -> str | None:
 
 @cache
 def has_ascii_newlines(encoding: str) -> bool:
-    """Whether a line ends at byte 10 and nowhere else: so not in UTF-16, UTF-32 and EBCDIC."""
+    """Whether byte 10 always ends a line, which fails for UTF-16, UTF-32 and EBCDIC."""
     return "\n".encode(encoding) == b"\n"
 
 
 def line_decoder(encoding: str | None) -> Callable[[bytes], str]:
-    """What decodes a line, and raises UnicodeDecodeError. None: UTF-8.
+    """A function that decodes a line or raises UnicodeDecodeError. None means UTF-8.
 
-    In an encoding of one byte a character, a line that is valid UTF-8 is read as such: text of that encoding hardly
-    ever is, and files from several sources are often given together.
+    With a single-byte encoding, lines that are valid UTF-8 are still read as UTF-8: text in such encodings hardly ever
+    is, and files from several sources are often mixed.
     """
     if encoding is None:
         return bytes.decode
@@ -52,12 +52,12 @@ def line_decoder(encoding: str | None) -> Callable[[bytes], str]:
 
 
 def encoding_hint(line: bytes) -> str:
-    """What to do about a line that is not UTF-8: which --encoding to try, and how it then reads."""
+    """Advice on a line that is not UTF-8: which --encoding to try, and how the line reads in it."""
     try:
         text = line.decode(WINDOWS_1252).strip()
     except UnicodeDecodeError:
-        return "name its encoding with --encoding (such as shift_jis, gb18030 or mac_roman), or convert it first"
-    first = next((place for place, sign in enumerate(text) if not sign.isascii()), 0)
+        return "give its encoding with --encoding (such as shift_jis, gb18030 or mac_roman), or convert it first"
+    first = next((index for index, character in enumerate(text) if not character.isascii()), 0)
     shown = text[max(0, first - SHOWN) : first + SHOWN]
     return (
         f"as Windows-1252 (Latin-1) it reads {shown!r}: if that is right, give --encoding {WINDOWS_1252}, else "

@@ -365,7 +365,7 @@ def scheme_of(settings: Tag, sentences: Sequence[Sentence]) -> Scheme:
     scheme: Scheme = detect_scheme([one.tags for one in sentences]) if settings.scheme == "auto" else settings.scheme
     for one in sentences:
         if wrong := find_illegal_tag(one.tags, scheme):
-            word = f"word {wrong.place + 1} of the sentence, {one.words[wrong.place]!r}"
+            word = f"word {wrong.position + 1} of the sentence, {one.words[wrong.position]!r}"
             raise InputError(f"{one.where}: {word}: {wrong.why}; mend the tag, or name another --scheme")
     return scheme
 

@@ -1,4 +1,7 @@
-"""How good predictions are. No torch here: whatever made the predictions, they are scored alike."""
+"""Metrics: accuracy, F1, correlations, entity F1, SQuAD scores, nDCG, confidence intervals.
+
+Nothing here imports torch: predictions are scored the same way whatever produced them.
+"""
 
 from bothways.metrics.answers import answer_intervals, answer_scores, best_threshold
 from bothways.metrics.classification import (

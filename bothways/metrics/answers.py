@@ -1,7 +1,8 @@
-"""Answers to questions about a passage: exact match and F1 of words, as SQuAD's scorers define them.
+"""Question answering metrics: exact match and word F1, as the SQuAD scorers define them.
 
-SQuAD 1.1 (Rajpurkar 2016, section 6.1); 2.0 (Rajpurkar 2018), where the answer "" says that there is none. They differ
-in answers of which normalizing leaves nothing: two such have F1 0 in 1.1 and 1 in 2.0. Scores are in percent.
+SQuAD 1.1: Rajpurkar 2016, section 6.1. SQuAD 2.0: Rajpurkar 2018, where the answer "" means that the question has no
+answer. The two differ when normalization leaves nothing of both answers: F1 is 0 in 1.1 and 1 in 2.0. Scores are in
+percent.
 """
 
 import math
@@ -16,23 +17,23 @@ from bothways.metrics.intervals import Interval, mean_interval
 
 Version = Literal["1.1", "2.0"]
 Metric = Literal["f1", "exact_match"]
-GoldAnswers = Mapping[str, Sequence[str]]  # {id: answers, each of them right}; none where there is no answer
+GoldAnswers = Mapping[str, Sequence[str]]  # {id: accepted answers}; an empty sequence if there is no answer
 ARTICLE = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize(answer: str) -> str:
-    """Lower case, without ASCII punctuation and English articles, one space between words."""
+    """Lower-case; remove ASCII punctuation and English articles; collapse white space."""
     return " ".join(ARTICLE.sub(" ", answer.lower().translate(PUNCTUATION)).split())
 
 
 def exact_match(gold: str, answer: str) -> float:
-    """1 where the two are the same once normalized, else 0."""
+    """1 if the normalized answers are equal, else 0."""
     return float(normalize(gold) == normalize(answer))
 
 
 def f1(gold: str, answer: str, version: Version = "2.0") -> float:
-    """F1 of the words of the normalized answer, in 0..1."""
+    """Word F1 of the normalized answers, in 0..1."""
     gold_words, words = normalize(gold).split(), normalize(answer).split()
     if version == "2.0" and not (gold_words and words):
         return float(gold_words == words)
@@ -43,10 +44,11 @@ def f1(gold: str, answer: str, version: Version = "2.0") -> float:
 def answer_scores(
     gold: GoldAnswers, predictions: Mapping[str, str], version: Version | None = None
 ) -> dict[str, float]:
-    """exact_match and f1 in percent, n questions, of which `missing` have no prediction and score 0.
+    """exact_match and f1 in percent, the number of questions n, and how many of them are `missing` a prediction.
 
-    In 2.0 also HasAns_exact, HasAns_f1, HasAns_total and the same for NoAns, of the questions with and without an
-    answer. version: 2.0 where a question has no answer, else 1.1. Predictions for other ids do not count.
+    A missing prediction scores 0; predictions for unknown ids are ignored. SQuAD 2.0 adds HasAns_exact, HasAns_f1,
+    HasAns_total and the same for NoAns: questions with and without an answer. version: None means 2.0 if some question
+    has no answer, else 1.1.
     """
     version = version or squad_version(gold)
     exact, by_f1 = (_best_scores(gold, predictions, metric, version) for metric in ("exact_match", "f1"))
@@ -67,23 +69,26 @@ def answer_scores(
 def answer_intervals(
     gold: GoldAnswers, predictions: Mapping[str, str], groups: Mapping[str, Hashable], version: Version | None = None
 ) -> dict[str, Interval]:
-    """The 95 % intervals of `answer_scores`' scores, in percent. groups: the passage of each question; the questions
-    about one are drawn together, unless there are few passages (FEW_UNITS)."""
+    """95 % intervals of the scores of `answer_scores`, in percent.
+
+    groups: the passage of each question. Questions about one passage are resampled together, unless there are fewer
+    than FEW_UNITS passages.
+    """
     version = version or squad_version(gold)
     exact, by_f1 = (_best_scores(gold, predictions, metric, version) for metric in ("exact_match", "f1"))
-    asked = {"exact_match": (exact, [*gold]), "f1": (by_f1, [*gold])}
+    values_and_ids = {"exact_match": (exact, [*gold]), "f1": (by_f1, [*gold])}
     if version == "2.0":
         for name, ids in (
             ("HasAns", [id for id in gold if gold[id]]),
             ("NoAns", [id for id in gold if not gold[id]]),
         ):
-            asked |= {f"{name}_exact": (exact, ids), f"{name}_f1": (by_f1, ids)}
-    found = {
+            values_and_ids |= {f"{name}_exact": (exact, ids), f"{name}_f1": (by_f1, ids)}
+    bounds = {
         name: mean_interval([values[id] for id in ids], [groups[id] for id in ids])
-        for name, (values, ids) in asked.items()
+        for name, (values, ids) in values_and_ids.items()
         if ids
     }
-    return {name: (100 * low, 100 * high) for name, (low, high) in found.items()}
+    return {name: (100 * low, 100 * high) for name, (low, high) in bounds.items()}
 
 
 def squad_version(gold: GoldAnswers) -> Version:
@@ -93,26 +98,28 @@ def squad_version(gold: GoldAnswers) -> Version:
 def _best_scores(
     gold: GoldAnswers, predictions: Mapping[str, str], metric: Metric, version: Version
 ) -> dict[str, float]:
-    """The best score, 0..1, that each prediction has with an answer to its question."""
+    """For each question, the best score (0..1) of its prediction over the accepted answers."""
     score: Callable[[str, str], float] = exact_match if metric == "exact_match" else lambda a, b: f1(a, b, version)
     return {
-        id: max(score(right, predictions[id]) for right in _accepted(answers, version)) if id in predictions else 0.0
+        id: max(score(accepted, predictions[id]) for accepted in _accepted(answers, version))
+        if id in predictions
+        else 0.0
         for id, answers in gold.items()
     }
 
 
 def _accepted(answers: Sequence[str], version: Version) -> Sequence[str]:
-    """The answers to compare with: in 2.0 those of which normalizing leaves something; where there is none, ""."""
+    """The answers to compare with, `""` if there are none; in 2.0 without those that normalize to ""."""
     return [answer for answer in answers if version == "1.1" or normalize(answer)] or [""]
 
 
 def _percent(scores: Mapping[str, float], ids: Iterable[str]) -> float:
-    found = [scores[id] for id in ids]
-    return 100 * sum(found) / len(found) if found else 0.0
+    values = [scores[id] for id in ids]
+    return 100 * sum(values) / len(values) if values else 0.0
 
 
 class Threshold(NamedTuple):
-    """A question is given no answer where its no-answer score is above `value`; `score`: what this scores, percent."""
+    """No answer is given if the no-answer score exceeds `value`. `score`: the metric at this threshold, in percent."""
 
     value: float
     score: float
@@ -121,24 +128,24 @@ class Threshold(NamedTuple):
 def best_threshold(
     gold: GoldAnswers, predictions: Mapping[str, str], no_answer_scores: Mapping[str, float], metric: Metric = "f1"
 ) -> Threshold:
-    """The threshold that scores best on these questions (SQuAD 2.0's scorer); the lowest of equals.
+    """The no-answer threshold with the best score (as in the SQuAD 2.0 scorer); the lowest of equals.
 
-    predictions: the best answer to each question that is not ""; no_answer_scores: how much "" is to be preferred.
-    Questions of one score are decided together: `score` is what answer_scores gives for the threshold. (The scorer
-    takes them one by one, and may name a score that no threshold has.)
+    predictions: the best non-empty answer to each question. no_answer_scores: higher means that "" is preferred.
+    Questions with equal no-answer scores are decided together, so that `score` is what `answer_scores` gives at this
+    threshold. (The official scorer adds questions one by one and may report a score that no threshold reaches.)
     """
     if missing := gold.keys() - (predictions.keys() & no_answer_scores.keys()):
         raise InputError(
             f"question {min(missing)}: a threshold needs an answer and a no-answer score for each question"
         )
-    answering = _best_scores(gold, predictions, metric, "2.0")
-    silent = _best_scores(gold, dict.fromkeys(gold, ""), metric, "2.0")
+    answered = _best_scores(gold, predictions, metric, "2.0")
+    unanswered = _best_scores(gold, dict.fromkeys(gold, ""), metric, "2.0")
     gain_by_score: dict[float, float] = {}
     for id in gold:
         score = no_answer_scores[id]
-        gain_by_score[score] = gain_by_score.get(score, 0.0) + answering[id] - silent[id]
-    total = best = sum(silent.values())
-    value = math.nextafter(min(gain_by_score), -math.inf)  # below every score: nothing is answered
+        gain_by_score[score] = gain_by_score.get(score, 0.0) + answered[id] - unanswered[id]
+    total = best = sum(unanswered.values())
+    value = math.nextafter(min(gain_by_score), -math.inf)  # below every score: no question is answered
     for score in sorted(gain_by_score):
         total += gain_by_score[score]
         if total > best:

@@ -1,6 +1,7 @@
-"""How good predictions are: classes, sets of labels, numbers; spreads, perplexity and calibration.
+"""Classification and regression metrics: accuracy, F1, Matthews, correlations, calibration.
 
-Scores of classes come from scikit-learn, loaded when first used. Letters: N texts, C labels, U values, V words.
+Also multi-label scores, perplexity, and mean and standard deviation over seeds. Classification scores come from
+scikit-learn, which is imported on first use. Letters: N texts, C labels, U distinct values, V vocabulary entries.
 """
 
 import math
@@ -19,11 +20,11 @@ Label = TypeVar("Label", str, int)
 def classification(
     gold: Sequence[Label], predicted: Sequence[Label], *, positive: Label | None = None
 ) -> dict[str, float]:
-    """accuracy, F1 averaged over classes (macro) and over texts (micro), Matthews' correlation (0 where it is
-    undefined), `majority`, the accuracy of always naming the commonest gold label, and with two classes `f1`.
+    """accuracy, f1_macro, f1_micro, Matthews correlation (0 if undefined), `majority` and, with two classes, f1.
 
-    f1 is that of the class `positive`; where none is given and two stand in gold and predicted, of the last in order
-    (1 of 0 and 1, "pos" of "neg" and "pos").
+    majority: the accuracy of always predicting the most frequent gold label. f1: F1 of the class `positive`; by
+    default, if gold and predicted labels have two classes, of the last in sorted order (1 of 0 and 1; "pos" of
+    "neg" and "pos").
     """
     from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
@@ -32,7 +33,7 @@ def classification(
     scores = {
         "accuracy": accuracy,
         "f1_macro": float(f1_score(gold, predicted, average="macro", zero_division=0)),
-        "f1_micro": accuracy,  # one label a text: what one class misses, another finds wrongly
+        "f1_micro": accuracy,  # with one label per text, micro F1 equals accuracy
         "matthews": float(matthews_corrcoef(gold, predicted)) if len(names) > 1 else 0.0,
         "majority": Counter(gold).most_common(1)[0][1] / len(gold),
     }
@@ -47,27 +48,27 @@ def classification(
 def classification_intervals(
     gold: Sequence[Label], predicted: Sequence[Label], *, positive: Label | None = None
 ) -> dict[str, Interval]:
-    """The 95 % intervals of `classification`'s scores; texts are independent."""
+    """95 % intervals of the scores of `classification`, assuming independent texts."""
     names = sorted(set(gold) | set(predicted))
     if positive is None and len(names) == 2:
         positive = names[1]
     rows = range(len(gold))
-    marks, given = (list(zip(rows, labels, strict=True)) for labels in (gold, predicted))
-    found = decision_intervals(marks, given, np.arange(len(gold)), positive)
+    gold_decisions, predicted_decisions = (list(zip(rows, labels, strict=True)) for labels in (gold, predicted))
+    bounds = decision_intervals(gold_decisions, predicted_decisions, np.arange(len(gold)), positive)
     accuracy = wilson_interval(sum(a == b for a, b in zip(gold, predicted, strict=True)), len(gold))
-    f1 = {} if positive is None else {"f1": found["f1_positive"]}
-    kept = {name: found[name] for name in ("f1_macro", "matthews")}
-    return {"accuracy": accuracy, "f1_micro": accuracy, **kept, **f1}
+    f1 = {} if positive is None else {"f1": bounds["f1_positive"]}
+    others = {name: bounds[name] for name in ("f1_macro", "matthews")}
+    return {"accuracy": accuracy, "f1_micro": accuracy, **others, **f1}
 
 
 def multi_label(
     gold: Sequence[Collection[str]], predicted: Sequence[Collection[str]], names: Sequence[str]
 ) -> dict[str, float]:
-    """For texts with any number of the labels `names`: accuracy (a text's labels are all right and none is missing),
-    F1 over all decisions (micro), averaged over labels (macro) and over texts (samples), and `majority`, the accuracy
-    of always giving the commonest set of labels.
+    """Multi-label scores over the labels `names`: subset accuracy, f1_micro, f1_macro, f1_samples and `majority`.
 
-    A text without labels for which none is predicted is right: its F1 is 1. A label that neither has is left out.
+    accuracy: the share of texts whose set of labels is exactly right. majority: the accuracy of always predicting the
+    most frequent set of labels. A text with no gold and no predicted label has F1 1. f1_macro skips labels that occur
+    in neither gold nor predictions.
     """
     gold_NC, predicted_NC = _indicators(gold, names), _indicators(predicted, names)
     right_NC, total_NC = 2 * (gold_NC & predicted_NC), gold_NC.astype(int) + predicted_NC
@@ -82,44 +83,48 @@ def multi_label(
 
 
 def multi_label_intervals(gold: Sequence[Collection[str]], predicted: Sequence[Collection[str]]) -> dict[str, Interval]:
-    """The 95 % intervals of `multi_label`'s scores; texts are independent."""
+    """95 % intervals of the scores of `multi_label`, assuming independent texts."""
     rows = range(len(gold))
-    marks, given = ([(row, label) for row in rows for label in labels[row]] for labels in (gold, predicted))
-    found = decision_intervals(marks, given, np.arange(len(gold)))
-    both = [(set(a), set(b)) for a, b in zip(gold, predicted, strict=True)]
-    samples = [2 * len(a & b) / len([*a, *b]) if a or b else 1.0 for a, b in both]
+    gold_decisions, predicted_decisions = (
+        [(row, label) for row in rows for label in labels[row]] for labels in (gold, predicted)
+    )
+    bounds = decision_intervals(gold_decisions, predicted_decisions, np.arange(len(gold)))
+    label_sets = [(set(a), set(b)) for a, b in zip(gold, predicted, strict=True)]
+    samples = [2 * len(a & b) / len([*a, *b]) if a or b else 1.0 for a, b in label_sets]
     return {
-        "accuracy": wilson_interval(sum(a == b for a, b in both), len(both)),
-        "f1_micro": found["f1"],
-        "f1_macro": found["f1_macro"],
+        "accuracy": wilson_interval(sum(a == b for a, b in label_sets), len(label_sets)),
+        "f1_micro": bounds["f1"],
+        "f1_macro": bounds["f1_macro"],
         "f1_samples": mean_interval(samples, rows),
     }
 
 
 def _indicators(labels: Sequence[Collection[str]], names: Sequence[str]) -> np.ndarray:
-    """[N, C], true where a text has a label."""
-    place = {name: index for index, name in enumerate(names)}
-    found_NC = np.zeros((len(labels), len(names)), bool)
-    for row, given in enumerate(labels):
-        found_NC[row, [place[name] for name in given]] = True
-    return found_NC
+    """[N, C], True where a text has a label."""
+    column_by_name = {name: index for index, name in enumerate(names)}
+    indicators_NC = np.zeros((len(labels), len(names)), bool)
+    for row, row_labels in enumerate(labels):
+        indicators_NC[row, [column_by_name[name] for name in row_labels]] = True
+    return indicators_NC
 
 
-def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """part / whole; 1 where there is nothing to find and nothing found."""
-    shares: np.ndarray = np.where(whole > 0, part, 1) / np.maximum(whole, 1)
-    return shares
+def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+    """numerator / denominator; 1 where both are 0."""
+    ratios: np.ndarray = np.where(denominator > 0, numerator, 1) / np.maximum(denominator, 1)
+    return ratios
 
 
 def regression(gold: Sequence[float] | np.ndarray, predicted: Sequence[float] | np.ndarray) -> dict[str, float]:
-    """pearson, spearman (0 where one side is constant), mean_squared_error, mean_absolute_error, and `variance` of
-    gold: the squared error of always guessing its mean."""
+    """pearson, spearman (0 if either side is constant), mean_squared_error, mean_absolute_error and `variance`.
+
+    variance: of the gold numbers, that is, the squared error of always predicting their mean.
+    """
     gold_N, predicted_N = np.asarray(gold, float), np.asarray(predicted, float)
     return _number_scores(gold_N, predicted_N, _order(gold_N), _order(predicted_N))
 
 
 def regression_intervals(gold: Sequence[float], predicted: Sequence[float]) -> dict[str, Interval]:
-    """The 95 % intervals of `regression`'s correlations and errors; texts are independent."""
+    """95 % intervals of the correlations and errors of `regression`, assuming independent texts."""
     gold_N, predicted_N = np.asarray(gold, float), np.asarray(predicted, float)
     columns = (gold_N, predicted_N, _order(gold_N), _order(predicted_N))  # sorted once, not for every resample
 
@@ -127,9 +132,9 @@ def regression_intervals(gold: Sequence[float], predicted: Sequence[float]) -> d
         rows = np.repeat(np.arange(len(gold_N)), drawn_N)
         return _number_scores(*(column[rows] for column in columns))
 
-    found = bootstrap(len(gold_N), scores)
-    del found["variance"]
-    return found
+    bounds = bootstrap(len(gold_N), scores)
+    del bounds["variance"]
+    return bounds
 
 
 def _number_scores(
@@ -168,7 +173,7 @@ def _ranks(order_N: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Bin:
-    """Predictions of about one confidence: the mean of it, the share that is right, their number."""
+    """Predictions of similar confidence: their mean confidence, accuracy and number."""
 
     confidence: float
     accuracy: float
@@ -177,16 +182,16 @@ class Bin:
 
 @dataclass(frozen=True)
 class Reliability:
-    """What a reliability diagram shows; `error` is the expected calibration error, in 0..1."""
+    """The bins of a reliability diagram. error: expected calibration error, in 0..1."""
 
     bins: list[Bin]
     error: float
 
 
 def reliability(confidences: Sequence[float], right: Sequence[bool], bins: int = 10) -> Reliability:
-    """Confidence against accuracy in bins of equal width, (0, 1/bins] first (Guo 2017, eq. 3); empty bins are left out.
+    """Confidence and accuracy in bins of equal width, the first being (0, 1/bins] (Guo 2017, eq. 3); no empty bins.
 
-    confidences: the probability of each predicted label, in 0..1; right: whether it is the gold one.
+    confidences: the probability of each predicted label, in 0..1. right: whether the prediction is correct.
     """
     confidences_N, right_N = np.asarray(confidences, float), np.asarray(right, float)
     bin_N = np.clip(np.ceil(confidences_N * bins).astype(int) - 1, 0, bins - 1)
@@ -195,26 +200,26 @@ def reliability(confidences: Sequence[float], right: Sequence[bool], bins: int =
         for number, count in enumerate(np.bincount(bin_N, minlength=bins))
         if count
     ]
-    gaps = sum(part.count * abs(part.accuracy - part.confidence) for part in filled)
+    gaps = sum(filled_bin.count * abs(filled_bin.accuracy - filled_bin.confidence) for filled_bin in filled)
     return Reliability(filled, gaps / len(right_N))
 
 
 def perplexity(mean_loss: float) -> float:
-    """exp of a mean cross-entropy in nats; capped where it would overflow."""
+    """exp of a mean cross-entropy in nats, capped to avoid overflow."""
     return math.exp(min(mean_loss, 700.0))
 
 
 def unigram_probabilities(counts_V: np.ndarray) -> np.ndarray:
-    """How likely each word is by its count, none impossible (add-one smoothing)."""
+    """Unigram probabilities from counts, with add-one smoothing. [V]"""
     shares_V: np.ndarray = (counts_V + 1) / (counts_V.sum() + len(counts_V))
     return shares_V
 
 
 def unigram_loss(counts_V: np.ndarray, targets_M: np.ndarray) -> float:
-    """Mean cross-entropy in nats of guessing by how often each word stands in the training text."""
+    """Mean cross-entropy in nats of predicting every target by the unigram frequencies of the training text."""
     return float(-np.log(unigram_probabilities(counts_V)[targets_M]).mean())
 
 
 def mean_and_std(scores: Sequence[float]) -> tuple[float, float]:
-    """Mean and sample standard deviation; 0 for a single score, which has none."""
+    """Mean and sample standard deviation (0 for a single score)."""
     return float(np.mean(scores)), float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0

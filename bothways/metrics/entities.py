@@ -1,6 +1,6 @@
-"""Entities found: precision, recall and F1 of spans that are right in label, first and last word.
+"""Named entity (NER) metrics: precision, recall and F1 of spans with the right label and bounds.
 
-Counted as conlleval (CoNLL-2000, CoNLL-2003) and seqeval count. Shares are in 0..1; a share of nothing is 0.
+Counted like conlleval (CoNLL-2000, CoNLL-2003) and seqeval. Scores are in 0..1; 0 divided by 0 counts as 0.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -16,18 +16,23 @@ LocatedSpan = tuple[Hashable, str, int, int]  # (document, label, start, end), i
 def entity_scores(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], scheme: Scheme, *, strict: bool = False
 ) -> dict[str, Any]:
-    """What `span_scores` gives, and `accuracy`, the share of words whose tag is right. One sequence of tags a text.
+    """The scores of `span_scores`, and `accuracy`: the share of words with the right tag.
 
-    Gold and predicted tags may be of IOB1, IOB2 and BIOES in any mixture, which are read alike (`spans_of`); accuracy
-    compares them as written. InputError where a prediction has other words than the gold sequence.
+    gold, predicted: one sequence of tags per text.
+    Gold and predicted tags may mix IOB1, IOB2 and BIOES (see `tags_to_spans`); accuracy compares tags literally.
+    InputError if the numbers of sequences, or of tags in one sequence, differ.
     """
     if len(gold) != len(predicted):
         raise InputError(f"{len(gold)} gold sequences of tags, {len(predicted)} predicted; give one for each")
-    for number, (right, found) in enumerate(zip(gold, predicted, strict=True), 1):
-        if len(right) != len(found):
-            raise InputError(f"sequence {number}: {len(right)} gold tags, {len(found)} predicted; give one a word")
+    for number, (gold_tags, predicted_tags) in enumerate(zip(gold, predicted, strict=True), 1):
+        if len(gold_tags) != len(predicted_tags):
+            raise InputError(
+                f"sequence {number}: {len(gold_tags)} gold tags, {len(predicted_tags)} predicted; give one a word"
+            )
     correct = sum(
-        a == b for right, found in zip(gold, predicted, strict=True) for a, b in zip(right, found, strict=True)
+        a == b
+        for gold_tags, predicted_tags in zip(gold, predicted, strict=True)
+        for a, b in zip(gold_tags, predicted_tags, strict=True)
     )
     scores = span_scores(_located(gold, scheme, strict), _located(predicted, scheme, strict))
     return {**scores, "accuracy": _ratio(correct, sum(map(len, gold)))}
@@ -39,27 +44,30 @@ def entity_intervals(
     scheme: Scheme,
     groups: Sequence[Hashable] | None = None,
 ) -> dict[str, Interval]:
-    """The 95 % intervals of `entity_scores`' precision, recall, f1, f1_macro and accuracy. groups: what each sequence
-    is part of (its document), which is drawn as a whole; without them, or with few (FEW_UNITS), each is by itself."""
+    """95 % intervals of precision, recall, f1, f1_macro and accuracy of `entity_scores`.
+
+    groups: the document of each sequence; documents are resampled as a whole. Without groups, or with fewer than
+    FEW_UNITS of them, sequences are resampled.
+    """
     groups = range(len(gold)) if groups is None else groups
     accuracy = tag_interval(gold, predicted, groups)
     if scheme == "plain":
         return {"accuracy": accuracy}
-    marks = decision_intervals(
+    bounds = decision_intervals(
         _located(gold, scheme, False), _located(predicted, scheme, False), resampling_units(groups)
     )
-    return {**{name: marks[name] for name in ("precision", "recall", "f1", "f1_macro")}, "accuracy": accuracy}
+    return {**{name: bounds[name] for name in ("precision", "recall", "f1", "f1_macro")}, "accuracy": accuracy}
 
 
 def tag_interval(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], groups: Sequence[Hashable]
 ) -> Interval:
-    """That of the share of words whose tag is right."""
-    shares = [
-        _ratio(sum(a == b for a, b in zip(right, found, strict=True)), len(right))
-        for right, found in zip(gold, predicted, strict=True)
+    """95 % interval of tag accuracy."""
+    accuracies = [
+        _ratio(sum(a == b for a, b in zip(gold_tags, predicted_tags, strict=True)), len(gold_tags))
+        for gold_tags, predicted_tags in zip(gold, predicted, strict=True)
     ]
-    return mean_interval(shares, groups, [*map(len, gold)])
+    return mean_interval(accuracies, groups, [*map(len, gold)])
 
 
 def _located(sequences: Sequence[Sequence[str]], scheme: Scheme, strict: bool) -> list[LocatedSpan]:
@@ -71,8 +79,11 @@ def _located(sequences: Sequence[Sequence[str]], scheme: Scheme, strict: bool) -
 
 
 def span_scores(gold: Iterable[LocatedSpan], predicted: Iterable[LocatedSpan]) -> dict[str, Any]:
-    """precision, recall, f1 over all spans, f1_macro (the mean of the labels' f1), and by_type: {label: {precision,
-    recall, f1, support}}, labels in order, support the number of gold spans. A span given twice counts once."""
+    """precision, recall and f1 over all spans, f1_macro (the mean over labels) and by_type.
+
+    by_type: {label: {precision, recall, f1, support}}, sorted by label; support is the number of gold spans. Duplicate
+    spans count once.
+    """
     gold, predicted = set(gold), set(predicted)
     labels = sorted({label for _, label, _, _ in gold | predicted})
     by_type = {label: _span_scores(_with_label(gold, label), _with_label(predicted, label)) for label in labels}
@@ -96,5 +107,5 @@ def _span_scores(gold: set[LocatedSpan], predicted: set[LocatedSpan]) -> dict[st
     }
 
 
-def _ratio(part: float, whole: int) -> float:
-    return part / whole if whole else 0.0
+def _ratio(numerator: float, denominator: int) -> float:
+    return numerator / denominator if denominator else 0.0

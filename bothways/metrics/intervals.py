@@ -1,9 +1,9 @@
-"""95 % intervals: where a score would lie on other rows of the same kind.
+"""95 % confidence intervals: Wilson intervals and the percentile bootstrap.
 
-A share of independent rows has Wilson's interval (1927). All other scores have a percentile bootstrap (Efron 1979) over
-units that are independent of each other: texts, documents, passages. Its draws depend on the number of units alone.
-Where nothing went wrong every resample is perfect too and the bootstrap has no width, so an interval is never narrower
-than Wilson's for a share of as many trials. Letters: U units, N rows, M marks, C labels.
+A proportion of independent rows gets a Wilson interval (1927). All other scores get a percentile bootstrap (Efron 1979)
+over independent units: texts, documents or passages. The draws depend only on the number of units. With no errors every
+resample is perfect and the bootstrap interval has no width, so an interval is never narrower than the Wilson interval
+of a proportion of as many trials. Letters: U units, N rows, M decisions, C labels.
 """
 
 import math
@@ -15,15 +15,15 @@ import numpy as np
 from bothways.rng import Purpose, generator
 
 Interval = tuple[float, float]
-Decision = tuple[Any, ...]  # (number of its row, label, where in the row)
-Statistic = Callable[[np.ndarray], Mapping[str, float]]  # how often each unit was drawn [U] -> scores by name
+Decision = tuple[Any, ...]  # (index of the row, label, position in the row): the class of a text, or an entity
+Statistic = Callable[[np.ndarray], Mapping[str, float]]  # draws of each unit [U] -> scores by name
 RESAMPLES, FEWEST_RESAMPLES, MOST_DRAWS = 1000, 200, 2 * 10**7
-FEW_ROWS = 100  # on fewer, even a share of 90 % is uncertain by 6 points or more
-FEW_UNITS = 20  # a bootstrap over fewer groups of rows would be too narrow to mean anything
+FEW_ROWS = 100  # below this, even an accuracy of 90 % is uncertain by 6 points or more
+FEW_UNITS = 20  # below this, a bootstrap over groups is too narrow to be meaningful
 
 
 def wilson_interval(successes: float, trials: float, z: float = 1.96) -> Interval:
-    """The 95 % interval of a share (Wilson 1927)."""
+    """The 95 % interval of the proportion successes / trials (Wilson 1927)."""
     if not trials:
         return 0.0, 1.0
     share = successes / trials
@@ -33,31 +33,34 @@ def wilson_interval(successes: float, trials: float, z: float = 1.96) -> Interva
 
 
 def with_intervals(scores: Mapping[str, Any], bounds: Mapping[str, Interval]) -> dict[str, Any]:
-    """The scores, each that has an interval followed by it as NAME_interval: [low, high]."""
-    found: dict[str, Any] = {}
+    """The scores, with NAME_interval: [low, high] after each score that has bounds."""
+    merged: dict[str, Any] = {}
     for name, value in scores.items():
-        found[name] = value
+        merged[name] = value
         if name in bounds:
-            found[f"{name}_interval"] = [*bounds[name]]
-    return found
+            merged[f"{name}_interval"] = [*bounds[name]]
+    return merged
 
 
-def few_rows_warning(number: int, rows: str, split: str) -> str:
-    """What a reader of scores of so few rows must know; "" where there are enough."""
-    if number >= FEW_ROWS:
+def few_rows_warning(num_rows: int, rows: str, split: str) -> str:
+    """A warning if a split has fewer than FEW_ROWS rows; else ""."""
+    if num_rows >= FEW_ROWS:
         return ""
-    low, high = wilson_interval(0.9 * number, number)
+    low, high = wilson_interval(0.9 * num_rows, num_rows)
     return (
-        f"{split}: {number} {rows} are too few to tell good models from better ones (90 % right could be anything from "
+        f"{split}: {num_rows} {rows} are too few to compare models (an accuracy of 90 % could be anything from "
         f"{low:.0%} to {high:.0%}); cross-validate with --folds 5 (finetune), which scores every row"
     )
 
 
 def bootstrap(num_units: int, statistic: Statistic) -> dict[str, Interval]:
-    """The 2.5th and 97.5th percentile of each score over resamples of the units; fewer resamples of very many units."""
-    number = max(FEWEST_RESAMPLES, min(RESAMPLES, MOST_DRAWS // num_units))
+    """The 2.5th and 97.5th percentiles of each score over resamples of the units.
+
+    With very many units, fewer resamples are drawn (see MOST_DRAWS).
+    """
+    num_resamples = max(FEWEST_RESAMPLES, min(RESAMPLES, MOST_DRAWS // num_units))
     scores = []
-    for resample in range(number):
+    for resample in range(num_resamples):
         drawn = generator(0, Purpose.BOOTSTRAP, resample).integers(num_units, size=num_units)
         scores.append(statistic(np.bincount(drawn, minlength=num_units)))
     bounds = {name: np.quantile([one[name] for one in scores], (0.025, 0.975)) for name in scores[0]}
@@ -65,25 +68,28 @@ def bootstrap(num_units: int, statistic: Statistic) -> dict[str, Interval]:
 
 
 def widen(bounds: Interval, value: float, trials: float, lowest: float = 0.0) -> Interval:
-    """`bounds`, or Wilson's where those lie further out: of `value`, between `lowest` and 1, as a share of so many
-    trials."""
+    """`bounds`, extended to the Wilson interval of `value` where that is wider.
+
+    value: between `lowest` and 1; taken as a proportion of `trials`.
+    """
     low, high = wilson_interval((value - lowest) / (1 - lowest) * trials, trials)
     return min(bounds[0], lowest + (1 - lowest) * low), max(bounds[1], lowest + (1 - lowest) * high)
 
 
 def resampling_units(groups: Sequence[Hashable]) -> np.ndarray:
-    """The unit of each row, numbered from 0: its group, or the row itself where there are fewer than FEW_UNITS
-    groups."""
-    numbers: dict[Hashable, int] = {}
-    unit_N = np.array([numbers.setdefault(group, len(numbers)) for group in groups], np.int64)
-    return unit_N if len(numbers) >= FEW_UNITS else np.arange(len(groups))
+    """The resampling unit of each row: its group, or the row itself if there are fewer than FEW_UNITS groups. [N]"""
+    unit_by_group: dict[Hashable, int] = {}
+    unit_N = np.array([unit_by_group.setdefault(group, len(unit_by_group)) for group in groups], np.int64)
+    return unit_N if len(unit_by_group) >= FEW_UNITS else np.arange(len(groups))
 
 
 def mean_interval(
     values: Sequence[float], groups: Sequence[Hashable], weights: Sequence[float] | None = None
 ) -> Interval:
-    """Of the mean of values in 0..1, one a row; weights: how much each row counts (its words, where a value is the
-    share of those that are right)."""
+    """95 % interval of the weighted mean of values in 0..1, one per row.
+
+    weights: for example the number of words of a sentence, if its value is a tag accuracy. None: all equal.
+    """
     unit_N, weight_N = resampling_units(groups), np.ones(len(values)) if weights is None else np.asarray(weights, float)
     sum_U = np.bincount(unit_N, np.asarray(values, float) * weight_N)
     weight_U = np.bincount(unit_N, weight_N)
@@ -98,30 +104,31 @@ def mean_interval(
 def decision_intervals(
     gold: Collection[Decision], predicted: Collection[Decision], unit_N: np.ndarray, positive: str | int | None = None
 ) -> dict[str, Interval]:
-    """Of precision, recall and F1 over all marks (a text's class is one mark, so is each entity), of F1 averaged over
-    labels as f1_macro, of Matthews' correlation where each row has one mark, and as f1_positive of the F1 of one label.
-
-    unit_N: the unit of each row.
-    """
-    kinds = (set(gold), set(predicted), set(gold) & set(predicted))
-    labels = {label: number for number, label in enumerate(sorted({mark[1] for mark in kinds[0] | kinds[1]}))}
-    place = labels.setdefault(positive, len(labels)) if positive is not None else None
-    units = [unit_N[np.array([mark[0] for mark in marks], np.int64)] for marks in kinds]
-    numbers = [np.array([labels[mark[1]] for mark in marks], np.int64) for marks in kinds]
+    """95 % intervals of the scores of `decision_scores`. unit_N: the resampling unit of each row."""
+    decision_sets = (set(gold), set(predicted), set(gold) & set(predicted))
+    index_by_label = {
+        label: number
+        for number, label in enumerate(sorted({decision[1] for decision in decision_sets[0] | decision_sets[1]}))
+    }
+    positive_index = index_by_label.setdefault(positive, len(index_by_label)) if positive is not None else None
+    units = [unit_N[np.array([decision[0] for decision in decisions], np.int64)] for decisions in decision_sets]
+    label_indices = [
+        np.array([index_by_label[decision[1]] for decision in decisions], np.int64) for decisions in decision_sets
+    ]
 
     def scores(drawn_U: np.ndarray) -> dict[str, float]:
         gold_C, predicted_C, right_C = (
-            np.bincount(number_M, drawn_U[unit_M], minlength=len(labels))
-            for unit_M, number_M in zip(units, numbers, strict=True)
+            np.bincount(label_M, drawn_U[unit_M], minlength=len(index_by_label))
+            for unit_M, label_M in zip(units, label_indices, strict=True)
         )
-        return decision_scores(gold_C, predicted_C, right_C, place)
+        return decision_scores(gold_C, predicted_C, right_C, positive_index)
 
     num_units = int(unit_N.max()) + 1
     values, bounds = scores(np.ones(num_units)), bootstrap(num_units, scores)
-    own = [sum(mark[1] == positive for mark in marks) for marks in kinds]
-    num_gold, num_predicted, _ = map(len, kinds)
+    num_positive = [sum(decision[1] == positive for decision in decisions) for decisions in decision_sets]
+    num_gold, num_predicted, _ = map(len, decision_sets)
     trials = dict.fromkeys(values, (num_gold + num_predicted) / 2)
-    trials |= {"precision": num_predicted, "recall": num_gold, "f1_positive": (own[0] + own[1]) / 2}
+    trials |= {"precision": num_predicted, "recall": num_gold, "f1_positive": (num_positive[0] + num_positive[1]) / 2}
     lowest = {"matthews": -1.0}
     return {name: widen(bounds[name], values[name], trials[name], lowest.get(name, 0.0)) for name in values}
 
@@ -129,18 +136,22 @@ def decision_intervals(
 def decision_scores(
     gold_C: np.ndarray, predicted_C: np.ndarray, right_C: np.ndarray, positive: int | None = None
 ) -> dict[str, float]:
-    """The scores from the numbers of marks. A share of nothing is 0; a label with no mark is left out of f1_macro."""
+    """precision, recall, f1, f1_macro, Matthews correlation and f1_positive, from counts of decisions per label.
+
+    0 / 0 counts as 0. f1_macro skips labels without decisions; the correlation assumes one decision per row;
+    f1_positive is the F1 of the label with index `positive`.
+    """
     gold, predicted, right = gold_C.sum(), predicted_C.sum(), right_C.sum()
     used_C = gold_C + predicted_C > 0
     f1_C = 2 * right_C / np.maximum(gold_C + predicted_C, 1)
-    agreed = right * gold - gold_C @ predicted_C
-    possible = (gold**2 - predicted_C @ predicted_C) * (gold**2 - gold_C @ gold_C)
+    covariance = right * gold - gold_C @ predicted_C
+    variances = (gold**2 - predicted_C @ predicted_C) * (gold**2 - gold_C @ gold_C)
     scores = {
         "precision": right / max(predicted, 1),
         "recall": right / max(gold, 1),
         "f1": 2 * right / max(gold + predicted, 1),
         "f1_macro": f1_C[used_C].mean() if used_C.any() else 0.0,
-        "matthews": agreed / math.sqrt(possible) if possible > 0 else 0.0,
+        "matthews": covariance / math.sqrt(variances) if variances > 0 else 0.0,
     }
     if positive is not None:
         scores["f1_positive"] = f1_C[positive]

@@ -1,9 +1,8 @@
-"""Labels that may be wrong, by what a model that was not trained on the rows says of them: confident learning
-(Northcutt 2021, section 3). No torch here.
+"""Label errors found by confident learning (Northcutt 2021, section 3). No torch here.
 
-A model is not equally sure of all labels. So the measure is its own: how sure it is, on average, of a label on rows
-that have it. A row is doubtful where the model is at least as sure as that of another label, and not of the given one
-or less. Averages of a model's probabilities are meaningful only on rows that it was not trained on.
+A model is more confident of some labels than of others, so each label has its own threshold: its mean probability over
+the rows that carry it. A row is suspicious if another label reaches its threshold and is more probable than the given
+one among those that do. The probabilities must come from a model that was not trained on these rows.
 """
 
 from collections import Counter
@@ -12,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-Probabilities = Mapping[str, float]  # by label; those not named are taken for 0
-OUTLIER_DEVIATIONS = 4.0  # robust deviations beyond which a number is doubtful
+Probabilities = Mapping[str, float]  # by label; 0 for labels that are missing
+OUTLIER_DEVIATIONS = 4.0  # robust standard deviations beyond which a number is suspicious
 
 
 @dataclass(frozen=True)
 class LabelError:
-    """A row, counted from 0, whose label may be wrong: what it is given, what is likelier, and how likely both are."""
+    """A row (from 0) whose label may be wrong: its label, the suggested one, and the probabilities of both."""
 
     row: int
     given: str
@@ -27,50 +26,60 @@ class LabelError:
     probability: float
 
 
-def label_errors(given: Sequence[str], probabilities: Sequence[Probabilities]) -> list[LabelError]:
-    """Of rows with one label each, the most doubtful first. probabilities: at least those of the given and of the
-    likeliest labels of each row."""
-    counts = Counter(given)
+def label_errors(labels: Sequence[str], probabilities: Sequence[Probabilities]) -> list[LabelError]:
+    """Likely errors among rows with one label each, most suspicious first.
+
+    probabilities: must include the given label and the most probable labels of each row.
+    """
+    counts = Counter(labels)
     sums = Counter[str]()
-    for label, own in zip(given, probabilities, strict=True):
-        sums[label] += own.get(label, 0.0)  # type: ignore[assignment]
-    usual = {label: sums[label] / number for label, number in counts.items()}
-    found = []
-    for row, (label, own) in enumerate(zip(given, probabilities, strict=True)):
-        sure = {name: share for name, share in own.items() if share >= usual.get(name, np.inf)}
-        best = max(sure, key=lambda name: (sure[name], name), default=label)
+    for label, row_probabilities in zip(labels, probabilities, strict=True):
+        sums[label] += row_probabilities.get(label, 0.0)  # type: ignore[assignment]
+    mean_by_label = {label: sums[label] / count for label, count in counts.items()}
+    errors = []
+    for row, (label, row_probabilities) in enumerate(zip(labels, probabilities, strict=True)):
+        confident = {
+            name: probability
+            for name, probability in row_probabilities.items()
+            if probability >= mean_by_label.get(name, np.inf)
+        }
+        best = max(confident, key=lambda name: (confident[name], name), default=label)
         if best != label:
-            found.append(LabelError(row, label, best, own.get(label, 0.0), own[best]))
-    return sorted(found, key=lambda error: (error.given_probability - error.probability, error.row))
+            errors.append(LabelError(row, label, best, row_probabilities.get(label, 0.0), row_probabilities[best]))
+    return sorted(errors, key=lambda error: (error.given_probability - error.probability, error.row))
 
 
-def label_set_errors(given: Sequence[Collection[str]], probabilities: Sequence[Probabilities]) -> list[LabelError]:
-    """Of rows with any number of labels: each is decided by itself, whether a row has it or not. `given` and
-    `suggested` are "x" and "not x"."""
-    names = sorted({name for own in probabilities for name in own})
+def label_set_errors(labels: Sequence[Collection[str]], probabilities: Sequence[Probabilities]) -> list[LabelError]:
+    """Likely errors among rows with any number of labels; each label is decided independently.
+
+    `given` and `suggested` of a result are "x" and "not x", or the reverse.
+    """
+    names = sorted({name for row_probabilities in probabilities for name in row_probabilities})
     with_label, without = Counter[str](), Counter[str]()
-    for labels, own in zip(given, probabilities, strict=True):
-        for name, share in own.items():
-            (with_label if name in labels else without)[name] += share  # type: ignore[assignment]
-    counts = Counter(name for labels in given for name in labels)
-    usual = {name: with_label[name] / counts[name] if counts[name] else np.inf for name in names}
-    # Probabilities that are not named are taken for 0.
-    usual_not = {name: 1 - without[name] / max(1, len(given) - counts[name]) for name in names}
-    found = []
-    for row, (labels, own) in enumerate(zip(given, probabilities, strict=True)):
-        for name, share in own.items():
-            has, is_likely = name in labels, share >= usual[name]
-            is_unlikely = 1 - share >= usual_not[name]
-            if not has and is_likely and not (is_unlikely and share < 0.5):
-                found.append(LabelError(row, f"not {name}", name, 1 - share, share))
-            elif has and is_unlikely and not (is_likely and share >= 0.5):
-                found.append(LabelError(row, name, f"not {name}", share, 1 - share))
-    return sorted(found, key=lambda error: (error.given_probability - error.probability, error.row))
+    for row_labels, row_probabilities in zip(labels, probabilities, strict=True):
+        for name, probability in row_probabilities.items():
+            (with_label if name in row_labels else without)[name] += probability  # type: ignore[assignment]
+    counts = Counter(name for row_labels in labels for name in row_labels)
+    mean_if_present = {name: with_label[name] / counts[name] if counts[name] else np.inf for name in names}
+    # Missing probabilities count as 0.
+    mean_if_absent = {name: 1 - without[name] / max(1, len(labels) - counts[name]) for name in names}
+    errors = []
+    for row, (row_labels, row_probabilities) in enumerate(zip(labels, probabilities, strict=True)):
+        for name, probability in row_probabilities.items():
+            has, is_likely = name in row_labels, probability >= mean_if_present[name]
+            is_unlikely = 1 - probability >= mean_if_absent[name]
+            if not has and is_likely and not (is_unlikely and probability < 0.5):
+                errors.append(LabelError(row, f"not {name}", name, 1 - probability, probability))
+            elif has and is_unlikely and not (is_likely and probability >= 0.5):
+                errors.append(LabelError(row, name, f"not {name}", probability, 1 - probability))
+    return sorted(errors, key=lambda error: (error.given_probability - error.probability, error.row))
 
 
 def find_outliers(gold: Sequence[float], predicted: Sequence[float]) -> list[int]:
-    """Rows whose number is further from the prediction than FAR_OFF robust deviations (1.4826 times the median distance
-    of the errors from their median), the furthest first."""
+    """Rows whose number is more than OUTLIER_DEVIATIONS robust deviations from the prediction, furthest first.
+
+    The robust standard deviation is 1.4826 times the median absolute deviation of the errors.
+    """
     if not len(gold):
         return []
     errors_N = np.asarray(gold, float) - np.asarray(predicted, float)

@@ -1,6 +1,7 @@
-"""Search results against judgements: nDCG@k (Järvelin 2002), MRR@k and recall@k, means over queries, in 0..1.
+"""Retrieval metrics: nDCG@k (Järvelin 2002), MRR@k and recall@k, means over queries, in 0..1.
 
-A grade above 0 is relevant; the gain is the grade itself, its discount log2(1 + rank), ranks from 1 (trec_eval's nDCG).
+Documents with a grade above 0 are relevant. As in trec_eval, the gain is the grade itself and the discount is
+log2(1 + rank), with ranks from 1.
 """
 
 import math
@@ -9,38 +10,40 @@ from collections.abc import Mapping, Sequence
 from bothways.errors import InputError
 from bothways.metrics.intervals import Interval, mean_interval
 
-Grades = Mapping[str, float]  # {document: grade}; what is not judged has grade 0
+Grades = Mapping[str, float]  # {document: grade}; 0 for documents without a judgment
 
 
 def ranking_scores(
     gold: Mapping[str, Grades], ranking: Mapping[str, Sequence[str]], *, k: int = 10
 ) -> dict[str, float]:
-    """{"ndcg@k", "mrr@k", "recall@k", "queries"} of {query: documents, best first}; the names have k as a number.
+    """{"ndcg@k", "mrr@k", "recall@k", "queries"}, with k as a number in the keys. ranking: documents, best first.
 
-    A query without a ranking scores 0. A query without a relevant document cannot be scored: it is left out, and
-    `queries` counts the others. InputError for a document ranked twice, and where no query can be scored.
+    A query without a ranking scores 0. A query without a relevant document is skipped; `queries` counts the rest.
+    InputError if a document is ranked twice or no query can be scored.
     """
     by_query = query_scores(gold, ranking, k=k)
-    number = len(by_query)
-    means = {name: sum(scores[name] for scores in by_query.values()) / number for name in next(iter(by_query.values()))}
-    return {**means, "queries": number}
+    num_queries = len(by_query)
+    means = {
+        name: sum(scores[name] for scores in by_query.values()) / num_queries for name in next(iter(by_query.values()))
+    }
+    return {**means, "queries": num_queries}
 
 
 def ranking_intervals(
     gold: Mapping[str, Grades], ranking: Mapping[str, Sequence[str]], *, k: int = 10
 ) -> dict[str, Interval]:
-    """The 95 % intervals of `ranking_scores`' means; queries are independent."""
+    """95 % intervals of the means of `ranking_scores`, assuming independent queries."""
     by_query = [*query_scores(gold, ranking, k=k).values()]
-    return {name: mean_interval([one[name] for one in by_query], range(len(by_query))) for name in by_query[0]}
+    return {name: mean_interval([scores[name] for scores in by_query], range(len(by_query))) for name in by_query[0]}
 
 
 def query_scores(
     gold: Mapping[str, Grades], ranking: Mapping[str, Sequence[str]], *, k: int = 10
 ) -> dict[str, dict[str, float]]:
-    """{query: {"ndcg@k", "mrr@k", "recall@k"}} of the queries that can be scored. InputError as `ranking_scores`."""
+    """{query: {"ndcg@k", "mrr@k", "recall@k"}} for queries with a relevant document; see `ranking_scores`."""
     queries = [query for query, grades in gold.items() if any(grade > 0 for grade in grades.values())]
     if not queries:
-        raise InputError(f"none of {len(gold)} queries has a relevant document (grade above 0); check the judgements")
+        raise InputError(f"none of {len(gold)} queries has a relevant document (grade above 0); check the qrels")
     by_query = {}
     for query in queries:
         documents = ranking.get(query, ())
@@ -56,9 +59,9 @@ def query_scores(
 
 
 def ndcg(grades: Grades, documents: Sequence[str], k: int) -> float:
-    """The discounted gain of the first k documents as a share of the best there could be."""
-    found = _discounted_gain([grades.get(document, 0) for document in documents[:k]])
-    return found / _discounted_gain(sorted(grades.values(), reverse=True)[:k])
+    """Discounted cumulative gain of the first k documents, divided by that of the ideal ranking."""
+    gain = _discounted_gain([grades.get(document, 0) for document in documents[:k]])
+    return gain / _discounted_gain(sorted(grades.values(), reverse=True)[:k])
 
 
 def _discounted_gain(grades: Sequence[float]) -> float:
@@ -66,11 +69,11 @@ def _discounted_gain(grades: Sequence[float]) -> float:
 
 
 def reciprocal_rank(grades: Grades, documents: Sequence[str], k: int) -> float:
-    """1 / the rank of the first relevant document; 0 where none is among the first k."""
+    """1 / rank of the first relevant document; 0 if none is among the first k."""
     return next((1 / rank for rank, document in enumerate(documents[:k], 1) if grades.get(document, 0) > 0), 0.0)
 
 
 def recall(grades: Grades, documents: Sequence[str], k: int) -> float:
-    """The share of the relevant documents that are among the first k."""
+    """The fraction of the relevant documents among the first k."""
     relevant = {document for document, grade in grades.items() if grade > 0}
     return len(relevant.intersection(documents[:k])) / len(relevant)

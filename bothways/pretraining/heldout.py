@@ -44,7 +44,7 @@ class HeldOut:
         )  # fmt: skip
         rows = generator(0, Purpose.HELD_OUT).permutation(len(examples))[:most].tolist()
         sizes = examples.sizes.tolist()
-        rule = MaskRule.of(tokenizer)
+        rule = MaskRule.from_tokenizer(tokenizer)
         self.batches = [
             self.objective.batch(store, StepRows(0, 0, group, examples), group, tokenizer, rule, seed=0)
             for group in token_batches(sort_by_length(rows, sizes), sizes, TOKENS)

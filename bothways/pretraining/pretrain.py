@@ -55,7 +55,7 @@ def train(settings: Complete, begun: Checkpoint, text: Text, run: Run, processes
         text.store, text.training, length=settings.max_length, pairs=aim.pairs, batch_tokens=settings.batch_tokens,
         seed=settings.seed, separators=text.tokenizer.backend.num_separators,
     )  # fmt: skip
-    rule = MaskRule.of(text.tokenizer, settings.mask_rate, settings.masking)
+    rule = MaskRule.from_tokenizer(text.tokenizer, settings.mask_rate, settings.masking)
     plan = setup.plan_of(settings, processes)
 
     def steps(first: int) -> Iterator[Sequence[Batch]]:

@@ -47,9 +47,9 @@ def test_stores_are_listed_with_their_corpus_and_size(stores, said, tmp_path):
     assert whole.keys() == {str(tmp_path / "a.txt"), str(tmp_path / "b.txt")}
     for kept in whole.values():
         files = [file.stat().st_size for file in (stores / kept["path"]).iterdir()]
-        assert kept["size"] == sum(files) > 1000 and kept["facts"]["documents"] == 40
+        assert kept["size"] == sum(files) > 1000 and kept["statistics"]["documents"] == 40
     others = [kept for kept in told["stores"] if not kept["corpus"]]
-    assert [kept["size"] for kept in others] == [5, 5] and others[0]["facts"] == {}
+    assert [kept["size"] for kept in others] == [5, 5] and others[0]["statistics"] == {}
     table = said().splitlines()
     assert len(table) == 5 and str(tmp_path / "a.txt") in "".join(table) and str(stores) in table[-1]
 

@@ -158,23 +158,19 @@ def test_a_very_long_field_is_read(file):
         ("a.jsonl", '{"text": null}\n', r"a\.jsonl:1: 'text' holds nothing, not text"),
         ("a.jsonl", '{"n": 1}\n', r"a\.jsonl:1: no column 'text' \(there are: n\)"),
         ("a.jsonl", "{}\n", r"a\.jsonl:1: no column 'text' \(there are: none\)"),
-        ("a.jsonl", '{"text": "a"}\n{"n": ' + "9" * 5000 + "}\n", r"a\.jsonl:2: not JSON that can be read"),
-        ("a.jsonl", '{"text": "a"}\n' + "[" * 200_000, r"a\.jsonl:2: not JSON that can be read"),
+        ("a.jsonl", '{"text": "a"}\n{"n": ' + "9" * 5000 + "}\n", r"a\.jsonl:2: not readable as JSON"),
+        ("a.jsonl", '{"text": "a"}\n' + "[" * 200_000, r"a\.jsonl:2: not readable as JSON"),
         ("a.jsonl", b'{"text": "a"}\n\n{"text": "\xff"}', r"a\.jsonl:3: not UTF-8 at byte 25 of the file"),
         ("a.csv", b"text\na\n\xff\n", r"a\.csv:3: not UTF-8 at byte 7 of the file"),
         ("a.tsv", b"text\n\xff\n", r"a\.tsv:2: not UTF-8 at byte 5 of the file"),
         ("a.csv", "body,n\na,1\n", r"a\.csv:1: no column 'text' \(there are: body, n\)"),
-        ("a.csv", "text,n\na,1\nb\n", r"a\.csv:3: 1 columns where the header has 2"),
+        ("a.csv", "text,n\na,1\nb\n", r"a\.csv:3: 1 columns, but the header has 2"),
         ("a.csv", 'text,n\na,1\n"b,2\nc,3\n', r"a\.csv:3: not valid CSV \(unexpected end of data\)"),
         ("a.csv", "text,n\na\rb,1\n", r"a\.csv:2: not valid CSV"),
         ("a.csv", "", r"a\.csv: empty"),
-        ("a.tsv", "text\tn\na\t1\t2\n", r"a\.tsv:2: 3 columns where the header has 2"),
-        ("a.parquet", "PAR1", r"a\.parquet: not a sound Parquet file"),
-        (
-            "a.pdf",
-            "text",
-            r"a\.pdf: files of kind '\.pdf' are not read; \.txt, \.jsonl, \.csv, \.tsv, \.parquet, \.xlsx are",
-        ),
+        ("a.tsv", "text\tn\na\t1\t2\n", r"a\.tsv:2: 3 columns, but the header has 2"),
+        ("a.parquet", "PAR1", r"a\.parquet: not a valid Parquet file"),
+        ("a.pdf", "text", r"a\.pdf: .*'\.pdf'.*; expected \.txt, \.jsonl, \.csv, \.tsv, \.parquet, \.xlsx"),
     ],
 )
 def test_what_cannot_be_read_is_named_with_its_place(name, content, said, file):
@@ -277,8 +273,7 @@ def test_a_broken_packed_file_stops_the_reading_even_where_rows_are_skipped(kind
     whole = content(kind, texts)
     path = file(f"a{kind}{packing}", HARMS[harm](packed(whole, packing)))
     place = "" if kind == ".parquet" else r":(\d+)"
-    said = rf"^{path}{place}: the file is broken or cut off here or soon after"
-    with pytest.raises(InputError, match=said) as raised:
+    with pytest.raises(InputError, match=rf"^{path}{place}: the file is corrupt") as raised:
         read(path, column="body", on_error="skip")
     if place and harm != "changed":
         line = int(str(raised.value).removeprefix(f"{path}:").split(":")[0])
@@ -287,7 +282,7 @@ def test_a_broken_packed_file_stops_the_reading_even_where_rows_are_skipped(kind
 
 @pytest.mark.parametrize("packing", [".gz", ".xz", ".zst"])
 def test_a_file_that_only_looks_packed_is_named(packing, file):
-    with pytest.raises(InputError, match=rf"a\.txt\{packing}:1: the file is broken or cut off"):
+    with pytest.raises(InputError, match=rf"a\.txt\{packing}:1: the file is corrupt"):
         read(file(f"a.txt{packing}", "one\n"))
 
 
@@ -302,9 +297,9 @@ def test_a_full_disk_is_not_taken_for_a_broken_file(file, monkeypatch):
 
 
 def test_a_place_in_a_packed_file_is_one_in_what_it_holds(file):
-    with pytest.raises(InputError, match=r"a\.txt\.gz:2: not UTF-8 at byte 6 of the unpacked file"):
+    with pytest.raises(InputError, match=r"a\.txt\.gz:2: not UTF-8 at byte 6 of the decompressed file"):
         read(file("a.txt.gz", packed(b"one\ntw\xff\n", ".gz")))
-    with pytest.raises(InputError, match=r"a\.parquet\.zst: not a sound Parquet file"):
+    with pytest.raises(InputError, match=r"a\.parquet\.zst: not a valid Parquet file"):
         read(file("a.parquet.zst", packed(b"PAR1", ".zst")))
 
 
@@ -317,9 +312,7 @@ def skipping(path, **settings):
 
 
 def test_where_reading_stops_the_way_to_skip_is_said(file):
-    with pytest.raises(
-        InputError, match=r"a\.jsonl:1: not valid JSON .*, or set such rows aside with --on-error skip$"
-    ):
+    with pytest.raises(InputError, match=r"a\.jsonl:1: not valid JSON .*.*--on-error skip$"):
         read(file("a.jsonl", "{\n"))
 
 
@@ -370,7 +363,7 @@ def test_what_is_no_matter_of_rows_stops_even_so(file, tmp_path):
     for name, content, said in (
         ("a.csv", b"te\xffxt,n\none,1\n", r"a\.csv:1: not UTF-8"),
         ("b.csv", b"body,n\none,1\n", r"b\.csv:1: no column 'text' \(there are: body, n\)"),
-        ("c.parquet", b"PAR1", "not a sound Parquet file"),
+        ("c.parquet", b"PAR1", "not a valid Parquet file"),
     ):
         path = file(name, content)
         with pytest.raises(InputError, match=said):
@@ -383,7 +376,7 @@ def test_what_is_no_matter_of_rows_stops_even_so(file, tmp_path):
 
 def test_an_empty_file_among_others_stops_unless_told_to_skip(file):
     paths = file("a.txt", "one\n"), file("b.txt", "\n")
-    with pytest.raises(InputError, match=r"b\.txt: empty; a corpus file holds at least one document$"):
+    with pytest.raises(InputError, match=r"b\.txt: empty"):
         [*Corpus(paths).documents()]
     assert [*Corpus(paths, on_error="skip").documents()] == ["one"]
 
@@ -450,11 +443,11 @@ def test_paths_keep_their_order_and_a_file_named_twice_is_read_once(folder):
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("empty", "empty: holds no file to read; they end in .txt"),
-        ("*.html", r"\*.html: holds no file to read; they end in .txt"),
-        ("*.pdf", r"\*.pdf: holds no file to read"),
-        ("c.pdf", "c.pdf: files of kind '.pdf' are not read"),
-        ("d", "d: files of kind 'none' are not read"),
+        ("empty", "empty: no file"),
+        ("*.html", r"\*.html: no file"),
+        ("*.pdf", r"\*.pdf: no file"),
+        ("c.pdf", "c.pdf: .*'.pdf'"),
+        ("d", "d: .*'none'"),
         ("no.txt", "no.txt: no such file; check the path"),
     ],
 )
@@ -472,9 +465,7 @@ def test_a_folder_that_may_not_be_read_is_not_passed_over(folder, monkeypatch):
         return list_folder(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    with pytest.raises(
-        InputError, match=r"a: cannot be read \(Permission denied\); mend its permissions or move it away"
-    ):
+    with pytest.raises(InputError, match=r"a: cannot be read \(Permission denied\)"):
         names(folder, "")
 
 
@@ -588,9 +579,7 @@ def test_twenty_documents_are_looked_ahead_and_no_more():
 
 
 def test_of_one_document_none_can_be_held_out():
-    with pytest.raises(
-        InputError, match="the corpus is one document, so none can be held out; separate documents or give"
-    ):
+    with pytest.raises(InputError, match="one document.*--heldout"):
         next(mark_held_out(["one"]))
 
 
@@ -662,5 +651,5 @@ def test_what_a_row_lacks_is_named_with_its_line(content, said, file):
 def test_labels_are_numbered_by_the_names_and_a_strange_one_is_named():
     table = Table(["a", "b", "c"], None, ["y", "x", "y"], ["f:2", "f:3", "f:4"])
     assert class_indices(table, ["x", "y"]) == [1, 0, 1]
-    with pytest.raises(InputError, match="f:3: label 'x' is unknown; the model knows y, z"):
+    with pytest.raises(InputError, match="f:3: label 'x' .*y, z"):
         class_indices(table, ["y", "z"])

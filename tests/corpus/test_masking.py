@@ -37,7 +37,7 @@ def mask(batch, rule, *, seed=1, epoch=2, section=0, examples=None, rate=None):
 
 @pytest.fixture(scope="module", params=KINDS)
 def rule(request, tokenizer):
-    return MaskRule.of(tokenizer, 0.15, request.param)
+    return MaskRule.from_tokenizer(tokenizer, 0.15, request.param)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def words_of(tokenizer, batch):
 
 
 def test_the_rule_knows_every_ordinary_entry_and_no_special_one(tokenizer):
-    rule = MaskRule.of(tokenizer)
+    rule = MaskRule.from_tokenizer(tokenizer)
     assert (rule.rate, rule.kind) == (0.15, "tokens")
     assert set(rule.ordinary_ids.tolist()) == set(range(97)) - tokenizer.special_ids
     assert len(rule.ordinary_ids) == 92 and rule.mask_id == tokenizer.vocab["[MASK]"]
@@ -72,23 +72,23 @@ def test_the_rule_knows_every_ordinary_entry_and_no_special_one(tokenizer):
 
 @pytest.mark.parametrize("rate", [0.15, 0.3])
 def test_ordinary_tokens_are_chosen_at_the_rate(rate, tokenizer, big):
-    masked = mask(big, MaskRule.of(tokenizer, rate))
-    ordinary = int(np.isin(big.input_ids, MaskRule.of(tokenizer).ordinary_ids).sum())
+    masked = mask(big, MaskRule.from_tokenizer(tokenizer, rate))
+    ordinary = int(np.isin(big.input_ids, MaskRule.from_tokenizer(tokenizer).ordinary_ids).sum())
     assert stats.binomtest(len(masked.masked_positions), ordinary, rate).pvalue > LEAST
 
 
 def test_a_rate_given_for_a_step_wins(tokenizer, big):
     for kind in KINDS:
-        rule = MaskRule.of(tokenizer, 0.15, kind)
+        rule = MaskRule.from_tokenizer(tokenizer, 0.15, kind)
         given = mask(big, rule, rate=0.4)
-        assert torch.equal(given.input_ids, mask(big, MaskRule.of(tokenizer, 0.4, kind)).input_ids)
+        assert torch.equal(given.input_ids, mask(big, MaskRule.from_tokenizer(tokenizer, 0.4, kind)).input_ids)
         assert len(given.masked_positions) > 2 * len(mask(big, rule).masked_positions)
 
 
 def test_tokens_are_chosen_one_by_one(tokenizer, big):
     """As often beside a chosen one as anywhere, and in each text as often as in any."""
     chosen = np.zeros(big.num_tokens, bool)
-    chosen[mask(big, MaskRule.of(tokenizer)).masked_positions] = True
+    chosen[mask(big, MaskRule.from_tokenizer(tokenizer)).masked_positions] = True
     ordinary = ~np.isin(big.input_ids, list(tokenizer.special_ids))
     beside = chosen[1:][chosen[:-1] & ordinary[1:]]
     assert stats.binomtest(int(beside.sum()), len(beside), 0.15).pvalue > LEAST
@@ -114,7 +114,7 @@ def roles(tokenizer, batch, masked):
 
 @pytest.mark.parametrize("kind", ["tokens", "words"])
 def test_of_the_chosen_eight_tenths_are_masks_one_tenth_random_and_one_tenth_kept(kind, tokenizer, big):
-    found = np.array(roles(tokenizer, big, mask(big, MaskRule.of(tokenizer, 0.15, kind))))
+    found = np.array(roles(tokenizer, big, mask(big, MaskRule.from_tokenizer(tokenizer, 0.15, kind))))
     assert found.sum() > 20_000
     # A random entry is the original itself once in 92.
     assert stats.chisquare(found, found.sum() * np.array([0.8, 0.1 * 91 / 92, 0.1 + 0.1 / 92])).pvalue > LEAST
@@ -143,7 +143,7 @@ def test_labels_are_the_originals_and_places_say_where(rule, big):
 
 def test_words_are_chosen_whole_and_at_the_rate(tokenizer, big):
     chosen = np.zeros(big.num_tokens, bool)
-    masked = mask(big, MaskRule.of(tokenizer, 0.15, "words"))
+    masked = mask(big, MaskRule.from_tokenizer(tokenizer, 0.15, "words"))
     chosen[masked.masked_positions] = True
     words = words_of(tokenizer, big)
     assert max(map(len, words)) > 5
@@ -159,13 +159,13 @@ def test_a_piece_after_a_special_token_is_a_word_of_its_own(tokenizer):
     flat = np.tile([cls, dog, sep, piece, sep], 5003)
     batch = Batch.from_arrays(flat, np.zeros_like(flat), np.full(5003, 5))
     chosen = np.zeros(len(flat), bool)
-    chosen[mask(batch, MaskRule.of(tokenizer, 0.15, "words")).masked_positions] = True
+    chosen[mask(batch, MaskRule.from_tokenizer(tokenizer, 0.15, "words")).masked_positions] = True
     both = int((chosen[1::5] & chosen[3::5]).sum())
     assert stats.binomtest(both, 5003, 0.15**2).pvalue > LEAST
 
 
 def test_the_tokens_of_a_chosen_word_become_masks_one_by_one(tokenizer, big):
-    masked = mask(big, MaskRule.of(tokenizer, 0.15, "words"))
+    masked = mask(big, MaskRule.from_tokenizer(tokenizer, 0.15, "words"))
     chosen = set(masked.masked_positions.tolist())
     pairs = np.array([word for word in words_of(tokenizer, big) if len(word) == 2 and word[0] in chosen])
     both = (masked.input_ids.numpy()[pairs] == tokenizer.mask_id).sum(1)
@@ -222,7 +222,7 @@ def test_spans_use_the_rates_share_of_each_text_on_average(words, rate):
 
 
 def test_spans_are_of_whole_words_between_special_tokens(tokenizer, big):
-    masked = mask(big, MaskRule.of(tokenizer, 0.15, "spans"))
+    masked = mask(big, MaskRule.from_tokenizer(tokenizer, 0.15, "spans"))
     chosen = np.zeros(big.num_tokens, bool)
     chosen[masked.masked_positions] = True
     words = words_of(tokenizer, big)
@@ -237,11 +237,14 @@ def test_spans_are_of_whole_words_between_special_tokens(tokenizer, big):
 def test_a_span_becomes_masks_random_entries_or_itself_as_a_whole(tokenizer):
     # One run of 20 words a text, at a rate that leaves one span at most.
     rng = np.random.default_rng(4)
-    words = np.setdiff1d(MaskRule.of(tokenizer).ordinary_ids, np.flatnonzero(MaskRule.of(tokenizer).continues_word))
+    words = np.setdiff1d(
+        MaskRule.from_tokenizer(tokenizer).ordinary_ids,
+        np.flatnonzero(MaskRule.from_tokenizer(tokenizer).continues_word),
+    )
     texts = [[tokenizer.cls_id, *rng.choice(words, 20).tolist(), tokenizer.sep_id] for _ in range(20_000)]
     flat = np.array(texts).ravel()
     batch = Batch.from_arrays(flat, np.zeros_like(flat), np.full(20_000, 22))
-    masked = mask(batch, MaskRule.of(tokenizer, 0.05, "spans"))
+    masked = mask(batch, MaskRule.from_tokenizer(tokenizer, 0.05, "spans"))
     became = masked.input_ids[masked.masked_positions].numpy()
     same = became == masked.masked_labels.numpy()
     text = masked.masked_positions.numpy() // 22

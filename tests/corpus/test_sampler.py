@@ -217,9 +217,9 @@ def test_a_budget_larger_than_the_corpus_makes_one_step_an_epoch(store):
     assert all(sorted(step.rows) == list(range(len(step.examples))) for step in steps)
 
 
-def test_a_corpus_without_examples_is_refused_instead_of_searched_for_ever():
+def test_a_corpus_without_examples_raises_instead_of_looping_forever():
     words = TokenStore(np.arange(7, dtype=np.int32), np.arange(8), np.arange(8))
-    with pytest.raises(InputError, match="gives no examples"):
+    with pytest.raises(InputError, match="no examples"):
         next(order_of(words, pairs="order", documents=np.arange(7)).steps())
 
 

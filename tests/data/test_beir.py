@@ -26,7 +26,7 @@ def written(tmp_path, name, text):
 @pytest.mark.parametrize(
     ("name", "text"), [("gold.txt", TREC), ("qrels.trec", TREC), ("a.tsv", TSV), ("a.jsonl", JSONL)]
 )
-def test_judgements_are_known_by_their_look_and_read(tmp_path, name, text):
+def test_qrels_are_recognized_and_read(tmp_path, name, text):
     path = written(tmp_path, name, text)
     assert is_qrels_file(path) and read_qrels(path) == GOLD
 
@@ -41,7 +41,7 @@ def test_judgements_are_known_by_their_look_and_read(tmp_path, name, text):
         ("d.csv", "query,document\na,b\n"),
     ],
 )
-def test_other_files_are_not_taken_for_judgements(tmp_path, name, text):
+def test_other_files_are_not_recognized_as_qrels(tmp_path, name, text):
     assert not is_qrels_file(written(tmp_path, name, text))
 
 
@@ -53,18 +53,18 @@ def test_a_ranking_goes_by_score_and_equal_scores_by_name_as_trec_eval_has_it(tm
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
-        ("a.txt", "q1 0 d1 2\nq1 0 d1 1\n", r"a\.txt:2: query 'q1' has document 'd1' twice; keep one"),
-        ("a.txt", "q1 0 d1 2\nq1 d1 1\n", r"a\.txt:2: 3 columns, expected 4 \(query iteration document grade\)"),
-        ("a.txt", "q1 0 d1 high\n", r"a\.txt:1: 'high' is no number"),
-        ("a.txt", "q1 0 d1 nan\n", r"a\.txt:1: 'nan' is no number"),
-        ("a.txt", "\n", r"a\.txt: empty; expected a query"),
-        ("a.csv", "query,text,score\na,b,1\n", r"a\.csv:2: expected columns query, document and score, found query"),
+        ("a.txt", "q1 0 d1 2\nq1 0 d1 1\n", r"a\.txt:2: .*'q1'.*'d1'"),
+        ("a.txt", "q1 0 d1 2\nq1 d1 1\n", r"a\.txt:2: 3 .* 4 "),
+        ("a.txt", "q1 0 d1 high\n", r"a\.txt:1: 'high'"),
+        ("a.txt", "q1 0 d1 nan\n", r"a\.txt:1: 'nan'"),
+        ("a.txt", "\n", r"a\.txt: empty"),
+        ("a.csv", "query,text,score\na,b,1\n", r"a\.csv:2: .*document.* found query, text, score"),
     ],
 )
-def test_what_is_no_judgement_is_named_with_file_and_line(tmp_path, name, text, said):
-    with pytest.raises(InputError, match=said):
+def test_invalid_qrels_raise_with_file_and_line(tmp_path, name, text, message):
+    with pytest.raises(InputError, match=message):
         read_qrels(written(tmp_path, name, text))
 
 
@@ -86,21 +86,21 @@ def test_a_collection_has_titles_before_texts_and_the_judged_queries(collection)
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
-        ("qrels/test.tsv", TSV + "q9\td1\t1\n", "query 'q9' of the judgements is not among the queries"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\tother\t2\n", "no judged document is in the corpus"),
-        ("corpus.jsonl", '{"_id": "d1", "text": "x"}\n' * 2, r"corpus\.jsonl:2: `_id` 'd1' stands above already"),
-        ("corpus.jsonl", '{"_id": "d1"}\n', r"corpus\.jsonl:1: expected `_id` and `text`, found _id"),
+        ("qrels/test.tsv", TSV + "q9\td1\t1\n", "'q9'"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\tother\t2\n", "'other'"),
+        ("corpus.jsonl", '{"_id": "d1", "text": "x"}\n' * 2, r"corpus\.jsonl:2: .*'d1'"),
+        ("corpus.jsonl", '{"_id": "d1"}\n', r"corpus\.jsonl:1: .*`text`"),
     ],
 )
-def test_a_collection_that_does_not_fit_together_is_refused(collection, name, text, said):
+def test_an_inconsistent_collection_raises(collection, name, text, message):
     written(collection, name, text)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         BeirDataset.read(collection)
 
 
 def test_a_missing_part_is_named(collection):
     (collection / "queries.jsonl").unlink()
-    with pytest.raises(InputError, match=r"no queries\.jsonl; expected corpus\.jsonl, queries\.jsonl and qrels"):
+    with pytest.raises(InputError, match=r"queries\.jsonl"):
         BeirDataset.read(collection)

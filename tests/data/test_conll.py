@@ -1,6 +1,7 @@
 """Columns of words and tags: sentences, documents, comments, and what is wrong with a line."""
 
 import gzip
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -109,38 +110,33 @@ def test_a_hash_with_as_many_columns_is_a_word(read):
 
 
 def test_numbers_in_place_of_words_are_noticed(refused, read):
-    assert refused(CONLL_U) == ": column 0 numbers the words; say where they stand, such as --words-column 1"
+    assert "--words-column 1" in refused(CONLL_U)
     assert texts(read("1 CD\n2 CD\n\n7 CD\n")) == ["1/CD 2/CD", "7/CD"]
 
 
-MEND = "; mend the line, or divide the columns of all by "
-
-
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
-        ("a X O\nb O\n", ":2: 2 columns where line 1 has 3" + MEND + "spaces"),
-        ("\na\tO\nb O\n", ":3: 1 columns where line 2 has 2" + MEND + "tabs"),
-        ("a O\n# no comment here\n", ":2: 4 columns where line 1 has 2" + MEND + "spaces"),
-        ("a b O\nNew York city O\n", ":2: 4 columns where line 1 has 3" + MEND + "spaces"),
-        ("a O\n\u00a0\nb O\n", ":2: 1 columns where line 1 has 2" + MEND + "spaces"),
-        ("a\tO\nb\t\n", ":2: an empty column where the word or its tag should stand; fill it in"),
-        ("a\tO\n\tO\n", ":2: an empty column where the word or its tag should stand; fill it in"),
-        ("a\nb\n", ":1: words and tags in one column, of 1; divide them by a tab or a space, "
-                   "or name others with --words-column and --tags-column"),
-        ("", ": no sentence; a CoNLL file holds a word and its tag a line"),
-        ("\n# a\n-DOCSTART- O\n\n", ": no sentence; a CoNLL file holds a word and its tag a line"),
+        ("a X O\nb O\n", ":2: 2 .* line 1 has 3.* spaces"),
+        ("\na\tO\nb O\n", ":3: 1 .* line 2 has 2.* tabs"),
+        ("a O\n# no comment here\n", ":2: 4 .* line 1 has 2.* spaces"),
+        ("a b O\nNew York city O\n", ":2: 4 .* line 1 has 3.* spaces"),
+        ("a O\n\u00a0\nb O\n", ":2: 1 .* line 1 has 2.* spaces"),
+        ("a\tO\nb\t\n", ":2: .* empty"),
+        ("a\tO\n\tO\n", ":2: .* empty"),
+        ("a\nb\n", ":1: .* 1;.*--words-column.*--tags-column"),
+        ("", ": no sentence"),
+        ("\n# a\n-DOCSTART- O\n\n", ": no sentence"),
     ],
-)  # fmt: skip
-def test_a_broken_line_is_named(content, said, refused):
-    assert refused(content) == said
+)
+def test_an_invalid_line_raises_with_its_number(content, message, refused):
+    assert re.match(message, refused(content))
 
 
-def test_columns_that_are_not_there_are_named(refused):
-    said = ":1: no column {} (there are 3, counted from 0); name another with --{}-column"
-    assert refused("a X O\n", words=3) == said.format(3, "words")
-    assert refused("a X O\n", tags=-4) == said.format(-4, "tags")
-    assert refused("a X O\n", words=1, tags=-2).startswith(":1: words and tags in one column, of 3; divide them")
+def test_columns_that_do_not_exist_raise(refused):
+    assert re.match(r":1: .* 3 .*--words-column", refused("a X O\n", words=3))
+    assert re.match(r":1: .* -4 .*--tags-column", refused("a X O\n", tags=-4))
+    assert re.match(r":1: .* 3;.*--words-column.*--tags-column", refused("a X O\n", words=1, tags=-2))
 
 
 def test_a_line_that_is_not_text_is_named(tmp_path):

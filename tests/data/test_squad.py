@@ -3,6 +3,7 @@
 import gzip
 import json
 import lzma
+import re
 from collections import Counter
 
 import datasets
@@ -17,7 +18,7 @@ from bothways.errors import InputError, MissingFile
 
 PASSAGE = "Das Café, \U0001f408 and the cat: the cat sat."
 OTHER = "A dog ran."
-SKIP = ", or leave such questions out with --on-error skip"
+SKIP = "--on-error skip"
 
 
 def question(name, *answers, **more):
@@ -108,49 +109,32 @@ def test_ids_that_are_numbers_are_their_digits_and_a_list_of_answers_may_stand_i
 
 
 FAULTS = [
-    (
-        question("bad", ("cat", 3)),
-        "answer 'cat' is not at character 3 of its context, where ' Ca' is; the answer stands at 20; mend answer_start",
-    ),
-    (
-        question("bad", ("dog", 3)),
-        "answer 'dog' is not at character 3 of its context, where ' Ca' is; "
-        "the answer is nowhere in the context; mend answer_start",
-    ),
-    (
-        question("bad", ("Das", -4)),
-        "answer 'Das' is not at character -4 of its context, where 'Das' is; the answer stands at 0; mend answer_start",
-    ),
-    (
-        question("bad", ("sat.", 99)),
-        "answer 'sat.' is not at character 99 of its context, where '' is; the answer stands at 33; mend answer_start",
-    ),
-    (question("bad", ("", 3)), "an answer is empty; give its text, or no answer where there is none"),
-    (question("bad", is_impossible=False), "has no answer, but is_impossible is false; mend one of them"),
-    (question("bad", ("Das", 0), is_impossible=True), "has an answer, but is_impossible is true; mend one of them"),
-    (question("bad", is_impossible="no"), "'is_impossible' holds str, not true or false; mend it"),
-    (question("bad", ("Das", "0")), "answers[0]: 'answer_start' holds str, not a number; mend it"),
-    (question("bad", ("Das", True)), "answers[0]: 'answer_start' holds bool, not a number; mend it"),
-    (question("bad", (None, 0)), "answers[0]: 'text' holds NoneType, not text; mend it"),
-    (
-        {**question("bad"), "answers": {"text": ["Das"], "answer_start": []}},
-        "answers has 1 text but 0 answer_start; mend them",
-    ),
-    ({**question("bad"), "answers": {"text": ["Das"]}}, "answers: no key 'answer_start' (there are: text); add it"),
-    ({**question("bad"), "answers": "Das"}, "'answers' holds str, not a list or an object; mend it"),
-    ({**question("bad"), "answers": ["Das"]}, "answers[0]: expected an object with 'text', found str; mend it"),
-    ({"id": "bad", "answers": []}, "no key 'question' (there are: id, answers); add it"),
+    (question("bad", ("cat", 3)), "'cat' is not at character 3 .*' Ca'.* 20;"),
+    (question("bad", ("dog", 3)), "'dog' is not at character 3 .*' Ca'.* nowhere"),
+    (question("bad", ("Das", -4)), "'Das' is not at character -4 .*'Das'.* 0;"),
+    (question("bad", ("sat.", 99)), r"'sat\.' is not at character 99 .*''.* 33;"),
+    (question("bad", ("", 3)), "an answer is empty"),
+    (question("bad", is_impossible=False), "has no answer, .*is_impossible is false"),
+    (question("bad", ("Das", 0), is_impossible=True), "has an answer, .*is_impossible is true"),
+    (question("bad", is_impossible="no"), "'is_impossible' .*str"),
+    (question("bad", ("Das", "0")), r"answers\[0\]: 'answer_start' .*str"),
+    (question("bad", ("Das", True)), r"answers\[0\]: 'answer_start' .*bool"),
+    (question("bad", (None, 0)), r"answers\[0\]: 'text' .*NoneType"),
+    ({**question("bad"), "answers": {"text": ["Das"], "answer_start": []}}, "1 text but 0 answer_start"),
+    ({**question("bad"), "answers": {"text": ["Das"]}}, "answers: no key 'answer_start' .*: text"),
+    ({**question("bad"), "answers": "Das"}, "'answers' .*str"),
+    ({**question("bad"), "answers": ["Das"]}, r"answers\[0\]: .*'text', found str"),
+    ({"id": "bad", "answers": []}, "no key 'question' .*: id, answers"),
 ]
 
 
-@pytest.mark.parametrize(("node", "said"), FAULTS)
-def test_what_is_wrong_with_a_question_is_named_with_file_and_id_or_counted(node, said, tmp_path):
+@pytest.mark.parametrize(("node", "message"), FAULTS)
+def test_an_invalid_question_raises_with_file_and_id_or_is_counted(node, message, tmp_path):
     path = tmp_path / "t.json"
     path.write_text(json.dumps(squad([*QUESTIONS[:3], (PASSAGE, node), QUESTIONS[3]])))
-    with pytest.raises(InputError) as raised:
-        read_squad(path)
     where = f"{path}: data[0].paragraphs[0].qas[3], id bad"
-    assert str(raised.value) in (f"{where}: {said}{SKIP}", f"{where}, {said}{SKIP}")
+    with pytest.raises(InputError, match=f"^{re.escape(where)}[,:] .*{message}.*{SKIP}$"):
+        read_squad(path)
     skipped = Counter()
     assert [one.id for one in read_squad(path, on_error="skip", skipped=skipped)] == ["q0", "q1", "q2", "q3"]
     assert skipped == {str(path): 1}
@@ -158,59 +142,54 @@ def test_what_is_wrong_with_a_question_is_named_with_file_and_id_or_counted(node
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
-        (
-            {"id": "a", "question": "?", "answers": []},
-            ":2, id a: no key 'context' (there are: id, question, answers); add it",
-        ),
-        ({"id": None, "question": "?"}, ":2: 'id' holds NoneType, not text or a number; mend it"),
-        (flat(QUESTIONS)[0], ":2, id q0: stands at {path}:1, id q0 too; give each its own id"),
+        ({"id": "a", "question": "?", "answers": []}, ":2, id a: no key 'context' .*: id, question, answers"),
+        ({"id": None, "question": "?"}, ":2: 'id' .*NoneType"),
+        (flat(QUESTIONS)[0], r":2, id q0: .*t\.jsonl:1, id q0"),
     ],
 )
-def test_a_broken_row_is_named_with_its_line(row, said, tmp_path):
+def test_an_invalid_row_raises_with_its_line(row, message, tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_bytes(lines([flat(QUESTIONS)[0], row]))
-    with pytest.raises(InputError) as raised:
+    with pytest.raises(InputError, match=f"^{re.escape(str(path))}{message}.*{SKIP}$"):
         read_squad(path)
-    assert str(raised.value) == f"{path}{said.format(path=path)}{SKIP}"
     assert len(read_squad(path, on_error="skip")) == 1
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
-        ([], ": expected an object with 'data', found list; mend it"),
-        ({"date": []}, ": no key 'data' (there are: date); add it"),
-        ({"data": {}}, ": 'data' holds dict, not a list; mend it"),
-        ({"data": [{"title": "t"}]}, ": data[0]: no key 'paragraphs' (there are: title); add it"),
-        ({"data": [{"paragraphs": [{}]}]}, ": data[0].paragraphs[0]: no key 'qas' (there are: none); add it"),
-        ({"data": []}, ": no question that can be read; give SQuAD's JSON, or a table with a question a row"),
+        ([], ": .*'data', found list"),
+        ({"date": []}, ": no key 'data' .*: date"),
+        ({"data": {}}, ": 'data' .*dict"),
+        ({"data": [{"title": "t"}]}, r": data\[0\]: no key 'paragraphs' .*: title"),
+        ({"data": [{"paragraphs": [{}]}]}, r": data\[0\]\.paragraphs\[0\]: no key 'qas' .*: none"),
+        ({"data": []}, ": no readable question"),
     ],
 )
-def test_what_is_wrong_above_the_questions_stops_always(content, said, tmp_path):
+def test_errors_above_the_questions_always_raise(content, message, tmp_path):
     path = tmp_path / "t.json"
     path.write_text(json.dumps(content))
     for on_error in ("stop", "skip"):
-        with pytest.raises(InputError) as raised:
+        with pytest.raises(InputError, match=f"^{re.escape(str(path))}{message}"):
             read_squad(path, on_error=on_error)
-        assert str(raised.value) == f"{path}{said}"
 
 
 def test_a_file_of_which_no_question_is_left_is_named(tmp_path):
     path = write(tmp_path, "json", [(OTHER, question("a", ("cat", 0)))])
-    with pytest.raises(InputError, match="no question that can be read"):
+    with pytest.raises(InputError, match="no readable question"):
         read_squad(path, on_error="skip")
 
 
 def test_what_is_no_json_broken_or_missing_is_named(tmp_path):
     for content in (b'{"data": [', b"id,question\n", b"", b"\xff\xfe\xff", b"[" * 200_000):
         (tmp_path / "t.json").write_bytes(content)
-        with pytest.raises(InputError, match=r"t\.json: not JSON that can be read \(.*\); give SQuAD's \.json, or a "):
+        with pytest.raises(InputError, match=r"t\.json: not readable as JSON"):
             read_squad(tmp_path / "t.json")
     path = write(tmp_path, "json.gz")
     path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(InputError, match=r"t\.json\.gz: the file is broken or cut off"):
+    with pytest.raises(InputError, match=r"t\.json\.gz: the file is corrupt"):
         read_squad(path)
     with pytest.raises(MissingFile, match="no such file"):
         read_squad(tmp_path / "none.json")

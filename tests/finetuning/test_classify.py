@@ -133,7 +133,7 @@ def test_of_very_many_classes_a_summary_is_told(settings):
         "0 with no texts, 1 with 1 text"
     )
     assert "699 with no texts, 2 with 1 text" in lines[3] and max(map(len, lines)) < 300
-    with pytest.raises(InputError, match="the model knows class 000, class 001, .* and 681 more; mend") as raised:
+    with pytest.raises(InputError, match="the model knows class 000, class 001, .* and 681 more; fix") as raised:
         classify.numbers_of(table_of(["class 700"]), task.names)
     assert len(str(raised.value)) < 400
 
@@ -453,7 +453,7 @@ def test_labels_that_are_none_are_refused(settings, tmp_path):
     wrong = {
         "nan.jsonl": ('{"text": "a cat", "label": NaN}', r"nan\.jsonl:4: 'label' is missing"),
         "list.jsonl": ('{"text": "a cat", "label": ["x"]}', r"list\.jsonl:4: a list of labels; .* need --multi-label"),
-        "half.jsonl": (r'{"text": "a cat", "label": "y\ud83d"}', r"half\.jsonl:4: 'label' holds half of a character"),
+        "half.jsonl": (r'{"text": "a cat", "label": "y\ud83d"}', r"half\.jsonl:4: 'label' holds a lone surrogate"),
     }
     for name, (line, told) in wrong.items():
         (tmp_path / name).write_text('{"text": "a dog", "label": "x"}\n' * 3 + line, encoding="utf-8")

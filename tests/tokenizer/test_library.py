@@ -297,7 +297,7 @@ class Read:
 
 
 def test_whole_words_end_where_the_next_begins(kind, ours):
-    rule = MaskRule.of(ours, kind="words")
+    rule = MaskRule.from_tokenizer(ours, kind="words")
     sign = {"roberta": "\u0120"}.get(kind, "\u2581")
     assert rule.mask_id == ours.mask_id and len(rule.ordinary_ids) == len(ours) - 5
     for index in rule.ordinary_ids.tolist():
