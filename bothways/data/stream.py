@@ -322,7 +322,9 @@ def _errors_in_place(read: Callable[..., Iterator[tuple[str, TableRow]]]) -> Ite
     def on_row_error(error: InputError) -> None:
         errors.append(error)
         if len(errors) == MOST_CONSECUTIVE_ERRORS:
-            raise InputError(f"{errors[0]}; so are {MOST_CONSECUTIVE_ERRORS:,} further rows: is this the right file?")
+            raise InputError(
+                f"{errors[0]}; {MOST_CONSECUTIVE_ERRORS:,} rows in a row cannot be read; check that this is the right file"
+            )
 
     for record in read(on_row_error=on_row_error):
         yield from errors

