@@ -323,7 +323,7 @@ def _errors_in_place(read: Callable[..., Iterator[tuple[str, TableRow]]]) -> Ite
         errors.append(error)
         if len(errors) == MOST_CONSECUTIVE_ERRORS:
             raise InputError(
-                f"{errors[0]}; {MOST_CONSECUTIVE_ERRORS:,} rows in a row cannot be read; check that this is the right file"
+                f"{errors[0]}; {MOST_CONSECUTIVE_ERRORS:,} rows in a row cannot be read; is this the right file?"
             )
 
     for record in read(on_row_error=on_row_error):
