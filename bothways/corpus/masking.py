@@ -47,15 +47,17 @@ def linear_rate(step: int, *, steps: int, start: float, end: float) -> float:
     return start + (end - start) * min(step / max(steps - 1, 1), 1)
 
 
-def mask_tokens(batch: Batch, rule: MaskRule, *, seed: int, places: np.ndarray, rate: float | None = None) -> Batch:
+def mask_tokens(
+    batch: Batch, rule: MaskRule, *, seed: int, example_ids: np.ndarray, rate: float | None = None
+) -> Batch:
     """The batch with masked input ids, and masked_positions, masked_labels (original ids) and masked_draws. [M]
 
-    places [N, 3]: (epoch, section, row) of each text. Its masks depend only on (seed, place, rate), not on the rest of
-    the batch. rate: overrides the rule's.
+    example_ids [N, 3]: (epoch, section, row) of each text. Its masks depend only on these, the seed and the rate, not
+    on the rest of the batch. rate: overrides the rule's.
     """
     rate = rule.rate if rate is None else rate
     ids_T, positions_T = batch.input_ids.numpy(), batch.position_ids.numpy()
-    texts_N = make_keys(seed, Purpose.MASK, *places.T)
+    texts_N = make_keys(seed, Purpose.MASK, *example_ids.T)
     keys_T = fold_in(np.repeat(texts_N, batch.lengths.numpy()), positions_T)
     ordinary_P = np.flatnonzero(rule.is_ordinary[ids_T])
     begins_run_P = (np.diff(ordinary_P, prepend=-2) > 1) | (

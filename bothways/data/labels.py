@@ -105,16 +105,16 @@ def parse_label_set(
 def parse_number(where: str, label: str) -> float:
     """A label as a number. InputError if it is not a number or not representable in float32."""
     try:
-        number = float(label.replace("_", "?"))  # Python would accept 1_000
+        value = float(label.replace("_", "?"))  # Python would accept 1_000
     except ValueError:
         raise InputError(f"{where}: label {label!r} is not a number such as 3.5; fix it or drop the row") from None
-    if not math.isfinite(number):
+    if not math.isfinite(value):
         raise InputError(f"{where}: label {label!r} is not a finite number; fix it or drop the row")
-    if abs(number) > FLOAT32_MAX:
+    if abs(value) > FLOAT32_MAX:
         raise InputError(
             f"{where}: label {label!r} exceeds {FLOAT32_MAX:.2g}, the largest float32; scale all or drop the row"
         )
-    return number
+    return value
 
 
 # --- spellings --------------------------------------------------------------------------------------------------------

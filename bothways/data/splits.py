@@ -1,4 +1,4 @@
-"""Dividing labelled rows into train, dev and test, and counting what such splits have in common."""
+"""Train/dev/test splits and cross-validation folds, stratified and by group; overlaps of splits."""
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -9,15 +9,17 @@ import numpy as np
 from bothways.errors import InputError
 from bothways.rng import Purpose, make_keys
 
-Parts = Mapping[str, int]  # how many parts of the rows each split is to have; one of the splits is "train"
+Parts = Mapping[str, int]  # relative size of each split, which must include "train"
 
 
-def parts_for(given: Collection[str]) -> Parts:
-    """What to divide the training rows into where these splits have a file of their own. With a dev set it is nothing,
-    for a test set is not needed to choose by."""
-    if "dev" in given:
+def parts_for(existing: Collection[str]) -> Parts:
+    """How to divide the training rows if `existing` splits have their own files.
+
+    With a dev set nothing is split off: a test set is not needed for model selection.
+    """
+    if "dev" in existing:
         return {"train": 1}
-    return {"train": 9, "dev": 1} if "test" in given else {"train": 8, "dev": 1, "test": 1}
+    return {"train": 9, "dev": 1} if "test" in existing else {"train": 8, "dev": 1, "test": 1}
 
 
 def split(
@@ -31,13 +33,13 @@ def split(
     of: str = "rows",
     way_out: str = "or give --dev",
 ) -> dict[str, list[int]]:
-    """The numbers of each split's rows, in order: a function of labels, groups, parts and seed alone.
+    """The row indices of each split, sorted; determined by labels, groups, parts and seed.
 
-    labels: each row's class; every class is divided as the whole is, by largest remainders. None: one class.
-    groups: rows with the same one stay together, in the class of most of them, so that classes are divided only about
-    so; a group too large for dev or test is for training. None: each row is a group.
-    source: what the rows are of, and of: what they are, for the message. InputError where a split, or a class in train,
-    would have no row.
+    labels: the class of each row; splits are stratified, by largest remainders. None: a single class.
+    groups: rows of a group stay together and count for the most frequent class among them, so that stratification is
+    approximate; a group too large for dev or test goes to train. None: each row is a group.
+    source, of: the name of the table and of its rows, for messages. InputError if a split, or a class in train, would
+    be empty.
     """
     if labels is None:
         labels = [""] * num_rows
@@ -47,44 +49,47 @@ def split(
         if row in members:
             [(label, _)] = Counter(labels[member] for member in members[row]).most_common(1)
             classes[label].append(members[row])
-    found: dict[str, list[int]] = {name: [] for name in parts}
-    room = Counter[str]()  # rows that each split may still take; what groups took too many of is made up for later
-    for label, own in classes.items():
-        num_own = sum(map(len, own))
-        room.update(sizes := _sizes(num_own, parts, found))
-        if own and not sizes["train"]:
-            raise InputError(f"{source}: with {num_own} rows {label!r} has none to train on; add rows of it")
-        for place, rows in enumerate(own):
+    rows_by_split: dict[str, list[int]] = {name: [] for name in parts}
+    room = Counter[str]()  # rows each split may still take; excess from large groups is compensated in later classes
+    for label, class_groups in classes.items():
+        num_class_rows = sum(map(len, class_groups))
+        room.update(sizes := _sizes(num_class_rows, parts, rows_by_split))
+        if class_groups and not sizes["train"]:
+            raise InputError(f"{source}: with {num_class_rows} rows {label!r} has none to train on; add rows of it")
+        for index, rows in enumerate(class_groups):
             fits = (name for name in parts if 2 * room[name] >= len(rows))
-            name = next(fits, "train") if place else "train"
-            found[name] += rows
+            name = next(fits, "train") if index else "train"
+            rows_by_split[name] += rows
             room[name] -= len(rows)
-    if empty := [name for name, rows in found.items() if not rows]:
-        among = f" of {len(classes)} classes" if len(classes) > 1 else ""
-        different = f" ({len(members)} different)" if len(members) < num_rows else ""
+    if empty := [name for name, rows in rows_by_split.items() if not rows]:
+        class_note = f" of {len(classes)} classes" if len(classes) > 1 else ""
+        group_note = f" ({len(members)} different)" if len(members) < num_rows else ""
         raise InputError(
-            f"{source}: {num_rows} {of}{among}{different} are too few to take some of each for {empty[0]}; add {of}, "
-            f"{way_out}"
+            f"{source}: {num_rows} {of}{class_note}{group_note} are too few to take some of each for {empty[0]}; "
+            f"add {of}, {way_out}"
         )
-    return {name: sorted(rows) for name, rows in found.items()}
+    return {name: sorted(rows) for name, rows in rows_by_split.items()}
 
 
 def _members(groups: Sequence[Hashable]) -> dict[int, list[int]]:
-    """The rows of each group, by its first one."""
-    found: dict[Hashable, list[int]] = {}
+    """The rows of each group, keyed by its first row."""
+    rows_by_group: dict[Hashable, list[int]] = {}
     for row, group in enumerate(groups):
-        found.setdefault(group, []).append(row)
-    return {rows[0]: rows for rows in found.values()}
+        rows_by_group.setdefault(group, []).append(row)
+    return {rows[0]: rows for rows in rows_by_group.values()}
 
 
-def _sizes(num_rows: int, parts: Parts, found: Mapping[str, Sequence[int]]) -> dict[str, int]:
-    """Rows of one class for each split. Of equal remainders that of the split furthest behind its share comes first,
-    else many small classes would leave one split empty."""
-    whole, done = sum(parts.values()), sum(map(len, found.values()))
-    sizes = {name: num_rows * part // whole for name, part in parts.items()}
+def _sizes(num_rows: int, parts: Parts, rows_by_split: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """The number of rows of one class for each split.
+
+    Equal remainders go first to the split furthest below its share; otherwise many small classes could leave a split
+    empty.
+    """
+    total, assigned = sum(parts.values()), sum(map(len, rows_by_split.values()))
+    sizes = {name: num_rows * part // total for name, part in parts.items()}
 
     def remainder_and_debt(name: str) -> tuple[int, int]:
-        return num_rows * parts[name] % whole, done * parts[name] - whole * len(found[name])
+        return num_rows * parts[name] % total, assigned * parts[name] - total * len(rows_by_split[name])
 
     left = num_rows - sum(sizes.values())
     for name in sorted(parts, key=remainder_and_debt, reverse=True)[:left]:
@@ -95,14 +100,13 @@ def _sizes(num_rows: int, parts: Parts, found: Mapping[str, Sequence[int]]) -> d
 def split_groups(
     groups: Sequence[Hashable], *, seed: int, parts: Parts, source: object, of: str = "rows"
 ) -> dict[str, list[int]]:
-    """The same for rows of which those of one group stay together: the questions about one passage, the sentences of
-    one document. The groups are divided, so rows only about so."""
-    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
-    found = split(len(numbers), seed=seed, parts=parts, source=source, of=of)
-    name_by_number = {number: name for name, chosen in found.items() for number in chosen}
+    """Like `split`, but divides groups (passages, documents) by `parts`, so that row counts are approximate."""
+    index_by_group = {group: index for index, group in enumerate(dict.fromkeys(groups))}
+    groups_by_split = split(len(index_by_group), seed=seed, parts=parts, source=source, of=of)
+    name_by_index = {index: name for name, indices in groups_by_split.items() for index in indices}
     rows: dict[str, list[int]] = {name: [] for name in parts}
     for row, group in enumerate(groups):
-        rows[name_by_number[numbers[group]]].append(row)
+        rows[name_by_index[index_by_group[group]]].append(row)
     return rows
 
 
@@ -116,24 +120,24 @@ def fold_groups(
     source: object,
     of: str = "rows",
 ) -> list[list[int]]:
-    """The rows of each fold, in order: a function of labels, groups and seed alone.
+    """The rows of each fold, sorted; determined by labels, groups and seed.
 
-    Groups stay together, as in `split`; large ones are placed first, each in the fold that has fewest rows of its class
-    (the class of most of its rows), and of those the one with fewest rows. InputError where a fold would have none.
+    Groups stay together, as in `split`. Groups are assigned by decreasing size, each to the fold with the fewest rows
+    of its most frequent class, then with the fewest rows. InputError if a fold would be empty.
     """
     members = _members(range(num_rows) if groups is None else groups)
     if len(members) < folds:
         raise InputError(f"{source}: {len(members)} different {of} make no {folds} folds; add {of}, or lower --folds")
     order = [row for row in np.argsort(make_keys(seed, Purpose.FOLDS, np.arange(num_rows))).tolist() if row in members]
-    found: list[list[int]] = [[] for _ in range(folds)]
+    rows_by_fold: list[list[int]] = [[] for _ in range(folds)]
     counts = [Counter[Hashable]() for _ in range(folds)]
     for first in sorted(order, key=lambda row: -len(members[row])):
-        own = Counter("" if labels is None else labels[row] for row in members[first])
-        [(label, _)] = own.most_common(1)
-        fold = min(range(folds), key=lambda fold: (counts[fold][label], len(found[fold])))
-        found[fold] += members[first]
-        counts[fold] += own
-    return [sorted(rows) for rows in found]
+        label_counts = Counter("" if labels is None else labels[row] for row in members[first])
+        [(label, _)] = label_counts.most_common(1)
+        fold = min(range(folds), key=lambda fold: (counts[fold][label], len(rows_by_fold[fold])))
+        rows_by_fold[fold] += members[first]
+        counts[fold] += label_counts
+    return [sorted(rows) for rows in rows_by_fold]
 
 
 def split_fold(
@@ -147,8 +151,7 @@ def split_fold(
     source: object,
     of: str = "rows",
 ) -> dict[str, list[int]]:
-    """One fold as test; of the rest nine tenths as train and one as dev, divided by `split`. fold None: there is no
-    test, the rest is all rows."""
+    """One fold as test, and the rest divided 9:1 into train and dev. fold None: no test, all rows are divided."""
     test: list[int] = []
     if fold is not None:
         test = fold_groups(num_rows, labels, groups, seed=seed, folds=folds, source=source, of=of)[fold]
@@ -156,12 +159,12 @@ def split_fold(
     columns = (None if column is None else [column[row] for row in rest] for column in (labels, groups))
     parts = {"train": 9, "dev": 1}
     inner = split(len(rest), *columns, seed=seed, parts=parts, source=source, of=of, way_out="or leave --folds out")
-    found = {name: [rest[row] for row in rows] for name, rows in inner.items()}
-    return found if fold is None else {**found, "test": test}
+    rows_by_split = {name: [rest[row] for row in rows] for name, rows in inner.items()}
+    return rows_by_split if fold is None else {**rows_by_split, "test": test}
 
 
 def rarest_labels(label_sets: Sequence[Collection[str]]) -> list[str]:
-    """The rarest of each row's labels, "" where it has none: a class to divide rows of several labels by."""
+    """The rarest label of each row ("" if it has none), to stratify rows with several labels."""
     counts = Counter(label for labels in label_sets for label in labels)
     return [min(labels, key=lambda label: (counts[label], label), default="") for labels in label_sets]
 
@@ -170,7 +173,7 @@ def rarest_labels(label_sets: Sequence[Collection[str]]) -> list[str]:
 
 
 def overlaps(splits: Mapping[str, Sequence[Hashable]]) -> dict[tuple[str, str], int]:
-    """{(earlier, later): how many examples of the later split equal one of the earlier}, of all pairs of splits."""
+    """{(earlier, later): number of examples of the later split that also occur in the earlier one}."""
     seen = {name: set(examples) for name, examples in splits.items()}
     return {
         (earlier, later): sum(example in seen[earlier] for example in splits[later])
@@ -179,13 +182,13 @@ def overlaps(splits: Mapping[str, Sequence[Hashable]]) -> dict[tuple[str, str], 
 
 
 def overlap_warning(splits: Mapping[str, Sequence[Hashable]]) -> str:
-    """'3 of 872 examples of dev stand in train too ...', of all pairs of splits that share some; '' where none do.
+    """A warning about examples that splits share; '' if there are none.
 
-    splits: the examples as near_duplicates.text_key gives them.
+    splits: keys of the examples, see near_duplicates.text_key.
     """
     shared = "; ".join(
-        f"{number:,} of {len(splits[later]):,} examples of {later} stand in {earlier} too"
-        for (earlier, later), number in overlaps(splits).items()
-        if number
+        f"{count:,} of {len(splits[later]):,} examples of {later} stand in {earlier} too"
+        for (earlier, later), count in overlaps(splits).items()
+        if count
     )
     return shared and f"{shared} (case, blanks and punctuation aside)"

@@ -35,9 +35,9 @@ def sheet_rows(path: Path) -> Iterator[tuple[int, list[Any]]]:
                 raise InputError(
                     f"{path}: several sheets have rows ({listed}); save the one to read as a separate file"
                 )
-            for number, cells in enumerate(sheets[0].iter_rows() if sheets else (), 1):
+            for row_number, cells in enumerate(sheets[0].iter_rows() if sheets else (), 1):
                 if any(cell != "" for cell in cells):
-                    yield number, [_shown(cell) for cell in cells]
+                    yield row_number, [_shown(cell) for cell in cells]
     except CalamineError as error:
         raise InputError(f"{path}: not a readable workbook ({error}); save it again, without a password") from None
 

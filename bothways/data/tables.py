@@ -208,7 +208,7 @@ def _header_rows(
 
 
 def _check_names(where: str, names: Iterable[str]) -> None:
-    if duplicates := [name for name, number in Counter(names).items() if name and number > 1]:
+    if duplicates := [name for name, count in Counter(names).items() if name and count > 1]:
         raise InputError(f"{where}: two columns are named {duplicates[0]!r}; rename one")
 
 
@@ -234,9 +234,9 @@ def _records(path: Path, encoding: str | None) -> Records:
                 InputError(f"{path}:{line_number}: not valid CSV ({error}); fix the line or its quotes"),
             )
             continue
-        wrong = next((line.error for line in lines.taken if line.error), None)
+        error_in_record = next((line.error for line in lines.taken if line.error), None)
         if values:
-            yield lines.taken[-1].number, values, wrong
+            yield lines.taken[-1].number, values, error_in_record
 
 
 def _delimiter(header: str, second: str) -> str:
@@ -248,7 +248,7 @@ def _delimiter(header: str, second: str) -> str:
         counts = {candidate: len(next(csv.reader([header], delimiter=candidate))) for candidate in ",;\t"}
     except csv.Error:  # reported when the header is read
         return ","
-    candidates = [candidate for candidate, number in counts.items() if number > 1] or [","]
+    candidates = [candidate for candidate, count in counts.items() if count > 1] or [","]
     if second.count('"') % 2:  # a record that continues on the next line
         return candidates[0]
     try:

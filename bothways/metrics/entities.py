@@ -24,10 +24,10 @@ def entity_scores(
     """
     if len(gold) != len(predicted):
         raise InputError(f"{len(gold)} gold sequences of tags, {len(predicted)} predicted; give one for each")
-    for number, (gold_tags, predicted_tags) in enumerate(zip(gold, predicted, strict=True), 1):
+    for index, (gold_tags, predicted_tags) in enumerate(zip(gold, predicted, strict=True), 1):
         if len(gold_tags) != len(predicted_tags):
             raise InputError(
-                f"sequence {number}: {len(gold_tags)} gold tags, {len(predicted_tags)} predicted; give one a word"
+                f"sequence {index}: {len(gold_tags)} gold tags, {len(predicted_tags)} predicted; give one a word"
             )
     correct = sum(
         a == b

@@ -63,7 +63,9 @@ def bootstrap(num_units: int, statistic: Statistic) -> dict[str, Interval]:
     for resample in range(num_resamples):
         drawn = generator(0, Purpose.BOOTSTRAP, resample).integers(num_units, size=num_units)
         scores.append(statistic(np.bincount(drawn, minlength=num_units)))
-    bounds = {name: np.quantile([one[name] for one in scores], (0.025, 0.975)) for name in scores[0]}
+    bounds = {
+        name: np.quantile([sample_scores[name] for sample_scores in scores], (0.025, 0.975)) for name in scores[0]
+    }
     return {name: (float(low), float(high)) for name, (low, high) in bounds.items()}
 
 
@@ -107,8 +109,8 @@ def decision_intervals(
     """95 % intervals of the scores of `decision_scores`. unit_N: the resampling unit of each row."""
     decision_sets = (set(gold), set(predicted), set(gold) & set(predicted))
     index_by_label = {
-        label: number
-        for number, label in enumerate(sorted({decision[1] for decision in decision_sets[0] | decision_sets[1]}))
+        label: index
+        for index, label in enumerate(sorted({decision[1] for decision in decision_sets[0] | decision_sets[1]}))
     }
     positive_index = index_by_label.setdefault(positive, len(index_by_label)) if positive is not None else None
     units = [unit_N[np.array([decision[0] for decision in decisions], np.int64)] for decisions in decision_sets]

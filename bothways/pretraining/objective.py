@@ -27,7 +27,7 @@ def masked_batch(
     rows_N = np.array(rows, np.int64)
     batch, labels_N = to_batch(store, step.examples, rows_N, tokenizer)
     places_N3 = np.stack(np.broadcast_arrays(step.epoch, step.section, rows_N), axis=1)
-    masked = mask_tokens(batch, rule, seed=seed, places=places_N3, rate=rate)
+    masked = mask_tokens(batch, rule, seed=seed, example_ids=places_N3, rate=rate)
     return replace(masked, labels=torch.from_numpy(labels_N))
 
 

@@ -32,7 +32,7 @@ def batch_of(tokenizer, lengths, seed=0):
 def mask(batch, rule, *, seed=1, epoch=2, section=0, examples=None, rate=None):
     examples = np.arange(len(batch)) if examples is None else np.array(examples)
     places = np.stack(np.broadcast_arrays(epoch, section, examples), axis=1)
-    return mask_tokens(batch, rule, seed=seed, places=places, rate=rate)
+    return mask_tokens(batch, rule, seed=seed, example_ids=places, rate=rate)
 
 
 @pytest.fixture(scope="module", params=KINDS)
