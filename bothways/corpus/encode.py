@@ -1,4 +1,4 @@
-"""Tokenize documents in parallel: sentence splitting and encoding, in order, in bounded memory.
+"""Tokenize documents in parallel: sentence splitting and encoding, in bounded memory.
 
 T tokens.
 """

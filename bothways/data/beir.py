@@ -1,4 +1,4 @@
-"""Retrieval data: BEIR directories (Thakur 2021), qrels and rankings as TREC files or tables.
+"""Retrieval data: BEIR (Thakur 2021) directories, qrels and rankings (TREC files or tables).
 
 | qrels   | `query iteration document grade` (TREC)   | table with columns of QUERY, DOCUMENT and GRADE |
 | ranking | `query Q0 document rank score run` (TREC) | table with columns of QUERY, DOCUMENT and SCORE |

@@ -1,4 +1,4 @@
-"""Columns of a table: finding texts, pairs, labels and groups by name; the `Table` they form.
+"""Columns of a table: texts, pairs, labels and groups, found by name; the `Table` of them.
 
 A column named in the settings is used; else a standard name (`text`, `pair` or `text_pair`, `label`); else a common
 name from the lists below, provided that only one choice matches: an ambiguous table is refused. Case does not matter. A

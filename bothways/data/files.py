@@ -1,4 +1,4 @@
-"""Text files, compressed or not: finding them by path, folder or glob, and reading their lines."""
+"""Text files, compressed or not: finding them by path, folder or glob; reading lines."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""Labels: class indices, sets of labels and numbers from the cells of a table, and one spelling for each label."""
+"""Labels from table cells: class indices, label sets, numbers; merging variant spellings."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Near duplicates: texts equal up to case, white space and punctuation; variant label spellings."""
+"""Near duplicates: texts equal up to case, spaces and punctuation; label spellings."""
 
 import unicodedata
 from collections import Counter, defaultdict

@@ -1,4 +1,4 @@
-"""Data quality: empty texts, texts that splits share, conflicting labels, rare labels and variant spellings."""
+"""Data quality warnings: empty or shared texts, conflicting, rare or misspelled labels."""
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence

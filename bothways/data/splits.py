@@ -1,4 +1,4 @@
-"""Train/dev/test splits and cross-validation folds, stratified and by group; overlaps of splits."""
+"""Train/dev/test splits and cross-validation folds, stratified and grouped; overlaps."""
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Streaming input: texts and questions of files of any size, or standard input, in bounded memory.
+"""Streaming input: texts and questions from files or standard input, in bounded memory.
 
 A row that cannot be read yields an InputError in its place, so that rows keep their numbers.
 """

@@ -1,4 +1,4 @@
-"""Tables: rows of JSON lines, CSV, TSV, Excel, Parquet and Arrow, with file and line for errors."""
+"""Tables: rows of JSON lines, CSV, TSV, Excel, Parquet and Arrow, each with its location."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""Text encodings: byte-order marks, UTF-16 detection, decoding lines, hints for non-UTF-8 text."""
+"""Text encodings: byte-order marks, UTF-16 detection, decoding, hints for other text."""
 
 import codecs
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Named entity (NER) metrics: precision, recall and F1 of spans with the right label and bounds.
+"""Named entity (NER) metrics: precision, recall and F1 of spans with exact bounds and label.
 
 Counted like conlleval (CoNLL-2000, CoNLL-2003) and seqeval. Scores are in 0..1; 0 divided by 0 counts as 0.
 """

@@ -1,4 +1,4 @@
-"""Retrieval metrics: nDCG@k (Järvelin 2002), MRR@k and recall@k, means over queries, in 0..1.
+"""Retrieval metrics: nDCG@k (Järvelin 2002), MRR@k, recall@k; means over queries, in 0..1.
 
 Documents with a grade above 0 are relevant. As in trec_eval, the gain is the grade itself and the discount is
 log2(1 + rank), with ranks from 1.
