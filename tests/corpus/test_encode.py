@@ -60,7 +60,7 @@ def test_sentences_end_with_lines_and_where_a_sentence_does():
     assert list(sentences("A\ud800. B", "en")) == ["A\ufffd. ", "B"]
 
 
-@pytest.mark.parametrize("rules", [{}, {"lowercase": False}, {"strip_accents": False}, {"chinese": False}])
+@pytest.mark.parametrize("rules", [{}, {"lowercase": False}, {"strip_accents": False}, {"split_chinese": False}])
 def test_ids_are_those_of_each_sentence_alone(rules, learned, texts):
     tokenizer = Tokenizer(learned.vocab, **rules)
     expected = slowly(texts, tokenizer)
