@@ -1,4 +1,4 @@
-"""The shell lines of the README and the guides run as they are printed, on small files of the names they have.
+"""The shell lines of the guides run as they are printed, on small files of the names they have.
 
 Pre-training takes seconds in place of an hour. Lines for several machines are left to `tests/train/test_parallel.py`.
 """
@@ -20,7 +20,7 @@ from bothways.corpus.documents import sample
 
 pytestmark = pytest.mark.timeout(3600)
 ROOT = Path(__file__).parent.parent
-GUIDES = ("pretraining", "finetuning", "serving")
+GUIDES = ("pretraining", "finetuning", "serving")  # and start, which the others build on
 SHORTER = {"--minutes 60": "--minutes 0.2", "--minutes 30": "--minutes 0.1", "tail -f": "timeout 30 tail -f"}
 GOOD, BAD = (
     ("a splendid, warm and honest story", "wonderful, I loved it"),
@@ -91,24 +91,24 @@ def walk(page, directory):
 
 
 @pytest.fixture(scope="module")
-def readme(tmp_path_factory):
-    """Where the README's lines have run."""
+def start(tmp_path_factory):
+    """Where the lines of the guide "start" have run."""
     if find_spec("onnxruntime") is None:
         pytest.skip("the extra onnx is not installed")
-    directory = tmp_path_factory.mktemp("walk") / "readme"
+    directory = tmp_path_factory.mktemp("walk") / "start"
     directory.mkdir()
     write_files(directory)
-    walk(ROOT / "README.md", directory)
+    walk(ROOT / "docs/guide/start.md", directory)
     return directory
 
 
-def test_the_readme(readme):
+def test_start(start):
     made = ("my-tokenizer", "my-bert", "my-classifier", "my-tagger", "my-reader", "my-classifier-int8", "bench.png")
-    assert all((readme / name).exists() for name in made)
+    assert all((start / name).exists() for name in made)
 
 
 @pytest.mark.parametrize("guide", GUIDES)
-def test_a_guide(guide, readme, tmp_path):
+def test_a_guide(guide, start, tmp_path):
     directory = tmp_path / guide
     directory.mkdir()
     write_files(directory)
@@ -116,5 +116,5 @@ def test_a_guide(guide, readme, tmp_path):
     text = page.read_text(encoding="utf-8")
     for name in ("my-bert", "my-classifier"):  # what the page does not make itself
         if f"-o {name} " not in text and f"-o {name}\n" not in text:
-            shutil.copytree(readme / name, directory / name)
+            shutil.copytree(start / name, directory / name)
     walk(page, directory)

