@@ -487,7 +487,7 @@ def test_a_vocabulary_is_not_written_over(filler, refused, tmp_path):
 
 def test_vectors_are_not_written_over_nor_under_another_name(filler, refused, tmp_path):
     texts, old = write(tmp_path / "a.txt", "a\n"), write(tmp_path / "old.npy", "old")
-    assert "old.npy: exists already" in refused("embed", filler, texts, "-o", old)
+    assert "old.npy: already exists" in refused("embed", filler, texts, "-o", old)
     assert old.read_text() == "old"
     assert "vectors.bin: vectors are written as .npy" in refused("embed", filler, texts, "-o", tmp_path / "vectors.bin")
 

@@ -1,1 +1,1 @@
-"""Files of any size through a model: rows in, results out, resumable."""
+"""Batch prediction: files of any size through a model, resumable."""

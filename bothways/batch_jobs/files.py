@@ -1,5 +1,4 @@
-"""What a model says of each row of a file of any size, or of standard input: read, worked on and written in blocks,
-in input order."""
+"""Batch prediction and embedding: a file of any size, or standard input, through a model in blocks, in input order."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,9 +10,9 @@ from typing import Any
 import torch
 
 import bothways
-from bothways.batch_jobs.blocks import Block, about_how_many, in_blocks
-from bothways.batch_jobs.journal import Journal, refuse, unfinished
-from bothways.batch_jobs.rows import PREDICT_ROWS, columns, predict_labels
+from bothways.batch_jobs.blocks import Block, estimate_num_rows, split_into_blocks
+from bothways.batch_jobs.journal import Journal, check_output, open_output
+from bothways.batch_jobs.rows import PREDICT_ROWS, predict_labels, result_columns
 from bothways.batch_jobs.writers import Format, JsonLines, Npy, Parquet, ResultRow, Separated, Vectors, vector_column
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.weights import OLD_WEIGHTS, WEIGHTS
@@ -27,72 +26,74 @@ from bothways.inference.predictor import Predictor
 from bothways.log import ProgressBar, logger
 from bothways.settings import Embed, Predict
 
-VECTORS, PREDICTIONS = (".npy", ".parquet", ".jsonl"), (".parquet", ".jsonl", ".csv", ".tsv")  # endings of files
-# Settings that change no byte of a result, or are compared otherwise.
-FREE = ("model", "file", "text", "pair", "out", "resume", "on_error", "dtype", "json")
+VECTOR_SUFFIXES, PREDICTION_SUFFIXES = (".npy", ".parquet", ".jsonl"), (".parquet", ".jsonl", ".csv", ".tsv")
+# Settings that do not change the results, or are compared in another way.
+IGNORED_SETTINGS = ("model", "file", "text", "pair", "out", "resume", "on_error", "dtype", "json")
 
 
 def embed(settings: Embed) -> tuple[Journal, int]:
-    """Write a vector a row. What was written, and the size of a vector."""
-    refuse(settings.out, VECTORS, "vectors", resume=settings.resume)
+    """Write a vector per row to `out`. Returns the journal and the size of a vector."""
+    check_output(settings.out, VECTOR_SUFFIXES, "vectors", resume=settings.resume)
     model = load(settings.model, dtype=settings.dtype, window=settings.window)
-    learned = {} if settings.text_column else model.checkpoint.settings
-    known = resolve_columns(settings.file, settings, learned)
-    found = read_texts(settings.file, text=known["text"], pair=known["pair"], encoding=settings.encoding)
-    blocks = in_blocks(_single(found, settings.file, settings.text_column, "a vector is of one"), settings.on_error)
+    trained = {} if settings.text_column else model.checkpoint.settings
+    names = resolve_columns(settings.file, settings, trained)
+    inputs = read_texts(settings.file, text=names["text"], pair=names["pair"], encoding=settings.encoding)
+    inputs = _require_single(inputs, settings.file, settings.text_column, "a vector is of one")
     width = int(model.embed([], pooling=settings.pooling).shape[1])
 
-    def say(given: Sequence[ModelInput]) -> Vectors:
-        found = [one.text for one in given]
-        return model.embed(found, pooling=settings.pooling, normalize=settings.normalize, long=settings.long)
+    def compute(rows: Sequence[ModelInput]) -> Vectors:
+        texts = [row.text for row in rows]
+        return model.embed(texts, pooling=settings.pooling, normalize=settings.normalize, long=settings.long)
 
-    form = Npy(width) if settings.out.suffix == ".npy" else _table(settings.out, vector_column(width))
-    return _write(settings.out, form, blocks, say, settings, model), width
+    writer = Npy(width) if settings.out.suffix == ".npy" else _table(settings.out, vector_column(width))
+    return _write(settings.out, writer, split_into_blocks(inputs, settings.on_error), compute, settings, model), width
 
 
 def predict(settings: Predict) -> Journal:
-    """Write what the model says of each row (tasks/saying.py) to `out`."""
+    """Write the model's prediction for each row (rows.py) to `out`."""
     assert settings.out is not None
-    refuse(settings.out, PREDICTIONS, "predictions", resume=settings.resume)
+    check_output(settings.out, PREDICTION_SUFFIXES, "predictions", resume=settings.resume)
     model = load(settings.model, dtype=settings.dtype, window=settings.window)
-    keep = _keep(settings, model)
-    say = _say_of(model, settings, keep)
-    form = _table(settings.out, _columns(model, settings, keep), settings.escape_formulas)
-    return _write(settings.out, form, _blocks(model, settings, keep), say, settings, model)
+    kept = _kept_columns(settings, model)
+    compute = _prediction_function(model, settings, kept)
+    writer = _table(settings.out, _output_columns(model, settings, kept), settings.escape_formulas)
+    return _write(settings.out, writer, _blocks(model, settings, kept), compute, settings, model)
 
 
-def printed(settings: Predict) -> Iterator[list[ResultRow]]:
-    """The same row by row, a block at a time; of standard input, whatever is there. With on_error "skip" each begins
-    with the row's number."""
+def predict_blocks(settings: Predict) -> Iterator[list[ResultRow]]:
+    """The predictions block by block; a block of standard input is whatever has arrived. With on_error "skip" each row
+    begins with its number."""
     if settings.resume:
-        raise InputError("resume needs a file to go on with; name it with --out")
+        raise InputError("resume needs an output file; name it with --out")
     model = load(settings.model, dtype=settings.dtype, window=settings.window)
-    keep = _keep(settings, model)
-    say = _say_of(model, settings, keep)
-    for read in _blocks(model, settings, keep):
-        block, rows = _said(say, read, settings)
-        for number, why in block.wrong.items():
-            logger.warning(f"row {number:,} set aside: {why}")
-        numbered = ({"row": number, **row} for number, row in zip(block.numbers, rows, strict=True))
+    kept = _kept_columns(settings, model)
+    compute = _prediction_function(model, settings, kept)
+    for block_read in _blocks(model, settings, kept):
+        block, rows = _compute_block(compute, block_read, settings)
+        for number, reason in block.errors.items():
+            logger.warning(f"row {number:,} skipped: {reason}")
+        numbered = ({"row": number, **row} for number, row in zip(block.row_numbers, rows, strict=True))
         yield [*numbered] if settings.on_error == "skip" else rows
 
 
-def _keep(settings: Predict, model: Predictor) -> dict[str, str]:
-    """The columns that go along into the result, with their names there: input_NAME where the result has that name."""
+def _kept_columns(settings: Predict, model: Predictor) -> dict[str, str]:
+    """The input columns that are copied into the result, and their names there: input_NAME if NAME is taken."""
     if settings.keep_columns is None:
         return {}
-    there = [*_literal(settings)] if settings.text is not None else all_columns(settings.file, settings.encoding)
-    names = there if settings.keep_columns == "all" else [settings.keep_columns]
-    if settings.keep_columns not in ("all", *there):
+    available = (
+        [*_literal_row(settings)] if settings.text is not None else all_columns(settings.file, settings.encoding)
+    )
+    names = available if settings.keep_columns == "all" else [settings.keep_columns]
+    if settings.keep_columns not in ("all", *available):
         names = [name.strip() for name in settings.keep_columns.split(",")]
-    if absent := [name for name in names if name not in there]:
-        where = settings.file if settings.text is None else "--text"
-        raise InputError(f"{where}: no column {absent[0]!r} to keep (there are: {', '.join(there)}); name others")
-    taken = {"row", *columns(model, settings.top).names}
-    if model.task == "answer":  # whose id is the question's own
+    if missing := [name for name in names if name not in available]:
+        source = settings.file if settings.text is None else "--text"
+        raise InputError(f"{source}: no column {missing[0]!r} to keep (there are: {', '.join(available)}); name others")
+    taken = {"row", *result_columns(model, settings.top).names}
+    if model.task == "answer":  # its id column is the question's id
         names = [name for name in names if name != "id"]
     kept: dict[str, str] = {}
-    for name in sorted(names, key=taken.__contains__):  # those that keep their names first
+    for name in sorted(names, key=taken.__contains__):  # columns that keep their names come first
         kept[name] = name
         while kept[name] in taken:
             kept[name] = f"input_{kept[name]}"
@@ -100,49 +101,50 @@ def _keep(settings: Predict, model: Predictor) -> dict[str, str]:
     return {name: kept[name] for name in names}
 
 
-def _literal(settings: Predict) -> ResultRow:
-    """The row that stands on the command line."""
+def _literal_row(settings: Predict) -> ResultRow:
+    """The row of --text and --pair."""
     return {"text": settings.text} | ({} if settings.pair is None else {"pair": settings.pair})
 
 
-def _columns(model: Predictor, settings: Predict, keep: Mapping[str, str]) -> Any:
-    """The types of a result's columns, a pyarrow.Schema. Numbers of a Parquet or Arrow file keep their types; what else
-    goes along is text, or JSON."""
+def _output_columns(model: Predictor, settings: Predict, kept: Mapping[str, str]) -> Any:
+    """The types of the output's columns, a pyarrow.Schema. Kept numbers of a Parquet or Arrow file keep their types;
+    other kept columns are text, or JSON."""
     import pyarrow
 
     path = Path(settings.file)
     files = (arrow_files(path) if path.is_dir() else None) or [path]
-    known = read_schema(files[0]) if keep and files[0].suffix in (".parquet", ARROW) else pyarrow.schema([])
-    types, kinds = pyarrow.types, {field.name: field.type for field in known}
+    schema = read_schema(files[0]) if kept and files[0].suffix in (".parquet", ARROW) else pyarrow.schema([])
+    types, type_by_name = pyarrow.types, {field.name: field.type for field in schema}
 
-    def type_of(name: str) -> Any:
-        kind = kinds.get(name, pyarrow.string())
+    def column_type(name: str) -> Any:
+        kind = type_by_name.get(name, pyarrow.string())
         is_number = types.is_integer(kind) or types.is_float32(kind) or types.is_float64(kind)
         return kind if is_number or types.is_boolean(kind) else pyarrow.string()
 
-    return pyarrow.schema([*((own, type_of(name)) for name, own in keep.items()), *columns(model, settings.top)])
+    copied = [(output_name, column_type(name)) for name, output_name in kept.items()]
+    return pyarrow.schema([*copied, *result_columns(model, settings.top)])
 
 
-def _say_of(
-    model: Predictor, settings: Predict, keep: Mapping[str, str]
+def _prediction_function(
+    model: Predictor, settings: Predict, kept: Mapping[str, str]
 ) -> Callable[[Sequence[ModelInput]], list[ResultRow]]:
-    """What the model says of rows, behind what is kept of them. InputError where it has no head to say anything with:
-    no fault of a row."""
+    """The function from input rows to result rows, kept columns first. InputError if the model has no head to predict
+    with."""
     if settings.top is not None and model.task in ("regress", "tag"):
         raise InputError(f"top ({settings.top}) is for labels and answers; the task of this model is {model.task}")
-    told: dict[str, Any] = {} if settings.top is None else {"top": settings.top}
-    say: Callable[[Sequence[ModelInput]], list[ResultRow]] = partial(
-        PREDICT_ROWS.get(model.task, predict_labels), model, long=settings.long, **told
+    options: dict[str, Any] = {} if settings.top is None else {"top": settings.top}
+    compute: Callable[[Sequence[ModelInput]], list[ResultRow]] = partial(
+        PREDICT_ROWS.get(model.task, predict_labels), model, long=settings.long, **options
     )
-    say([])
-    if not keep:
-        return say
+    compute([])  # a missing head is no error of a row
+    if not kept:
+        return compute
 
-    def with_kept(given: Sequence[ModelInput]) -> list[ResultRow]:
-        kept = (dict(zip(keep.values(), one.kept, strict=True)) for one in given)
-        return [{**before, **row} for before, row in zip(kept, say(given), strict=True)]
+    def compute_with_kept(rows: Sequence[ModelInput]) -> list[ResultRow]:
+        copied = (dict(zip(kept.values(), row.kept, strict=True)) for row in rows)
+        return [{**columns, **result} for columns, result in zip(copied, compute(rows), strict=True)]
 
-    return with_kept
+    return compute_with_kept
 
 
 def _table(out: Path, columns: Any, escape_formulas: bool = False) -> Format:
@@ -151,100 +153,101 @@ def _table(out: Path, columns: Any, escape_formulas: bool = False) -> Format:
     return JsonLines() if out.suffix == ".jsonl" else Parquet(columns)
 
 
-def _blocks(model: Predictor, settings: Predict, keep: Mapping[str, str]) -> Iterator[Block]:
+def _blocks(model: Predictor, settings: Predict, kept: Mapping[str, str]) -> Iterator[Block]:
     if settings.text is not None:
-        found: Iterator[LiveInput] = iter([_asked(model, settings, keep)])
+        inputs: Iterator[LiveInput] = iter([_literal_input(model, settings, kept)])
     elif model.task == "answer":
-        found = read_questions(
+        inputs = read_questions(
             settings.file,
             question=settings.text_column,
             context=settings.pair_column,
-            keep=[*keep],
+            keep=[*kept],
             encoding=settings.encoding,
         )
     else:
-        known = resolve_columns(settings.file, settings, model.checkpoint.settings)
-        # Blocks of a file to go on with are a function of the text alone, never of when it comes.
-        found = read_texts(settings.file, **known, keep=[*keep], live=settings.out is None, encoding=settings.encoding)
+        names = resolve_columns(settings.file, settings, model.checkpoint.settings)
+        # Blocks of a resumable output must depend on the rows alone, never on when they arrive.
+        inputs = read_texts(settings.file, **names, keep=[*kept], live=settings.out is None, encoding=settings.encoding)
         if model.task == "tag":
-            found = _single(found, settings.file, known["text"], "entities are found in one")
-        found = _as_learned(found, settings, known["text"], model)
+            inputs = _require_single(inputs, settings.file, names["text"], "entities are found in one")
+        inputs = _match_pairs(inputs, settings, names["text"], model)
     scores = len(model.labels) if model.task == "classify" and settings.top is None else 0
-    return in_blocks(found, settings.on_error, max(1, scores))
+    return split_into_blocks(inputs, settings.on_error, max(1, scores))
 
 
-def _asked(model: Predictor, settings: Predict, keep: Iterable[str]) -> ModelInput:
-    """The text on the command line. InputError where the model reads pairs and it is alone, or the reverse."""
-    row = _literal(settings)
+def _literal_input(model: Predictor, settings: Predict, kept: Iterable[str]) -> ModelInput:
+    """The input of --text and --pair. InputError if the model reads pairs and --pair is missing, or the reverse."""
+    row = _literal_row(settings)
     if "pair" not in row and (model.task == "answer" or model.reads_pairs):
-        raise InputError("text: this model reads two; give the second, of a question its passage, with --pair")
+        raise InputError("text: this model reads two texts; give the second (the passage of a question) with --pair")
     if "pair" in row and (model.task == "tag" or model.reads_pairs is False):
         raise InputError("pair: this model reads single texts; leave out --pair")
-    return ModelInput(row["text"], row.get("pair"), id="0", kept=tuple(row[name] for name in keep))
+    return ModelInput(row["text"], row.get("pair"), id="0", kept=tuple(row[name] for name in kept))
 
 
-def _single(found: Iterator[LiveInput], file: str, column: str | None, why: str) -> Iterator[LiveInput]:
-    """The same. InputError where rows have two texts, of which one would be left out, and nobody said which."""
-    for one in found:
-        if column is None and isinstance(one, ModelInput) and one.pair is not None:
-            raise InputError(f"{file}: a row has two texts, and {why}; say which with --text-column")
-        yield one
+def _require_single(inputs: Iterator[LiveInput], file: str, column: str | None, reason: str) -> Iterator[LiveInput]:
+    """The inputs. InputError if a row has two texts and no column says which of them to read."""
+    for row in inputs:
+        if column is None and isinstance(row, ModelInput) and row.pair is not None:
+            raise InputError(f"{file}: a row has two texts, and {reason}; name its column with --text-column")
+        yield row
 
 
-def _as_learned(
-    found: Iterator[LiveInput], settings: Predict, column: str | None, model: Predictor
+def _match_pairs(
+    inputs: Iterator[LiveInput], settings: Predict, column: str | None, model: Predictor
 ) -> Iterator[LiveInput]:
-    """The same, of a model of single texts without second ones where one column is named. InputError where a row has
-    two texts and the model was fine-tuned on single ones, or the reverse."""
-    alone = model.ignores_pairs(column, settings.pair_column)
-    for one in found:
-        if isinstance(one, ModelInput):
-            one = one._replace(pair=None) if alone else one
-            model.check_pairs(one.pair is not None, settings.file)
-        yield one
+    """The inputs, without second texts if Predictor.ignores_pairs. InputError if a row has two texts and the model was
+    fine-tuned on single texts, or the reverse."""
+    ignores_pairs = model.ignores_pairs(column, settings.pair_column)
+    for row in inputs:
+        if isinstance(row, ModelInput):
+            row = row._replace(pair=None) if ignores_pairs else row
+            model.check_pairs(row.pair is not None, settings.file)
+        yield row
 
 
 def _write(
-    out: Path, form: Format, blocks: Iterator[Block], say: Callable[[Sequence[ModelInput]], Any],
+    out: Path, writer: Format, blocks: Iterator[Block], compute: Callable[[Sequence[ModelInput]], Any],
     settings: Embed | Predict, model: Predictor,
 ) -> Journal:  # fmt: skip
-    with unfinished(out, form, _made_with(settings, model)) as growing:
-        if settings.resume and not growing.journal.blocks:
-            logger.info(f"{out}: nothing to go on from; beginning at the first row")
-        growing.catch_up(blocks)
-        with ProgressBar(out.name, about_how_many(settings.file), done=growing.journal.rows, unit="rows") as bar:
+    with open_output(out, writer, _reproduction_facts(settings, model)) as output:
+        if settings.resume and not output.journal.blocks:
+            logger.info(f"{out}: nothing to resume; beginning at the first row")
+        output.skip_done(blocks)
+        with ProgressBar(out.name, estimate_num_rows(settings.file), done=output.journal.rows, unit="rows") as bar:
             for block in blocks:
-                growing.add(block, *_said(say, block, settings))
-                bar.update(growing.journal.rows)
-        return growing.finish()
+                output.add(block, *_compute_block(compute, block, settings))
+                bar.update(output.journal.rows)
+        return output.finish()
 
 
-def _said(say: Callable[[Sequence[ModelInput]], Any], block: Block, settings: Embed | Predict) -> tuple[Block, Any]:
-    """What is said of a block's rows; with on_error "skip" the block without those of which nothing can be said."""
+def _compute_block(
+    compute: Callable[[Sequence[ModelInput]], Any], block: Block, settings: Embed | Predict
+) -> tuple[Block, Any]:
+    """A block and its results; with on_error "skip" the block without the rows that cannot be computed."""
     while True:
         try:
-            return block, say(block.given)
+            return block, compute(block.inputs)
         except RowsError as error:
             if settings.on_error == "stop":
-                place = min(error.rows)
+                index = min(error.rows)
                 raise InputError(
-                    f"row {block.numbers[place]:,}, counted from 0: {error.rows[place]}, or set such rows aside with "
+                    f"row {block.row_numbers[index]:,}, counted from 0: {error.rows[index]}, or skip such rows with "
                     "--on-error skip"
                 ) from None
             block = block.without(error.rows)
         except InputError as error:
-            if not block.numbers:
+            if not block.row_numbers:
                 raise
-            first, last = block.numbers[0], block.numbers[-1]
-            raise InputError(f"of rows {first:,} to {last:,}, counted from 0, {error}") from None
+            first, last = block.row_numbers[0], block.row_numbers[-1]
+            raise InputError(f"rows {first:,} to {last:,}, counted from 0: {error}") from None
 
 
-def _made_with(settings: Embed | Predict, model: Predictor) -> dict[str, Any]:
-    """What else decides a result's bytes: settings, the model's files, and with what it is computed."""
-    given = {name: value for name, value in asdict(settings).items() if name not in FREE}
+def _reproduction_facts(settings: Embed | Predict, model: Predictor) -> dict[str, Any]:
+    """What else the bytes of a result depend on: settings, the model's files, hardware and versions."""
     return {
         "verb": type(settings).__name__.lower(),
-        **given,
+        **{name: value for name, value in asdict(settings).items() if name not in IGNORED_SETTINGS},
         "model": _fingerprint(checkpoint.find(settings.model)),
         "dtype": str(model.dtype),
         "device": model.device.type,
@@ -256,7 +259,7 @@ def _made_with(settings: Embed | Predict, model: Predictor) -> dict[str, Any]:
 
 
 def _fingerprint(directory: Path) -> str:
-    """Names a checkpoint: a hash of its files, 16 hexadecimal digits."""
+    """A hash of a checkpoint's files, 16 hexadecimal digits."""
     digest = hashlib.sha256()
     names = ("*.json", "*.txt", "*.model", "*.safetensors", "*/config.json", "*/*.safetensors")
     files = sorted(file for name in names for file in directory.glob(name) if not file.name.startswith("."))

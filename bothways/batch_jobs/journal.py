@@ -1,8 +1,9 @@
-"""A file of results that grows block by block. Killed at any moment, it is gone on with behind its last block; once
-whole it gets its name, and is the same bytes as that of a command left in peace.
+"""Resumable output files with a journal, written block by block.
 
-Until then there stand beside OUT: .OUT.partial, what is written of it; .OUT.skipped.partial, the rows set aside;
-.OUT.partial.json, the journal: how much of both counts, written anew whenever a block's bytes are on the disk.
+A command that is killed at any moment can be resumed after the last complete block; the finished file has the same
+bytes as that of an uninterrupted command. Until then these files are beside OUT: .OUT.partial, the results so far;
+.OUT.skipped.partial, the skipped rows; .OUT.partial.json, the journal: how many bytes of both are valid. The journal is
+rewritten after each block has been synced to disk.
 """
 
 import json
@@ -24,13 +25,16 @@ from bothways.training.run_checkpoints import differences
 
 @dataclass(frozen=True)
 class Journal:
-    """How far a file has come: blocks, rows and digest of what was read; results and bytes written; rows set aside and
-    the bytes that list them. made_with: what else decides its bytes, by name."""
+    """The progress of an output file.
+
+    blocks, rows, digest: what was read. results, size: rows and bytes written. set_aside, set_aside_size: rows skipped
+    and the bytes of their list. made_with: what else the file's bytes depend on, by name.
+    """
 
     made_with: Mapping[str, Any]
     blocks: int = 0
     rows: int = 0
-    read: str = ""
+    digest: str = ""
     results: int = 0
     size: int = 0
     set_aside: int = 0
@@ -38,122 +42,128 @@ class Journal:
 
 
 def side_file(out: Path) -> Path:
-    """Where the rows that could not be read are listed: their numbers from 0, and why."""
+    """The list of skipped rows: their numbers from 0, and the reasons."""
     return out.with_name(f"{out.name}.skipped.jsonl")
 
 
-def refuse(out: Path, endings: Sequence[str], what: str, *, resume: bool) -> None:
-    """InputError where a file cannot be written as it is asked for: known before a model is loaded."""
-    if out.suffix not in endings:
-        named = f"{', '.join(endings[:-1])} or {endings[-1]}"
-        raise InputError(f"{out}: {what} are written as {named}; name a file that ends so")
+def check_output(out: Path, suffixes: Sequence[str], content: str, *, resume: bool) -> None:
+    """InputError if the output cannot be written. To be called before the model is loaded."""
+    if out.suffix not in suffixes:
+        formats = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
+        raise InputError(f"{out}: {content} are written as {formats}; name a file with one of these suffixes")
     journal = _journal(out)
     for file in (out,) if resume and journal.exists() else (out, side_file(out)):
         if file.exists():
-            raise InputError(f"{file}: exists already; name a new file, or delete that one")
+            raise InputError(f"{file}: already exists; name a new file, or delete that one")
     if not out.parent.is_dir():
         raise InputError(f"{out.parent}: no such directory; make it, or name a file elsewhere")
     if journal.exists() and not resume:
-        done = f"a command was stopped when {_read(journal).rows:,} rows were done"
-        raise InputError(f"{out}: {done}; go on with --resume, or delete {journal} to begin anew")
+        done = f"a command was interrupted after {_read(journal).rows:,} rows"
+        raise InputError(f"{out}: {done}; continue with --resume, or delete {journal} to start again")
 
 
 @contextmanager
-def unfinished(out: Path, form: Format, made_with: Mapping[str, Any]) -> Iterator["Growing"]:
-    """A new file, or the unfinished one cut back to its last block. What is done stays where an error ends it, and is
-    told; where no block is done nothing stays. InputError where it was begun otherwise, or is being written by another.
+def open_output(out: Path, form: Format, made_with: Mapping[str, Any]) -> Iterator["PartialOutput"]:
+    """A new output, or the unfinished one truncated to its last complete block.
+
+    After an error the complete blocks are kept, and a message says so; without any, nothing is left. InputError if the
+    unfinished output was made with other settings, or if another command is writing it.
     """
     with ExitStack() as stack:
-        results = stack.enter_context(closing(Appended(out.with_name(f".{out.name}.partial"))))
+        results = stack.enter_context(closing(AppendOnlyFile(out.with_name(f".{out.name}.partial"))))
         results.lock(out)
         journal = Journal(made_with)
         if _journal(out).exists():
             journal = _read(_journal(out))
             if changed := differences(journal.made_with, made_with):
-                raise InputError(f"{out}: begun otherwise ({changed}); do as then, or delete {_journal(out)}")
-        place = out.with_name(f".{out.name}.skipped.partial")
-        if side_file(out).exists():  # a kill fell between the names that are given at the end
-            os.replace(side_file(out), place)
-        aside = stack.enter_context(closing(Appended(place)))
-        growing = Growing(out, form, journal, results, aside)
+                raise InputError(
+                    f"{out}: was begun with other settings ({changed}); use those, or delete {_journal(out)}"
+                )
+        skipped_file = out.with_name(f".{out.name}.skipped.partial")
+        if side_file(out).exists():  # killed between the two renames of `finish`
+            os.replace(side_file(out), skipped_file)
+        skipped = stack.enter_context(closing(AppendOnlyFile(skipped_file)))
+        output = PartialOutput(out, form, journal, results, skipped)
         try:
-            results.cut(journal.size)
-            aside.cut(journal.set_aside_size)
+            results.truncate(journal.size)
+            skipped.truncate(journal.set_aside_size)
             if not journal.blocks:
                 results.append([form.head()])
-            yield growing
+            yield output
         except BaseException:
-            if growing.journal.blocks > journal.blocks:
-                logger.info(f"{out}: {growing.journal.rows:,} rows are done and kept; --resume goes on behind them")
-            if not growing.journal.blocks:
-                growing.remove()
+            if output.journal.blocks > journal.blocks:
+                logger.info(f"{out}: {output.journal.rows:,} rows are done and kept; continue with --resume")
+            if not output.journal.blocks:
+                output.remove()
             raise
 
 
-class Growing:
-    """An unfinished file, open: what its journal counts is on the disk."""
+class PartialOutput:
+    """An open unfinished output. All that its journal counts is on disk."""
 
-    def __init__(self, out: Path, form: Format, journal: Journal, results: "Appended", aside: "Appended") -> None:
-        self.out, self.form, self.journal, self.results, self.aside = out, form, journal, results, aside
+    def __init__(
+        self, out: Path, form: Format, journal: Journal, results: "AppendOnlyFile", skipped: "AppendOnlyFile"
+    ) -> None:
+        self.out, self.form, self.journal, self.results, self.skipped = out, form, journal, results, skipped
 
-    def catch_up(self, blocks: Iterator[Block]) -> None:
-        """Take the blocks that are done. InputError where they are not what they were."""
-        read = ""
+    def skip_done(self, blocks: Iterator[Block]) -> None:
+        """Skip the blocks that are done. InputError if they are not the same as before."""
+        digest = ""
         for _ in range(self.journal.blocks):
-            read = next(blocks, Block()).digest(read)
-        if read != self.journal.read:
-            rows = f"the first {self.journal.rows:,} rows are not those that were read before"
-            raise InputError(f"{self.out}: {rows}; give the same, or delete {_journal(self.out)} to begin anew")
+            digest = next(blocks, Block()).digest(digest)
+        if digest != self.journal.digest:
+            rows = f"the first {self.journal.rows:,} rows have changed since they were read"
+            raise InputError(f"{self.out}: {rows}; give the same input, or delete {_journal(self.out)} to start again")
 
-    def add(self, read: Block, block: Block, results: Vectors | Sequence[ResultRow]) -> None:
-        """Append a block's results, and list the rows that were set aside. read: the block as it was read, with rows of
-        which the model can say nothing."""
-        aside = (json.dumps({"row": number, "reason": why}) for number, why in block.wrong.items())
-        now = self.journal
+    def add(self, block_read: Block, block: Block, results: Vectors | Sequence[ResultRow]) -> None:
+        """Append a block's results and list its skipped rows. block_read: the block with the rows that the model
+        refused."""
+        reasons = (json.dumps({"row": number, "reason": reason}) for number, reason in block.errors.items())
+        journal = self.journal
         done = replace(
-            now,
-            blocks=now.blocks + 1,
-            rows=now.rows + len(block),
-            read=read.digest(now.read),
-            results=now.results + len(block.given),
-            size=self.results.append(self.form.block(block.numbers, results)),
-            set_aside=now.set_aside + len(block.wrong),
-            set_aside_size=self.aside.append(f"{line}\n".encode() for line in aside),
+            journal,
+            blocks=journal.blocks + 1,
+            rows=journal.rows + len(block),
+            digest=block_read.digest(journal.digest),
+            results=journal.results + len(block.inputs),
+            size=self.results.append(self.form.block(block.row_numbers, results)),
+            set_aside=journal.set_aside + len(block.errors),
+            set_aside_size=self.skipped.append(f"{line}\n".encode() for line in reasons),
         )
         with _writing(self.out):
             write_atomic(_journal(self.out), json.dumps(asdict(done), indent=1))
         self.journal = done
 
     def finish(self) -> Journal:
-        """Give the file its name, and the list of what was set aside its own, if there is any."""
+        """Rename the results to `out`, and the list of skipped rows, if any, to its final name."""
         with _writing(self.out):
-            whole = self.form.complete(self.results.place, self.journal.results)
-            fsync(whole)
+            complete_file = self.form.complete(self.results.path, self.journal.results)
+            fsync(complete_file)
             if self.journal.set_aside:
-                os.replace(self.aside.place, side_file(self.out))
-            os.replace(whole, self.out)
+                os.replace(self.skipped.path, side_file(self.out))
+            os.replace(complete_file, self.out)
             self.remove()
             fsync(self.out.parent)
         return self.journal
 
     def remove(self) -> None:
-        """What stands beside the file until it is whole."""
+        """Delete the temporary files beside the output."""
         journal = _journal(self.out)
-        cut_off = journal.parent.glob(f".{escape(journal.name)}.*")  # journals that were being written at a kill
-        for place in (self.results.place, self.aside.place, journal, *cut_off):
-            place.unlink(missing_ok=True)
+        incomplete = journal.parent.glob(f".{escape(journal.name)}.*")  # journals that a kill left half-written
+        for path in (self.results.path, self.skipped.path, journal, *incomplete):
+            path.unlink(missing_ok=True)
 
 
-class Appended:
-    """A file that is appended to, and cut back to where it was good; made where there is none."""
+class AppendOnlyFile:
+    """A file that is appended to and can be truncated to its last valid size; created if it does not exist."""
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
-        with _writing(place):
-            self.file = place.open("ab")
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with _writing(path):
+            self.file = path.open("ab")
 
     def lock(self, out: Path) -> None:
-        """Keep other commands from it as long as it is open; the system does so, however this one ends."""
+        """Lock the file against other commands; the system releases the lock however this process ends."""
         try:
             from fcntl import LOCK_EX, LOCK_NB, flock
         except ImportError:  # on Windows
@@ -161,24 +171,24 @@ class Appended:
         try:
             flock(self.file, LOCK_EX | LOCK_NB)
         except BlockingIOError:
-            raise InputError(f"{out}: another command is writing it; wait for that one, or stop it") from None
+            raise InputError(f"{out}: another command is writing it; wait for it, or stop it") from None
 
-    def cut(self, size: int) -> None:
-        if self.place.stat().st_size < size:
-            raise InputError(f"{self.place}: shorter than its journal says; delete both to begin anew")
+    def truncate(self, size: int) -> None:
+        if self.path.stat().st_size < size:
+            raise InputError(f"{self.path}: shorter than its journal says; delete both to start again")
         self.file.truncate(size)
-        self.file.seek(size)  # an append of nothing tells this place
+        self.file.seek(size)  # so that appending nothing returns this size
 
     def append(self, pieces: Iterable[bytes]) -> int:
-        """How many bytes it has when these are on the disk too."""
-        with _writing(self.place):
+        """Append, sync to disk, and return the new size."""
+        with _writing(self.path):
             self.file.writelines(pieces)
             self.file.flush()
             os.fsync(self.file.fileno())
             return self.file.tell()
 
     def close(self) -> None:
-        with suppress(OSError):  # what could not be written is told already
+        with suppress(OSError):  # a failed write has raised already
             self.file.close()
 
 
@@ -190,7 +200,7 @@ def _read(journal: Path) -> Journal:
     try:
         return Journal(**json.loads(journal.read_text(encoding="utf-8")))
     except (ValueError, TypeError):
-        raise InputError(f"{journal}: not a journal of this version; delete it to begin anew") from None
+        raise InputError(f"{journal}: not a journal of this version; delete it to start again") from None
 
 
 @contextmanager
@@ -198,5 +208,5 @@ def _writing(file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        why = error.strerror or error
-        raise OSError(f"{file} could not be written ({why}); make room, or write elsewhere") from None
+        reason = error.strerror or error
+        raise OSError(f"{file} could not be written ({reason}); make room, or write elsewhere") from None

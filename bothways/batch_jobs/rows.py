@@ -62,7 +62,7 @@ PREDICT_ROWS: dict[TaskName, PredictRows] = {
 }
 
 
-def columns(model: Predictor, top: int | None = None) -> Any:
+def result_columns(model: Predictor, top: int | None = None) -> Any:
     """The types of the results' columns, a pyarrow.Schema."""
     import pyarrow
 

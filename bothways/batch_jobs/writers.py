@@ -1,8 +1,7 @@
-"""Vectors and predictions as .npy, .jsonl, .parquet, .csv and .tsv: bytes that are appended block by block, and what is
-done with them once all are there.
+"""Writers of .npy, .jsonl, .parquet, .csv and .tsv files that are appended to block by block.
 
-So an unfinished file can always be cut back to the end of a block. A .parquet cannot, as it is of no use without its
-last bytes: its blocks are kept as an Arrow stream, which one pass at the end makes a .parquet of.
+An unfinished file can be truncated to the end of any block. A .parquet file cannot, since it is unreadable without its
+last bytes: its blocks are kept as an Arrow stream, which is converted to .parquet at the end.
 """
 
 import io
@@ -19,26 +18,26 @@ from bothways.io import SURROGATES, to_json
 
 ResultRow = dict[str, Any]
 Vectors = NDArray[np.float32]
-FORMULA = re.compile("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")  # what spreadsheets take for a formula's beginning
-ROW_GROUP = 1 << 26  # bytes of a .parquet's row group, or a little more
+FORMULA = re.compile("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")  # characters that begin a formula in spreadsheets
+ROW_GROUP = 1 << 26  # bytes of a row group of a .parquet, or a little more
 
 
 class Format(Protocol):
-    """How results become a file. Each but .npy begins a row with the number of the input's row it belongs to, "row"."""
+    """A file format. Rows of all formats but .npy begin with the number of their input row, "row"."""
 
     def head(self) -> bytes:
-        """What stands before the first block."""
+        """The bytes before the first block."""
 
     def block(self, numbers: Sequence[int], results: Vectors | Sequence[ResultRow]) -> Iterable[bytes]:
-        """The results of some rows of the input, whose numbers are given too, in pieces."""
+        """The bytes of a block's results, in pieces. numbers: of their input rows."""
 
     def complete(self, partial: Path, num_rows: int) -> Path:
-        """Where the complete file is: head and blocks are in `partial`, which may become it. Done twice, as once."""
+        """Finish the file from the head and blocks in `partial` (idempotent); returns its path, perhaps `partial`."""
 
 
 @dataclass(frozen=True)
 class Npy:
-    """NumPy's format 1.0, the same bytes as np.save writes: its header has room for any number of rows."""
+    """NumPy's format 1.0, byte for byte as np.save writes it. Its header has room for any number of rows."""
 
     width: int  # of a vector
 
@@ -55,14 +54,14 @@ class Npy:
 
     def _header(self, num_rows: int) -> bytes:
         header = io.BytesIO()
-        told = {"descr": "<f4", "fortran_order": False, "shape": (num_rows, self.width)}
-        np.lib.format.write_array_header_1_0(header, told)
+        description = {"descr": "<f4", "fortran_order": False, "shape": (num_rows, self.width)}
+        np.lib.format.write_array_header_1_0(header, description)
         return header.getvalue()
 
 
 @dataclass(frozen=True)
 class JsonLines:
-    """One object a line, vectors as "vector"."""
+    """One object per line; vectors are named "vector"."""
 
     def head(self) -> bytes:
         return b""
@@ -80,7 +79,7 @@ def _row_lines(numbers: Sequence[int], rows: Sequence[ResultRow]) -> Iterator[st
 
 
 def _vector_lines(numbers: Sequence[int], vectors: Vectors) -> Iterator[str]:
-    """Nine digits say a float32 exactly; a third of the time and two thirds of the bytes of json.dumps."""
+    """Nine digits represent a float32 exactly; takes a third of the time and two thirds of the bytes of json.dumps."""
     form = ", ".join(["%.9g"] * vectors.shape[1])
     for number, vector in zip(numbers, vectors, strict=True):
         yield f'{{"row": {number}, "vector": [{form % tuple(vector.tolist())}]}}'
@@ -88,7 +87,7 @@ def _vector_lines(numbers: Sequence[int], vectors: Vectors) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Parquet:
-    """A table: "row", and what columns there are, as a pyarrow.Schema; that of vectors has one, "vector"."""
+    """A table of "row" and `columns`, a pyarrow.Schema; for vectors its only column is "vector"."""
 
     columns: Any
 
@@ -105,7 +104,7 @@ class Parquet:
             batch = pyarrow.RecordBatch.from_arrays([pyarrow.array(numbers, pyarrow.int64()), vectors], schema=schema)
         else:
             texts = [field.name for field in schema if pyarrow.types.is_string(field.type)]
-            rows = [{"row": number, **_sound(row)} for number, row in zip(numbers, results, strict=True)]
+            rows = [{"row": number, **_without_surrogates(row)} for number, row in zip(numbers, results, strict=True)]
             rows = [row | {name: _text(row[name]) for name in texts} for row in rows]
             batch = pyarrow.RecordBatch.from_pylist(rows, schema=schema)
         yield bytes(batch.serialize())
@@ -114,21 +113,21 @@ class Parquet:
         import pyarrow
         import pyarrow.parquet
 
-        beside = partial.with_name(f"{partial.name}.parquet")
-        # A vector's numbers hardly repeat: a dictionary of them would be made in vain.
+        converted = partial.with_name(f"{partial.name}.parquet")
+        # Numbers of vectors hardly repeat, so a dictionary would be useless.
         dictionary = "vector" not in self.columns.names
         try:
             with (
                 partial.open("rb") as file,
                 pyarrow.ipc.open_stream(file) as batches,
-                pyarrow.parquet.ParquetWriter(beside, batches.schema, use_dictionary=dictionary) as writer,
+                pyarrow.parquet.ParquetWriter(converted, batches.schema, use_dictionary=dictionary) as writer,
             ):
                 for group in _row_groups(batches):
                     writer.write_table(pyarrow.Table.from_batches(group))
         except BaseException:
-            beside.unlink(missing_ok=True)
+            converted.unlink(missing_ok=True)
             raise
-        return beside
+        return converted
 
     def _schema(self) -> Any:
         import pyarrow
@@ -138,10 +137,10 @@ class Parquet:
 
 @dataclass(frozen=True)
 class Separated:
-    """.csv: commas, quotes as in RFC 4180, lines that end in a line feed. .tsv: tabs, and a space for each tab and line
-    end inside a value, since quotes are plain characters there.
+    """.csv: comma-separated, quoted as in RFC 4180, lines end in a line feed. .tsv: tab-separated without quoting; tabs
+    and line ends inside a value become spaces.
 
-    A list or an object is a cell of JSON. escape_formulas: put ' before texts that spreadsheets would compute.
+    Lists and objects are written as JSON. escape_formulas: put ' before texts that spreadsheets would evaluate.
     """
 
     columns: Sequence[str]  # without "row"
@@ -162,7 +161,7 @@ class Separated:
         return (("\t" if self.tabs else ",").join(map(self._cell, values)) + "\n").encode()
 
     def _cell(self, value: Any) -> str:
-        text = _sound(_text(value) or "")
+        text = _without_surrogates(_text(value) or "")
         if self.escape_formulas and isinstance(value, str) and FORMULA.match(text):
             text = f"'{text}"
         if self.tabs:
@@ -171,24 +170,24 @@ class Separated:
 
 
 def _text(value: Any) -> str | None:
-    """A text as it is, anything else as JSON; None stays."""
+    """A string or None unchanged, anything else as JSON."""
     return value if value is None or isinstance(value, str) else to_json(value)
 
 
 def vector_column(width: int) -> Any:
-    """The columns of a Parquet of vectors."""
+    """The columns of a table of vectors."""
     import pyarrow
 
     return pyarrow.schema({"vector": pyarrow.list_(pyarrow.float32(), width)})
 
 
-def _sound(value: Any) -> Any:
-    """The same with U+FFFD for each half of a surrogate pair, which UTF-8 cannot hold."""
+def _without_surrogates(value: Any) -> Any:
+    """The value with U+FFFD in place of lone surrogates, which UTF-8 cannot encode."""
     if isinstance(value, str):
         return SURROGATES.sub("\ufffd", value)
     if isinstance(value, dict):
-        return {name: _sound(inner) for name, inner in value.items()}
-    return [_sound(inner) for inner in value] if isinstance(value, list) else value
+        return {name: _without_surrogates(inner) for name, inner in value.items()}
+    return [_without_surrogates(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _row_groups(batches: Iterable[Any]) -> Iterator[list[Any]]:

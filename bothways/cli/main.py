@@ -249,7 +249,7 @@ def predict(settings: Any) -> None:
     from bothways.batch_jobs import files
 
     if settings.out is None:
-        for rows in files.printed(settings):
+        for rows in files.predict_blocks(settings):
             print_json(*rows)
         return
     done = files.predict(settings)

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from bothways.batch_jobs import blocks
-from bothways.batch_jobs.blocks import about_how_many, in_blocks
+from bothways.batch_jobs.blocks import estimate_num_rows, split_into_blocks
 from bothways.data import stream
 from bothways.data.examples import read_table
 from bothways.data.stream import ModelInput, read_questions, read_texts, resolve_columns
@@ -175,34 +175,41 @@ def test_blocks_are_filled_by_rows_or_characters_and_a_long_text_stands_alone(mo
     monkeypatch.setattr(blocks, "ROWS", 5)
     monkeypatch.setattr(blocks, "CHARACTERS", 100)
     sizes = [1, 2, 3, 4, 5, 6, 7, 99, 900, 1, 50, 50, 50]
-    found = [*in_blocks([ModelInput("a" * (size - 1), "b") for size in sizes], "stop")]
-    assert [[len(one.text) + 1 for one in block.given] for block in found] == [
+    found = [*split_into_blocks([ModelInput("a" * (size - 1), "b") for size in sizes], "stop")]
+    assert [[len(one.text) + 1 for one in block.inputs] for block in found] == [
         [1, 2, 3, 4, 5], [6, 7], [99], [900], [1, 50], [50, 50],
     ]  # fmt: skip
-    assert [number for block in found for number in block.numbers] == [*range(13)]
+    assert [number for block in found for number in block.row_numbers] == [*range(13)]
 
 
 def test_no_more_is_read_than_a_block_and_the_row_that_ends_it():
     taken = []
     endless = (taken.append(number) or ModelInput("a" * 10) for number in iter(int, 1))
-    assert [len(block) for block in islice(in_blocks(endless, "stop"), 3)] == [blocks.ROWS] * 3
+    assert [len(block) for block in islice(split_into_blocks(endless, "stop"), 3)] == [blocks.ROWS] * 3
     assert len(taken) == 3 * blocks.ROWS + 1
 
 
 def test_wrong_rows_fill_blocks_too_and_keep_their_numbers(monkeypatch):
     monkeypatch.setattr(blocks, "ROWS", 3)
     found = [ModelInput("a"), InputError("x"), InputError("y"), InputError("z"), ModelInput("b")]
-    first, second = in_blocks(found, "skip")
-    assert (first.numbers, first.wrong, second.numbers, second.wrong) == ([0], {1: "x", 2: "y"}, [4], {3: "z"})
-    with pytest.raises(InputError, match="x, or set such rows aside with --on-error skip"):
-        list(in_blocks(found, "stop"))
+    first, second = split_into_blocks(found, "skip")
+    assert (first.row_numbers, first.errors, second.row_numbers, second.errors) == (
+        [0],
+        {1: "x", 2: "y"},
+        [4],
+        {3: "z"},
+    )
+    with pytest.raises(InputError, match="^x, .*--on-error skip"):
+        list(split_into_blocks(found, "stop"))
 
 
 def test_a_digest_names_every_text_and_where_blocks_end():
     def digest(*blocks_of_texts):
         read = ""
         for found in blocks_of_texts:
-            (block,) = in_blocks([one if isinstance(one, InputError) else ModelInput(*one) for one in found], "skip")
+            (block,) = split_into_blocks(
+                [one if isinstance(one, InputError) else ModelInput(*one) for one in found], "skip"
+            )
             read = block.digest(read)
         return read
 
@@ -215,10 +222,10 @@ def test_a_digest_names_every_text_and_where_blocks_end():
 
 def test_about_how_many_rows_a_file_has_is_known_by_parts_of_it(tmp_path):
     file = written(tmp_path / "t.txt", "".join("a" * (n % 90) + "\n" for n in range(500_000)))
-    assert about_how_many(str(file)) == pytest.approx(500_000, rel=0.01)
-    assert about_how_many(str(written(tmp_path / "t.jsonl.gz", b""))) is None and about_how_many("-") is None
+    assert estimate_num_rows(str(file)) == pytest.approx(500_000, rel=0.01)
+    assert estimate_num_rows(str(written(tmp_path / "t.jsonl.gz", b""))) is None and estimate_num_rows("-") is None
     pyarrow.parquet.write_table(pyarrow.table({"text": ["a"] * 33}), tmp_path / "t.parquet")
-    assert about_how_many(str(tmp_path / "t.parquet")) == 33
+    assert estimate_num_rows(str(tmp_path / "t.parquet")) == 33
 
 
 def test_columns_named_of_lines_of_text_are_refused(tmp_path):
