@@ -1,5 +1,7 @@
-"""Axes that one kind of encoder has alone: tokens that see all, blocks that see others at random, relative positions.
-Frozen; know no torch."""
+"""Config of special attention: global tokens (Longformer), random blocks (BigBird), relative positions (DeBERTa).
+
+Frozen dataclasses, without torch. Also the ranges that config values are checked against.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,59 +9,58 @@ from typing import Literal
 from bothways.errors import InputError
 
 Term = Literal["c2p", "p2c"]
-LEAST = {  # of an encoder's sizes
+MIN_VALUES = {
     **dict.fromkeys(("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"), 1),
     **dict.fromkeys(("max_position_embeddings", "embedding_size"), 1),
-    **dict.fromkeys(
-        ("type_vocab_size", "position_offset", "num_layer_groups", "attention_window", "full_attention_every"), 0
-    ),
+    **dict.fromkeys(("type_vocab_size", "position_offset", "num_layer_groups"), 0),
+    **dict.fromkeys(("attention_window", "full_attention_every"), 0),
 }
-MOST = {"num_hidden_layers": 10_000}
+MAX_VALUES = {"num_hidden_layers": 10_000}
 
 
 @dataclass(frozen=True, kw_only=True)
 class GlobalTokensConfig:
-    """Where most tokens see a window, chosen ones see all and are seen by all, by maps of their own (Longformer,
-    Beltagy 2020, section 3.1)."""
+    """Most tokens attend within a window; global tokens attend to all tokens and all tokens attend to them, with
+    projections of their own (Longformer, Beltagy 2020, section 3.1)."""
 
-    separator: int  # the id behind a question, whose tokens are chosen
+    separator: int  # id of the token that ends a question; the question's tokens are global
 
     def __post_init__(self) -> None:
-        _whole(self, separator=0)
+        _check_integers(self, separator=0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RandomBlocksConfig:
-    """Blocks of tokens see their neighbours, the first, the last, and some at random (BigBird, Zaheer 2020, section 2).
-    A text too short for that is seen whole."""
+    """Blocks of tokens attend to their neighbours, the first and the last block, and some at random (BigBird, Zaheer
+    2020, section 2). Texts too short for that have full attention."""
 
-    size: int = 64  # tokens of a block
-    number: int = 3  # blocks at random
+    size: int = 64  # tokens per block
+    num_random: int = 3  # random blocks per block
 
     def __post_init__(self) -> None:
-        _whole(self, size=1, number=0)
+        _check_integers(self, size=1, num_random=0)
 
     @property
-    def shortest(self) -> int:
-        """Tokens of the longest text that is seen whole."""
-        return (5 + 2 * self.number) * self.size
+    def max_full_length(self) -> int:
+        """Texts of up to this many tokens have full attention."""
+        return (5 + 2 * self.num_random) * self.size
 
 
 @dataclass(frozen=True, kw_only=True)
 class RelativePositionsConfig:
-    """How far apart two tokens are, as a bias on their score (DeBERTa, He 2021, section 3.1)."""
+    """A bias on attention scores by the distance between two tokens (DeBERTa, He 2021, section 3.1)."""
 
-    longest: int  # distances beyond it count as it
-    buckets: int = 0  # so many near distances have an entry each way, farther ones share in logarithmic steps; 0: each
+    max_distance: int  # longer distances count as this one
+    buckets: int = 0  # near distances have an entry each, far ones share logarithmic buckets; 0: one entry per distance
     terms: tuple[Term, ...] = ("c2p", "p2c")  # content to position, position to content
-    shared: bool = False  # positions go through the maps of queries and keys (v2, v3)
-    joint: bool = False  # queries, keys and values head by head in one map without a bias of its own (v1)
-    norm: bool = False  # of the table of distances
-    kernel: int = 0  # tokens under the convolution beside the first layer, an odd number; 0: there is none
+    shared: bool = False  # positions use the query and key projections of the content (v2, v3)
+    joint: bool = False  # queries, keys and values interleaved by head in one projection without bias (v1)
+    norm: bool = False  # layer norm of the distance table
+    kernel: int = 0  # kernel size of the convolution beside the first layer, odd; 0: no convolution
     kernel_act: Literal["tanh", "gelu", "relu"] = "tanh"
 
     def __post_init__(self) -> None:
-        _whole(self, longest=2, buckets=0, kernel=0)
+        _check_integers(self, max_distance=2, buckets=0, kernel=0)
         if 0 < self.buckets < 4:
             raise InputError(f"position_buckets ({self.buckets}) must be 0 or at least 4")
         if self.kernel and self.kernel % 2 == 0:
@@ -67,25 +68,23 @@ class RelativePositionsConfig:
 
     @property
     def span(self) -> int:
-        """Entries of the table each way."""
-        return self.buckets or self.longest
+        """Entries of the distance table in each direction."""
+        return self.buckets or self.max_distance
 
 
-def _whole(axes: object, **least: int) -> None:
-    """InputError unless these are whole numbers of at least so many."""
-    for name, smallest in least.items():
-        value = getattr(axes, name)
-        if type(value) is not int or not smallest <= value < 2**31:
-            raise InputError(
-                f"{type(axes).__name__} {name} ({value!r:.60}) must be a whole number, at least {smallest}"
-            )
+def _check_integers(config: object, **minima: int) -> None:
+    """InputError unless these fields are integers, each at least its minimum."""
+    for name, minimum in minima.items():
+        value = getattr(config, name)
+        if type(value) is not int or not minimum <= value < 2**31:
+            raise InputError(f"{type(config).__name__} {name} ({value!r:.60}) must be an integer, at least {minimum}")
 
 
-def refuse_extremes(name: str, value: object) -> None:
-    """InputError for a number of an encoder's config that no encoder has."""
+def check_range(name: str, value: object) -> None:
+    """InputError if a number in an encoder's config is outside its range."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return
-    least, most = LEAST.get(name, -(2**31)), MOST.get(name, 2**31)
-    if not least <= value <= most:
-        way = f"at least {least}" if value < least else f"at most {most:,}"
-        raise InputError(f"{name} ({value!r:.60}) must be {way}")
+    minimum, maximum = MIN_VALUES.get(name, -(2**31)), MAX_VALUES.get(name, 2**31)
+    if not minimum <= value <= maximum:
+        limit = f"at least {minimum}" if value < minimum else f"at most {maximum:,}"
+        raise InputError(f"{name} ({value!r:.60}) must be {limit}")

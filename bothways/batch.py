@@ -1,6 +1,6 @@
-"""A batch is ragged: N texts of s_1..s_N tokens are one run of T = s_1 + ... + s_N tokens, and nothing is padded.
+"""A ragged batch: the tokens of all texts in one row, without padding or attention mask.
 
-Letters: N texts, T tokens of all texts together, M of them masked, to be guessed.
+N texts of s_1 ... s_N tokens make T = s_1 + ... + s_N tokens. Letters: N texts, T tokens, M masked tokens.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from bothways.tokenizer.tokenizer import Encoding
 
 @dataclass(frozen=True)
 class Batch:
-    """Texts as the encoder reads them. Integer tensors [T]; lengths [N] stay on the processor.
+    """The encoder's input. Integer tensors [T]; lengths [N] stay on the CPU.
 
-    Labels, where there are any: masked_positions [M] (indices into T) with masked_labels [M], and masked_draws [M] in
-    [0, 1) for who replaces what is hidden; labels, whatever a task counts.
-    text_of_window [N]: which text each entry is a window of, where long texts stand as several. global_tokens [T]: True
-    for tokens that see all (Longformer), where not the task says which.
+    masked_positions [M], masked_labels [M]: indices into T and the ids to predict; masked_draws [M]: uniform random
+    numbers in [0, 1) for sampling replacements. labels: the task's own.
+    text_of_window [N]: index of the text that each entry is a window of, if long texts are split.
+    global_tokens [T]: True for tokens with global attention (Longformer); None: chosen by the task.
     """
 
     input_ids: Tensor
@@ -37,7 +37,7 @@ class Batch:
 
     @staticmethod
     def from_encodings(encodings: Sequence[Encoding]) -> "Batch":
-        """The tokens of these encodings, one text after another, in the given order."""
+        """The tokens of these encodings, one text after another, in their order."""
         lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
         ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int64, lengths.sum())
         segments = np.zeros_like(ids)
@@ -50,10 +50,10 @@ class Batch:
 
     @staticmethod
     def from_arrays(ids: np.ndarray, segments: np.ndarray, lengths: np.ndarray) -> "Batch":
-        """The same from arrays: ids [T], segments [T], lengths [N]. Positions count from 0 in each text."""
+        """A batch of ids [T], segments [T] and lengths [N]. Positions count from 0 in each text."""
         starts = lengths.cumsum() - lengths
         positions = np.arange(len(ids)) - np.repeat(starts, lengths)
-        return Batch(*(torch.from_numpy(row.astype(np.int64)) for row in (ids, segments, positions, lengths)))
+        return Batch(*(torch.from_numpy(array.astype(np.int64)) for array in (ids, segments, positions, lengths)))
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -64,16 +64,16 @@ class Batch:
 
     @property
     def first_tokens(self) -> Tensor:
-        """Where each text's first token, [CLS], stands in T. [N]"""
+        """Index in T of each text's first token, [CLS]. [N]"""
         return (self.lengths.cumsum(0) - self.lengths).to(self.input_ids.device)
 
     @property
     def last_tokens(self) -> Tensor:
-        """Where each text's last token stands. [N]"""
+        """Index in T of each text's last token. [N]"""
         return (self.lengths.cumsum(0) - 1).to(self.input_ids.device)
 
     def to(self, device: torch.device | str) -> "Batch":
-        """The same batch on a device; lengths stay, since they say what to launch."""
+        """The same batch on a device; lengths stay on the CPU, where kernels are launched from."""
         values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "lengths"}
         moved = {name: value.to(device, non_blocking=True) for name, value in values.items() if value is not None}
         return replace(self, **moved)

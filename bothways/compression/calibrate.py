@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bothways.errors import InputError
-from bothways.model.int8 import Int8Linear, fuses, symmetric
+from bothways.model.int8 import Int8Linear, can_fuse, quantize_symmetric
 from bothways.model.layer import FeedForward
 from bothways.model.model import Model
 
@@ -89,7 +89,7 @@ def candidates(model: Model, seen: dict[str, Inputs]) -> dict[str, Candidate]:
     rounded = {
         f"{name}.output"
         for name, part in model.named_modules()
-        if isinstance(part, FeedForward) and fuses(part, model.config)
+        if isinstance(part, FeedForward) and can_fuse(part, model.config)
     }
     found = {}
     for name, linear in linears_of(model).items():
@@ -119,7 +119,7 @@ def int8_linear(linear: nn.Linear, low_I: Tensor, high_I: Tensor, strength: floa
     low, high = float((low_I / size_I).min().clamp_max(0)), float((high_I / size_I).max().clamp_min(0))
     scale = max(high - low, 1e-6) / 255
     made = Int8Linear(linear.in_features, linear.out_features)
-    integers_OI, scale_O = symmetric(weight_OI * size_I)
+    integers_OI, scale_O = quantize_symmetric(weight_OI * size_I)
     made.weight_int8.copy_(integers_OI)
     made.weight_scale.copy_(scale_O)
     if linear.bias is not None:

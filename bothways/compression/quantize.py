@@ -28,7 +28,7 @@ from bothways.evaluation.before_after import (
 )
 from bothways.inference.predictor import Predictor
 from bothways.log import logger
-from bothways.model.int8 import int8_state, is_int8, with_int8
+from bothways.model.int8 import int8_state_dict, is_int8, replace_linears
 from bothways.model.model import Model
 from bothways.settings import Quantize
 
@@ -130,7 +130,7 @@ def choose(
     (name, before), *_ = measure.judge(rows, exact, exact).items()
     number = 0
     while True:
-        model = with_int8(loaded.model, {one: layers[one].linear for one in sensitive[number:]})
+        model = replace_linears(loaded.model, {one: layers[one].linear for one in sensitive[number:]})
         found = measure.ask(Predictor(replace(loaded, model=model), dtype=dtype, device="cpu"), rows)
         if before - measure.judge(rows, found, exact)[name] <= most or 4 * number > len(layers):
             return model, sorted(sensitive[:number])
@@ -166,7 +166,7 @@ def name_of(model: Predictor) -> str:
 
 def size_of(model: Predictor) -> int:
     """Bytes of its weights on disk."""
-    state = int8_state(model.checkpoint.model) if is_int8(model.module) else model.module.state_dict()
+    state = int8_state_dict(model.checkpoint.model) if is_int8(model.module) else model.module.state_dict()
     return sum(value.nbytes for value in state.values())
 
 

@@ -91,7 +91,7 @@ class Graph(nn.Module):
         places = Padded(attention_mask)
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         batch = Batch(input_ids.flatten(), segments.flatten(), places.position_ids, attention_mask.sum(1))
-        hidden_TH = self.model(batch, self.model.encoder.context(batch, places))
+        hidden_TH = self.model(batch, self.model.encoder.build_context(batch, places))
         kind = {"first": "cls", "mean": "mean"}[self.model.config.pooling]
         rows = outputs(self.model, hidden_TH, Vectors(kind, normalize=False)(hidden_TH, places))
         found = {one.name: one.values.unflatten(0, places.real.shape) if one.by_token else one.values for one in rows}

@@ -107,7 +107,7 @@ def session(file: Path) -> Run:
 def lengths_for(config: EncoderConfig) -> tuple[int, ...]:
     """LENGTHS, and one at which few tokens see all of a text."""
     if isinstance(config.sparse_attention, RandomBlocksConfig):
-        return (*LENGTHS, config.sparse_attention.shortest + 2)
+        return (*LENGTHS, config.sparse_attention.max_full_length + 2)
     return (*LENGTHS, 2 * config.attention_window + 2)
 
 
@@ -167,7 +167,7 @@ def reference(held: Checkpoint, vectors: Vectors, batch: Batch) -> list[Output]:
     """What the model says of a ragged batch, each output by its name."""
     model = held.model
     with torch.inference_mode():
-        context = model.encoder.context(batch, Bucketed(batch.lengths, torch.device("cpu")))
+        context = model.encoder.build_context(batch, Bucketed(batch.lengths, torch.device("cpu")))
         hidden_TH = model(batch, context)
         found = outputs(model, hidden_TH, model.text_states(hidden_TH, batch))
         if not model.num_outputs:

@@ -1,4 +1,4 @@
-"""Encoder families (BERT, RoBERTa, ModernBERT ...) by Hugging Face model_type, one file each.
+"""Encoder families, such as BERT, RoBERTa and ModernBERT, by Hugging Face model_type; one file each.
 
 Nothing outside this folder depends on a family's name.
 """

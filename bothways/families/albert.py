@@ -1,5 +1,4 @@
-"""ALBERT (Lan 2020): a narrow token table, layers that share their weights, and the order of two sentences in place of
-the next one."""
+"""ALBERT (Lan 2020): factorized embeddings, shared layers, sentence order prediction."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,10 +12,10 @@ LAYER = "encoder.albert_layer_groups.{}.albert_layers.0."
 
 
 def read_config(hf_config: Mapping[str, Any]) -> dict[str, Any]:
-    narrow, wide = hf_config.get("embedding_size", 128), hf_config.get("hidden_size")
-    if narrow == wide:
+    embedding, hidden = hf_config.get("embedding_size", 128), hf_config.get("hidden_size")
+    if embedding == hidden:
         raise InputError(
-            f"embedding_size={narrow} as wide as hidden_size is not supported for albert (a narrower one is)"
+            f"embedding_size={embedding} equal to hidden_size is not supported for albert (a smaller one is)"
         )
     return {"num_layer_groups": hf_config.get("num_hidden_groups", 1)}
 

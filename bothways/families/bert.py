@@ -1,4 +1,4 @@
-"""BERT (Devlin 2018): the default of every axis. Also what MiniLM, SciBERT, BioBERT and many others are."""
+"""BERT (Devlin 2018): the default of every config field; also MiniLM, SciBERT, BioBERT and many others."""
 
 from bothways.families.spec import FamilySpec, architectures
 
@@ -31,7 +31,7 @@ BERT = FamilySpec(
     pairs="next",
     prefix="bert.",
     config_keys=FIELDS,
-    ignored_keys=frozenset({"cell", "emb_size", "pre_trained", "structure", "training"}),  # TinyBERT's notes
+    ignored_keys=frozenset({"cell", "emb_size", "pre_trained", "structure", "training"}),  # TinyBERT
     parameter_names={**EMBEDDINGS, **LAYERS, "pooler.dense": "pooler.dense"},
     head_names={
         "masked_words": {

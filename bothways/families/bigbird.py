@@ -1,4 +1,4 @@
-"""BigBird (Zaheer 2020): BERT whose blocks of tokens see their neighbours, the first, the last and some at random."""
+"""BigBird (Zaheer 2020): BERT with block-sparse attention to neighbouring, first, last and random blocks."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,7 +11,7 @@ from bothways.families.spec import architectures
 
 
 def read_config(hf_config: Mapping[str, Any]) -> dict[str, Any]:
-    blocks = RandomBlocksConfig(size=hf_config.get("block_size", 64), number=hf_config.get("num_random_blocks", 3))
+    blocks = RandomBlocksConfig(size=hf_config.get("block_size", 64), num_random=hf_config.get("num_random_blocks", 3))
     return {"sparse_attention": blocks if hf_config.get("attention_type", "block_sparse") == "block_sparse" else None}
 
 
@@ -19,7 +19,7 @@ def write_config(config: EncoderConfig) -> dict[str, Any]:
     blocks = config.sparse_attention
     if not isinstance(blocks, RandomBlocksConfig):
         return {"attention_type": "original_full"}
-    return {"attention_type": "block_sparse", "block_size": blocks.size, "num_random_blocks": blocks.number}
+    return {"attention_type": "block_sparse", "block_size": blocks.size, "num_random_blocks": blocks.num_random}
 
 
 BIG_BIRD = replace(

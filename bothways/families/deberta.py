@@ -1,5 +1,7 @@
-"""DeBERTa (He 2021) and its second and third versions (He 2021b): how far apart tokens are counts in every score, by a
-table all layers share; where a token stands in its text is not in the embeddings."""
+"""DeBERTa (He 2021), and versions 2 and 3 (He 2021b): relative positions in every attention score.
+
+All layers share one table of distances; the embeddings contain no absolute positions.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,13 +25,13 @@ def read_config(hf_config: Mapping[str, Any], *, joint: bool) -> dict[str, Any]:
     terms = hf_config.get("pos_att_type") or []
     terms = tuple(terms.split("|") if isinstance(terms, str) else terms)
     if not terms or not {*terms} <= {"c2p", "p2c"}:
-        raise InputError(f"pos_att_type={hf_config.get('pos_att_type')!r:.60} is not supported; c2p, p2c or both are")
-    longest = hf_config.get("max_relative_positions", -1)
+        raise InputError(f"pos_att_type={hf_config.get('pos_att_type')!r:.60} is not supported; use c2p, p2c or both")
+    max_distance = hf_config.get("max_relative_positions", -1)
     activation = hf_config.get("pooler_hidden_act", "gelu")
     if hf_config.get("embedding_size", hf_config.get("hidden_size")) != hf_config.get("hidden_size"):
         raise InputError(f"embedding_size other than hidden_size is not supported for {family}")
     relative = RelativePositionsConfig(
-        longest=longest if longest > 0 else hf_config.get("max_position_embeddings", 512),
+        max_distance=max_distance if max_distance > 0 else hf_config.get("max_position_embeddings", 512),
         buckets=max(0, hf_config.get("position_buckets", -1)) if not joint else 0,
         terms=tuple(term for term in ("c2p", "p2c") if term in terms),
         shared=bool(hf_config.get("share_att_key")) and not joint,
@@ -57,7 +59,7 @@ def write_config(config: EncoderConfig) -> dict[str, Any]:
     }
     return {
         "relative_attention": True,
-        "max_relative_positions": relative.longest,
+        "max_relative_positions": relative.max_distance,
         "pos_att_type": list(relative.terms),
         "position_biased_input": config.position_embedding == "learned",
         "pooler_hidden_act": known.get(config.pooler_act, config.pooler_act),
@@ -75,7 +77,7 @@ DEBERTA = FamilySpec(
         "type_vocab_size": 0,
         "layer_norm_eps": 1e-7,
         "pooler_act": "gelu",
-        "relative_positions": RelativePositionsConfig(longest=512, joint=True),
+        "relative_positions": RelativePositionsConfig(max_distance=512, joint=True),
     },
     supported_values={
         "legacy": (True,),
@@ -110,7 +112,7 @@ DEBERTA = FamilySpec(
     write_config=write_config,
     objective="enhanced",
     new_config=lambda config: config.replace(
-        **NEW, relative_positions=RelativePositionsConfig(longest=config.max_position_embeddings, joint=True)
+        **NEW, relative_positions=RelativePositionsConfig(max_distance=config.max_position_embeddings, joint=True)
     ),
 )
 DEBERTA_V2 = replace(
@@ -120,10 +122,10 @@ DEBERTA_V2 = replace(
         **DEBERTA.defaults,
         "num_attention_heads": 24,
         "intermediate_size": 6144,
-        "relative_positions": RelativePositionsConfig(longest=512),
+        "relative_positions": RelativePositionsConfig(max_distance=512),
     },
-    # transformers has no class for the task of the third version. The names are our own, since the head published with
-    # it (mask_predictions) is another function: it adds [CLS]'s state and a norm.
+    # transformers has no class for version 3's task. The names are ours: the published head (mask_predictions) is a
+    # different function, which adds [CLS]'s state and a norm.
     head_names={
         **DEBERTA.head_names,
         "replaced_tokens": {"transform": "replaced_tokens.dense", "output": "replaced_tokens.classifier"},
@@ -146,7 +148,7 @@ DEBERTA_V2 = replace(
     new_config=lambda config: config.replace(
         **NEW,
         relative_positions=RelativePositionsConfig(
-            longest=config.max_position_embeddings, buckets=BUCKETS, shared=True, norm=True
+            max_distance=config.max_position_embeddings, buckets=BUCKETS, shared=True, norm=True
         ),
     ),
 )

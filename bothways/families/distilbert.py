@@ -1,4 +1,4 @@
-"""DistilBERT (Sanh 2019): half of BERT's layers, no segments, no pooler, other names."""
+"""DistilBERT (Sanh 2019): half of BERT's layers, no segments, no pooler, other parameter names."""
 
 from bothways.families.spec import FamilySpec, architectures
 
@@ -22,7 +22,7 @@ DISTILBERT = FamilySpec(
         "pad_token_id": "pad_token_id",
     },
     defaults={"type_vocab_size": 0, "layer_norm_eps": 1e-12, "pooler_act": "relu"},
-    write_config=lambda config: {"seq_classif_dropout": config.head_dropout},  # transformers wants a number
+    write_config=lambda config: {"seq_classif_dropout": config.head_dropout},  # transformers needs a number
     new_config=lambda config: config.replace(type_vocab_size=0, pooler_act="relu"),
     ignored_keys=frozenset({"qa_dropout", "sinusoidal_pos_embds", "tie_weights_"}),
     parameter_names={

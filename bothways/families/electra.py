@@ -1,5 +1,4 @@
-"""ELECTRA (Clark 2020): BERT's layers over a narrow token table; finds replaced tokens; classes have a pooler of their
-own."""
+"""ELECTRA (Clark 2020): BERT with smaller embeddings, trained to detect replaced tokens."""
 
 from bothways.families.bert import EMBEDDINGS, FIELDS, LAYERS
 from bothways.families.spec import FamilySpec, architectures
@@ -16,7 +15,7 @@ ELECTRA = FamilySpec(
         "pooler_act": "gelu",
         "pooler_dropout": True,
     },
-    supported_values={"hidden_act": ("gelu",)},  # the heads have gelu, whatever the layers have
+    supported_values={"hidden_act": ("gelu",)},  # transformers' heads use gelu whatever the layers use
     ignored_keys=frozenset({"summary_activation", "summary_last_dropout", "summary_type", "summary_use_proj"}),
     parameter_names={**EMBEDDINGS, **LAYERS, "embeddings.widen": "embeddings_project"},
     head_names={

@@ -1,4 +1,4 @@
-"""Longformer (Beltagy 2020): RoBERTa whose tokens see a window, but for a few that see all, with maps of their own."""
+"""Longformer (Beltagy 2020): RoBERTa with window attention and a few global tokens with their own projections."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,18 +16,18 @@ DEFAULT_WINDOW = 512
 
 
 def read_config(hf_config: Mapping[str, Any]) -> dict[str, Any]:
-    """The window is given whole: one size for all layers, or a list of sizes."""
-    given = hf_config.get("attention_window", DEFAULT_WINDOW)
-    windows = given if isinstance(given, list) else [given]
+    """attention_window is the whole window, on both sides together: one size for all layers, or a list of sizes."""
+    window = hf_config.get("attention_window", DEFAULT_WINDOW)
+    windows = window if isinstance(window, list) else [window]
     if len(set(windows)) != 1:
         raise InputError(
-            f"attention_window={given!r:.60} that differs from layer to layer is not supported; one size is"
+            f"attention_window={window!r:.60} with different sizes is not supported; use one size for all layers"
         )
     if not isinstance(windows[0], int) or windows[0] < 2 or windows[0] % 2:
-        raise InputError(f"attention_window={given!r:.60} is not supported; an even number of tokens is")
+        raise InputError(f"attention_window={window!r:.60} is not supported; use an even number of tokens")
     separator = hf_config.get("sep_token_id", 2)
     if not isinstance(separator, int) or separator < 0:
-        raise InputError(f"sep_token_id={separator!r:.60} is not supported; the id that ends a question is")
+        raise InputError(f"sep_token_id={separator!r:.60} is not supported; use the id of the separator")
     return {
         **roberta.read_config(hf_config),
         "attention_window": windows[0] // 2,

@@ -1,4 +1,4 @@
-"""ModernBERT (Warner 2024): rotary positions, norm first, gated feed-forward, no biases, every third layer sees all."""
+"""ModernBERT (Warner 2024): rotary positions, pre-norm, gated feed-forward, window attention in two of three layers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from bothways.errors import InputError
 from bothways.families.spec import ACTIVATIONS, FamilySpec, architectures
 
 DEFAULT_WINDOW, DEFAULT_EVERY = 128, 3
-LONG = 512  # tokens of a text; shorter ones are read as fast without windows
+LONG = 512  # tokens; shorter texts are as fast without windows
 THETA, THETA_WINDOW = 160_000.0, 10_000.0
 POOLINGS = {"cls": "first", "mean": "mean"}
 AXES: dict[str, Any] = {
@@ -28,37 +28,38 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "
 
 
 def read_config(hf_config: Mapping[str, Any]) -> dict[str, Any]:
-    """The window is given whole, its layers by a list or a period, the wavelengths by a table or two numbers."""
+    """The layers with windows are a list or a period, the rotary bases a table or two numbers."""
     rope = hf_config.get("rope_parameters") or {}
-    for kind, given in rope.items():
-        if isinstance(given, dict) and given.get("rope_type", "default") != "default":
-            raise InputError(f"rope_type {given['rope_type']!r:.60} of {kind:.60} is not supported ('default' is)")
+    for kind, parameters in rope.items():
+        if isinstance(parameters, dict) and parameters.get("rope_type", "default") != "default":
+            raise InputError(f"rope_type {parameters['rope_type']!r:.60} of {kind:.60} is not supported ('default' is)")
     if hf_config.get("rope_scaling"):
         raise InputError(f"rope_scaling {hf_config['rope_scaling']!r:.60} is not supported (null is)")
-    wide, narrow = (rope.get(kind) or {} for kind in ("full_attention", "sliding_attention"))
+    full, sliding = (rope.get(kind) or {} for kind in ("full_attention", "sliding_attention"))
     every = hf_config.get("global_attn_every_n_layers") or DEFAULT_EVERY
     if kinds := hf_config.get("layer_types"):
-        full = [index for index, kind in enumerate(kinds) if kind == "full_attention"]
-        every = full[1] if len(full) > 1 else len(kinds)
-        if full != list(range(0, len(kinds), every)):
+        full_layers = [index for index, kind in enumerate(kinds) if kind == "full_attention"]
+        every = full_layers[1] if len(full_layers) > 1 else len(kinds)
+        if full_layers != list(range(0, len(kinds), every)):
             raise InputError(
-                f"layer_types with full attention at {full!r:.60} is not supported; every n-th from the first is"
+                f"layer_types with full attention at {full_layers!r:.60} is not supported; "
+                "use every n-th layer from the first"
             )
     biases = {hf_config.get("attention_bias", False), hf_config.get("mlp_bias", False)}
     if len(biases) != 1:
-        raise InputError("attention_bias and mlp_bias that differ are not supported; set both or neither")
+        raise InputError("attention_bias and mlp_bias must be equal; set both or neither")
     activation = hf_config.get("classifier_activation", "gelu")
     if activation != hf_config.get("hidden_activation", "gelu"):
-        raise InputError("classifier_activation and hidden_activation that differ are not supported; set both alike")
+        raise InputError("classifier_activation and hidden_activation must be equal")
     if (pooling := hf_config.get("classifier_pooling", "cls")) not in POOLINGS:
-        raise InputError(f"classifier_pooling={pooling!r:.60} is not supported; {' and '.join(POOLINGS)} are")
+        raise InputError(f"classifier_pooling={pooling!r:.60} is not supported; use {' or '.join(POOLINGS)}")
     if not isinstance(window := hf_config.get("local_attention", DEFAULT_WINDOW), int) or (window < 2 and every > 1):
-        raise InputError(f"local_attention={window!r:.60} is not supported; from 2 tokens on are")
+        raise InputError(f"local_attention={window!r:.60} is not supported; use at least 2 tokens")
     return {
         "attention_window": window // 2,
         "full_attention_every": every,
-        "rotary_theta": wide.get("rope_theta") or hf_config.get("global_rope_theta") or THETA,
-        "rotary_theta_window": narrow.get("rope_theta") or hf_config.get("local_rope_theta") or THETA_WINDOW,
+        "rotary_theta": full.get("rope_theta") or hf_config.get("global_rope_theta") or THETA,
+        "rotary_theta_window": sliding.get("rope_theta") or hf_config.get("local_rope_theta") or THETA_WINDOW,
         "linear_bias": biases.pop(),
         "pooling": POOLINGS[pooling],
         "pooler_act": ACTIVATIONS.get(activation, activation),
@@ -87,8 +88,7 @@ def write_config(config: EncoderConfig) -> dict[str, Any]:
 
 
 def new_config(config: EncoderConfig) -> EncoderConfig:
-    """With biases, by which attention can begin at the neighbours (model/local_init.py); and windows only where texts
-    are long enough to gain by them."""
+    """With biases, which local initialization needs (model/local_init.py), and with windows only for long texts."""
     every = DEFAULT_EVERY if config.max_position_embeddings > LONG else 1
     axes = {**AXES, "linear_bias": True}
     return config.replace(**axes, attention_window=DEFAULT_WINDOW // 2, full_attention_every=every)

@@ -1,5 +1,7 @@
-"""BERT that looks one way: ahead only (Radford 2018), or in two halves that are joined (Peters 2018). No other library
-has them, so their type is our own."""
+"""One-way BERT: left to right (Radford 2018), or two one-way halves concatenated (Peters 2018).
+
+No other library has these models, so their model_type is our own.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,18 +9,18 @@ from dataclasses import replace
 from bothways.families.bert import BERT, FIELDS, LAYERS
 from bothways.families.spec import FamilySpec
 
-LEFT_OUT = {"next_sentence", "spans"}  # "no answer" stands at [CLS], which has seen nothing
+UNSUPPORTED_HEADS = {"next_sentence", "spans"}  # they read [CLS], which attends to nothing before it
 
 
-def back(names: Mapping[str, str | tuple[str, ...]]) -> dict[str, str | tuple[str, ...]]:
-    """The same layers a second time."""
+def backward_names(names: Mapping[str, str | tuple[str, ...]]) -> dict[str, str | tuple[str, ...]]:
+    """The names of the backward layers."""
 
     def renamed(name: str) -> str:
         return name.replace("encoder.layer.", "encoder.back.")
 
     return {
-        f"back.{ours}": renamed(one) if isinstance(one, str) else tuple(map(renamed, one))
-        for ours, one in names.items()
+        f"back.{module}": renamed(hf_name) if isinstance(hf_name, str) else tuple(map(renamed, hf_name))
+        for module, hf_name in names.items()
     }
 
 
@@ -27,10 +29,10 @@ ONE_WAY: FamilySpec = replace(
     model_type="bothways-oneway",
     pairs="none",
     config_keys={**FIELDS, "direction": "direction", "embedding_size": "embedding_size"},
-    parameter_names={**BERT.parameter_names, **back(LAYERS)},
-    head_names={name: table for name, table in BERT.head_names.items() if name not in LEFT_OUT},
+    parameter_names={**BERT.parameter_names, **backward_names(LAYERS)},
+    head_names={name: table for name, table in BERT.head_names.items() if name not in UNSUPPORTED_HEADS},
     architectures={
         heads: name.replace("Bert", "BothwaysOneWay")
-        for heads, name in BERT.architectures.items() if not heads & LEFT_OUT
+        for heads, name in BERT.architectures.items() if not heads & UNSUPPORTED_HEADS
     },
 )  # fmt: skip

@@ -1,5 +1,4 @@
-"""RoBERTa (Liu 2019) and XLM-RoBERTa (Conneau 2020): BERT's layers; positions begin behind the padding's entry, classes
-have a pooler of their own, and there are no segments to speak of."""
+"""RoBERTa (Liu 2019) and XLM-RoBERTa (Conneau 2020): BERT with one segment and positions offset by the padding id."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,7 +24,7 @@ ROBERTA = FamilySpec(
     prefix="roberta.",
     config_keys=FIELDS,
     defaults={"pad_token_id": 1, "pooler_dropout": True},
-    supported_values={"hidden_act": ("gelu",)},  # the head for words has gelu, whatever the layers have
+    supported_values={"hidden_act": ("gelu",)},  # transformers' masked LM head uses gelu whatever the layers use
     parameter_names={**EMBEDDINGS, **LAYERS, "pooler.dense": "pooler.dense"},
     head_names={
         "masked_words": {"transform": "lm_head.dense", "norm": "lm_head.layer_norm", "bias": "lm_head.bias"},

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bothways import report
 from bothways.batch import Batch
-from bothways.checkpoint import checkpoint
+from bothways.checkpoint import checkpoint, new_head
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.data.near_duplicates import text_key
 from bothways.data.split_tables import divide_rows
@@ -116,7 +116,7 @@ class Answering(Task):
         return any(one.impossible for one in self.questions["train"])
 
     def begin(self, seed: int) -> Checkpoint:
-        return checkpoint.with_head(self.start, "spans", (), seed=seed, num_outputs=2, dropout=self.settings.dropout)
+        return new_head.with_head(self.start, "spans", (), seed=seed, num_outputs=2, dropout=self.settings.dropout)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"spans": len(batch)}
@@ -269,7 +269,7 @@ def run(settings: Answer, *, progress: Callback | None = None) -> Result:
     """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
     so)."""
     start = checkpoint.load(settings.model)
-    checkpoint.check_head_supported(start, "spans", settings.model)
+    new_head.check_head_supported(start, "spans", settings.model)
     return fine_tuned(settings, lambda fold: Answering.of(settings, start, fold), progress)
 
 

@@ -13,7 +13,7 @@ import torch
 
 from bothways import metrics, report
 from bothways.batch import Batch
-from bothways.checkpoint import checkpoint
+from bothways.checkpoint import checkpoint, new_head
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.data.columns import Table
 from bothways.data.datasets import has_named_columns
@@ -44,7 +44,7 @@ def run(settings: Classify, *, progress: Callback | None = None) -> Result:
     """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
     so)."""
     start = checkpoint.load(settings.model)
-    checkpoint.check_head_supported(start, "classes", settings.model)
+    new_head.check_head_supported(start, "classes", settings.model)
     return fine_tuned(settings, lambda fold: Classification.of(settings, start, read_tables(settings, fold)), progress)
 
 

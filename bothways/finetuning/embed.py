@@ -20,7 +20,7 @@ from torch import Tensor
 from bothways import metrics
 from bothways.batch import Batch
 from bothways.batching import chunked
-from bothways.checkpoint import checkpoint
+from bothways.checkpoint import checkpoint, state_dict
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.data.near_duplicates import text_key
 from bothways.data.pairs import TextPairs, read_pairs
@@ -117,7 +117,7 @@ class Embedding(Task):
 
     def finished(self, model: Model) -> None:
         """Published encoders carry a pooler, which no vector goes through: it stays as it was, where it has a name."""
-        if FAMILIES[self.start.model_type].hf_names(checkpoint.POOLER, ()):
+        if FAMILIES[self.start.model_type].hf_names(state_dict.POOLER, ()):
             model.pooler = deepcopy(self.start.model.pooler)
 
     def counts(self, batch: Batch) -> dict[str, int]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bothways import report
 from bothways.batch import Batch
-from bothways.checkpoint import checkpoint
+from bothways.checkpoint import checkpoint, new_head
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.data.conll import Sentence
 from bothways.data.examples import read_tagged
@@ -124,7 +124,7 @@ class Tagging(Task):
         return "accuracy" if self.tagset.plain else "f1"
 
     def begin(self, seed: int) -> Checkpoint:
-        return checkpoint.with_head(self.start, "tokens", self.tagset.names, seed=seed, dropout=self.settings.dropout)
+        return new_head.with_head(self.start, "tokens", self.tagset.names, seed=seed, dropout=self.settings.dropout)
 
     def fit_head(self, model: Model, on: Sequence[str] = ("train",)) -> None:
         inputs = head_inputs(at_work(model, self.settings), "tokens")
@@ -329,7 +329,7 @@ def run(settings: Tag, *, progress: Callback | None = None) -> Result:
     """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
     so)."""
     start = checkpoint.load(settings.model)
-    checkpoint.check_head_supported(start, "tokens", settings.model)
+    new_head.check_head_supported(start, "tokens", settings.model)
 
     def task(fold: int | None) -> Tagging:
         errors = RowErrors(settings.on_error)

@@ -20,7 +20,7 @@ from bothways.evaluation.scores import Predictions
 from bothways.inference.windows import WindowPolicy
 from bothways.linear.tfidf import TfidfModel
 from bothways.model.model import Model
-from bothways.model.parameters import move
+from bothways.model.parameters import move_model
 from bothways.settings import FineTune
 from bothways.training.losses import Loss
 
@@ -193,7 +193,7 @@ def at_work(model: Model, settings: FineTune) -> Model:
     """A copy as it predicts: where and in the numbers it was trained in."""
     device = choose_device("auto")
     copy = deepcopy(model)
-    move(copy, device, choose_dtype(settings.dtype, device))
+    move_model(copy, device, choose_dtype(settings.dtype, device))
     return copy.eval()
 
 

@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from bothways.batch import Batch
-from bothways.checkpoint.checkpoint import Checkpoint, with_head
+from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.new_head import with_head
 from bothways.data.columns import Table
 from bothways.finetuning.task import length_line, window_policy
 from bothways.inference.windows import whole_length

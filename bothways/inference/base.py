@@ -24,7 +24,7 @@ from bothways.inference.windows import WINDOW, Long, WindowPolicy, is_truncated
 from bothways.inputs import whole_number
 from bothways.log import muted
 from bothways.model.model import Model
-from bothways.model.parameters import move
+from bothways.model.parameters import move_model
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 
 Result = TypeVar("Result")
@@ -70,7 +70,7 @@ class PredictorBase:
         self.checkpoint, self.source = loaded, source
         # A model in another number format is a copy, so that the exact weights can be saved.
         model = loaded.model if source or self.dtype is torch.float32 else deepcopy(loaded.model)
-        move(model, self.device, self.dtype)
+        move_model(model, self.device, self.dtype)
         self.module: Model = model.eval()
         batch_tokens = whole_number("batch_tokens", batch_tokens, 1)
         self.runner = BatchRunner(self.module, device=self.device, dtype=self.dtype, batch_tokens=batch_tokens)

@@ -1,22 +1,23 @@
-"""Multi-head self-attention: softmax(Q K^T / sqrt(D)) V (Vaswani 2017, eq. 1). Shapes: T tokens, H hidden = N heads x
-D head size."""
+"""Multi-head self-attention: softmax(Q K^T / sqrt(D)) V (Vaswani 2017, eq. 1).
+
+Letters: T tokens, H hidden = N heads x D head size.
+"""
 
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor, nn
 
 from bothways.config import EncoderConfig
 from bothways.model.layout import Layout, Sides
-from bothways.model.positions import Positions
+from bothways.model.positions import Positions, Prepared
 
 
 @dataclass(frozen=True)
 class Context:
-    """What all layers share of one batch: who may look at whom, and what each position part has prepared."""
+    """What all layers share for one batch: the attention layout, and what each position module prepared."""
 
     layout: Layout
-    positions: dict[Positions, tuple[Any, ...]]
+    positions: dict[Positions, Prepared]
 
 
 class Attention(nn.Module):
@@ -28,12 +29,12 @@ class Attention(nn.Module):
         self.output = nn.Linear(config.hidden_size, config.hidden_size, bias=config.linear_bias)
 
     def forward(self, x_TH: Tensor, context: Context) -> Tensor:
-        """[T, H]: each token's mixture of what the tokens it may look at offer."""
-        mixed_TH: Tensor = self.output(self.mixed(x_TH, self.qkv(x_TH), context))
-        return mixed_TH
+        """[T, H] -> [T, H]"""
+        attended_TH: Tensor = self.output(self.attend(x_TH, self.qkv(x_TH), context))
+        return attended_TH
 
-    def mixed(self, x_TH: Tensor, qkv_TX: Tensor, context: Context) -> Tensor:
-        """The mixture before the last map. qkv: queries, keys and values of x side by side. [T, H]"""
+    def attend(self, x_TH: Tensor, qkv_TX: Tensor, context: Context) -> Tensor:
+        """Attention before the output projection. qkv: queries, keys and values of x side by side. [T, H]"""
         q_TND, k_TND, v_TND = qkv_TX.unflatten(-1, (3, self.num_heads, -1)).unbind(1)
         q_TND, k_TND = self.positions.rotate(q_TND, k_TND, context.positions[self.positions])
         dropout = self.dropout if self.training else 0.0

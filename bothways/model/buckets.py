@@ -1,9 +1,8 @@
-"""Bucketed: texts of near lengths side by side, so that a few large products do what many small ones would.
+"""Buckets of texts of similar lengths, so that a few large matrix products replace many small ones.
 
-Texts of one length fill theirs exactly. Near lengths share one: a shorter text is filled up with its own last token,
-which no other sees and whose result nobody reads. Letters: T tokens of all texts, N heads, D head size; a rectangle is
-n texts of S tokens, s of which belong to the shortest.
-"""
+Texts of equal length need no padding. Similar lengths share a bucket: shorter texts are padded with their own last
+token, which no other token attends to and whose result is dropped. Letters: T tokens of all texts, N heads, D head
+size; a bucket is n texts of S tokens, the shortest of which has s; t tokens without padding."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,16 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-MOST_SCORES = 1 << 18  # of one head in a rectangle: those of all heads stay in the cache
-MANY = 8  # texts a length on average, from which on each length has rectangles of its own: a sixth less time for lines
+MAX_SCORES = 1 << 18  # per head and bucket, so that the scores of all heads stay in the cache
+MANY_TEXTS = 8  # mean texts per length from which each length has buckets of its own: a sixth less time for lines
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """n texts of up to S = `size` tokens, which stand from `start` to `end` in T.
+    """n texts of up to S = `size` tokens, from `start` to `end` in T.
 
-    Where they are not all equally long: tokens [n * S], which of them stands in each place; places [end - start], where
-    each of them stands; hidden [n, 1, S - s], minus infinity where no token of the text stands.
+    If their lengths differ: tokens [n * S], the token in each slot; slots [end - start], the slot of each token;
+    padding_bias [n, 1, S - s], minus infinity in padding.
     """
 
     start: int
@@ -30,75 +29,76 @@ class Bucket:
     n: int
     size: int
     tokens: Tensor | None = None
-    places: Tensor | None = None
-    hidden: Tensor | None = None
+    slots: Tensor | None = None
+    padding_bias: Tensor | None = None
 
     @staticmethod
-    def of(start: int, lengths: list[int], device: torch.device) -> "Bucket":
-        """Of texts of these lengths, the first of which begins at `start`."""
+    def from_lengths(start: int, lengths: list[int], device: torch.device) -> "Bucket":
+        """A bucket of texts of these lengths, the first of which begins at `start`."""
         end = start + sum(lengths)
         if min(lengths) == max(lengths):
             return Bucket(start, end, len(lengths), lengths[0])
         lengths_n1 = np.array(lengths)[:, None]
-        starts_n1, places_S = lengths_n1.cumsum(0) - lengths_n1, np.arange(rounded(max(lengths)))
-        here_nS = places_S < lengths_n1
+        starts_n1, positions_S = lengths_n1.cumsum(0) - lengths_n1, np.arange(round_length(max(lengths)))
+        is_real_nS = positions_S < lengths_n1
         arrays = (
-            (starts_n1 + np.minimum(places_S, lengths_n1 - 1)).ravel(),
-            np.flatnonzero(here_nS),
-            np.where(here_nS[:, None, min(lengths) :], np.float32(0), np.float32("-inf")),
+            (starts_n1 + np.minimum(positions_S, lengths_n1 - 1)).ravel(),
+            np.flatnonzero(is_real_nS),
+            np.where(is_real_nS[:, None, min(lengths) :], np.float32(0), np.float32("-inf")),
         )
-        return Bucket(start, end, len(lengths), len(places_S), *(torch.from_numpy(a).to(device) for a in arrays))
+        tensors = (torch.from_numpy(array).to(device) for array in arrays)
+        return Bucket(start, end, len(lengths), len(positions_S), *tensors)
 
-    def take(self, x_TND: Tensor) -> Tensor:
-        """Its tokens as [N, n, S, D], a copy."""
+    def gather(self, x_TND: Tensor) -> Tensor:
+        """The bucket's tokens, padded: [N, n, S, D], a copy."""
         x_NtD = x_TND[self.start : self.end].transpose(0, 1)
-        taken = x_NtD.contiguous() if self.tokens is None else x_NtD.index_select(1, self.tokens)
-        return taken.unflatten(1, (self.n, self.size))
+        padded = x_NtD.contiguous() if self.tokens is None else x_NtD.index_select(1, self.tokens)
+        return padded.unflatten(1, (self.n, self.size))
 
-    def give(self, x_NnSD: Tensor) -> Tensor:
-        """The other way round: [t, N, D], without what stood in the filling."""
+    def ungather(self, x_NnSD: Tensor) -> Tensor:
+        """The inverse: [t, N, D], without padding."""
         x_NtD = x_NnSD.flatten(1, 2)
-        return (x_NtD if self.places is None else x_NtD.index_select(1, self.places)).transpose(0, 1)
+        return (x_NtD if self.slots is None else x_NtD.index_select(1, self.slots)).transpose(0, 1)
 
-    def hide(self, scores_NnSS: Tensor) -> Tensor:
-        """Minus infinity, in place, where a text has no token to look at."""
-        if self.hidden is not None:
-            scores_NnSS[..., -self.hidden.shape[-1] :].add_(self.hidden.to(scores_NnSS.dtype))
+    def mask_scores(self, scores_NnSS: Tensor) -> Tensor:
+        """Minus infinity, in place, for keys that are padding."""
+        if self.padding_bias is not None:
+            scores_NnSS[..., -self.padding_bias.shape[-1] :].add_(self.padding_bias.to(scores_NnSS.dtype))
         return scores_NnSS
 
-    def clear(self, g_NnSD: Tensor) -> Tensor:
-        """Zeros, in place, in the filling."""
-        if self.hidden is not None:
-            g_NnSD[:, :, -self.hidden.shape[-1] :] *= self.hidden.exp().to(g_NnSD.dtype).transpose(1, 2)
+    def zero_padding(self, g_NnSD: Tensor) -> Tensor:
+        """Zeros, in place, in padding."""
+        if self.padding_bias is not None:
+            is_real = self.padding_bias.exp().to(g_NnSD.dtype).transpose(1, 2)
+            g_NnSD[:, :, -self.padding_bias.shape[-1] :] *= is_real
         return g_NnSD
 
-    def seen(self) -> Tensor | None:
-        """Whom a token may look at, [1, n, 1, S], or None where all of its text."""
-        return self._seen
-
     @cached_property
-    def _seen(self) -> Tensor | None:
-        if self.hidden is None:
+    def key_mask(self) -> Tensor | None:
+        """Attention mask [1, n, 1, S], False for keys that are padding; None without padding."""
+        if self.padding_bias is None:
             return None
-        # With all four dimensions: torch's fused kernel takes no mask of three and leaves it to a slow form.
-        return torch.nn.functional.pad(self.hidden == 0, (self.size - self.hidden.shape[-1], 0), value=True)[None]
+        # Four dimensions: torch's fused kernel falls back to a slow one for masks of three.
+        return torch.nn.functional.pad(
+            self.padding_bias == 0, (self.size - self.padding_bias.shape[-1], 0), value=True
+        )[None]
 
 
-def rectangles(lengths: list[int], device: torch.device) -> list[Bucket]:
-    """Runs of texts of near lengths as rectangles, none with more than MOST_SCORES; sort by length for few of them."""
-    found, start = [], 0
-    for size, run in groupby(lengths, rounded):
+def build_buckets(lengths: list[int], device: torch.device) -> list[Bucket]:
+    """Runs of texts of similar lengths, each of at most MAX_SCORES; sort by length for few buckets."""
+    buckets, start = [], 0
+    for size, run in groupby(lengths, round_length):
         texts = list(run)
-        alike = [list(same) for _, same in groupby(texts)]
-        most = max(1, MOST_SCORES // size**2)
-        for part in alike if len(texts) >= MANY * len(alike) else [texts]:
-            for first in range(0, len(part), most):
-                found.append(Bucket.of(start, part[first : first + most], device))
-                start = found[-1].end
-    return found
+        by_length = [list(equal) for _, equal in groupby(texts)]
+        max_texts = max(1, MAX_SCORES // size**2)
+        for group in by_length if len(texts) >= MANY_TEXTS * len(by_length) else [texts]:
+            for first in range(0, len(group), max_texts):
+                buckets.append(Bucket.from_lengths(start, group[first : first + max_texts], device))
+                start = buckets[-1].end
+    return buckets
 
 
-def rounded(length: int) -> int:
-    """Up to the next multiple of 16; of longer texts of an eighth of the power of two above them."""
+def round_length(length: int) -> int:
+    """Up to the next multiple of 16, or for long texts of an eighth of the next power of two."""
     step = max(16, (1 << (length - 1).bit_length()) // 8)
     return -(-length // step) * step

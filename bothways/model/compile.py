@@ -1,6 +1,6 @@
-"""Layers through torch.compile, with attention and random bits left outside, where their shapes change every batch.
+"""Compile layers with torch.compile; attention and dropout stay outside, since their shapes change every batch.
 
-Worth its half minute on GPUs and where matrix products are so fast that the rest shows (docs/LOG.md); elsewhere not.
+Worth its half minute on GPUs and wherever matrix products are fast (docs/LOG.md), otherwise not.
 """
 
 import torch
@@ -11,21 +11,21 @@ from bothways.model.model import Model
 
 
 def compile_layers(model: Model) -> None:
-    """Compile each layer's token-wise parts (in place; all layers share one compilation), the number of tokens free.
+    """Compile the token-wise parts of each layer, in place, once for all layers and any number of tokens.
 
-    What is compiled depends on the first batch seen, so show it the same one first in every run that is to repeat.
+    The compiled code depends on the first batch, so runs that must be repeatable need the same first batch.
     """
     for owner, name in (
         (layout.Bucketed, "attend"),
         (layout.Varlen, "attend"),
         (global_attention.Pattern, "attend"),
-        (global_attention.BlockAttention, "among"),
-        (global_attention.GlobalAttention, "far"),
-        (kernels, "dropped"),
+        (global_attention.RandomBlockAttention, "attend_in_blocks"),
+        (global_attention.GlobalAttention, "attend_globally"),
+        (kernels, "apply_dropout"),
     ):
-        plain = getattr(owner, name)
-        if not getattr(plain, "_torchdynamo_disable", False):
-            setattr(owner, name, torch.compiler.disable(plain))
+        function = getattr(owner, name)
+        if not getattr(function, "_torchdynamo_disable", False):
+            setattr(owner, name, torch.compiler.disable(function))
     for layer in model.encoder.modules():
         if isinstance(layer, Layer):
             layer.compile(dynamic=True)

@@ -1,5 +1,7 @@
-"""Ids to vectors: token + segment + position, normed (Devlin 2018, figure 2). Letters: T tokens, E embedding, H
-hidden size."""
+"""Embeddings: token + segment + positional embedding, normalized (Devlin 2018, figure 2).
+
+Letters: T tokens, E embedding size, H hidden size.
+"""
 
 import torch
 from torch import Tensor, nn
@@ -10,24 +12,24 @@ from bothways.model.kernels import Dropout
 
 
 class NoEmbedding(nn.Module):
-    """What a variant leaves out adds nothing."""
+    """For embeddings that a family leaves out: adds nothing."""
 
     def forward(self, ids_T: Tensor) -> float:
         return 0.0
 
 
-class OneSegment(nn.Embedding):
-    """Who knows one segment takes all for it (RoBERTa)."""
+class SingleSegment(nn.Embedding):
+    """With a single segment type, every token uses it (RoBERTa)."""
 
     def forward(self, ids_T: Tensor) -> Tensor:
         return super().forward(torch.zeros_like(ids_T))
 
 
-class Shifted(nn.Embedding):
-    """Positions that begin further on in their table (RoBERTa)."""
+class ShiftedEmbedding(nn.Embedding):
+    """Positions that start at a later row of their table (RoBERTa)."""
 
-    def __init__(self, first: int, number: int, size: int) -> None:
-        super().__init__(first + number, size)
+    def __init__(self, first: int, count: int, size: int) -> None:
+        super().__init__(first + count, size)
         self.first = first
 
     def forward(self, ids_T: Tensor) -> Tensor:
@@ -39,15 +41,15 @@ class Embeddings(nn.Module):
         super().__init__()
         size = config.embedding_size or config.hidden_size
         first, positions = config.position_offset, config.max_position_embeddings
-        segments, kind = config.type_vocab_size, OneSegment if config.type_vocab_size == 1 else nn.Embedding
+        segments, kind = config.type_vocab_size, SingleSegment if config.type_vocab_size == 1 else nn.Embedding
         self.words = nn.Embedding(config.vocab_size, size)
         self.segments = kind(segments, size) if segments else NoEmbedding()
         self.positions: nn.Module = NoEmbedding()
         if config.position_embedding == "learned":
-            self.positions = Shifted(first, positions, size) if first else nn.Embedding(positions, size)
+            self.positions = ShiftedEmbedding(first, positions, size) if first else nn.Embedding(positions, size)
         self.norm = nn.LayerNorm(size, eps=config.layer_norm_eps, bias=config.norm_bias)
         self.dropout = Dropout(config.hidden_dropout_prob)
-        # ALBERT and ELECTRA look tokens up in a narrow table, then widen.
+        # ALBERT and ELECTRA have a narrow table, then project to the hidden size.
         self.widen = nn.Linear(size, config.hidden_size) if size != config.hidden_size else nn.Identity()
 
     def forward(self, batch: Batch) -> Tensor:

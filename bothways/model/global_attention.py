@@ -1,13 +1,11 @@
-"""Attention in which few tokens see far: those that see all (Longformer, Beltagy 2020), blocks at random (BigBird,
-Zaheer 2020).
+"""Sparse attention with global tokens (Longformer, Beltagy 2020) or random blocks (BigBird, Zaheer 2020).
 
-A part of `Positions` finds out once a batch who sees whom; the attention of each layer goes by it. Letters: T tokens, N
-heads, D head size, H hidden = N x D, G tokens that see all; B texts padded to S tokens.
+A `Positions` module builds an attention pattern once per batch; the attention of each layer uses it. Letters: T tokens,
+N heads, D head size, H hidden = N x D, G global tokens; B texts padded to S tokens.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 from zlib import crc32
 
 import torch
@@ -19,16 +17,17 @@ from bothways.batch import Batch
 from bothways.config import EncoderConfig
 from bothways.model.attention import Attention, Context
 from bothways.model.block_sparse import Blocks, block_attention, random_blocks, window_blocks
-from bothways.model.layout import Layout, Sides, sees_all
+from bothways.model.layout import Layout, Sides, is_full_attention
 from bothways.model.padded import Padded
-from bothways.model.positions import Positions
+from bothways.model.positions import Positions, Prepared
 
-ALL: Sides = (-1, -1)
+FULL: Sides = (-1, -1)
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """Who sees whom: rows of blocks, or a bias on the scores of padded texts [1, B, S, S], or, with neither, all."""
+    """Which tokens attend to which: blocks, or a bias on the scores of padded texts [1, B, S, S]; neither: all to
+    all."""
 
     blocks: Blocks | None = None
     bias: Tensor | None = None
@@ -37,156 +36,178 @@ class Pattern:
         """[T, N, D]"""
         if self.blocks is not None:
             return block_attention(q_TND, k_TND, v_TND, self.blocks, dropout)
-        bias = None if self.bias is None else self.added
-        return layout.attend(q_TND, k_TND, v_TND, sides=ALL, dropout=dropout, bias=bias)
+        bias = None if self.bias is None else self.constant_bias
+        return layout.attend(q_TND, k_TND, v_TND, sides=FULL, dropout=dropout, bias=bias)
 
-    def added(self, q: Tensor, k: Tensor) -> Tensor:
-        """The bias, whatever is asked and seen."""
+    def constant_bias(self, q: Tensor, k: Tensor) -> Tensor:
+        """The bias, which does not depend on queries and keys."""
         assert self.bias is not None
         return self.bias.to(q.dtype)
 
 
-# --- tokens that see all ----------------------------------------------------------------------------------------------
+# --- global tokens ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GlobalPattern(Prepared):
+    """The pattern of ordinary tokens, and the global tokens.
+
+    tokens: global tokens as indices [G], or of padded texts as a mask [T]; None: there are none. lengths, counts:
+    tokens and global tokens of each text; empty for padded texts, whose lengths may be symbols."""
+
+    pattern: Pattern
+    tokens: Tensor | None
+    lengths: Sequence[int] = ()
+    counts: Sequence[int] = ()
 
 
 class GlobalTokens(Positions):
-    """Which tokens see all: those the batch names, or else [CLS] where a text is judged, the question where it is
-    answered, and none for anything else."""
+    """Chooses the global tokens: those the batch names; else [CLS] for classification, the question for answers, and
+    none for other tasks."""
 
-    def __init__(self, far: GlobalTokensConfig, sides: Sides) -> None:
+    def __init__(self, config: GlobalTokensConfig, sides: Sides) -> None:
         super().__init__()
-        self.separator, self.sides = far.separator, sides
+        self.separator, self.sides = config.separator, sides
 
-    def prepare(self, batch: Batch, layout: Layout, dtype: torch.dtype) -> tuple[Any, ...]:
-        """Who sees whom; which tokens see all, as a mask [T] of padded texts or as places [G], None: no token; and how
-        many tokens each text has, and how many of those see all."""
-        chosen_T = self.chosen(batch, layout)
-        if isinstance(layout, Padded):  # whose lengths may be symbols, and which asks for none
-            return Pattern(bias=self.bias(chosen_T, layout)), chosen_T, (), ()
+    def prepare(self, batch: Batch, layout: Layout, dtype: torch.dtype) -> GlobalPattern:
+        is_global_T = self.global_mask(batch, layout)
+        if isinstance(layout, Padded):
+            return GlobalPattern(Pattern(bias=self.padded_bias(is_global_T, layout)), is_global_T)
         lengths = batch.lengths.tolist()
-        places_G, numbers = None, [0] * len(lengths)
-        if chosen_T is not None and bool(chosen_T.any()):
-            places_G = chosen_T.nonzero()[:, 0]
-            numbers = [int(part.sum()) for part in chosen_T.cpu().split(lengths)]
-        if sees_all(self.sides, max(lengths)):
-            return Pattern(), places_G, lengths, numbers
-        picked = None if places_G is None else places_G.cpu().numpy()
-        return Pattern(window_blocks(lengths, self.sides, batch.input_ids.device, picked)), places_G, lengths, numbers
+        tokens_G, counts = None, [0] * len(lengths)
+        if is_global_T is not None and bool(is_global_T.any()):
+            tokens_G = is_global_T.nonzero()[:, 0]
+            counts = [int(text.sum()) for text in is_global_T.cpu().split(lengths)]
+        if is_full_attention(self.sides, max(lengths)):
+            return GlobalPattern(Pattern(), tokens_G, lengths, counts)
+        global_tokens = None if tokens_G is None else tokens_G.cpu().numpy()
+        blocks = window_blocks(lengths, self.sides, batch.input_ids.device, global_tokens)
+        return GlobalPattern(Pattern(blocks), tokens_G, lengths, counts)
 
-    def chosen(self, batch: Batch, layout: Layout) -> Tensor | None:
-        """[T], True for tokens that see all."""
+    def global_mask(self, batch: Batch, layout: Layout) -> Tensor | None:
+        """[T], True for global tokens; None: there are none."""
         if batch.global_tokens is not None:
             return batch.global_tokens
         if "spans" in self.heads:
-            return self.question(batch, layout)
+            return self.question_mask(batch, layout)
         if self.heads & {"classes", "next_sentence"}:
-            chosen_T = torch.zeros_like(batch.input_ids, dtype=torch.bool)
-            chosen_T[layout.first_tokens] = True
-            return chosen_T
+            is_global_T = torch.zeros_like(batch.input_ids, dtype=torch.bool)
+            is_global_T[layout.first_tokens] = True
+            return is_global_T
         return None
 
-    def question(self, batch: Batch, layout: Layout) -> Tensor:
-        """What stands before the first separator of its text."""
-        ends = (batch.input_ids == self.separator).long()
+    def question_mask(self, batch: Batch, layout: Layout) -> Tensor:
+        """[T], True before the first separator of each text."""
+        is_separator = (batch.input_ids == self.separator).long()
         if isinstance(layout, Padded):
-            ends_BS = ends.view(layout.real.shape) * layout.real
-            return (ends_BS.cumsum(1).flatten() == 0) & layout.real.flatten()
-        before = F.pad(ends.cumsum(0), (1, 0))[layout.first_tokens]  # of earlier texts
-        return ends.cumsum(0) == before.repeat_interleave(batch.lengths.to(before.device))
+            separators_BS = is_separator.view(layout.real.shape) * layout.real
+            return (separators_BS.cumsum(1).flatten() == 0) & layout.real.flatten()
+        before = F.pad(is_separator.cumsum(0), (1, 0))[layout.first_tokens]  # separators of earlier texts
+        return is_separator.cumsum(0) == before.repeat_interleave(batch.lengths.to(before.device))
 
-    def bias(self, chosen_T: Tensor | None, layout: Padded) -> Tensor:
-        """0 where a token may look, [1, B, S, S]."""
+    def padded_bias(self, is_global_T: Tensor | None, layout: Padded) -> Tensor:
+        """0 where a token may attend, [1, B, S, S]."""
         position_BS = layout.position_ids.view(layout.real.shape)
-        ahead_BSS = position_BS[:, None] - position_BS[:, :, None]
-        seen_BSS = (ahead_BSS >= -self.sides[0]) & (ahead_BSS <= self.sides[1])
-        if chosen_T is not None:
-            seen_BSS = seen_BSS | chosen_T.view(layout.real.shape)[:, None]
-        return torch.where(seen_BSS, 0.0, layout.HIDDEN)[None]
+        distance_BSS = position_BS[:, None] - position_BS[:, :, None]
+        allowed_BSS = (distance_BSS >= -self.sides[0]) & (distance_BSS <= self.sides[1])
+        if is_global_T is not None:
+            allowed_BSS = allowed_BSS | is_global_T.view(layout.real.shape)[:, None]
+        return torch.where(allowed_BSS, 0.0, layout.HIDDEN)[None]
 
 
 class GlobalAttention(Attention):
-    """A window for most tokens, and chosen ones that see all and that all see. What those see goes through maps of its
-    own (section 3.1)."""
+    """Window attention for most tokens; global tokens attend to all through projections of their own (section 3.1)."""
 
     def __init__(self, config: EncoderConfig, *, sides: Sides, positions: Positions) -> None:
         super().__init__(config, sides=sides, positions=positions)
         self.global_query = nn.Linear(config.hidden_size, config.hidden_size)
         self.global_key_value = nn.Linear(config.hidden_size, 2 * config.hidden_size)
 
-    def mixed(self, x_TH: Tensor, qkv_TX: Tensor, context: Context) -> Tensor:
-        pattern, chosen, lengths, numbers = context.positions[self.positions]
-        dropout = self.dropout if self.training else 0.0
+    def attend(self, x_TH: Tensor, qkv_TX: Tensor, context: Context) -> Tensor:
+        prepared = context.positions[self.positions]
+        assert isinstance(prepared, GlobalPattern)
+        dropout, tokens = self.dropout if self.training else 0.0, prepared.tokens
         q_TND, k_TND, v_TND = qkv_TX.unflatten(-1, (3, self.num_heads, -1)).unbind(1)
-        mixed_TH: Tensor = pattern.attend(context.layout, q_TND, k_TND, v_TND, dropout).flatten(1)
-        if chosen is None:
-            return mixed_TH
+        attended_TH: Tensor = prepared.pattern.attend(context.layout, q_TND, k_TND, v_TND, dropout).flatten(1)
+        if tokens is None:
+            return attended_TH
         k_TND, v_TND = self.global_key_value(x_TH).unflatten(-1, (2, self.num_heads, -1)).unbind(1)
         if isinstance(context.layout, Padded):
             q_TND = self.global_query(x_TH).unflatten(-1, (self.num_heads, -1))
-            all_TND = context.layout.attend(q_TND, k_TND, v_TND, sides=ALL, dropout=dropout)
-            return torch.where(chosen[:, None], all_TND.flatten(1), mixed_TH)
-        q_GND = self.global_query(x_TH[chosen]).unflatten(-1, (self.num_heads, -1))
-        texts = zip(q_GND.split(numbers), k_TND.split(lengths), v_TND.split(lengths), strict=True)
-        return mixed_TH.index_copy(0, chosen, self.far(texts, dropout).flatten(1))
+            full_TND = context.layout.attend(q_TND, k_TND, v_TND, sides=FULL, dropout=dropout)
+            return torch.where(tokens[:, None], full_TND.flatten(1), attended_TH)
+        q_GND = self.global_query(x_TH[tokens]).unflatten(-1, (self.num_heads, -1))
+        keys_values = k_TND.split(prepared.lengths), v_TND.split(prepared.lengths)
+        texts = zip(q_GND.split(prepared.counts), *keys_values, strict=True)
+        return attended_TH.index_copy(0, tokens, self.attend_globally(texts, dropout).flatten(1))
 
-    def far(self, texts: Iterable[tuple[Tensor, Tensor, Tensor]], dropout: float) -> Tensor:
-        """What the chosen tokens see, text by text: [G, N, D]."""
-        found = []
+    def attend_globally(self, texts: Iterable[tuple[Tensor, Tensor, Tensor]], dropout: float) -> Tensor:
+        """Attention of the global tokens to their whole text, text by text: [G, N, D]."""
+        attended = []
         for text in texts:
             q_NGD, k_NSD, v_NSD = (x.transpose(0, 1)[None] for x in text)
             if q_NGD.shape[2]:
-                found.append(F.scaled_dot_product_attention(q_NGD, k_NSD, v_NSD, dropout_p=dropout)[0])
-        return torch.cat(found, 1).transpose(0, 1)
+                attended.append(F.scaled_dot_product_attention(q_NGD, k_NSD, v_NSD, dropout_p=dropout)[0])
+        return torch.cat(attended, 1).transpose(0, 1)
 
 
-# --- blocks at random -------------------------------------------------------------------------------------------------
+# --- random blocks ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BlockPatterns(Prepared):
+    """One pattern for all layers, or in training one per layer."""
+
+    patterns: tuple[Pattern, ...]
 
 
 class RandomBlocks(Positions):
-    """Which blocks see which: one pattern for all layers, or one each where a model trains. Those drawn are a function
-    of the text and the layer alone, so that company, micro-batches and a resumed run change nothing."""
+    """Draws which blocks attend to which. In training the draw depends only on the text and the layer, so that neither
+    the batch, nor micro-batches, nor resuming change it."""
 
-    def __init__(self, far: RandomBlocksConfig, layers: int) -> None:
+    def __init__(self, config: RandomBlocksConfig, num_layers: int) -> None:
         super().__init__()
-        self.far, self.layers = far, layers
+        self.config, self.num_layers = config, num_layers
 
-    def prepare(self, batch: Batch, layout: Layout, dtype: torch.dtype) -> tuple[Any, ...]:
+    def prepare(self, batch: Batch, layout: Layout, dtype: torch.dtype) -> BlockPatterns:
         if isinstance(layout, Padded):
-            return (Pattern(bias=self.bias(layout)),)
-        if int(batch.lengths.max()) <= self.far.shortest:
-            return (Pattern(),)
-        sizes = self.far.size, self.far.number, self.far.shortest
+            return BlockPatterns((Pattern(bias=self.padded_bias(layout)),))
+        if int(batch.lengths.max()) <= self.config.max_full_length:
+            return BlockPatterns((Pattern(),))
         lengths, device = batch.lengths.tolist(), batch.input_ids.device
         if not self.training:
-            return (Pattern(random_blocks(lengths, *sizes, device)),)
+            return BlockPatterns((Pattern(random_blocks(lengths, self.config, device)),))
         texts = [ids.numpy().tobytes() for ids in batch.input_ids.cpu().split(lengths)]
-        keys = [[crc32(text, layer) for text in texts] for layer in range(self.layers)]
-        return tuple(Pattern(random_blocks(lengths, *sizes, device, of_layer)) for of_layer in keys)
+        keys_by_layer = [[crc32(text, layer) for text in texts] for layer in range(self.num_layers)]
+        return BlockPatterns(
+            tuple(Pattern(random_blocks(lengths, self.config, device, keys)) for keys in keys_by_layer)
+        )
 
-    def bias(self, layout: Padded) -> Tensor:
-        """The logarithm of how often a token looks at another, [1, B, S, S]."""
-        size, number = self.far.size, self.far.number
+    def padded_bias(self, layout: Padded) -> Tensor:
+        """The logarithm of how many times a token attends to another, [1, B, S, S]."""
+        size, num_random = self.config.size, self.config.num_random
         block_BS = layout.position_ids.view(layout.real.shape) // size
         length_B11 = layout.real.sum(1)[:, None, None]
         last_B11 = (length_B11 - 1) // size
-        of_BS1, to_B1S = block_BS[:, :, None], block_BS[:, None]
-        whole = (of_BS1 == 0) | (of_BS1 == last_B11) | (length_B11 <= self.far.shortest)
-        near = ((of_BS1 - to_B1S).abs() <= 1) | (to_B1S == 0) | (to_B1S == last_B11)
-        times = torch.where(whole, 1.0, near + number * (to_B1S == 0).float())
+        query_BS1, key_B1S = block_BS[:, :, None], block_BS[:, None]
+        is_full = (query_BS1 == 0) | (query_BS1 == last_B11) | (length_B11 <= self.config.max_full_length)
+        is_near = ((query_BS1 - key_B1S).abs() <= 1) | (key_B1S == 0) | (key_B1S == last_B11)
+        times = torch.where(is_full, 1.0, is_near + num_random * (key_B1S == 0).float())
         return times.log().clamp(min=layout.HIDDEN)[None]
 
 
-class BlockAttention(Attention):
+class RandomBlockAttention(Attention):
     def __init__(self, config: EncoderConfig, *, sides: Sides, positions: Positions, index: int) -> None:
         super().__init__(config, sides=sides, positions=positions)
         self.index = index
 
-    def mixed(self, x_TH: Tensor, qkv_TX: Tensor, context: Context) -> Tensor:
+    def attend(self, x_TH: Tensor, qkv_TX: Tensor, context: Context) -> Tensor:
         q_TND, k_TND, v_TND = qkv_TX.unflatten(-1, (3, self.num_heads, -1)).unbind(1)
-        return self.among(context, q_TND, k_TND, v_TND).flatten(1)
+        return self.attend_in_blocks(context, q_TND, k_TND, v_TND).flatten(1)
 
-    def among(self, context: Context, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor) -> Tensor:
-        """By the layer's own pattern, which is no part of what all layers compile alike."""
-        patterns = context.positions[self.positions]
-        pattern: Pattern = patterns[self.index % len(patterns)]
+    def attend_in_blocks(self, context: Context, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor) -> Tensor:
+        """With this layer's pattern; apart from `attend`, since all layers are compiled alike."""
+        prepared = context.positions[self.positions]
+        assert isinstance(prepared, BlockPatterns)
+        pattern = prepared.patterns[self.index % len(prepared.patterns)]
         return pattern.attend(context.layout, q_TND, k_TND, v_TND, self.dropout if self.training else 0.0)

@@ -1,7 +1,6 @@
-"""From vectors to scores: vocabulary, pooler, classes for texts and tokens, answer spans (Devlin 2018, sections 3.1
-and 4).
+"""Heads: masked language model, classification of texts and tokens, answer spans (Devlin 2018, sections 3.1, 4).
 
-Letters: T tokens, N texts, M masked places, H hidden, E embedding size, V vocabulary, C classes.
+Letters: T tokens, M masked positions, H hidden, E embedding size, V vocabulary, C classes.
 """
 
 import torch
@@ -14,7 +13,7 @@ from bothways.model.layer import ACTIVATIONS, FeedForward, norm
 
 
 class MaskedLMHead(nn.Module):
-    """Which word stands at a masked place. `forward` stops before the table, which the embeddings own: [M, H] -> [M,
+    """Predicts masked words. `forward` ends before the output embeddings, which are the token table: [M, H] -> [M,
     E]."""
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -30,12 +29,12 @@ class MaskedLMHead(nn.Module):
         return transformed
 
     def scores(self, x_MH: Tensor, table_VE: Tensor) -> Tensor:
-        """How well each word fits: the embedding table read backwards (tied weights, Press & Wolf 2017). [M, V]"""
+        """Logits over the vocabulary, with tied embeddings (Press & Wolf 2017). [M, V]"""
         return F.linear(self(x_MH), table_VE, self.bias)
 
 
 class ReplacedTokensHead(nn.Module):
-    """A score for each token's standing where another stood (Clark 2020, section 2). [T, H] -> [T, 1]"""
+    """Logit per token: was it replaced by the generator (Clark 2020, section 2)? [T, H] -> [T, 1]"""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -49,9 +48,9 @@ class ReplacedTokensHead(nn.Module):
 
 
 class ClassificationHead(nn.Module):
-    """Scores of C classes for texts (of pooled vectors) or tokens; C = 1 for regression. [*, H] -> [*, C]
+    """Logits of C classes for texts (from pooled vectors) or tokens; C = 1 for regression. [*, H] -> [*, C]
 
-    In float32 even where the encoder is not: the three digits of bf16 would make equals of unequal scores.
+    In float32 even if the encoder is not: the three digits of bf16 would make different scores equal.
     """
 
     def __init__(self, config: EncoderConfig, num_classes: int) -> None:
@@ -60,13 +59,12 @@ class ClassificationHead(nn.Module):
         self.output = nn.Linear(config.hidden_size, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = torch.promote_types(x.dtype, torch.float32)
-        return F.linear(self.dropout(x).to(wide), self.output.weight.to(wide), self.output.bias.to(wide))
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        return F.linear(self.dropout(x).to(dtype), self.output.weight.to(dtype), self.output.bias.to(dtype))
 
 
 class AnswerHead(ClassificationHead):
-    """Start and end scores of tokens that went through one more feed-forward network, its residual and norm (BigBird).
-    [T, H] -> [T, 2]"""
+    """Start and end logits, after one more feed-forward layer with residual and norm (BigBird). [T, H] -> [T, 2]"""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config.replace(classifier_dropout=0.0), 2)

@@ -1,4 +1,4 @@
-"""One layer: attention, then a feed-forward network, each with a residual and a norm (Vaswani 2017, section 3.1)."""
+"""A transformer layer: attention and feed-forward, each with residual and layer norm (Vaswani 2017, section 3.1)."""
 
 import torch
 import torch.nn.functional as F
@@ -42,7 +42,7 @@ class Layer(nn.Module):
         super().__init__()
         self.norm_first, self.attention = config.norm == "pre", attention
         self.attention_norm = norm(config)
-        if self.norm_first and first:  # the embeddings come normed (ModernBERT)
+        if self.norm_first and first:  # the embeddings are normalized already (ModernBERT)
             self.attention_norm = nn.Identity()
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = norm(config)

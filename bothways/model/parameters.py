@@ -1,4 +1,4 @@
-"""Modules whose parameters are about to be read from a file: made without drawing values for them."""
+"""Model parameters in memory: create a model without initializing it, and move it to a device and dtype."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,52 +12,51 @@ from torch.overrides import TorchFunctionMode
 from bothways.errors import InputError
 from bothways.model.heads import ClassificationHead
 
-# What fills a new Linear and a new Embedding. The functions of nn.init ask the mode first, and run outside of it.
-DRAWS = (torch.nn.init.kaiming_uniform_, torch.nn.init.uniform_, torch.nn.init.normal_)
-MEMORY = (torch.empty, torch.zeros)  # what makes parameters
+# What initializes a new Linear and a new Embedding. Functions of nn.init consult the mode first and run outside of it.
+INITIALIZERS = (torch.nn.init.kaiming_uniform_, torch.nn.init.uniform_, torch.nn.init.normal_)
+ALLOCATORS = (torch.empty, torch.zeros)  # of parameters
 
 
-class _NoDraws(TorchFunctionMode):
-    def __init__(self, most: float) -> None:
+class _NoInit(TorchFunctionMode):
+    def __init__(self, max_elements: float) -> None:
         super().__init__()
-        self.most = self.left = most
+        self.max_elements = self.num_left = max_elements
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # fmt: skip
-        given = kwargs or {}
-        if func in DRAWS:
-            return (args or list(given.values()))[0]
-        if func in MEMORY:
-            self.left -= math.prod(args[0] if isinstance(args[0], Sequence) else args)
-            if self.left < 0:
-                raise InputError(f"asks for more parameters than {self.most:,}, which is all there can be")
-        return func(*args, **given)
+        kwargs = kwargs or {}
+        if func in INITIALIZERS:
+            return (args or list(kwargs.values()))[0]
+        if func in ALLOCATORS:
+            self.num_left -= math.prod(args[0] if isinstance(args[0], Sequence) else args)
+            if self.num_left < 0:
+                raise InputError(f"more than {self.max_elements:,} parameters needed, the most that the file can hold")
+        return func(*args, **kwargs)
 
 
 @contextmanager
-def no_init(dtype: torch.dtype = torch.float32, most: float = math.inf) -> Iterator[None]:
-    """Within it, parameters are memory of this number format, with whatever stands there. InputError, before any memory
-    is asked for, where they have more than `most` elements together.
+def no_init(dtype: torch.dtype = torch.float32, max_elements: float = math.inf) -> Iterator[None]:
+    """Within this context, new parameters have this dtype and uninitialized values, to be read from a file.
 
-    (Making a module on the device "meta" and giving it memory afterwards loads half of torch's compiler: a second, and
-    80 MB.)
+    InputError, before memory is allocated, for more than max_elements elements in all. (Building a module on the device
+    "meta" and allocating memory afterwards imports half of torch's compiler: a second, and 80 MB.)
     """
-    before = torch.get_default_dtype()
+    default = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
-        with _NoDraws(most):
+        with _NoInit(max_elements):
             yield
     finally:
-        torch.set_default_dtype(before)
+        torch.set_default_dtype(default)
 
 
-def move(model: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
-    """All but the maps to classes and numbers change their format: in bf16 a bias of 2,000 would become a multiple of
-    8."""
-    maps = [part.output for part in model.modules() if isinstance(part, ClassificationHead)]
-    exact = [(value, value.data) for part in maps for value in part.parameters()]
+def move_model(model: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
+    """Move a model, in place. The output layers of classification heads keep their dtype: in bf16 a bias of 2,000 would
+    be rounded to a multiple of 8."""
+    layers = [head.output for head in model.modules() if isinstance(head, ClassificationHead)]
+    exact = [(parameter, parameter.data) for layer in layers for parameter in layer.parameters()]
     model.to(device, dtype)
-    for value, data in exact:
-        value.data = data.to(device)
+    for parameter, data in exact:
+        parameter.data = data.to(device)

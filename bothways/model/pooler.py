@@ -1,5 +1,7 @@
-"""Which hidden state stands for a text, and what stands between it and a head. Letters: N texts, T tokens, H hidden
-size."""
+"""Pooling: one vector per text from its hidden states, and the pooler between it and a head.
+
+Letters: N texts, T tokens, H hidden size.
+"""
 
 import math
 from collections.abc import Collection
@@ -13,12 +15,12 @@ from bothways.model.kernels import Dropout
 from bothways.model.layer import ACTIVATIONS, norm
 
 POOLED_HEADS = ("next_sentence", "classes")
-PLAIN = ("none", "unit", "distance")  # what a pooler_act can be without a pooler
-SLOPE = 0.125  # a power of two, so that bf16 holds it; of a pooler that begins as the identity
+NO_POOLER = ("none", "unit", "distance")  # values of pooler_act for heads without a dense pooler
+SLOPE = 0.125  # of a near-identity pooler; a power of two, exact in bf16
 
 
 class Pooler(nn.Module):
-    """A text's vector: tanh (or another function) of a linear map of its first token's. [N, H] -> [N, H]"""
+    """BERT's pooler: tanh (or another activation) of a linear layer. [N, H] -> [N, H]"""
 
     def __init__(self, config: EncoderConfig, activation: str) -> None:
         super().__init__()
@@ -33,12 +35,14 @@ class Pooler(nn.Module):
 
 
 def build_pooler(config: EncoderConfig, heads: Collection[str], pooler: bool) -> nn.Module | None:
-    """What a text's state goes through before a head: a Pooler, UnitLength (pooler_act "unit"), Distance ("distance")
-    or nothing at all ("none"). None where no head reads it, unless `pooler` asks for one."""
+    """The module between a text's vector and a head: Pooler, UnitLength, Distance or the identity (none).
+
+    None if no head reads text vectors, unless `pooler` requests one.
+    """
     names = {*heads} - {"masked_words"}
     if not (pooler or names & {*POOLED_HEADS} or (names and config.pooler_norm)):
         return None
-    if config.pooler_act in PLAIN:
+    if config.pooler_act in NO_POOLER:
         kinds = {"unit": UnitLength, "distance": Distance}
         return kinds[config.pooler_act](config.hidden_size) if config.pooler_act in kinds else nn.Identity()
     activation = config.hidden_act if "classes" in names and config.deep_heads else config.pooler_act
@@ -46,14 +50,14 @@ def build_pooler(config: EncoderConfig, heads: Collection[str], pooler: bool) ->
 
 
 def reads_apart(config: EncoderConfig) -> bool:
-    """Whether a head for classes compares the texts of a pair, each read by itself."""
+    """Whether the classification head compares the texts of a pair, each encoded separately."""
     return config.pooler_act == "distance"
 
 
 class UnitLength(nn.Module):
-    """Vectors scaled to one length, as where cosines compare them. [N, H] -> [N, H]
+    """Vectors scaled to the same length, as for cosine similarity. [N, H] -> [N, H]
 
-    length: a power of two near sqrt(H), so that a head reads numbers about as large as elsewhere.
+    The length is a power of two near sqrt(H), so that the head's inputs are about as large as other hidden states.
     """
 
     def __init__(self, hidden_size: int) -> None:
@@ -61,13 +65,13 @@ class UnitLength(nn.Module):
         self.length = unit_scale(hidden_size)
 
     def forward(self, x_NH: Tensor) -> Tensor:
-        wide = torch.promote_types(x_NH.dtype, torch.float32)
-        return (self.length * nn.functional.normalize(x_NH.to(wide))).to(x_NH.dtype)
+        dtype = torch.promote_types(x_NH.dtype, torch.float32)
+        return (self.length * nn.functional.normalize(x_NH.to(dtype))).to(x_NH.dtype)
 
 
 class Distance(UnitLength):
-    """|u - v| of a pair's vectors, each of a text read by itself and scaled to one length (Reimers 2019, section 3).
-    [N, 2, H] -> [N, H]"""
+    """|u - v| of a pair's vectors, each of a text encoded separately and scaled to the same length (Reimers 2019,
+    section 3). [N, 2, H] -> [N, H]"""
 
     def forward(self, x_N2H: Tensor) -> Tensor:
         u_NH, v_NH = super().forward(x_N2H.flatten(0, 1)).unflatten(0, (-1, 2)).unbind(1)
@@ -75,12 +79,13 @@ class Distance(UnitLength):
 
 
 def unit_scale(hidden_size: int) -> float:
+    """The power of two nearest to sqrt(H) by exponent."""
     return float(2 ** round(math.log2(hidden_size) / 2))
 
 
 def initialize_near_identity(pooler: nn.Module) -> None:
-    """Give a new pooler values with which it keeps what it reads, but for a scale and an offset: its map is so small
-    that its activation is nearly a line there, or (ReLU) moved to where it is one."""
+    """Initialize a pooler as the identity up to scale and offset: its weights are so small that the activation is
+    nearly linear, or for ReLU shifted to where it is linear."""
     assert isinstance(pooler, Pooler)
     with torch.no_grad():
         pooler.dense.weight.copy_(SLOPE * torch.eye(len(pooler.dense.weight)))
@@ -89,7 +94,7 @@ def initialize_near_identity(pooler: nn.Module) -> None:
 
 
 def pool_texts(config: EncoderConfig, hidden_TH: Tensor, batch: Batch) -> Tensor:
-    """That of the first token, or the mean of all; of what looks one way that of the token that has seen all. [N, H]"""
+    """The hidden state of the first token, the mean of all, or in a one-way encoder that of the last token. [N, H]"""
     if config.pooling == "mean":
         return mean_pool(hidden_TH, batch.lengths)
     if config.direction == "both":
@@ -101,9 +106,9 @@ def pool_texts(config: EncoderConfig, hidden_TH: Tensor, batch: Batch) -> Tensor
 
 
 def mean_pool(x_TH: Tensor, lengths_N: Tensor) -> Tensor:
-    """[N, H]"""
+    """The mean over the tokens of each text, [N, H]."""
     lengths_N = lengths_N.to(x_TH.device)
     text_T = torch.arange(len(lengths_N), device=x_TH.device).repeat_interleave(lengths_N)
-    wide = torch.promote_types(x_TH.dtype, torch.float32)  # half precision cannot count past a few hundred
-    sums_NH = x_TH.new_zeros(len(lengths_N), x_TH.shape[1], dtype=wide).index_add(0, text_T, x_TH.to(wide))
+    dtype = torch.promote_types(x_TH.dtype, torch.float32)  # half precision cannot count past a few hundred
+    sums_NH = x_TH.new_zeros(len(lengths_N), x_TH.shape[1], dtype=dtype).index_add(0, text_T, x_TH.to(dtype))
     return (sums_NH / lengths_N[:, None]).to(x_TH.dtype)

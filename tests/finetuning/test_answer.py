@@ -170,7 +170,7 @@ def test_no_answer_is_learned_and_its_threshold_tuned_on_dev(settings, tmp_path)
 def test_a_family_without_such_a_head_is_refused_by_name(make_model, tokenizer, settings, tmp_path):
     model = make_model("bert", direction="forward")
     checkpoint.save(Checkpoint(model, tokenizer, model_type="bothways-oneway"), tmp_path / "model")
-    with pytest.raises(InputError, match="not supported for bothways-oneway; it is for albert, bert, big_bird, "):
+    with pytest.raises(InputError, match="not supported for bothways-oneway.*albert, bert, big_bird, "):
         answer.run(replace(settings, model=tmp_path / "model", out=tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 

@@ -11,7 +11,7 @@ import torch
 import transformers
 
 import bothways
-from bothways.checkpoint import checkpoint
+from bothways.checkpoint import checkpoint, new_head
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.cli import info, main
 from bothways.data import quality
@@ -120,7 +120,7 @@ def test_class_counts_are_told(told):
     text = "\n".join(told)
     assert "test: 61 texts, tokens: median" in text and "0 read in windows\n  canine " in text
     assert "seed 0: dev accuracy" in text and "seed 1: dev accuracy" in text
-    assert text.count("new, to be trained: head 'classes' (3 outputs)") == 1
+    assert text.count("head 'classes' (3 outputs)") == 1
 
 
 def test_of_very_many_classes_a_summary_is_told(settings):
@@ -364,7 +364,7 @@ def test_windows_of_a_text_are_averaged_in_training_as_in_prediction(result, set
 
 
 def test_hundreds_of_windows_are_averaged_exactly_in_bf16(start):
-    model = checkpoint.with_head(checkpoint.load(start), "classes", ("a", "b"), seed=0).model.eval().bfloat16()
+    model = new_head.with_head(checkpoint.load(start), "classes", ("a", "b"), seed=0).model.eval().bfloat16()
     encoding = bothways.load(start, dtype="float32").tokenizer.encode("the cat ran")
     table = Texts([[encoding] * 600, [encoding]], np.array([0, 1]))
     with torch.no_grad():

@@ -11,7 +11,7 @@ import transformers
 
 import bothways
 from bothways.batch import Batch
-from bothways.checkpoint import checkpoint
+from bothways.checkpoint import checkpoint, new_head
 from bothways.checkpoint.checkpoint import DENSE, TRANSFORMER, Checkpoint
 from bothways.cli import info
 from bothways.compression import quantize
@@ -125,7 +125,7 @@ def test_a_pooler_of_another_name_is_refused(result, tmp_path):
     checkpoint.save(checkpoint.load(result.model), tmp_path / "model")
     file = tmp_path / "model" / "config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "pooler_act": "tanh"}))
-    with pytest.raises(InputError, match=r"config.json: pooler_act 'tanh' is not supported; one of none, unit is"):
+    with pytest.raises(InputError, match=r"config\.json: pooler_act 'tanh'"):
         checkpoint.load(tmp_path / "model")
 
 
@@ -201,7 +201,7 @@ def test_training_goes_on_from_it(result, settings, folder, tmp_path):
 @pytest.mark.parametrize("family", ["albert", "roberta", "electra", "distilbert", "longformer", "big_bird", "deberta"])
 def test_every_family_is_saved_with_such_a_head(family, make_model, tokenizer, tmp_path):
     held = Checkpoint(make_model(family), tokenizer, model_type=family)
-    begun = checkpoint.with_head(held, "classes", ("a", "b", "c"), seed=0, pooling="mean")
+    begun = new_head.with_head(held, "classes", ("a", "b", "c"), seed=0, pooling="mean")
     checkpoint.save(begun, tmp_path / "model")
     again = checkpoint.load(tmp_path / "model")
     assert again.model_type == family and again.labels == ("a", "b", "c")
@@ -210,7 +210,7 @@ def test_every_family_is_saved_with_such_a_head(family, make_model, tokenizer, t
 
 def test_modernberts_own_layout_has_the_mean(make_model, tokenizer, tmp_path):
     held = Checkpoint(make_model("modernbert"), tokenizer, model_type="modernbert")
-    begun = checkpoint.with_head(held, "classes", ("a", "b", "c"), seed=0, pooling="mean")
+    begun = new_head.with_head(held, "classes", ("a", "b", "c"), seed=0, pooling="mean")
     checkpoint.save(begun, tmp_path / "model")
     peer = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").eval()
     assert peer.config.classifier_pooling == "mean"

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from bothways.attention_config import RandomBlocksConfig
 from bothways.model import block_sparse
 from bothways.model.block_sparse import block_attention, plain_attention, random_blocks, window_blocks
-from bothways.model.kernels import LONGEST_KEPT
+from bothways.model.kernels import MAX_SAVED_LENGTH
 from bothways.model.layout import Bucketed
 
 CPU = torch.device("cpu")
@@ -16,14 +17,14 @@ N, D = 3, 8
 def looks(blocks, total):
     """How often each token looks at each other one, [T, T]."""
     times, size = np.zeros((total, total), int), blocks.size
-    own = set(blocks.own.tolist())
+    slots = set(blocks.slots.tolist())
     tokens = blocks.tokens.tolist()
     for rows in blocks.rows:
-        hidden = np.broadcast_to(rows.hidden.numpy(), (len(rows.queries), size, rows.keys.shape[1] * size))
+        hidden = np.broadcast_to(rows.masked.numpy(), (len(rows.queries), size, rows.keys.shape[1] * size))
         for row, query in enumerate(rows.queries.tolist()):
             places = [key * size + inside for key in rows.keys[row].tolist() for inside in range(size)]
             for inside in range(size):
-                if query * size + inside in own:
+                if query * size + inside in slots:
                     for column in np.flatnonzero(~hidden[row, inside]):
                         times[tokens[query * size + inside], tokens[places[column]]] += 1
     return times
@@ -60,18 +61,18 @@ def test_a_window_and_picked_tokens_are_seen_once_and_nothing_else(lengths, side
 def test_blocks_at_random_at_rest(number):
     """Neighbours, first and last once, the first so many times more; short texts, first and last blocks see all."""
     lengths, size = [50, 7, 61, 29], 4
-    shortest = (5 + 2 * number) * size
-    times = looks(random_blocks(lengths, size, number, shortest, CPU), sum(lengths))
+    config = RandomBlocksConfig(size=size, num_random=number)
+    times = looks(random_blocks(lengths, config, CPU), sum(lengths))
     start = 0
     for length in lengths:
-        own = times[start : start + length, start : start + length]
+        in_text = times[start : start + length, start : start + length]
         block, last = np.arange(length) // size, (length - 1) // size
         expected = np.ones((length, length), int)
-        if length > shortest:
+        if length > config.max_full_length:
             near = (abs(block - block[:, None]) <= 1) | (block == 0) | (block == last)
             expected = near + number * (block == 0)
             expected[(block == 0) | (block == last)] = 1
-        assert np.array_equal(own, expected)
+        assert np.array_equal(in_text, expected)
         start += length
     assert times.sum() == sum(times[a:b, a:b].sum() for a, b in ((0, 50), (50, 57), (57, 118), (118, 147)))
 
@@ -90,13 +91,15 @@ def by_mask(q, k, v, times):
 @pytest.mark.parametrize("form", [block_attention, plain_attention])
 @pytest.mark.parametrize("case", [*range(len(CASES)), "random", "drawn"])
 def test_attention_by_blocks_equals_a_mask_gradients_too(form, case, monkeypatch):
-    monkeypatch.setattr(block_sparse, "MOST_SCORES", 3 * 16 * 48)  # so that several rounds are needed
+    monkeypatch.setattr(block_sparse, "MAX_SCORES", 3 * 16 * 48)  # so that several rounds are needed
     if isinstance(case, int):
         lengths, sides, picked = CASES[case]
         blocks = window_blocks(lengths, sides, CPU, np.array(picked, np.int64))
     else:
         lengths = [50, 7, 61, 29]
-        blocks = random_blocks(lengths, 4, 2, 36, CPU, None if case == "random" else [5, 6, 7, 8])
+        blocks = random_blocks(
+            lengths, RandomBlocksConfig(size=4, num_random=2), CPU, None if case == "random" else [5, 6, 7, 8]
+        )
     ours, slow = heads(sum(lengths)), heads(sum(lengths))
     weights = torch.randn(sum(lengths), N, D, dtype=torch.float64)
     found, expected = form(*ours, blocks), by_mask(*slow, looks(blocks, sum(lengths)))
@@ -109,7 +112,7 @@ def test_attention_by_blocks_equals_a_mask_gradients_too(form, case, monkeypatch
 
 
 def test_dropout_leaves_out_the_same_weights_on_the_way_back():
-    """Beside torch's own operations with the weights that were drawn."""
+    """Beside torch's slots operations with the weights that were drawn."""
     blocks = window_blocks([70, 30], (20, 20), CPU)
     ours, slow = heads(100, dtype=torch.float32), heads(100, dtype=torch.float32)
     weights = torch.randn(100, N, D)
@@ -120,14 +123,14 @@ def test_dropout_leaves_out_the_same_weights_on_the_way_back():
         found = block_attention(*ours, blocks, 0.3)
     (found * weights).sum().backward()
 
-    q, k, v = (blocks.take(x) for x in slow)
+    q, k, v = (blocks.gather(x) for x in slow)
     total = torch.zeros(q.shape)
-    for rows, kept in zip(block_sparse._some(blocks), drawn, strict=True):
+    for rows, kept in zip(block_sparse._chunks(blocks), drawn, strict=True):
         q_part, k_part, v_part = block_sparse._heads(rows, blocks, q, k, v)
-        scores = (q_part @ k_part.mT / D**0.5).unflatten(0, (N, -1)).masked_fill(rows.hidden, -1e30).flatten(0, 1)
+        scores = (q_part @ k_part.mT / D**0.5).unflatten(0, (N, -1)).masked_fill(rows.masked, -1e30).flatten(0, 1)
         left = scores.softmax(-1) * torch.from_numpy(kept).view(scores.shape) / 0.7
         total = total.index_copy(1, rows.queries, (left @ v_part).view(N, len(rows.queries), -1))
-    expected = blocks.give(total)
+    expected = blocks.ungather(total)
     (expected * weights).sum().backward()
     assert torch.allclose(found, expected, atol=1e-5)
     assert 0.6 < float(np.concatenate(drawn).mean()) < 0.8
@@ -145,10 +148,10 @@ def test_nothing_of_the_scores_size_is_kept_for_the_way_back():
 
 def test_dropout_over_all_of_a_very_long_text_keeps_nothing_of_its_square():
     """Training with dropout at any length in bounded memory; and what is dropped is a tenth."""
-    layout = Bucketed(torch.tensor([LONGEST_KEPT + 500]), CPU)
+    layout = Bucketed(torch.tensor([MAX_SAVED_LENGTH + 500]), CPU)
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
-        q, k, v = heads(LONGEST_KEPT + 500, dtype=torch.float32)
+        q, k, v = heads(MAX_SAVED_LENGTH + 500, dtype=torch.float32)
         dropped = layout.attend(q, k, v, sides=(-1, -1), dropout=0.1)
         dropped.sum().backward()
     assert max(kept) <= q.numel()
@@ -163,11 +166,14 @@ def test_the_work_grows_with_the_text_and_not_with_its_square():
         return sum(rows.keys.numel() * blocks.size**2 for rows in blocks.rows)
 
     assert pairs(16384) < 17 * pairs(1024)
-    assert pairs(16384, picked=np.array([0])) < 1.4 * pairs(16384)
-    wide = [sum(rows.keys.numel() for rows in random_blocks([n], 64, 3, 704, CPU, [1]).rows) for n in (2048, 16384)]
+    assert pairs(16384, global_tokens=np.array([0])) < 1.4 * pairs(16384)
+    wide = [
+        sum(rows.keys.numel() for rows in random_blocks([n], RandomBlocksConfig(), CPU, [1]).rows)
+        for n in (2048, 16384)
+    ]
     assert wide[1] < 9 * wide[0]
 
 
 @pytest.mark.parametrize(("reach", "size"), [(0, 16), (1, 16), (4, 16), (17, 32), (64, 64), (256, 64), (-1, 256)])
 def test_sizes_of_blocks(reach, size):
-    assert block_sparse.size_for(reach) == size
+    assert block_sparse.choose_block_size(reach) == size

@@ -16,7 +16,7 @@ from bothways.model.compile import compile_layers
 @pytest.mark.timeout(120)
 @pytest.mark.filterwarnings("default")  # torch.compile uses deprecated parts of torch
 def test_compiled_layers_give_the_losses_and_gradients_of_plain_ones(make_model, monkeypatch):
-    for owner, name in ((layout.Bucketed, "attend"), (layout.Varlen, "attend"), (kernels, "dropped")):
+    for owner, name in ((layout.Bucketed, "attend"), (layout.Varlen, "attend"), (kernels, "apply_dropout")):
         monkeypatch.setattr(owner, name, getattr(owner, name))  # put back afterwards
     found = []
     for compiled in (False, True):
@@ -44,9 +44,10 @@ def test_layers_with_blocks_of_their_own_share_one_compilation(make_model, monke
     from torch._dynamo.utils import counters
 
     for owner, name in (
-        (layout.Bucketed, "attend"), (layout.Varlen, "attend"), (kernels, "dropped"),
+        (layout.Bucketed, "attend"), (layout.Varlen, "attend"), (kernels, "apply_dropout"),
         (global_attention.Pattern, "attend"),
-        (global_attention.BlockAttention, "among"), (global_attention.GlobalAttention, "far"),
+        (global_attention.RandomBlockAttention, "attend_in_blocks"),
+        (global_attention.GlobalAttention, "attend_globally"),
     ):  # fmt: skip
         monkeypatch.setattr(owner, name, getattr(owner, name))  # put back afterwards
     compiled = []
@@ -54,7 +55,7 @@ def test_layers_with_blocks_of_their_own_share_one_compilation(make_model, monke
         torch._dynamo.reset()
         counters.clear()
         model = make_model(
-            "big_bird", sparse_attention=RandomBlocksConfig(size=2, number=1), num_hidden_layers=layers
+            "big_bird", sparse_attention=RandomBlocksConfig(size=2, num_random=1), num_hidden_layers=layers
         ).train()
         compile_layers(model)
         for lengths in ([30, 20], [17, 23, 5]):

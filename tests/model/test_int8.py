@@ -20,12 +20,12 @@ from bothways.model.int8 import (
     POST_OPERATIONS,
     ROWS,
     Int8Linear,
-    Rounding,
-    from_int8_state,
-    int8_state,
+    Quantization,
+    int8_state_dict,
     is_int8,
-    symmetric,
-    with_int8,
+    load_int8_state_dict,
+    quantize_symmetric,
+    replace_linears,
 )
 
 TEXTS = ["the cat sat on the mat", "a dog ran", "cats and dogs and mats", "b", "the dogs sat and ran on and on"]
@@ -56,7 +56,7 @@ def by_integers(made, integers_TI):
 @pytest.mark.parametrize("strength", [0.0, 0.7])
 def test_a_product_is_what_integer_arithmetic_says(linear, x_TI, strength):
     made = made_of(linear, x_TI, strength)
-    integers_TI = made.integers(x_TI)
+    integers_TI = made.quantize(x_TI)
     found_TO = made.product(integers_TI, torch.float32)
     np.testing.assert_allclose(found_TO.numpy(), by_integers(made, integers_TI), rtol=1e-5, atol=1e-5)
     assert (found_TO - linear(x_TI)).abs().max() < 0.05 * linear(x_TI).abs().max()
@@ -73,7 +73,7 @@ def test_extremes_neither_overflow_nor_saturate_on_the_way():
 @pytest.mark.parametrize("activation", ["", *POST_OPERATIONS])
 def test_devices_without_instructions_for_int8_get_the_same(linear, x_TI, activation, monkeypatch):
     made = made_of(linear, x_TI)
-    integers_TI, to = made.integers(x_TI), Rounding(0.02, 11)
+    integers_TI, to = made.quantize(x_TI), Quantization(0.02, 11)
     wide = made.product(integers_TI, torch.float32, activation)
     narrow = made.product(integers_TI, torch.uint8, activation, to)
     monkeypatch.setattr(int8, "fast_int8", lambda device: False)
@@ -89,7 +89,7 @@ def test_inputs_are_rounded_to_the_nearest_and_kept_within_a_byte(linear, x_TI, 
     x_TI = (x_TI.repeat(ROWS // 13 + 2, 1) * 1.7).to(dtype)  # beyond what was calibrated, and more than one block
     wanted_TI = x_TI.double().numpy() * made.input_factor.double().numpy() + int(made.input_zero)
     assert (wanted_TI.min() < 0) and (wanted_TI.max() > 255)
-    found_TI = made.integers(x_TI)
+    found_TI = made.quantize(x_TI)
     assert np.abs(found_TI.numpy() - wanted_TI.clip(0, 255)).max() < 0.5 + 1e-4
     assert made(x_TI).dtype is dtype
 
@@ -97,18 +97,18 @@ def test_inputs_are_rounded_to_the_nearest_and_kept_within_a_byte(linear, x_TI, 
 def test_rounding_a_weight_costs_half_a_step_and_rounding_it_again_nothing():
     weight_OI = torch.randn(1009, 29, generator=torch.Generator().manual_seed(3))
     weight_OI[4] = 0
-    integers_OI, scale_O = symmetric(weight_OI)
+    integers_OI, scale_O = quantize_symmetric(weight_OI)
     back_OI = integers_OI * scale_O[:, None]
     assert ((back_OI - weight_OI).abs() <= 0.5001 * scale_O[:, None]).all() and integers_OI.abs().max() == 127
-    again_OI, scale_again_O = symmetric(back_OI)
+    again_OI, scale_again_O = quantize_symmetric(back_OI)
     assert torch.equal(again_OI, integers_OI) and torch.equal(scale_again_O, scale_O)
 
 
 def test_a_scale_follows_from_what_it_scaled_for_every_number_of_float32():
     every_O1 = torch.arange(2**23, 2**24, dtype=torch.int32).float()[:, None]  # all there are but for powers of two
-    integers_O1, scale_O = symmetric(every_O1)
+    integers_O1, scale_O = quantize_symmetric(every_O1)
     assert (integers_O1 == 127).all()
-    assert torch.equal(symmetric(integers_O1 * scale_O[:, None])[1], scale_O)
+    assert torch.equal(quantize_symmetric(integers_O1 * scale_O[:, None])[1], scale_O)
 
 
 def test_scales_stay_float32_in_a_model_of_another_format_and_a_used_layer_can_be_copied(linear, x_TI):
@@ -134,7 +134,7 @@ def quantized(make_model, tokenizer):
     batch = Batch.from_encodings(tokenizer.encode_many(TEXTS))
     with torch.no_grad():
         found = candidates(model, observe(model, lambda: model(batch)))
-        return model, with_int8(model, {name: one.linear for name, one in found.items()}), batch
+        return model, replace_linears(model, {name: one.linear for name, one in found.items()}), batch
 
 
 def test_the_rows_kept_are_bounded_and_spread_over_all_batches(monkeypatch):
@@ -167,9 +167,9 @@ def test_any_layers_of_any_family_may_stay_as_they_are(family, left_out, make_mo
     with torch.no_grad():
         found = candidates(model, observe(model, lambda: model(batch)))
         taken = {name: one.linear for name, one in found.items() if not any(part in name for part in left_out)}
-        small = with_int8(model, taken)
+        small = replace_linears(model, taken)
         assert F.cosine_similarity(model(batch), small(batch), dim=-1).mean() > 0.98
-        again = from_int8_state(model.config, int8_state(small))
+        again = load_int8_state_dict(model.config, int8_state_dict(small))
         assert torch.equal(again(batch), small(batch))
     assert sum(isinstance(part, Int8Linear) for part in again.modules()) == len(taken)
 
@@ -186,26 +186,26 @@ def test_a_text_has_the_same_result_alone_and_in_company(quantized, tokenizer):
 
 def test_what_is_stored_does_not_change_when_stored_again(quantized):
     model, small, _ = quantized
-    first = int8_state(small)
-    second = int8_state(from_int8_state(model.config, first))
+    first = int8_state_dict(small)
+    second = int8_state_dict(load_int8_state_dict(model.config, first))
     assert first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
     assert sum(value.nbytes for value in first.values()) < 0.6 * sum(v.nbytes for v in model.state_dict().values())
 
 
 def test_tensors_that_do_not_belong_to_the_config_are_named(quantized):
     model, small, _ = quantized
-    state = int8_state(small)
+    state = int8_state_dict(small)
     lacking = {name: value for name, value in state.items() if name != "encoder.layers.1.attention.qkv.weight_scale"}
     with pytest.raises(InputError, match=r"encoder\.layers\.1\.attention\.qkv\.weight_scale"):
-        from_int8_state(model.config, lacking)
+        load_int8_state_dict(model.config, lacking)
     with pytest.raises(InputError, match=r"words\.table_int8"):
-        from_int8_state(model.config, {})
+        load_int8_state_dict(model.config, {})
     with pytest.raises(InputError, match=r"layers\.2.*no such layer"):
-        from_int8_state(model.config.replace(num_hidden_layers=2), state)
+        load_int8_state_dict(model.config.replace(num_hidden_layers=2), state)
 
 
 def test_an_int8_model_refuses_to_be_trained(quantized):
-    with pytest.raises(InputError, match="int8 already"):
+    with pytest.raises(InputError, match="int8"):
         quantized[1].train()
 
 

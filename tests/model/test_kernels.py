@@ -6,12 +6,12 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bothways.model import kernels
-from bothways.model.buckets import rectangles, rounded
+from bothways.model.buckets import build_buckets, round_length
 from bothways.model.kernels import Dropout, draw_keep_mask, dropout_factors, linear_cross_entropy
 from bothways.model.layout import Bucketed
 
 B, N, S, D = 5, 3, 29, 8
-LONGEST = kernels.LONGEST_BATCHED * D
+LONGEST = kernels.MAX_BATCHED_HEAD_SIZES * D
 CPU = torch.device("cpu")
 ABLE = torch.cpu.get_capabilities()
 # Measured where bf16 products are AVX512's; elsewhere they may be added up in another order.
@@ -41,13 +41,13 @@ def dropout_mask(like, rate):
 
 LENGTHS = [5, 5, 29, 7, 7, 7, 1, 17, 30, 32, 20]  # a rectangle filled exactly, ones of one text, ones with filling
 T = sum(LENGTHS)
-RECTANGLES = rectangles(LENGTHS, torch.device("cpu"))
+BUCKETS = build_buckets(LENGTHS, torch.device("cpu"))
 
 
 def plain(q_TND, k_TND, v_TND, kept=None):
     """Text by text; kept: the dropout masks [N, n, S, S] of each rectangle."""
     mixed, start = [], 0
-    for number, rectangle in enumerate(RECTANGLES):
+    for number, rectangle in enumerate(BUCKETS):
         text = 0
         while start < rectangle.end:
             size = LENGTHS[len(mixed)]
@@ -60,15 +60,15 @@ def plain(q_TND, k_TND, v_TND, kept=None):
     return torch.cat(mixed)
 
 
-def test_the_rectangles_of_these_tests_are_of_every_kind():
-    assert [(part.n, part.size, part.places is None) for part in RECTANGLES] == [
+def test_these_tests_have_every_kind_of_bucket():
+    assert [(part.n, part.size, part.slots is None) for part in BUCKETS] == [
         (2, 5, True), (1, 29, True), (4, 16, False), (4, 32, False),
     ]  # fmt: skip
 
 
 def test_batched_attention_equals_the_plain_formula_with_its_gradients():
     qkv = queries(T, N, D)
-    ours, theirs = kernels.batched_attention(*qkv, RECTANGLES), plain(*qkv)
+    ours, theirs = kernels.batched_attention(*qkv, BUCKETS), plain(*qkv)
     assert relative(ours, theirs) < 1e-6
     for one, other in zip(gradients(ours, qkv), gradients(theirs, qkv), strict=True):
         assert relative(one, other) < 1e-6
@@ -76,7 +76,7 @@ def test_batched_attention_equals_the_plain_formula_with_its_gradients():
 
 def test_batched_attention_reads_slices_of_one_projection_as_it_reads_copies():
     whole = torch.randn(T, 3, N, D, generator=torch.Generator().manual_seed(7), requires_grad=True)
-    ours = kernels.batched_attention(*whole.unbind(1), RECTANGLES)
+    ours = kernels.batched_attention(*whole.unbind(1), BUCKETS)
     theirs = plain(*(part.contiguous() for part in whole.unbind(1)))
     assert relative(ours, theirs) < 1e-6
     assert relative(gradients(ours, whole)[0], gradients(theirs, whole)[0]) < 1e-6
@@ -86,7 +86,7 @@ def test_batched_attention_reads_slices_of_one_projection_as_it_reads_copies():
 @pytest.mark.parametrize("lengths", [[2, 2, 3], [2, 2], [3]])
 def test_the_way_back_drops_what_the_way_forward_dropped(lengths, rate):
     qkv = [part.double().detach().requires_grad_() for part in queries(sum(lengths), 2, 3)]
-    places = rectangles(lengths, torch.device("cpu"))
+    places = build_buckets(lengths, torch.device("cpu"))
 
     def attend(*parts):
         torch.manual_seed(11)
@@ -100,9 +100,9 @@ def test_the_way_back_drops_what_the_way_forward_dropped(lengths, rate):
 def test_dropped_attention_equals_the_plain_formula_under_the_same_masks():
     qkv = queries(T, N, D)
     torch.manual_seed(5)
-    ours = kernels.batched_attention(*qkv, RECTANGLES, 0.3)
+    ours = kernels.batched_attention(*qkv, BUCKETS, 0.3)
     torch.manual_seed(5)
-    kept = [dropout_mask(torch.empty(N, part.n, part.size, part.size), 0.3) for part in RECTANGLES]
+    kept = [dropout_mask(torch.empty(N, part.n, part.size, part.size), 0.3) for part in BUCKETS]
     theirs = plain(*qkv, kept)
     assert relative(ours, theirs) < 1e-6
     for one, other in zip(gradients(ours, qkv), gradients(theirs, qkv), strict=True):
@@ -119,7 +119,7 @@ def test_half_precision_attention_is_as_near_to_the_exact_one_as_torchs(size):
         return F.scaled_dot_product_attention(*(x.unflatten(0, (2, size)).transpose(1, 2) for x in parts))
 
     expected, peer = (fused(*parts).transpose(1, 2).flatten(0, 1) for parts in (exact, half))
-    ours = kernels.batched_attention(*half, rectangles([size, size], torch.device("cpu")))
+    ours = kernels.batched_attention(*half, build_buckets([size, size], torch.device("cpu")))
     assert ours.shape == expected.shape and ours.dtype == torch.bfloat16
     assert relative(ours, expected) < max(2 * relative(peer, expected), 0.008)
     columns = zip(gradients(ours, half), gradients(expected, exact), strict=True)
@@ -136,9 +136,9 @@ def test_half_precision_attention_is_as_near_to_the_exact_one_as_torchs(size):
         (torch.bfloat16, 999, S, False, 0.0, False),
         (torch.bfloat16, 7, S, True, 0.0, True),
         (torch.bfloat16, 999, LONGEST + 1, True, 0.0, True),
-        (torch.bfloat16, 999, kernels.LONGEST_KEPT + 1, True, 0.1, False),
-        (torch.float32, 999, kernels.LONGEST_FULL + 1, True, 0.0, False),
-        (torch.float32, 999, kernels.LONGEST_FULL + 1, True, 0.1, True),
+        (torch.bfloat16, 999, kernels.MAX_SAVED_LENGTH + 1, True, 0.1, False),
+        (torch.float32, 999, kernels.MAX_SAVED_LENGTH_FLOAT32 + 1, True, 0.0, False),
+        (torch.float32, 999, kernels.MAX_SAVED_LENGTH_FLOAT32 + 1, True, 0.1, True),
     ],
 )
 def test_the_batched_form_is_taken_where_it_is_faster(dtype, tokens, size, training, rate, batched):
@@ -151,7 +151,7 @@ def test_the_batched_form_is_taken_where_it_is_faster(dtype, tokens, size, train
 def test_in_half_precision_neighbours_of_other_lengths_do_not_change_a_bit_of_a_text(size):
     """Those of its own length and longer ones, with which its rectangle is filled up; whichever kernel is taken."""
     N, D = 12, 32  # as many numbers as a difference in the last bits needs to show
-    fill, alone = rounded(size), torch.tensor([size])
+    fill, alone = round_length(size), torch.tensor([size])
     own = torch.stack(queries(size, N, D, dtype=torch.bfloat16), 1).detach()
     with torch.inference_mode():
         expected = Bucketed(alone, CPU).attend(*own.unbind(1), sides=(-1, -1), dropout=0.0)
@@ -168,9 +168,9 @@ def test_in_half_precision_neighbours_of_other_lengths_do_not_change_a_bit_of_a_
 def test_attention_by_products_equals_the_plain_formula(size):
     lengths = [size - 1, size, size]
     q, k, v = (part.detach() for part in queries(sum(lengths), N, D, dtype=torch.bfloat16))
-    (part,) = rectangles(lengths, CPU)
+    (part,) = build_buckets(lengths, CPU)
     with torch.inference_mode():
-        ours = part.give(kernels.attention_by_products(part, *(part.take(x) for x in (q, k, v))))
+        ours = part.ungather(kernels.attention_by_products(part, *(part.gather(x) for x in (q, k, v))))
         exact = Bucketed(torch.tensor(lengths), CPU).attend(
             *(x.float() for x in (q, k, v)), sides=(-1, -1), dropout=0.0
         )
@@ -240,7 +240,7 @@ def test_dropout_does_nothing_outside_training_or_at_rate_0():
 
 @pytest.mark.parametrize("at_once", [5, 2048])
 def test_cross_entropy_of_a_linear_map_equals_the_plain_one_with_its_gradients(at_once, monkeypatch):
-    monkeypatch.setattr(kernels, "MOST_PLACES", at_once)
+    monkeypatch.setattr(kernels, "MAX_POSITIONS", at_once)
     generator = torch.Generator().manual_seed(2)
     x, weight, bias = (
         torch.randn(*shape, generator=generator, requires_grad=True) for shape in ((13, 24), (97, 24), (97,))
@@ -277,7 +277,7 @@ def test_the_loss_of_an_unlikely_word_is_what_it_is_in_every_number_format(dtype
 
 
 def test_the_scores_of_all_places_are_never_in_memory_at_once():
-    places, entries = 3 * kernels.MOST_PLACES, 4099
+    places, entries = 3 * kernels.MAX_POSITIONS, 4099
     x, weight = torch.randn(places, 8).bfloat16().requires_grad_(), torch.randn(entries, 8).bfloat16().requires_grad_()
     bias, labels = torch.zeros(entries).bfloat16().requires_grad_(), torch.zeros(places, dtype=torch.long)
     largest = 0
@@ -291,4 +291,4 @@ def test_the_scores_of_all_places_are_never_in_memory_at_once():
 
     with Watch():
         linear_cross_entropy(x, weight, bias, labels).backward()
-    assert largest == kernels.MOST_PLACES * entries
+    assert largest == kernels.MAX_POSITIONS * entries

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from bothways.model import layout
-from bothways.model.layout import Bucketed, Varlen, choose, near
+from bothways.model.layout import Bucketed, Varlen, choose_layout, window_mask
 from bothways.model.padded import Padded
 
 N, D = 3, 8
@@ -19,20 +18,20 @@ def rows(seed=0):
 
 
 def is_seen(ahead, sides):
-    """Whether a token sees one that stands so many places further on."""
+    """Whether a token sees one that stands so many layout further on."""
     before, behind = sides
     return (before < 0 or -ahead <= before) and (behind < 0 or ahead <= behind)
 
 
 def slow(q, k, v, sides):
     """Text by text, head by head, token by token."""
-    mixed = []
+    attended = []
     for q_SND, k_SND, v_SND in zip(*(part.split(LENGTHS.tolist()) for part in (q, k, v)), strict=True):
         for place in range(len(q_SND)):
             seen = [other for other in range(len(q_SND)) if is_seen(other - place, sides)]
             scores_NK = torch.einsum("nd,knd->nk", q_SND[place], k_SND[seen]) / D**0.5
-            mixed.append(torch.einsum("nk,knd->nd", scores_NK.softmax(-1), v_SND[seen]))
-    return torch.stack(mixed)
+            attended.append(torch.einsum("nk,knd->nd", scores_NK.softmax(-1), v_SND[seen]))
+    return torch.stack(attended)
 
 
 ONE_WAY = [(-1, 0), (0, -1), (4, 0), (0, 3), (2, 100)]
@@ -41,8 +40,8 @@ ONE_WAY = [(-1, 0), (0, -1), (4, 0), (0, 3), (2, 100)]
 @pytest.mark.parametrize("sides", [(-1, -1), (1, 1), (3, 3), (4, 4), (6, 6), (28, 28), (100, 100), *ONE_WAY])
 def test_a_token_sees_its_own_text_and_no_further_than_it_may(sides):
     q, k, v = rows()
-    mixed = Bucketed(LENGTHS, CPU).attend(q, k, v, sides=sides, dropout=0.0)
-    assert float((mixed - slow(q, k, v, sides)).abs().max()) < 1e-6
+    attended = Bucketed(LENGTHS, CPU).attend(q, k, v, sides=sides, dropout=0.0)
+    assert float((attended - slow(q, k, v, sides)).abs().max()) < 1e-6
 
 
 @pytest.mark.parametrize("side", ["right", "left", "both"])
@@ -60,12 +59,12 @@ def test_nobody_sees_padding(sides, side):
         wide = torch.full((kept_T.numel(), N, D), 50.0)  # what stands in the padding must not matter
         wide[kept_T] = part
         spread.append(wide)
-    places = Padded(real)
-    mixed = places.attend(*spread, sides=sides, dropout=0.0)
-    assert float((mixed[kept_T] - slow(q, k, v, sides)).abs().max()) < 1e-6
-    assert bool(mixed.isfinite().all())
-    assert places.position_ids[kept_T].tolist() == [place for length in LENGTHS.tolist() for place in range(length)]
-    assert places.first_tokens.tolist() == [int(row.nonzero()[0]) + size * i for i, row in enumerate(real)]
+    layout = Padded(real)
+    attended = layout.attend(*spread, sides=sides, dropout=0.0)
+    assert float((attended[kept_T] - slow(q, k, v, sides)).abs().max()) < 1e-6
+    assert bool(attended.isfinite().all())
+    assert layout.position_ids[kept_T].tolist() == [place for length in LENGTHS.tolist() for place in range(length)]
+    assert layout.first_tokens.tolist() == [int(row.nonzero()[0]) + size * i for i, row in enumerate(real)]
 
 
 @pytest.mark.parametrize("sides", [(-1, -1), (250, 0)])
@@ -79,15 +78,15 @@ def test_texts_that_share_a_rectangle_take_the_fused_kernel(sides, dtype):
 
 
 def test_neighbours_of_near_lengths_are_one_rectangle():
-    places = Bucketed(LENGTHS, CPU)
-    assert [(part.n, part.size) for part in places.rectangles] == [(3, 16), (1, 29), (4, 16)]
-    assert places.first_tokens.tolist() == [0, 5, 10, 11, 40, 47, 54, 61]
+    layout = Bucketed(LENGTHS, CPU)
+    assert [(part.n, part.size) for part in layout.buckets] == [(3, 16), (1, 29), (4, 16)]
+    assert layout.first_tokens.tolist() == [0, 5, 10, 11, 40, 47, 54, 61]
 
 
 def test_near_means_at_most_so_far_apart():
-    assert near(4, (1, 1), CPU).int().tolist() == [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]
+    assert window_mask(4, (1, 1), CPU).int().tolist() == [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]
     for size, sides in ((1, (1, 1)), (7, (2, 2)), (13, (5, 1)), (5, (9, 9)), (7, (-1, 0)), (5, (0, -1))):
-        found = near(size, sides, CPU)
+        found = window_mask(size, sides, CPU)
         assert all(bool(found[a, b]) == is_seen(b - a, sides) for a in range(size) for b in range(size))
 
 
@@ -107,24 +106,24 @@ def test_the_ragged_kernel_is_chosen_where_torch_has_it(device, capability, dtyp
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     for layout_class in (Bucketed, Varlen):
         monkeypatch.setattr(layout_class, "__init__", lambda self, lengths, device: None)
-    assert type(choose(LENGTHS, torch.device(device), dtype, dropout)) is kind
+    assert type(choose_layout(LENGTHS, torch.device(device), dtype, dropout)) is kind
 
 
 def test_the_ragged_kernel_refuses_dropout_rather_than_forgetting_it():
-    places = Varlen(LENGTHS, CPU)
-    assert places.starts.tolist() == [0, 5, 10, 11, 40, 47, 54, 61, 66]
-    assert places.first_tokens.tolist() == [0, 5, 10, 11, 40, 47, 54, 61] and places.longest == 29
-    with pytest.raises(ValueError, match="no attention dropout"):
-        places.attend(*rows(), sides=(-1, -1), dropout=0.1)
+    layout = Varlen(LENGTHS, CPU)
+    assert layout.starts.tolist() == [0, 5, 10, 11, 40, 47, 54, 61, 66]
+    assert layout.first_tokens.tolist() == [0, 5, 10, 11, 40, 47, 54, 61] and layout.max_length == 29
+    with pytest.raises(ValueError, match="Varlen"):
+        layout.attend(*rows(), sides=(-1, -1), dropout=0.1)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="the ragged kernel needs CUDA")
 @pytest.mark.parametrize("sides", [(-1, -1), (1, 1), (3, 3), (100, 100), *ONE_WAY])
 def test_the_ragged_kernel_equals_the_slow_formula(sides):
     q, k, v = (part.bfloat16() for part in rows())
-    mixed = Varlen(LENGTHS, torch.device("cuda")).attend(q.cuda(), k.cuda(), v.cuda(), sides=sides, dropout=0.0)
+    attended = Varlen(LENGTHS, torch.device("cuda")).attend(q.cuda(), k.cuda(), v.cuda(), sides=sides, dropout=0.0)
     expected = slow(q.float(), k.float(), v.float(), sides)
-    assert float((mixed.float().cpu() - expected).abs().max()) < 0.03
+    assert float((attended.float().cpu() - expected).abs().max()) < 0.03
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="the ragged kernel needs CUDA")
@@ -133,17 +132,17 @@ def test_the_ragged_kernel_has_the_gradients_of_rectangles():
     weights = torch.randn(int(LENGTHS.sum()), N, D, generator=torch.Generator().manual_seed(1)).cuda()
     for kind in (Varlen, Bucketed):
         parts = [part.bfloat16().cuda().requires_grad_() for part in rows()]
-        mixed = kind(LENGTHS, device).attend(*parts, sides=(-1, -1), dropout=0.0)
-        found.append([mixed, *torch.autograd.grad((mixed * weights).sum(), parts)])
-    for ragged, rectangles in zip(*found, strict=True):
-        apart = (ragged.float() - rectangles.float()).norm() / rectangles.float().norm()
+        attended = kind(LENGTHS, device).attend(*parts, sides=(-1, -1), dropout=0.0)
+        found.append([attended, *torch.autograd.grad((attended * weights).sum(), parts)])
+    for ragged, bucketed in zip(*found, strict=True):
+        apart = (ragged.float() - bucketed.float()).norm() / bucketed.float().norm()
         assert float(apart) < 0.02
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_windows_prepared_while_predicting_serve_training_too(dropout, dtype):
-    layout.near.cache_clear()
+    window_mask.cache_clear()
     q, k, v = (part.to(dtype).requires_grad_() for part in rows())
     with torch.inference_mode():
         Bucketed(LENGTHS, CPU).attend(q, k, v, sides=(3, 3), dropout=0.0)

@@ -6,8 +6,8 @@ import torch
 
 from bothways.batch import Batch
 from bothways.config import EncoderConfig
+from bothways.model.build_layers import build_positions
 from bothways.model.model import Model, initialize
-from bothways.model.parts import positions_for
 from bothways.model.positions import Positions, Rotary
 
 CONFIG = EncoderConfig(
@@ -165,7 +165,7 @@ def test_each_kind_of_layer_has_its_own_wavelengths():
     model = Model(config)
     assert [layer.attention.sides for layer in model.encoder.layers] == [(-1, -1), (4, 4), (-1, -1)]
     assert [layer.attention.positions.theta for layer in model.encoder.layers] == [700.0, 30.0, 700.0]
-    assert type(positions_for(CONFIG, 0, {})) is Positions
+    assert type(build_positions(CONFIG, 0, {})) is Positions
 
 
 def test_without_positions_order_would_not_matter():

@@ -141,7 +141,7 @@ def test_blocks_at_random_are_others_in_each_layer_and_for_each_text(make_model)
 
     def seen(rows):
         """The blocks each layer's rows look at."""
-        patterns = model.encoder.context(ragged(rows)).positions[part]
+        patterns = model.encoder.build_context(ragged(rows)).positions[part].patterns
         for pattern in patterns:
             for row in pattern.blocks.rows:  # nobody outside the text, and at random nobody twice
                 assert max(map(max, row.keys.tolist())) < 16
@@ -231,7 +231,7 @@ def test_padded_texts_see_the_same(family, side, head, make_model):
     layout = Padded(mask)
     padded = Batch(ids.flatten(), torch.zeros_like(ids).flatten(), layout.position_ids, mask.sum(1))
     with torch.no_grad():
-        ours = model(padded, model.encoder.context(padded, layout))[mask.bool().flatten()]
+        ours = model(padded, model.encoder.build_context(padded, layout))[mask.bool().flatten()]
         assert_close(ours, model(batch))
 
 
@@ -242,11 +242,11 @@ def test_windows_by_blocks_equal_a_mask_and_its_gradients(make_model, monkeypatc
     model = make_model("modernbert", num_hidden_layers=2, max_position_embeddings=500).train()
     ids = np.random.default_rng(0).integers(5, 97, 430)
     batch = Batch.from_arrays(ids, np.zeros_like(ids), np.array([300, 30, 100]))
-    assert block_sparse.is_better(torch.zeros(1), (4, 4), 300, 0.0)
+    assert block_sparse.is_faster(torch.zeros(1), (4, 4), 300, 0.0)
     weights_TH = torch.randn(430, 24)
     found = []
     for faster in (True, False):
-        monkeypatch.setattr(block_sparse, "is_better", lambda q, sides, *given, faster=faster: faster and sides[0] > 0)
+        monkeypatch.setattr(block_sparse, "is_faster", lambda q, sides, *given, faster=faster: faster and sides[0] > 0)
         model.zero_grad()
         hidden_TH = model(batch)
         (hidden_TH * weights_TH).sum().backward()
@@ -273,7 +273,7 @@ def test_a_bias_goes_with_rectangles_only(make_model):
 
     model = make_model("deberta")
     batch = ragged(long_texts([7, 7]))
-    assert isinstance(model.encoder.context(batch).layout, layout.Bucketed)
+    assert isinstance(model.encoder.build_context(batch).layout, layout.Bucketed)
     cpu = torch.device("cpu")
     varlen = layout.Varlen(batch.lengths, cpu)
     x = torch.zeros(14, 3, 8)

@@ -9,8 +9,9 @@ import torch.nn.functional as F
 import transformers
 
 from bothways.batch import Batch
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint, hf_state_dict
+from bothways.checkpoint import checkpoint, new_head, state_dict
+from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.state_dict import hf_state_dict
 from bothways.families import FAMILIES
 from bothways.log import messages_to
 from bothways.model import kernels
@@ -113,7 +114,7 @@ def their_scores(output, names):
 def their_parameters(peer):
     """Each once, by the name it has where it belongs."""
     found = peer.named_parameters(remove_duplicate=False)
-    copies = checkpoint.DERIVED
+    copies = state_dict.DERIVED
     return {name: value for name, value in found if not name.endswith(copies) or name == "decoder.bias"}
 
 
@@ -249,7 +250,7 @@ def test_padding_does_not_change_a_text(architecture, side, make_peer, ours_of):
     with torch.no_grad():
         ours = model(batch)
         rectangle = Batch(*flat)
-        hidden_TH = model(rectangle, model.encoder.context(rectangle, layout))
+        hidden_TH = model(rectangle, model.encoder.build_context(rectangle, layout))
     assert_close(hidden_TH[real_T], ours)
     assert_close(hidden_TH[layout.first_tokens], ours[Bucketed(batch.lengths, ours.device).first_tokens])
 
@@ -500,7 +501,7 @@ def test_a_new_head_is_loaded_with_nothing_left_over(head, encoder, pooler, make
     labels = tuple("abcde") if head in ("classes", "tokens") else ()
     said = []
     with messages_to(said.append):
-        new = checkpoint.with_head(loaded, head, labels, seed=7, num_outputs=None if labels else 2)
+        new = new_head.with_head(loaded, head, labels, seed=7, num_outputs=None if labels else 2)
     checkpoint.save(new, tmp_path / "ours")
     family = encoder.removesuffix("Model")
     architecture = next(n for n, heads in SCORES.items() if set(heads) == {head} and n.startswith(f"{family}For"))
@@ -518,7 +519,7 @@ def test_modern_bert_s_new_heads_begin_with_the_masked_words_map_as_theirs_do(he
     name = next(iter(SCORES[f"ModernBertFor{head}"]))
     num_outputs = {"num_outputs": 2} if name == "spans" else {}
     with messages_to(said.append):
-        new = checkpoint.with_head(loaded, name, () if num_outputs else ("a", "b"), seed=7, **num_outputs)
+        new = new_head.with_head(loaded, name, () if num_outputs else ("a", "b"), seed=7, **num_outputs)
     peer.save_pretrained(tmp_path / "theirs")
     theirs = getattr(transformers, f"ModernBertFor{head}").from_pretrained(tmp_path / "theirs")
     assert torch.equal(new.model.pooler.dense.weight, theirs.head.dense.weight)

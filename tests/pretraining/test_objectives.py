@@ -16,7 +16,7 @@ from bothways.errors import InputError
 from bothways.export import export
 from bothways.inference.predictor import Predictor
 from bothways.log import messages_to
-from bothways.model.disentangled import rows_of
+from bothways.model.disentangled import table_rows
 from bothways.model.kernels import sample_words
 from bothways.pretraining import pretrain
 from bothways.pretraining.modules import Boundary, Enhanced, Replacing, runs
@@ -290,13 +290,13 @@ def test_the_enhanced_decoder_asks_from_where_a_word_stands(family, make_model):
     losses, _ = objective_of("enhanced").seen(module, batch)
     layers, relative = model.encoder.layers, model.config.relative_positions
     (before_T,) = [model.encoder.embeddings(batch)]
-    context = model.encoder.context(batch)
+    context = model.encoder.build_context(batch)
     for layer in layers[:-1]:
         before_T = layer(before_T, context)
     last, table = layers[-1], model.encoder.shared["distances"]()
-    attention, rows = last.attention, rows_of(relative, 43, torch.device("cpu"))
-    q_of, k_of, v_of = (lambda x, i=i: attention.apart(attention.qkv(x))[i] for i in range(3))
-    keys, queries = attention.of_positions(table)
+    attention, rows = last.attention, table_rows(relative, 43, torch.device("cpu"))
+    q_of, k_of, v_of = (lambda x, i=i: attention.split_heads(attention.qkv(x))[i] for i in range(3))
+    keys, queries = attention.project_distances(table)
     head, words = model.heads["masked_words"], model.encoder.embeddings.words.weight
     total = 0.0
     for start, length in ((0, 23), (23, 7), (30, 13)):

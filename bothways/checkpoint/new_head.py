@@ -1,0 +1,64 @@
+"""A new head on the encoder of a checkpoint, for fine-tuning."""
+
+from dataclasses import replace
+
+import torch
+
+from bothways.checkpoint.checkpoint import Checkpoint, check_not_int8, pooling_config
+from bothways.errors import InputError
+from bothways.families import FAMILIES
+from bothways.log import logger
+from bothways.model.model import Model, initialize
+from bothways.model.pooler import initialize_near_identity
+
+
+def with_head(
+    checkpoint: Checkpoint, head: str, labels: tuple[str, ...], *, seed: int, num_outputs: int | None = None,
+    multi_label: bool = False, dropout: float | None = None, pooling: str | None = None, near_identity: bool = False,
+    layers: int | None = None,
+) -> Checkpoint:  # fmt: skip
+    """A checkpoint with the same encoder and one new head, initialized from the seed; the log names the new modules.
+
+    pooling: what a classification head reads: "cls" (the first token's state, through a pooler), "mean" (of all tokens,
+    without a pooler unless the family's layout has one) "unit" (the mean scaled to unit length) or "distance" (of the
+    means of a pair's texts); None: the family's. near_identity: initialize a pooler that the checkpoint lacks so that a
+    linear layer on it can do the same as without. layers: keep only the first ones. InputError for int8 models."""
+    check_not_int8(checkpoint.model)
+    old = checkpoint.model
+    config = pooling_config(old.config, checkpoint.model_type, pooling if head == "classes" else None)
+    if dropout is not None:
+        config = config.replace(
+            hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, classifier_dropout=dropout
+        )
+    if layers is not None:
+        config = config.replace(num_hidden_layers=layers)
+    model = Model(config, {head: num_outputs or len(labels)})  # with a pooler only if the head reads it
+    generator = torch.Generator().manual_seed(seed)
+    new = [f"head {head!r} ({num_outputs or len(labels)} outputs)"]
+    initialize(model.heads, config.initializer_range, generator)
+    state = {name: value for name, value in old.state_dict().items() if name.startswith("encoder.")}
+    if model.pooler is not None:
+        # By Hugging Face's names: RoBERTa's classification pooler is not its encoder's,
+        # and ModernBERT's is the masked LM head's.
+        hf_names = FAMILIES[checkpoint.model_type].hf_names
+        stored = {hf_names(name, old.num_outputs): value for name, value in old.state_dict().items()}
+        wanted = {name: hf_names(name, (head,)) for name in model.state_dict() if name.startswith("pooler.")}
+        if all(names in stored for names in wanted.values()):
+            state |= {name: stored[names] for name, names in wanted.items()}
+        else:
+            new.append("pooler")
+            initialize(model.pooler, config.initializer_range, generator)
+            if near_identity:
+                initialize_near_identity(model.pooler)
+    model.load_state_dict(state, strict=False)
+    logger.info(f"newly initialized: {', '.join(new)}; train before use")
+    return replace(checkpoint, model=model, labels=labels, multi_label=multi_label, metadata={})
+
+
+def check_head_supported(checkpoint: Checkpoint, head: str, source: object) -> None:
+    """InputError if the family cannot be saved with this head."""
+    supported = sorted(kind for kind, family in FAMILIES.items() if frozenset({head}) in family.architectures)
+    if checkpoint.model_type not in supported:
+        raise InputError(
+            f"{source}: head {head} is not supported for {checkpoint.model_type} (supported: {', '.join(supported)})"
+        )

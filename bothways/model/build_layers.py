@@ -1,0 +1,52 @@
+"""The layers, attention and position modules that a config asks for."""
+
+from torch import nn
+
+from bothways.attention_config import GlobalTokensConfig, RandomBlocksConfig
+from bothways.config import EncoderConfig
+from bothways.model.attention import Attention
+from bothways.model.disentangled import ConvolvedLayer, DisentangledAttention, DistanceTable, RelativePositions
+from bothways.model.global_attention import GlobalAttention, GlobalTokens, RandomBlockAttention, RandomBlocks
+from bothways.model.layer import Layer
+from bothways.model.positions import Positions, Rotary
+
+
+def build_layers(config: EncoderConfig) -> tuple[nn.ModuleList, nn.ModuleDict]:
+    """The layers with weights of their own, and the modules they share."""
+    relative = config.relative_positions
+    shared = nn.ModuleDict({"distances": DistanceTable(config, relative)} if relative else {})
+    windows = [config.layer_window(index) for index in range(config.num_unique_layers)]
+    positions = {window: build_positions(config, window, shared) for window in set(windows)}
+    layers = [_build_layer(config, index, positions[window]) for index, window in enumerate(windows)]
+    return nn.ModuleList(layers), shared
+
+
+def build_positions(config: EncoderConfig, window: int, shared: nn.ModuleDict) -> Positions:
+    if config.position_embedding == "rotary":
+        return Rotary(config.head_size, config.rotary_theta_window if window else config.rotary_theta)
+    if isinstance(config.sparse_attention, GlobalTokensConfig):
+        return GlobalTokens(config.sparse_attention, (window, window))
+    if isinstance(config.sparse_attention, RandomBlocksConfig):
+        return RandomBlocks(config.sparse_attention, config.num_hidden_layers)
+    if config.relative_positions:
+        distances = shared["distances"]
+        assert isinstance(distances, DistanceTable)
+        return RelativePositions(distances)
+    return Positions()
+
+
+def _build_layer(config: EncoderConfig, index: int, positions: Positions) -> Layer:
+    relative, attention = config.relative_positions, _build_attention(config, index, positions)
+    convolved = relative is not None and relative.kernel > 0 and index == 0
+    return (ConvolvedLayer if convolved else Layer)(config, attention, first=index == 0)
+
+
+def _build_attention(config: EncoderConfig, index: int, positions: Positions) -> Attention:
+    sides = config.layer_sides(index)
+    if isinstance(config.sparse_attention, RandomBlocksConfig):
+        return RandomBlockAttention(config, sides=sides, positions=positions, index=index)
+    if config.relative_positions:
+        return DisentangledAttention(config, sides=sides, positions=positions)
+    if isinstance(config.sparse_attention, GlobalTokensConfig):
+        return GlobalAttention(config, sides=sides, positions=positions)
+    return Attention(config, sides=sides, positions=positions)
