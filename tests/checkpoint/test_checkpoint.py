@@ -462,12 +462,12 @@ def test_a_prompt_and_lower_case_that_only_another_library_applies_are_told(dire
         return [line for line in lines if "config.json: unknown keys" not in line]
 
     (line,) = told()
-    assert "config_sentence_transformers.json: the prompt 'passage: ' is not put before texts here; put it" in line
+    assert "config_sentence_transformers.json: " in line and "'passage: '" in line
     cased = Tokenizer({token: index for index, token in enumerate(tokenizer.tokens)}, lowercase=False)
     (directory / "config_sentence_transformers.json").write_text(json.dumps({**prompts, "default_prompt_name": None}))
     cased.save(directory)
     (line,) = told()
-    assert "sentence_bert_config.json: texts are not made lower case here (do_lower_case); give them" in line
+    assert "sentence_bert_config.json: " in line and "do_lower_case" in line
 
 
 def test_that_nothing_is_tied_matters_only_where_words_are_scored(directory, make_model, tmp_path):
@@ -532,7 +532,7 @@ def test_a_checkpoint_replaced_during_a_load_is_read_again(moment, tmp_path, mon
         return checkpoint.read_metadata(file)
 
     monkeypatch.setattr(weights, "safe_open", replaced)
-    monkeypatch.setattr(weights, "AT_ONCE", 0)
+    monkeypatch.setattr(weights, "MAX_MAPPED_BYTES", 0)
     if moment == -1:
         monkeypatch.setattr(checkpoint, "read_metadata", replaced_last)
     assert versions_of(quietly(tmp_path / "m")) == {2} and len(opened) > moment
@@ -630,7 +630,7 @@ def test_a_model_no_class_of_theirs_fits_is_refused_and_the_old_one_stays(direct
 
 
 STAGES = [
-    (checkpoint, "write_weights"), (checkpoint, "write_json"), (checkpoint, "write_pooling"), (io, "sync"),
+    (checkpoint, "write_weights"), (checkpoint, "write_json"), (checkpoint, "write_pooling"), (io, "fsync"),
     (io, "_replace"),
 ]  # fmt: skip
 
@@ -742,12 +742,13 @@ def test_several_labels_a_text_come_back_even_where_there_is_one(names, make_mod
     assert found.multi_label and found.labels == names
 
 
-def test_the_model_of_a_run_is_found_behind_a_save_that_was_cut_off(held, tmp_path, capsys):
+def test_the_model_of_a_run_is_found_behind_a_save_that_was_cut_off(held, tmp_path):
     (tmp_path / "run").mkdir()
     checkpoint.save(held, tmp_path / "run" / "model")
     (tmp_path / "run" / "model").rename(tmp_path / "run" / ".model.0123abcd.old")
-    assert checkpoint.find(tmp_path / "run") == tmp_path / "run" / ".model.0123abcd.old"
-    assert "run/model: a save was cut off; using the last good checkpoint" in capsys.readouterr().err
+    warnings = []
+    assert checkpoint.find(tmp_path / "run", warnings.append) == tmp_path / "run" / ".model.0123abcd.old"
+    assert len(warnings) == 1 and ".model.0123abcd.old" in warnings[0]
 
 
 def test_an_export_is_not_taken_for_a_broken_checkpoint(directory):

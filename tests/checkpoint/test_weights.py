@@ -32,7 +32,7 @@ def test_tensors_are_read_by_name_and_old_names_are_modern(file):
 def test_little_of_a_file_is_in_memory_beside_what_is_made_of_it(tmp_path, monkeypatch):
     file, rows = tmp_path / "large.safetensors", 2**20  # 4 MiB a tensor
     save_file({f"t{index}": torch.full((rows,), float(index)) for index in range(12)}, file)
-    monkeypatch.setattr(weights, "AT_ONCE", 2 * 4 * rows)
+    monkeypatch.setattr(weights, "MAX_MAPPED_BYTES", 2 * 4 * rows)
     found, most = open_safetensors(file), 0
     for index in range(12):
         assert found[f"t{index}"].sum() == index * rows
