@@ -125,3 +125,18 @@ def test_the_site_builds_and_broken_links_are_errors(tmp_path):
     problems = [line for line in site.stderr.splitlines() if "WARNING" in line or "ERROR" in line]
     assert site.returncode == 1 and len(problems) == 2, site.stderr
     assert "no-such-page.md" in problems[0] and "no-such-heading" in problems[1]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_prose_wraps_at_100_characters(page):
+    """Tables, code, headings and links are as long as they must be."""
+    text = re.sub(r"(?s:```.*?```)|^(\||#|!\[|<!--).*$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert not [line for line in text.splitlines() if len(line) > 100 and " " in line.strip()[2:]]
+
+
+@pytest.mark.parametrize("page", [ROOT / "CONTRIBUTING.md", DOCS / "ARCHITECTURE.md"], ids=lambda page: page.name)
+def test_files_that_a_page_names_exist(page):
+    """`room/file.py` is a file of the package; other paths begin at the root."""
+    text = page.read_text(encoding="utf-8").replace("/NAME.py", "/__init__.py")
+    named = set(re.findall(r"`([\w/]+\.py)`", text))
+    assert named and not [name for name in named if not any((top / name).exists() for top in (ROOT / "bothways", ROOT))]
