@@ -319,14 +319,14 @@ def cut(directory, share):
         (lambda directory: cut(directory, 0.5), "model.safetensors: broken"),
         (lambda directory: cut(directory, 0), "model.safetensors: broken"),
         (lambda directory: write(directory / "model.safetensors", b"\xff" * 4000), "model.safetensors: broken"),
-        (lambda directory: (directory / "model.safetensors").unlink(), "no model.safetensors or pytorch_model.bin"),
-        (lambda directory: (directory / "config.json").unlink(), "no config.json there"),
+        (lambda directory: (directory / "model.safetensors").unlink(), "model.safetensors or pytorch_model.bin"),
+        (lambda directory: (directory / "config.json").unlink(), "config.json not found"),
         (lambda directory: write(directory / "config.json", '{"model_type": '), "config.json:1: not valid JSON"),
         (lambda directory: set_config(directory, model_type="llama"), "model_type 'llama' is not supported"),
         (lambda directory: set_config(directory, hidden_size="24"), "hidden_size '24'"),
         (lambda directory: set_config(directory, num_attention_heads=5), "must be divisible"),
-        (reshape, "word_embeddings.weight is [96, 24], config.json asks for [97, 24]"),
-        (lambda directory: set_config(directory, vocab_size=96), "config.json asks for [96, 24]"),
+        (reshape, "word_embeddings.weight is [96, 24]"),
+        (lambda directory: set_config(directory, vocab_size=96), "[96, 24]"),
     ],
 )
 @pytest.mark.parametrize("verb", ["fill", "info", "finetune"])
