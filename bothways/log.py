@@ -62,12 +62,11 @@ def print_message(text: str) -> None:
     print(escape_controls(text), file=sys.stderr, flush=True)
 
 
-# --- logging
-# ------------------------------------------------------------------------------------------------------------
+# --- logging --------------------------------------------------------------------------------------------------------
 
 
 logger = logging.getLogger("bothways")
-logger.addHandler(logging.NullHandler())  # else Python prints warnings of a library whose user configures no logging
+logger.addHandler(logging.NullHandler())  # else Python prints warnings if logging is not configured
 
 
 class _Handler(logging.Handler):
@@ -82,8 +81,10 @@ class _Handler(logging.Handler):
 
 @contextmanager
 def messages_to(write: Callable[[str], None]) -> Iterator[None]:
-    """Call `write` with each message logged inside, in place of an outer `messages_to`; draw progress bars if standard
-    error is a terminal."""
+    """Call `write` with each message logged inside the block, instead of an outer `messages_to`.
+
+    Progress bars are drawn if standard error is a terminal.
+    """
     outer, level = [handler for handler in logger.handlers if isinstance(handler, _Handler)], logger.level
     handler = _Handler(write)
     for other in outer:
@@ -101,7 +102,7 @@ def messages_to(write: Callable[[str], None]) -> Iterator[None]:
 
 @contextmanager
 def muted() -> Iterator[None]:
-    """Log nothing below errors inside."""
+    """Suppress messages below the level ERROR inside the block."""
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
@@ -117,10 +118,9 @@ def draws_bars() -> bool:
 
 
 class ProgressBar:
-    """A progress bar on standard error: how much of `total` is done, and the time left. Draws nothing where
-    `draws_bars` is false.
+    """A progress bar on standard error with count and remaining time. Draws nothing if `draws_bars()` is false.
 
-    done: how much was done before. unit: what is counted.
+    done: the count at the start, for example of a resumed run. unit: of the count.
     """
 
     def __init__(self, title: str, total: int | None, *, done: int = 0, unit: str = "steps") -> None:
@@ -141,7 +141,7 @@ class ProgressBar:
         self.bar.stop()
 
     def update(self, done: int, detail: str | None = None) -> None:
-        """Set how much is done. detail: text beside the bar; by default the count and the speed."""
+        """Set the count. detail: text beside the bar, by default count and speed."""
         if detail is None:
             speed = (done - self.done) / max(time.monotonic() - self.start, 1e-9)
             detail = f"{done:,} {self.unit}  {speed:,.0f} {self.unit}/s"

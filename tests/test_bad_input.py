@@ -266,7 +266,7 @@ def test_held_out_text_too_short_to_measure_on_is_refused(refused, tmp_path):
     ("change", "said"),
     [
         (lambda lines: [line for line in lines if line != "[MASK]"], "lacks [MASK]"),
-        (lambda lines: [*lines, lines[7]], "stands on line 8 already"),
+        (lambda lines: [*lines, lines[7]], "repeats line 8"),
         (lambda lines: [], "empty; a vocabulary has one entry a line"),
     ],
 )

@@ -1,7 +1,6 @@
-"""How BERT reads a text: words, and the pieces of each; and how pieces become text again (Devlin 2018, section 3).
+"""BERT's tokenization of a text: basic tokenization and WordPiece, with a cache; decoding (Devlin 2018).
 
-Ids come from a memory of whitespace-separated chunks, which is what makes it fast; where each token stands in the text
-is worked out only when asked for.
+Ids of whitespace-separated chunks are cached, which makes encoding fast. Token spans are computed on demand.
 """
 
 import re
@@ -15,14 +14,14 @@ from typing import Any, NamedTuple
 from bothways.tokenizer.basic import Splitter
 from bothways.tokenizer.wordpiece import CONTINUATION, SPECIAL_TOKENS, BoundedCache, WordPiece
 
-# Control characters at which Python's str.split() splits, but which BERT removes.
+# Control characters that str.split() treats as white space, but BERT removes.
 _FALSE_SPACES = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"
-_MARKS = frozenset(string.punctuation)  # of ASCII, all of which is punctuation to BERT
+_PUNCTUATION = frozenset(string.punctuation)  # ASCII; BERT splits at all of it
 _DROP_FALSE_SPACES = dict.fromkeys(map(ord, _FALSE_SPACES))
 
 
 class TokenSpan(NamedTuple):
-    """Where a token stands: characters [start, end) of its text, and which word of it."""
+    """The position of a token: characters [start, end) of its text, and the index of its word."""
 
     start: int
     end: int
@@ -30,10 +29,10 @@ class TokenSpan(NamedTuple):
 
 
 class BertBackend:
-    """Text to ids and places, pieces to text. specials: read `[MASK]` and others as special tokens where they stand.
+    """Text to ids and token spans, tokens to text. special_tokens: those parsed in the text, such as `[MASK]`.
 
-    separators: [SEP] tokens between the texts of a pair. second_segment: of the second text. spaced: whether a space
-    stands before the text, which makes no difference here, but in library.py.
+    num_separators: [SEP] tokens between the texts of a pair. second_segment_id: of the second text. leading_space:
+    whether a space precedes the text, which only library.py distinguishes.
     """
 
     num_separators = second_segment_id = 1
@@ -45,11 +44,11 @@ class BertBackend:
         self.vocab = vocab
         self.splitter = Splitter(lowercase=lowercase, strip_accents=strip_accents, split_chinese=split_chinese)
         self.wordpiece = WordPiece(vocab, unknown_id=vocab[SPECIAL_TOKENS[1]], max_word_length=max_word_length)
-        self._memory = BoundedCache(self._chunk_ids)
+        self._cache = BoundedCache(self._chunk_ids)
 
     @property
     def rules(self) -> dict[str, Any]:
-        """All that ids depend on, beside the vocabulary."""
+        """All options that ids depend on, besides the vocabulary."""
         rules = {name: getattr(self.splitter, name) for name in ("lowercase", "strip_accents", "split_chinese")}
         return {**rules, "max_word_length": self.wordpiece.max_word_length}
 
@@ -58,66 +57,67 @@ class BertBackend:
 
     def ids(self, text: str, special_tokens: Sequence[str] = (), *, leading_space: bool = False) -> list[int]:
         if special_tokens:
-            parts = _parts(text, special_tokens)
-            return list(chain.from_iterable([self.vocab[p]] if special else self.ids(p) for p, _, special in parts))
+            parts = _split_special(text, special_tokens)
+            rows = ([self.vocab[part]] if is_special else self.ids(part) for part, _, is_special in parts)
+            return list(chain.from_iterable(rows))
         if text.isascii() and self.splitter.lowercase:
-            text = text.lower()  # fewer chunks to remember
+            text = text.lower()  # fewer distinct chunks in the cache
         for char in _FALSE_SPACES:
             if char in text:
                 text = text.translate(_DROP_FALSE_SPACES)
                 break
-        return list(chain.from_iterable(map(self._memory.__getitem__, text.split())))
+        return list(chain.from_iterable(map(self._cache.__getitem__, text.split())))
 
     def token_spans(
         self, text: str, special_tokens: Sequence[str] = (), *, leading_space: bool = False
     ) -> list[TokenSpan]:
-        token_spans: list[TokenSpan] = []
-        for part, shift, special in _parts(text, special_tokens):
-            first_word = token_spans[-1].word + 1 if token_spans else 0
-            if special:
-                token_spans.append(TokenSpan(shift, shift + len(part), first_word))
+        spans: list[TokenSpan] = []
+        for part, shift, is_special in _split_special(text, special_tokens):
+            first_word = spans[-1].word + 1 if spans else 0
+            if is_special:
+                spans.append(TokenSpan(shift, shift + len(part), first_word))
                 continue
             for word_index, (word, origins) in enumerate(self.splitter.spans(part), first_word):
                 for start, end in self.wordpiece.spans(word):
-                    token_spans.append(TokenSpan(shift + origins[start], shift + origins[end - 1] + 1, word_index))
-        return token_spans
+                    spans.append(TokenSpan(shift + origins[start], shift + origins[end - 1] + 1, word_index))
+        return spans
 
     def text(self, tokens: Sequence[str], clean_up_spaces: bool) -> str:
         text = " ".join(tokens).replace(" " + CONTINUATION, "")
-        for apart, together in _CLOSED_UP if clean_up_spaces else ():
-            text = text.replace(apart, together)
+        for spaced, joined in _CLEAN_UP if clean_up_spaces else ():
+            text = text.replace(spaced, joined)
         return text
 
     def is_continuation(self, token: str) -> bool:
-        """Whether an entry of the vocabulary goes on with a word."""
+        """Whether a token continues a word."""
         return token.startswith(CONTINUATION)
 
-    def append_token(self, before: str, token: str) -> str:
-        """What stands before a gap, with an entry in the gap: a piece that goes on with a word closes up to it."""
-        return before.rstrip() + token[len(CONTINUATION) :] if self.is_continuation(token) else before + token
+    def append_token(self, text: str, token: str) -> str:
+        """The text with a token appended, without a space if the token continues a word."""
+        return text.rstrip() + token[len(CONTINUATION) :] if self.is_continuation(token) else text + token
 
-    def save(self, path: str | PathLike[str], tokens: Sequence[str], longest_input: int, segments: int) -> None:
+    def save(self, path: str | PathLike[str], tokens: Sequence[str], max_length: int, segments: int) -> None:
         from bothways.tokenizer import files
 
-        files.save(path, tokens, self.splitter, self.wordpiece.max_word_length, longest_input, segments)
+        files.save(path, tokens, self.splitter, self.wordpiece.max_word_length, max_length, segments)
 
     def _chunk_ids(self, chunk: str) -> tuple[int, ...]:
-        # A mark at either end is a word of its own, whatever the rest is; the rest has often been met.
+        # Punctuation at either end is always a word of its own; the rest is often in the cache.
         if 1 < len(chunk) <= BoundedCache.MAX_LENGTH:
-            if chunk[-1] in _MARKS:
-                return self._memory[chunk[:-1]] + self.wordpiece(chunk[-1])
-            if chunk[0] in _MARKS:
-                return self.wordpiece(chunk[0]) + self._memory[chunk[1:]]
+            if chunk[-1] in _PUNCTUATION:
+                return self._cache[chunk[:-1]] + self.wordpiece(chunk[-1])
+            if chunk[0] in _PUNCTUATION:
+                return self.wordpiece(chunk[0]) + self._cache[chunk[1:]]
         words = self.splitter(chunk)
         if len(words) == 1:
             return self.wordpiece(words[0])
-        # The few words whose marks could change places once more, split alone, are not remembered under their own name.
-        alone = not chunk.isascii() and self.splitter.must_reorder("".join(words))
-        return tuple(chain.from_iterable(map(self.wordpiece if alone else self._memory.__getitem__, words)))
+        # Split alone, a few words would have their combining marks reordered again, so these are not cached.
+        must_reorder = not chunk.isascii() and self.splitter.must_reorder("".join(words))
+        return tuple(chain.from_iterable(map(self.wordpiece if must_reorder else self._cache.__getitem__, words)))
 
 
-def _parts(text: str, special_tokens: Sequence[str]) -> list[tuple[str, int, bool]]:
-    """(part, where it starts, whether it is a special token) of a text in which some special tokens are read."""
+def _split_special(text: str, special_tokens: Sequence[str]) -> list[tuple[str, int, bool]]:
+    """Split a text at special tokens: (part, its start, whether it is a special token)."""
     if not special_tokens:
         return [(text, 0, False)]
     parts, start = [], 0
@@ -127,9 +127,9 @@ def _parts(text: str, special_tokens: Sequence[str]) -> list[tuple[str, int, boo
     return [*parts, (text[start:], start, False)]
 
 
-# What transformers' clean-up does, in its order, so that decoded text compares equal.
-_CLOSED_UP = (
-    *((" " + mark, mark) for mark in ".?!,"),
+# The replacements of transformers' clean_up_tokenization, in the same order.
+_CLEAN_UP = (
+    *((" " + sign, sign) for sign in ".?!,"),
     (" ' ", "'"),
     *((" " + clitic, clitic) for clitic in ("n't", "'m", "'s", "'ve", "'re")),
 )

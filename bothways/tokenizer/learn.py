@@ -1,7 +1,7 @@
-"""Learn a WordPiece vocabulary: characters, then again and again the most frequent pair of neighbours becomes a piece.
+"""Learn a WordPiece vocabulary by merging the most frequent pairs (BPE, Sennrich 2016, section 3.2).
 
-Pair merging (Sennrich 2016, section 3.2) with WordPiece's `##` before what continues a word. Ties are decided by text
-and all else is a sum of whole numbers: the same text gives the same vocabulary, whatever its order or the processes.
+Continuations of words are marked with `##`. Ties are broken by text and all counts are integers, so the same text gives
+the same vocabulary, regardless of its order and of the number of processes.
 """
 
 import re
@@ -24,26 +24,26 @@ from bothways.tokenizer.basic import Splitter
 from bothways.tokenizer.wordpiece import CONTINUATION, SPECIAL_TOKENS
 from bothways.tokenizer.workers import worker_pool
 
-DELETED = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"  # BERT deletes these, where str.split() would split
+DELETED = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"  # BERT deletes these; str.split() would split at them
 WHITE_SPACE = re.compile(r"\s")  # where str.split() splits
-MAX_CHUNKS = 2_000_000  # distinct ones held at a time, some 400 MB
-BLOCK = 16_000_000  # characters to be counted a task
-READ_AHEAD = 2  # tasks waiting for a free process
-BATCH = 50_000  # chunks to be split a task
-SEPARATOR, INSIDE = 0, -1  # what stands on a `_Line` beside pieces
+MAX_CHUNKS = 2_000_000  # distinct ones in memory, about 400 MB
+BLOCK = 16_000_000  # characters per counting task
+READ_AHEAD = 2  # queued tasks beyond the running ones
+BATCH = 50_000  # chunks per splitting task
+SEPARATOR, INSIDE = 0, -1  # symbols in `_SymbolLine` besides pieces
 NUM_CODE_POINTS = 0x110000
-LEARNABLE = 50  # times that a word must stand in a text to be worth an entry
-SMALLEST, LARGEST = 8_000, 30_522  # entries chosen by a text (Charpentier 2024 took 8,192 for 10 M words; BERT 30,522)
+MIN_WORD_COUNT = 50  # of a word that counts towards the vocabulary size
+MIN_SIZE, MAX_SIZE = 8_000, 30_522  # chosen sizes (Charpentier 2024: 8,192 for 10 M words; BERT: 30,522)
 
-Split: TypeAlias = Callable[[str], list[str]]
+SplitFunction: TypeAlias = Callable[[str], list[str]]
 Counts: TypeAlias = list[tuple[str, int]]
 Array: TypeAlias = NDArray[Any]
-In = TypeVar("In")
-Out = TypeVar("Out")
+Input = TypeVar("Input")
+Output = TypeVar("Output")
 
 
 class SplitRules(TypedDict):
-    """How text is read, by the names that `Splitter` and `Tokenizer` have for it."""
+    """Options of `Splitter` and `Tokenizer`."""
 
     lowercase: bool
     strip_accents: bool | None
@@ -53,17 +53,17 @@ def learn_vocabulary(
     texts: Iterable[str], size: int | None, alphabet: int, lowercase: bool, strip_accents: bool | None, *,
     processes: int = 1,
 ) -> tuple[dict[str, int], SplitRules]:  # fmt: skip
-    """A vocabulary of these texts with its ids, and the rules by which they were read: `count_words`, `merge_pieces`.
+    """Learn a vocabulary: `count_words`, then `merge_pieces`. Returns token -> id, and the options of `Splitter`.
 
-    size: None chooses it by the text (`size_for`). strip_accents: None strips them from lower-cased text that does not
-    need them; the choice and its reason are logged.
+    size: None chooses it by the text (`choose_size`). strip_accents: None strips them from lower-cased text that does
+    not need them; the choice and its reason are logged.
     """
     rules: SplitRules = {"lowercase": lowercase, "strip_accents": strip_accents}
     if strip_accents is None and lowercase:
         words = count_words(texts, accents.KEEP_ACCENTS, processes)
-        measured = accents.measure_accents(words)
-        logger.info(str(measured))
-        if measured.are_needed:
+        stats = accents.measure_accents(words)
+        logger.info(str(stats))
+        if stats.are_needed:
             rules["strip_accents"] = False
         else:
             words = accents.strip_accents_from(words)
@@ -74,34 +74,34 @@ def learn_vocabulary(
 
 
 def choose_size(words: Mapping[str, int]) -> int:
-    """Entries for a text: one for each word that stands there often enough to be learned, within 8,000 and 30,522."""
-    often = sum(count >= LEARNABLE for count in words.values())
-    return min(max(often, SMALLEST), LARGEST)
+    """A vocabulary size for a text: the number of words with at least 50 occurrences, within 8,000 to 30,522."""
+    num_frequent = sum(count >= MIN_WORD_COUNT for count in words.values())
+    return min(max(num_frequent, MIN_SIZE), MAX_SIZE)
 
 
-def count_words(texts: Iterable[str], split: Split, processes: int = 1) -> Counter[str]:
-    """How often each word stands in the texts; `split` cleans a text and gives its words.
+def count_words(texts: Iterable[str], split: SplitFunction, processes: int = 1) -> Counter[str]:
+    """Count the words of texts. split: normalizes a text and returns its words.
 
-    It runs once a distinct chunk between white space, so it may be slow but must not look across white space. With more
-    than one process it must be picklable.
+    `split` runs once per distinct chunk between white space, so it may be slow, but must not depend on text beyond the
+    chunk. With more than one process it must be picklable.
     """
     if isinstance(texts, str):
-        raise InputError(f"texts is one string ({texts[:20]!r}...) where a list of texts is expected; write [text]")
+        raise InputError(f"texts is a single string ({texts[:20]!r}...); give a list of texts: [text]")
     if processes < 1:
-        raise InputError(f"processes ({processes}) must be at least 1; 1 runs everything in this process")
+        raise InputError(f"processes ({processes}) must be at least 1, which uses only this process")
     chunks: Counter[str] = Counter()
     words: Counter[str] = Counter()
     with worker_pool(processes, "count words") if processes > 1 else nullcontext() as pool:
         for counts in _map(pool, processes, _count_chunks, _blocks(texts)):
             chunks.update(counts)
             if len(chunks) > MAX_CHUNKS:
-                _move(chunks, words, split, pool, processes)
-        _move(chunks, words, split, pool, processes)
+                _split_into_words(chunks, words, split, pool, processes)
+        _split_into_words(chunks, words, split, pool, processes)
     return words
 
 
 def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
-    """The texts, some BLOCK characters at a time."""
+    """The texts in blocks of about BLOCK characters."""
     block: list[str] = []
     size = 0
     for text in texts:
@@ -115,9 +115,9 @@ def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """The text without DELETED characters; one longer than BLOCK is cut, at white space."""
+    """The text without DELETED characters, cut at white space after each BLOCK characters."""
     for character in DELETED:
-        if character in text:  # much faster than a replacement that finds nothing
+        if character in text:  # much faster than replacing without a match
             text = text.replace(character, "")
     start = 0
     while start < len(text):
@@ -134,8 +134,10 @@ def _count_chunks(texts: Iterable[str]) -> Counter[str]:
     return counts
 
 
-def _move(chunks: Counter[str], words: Counter[str], split: Split, pool: Executor | None, processes: int) -> None:
-    """Add the words of all chunks to `words` and forget the chunks."""
+def _split_into_words(
+    chunks: Counter[str], words: Counter[str], split: SplitFunction, pool: Executor | None, processes: int
+) -> None:
+    """Split all chunks, add their counts to `words`, and clear `chunks`."""
     items = iter(chunks.items())
     batches = iter(lambda: list(islice(items, BATCH)), [])
     for counts in _map(pool, processes, partial(_split_chunks, split), batches):
@@ -143,7 +145,7 @@ def _move(chunks: Counter[str], words: Counter[str], split: Split, pool: Executo
     chunks.clear()
 
 
-def _split_chunks(split: Split, chunks: Counts) -> Counter[str]:
+def _split_chunks(split: SplitFunction, chunks: Counts) -> Counter[str]:
     counts: Counter[str] = Counter()
     for chunk, count in chunks:
         for word in split(chunk):
@@ -151,12 +153,14 @@ def _split_chunks(split: Split, chunks: Counts) -> Counter[str]:
     return counts
 
 
-def _map(pool: Executor | None, processes: int, function: Callable[[In], Out], inputs: Iterable[In]) -> Iterator[Out]:
-    """map(function, inputs), in the pool if there is one, never reading more than a few inputs ahead."""
+def _map(
+    pool: Executor | None, processes: int, function: Callable[[Input], Output], inputs: Iterable[Input]
+) -> Iterator[Output]:
+    """map(function, inputs), in the pool if there is one, reading only a few inputs ahead."""
     if pool is None:
         yield from map(function, inputs)
         return
-    running: deque[Future[Out]] = deque()
+    running: deque[Future[Output]] = deque()
     for item in inputs:
         running.append(pool.submit(function, item))
         if len(running) == processes + READ_AHEAD:
@@ -167,30 +171,30 @@ def _map(pool: Executor | None, processes: int, function: Callable[[In], Out], i
 def merge_pieces(
     word_counts: Mapping[str, int],
     size: int,
-    specials: Sequence[str] = SPECIAL_TOKENS,
+    special_tokens: Sequence[str] = SPECIAL_TOKENS,
     *,
     alphabet_limit: int = 1000,
     min_count: int = 2,
     max_word_length: int = 100,
 ) -> list[str]:
-    """Specials; characters that start a word, then those that continue one (`##a`), by code point; then merged pieces.
+    """The vocabulary: special tokens; initial characters, then continuing ones (`##a`), by code point; merged pieces.
 
-    The most frequent pair of neighbours is merged first; of equally frequent ones that with the first left, then right
-    piece in code point order. There are fewer than `size` entries if no pair stands `min_count` times in the text.
-    Words that the vocabulary will not spell are left out: longer than `max_word_length`, with a character that is not
-    among the `alphabet_limit` most frequent ones, or starting with `##`.
+    The most frequent pair of adjacent pieces is merged first; ties are broken by the left, then the right piece in code
+    point order. There are fewer than `size` entries if no pair occurs `min_count` times. Words are ignored if they are
+    longer than `max_word_length`, have a character that is not among the `alphabet_limit` most frequent ones, or start
+    with `##`.
     """
     for name, value in (("alphabet_limit", alphabet_limit), ("min_count", min_count)):
         if value < 1:
             raise InputError(f"{name} ({value}) must be at least 1")
-    line = _Line(*_spell(word_counts, alphabet_limit, max_word_length))
-    vocabulary = dict.fromkeys([*specials, *line.pieces[1:]])
+    line = _SymbolLine(*_spell(word_counts, alphabet_limit, max_word_length))
+    vocabulary = dict.fromkeys([*special_tokens, *line.pieces[1:]])
     if len(vocabulary) > size:
         raise InputError(
-            f"a vocabulary of {size} entries is too small: {len(specials)} special tokens and {len(line.pieces) - 1} "
-            f"single characters make {len(vocabulary)}; ask for more, or for an alphabet of fewer than {alphabet_limit}"
+            f"a vocabulary of {size} entries is too small for {len(special_tokens)} special tokens and "
+            f"{len(line.pieces) - 1} characters; use at least {len(vocabulary)}, or an alphabet below {alphabet_limit}"
         )
-    pairs = _Pairs(min_count)
+    pairs = _PairQueue(min_count)
     for piece in line.pieces[1:]:
         for right, count in line.followers(piece):
             pairs.add(piece, right, count)
@@ -211,12 +215,12 @@ def merge_pieces(
 
 
 def _spell(word_counts: Mapping[str, int], alphabet_limit: int, max_word_length: int) -> tuple[list[str], Array, Array]:
-    """All words on a line, separators around them -> pieces; which stands at each place; how often its word does."""
+    """All words in one line, with separators around them -> pieces; the symbol and the word count of each position."""
     words = [word for word in word_counts if 0 < len(word) <= max_word_length and not word.startswith(CONTINUATION)]
     codes = np.frombuffer(" ".join(["", *words, ""]).encode("utf-32-le", "surrogatepass"), "<u4").astype(np.int32)
     lengths = np.array([1 + len(word) for word in words] + [1])
     separators = np.cumsum(lengths) - lengths
-    # Whole numbers in float64, which np.bincount adds without error up to 2**53.
+    # Integers in float64, which np.bincount adds exactly up to 2**53.
     weights = np.repeat(np.array([word_counts[word] for word in words] + [0], np.float64), lengths)
     weights[separators] = 0
 
@@ -227,13 +231,13 @@ def _spell(word_counts: Mapping[str, int], alphabet_limit: int, max_word_length:
     can_spell[separators] = True
     weights *= np.repeat(np.logical_and.reduceat(can_spell, separators), lengths)
 
-    forms = codes + NUM_CODE_POINTS  # as it continues a word ...
-    forms[separators[:-1] + 1] -= NUM_CODE_POINTS  # ... and as it starts one
+    forms = codes + NUM_CODE_POINTS  # characters that continue a word ...
+    forms[separators[:-1] + 1] -= NUM_CODE_POINTS  # ... and initial ones
     occurring = np.flatnonzero(np.bincount(forms[weights > 0]))
     if not len(occurring):
         raise InputError(
-            f"no word to learn from among {len(word_counts)} distinct ones; give words of at most {max_word_length} "
-            f"characters (max_word_length), all among the {alphabet_limit} most frequent (alphabet_limit)"
+            f"no usable word among {len(word_counts)}; words must have at most {max_word_length} characters "
+            f"(max_word_length), all among the {alphabet_limit} most frequent ones (alphabet_limit)"
         )
     symbol_by_form = np.zeros(2 * NUM_CODE_POINTS, np.int32)
     symbol_by_form[occurring] = np.arange(1, len(occurring) + 1)
@@ -241,10 +245,10 @@ def _spell(word_counts: Mapping[str, int], alphabet_limit: int, max_word_length:
     return ["", *pieces], np.where(weights > 0, symbol_by_form[forms], SEPARATOR), weights
 
 
-class _Line:
-    """All words side by side, cut into pieces; a piece's symbol stands at its first and at its last character.
+class _SymbolLine:
+    """All words in one array, split into pieces; the symbol of a piece is at its first and at its last character.
 
-    So the neighbours of a piece from place p to place q are read at p - 1 and q + 1: there are no links to follow.
+    The neighbours of a piece at positions p..q are therefore at p - 1 and q + 1, without a linked list.
     """
 
     def __init__(self, pieces: Sequence[str], symbols: Array, weights: Array) -> None:
@@ -254,70 +258,70 @@ class _Line:
         self.symbols, self.weights = symbols, weights
         in_order = np.argsort(symbols.astype(np.min_scalar_type(len(pieces))), kind="stable")
         in_order = in_order.astype(np.int32 if len(symbols) < 2**31 else np.int64)
-        # Where each symbol starts, ascending; and, until `_current` is asked, where it did before it was merged away.
+        # The start positions of each symbol, ascending. `_current` removes those that were merged meanwhile.
         self.positions: list[Array] = np.split(in_order, np.cumsum(np.bincount(symbols))[:-1])
 
     def followers(self, piece: str) -> Counts:
-        """What stands after a single character, and how often."""
-        places = self.positions[self.symbol_by_piece[piece]]
-        return self._count(self.symbols[places + 1], self.weights[places])
+        """The pieces after a single character, with counts."""
+        starts = self.positions[self.symbol_by_piece[piece]]
+        return self._count(self.symbols[starts + 1], self.weights[starts])
 
     def merge(self, left: str, right: str, joined: str) -> tuple[Counts, Counts, int]:
-        """Merge a pair wherever it stands -> what stands before it, what after it, how often it stands after itself."""
+        """Merge all occurrences of a pair -> counts of pieces before it and after it, and of the pair after itself."""
         a, b = self.symbol_by_piece[left], self.symbol_by_piece[right]
-        places = self._find(a, b)
-        ends = places + (self.lengths[a] + self.lengths[b])
-        weights, before, after = self.weights[places], self.symbols[places - 1], self.symbols[ends]
-        is_touching = ends[:-1] == places[1:]  # a stands after b here, soon the new piece after itself
+        starts = self._find(a, b)
+        ends = starts + (self.lengths[a] + self.lengths[b])
+        weights, before, after = self.weights[starts], self.symbols[starts - 1], self.symbols[ends]
+        is_touching = ends[:-1] == starts[1:]  # here the new piece follows itself
         before[1:][is_touching] = after[:-1][is_touching] = SEPARATOR
-        self._write(places, a, b, joined)
+        self._write(starts, a, b, joined)
         return self._count(before, weights), self._count(after, weights), int(weights[1:][is_touching].sum())
 
     def _find(self, a: int, b: int) -> Array:
-        """Where b follows a, ascending; if a is b, left to right without overlap."""
-        places: Array
+        """Positions where b follows a, ascending; if a is b, without overlap from left to right."""
+        starts: Array
         if len(self.positions[a]) <= len(self.positions[b]):
-            places = self._current(a)
-            places = places[self.symbols[places + self.lengths[a]] == b]
+            starts = self._current(a)
+            starts = starts[self.symbols[starts + self.lengths[a]] == b]
         else:
-            places = self._current(b)
-            places = places[self.symbols[places - 1] == a] - self.lengths[a]
+            starts = self._current(b)
+            starts = starts[self.symbols[starts - 1] == a] - self.lengths[a]
         if a == b:
-            index = np.arange(len(places))
-            starts_run = np.diff(places, prepend=0) != self.lengths[a]
-            places = places[(index - np.maximum.accumulate(index * starts_run)) % 2 == 0]
-        return places
+            index = np.arange(len(starts))
+            starts_run = np.diff(starts, prepend=0) != self.lengths[a]
+            starts = starts[(index - np.maximum.accumulate(index * starts_run)) % 2 == 0]
+        return starts
 
     def _current(self, symbol: int) -> Array:
-        places: Array = self.positions[symbol]
-        self.positions[symbol] = places = places[self.symbols[places] == symbol]
-        return places
+        starts: Array = self.positions[symbol]
+        self.positions[symbol] = starts = starts[self.symbols[starts] == symbol]
+        return starts
 
-    def _write(self, places: Array, a: int, b: int, joined: str) -> None:
-        # Always a new piece: wherever these letters are one, earlier merges took the same course inside them.
+    def _write(self, starts: Array, a: int, b: int, joined: str) -> None:
+        # Always a new piece: the same letters are always merged in the same order.
         symbol = self.symbol_by_piece[joined] = len(self.pieces)
         self.pieces.append(joined)
         self.lengths.append(self.lengths[a] + self.lengths[b])
-        self.positions.append(places)
-        middle = places + self.lengths[a]
+        self.positions.append(starts)
+        middle = starts + self.lengths[a]
         self.symbols[middle] = INSIDE
-        self.symbols[places] = self.symbols[middle + (self.lengths[b] - 1)] = symbol
+        self.symbols[starts] = self.symbols[middle + (self.lengths[b] - 1)] = symbol
 
     def _count(self, symbols: Array, weights: Array) -> Counts:
         totals = np.bincount(symbols, weights)
-        totals[SEPARATOR] = 0  # it is no piece
-        found = np.flatnonzero(totals)
-        counts = totals[found].astype(np.int64)
-        return [(self.pieces[symbol], count) for symbol, count in zip(found.tolist(), counts.tolist(), strict=True)]
+        totals[SEPARATOR] = 0  # not a piece
+        occurring = np.flatnonzero(totals)
+        counts = totals[occurring].astype(np.int64)
+        return [(self.pieces[symbol], count) for symbol, count in zip(occurring.tolist(), counts.tolist(), strict=True)]
 
 
-class _Pairs:
-    """How often each pair of pieces stands side by side, and which does most often. A pair can only get rarer."""
+class _PairQueue:
+    """A priority queue of pairs of adjacent pieces by count. Counts can only decrease."""
 
     def __init__(self, min_count: int) -> None:
         self.min_count = min_count
         self.counts: dict[tuple[str, str], int] = {}
-        self.queue: list[tuple[int, tuple[str, str]]] = []  # a heap of (-count, pair), with the count it had at first
+        self.queue: list[tuple[int, tuple[str, str]]] = []  # a heap of (-count when added, pair)
 
     def add(self, left: str, right: str, count: int) -> None:
         if count >= self.min_count:
@@ -329,7 +333,7 @@ class _Pairs:
             self.counts[left, right] -= count
 
     def pop(self) -> tuple[str, str] | None:
-        """The most frequent pair, the first by text among equals; None if no pair is frequent enough."""
+        """The most frequent pair, ties broken by text; None if no pair is frequent enough."""
         while self.queue:
             negative, pair = heappop(self.queue)
             count = self.counts[pair]

@@ -1,8 +1,7 @@
-"""Text as other encoders than BERT read it, through the `tokenizers` library: byte-level BPE (Radford 2019, section
-2.2; RoBERTa) and Unigram (Kudo 2018; ALBERT, XLM-RoBERTa).
+"""Byte-level BPE (RoBERTa) and Unigram (ALBERT, XLM-RoBERTa) through the `tokenizers` library.
 
-A tokenizer.json is kept as it was given. What reads a text is made of its model, normalizer and pre-tokenizer alone:
-special tokens are found in a text only where they are asked for, and nothing is cut or padded.
+Sources: Radford 2019, section 2.2; Kudo 2018. The tokenizer.json is kept unchanged. Only its model, normalizer and
+pre-tokenizer are used to encode text: special tokens are parsed only on request, and nothing is truncated or padded.
 """
 
 import json
@@ -22,137 +21,141 @@ from bothways.tokenizer.json_models import BYTE_LEVEL_SPACE, DECODERS, ROLES, sp
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Library
 
-_NO_WORDS = {"type": "WordLevel", "vocab": {"": 0}, "unk_token": ""}
+_EMPTY_MODEL = {"type": "WordLevel", "vocab": {"": 0}, "unk_token": ""}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class LibraryBackend:
-    """What BertBackend does, for the other kinds of tokenizer.json; places leave out the space before a word.
+    """The counterpart of BertBackend for byte-level BPE and Unigram; token spans exclude the space before a word.
 
-    content: the file's text, without truncation and padding. vocab: its entries, added ones among them. mark:
-    BYTE_SPACE or SIGN. config: the content of tokenizer_config.json. InputError: the library is missing or cannot read
-    it, or a text is framed as in no BERT.
+    content: text of a tokenizer.json, without truncation and padding. vocab: its entries, including added ones.
+    space_symbol: BYTE_LEVEL_SPACE or METASPACE. config: content of tokenizer_config.json. InputError if the library is
+    missing or rejects the content, or if the special tokens around a text are not [CLS] text [SEP].
     """
 
-    def __init__(self, content: str, vocab: dict[str, int], mark: str, config: dict[str, Any]) -> None:
-        self.content, self.vocab, self.mark, self.config = content, vocab, mark, config
-        given = json.loads(content)
-        self.added = {token["content"]: token for token in given.get("added_tokens") or []}
-        plain = {**given, "added_tokens": [], "decoder": given.get("decoder") or DECODERS[mark]}
-        self._readers: dict[tuple[str, ...], tuple[Library, dict[int, int]]] = {}
-        with _refusing():
-            framing = _opened({**plain, "model": _NO_WORDS}).post_processor
-            first, last, self.num_separators, self.second_segment_id = _frame(framing)
-            self.special_tokens = self._specials(first, last)
-            self.library = _opened({**plain, "model": self._model(given["model"])})
-            self.ids("any \U0010fffe")
+    def __init__(self, content: str, vocab: dict[str, int], space_symbol: str, config: dict[str, Any]) -> None:
+        self.content, self.vocab, self.space_symbol, self.config = content, vocab, space_symbol, config
+        parsed = json.loads(content)
+        self.added = {token["content"]: token for token in parsed.get("added_tokens") or []}
+        plain = {**parsed, "added_tokens": [], "decoder": parsed.get("decoder") or DECODERS[space_symbol]}
+        self._encoders: dict[tuple[str, ...], tuple[Library, dict[int, int]]] = {}
+        with _library_errors():
+            post_processor = _load_library({**plain, "model": _EMPTY_MODEL}).post_processor
+            cls_id, sep_id, self.num_separators, self.second_segment_id = _inspect_template(post_processor)
+            self.special_tokens = self._find_special_tokens(cls_id, sep_id)
+            self.library = _load_library({**plain, "model": self._deterministic_model(parsed["model"])})
+            self.ids("any \U0010fffe")  # raises if the model is damaged
 
     @property
     def rules(self) -> dict[str, Any]:
-        """All that ids depend on, beside the vocabulary."""
+        """All options that ids depend on, besides the vocabulary."""
         import tokenizers
 
         content = sha256(self.content.encode()).hexdigest()
         return {"content": content, "specials": self.special_tokens, "tokenizers": tokenizers.__version__}
 
     def __reduce__(self) -> tuple[Callable[..., "LibraryBackend"], tuple[str, dict[str, int], str, dict[str, Any]]]:
-        return LibraryBackend, (self.content, self.vocab, self.mark, self.config)
+        return LibraryBackend, (self.content, self.vocab, self.space_symbol, self.config)
 
     def ids(self, text: str, special_tokens: Sequence[str] = (), *, leading_space: bool = False) -> list[int]:
-        library, own = self._reader(tuple(special_tokens))
+        library, id_map = self._encoder(tuple(special_tokens))
         try:
-            ids = library.encode_batch_fast([_readable(text, leading_space)], add_special_tokens=False)[0].ids
-        except BaseException as error:  # as of a damaged table of normalizations, which some texts alone show
-            raise _refusal(error) from None
-        return [own.get(index, index) for index in ids] if own else ids
+            ids = library.encode_batch_fast([_prepare(text, leading_space)], add_special_tokens=False)[0].ids
+        except BaseException as error:  # such as damaged normalization tables, which only some texts reveal
+            raise _to_input_error(error) from None
+        return [id_map.get(index, index) for index in ids] if id_map else ids
 
     def token_spans(
         self, text: str, special_tokens: Sequence[str] = (), *, leading_space: bool = False
     ) -> list[TokenSpan]:
-        read = _readable(text, leading_space)
-        shift = len(read) - len(text)
-        with _refusing():
-            found = self._reader(tuple(special_tokens))[0].encode(read, add_special_tokens=False)
-        token_spans = []
-        for token, (start, end), word in zip(found.tokens, found.offsets, found.word_ids, strict=True):
-            if read[start:end] != read[start:end].strip():
-                start, end = self._trimmed(read, token, start, end)
-            token_spans.append(TokenSpan(max(start - shift, 0), max(end - shift, 0), word or 0))
-        return token_spans
+        prepared = _prepare(text, leading_space)
+        shift = len(prepared) - len(text)
+        with _library_errors():
+            encoding = self._encoder(tuple(special_tokens))[0].encode(prepared, add_special_tokens=False)
+        spans = []
+        for token, (start, end), word in zip(encoding.tokens, encoding.offsets, encoding.word_ids, strict=True):
+            if prepared[start:end] != prepared[start:end].strip():
+                start, end = self._trim(prepared, token, start, end)
+            spans.append(TokenSpan(max(start - shift, 0), max(end - shift, 0), word or 0))
+        return spans
 
     def text(self, tokens: Sequence[str], clean_up_spaces: bool) -> str:
-        """clean has no use here: the spaces of a text are in its tokens."""
-        with _refusing():
+        """clean_up_spaces has no effect: the tokens include the spaces of the text."""
+        with _library_errors():
             return str(self.library.decoder.decode(list(tokens)))
 
     def is_continuation(self, token: str) -> bool:
-        """Whether an entry of the vocabulary goes on with a word."""
-        return not token.startswith(self.mark)
+        """Whether a token continues a word."""
+        return not token.startswith(self.space_symbol)
 
-    def append_token(self, before: str, token: str) -> str:
-        """What stands before a gap, with an entry in the gap: parted by a space, or closed up if it goes on."""
+    def append_token(self, text: str, token: str) -> str:
+        """The text with a token appended, without a space if the token continues a word."""
         word = self.text([token], clean_up_spaces=False).removeprefix(" ")
-        space = " " * (before != "" and not before[-1].isspace())
-        return before.rstrip() + word if self.is_continuation(token) else before + space + word
+        space = " " * (text != "" and not text[-1].isspace())
+        return text.rstrip() + word if self.is_continuation(token) else text + space + word
 
-    def save(self, path: str | PathLike[str], tokens: Sequence[str], longest_input: int, segments: int) -> None:
-        """tokenizer.json and tokenizer_config.json; of BPE also vocab.json and merges.txt. transformers tells a
-        model of two segments those of the file."""
+    def save(self, path: str | PathLike[str], tokens: Sequence[str], max_length: int, segments: int) -> None:
+        """Write tokenizer.json and tokenizer_config.json; for BPE also vocab.json and merges.txt."""
         directory = Path(path)
         directory.mkdir(parents=True, exist_ok=True)
-        given = json.loads(self.content)
+        content = json.loads(self.content)
         files = {
-            "tokenizer.json": to_json(given),
-            "tokenizer_config.json": to_json(self._config(longest_input, segments), 1),
+            "tokenizer.json": to_json(content),
+            "tokenizer_config.json": to_json(self._config(max_length, segments), 1),
         }
-        if self.mark == BYTE_LEVEL_SPACE:
-            merges = (pair if isinstance(pair, str) else " ".join(pair) for pair in given["model"]["merges"])
+        if self.space_symbol == BYTE_LEVEL_SPACE:
+            merges = (pair if isinstance(pair, str) else " ".join(pair) for pair in content["model"]["merges"])
             files["vocab.json"] = json.dumps({token: index for index, token in enumerate(tokens)}, ensure_ascii=False)
             files["merges.txt"] = "\n".join(["#version: 0.2", *merges])
         for name, text in files.items():
             write_atomic(directory / name, text + "\n")
 
-    # --- inside ---------------------------------------------------------------------------------------------------
+    # --- helpers --------------------------------------------------------------------------------------------------
 
-    def _model(self, given: dict[str, Any]) -> dict[str, Any]:
-        """The file's model, always of one mind. Unigram would find special tokens in a text by itself: they are spelled
-        with a space here, which no word has."""
-        if self.mark == BYTE_LEVEL_SPACE:
-            return {**given, "dropout": None}
+    def _deterministic_model(self, model: dict[str, Any]) -> dict[str, Any]:
+        """The model without dropout, and without special tokens in text.
+
+        Unigram would find special tokens in a text. A leading space, which no word has, prevents that.
+        """
+        if self.space_symbol == BYTE_LEVEL_SPACE:
+            return {**model, "dropout": None}
         return {
-            **given,
-            "vocab": [[" " * (piece in self.special_tokens) + piece, score] for piece, score in given["vocab"]],
+            **model,
+            "vocab": [[" " * (piece in self.special_tokens) + piece, score] for piece, score in model["vocab"]],
         }
 
-    def _specials(self, first: int, last: int) -> tuple[str, ...]:
-        """[PAD] [UNK] [CLS] [SEP] [MASK], by their names here, and all others that the file calls special."""
+    def _find_special_tokens(self, cls_id: int, sep_id: int) -> tuple[str, ...]:
+        """The file's names of [PAD] [UNK] [CLS] [SEP] [MASK], then all other special tokens."""
         tokens = {index: token for token, index in self.vocab.items()}
         pad, unknown, _, _, mask = (special_token_name(role, self.config, self.vocab) for role in ROLES)
-        named = (pad, unknown, *(tokens.get(index, f"the entry of id {index}") for index in (first, last)), mask)
-        return (*named, *(token for token, kept in self.added.items() if kept.get("special") and token not in named))
+        cls, sep = (tokens.get(index, f"the entry of id {index}") for index in (cls_id, sep_id))
+        named = (pad, unknown, cls, sep, mask)
+        return (*named, *(token for token, entry in self.added.items() if entry.get("special") and token not in named))
 
-    def _reader(self, special_tokens: tuple[str, ...]) -> tuple["Library", dict[int, int]]:
-        """What reads texts in which these special tokens are read, and which of its ids have other numbers here."""
+    def _encoder(self, special_tokens: tuple[str, ...]) -> tuple["Library", dict[int, int]]:
+        """An encoder that parses these special tokens, and a map from its ids to ours where they differ."""
         from tokenizers import AddedToken, Tokenizer
 
-        if special_tokens not in self._readers:
+        if special_tokens not in self._encoders:
             library = Tokenizer(self.library.model)
             library.normalizer, library.pre_tokenizer = self.library.normalizer, self.library.pre_tokenizer
             ordinary = [token for token in self.added if token not in self.special_tokens]
-            found = [{"normalized": False, **self.added.get(token, {"content": token})} for token in special_tokens]
-            wanted = [*found, *(self.added[token] for token in ordinary)]
+            special = [{"normalized": False, **self.added.get(token, {"content": token})} for token in special_tokens]
+            entries = [*special, *(self.added[token] for token in ordinary)]
             flags = ("single_word", "lstrip", "rstrip", "normalized")
-            library.add_tokens([AddedToken(one["content"], **{f: bool(one.get(f)) for f in flags}) for one in wanted])
-            numbers = {library.token_to_id(one["content"]) or 0: self.vocab[one["content"]] for one in wanted}
-            self._readers[special_tokens] = (
-                library,
-                {theirs: ours for theirs, ours in numbers.items() if theirs != ours},
+            library.add_tokens(
+                [AddedToken(entry["content"], **{flag: bool(entry.get(flag)) for flag in flags}) for entry in entries]
             )
-        return self._readers[special_tokens]
+            id_map = {library.token_to_id(entry["content"]) or 0: self.vocab[entry["content"]] for entry in entries}
+            self._encoders[special_tokens] = (
+                library,
+                {theirs: ours for theirs, ours in id_map.items() if theirs != ours},
+            )
+        return self._encoders[special_tokens]
 
-    def _trimmed(self, text: str, token: str, start: int, end: int) -> tuple[int, int]:
-        """Without the spaces at either end that the token stands for, which may be all of it."""
-        core = token.strip().strip(self.mark)
+    def _trim(self, text: str, token: str, start: int, end: int) -> tuple[int, int]:
+        """Exclude the spaces at both ends that are part of the token, perhaps all of it."""
+        core = token.strip().strip(self.space_symbol)
         leading = token.index(core) if core else len(token)
         for _ in range(min(leading, end - start)):
             start += text[start].isspace()
@@ -160,64 +163,61 @@ class LibraryBackend:
             end -= text[end - 1].isspace()
         return start, end
 
-    def _config(self, longest_input: int, segments: int) -> dict[str, Any]:
-        """tokenizer_config.json: what was given, with the names of the special tokens."""
+    def _config(self, max_length: int, segments: int) -> dict[str, Any]:
+        """The content of tokenizer_config.json, with the names of the special tokens."""
         names = dict(zip(ROLES, self.special_tokens, strict=False))
         names |= {"bos": names["cls"], "eos": names["sep"]}
-        told = self.second_segment_id if segments > 1 else 0
+        has_segments = self.second_segment_id if segments > 1 else 0
         return {
-            "tokenizer_class": "PreTrainedTokenizerFast",  # which follows tokenizer.json to the letter
+            "tokenizer_class": "PreTrainedTokenizerFast",  # uses tokenizer.json without changes
             **self.config,
-            "model_input_names": ["input_ids", *["token_type_ids"] * told, "attention_mask"],
-            "model_max_length": longest_input,
+            "model_input_names": ["input_ids", *["token_type_ids"] * has_segments, "attention_mask"],
+            "model_max_length": max_length,
             **{f"{name}_token": token for name, token in names.items()},
         }
 
 
 @contextmanager
-def _refusing() -> Iterator[None]:
-    """InputError where the library is missing or gives up."""
+def _library_errors() -> Iterator[None]:
+    """Convert errors of the library, or its absence, to InputError."""
     try:
         yield
     except ImportError:
-        raise InputError(
-            "this kind of tokenizer needs the tokenizers library: pip install 'bothways[tokenizers]'"
-        ) from None
+        raise InputError("this tokenizer requires the tokenizers library: pip install 'bothways[tokenizers]'") from None
     except BaseException as error:
-        raise _refusal(error) from None
+        raise _to_input_error(error) from None
 
 
-def _refusal(error: BaseException) -> BaseException:
-    """The InputError for what the library raises: it raises none narrower, and its panics are no Exception."""
-    is_theirs = isinstance(error, Exception) or type(error).__name__ == "PanicException"
-    if isinstance(error, InputError) or not is_theirs:
+def _to_input_error(error: BaseException) -> BaseException:
+    """The InputError for an error of the library, which raises plain Exceptions, and panics that are BaseExceptions."""
+    is_library_error = isinstance(error, Exception) or type(error).__name__ == "PanicException"
+    if isinstance(error, InputError) or not is_library_error:
         return error
     reason = " ".join(str(error).split())[:200]
-    return InputError(f"the tokenizers library cannot read it ({reason}); fetch or write the file again")
+    return InputError(f"the tokenizers library rejects it ({reason}); download the file again")
 
 
-def _opened(content: dict[str, Any]) -> "Library":
+def _load_library(content: dict[str, Any]) -> "Library":
     from tokenizers import Tokenizer
 
     return Tokenizer.from_str(json.dumps(content))
 
 
-def _frame(rule: Any) -> tuple[int, int, int, int]:
-    """The ids before and behind a text, how often the latter parts two, and the segment of the second; from what the
-    file puts around empty texts."""
+def _inspect_template(post_processor: Any) -> tuple[int, int, int, int]:
+    """[CLS] id, [SEP] id, number of separators in a pair, and segment of its second text, found with empty texts."""
     from tokenizers import Encoding
 
-    single = rule.process(Encoding()) if rule else Encoding()
-    pair = rule.process(Encoding(), Encoding()) if rule else Encoding()
+    single = post_processor.process(Encoding()) if post_processor else Encoding()
+    pair = post_processor.process(Encoding(), Encoding()) if post_processor else Encoding()
     if len(single) != 2 or set(pair.ids[1:]) != {single.ids[1]} or pair.ids[0] != single.ids[0] or len(pair) < 3:
         raise InputError(
-            "post_processor must put one token before a text and one behind it, the latter between two as well, as "
-            "BERT and RoBERTa do"
+            "post_processor must add one token before a text and one after it, and the latter between the texts of a "
+            "pair, as in BERT and RoBERTa"
         )
     return (*single.ids, len(pair) - 2, pair.type_ids[-1])
 
 
-def _readable(text: str, leading_space: bool) -> str:
-    """Text as the library takes it: with U+FFFD for a lone surrogate, and a space in front if there should be one."""
+def _prepare(text: str, leading_space: bool) -> str:
+    """The text as the library accepts it: U+FFFD for lone surrogates, and a leading space if requested."""
     text = text if text.isascii() else _SURROGATE.sub("\ufffd", text)
     return " " + text if leading_space and text and text[0] != " " else text

@@ -1,28 +1,27 @@
-"""Regular expressions of a tokenizer.json, which comes from strangers: only those that are known to end soon are run.
+"""Security check for regular expressions in a tokenizer.json: rejects catastrophic backtracking.
 
-The library backtracks, so that `(a+)+$` takes twice as long with each letter of a text. Instead of waiting for a clock,
-what a pattern costs is bounded before it runs: its branches are characters that repeat a few times, and at most the
-last one of a branch repeats without end. Nothing follows it that could fail, so nothing is tried again.
+The `tokenizers` library backtracks, so `(a+)+$` doubles its time with each letter of a text. The cost of a pattern is
+bounded before it runs: its branches are characters with bounded repetition, and only the last one of a branch may
+repeat without bound. Nothing follows that could fail, so nothing is tried again.
 """
 
 import math
 import re
 from collections.abc import Iterator
 from itertools import chain
-from reprlib import repr as shortened
+from reprlib import repr as short_repr
 from typing import Any
 
 from bothways.errors import InputError
 
-MOST_STEPS = 4096  # a character of text
-LONGEST = 1000  # characters of a pattern
-MOST_GROWTH = 100  # characters that one character may become
+MAX_STEPS = 4096  # per character of text
+MAX_PATTERN_LENGTH = 1000
+MAX_GROWTH = 100  # characters that replace one character
 _ESCAPE = r"\\(?:[dDwWsShHnrtfv]|[^\w\s]|[pP]\{\^?\w+\}|u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2})"
 _CHARACTER = rf"{_ESCAPE}|\[\^?(?:{_ESCAPE}|[^\\\[\]])+\]|[^\\\[\](){{}}|*+?^$]"
 _REPEATED = re.compile(rf"({_CHARACTER})([*+?]|\{{[0-9]{{1,4}}(?:,[0-9]{{0,4}})?\}})?")
 _BRANCH = re.compile(rf"(?:{_REPEATED.pattern})+")
-# Of published tokenizers: GPT-2's, then those of Llama 3 and Qwen 2. What follows a + in them takes back one character
-# at most.
+# Patterns of published tokenizers: GPT-2, Llama 3, Qwen 2. After a + they backtrack by one character at most.
 _WORDS = r"|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 KNOWN_PATTERNS = (
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
@@ -32,26 +31,27 @@ KNOWN_PATTERNS = (
 
 
 def check_patterns(*parts: Any) -> None:
-    """InputError if a part of a tokenizer.json has a pattern that may take long on some text, or makes texts too long.
+    """InputError if a pattern may be slow on some text, or if replacements make texts too long.
 
-    parts: its normalizer, pre_tokenizer and decoder. What is not as the library writes it is left to the library.
+    parts: the normalizer, pre_tokenizer and decoder of a tokenizer.json. Invalid parts are ignored here; the library
+    rejects them.
     """
     growth = 1.0
     for step in chain.from_iterable(map(_steps, parts)):
         pattern = step.get("pattern")
-        known = pattern if isinstance(pattern, dict) else {}
-        shortest = len(known["String"]) if isinstance(known.get("String"), str) else 1
-        if isinstance(regex := known.get("Regex"), str) and regex not in KNOWN_PATTERNS:
-            steps, shortest = _bounds(regex)
-            if not steps <= MOST_STEPS:
+        fields = pattern if isinstance(pattern, dict) else {}
+        min_length = len(fields["String"]) if isinstance(fields.get("String"), str) else 1
+        if isinstance(regex := fields.get("Regex"), str) and regex not in KNOWN_PATTERNS:
+            steps, min_length = _bounds(regex)
+            if not steps <= MAX_STEPS:
                 raise InputError(
-                    f"its regular expression {shortened(regex)} may take very long on some texts and is not supported; "
-                    "characters that repeat without end must come last in it"
+                    f"the regular expression {short_repr(regex)} may be very slow on some texts and is not supported; "
+                    "unbounded repetition must come last"
                 )
         if step.get("type") == "Replace" and isinstance(content := step.get("content"), str):
-            growth *= max(1, len(content) / shortest if shortest else len(content) + 1)
-    if growth > MOST_GROWTH:
-        raise InputError(f"its replacements make texts up to {growth:.3g} times as long, and {MOST_GROWTH} is the most")
+            growth *= max(1, len(content) / min_length if min_length else len(content) + 1)
+    if growth > MAX_GROWTH:
+        raise InputError(f"the replacements make texts up to {growth:.3g} times as long; the maximum is {MAX_GROWTH}")
 
 
 def _steps(part: Any) -> Iterator[dict[str, Any]]:
@@ -59,22 +59,23 @@ def _steps(part: Any) -> Iterator[dict[str, Any]]:
     inner = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
     if isinstance(part, dict):
         yield part
-    for one in inner:
-        yield from _steps(one)
+    for value in inner:
+        yield from _steps(value)
 
 
 def _bounds(regex: str) -> tuple[float, int]:
-    """Steps at each character of a text, at most (infinite if they are not bounded), and characters taken, at least."""
-    cost, shortest, start = 0, LONGEST, 0
-    while len(regex) <= LONGEST and (branch := _BRANCH.match(regex, start)):
+    """The maximum number of steps per character of text (infinite if unbounded), and the minimum match length."""
+    cost, min_length, start = 0, MAX_PATTERN_LENGTH, 0
+    while len(regex) <= MAX_PATTERN_LENGTH and (branch := _BRANCH.match(regex, start)):
         repeats = [_repeats(count) for _, count in _REPEATED.findall(branch[0])]
-        bounded = [(least, least if most is None else most) for least, most in repeats]
-        if None in [most for _, most in repeats[:-1]] or any(least > most for least, most in bounded):
+        bounded = [(minimum, minimum if maximum is None else maximum) for minimum, maximum in repeats]
+        if None in [maximum for _, maximum in repeats[:-1]] or any(minimum > maximum for minimum, maximum in bounded):
             break
-        cost += math.prod(most - least + 1 for least, most in bounded) * (1 + sum(most for _, most in bounded))
-        shortest = min(shortest, sum(least for least, _ in bounded))
+        choices = math.prod(maximum - minimum + 1 for minimum, maximum in bounded)
+        cost += choices * (1 + sum(maximum for _, maximum in bounded))
+        min_length = min(min_length, sum(minimum for minimum, _ in bounded))
         if branch.end() == len(regex):
-            return cost, shortest
+            return cost, min_length
         if regex[branch.end()] != "|":
             break
         start = branch.end() + 1
@@ -82,9 +83,9 @@ def _bounds(regex: str) -> tuple[float, int]:
 
 
 def _repeats(count: str) -> tuple[int, int | None]:
-    """How often a character repeats, at least and at most; None: without end."""
+    """The minimum and maximum number of repetitions; None: unbounded."""
     signs: dict[str, tuple[int, int | None]] = {"": (1, 1), "?": (0, 1), "*": (0, None), "+": (1, None)}
     if count in signs:
         return signs[count]
-    least, comma, most = count[1:-1].partition(",")
-    return int(least), (int(most) if most else None) if comma else int(least)
+    minimum, comma, maximum = count[1:-1].partition(",")
+    return int(minimum), (int(maximum) if maximum else None) if comma else int(minimum)

@@ -1,4 +1,7 @@
-"""What one character is and becomes, from frozen tables, so that ids never change with the interpreter."""
+"""Unicode properties and case mapping of characters, from frozen tables.
+
+The tables are part of the package, so that ids do not depend on the Unicode version of the Python interpreter.
+"""
 
 from bisect import bisect_right
 from functools import cache, partial
@@ -10,7 +13,7 @@ HANGUL_FIRST, HANGUL_COUNT = 0xAC00, 11172
 
 
 def _bounds(ranges: str) -> list[int]:
-    """'9-a d' -> [9, 0xb, 0xd, 0xe]: a code point is inside where an odd number of bounds stand at or below it."""
+    """'9-a d' -> [9, 0xb, 0xd, 0xe]: a code point is in a range if the number of bounds at or below it is odd."""
     bounds = []
     for word in ranges.split():
         first, _, last = word.partition("-")
@@ -28,7 +31,7 @@ is_space = partial(_inside, _bounds(unicode_tables.SPACES))
 is_chinese = partial(_inside, _bounds(unicode_tables.CHINESE))
 is_punctuation = partial(_inside, _bounds(unicode_tables.PUNCTUATION))
 is_mark = partial(_inside, _bounds(unicode_tables.MARKS))
-# They choose the picture of the character before them, as of an emoji (Unicode 23.4). All are marks.
+# Variation selectors choose the glyph of the preceding character, such as an emoji (Unicode 23.4). All are marks.
 is_variation_selector = partial(_inside, _bounds("180b-180d 180f fe00-fe0f e0100-e01ef"))
 
 
@@ -61,7 +64,7 @@ def _class_by_char() -> dict[str, int]:
 
 
 def lower(char: str) -> str:
-    """The lower-case form; two characters for U+0130 alone."""
+    """The lower-case form, one character except for U+0130."""
     return _lower_by_char().get(char, char)
 
 
@@ -75,14 +78,14 @@ def decompose(char: str) -> str:
 
 
 def decompose_text(text: str) -> str:
-    """The full canonical decomposition of a text: marks sorted by class behind their letter (Unicode 3.11, D109)."""
+    """The full canonical decomposition of a text: marks sorted by class after their letter (Unicode 3.11, D109)."""
     parts = "".join(map(decompose, text))
     runs = groupby(parts, key=lambda char: combining_class(char) > 0)
     return "".join(chain.from_iterable(sorted(run, key=combining_class) for _, run in runs))
 
 
 def combining_class(char: str) -> int:
-    """The canonical combining class: 0 for what does not move, else its place behind the character it belongs to."""
+    """The canonical combining class: 0 for characters that do not move, else the sort key of a mark."""
     return _class_by_char().get(char, 0)
 
 

@@ -1,4 +1,4 @@
-"""Worker processes, which end with this one; ids of very many texts by several of them."""
+"""Worker processes (multiprocessing) that end with their parent; parallel encoding of texts."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from bothways.errors import InputError
 
-BLOCK = 2000  # texts a task
+BLOCK = 2000  # texts per task
 
 
 class TextEncoder(Protocol):
@@ -22,50 +22,52 @@ class TextEncoder(Protocol):
 
 
 @contextmanager
-def worker_pool(number: int, what: str, start: Callable[..., object] | None = None, *given: Any) -> Iterator[Executor]:
-    """So many processes, each begun with start(*given). InputError if one dies; what: they do, for its message."""
-    # Spawned, not forked: forking a process that has run torch can hang.
-    with ProcessPoolExecutor(number, get_context("spawn"), _begin, (start, given)) as pool:
+def worker_pool(
+    num_workers: int, task: str, initializer: Callable[..., object] | None = None, *args: Any
+) -> Iterator[Executor]:
+    """A pool of processes, each initialized by initializer(*args). InputError if one dies; task: for its message."""
+    # Spawn: forking a process that has used torch can hang.
+    with ProcessPoolExecutor(num_workers, get_context("spawn"), _initialize, (initializer, args)) as pool:
         try:
             yield pool
         except BrokenProcessPool:
             raise InputError(
-                f"one of {number} processes that {what} was killed, most often because memory ran out; end other "
-                "programs or use fewer processes (--processes); a script of your own needs if __name__ == '__main__'"
+                f"one of {num_workers} processes that {task} was killed, probably because memory ran out; use fewer "
+                "processes (--processes); if you run a script of your own, guard it by if __name__ == '__main__'"
             ) from None
 
 
-def _begin(start: Callable[..., object] | None, given: tuple[Any, ...]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to answer
-    Thread(target=_end_with_parent, daemon=True).start()
-    if start:
-        start(*given)
+def _initialize(initializer: Callable[..., object] | None, args: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    Thread(target=_exit_with_parent, daemon=True).start()
+    if initializer:
+        initializer(*args)
 
 
-def _end_with_parent() -> None:
-    """A parent that is killed cannot end its processes, and they would wait for work for ever."""
+def _exit_with_parent() -> None:
+    """Exit when the parent dies: a killed parent cannot stop its workers, which would wait forever."""
     if parent := parent_process():
         parent.join()
         os._exit(1)
 
 
-_worker: TextEncoder
+_tokenizer: TextEncoder
 
 
-def _start(tokenizer: TextEncoder) -> None:
-    global _worker  # one tokenizer a process, sent once and not with every block
-    _worker = tokenizer
+def _set_tokenizer(tokenizer: TextEncoder) -> None:
+    global _tokenizer  # sent once per process, not with every block
+    _tokenizer = tokenizer
 
 
 def _encode(texts: Sequence[str]) -> tuple[list[list[int]], int]:
-    before = _worker.replaced_surrogates
-    return [_worker.ids(text) for text in texts], _worker.replaced_surrogates - before
+    before = _tokenizer.replaced_surrogates
+    return [_tokenizer.ids(text) for text in texts], _tokenizer.replaced_surrogates - before
 
 
 def encode_ids_parallel(tokenizer: TextEncoder, texts: Sequence[str], processes: int) -> list[list[int]]:
-    """What tokenizer gives for each text, in order."""
+    """The ids of each text, in order."""
     blocks = [texts[start : start + BLOCK] for start in range(0, len(texts), BLOCK)]
-    with worker_pool(processes, "encode text", _start, tokenizer) as pool:
+    with worker_pool(processes, "encode text", _set_tokenizer, tokenizer) as pool:
         rows: list[list[int]] = []
         for block_rows, replaced in pool.map(_encode, blocks):
             rows += block_rows

@@ -442,7 +442,7 @@ def test_the_report_tells_how_long_texts_are_and_what_becomes_of_them(settings, 
     """Of texts, not of their windows; and of what the model reads, not of a wider window that was asked for."""
     rows = [{**row, "text": row["text"] + " the" * 60} for row in rows_of(0, 60)]
     train = write(tmp_path / "long.csv", rows)
-    for long, told in (("truncate", "are cut there"), ("windows", "are read in windows; none is cut")):
+    for long, told in (("truncate", "and are truncated"), ("windows", "and are split")):
         given = replace(settings, train=train, dev=None, test=None, seeds=1, epochs=0.2, window=256, long=long)
         result = classify.run(replace(given, out=tmp_path / long))
         page = (result.directory / "report.html").read_text(encoding="utf-8")

@@ -253,9 +253,9 @@ def test_sentencepiece_models_of_byte_pairs_or_broken_ones_are_refused(albert, t
 @pytest.mark.parametrize(
     "merges, message",
     [
-        ("#version: 0.2\na b c\n", ":2: 'a b c' is no merge; each line has two entries with a space between"),
-        ("ab\n", ":1: 'ab' is no merge"),
-        ("a b\n\n a\n", ":3: ' a' is no merge"),
+        ("#version: 0.2\na b c\n", ":2: 'a b c' is not a merge"),
+        ("ab\n", ":1: 'ab' is not a merge"),
+        ("a b\n\n a\n", ":3: ' a' is not a merge"),
     ],
 )
 def test_a_bad_line_of_merges_is_named(roberta, tmp_path, merges, message):
@@ -306,11 +306,10 @@ def good(directory, tmp_path):
     return json.loads((tmp_path / "good" / "tokenizer.json").read_text(encoding="utf-8"))
 
 
-def spoiled(good, *keys, to):
-    inner = good
+def set_nested(content, *keys, to):
     for key in keys[:-1]:
-        inner = inner[key]
-    inner[keys[-1]] = to
+        content = content[key]
+    content[keys[-1]] = to
 
 
 @pytest.mark.parametrize(
@@ -318,20 +317,20 @@ def spoiled(good, *keys, to):
     [
         (("model",), None, ": tokenizer model none with pre_tokenizer "),
         (("model", "type"), "WordLevel", ": tokenizer model WordLevel with pre_tokenizer "),
-        (("pre_tokenizer",), None, " with pre_tokenizer None is not supported; WordPiece (BERT), byte-level BPE"),
+        (("pre_tokenizer",), None, " with pre_tokenizer None is not supported; use WordPiece (BERT), byte-level BPE"),
         (("pre_tokenizer",), {"type": "Whitespace"}, " with pre_tokenizer Whitespace is not supported"),
-        (("pre_tokenizer",), {"type": "Sequence", "pretokenizers": ["x"]}, " is not supported; WordPiece"),
-        (("model", "vocab"), None, ": model has no vocab; fetch or write the file again"),
-        (("model", "vocab"), ["abc"], ": vocab must hold entries with ids or scores"),
-        (("added_tokens",), [{"id": 5}], ": vocab must hold entries with ids or scores, and added_tokens"),
+        (("pre_tokenizer",), {"type": "Sequence", "pretokenizers": ["x"]}, " is not supported; use WordPiece"),
+        (("model", "vocab"), None, ": model has no vocab;"),
+        (("model", "vocab"), ["abc"], ": vocab must have entries with ids or scores"),
+        (("added_tokens",), [{"id": 5}], ": vocab must have entries with ids or scores, and added_tokens"),
         (("added_tokens",), [{"id": "5", "content": "a"}], ": id of 'a' must be a whole number, found '5'"),
         (("added_tokens",), [{"id": 5000, "content": "qqqq"}], ": vocabulary ids must be 0 to "),
-        (("post_processor",), None, ": post_processor must put one token before a text and one behind it"),
-        (("normalizer",), {"type": "Other"}, ": the tokenizers library cannot read it ("),
+        (("post_processor",), None, ": post_processor must add one token before a text"),
+        (("normalizer",), {"type": "Other"}, ": the tokenizers library rejects it ("),
     ],
 )  # fmt: skip
 def test_a_bad_or_foreign_tokenizer_file_is_refused(good, tmp_path, keys, to, message):
-    spoiled(good, *keys, to=to)
+    set_nested(good, *keys, to=to)
     (tmp_path / "tokenizer.json").write_text(json.dumps(good))
     assert message in int8_error(tmp_path / "tokenizer.json")
 

@@ -182,7 +182,7 @@ def test_a_pattern_that_may_never_end_is_refused_before_it_runs(regex, place, tm
         {"type": "Sequence", lists[place]: [step, DECODERS[METASPACE]]} if place == "pre_tokenizer" else step
     )
     file.write_text(json.dumps(content))
-    with pytest.raises(InputError, match=r"tokenizer.json: its regular expression .* may take very long"):
+    with pytest.raises(InputError, match=r"tokenizer.json: .*regular expression"):
         Tokenizer.load(file)
 
 
@@ -226,7 +226,7 @@ def test_replacements_that_make_texts_many_times_longer_are_refused():
         [replacing("a*", "a")] * 40,
         [{"type": "Replace", "pattern": {"String": ""}, "content": "a"}] * 40,
     ):
-        with pytest.raises(InputError, match="its replacements make texts up to .* times as long"):
+        with pytest.raises(InputError, match="replacements .* times as long"):
             check_patterns({"type": "Sequence", "normalizers": steps})
 
 
@@ -249,7 +249,7 @@ def test_a_pipe_a_device_or_a_folder_in_place_of_a_file_is_refused_at_once(name,
 @pytest.mark.parametrize(
     "content, message",
     [
-        ("[" * 100_000 + "]" * 100_000, "nested too deep"),
+        ("[" * 100_000 + "]" * 100_000, "nested too deeply"),
         ('{"a":' * 900 + "1" + "}" * 900, "nested deeper than 100"),
         ('{"a": ' + "9" * 5000 + "}", "a number too long"),
     ],

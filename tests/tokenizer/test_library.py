@@ -500,9 +500,7 @@ def test_a_tokenizer_file_alone_is_saved_as_the_kind_that_follows_it(saved, tmp_
 
 def test_without_the_library_the_extra_is_named(directory, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(
-        InputError, match=r"needs the tokenizers library: pip install 'bothways\[tokenizers\]'"
-    ) as error:
+    with pytest.raises(InputError, match=r"pip install 'bothways\[tokenizers\]'") as error:
         Tokenizer.load(directory)
     assert str(error.value).startswith(str(directory)) and "\n" not in str(error.value)
 

@@ -149,10 +149,10 @@ def test_pairs_of_another_number_are_refused(tokenizer):
 @given(st.lists(st.text(max_size=30), max_size=12))
 def test_what_is_remembered_does_not_change_ids(texts):
     forgetful, fresh = Tokenizer(VOCAB), Tokenizer(VOCAB)
-    forgetful.backend._memory = BoundedCache(forgetful.backend._chunk_ids, limit=1)
+    forgetful.backend._cache = BoundedCache(forgetful.backend._chunk_ids, limit=1)
     for text in texts * 2:
         assert forgetful.encode(text).ids == fresh.encode(text).ids
-        assert len(forgetful.backend._memory) <= 1 and len(forgetful.backend._memory.previous) <= 1
+        assert len(forgetful.backend._cache) <= 1 and len(forgetful.backend._cache.previous) <= 1
 
 
 @settings(deadline=None)
