@@ -140,7 +140,7 @@ def read_bert_json(content: dict[str, Any], file: Path) -> TokenizerData:
         raise InputError(f"{file}: added_tokens must be objects with content and id") from None
     if unsupported := [token for token in added if token not in SPECIAL_TOKENS and token not in entries]:
         raise InputError(
-            f"{file}: added token {short_repr(unsupported[0])} is not supported; only {', '.join(SPECIAL_TOKENS)} are"
+            f"{file}: added token {short_repr(unsupported[0])} is not supported; use {', '.join(SPECIAL_TOKENS)}"
         )
     vocab = check_vocab(entries | added, file)
     max_word_length = model.get("max_input_chars_per_word", 100)

@@ -39,7 +39,7 @@ def pipeline(vocab, model, mark):
         "added_tokens": added_tokens({name: ids[name] for name in SPECIAL_TOKENS}, mask="[MASK]"),
         "normalizer": {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, REPLACE, {"type": "NFKD"}]},
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [splitter, DECODERS[mark]]},
-        "post_processor": template_processing("[CLS]", "[SEP]", ids, separators=1, second=1),
+        "post_processor": template_processing("[CLS]", "[SEP]", ids, num_separators=1, second_segment=1),
         "decoder": DECODERS[mark],
         "model": model,
     }  # fmt: skip
