@@ -146,8 +146,8 @@ def test_a_vocabulary_alone_is_uncased_and_may_end_lines_in_any_usual_way(tmp_pa
 # --- bad files: one line each, which names the file -----------------------------------------------------------------
 
 
-def int8_error(path):
-    with pytest.raises(InputError) as caught:
+def error_message(path):
+    with pytest.raises(InputError) as error:
         Tokenizer.load(path)
     message = str(error.value)
     assert "\n" not in message
@@ -158,13 +158,13 @@ def int8_error(path):
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
     for name in ("vocab.txt", "tokenizer.json", "nothing"):
-        assert int8_error(tmp_path / name) == ": no such file; check the path"
+        assert error_message(tmp_path / name) == ": no such file; check the path"
     with pytest.raises(FileNotFoundError):
         Tokenizer.load(tmp_path / "nothing")
 
 
 def test_a_directory_with_neither_file_is_named(tmp_path):
-    assert int8_error(tmp_path).startswith(": no tokenizer.json, vocab.txt, vocab.json, ")
+    assert error_message(tmp_path).startswith(": has no tokenizer.json, vocab.txt, vocab.json, ")
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_directory_with_neither_file_is_named(tmp_path):
 )
 def test_a_bad_vocabulary_is_refused(tmp_path, content, message):
     (tmp_path / "vocab.txt").write_bytes(content)
-    assert int8_error(tmp_path / "vocab.txt").startswith(message)
+    assert error_message(tmp_path / "vocab.txt").startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -198,12 +198,12 @@ def test_a_bad_vocabulary_is_refused(tmp_path, content, message):
 )
 def test_a_bad_tokenizer_file_is_refused(tmp_path, content, message):
     (tmp_path / "tokenizer.json").write_bytes(content)
-    assert int8_error(tmp_path / "tokenizer.json").startswith(message)
+    assert error_message(tmp_path / "tokenizer.json").startswith(message)
 
 
 def test_byte_pairs_as_tokenizers_saves_them_are_refused(tmp_path):
     PeerTokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")])).save(str(tmp_path / "tokenizer.json"))
-    assert int8_error(tmp_path / "tokenizer.json").startswith(": tokenizer model BPE with pre_tokenizer None is not")
+    assert error_message(tmp_path / "tokenizer.json").startswith(": tokenizer model BPE with pre_tokenizer None is not")
 
 
 def without(content, *keys):
@@ -263,7 +263,7 @@ def changed(content, *keys, to):
 )
 def test_a_tokenizer_file_that_is_not_bert_s_is_refused(tmp_path, saved, spoil, message):
     (tmp_path / "tokenizer.json").write_text(json.dumps(spoil(saved)), encoding="utf-8")
-    assert int8_error(tmp_path / "tokenizer.json").startswith(message)
+    assert error_message(tmp_path / "tokenizer.json").startswith(message)
 
 
 def test_special_tokens_of_another_name_are_refused(tmp_path):

@@ -21,8 +21,8 @@ SUPPORTED = "AlbertTokenizer, XLMRobertaTokenizer, DebertaV2Tokenizer, BigBirdTo
 FOLDED = "\ufb01sh \uff21\u3000b\u0001c cafe\u0301 \u00bd ``It''s\u00e9"
 
 
-def int8_error(path):
-    """The message, without the path it begins with; one line, and nothing else is raised."""
+def error_message(path):
+    """The error message without its path; one line."""
     with pytest.raises(InputError) as error:
         Tokenizer.load(path)
     message = str(error.value)
@@ -178,15 +178,15 @@ def other_pieces(kind):
 @pytest.mark.parametrize("kind", ["t5", "llama", "xlnet"])
 def test_sentencepiece_models_of_other_families_are_refused(kind, tmp_path, make_sentencepiece):
     make_sentencepiece(tmp_path / "spiece.model", other_pieces(kind))
-    found = int8_error(tmp_path / "spiece.model")
-    assert found == f": its kind is not supported; {SUPPORTED} are"
+    message = error_message(tmp_path / "spiece.model")
+    assert message == f": this model is not supported; use one of {SUPPORTED}"
 
 
 def test_a_family_that_shares_the_file_s_name_is_refused_by_its_class(xlm_roberta, tmp_path):
     file = tmp_path / "sentencepiece.bpe.model"
     shutil.copy(xlm_roberta / file.name, file)
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "CamembertTokenizer"}')
-    assert int8_error(file).startswith(f": CamembertTokenizer is not supported; {SUPPORTED}")
+    assert error_message(file).startswith(f": CamembertTokenizer is not supported; use one of {SUPPORTED}")
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "XLMRobertaTokenizerFast"}')
     assert Tokenizer.load(tmp_path).special_tokens[0] == "<pad>"
 
@@ -198,23 +198,17 @@ def test_a_class_that_reads_a_vocabulary_in_another_way_is_refused(place, robert
         (tmp_path / place).write_text(json.dumps({"tokenizer_class": told}))
         assert len(Tokenizer.load(tmp_path)) == 6
     (tmp_path / place).write_text('{"tokenizer_class": "BertJapaneseTokenizer"}')
-    assert int8_error(tmp_path / "vocab.txt").startswith(
-        ": a vocabulary of BertJapaneseTokenizer, which is not supported"
-    )
+    assert error_message(tmp_path / "vocab.txt").startswith(": a vocabulary of BertJapaneseTokenizer ")
     shutil.copytree(roberta, tmp_path, dirs_exist_ok=True)
     (tmp_path / "tokenizer_config.json").unlink(missing_ok=True)
     (tmp_path / place).write_text('{"tokenizer_class": "HerbertTokenizerFast"}')
-    assert int8_error(tmp_path / "vocab.json").startswith(
-        ": a vocabulary of HerbertTokenizerFast, which is not supported"
-    )
+    assert error_message(tmp_path / "vocab.json").startswith(": a vocabulary of HerbertTokenizerFast ")
 
 
 def test_words_that_are_divided_by_another_library_are_refused(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, "a"]))
     (tmp_path / "tokenizer_config.json").write_text('{"word_tokenizer_type": "mecab"}')
-    assert int8_error(tmp_path / "vocab.txt").startswith(
-        ": a vocabulary of word_tokenizer_type, which is not supported"
-    )
+    assert error_message(tmp_path / "vocab.txt").startswith(": a vocabulary of word_tokenizer_type ")
 
 
 def test_tokens_added_beside_a_vocabulary_are_refused_unless_it_has_them(tmp_path):
@@ -232,19 +226,17 @@ def test_tokens_added_beside_a_vocabulary_are_refused_unless_it_has_them(tmp_pat
 
 def test_sentencepiece_models_of_byte_pairs_or_broken_ones_are_refused(albert, tmp_path, make_sentencepiece):
     file = tmp_path / "spiece.model"
-    assert int8_error(file) == ": no such file; check the path"
+    assert error_message(file) == ": no such file; check the path"
     make_sentencepiece(file, [(special, 0.0) for special in ALBERT_SPECIALS], model_type=2)
-    assert int8_error(file).startswith(": not a Unigram model of whole characters")
+    assert error_message(file).startswith(": only Unigram models")
     whole = (albert / "spiece.model").read_bytes()
     for content in (b"hello", whole[: len(whole) // 2], whole[:-3], b"\xff" * 99):
         file.write_bytes(content)
-        assert int8_error(file).startswith(
-            (": not a SentencePiece model, or a damaged one", ": the tokenizers library")
-        )
+        assert error_message(file).startswith((": not a SentencePiece model", ": the tokenizers library"))
     file.write_bytes(whole.replace("\u2581the".encode(), b"\xe2\x96\xffthe"))
-    assert int8_error(file).startswith(": a piece is not UTF-8")
+    assert error_message(file).startswith(": a piece is not UTF-8")
     file.write_bytes(b"")
-    assert int8_error(file).startswith(": not a Unigram model")
+    assert error_message(file).startswith(": only Unigram models")
 
 
 # --- BPE --------------------------------------------------------------------------------------------------------------
@@ -268,12 +260,12 @@ def test_a_bad_line_of_merges_is_named(roberta, tmp_path, merges, message):
 
 def test_a_vocabulary_without_merges_or_special_tokens_is_refused(roberta, tmp_path):
     (tmp_path / "vocab.json").write_text('{"a": 0, "<s>": "1"}')
-    assert int8_error(tmp_path / "vocab.json") == ": lacks <pad>, <unk>, <s>, </s>, <mask>; each is needed, with its id"
+    assert error_message(tmp_path / "vocab.json") == ": lacks <pad>, <unk>, <s>, </s>, <mask>"
     shutil.copy(roberta / "vocab.json", tmp_path)
     with pytest.raises(InputError, match="merges.txt: no such file"):
         Tokenizer.load(tmp_path)
     (tmp_path / "merges.txt").write_text("a \u4e2d\n")
-    assert int8_error(tmp_path / "vocab.json").startswith(": the tokenizers library cannot read it (")
+    assert error_message(tmp_path / "vocab.json").startswith(": the tokenizers library rejects it (")
 
 
 def test_either_file_names_the_tokenizer_and_a_comment_may_be_missing(roberta, tmp_path):
@@ -332,7 +324,7 @@ def set_nested(content, *keys, to):
 def test_a_bad_or_foreign_tokenizer_file_is_refused(good, tmp_path, keys, to, message):
     set_nested(good, *keys, to=to)
     (tmp_path / "tokenizer.json").write_text(json.dumps(good))
-    assert message in int8_error(tmp_path / "tokenizer.json")
+    assert message in error_message(tmp_path / "tokenizer.json")
 
 
 def test_a_panic_of_the_library_is_one_line_too(xlm_roberta, tmp_path):
@@ -340,7 +332,7 @@ def test_a_panic_of_the_library_is_one_line_too(xlm_roberta, tmp_path):
     good = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
     del good["post_processor"]["special_tokens"]["<s>"]
     (tmp_path / "tokenizer.json").write_text(json.dumps(good))
-    assert int8_error(tmp_path / "tokenizer.json").startswith(": the tokenizers library cannot read it (no entry found")
+    assert error_message(tmp_path / "tokenizer.json").startswith(": the tokenizers library rejects it (no entry found")
 
 
 def test_a_frame_like_no_bert_s_is_refused(good, tmp_path):
@@ -349,20 +341,20 @@ def test_a_frame_like_no_bert_s_is_refused(good, tmp_path):
     pair = [*framed, {"Sequence": {"id": "B", "type_id": 0}}]
     good["post_processor"] = {"type": "TemplateProcessing", "single": framed, "pair": pair, "special_tokens": known}
     (tmp_path / "tokenizer.json").write_text(json.dumps(good))
-    assert int8_error(tmp_path / "tokenizer.json").startswith(": post_processor must put one token before a text")
+    assert error_message(tmp_path / "tokenizer.json").startswith(": post_processor must")
 
 
 def test_a_mask_must_be_among_the_entries(good, tmp_path):
     (tmp_path / "tokenizer.json").write_text(json.dumps(good))
     (tmp_path / "tokenizer_config.json").write_text('{"mask_token": "<gap>"}')
-    assert "entries lacks <gap>: add a line for each" in int8_error(tmp_path / "tokenizer.json")
+    assert "entries lacks <gap>;" in error_message(tmp_path / "tokenizer.json")
 
 
 def test_byte_pairs_of_characters_are_refused(tmp_path):
     peer = PeerTokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")]))
     peer.pre_tokenizer = pre_tokenizers.Whitespace()
     peer.save(str(tmp_path / "tokenizer.json"))
-    assert int8_error(tmp_path / "tokenizer.json").startswith(
+    assert error_message(tmp_path / "tokenizer.json").startswith(
         ": tokenizer model BPE with pre_tokenizer Whitespace is not"
     )
 
