@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bothways import settings
 from bothways.errors import InputError
 from bothways.settings import Evaluate
+
+if TYPE_CHECKING:
+    from bothways.evaluation.scores import Scores
 
 TASKS = {
     settings.Pretrain: "pretraining.pretrain",
@@ -36,7 +39,7 @@ def train(settings: Any, *, progress: Callable[[Mapping[str, Any]], None] | None
     return import_module(f"bothways.{TASKS[type(settings)]}").run(settings, progress=progress)
 
 
-def evaluate(settings: Evaluate) -> dict[str, Any]:
+def evaluate(settings: Evaluate) -> "Scores":
     """Measure a model as bothways.settings.Evaluate asks; what the verb evaluate does. Scores by name; one with a 95 %
     interval is followed by it as NAME_interval. `file` may be paths or tables in memory, as for `train`."""
     if type(settings) is not Evaluate:

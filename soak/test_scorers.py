@@ -10,7 +10,7 @@ import seqeval.metrics.sequence_labeling as seqeval
 
 from bothways.data.examples import read_tagged
 from bothways.data.tags import detect_scheme, find_illegal_tag, spans_to_tags, tags_to_spans
-from bothways.evaluation.predictions import score
+from bothways.evaluation.predictions import score_file
 from bothways.metrics import entity_scores
 
 pytestmark = pytest.mark.timeout(600)
@@ -29,7 +29,7 @@ NUM_TAGGINGS = 10_000
 )
 def test_published_predictions_have_their_published_scores(version, name, exact_match, f1, missing):
     squad = DATA / "squad"
-    found = score(squad / "published-predictions" / f"v{version}-{name}.json", squad / f"dev-v{version}.json")
+    found = score_file(squad / "published-predictions" / f"v{version}-{name}.json", squad / f"dev-v{version}.json")
     print(name, found)
     assert (round(found["exact_match"], 2), round(found["f1"], 2)) == (exact_match, f1)
     assert found["missing"] == missing

@@ -237,7 +237,7 @@ def evaluate(settings: Any) -> None:
 
     found = evaluate.run(settings)
     if settings.json:
-        print_json({"metrics": found})
+        print_json({"metrics": dict(found)})
         return
     for name, value in found.items():
         low, high = map(_short, found.get(f"{name}_interval", ("", "")))

@@ -5,7 +5,7 @@ written where too much is lost.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -16,15 +16,13 @@ from bothways.checkpoint.checkpoint import METADATA_FILE, Checkpoint, check_not_
 from bothways.compression.calibrate import Candidate, candidates, observe
 from bothways.errors import InputError
 from bothways.evaluation.before_after import (
-    MEASURING,
-    Figures,
-    Loss,
-    Rows,
-    Yardstick,
-    allowed,
-    loss_of,
-    spread,
-    yardstick,
+    DEFAULT_MAX_DROP,
+    MAX_ROWS,
+    Drop,
+    LabelledRows,
+    measure_drop,
+    read_evaluation_rows,
+    spread_evenly,
 )
 from bothways.inference.predictor import Predictor
 from bothways.log import logger
@@ -44,7 +42,7 @@ class Form:
     name: str
     size: int
     speed: float
-    figures: Figures
+    figures: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -58,14 +56,14 @@ class Quantized:
     layers: int
     texts: int
     labelled: bool
-    loss: Loss
-    most: float
+    drop: Drop
+    max_drop: float
 
     @property
     def is_unsure(self) -> bool:
-        """Whether the loss may be on the other side of what is allowed, as far as these texts tell."""
-        low, high = self.loss.interval
-        return low <= self.most < high
+        """Whether the 95 % interval of the drop includes the largest drop allowed."""
+        low, high = self.drop.interval
+        return low <= self.max_drop < high
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "directory": str(self.directory)}
@@ -80,7 +78,7 @@ class Quantized:
         how = "against their labels" if self.labelled else "beside float32's results, since there are no labels"
         told.append(f"measured on {self.texts:,} texts {how}")
         sure = "; so few texts cannot tell whether it is more, measure on others too" if self.is_unsure else ""
-        told.append(f"int8 loses {self.loss}; {self.most:g} are allowed{sure}")
+        told.append(f"int8 loses {self.drop}; {self.max_drop:g} are allowed{sure}")
         told.append(f"{self.layers - len(self.kept)} of {self.layers} layers are int8{stay}")
         return [*told, f"model in {self.directory}"]
 
@@ -94,45 +92,48 @@ def run(settings: Quantize) -> Quantized:
     if (settings.out / METADATA_FILE).exists():
         raise InputError(f"{settings.out}: holds a model or a run already; name a new directory, or delete that one")
     exact = Predictor(loaded, dtype="float32", device="cpu")
-    measure = yardstick(exact, settings.texts, settings)
-    calibrating, measuring = halves(measure.size, settings.texts)
-    layers = candidates(exact.module, observe(exact.module, lambda: measure.ask(exact, calibrating)))
-    most = allowed(settings.max_drop)
-    model, kept = choose(loaded, layers, measure, calibrating, settings.dtype, most)
+    data = read_evaluation_rows(exact, settings.texts, settings)
+    calibrating, measuring = (
+        replace(data, rows=[data.rows[row] for row in half]) for half in halves(len(data), settings.texts)
+    )
+    layers = candidates(exact.module, observe(exact.module, lambda: data.evaluator.predict(exact, calibrating.rows)))
+    max_drop = DEFAULT_MAX_DROP if settings.max_drop is None else settings.max_drop
+    model, kept = choose(loaded, layers, calibrating, settings.dtype, max_drop)
     logger.info(f"{len(layers) - len(kept)} of {len(layers)} layers in int8, calibrated on {len(calibrating)} texts")
     int8 = replace(loaded, model=model)
-    forms, results = compare(forms_of(exact, int8, settings.dtype), measure, measuring)
-    loss = loss_of(measure, measuring, results[-1], results[0])
-    found = Quantized(settings.out, forms, kept, len(layers), len(measuring), measure.labelled, loss, most)
+    forms, results = compare(forms_of(exact, int8, settings.dtype), measuring)
+    drop = measure_drop(data.evaluator, measuring.rows, results[-1], results[0])
+    found = Quantized(settings.out, forms, kept, len(layers), len(measuring), data.labelled, drop, max_drop)
     refuse_loss(found, settings)
     told = {"from": str(settings.model), "texts": str(settings.texts), "kept": kept, "forms": [*map(asdict, forms)]}
     checkpoint.save(
-        replace(int8, metadata={**loaded.metadata, "verb": "quantize", "quantize": {**told, "loss": asdict(loss)}}),
+        replace(int8, metadata={**loaded.metadata, "verb": "quantize", "quantize": {**told, "drop": asdict(drop)}}),
         settings.out,
     )
     return found
 
 
-def halves(size: int, source: Path) -> tuple[Rows, Rows]:
+def halves(size: int, source: Path) -> tuple[Sequence[int], Sequence[int]]:
     """Every other row to calibrate with, the rest to measure on; of long files rows that are spread over them."""
     if size < 2 * LEAST:
         raise InputError(f"{source}: {size} texts; calibrating and measuring need {LEAST} each, add some")
-    return spread(range(0, size, 2), CALIBRATING), spread(range(1, size, 2), MEASURING)
+    return spread_evenly(range(0, size, 2), CALIBRATING), spread_evenly(range(1, size, 2), MAX_ROWS)
 
 
 def choose(
-    loaded: Checkpoint, layers: Mapping[str, Candidate], measure: Yardstick, rows: Rows, dtype: str, most: float
+    loaded: Checkpoint, layers: Mapping[str, Candidate], data: LabelledRows, dtype: str, max_drop: float
 ) -> tuple[Model, list[str]]:
     """The model with as many layers in int8 as the allowed loss on these rows permits, and the others' names: those
     with the greatest error of their own. At least half become int8, and whether that is enough is told elsewhere."""
     sensitive = sorted(layers, key=lambda name: -layers[name].error)
-    exact = measure.ask(Predictor(loaded, dtype="float32", device="cpu"), rows)
-    (name, before), *_ = measure.judge(rows, exact, exact).items()
+    evaluator, rows = data.evaluator, data.rows
+    exact = evaluator.predict(Predictor(loaded, dtype="float32", device="cpu"), rows)
+    (name, before), *_ = evaluator.score(rows, exact, exact).percentages.items()
     number = 0
     while True:
         model = replace_linears(loaded.model, {one: layers[one].linear for one in sensitive[number:]})
-        found = measure.ask(Predictor(replace(loaded, model=model), dtype=dtype, device="cpu"), rows)
-        if before - measure.judge(rows, found, exact)[name] <= most or 4 * number > len(layers):
+        found = evaluator.predict(Predictor(replace(loaded, model=model), dtype=dtype, device="cpu"), rows)
+        if before - evaluator.score(rows, found, exact).percentages[name] <= max_drop or 4 * number > len(layers):
             return model, sorted(sensitive[:number])
         number = max(1, 2 * number)
 
@@ -143,7 +144,7 @@ def forms_of(exact: Predictor, int8: Checkpoint, dtype: str) -> list[Predictor]:
     return [exact, *([other] if other.dtype != exact.dtype else []), Predictor(int8, dtype=dtype, device="cpu")]
 
 
-def compare(models: list[Predictor], measure: Yardstick, rows: Rows) -> tuple[list[Form], list[list[Any]]]:
+def compare(models: list[Predictor], data: LabelledRows) -> tuple[list[Form], list[list[Any]]]:
     """All on the same rows, one after the other and again: a busy machine is then equally busy for each. With what each
     says of them."""
     seconds: list[list[float]] = [[] for _ in models]
@@ -151,12 +152,15 @@ def compare(models: list[Predictor], measure: Yardstick, rows: Rows) -> tuple[li
         found = []
         for model, taken in zip(models, seconds, strict=True):
             began = time.perf_counter()
-            found.append(measure.ask(model, rows))
+            found.append(data.evaluator.predict(model, data.rows))
             taken.append(time.perf_counter() - began)
     forms = [
-        Form(name_of(model), size_of(model), len(rows) / median(taken), measure.judge(rows, results, found[0]))
+        Form(
+            name_of(model), size_of(model), len(data) / median(taken),
+            data.evaluator.score(data.rows, results, found[0]).percentages,
+        )
         for model, taken, results in zip(models, seconds, found, strict=True)
-    ]
+    ]  # fmt: skip
     return forms, found
 
 
@@ -171,13 +175,13 @@ def size_of(model: Predictor) -> int:
 
 
 def refuse_loss(found: Quantized, settings: Quantize) -> None:
-    loss = found.loss
-    if loss.points <= found.most:  # and so refused where a broken model gives no number at all
+    drop = found.drop
+    if drop.points <= found.max_drop:  # and so refused where a broken model gives no number at all
         return
-    before, after = found.forms[0].figures[loss.metric], found.forms[-1].figures[loss.metric]
+    before, after = found.forms[0].figures[drop.metric], found.forms[-1].figures[drop.metric]
     sure = "; so few texts cannot tell whether it is less, give more" if found.is_unsure else ""
     raise InputError(
-        f"int8 loses {loss} on {found.texts} texts of {settings.texts} ({before:.2f} before, {after:.2f} after; "
-        f"{found.most:g} are allowed{sure}); nothing was written; give texts like those it is to read, or allow more "
-        "with --max-drop"
+        f"int8 loses {drop} on {found.texts} texts of {settings.texts} ({before:.2f} before, {after:.2f} after; "
+        f"{found.max_drop:g} are allowed{sure}); nothing was written; give texts like those it is to read, or allow "
+        "more with --max-drop"
     )

@@ -1,20 +1,60 @@
-"""All scores of one kind of predictions, each with its 95 % interval, and how many rows they are of."""
+"""Scores by name, with a primary one and 95 % intervals; predictions of a model beside the gold labels."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from bothways import metrics
-from bothways.data.conll import Sentence
-from bothways.data.tags import Scheme
+from bothways.metrics import Interval
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scores(Mapping[str, Any]):
+    """Scores of predictions, a mapping from name to value. A score with a 95 % interval is followed by the interval
+    as NAME_interval; the number of rows and other counts come last.
+
+    primary: the name of the score that models are compared by. secondary: another one to show beside it. maximum: of
+    the primary score: 1, or 100 (SQuAD's scores).
+    """
+
+    primary: str
+    by_name: dict[str, Any]
+    counts: dict[str, Any] = field(default_factory=dict)
+    secondary: str | None = None
+    maximum: float = 1.0
+
+    @staticmethod
+    def with_intervals(
+        primary: str, scores: Mapping[str, Any], intervals: Mapping[str, Interval], **more: Any
+    ) -> "Scores":
+        return Scores(primary, metrics.with_intervals(scores, intervals), **more)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.counts[name] if name in self.counts else self.by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self.by_name, *self.counts))
+
+    def __len__(self) -> int:
+        return len(self.by_name) + len(self.counts)
+
+    def __repr__(self) -> str:
+        return f"Scores({', '.join(f'{name}={value!r}' for name, value in self.items())}; primary: {self.primary})"
+
+    @property
+    def percentages(self) -> dict[str, float]:
+        """The primary and the secondary score in percent."""
+        shown = [self.primary, *([self.secondary] if self.secondary else [])]
+        return {name: float(self.by_name[name]) * (100 / self.maximum) for name in shown}
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model says of rows that it was not trained on, beside what is right; N entries each, all of JSON's kinds.
+    """Predictions for rows that the model was not trained on, beside the gold labels; one entry per row, each of a type
+    that JSON has.
 
-    where: file and line. groups: what a row is part of (its document, its passage; else itself). details: what
-    else the task tells of a row, such as the probabilities of its likeliest classes.
+    where: file and line. groups: the document or passage that a row belongs to, else the row itself. details: what
+    the task adds to a row, such as the probabilities of its most likely classes.
     """
 
     where: list[str]
@@ -25,72 +65,8 @@ class Predictions:
 
     @staticmethod
     def joined(parts: Iterable["Predictions"]) -> "Predictions":
-        found = Predictions([], [], [], [], [])
+        whole = Predictions([], [], [], [], [])
         for part in parts:
-            for field in fields(found):
-                getattr(found, field.name).extend(getattr(part, field.name))
-        return found
-
-
-def class_scores(gold: Sequence[str], predicted: Sequence[str], positive: str | None) -> dict[str, Any]:
-    scores = metrics.classification(gold, predicted, positive=positive)
-    bounds = metrics.classification_intervals(gold, predicted, positive=positive)
-    return {**metrics.with_intervals(scores, bounds), "texts": len(gold)}
-
-
-def label_set_scores(
-    gold: Sequence[Collection[str]], predicted: Sequence[Collection[str]], names: Sequence[str]
-) -> dict[str, Any]:
-    bounds = metrics.multi_label_intervals(gold, predicted)
-    return {**metrics.with_intervals(metrics.multi_label(gold, predicted, names), bounds), "texts": len(gold)}
-
-
-def number_scores(gold: Sequence[float], predicted: Sequence[float]) -> dict[str, Any]:
-    bounds = metrics.regression_intervals(gold, predicted)
-    return {**metrics.with_intervals(metrics.regression(gold, predicted), bounds), "texts": len(gold)}
-
-
-def entity_scores(
-    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], scheme: Scheme, documents: Sequence[str]
-) -> dict[str, Any]:
-    """The tags of each sentence, and what it is part of (`document_of`); of plain tags the accuracy alone."""
-    bounds = metrics.entity_intervals(gold, predicted, scheme, documents)
-    scores = metrics.entity_scores(gold, predicted, scheme)
-    return {**metrics.with_intervals(scores, bounds), "sentences": len(gold)}
-
-
-def tag_scores(
-    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], documents: Sequence[str]
-) -> dict[str, Any]:
-    """Of plain tags: the share of words whose tag is right."""
-    scores = entity_scores(gold, predicted, "plain", documents)
-    words = sum(map(len, gold))
-    return {**{name: scores[name] for name in ("accuracy", "accuracy_interval", "sentences")}, "words": words}
-
-
-def document_of(sentence: Sentence) -> str:
-    """What a sentence is part of: a document of its file, or else itself."""
-    file, _, line = sentence.where.rpartition(":")
-    return f"{file}:{line}" if sentence.document is None else f"{file}, document {sentence.document}"
-
-
-def answer_scores(
-    gold: Mapping[str, Sequence[str]], predicted: Mapping[str, str], passages: Mapping[str, str]
-) -> dict[str, Any]:
-    """Everything by the question's id: the right answers, the one given, the passage. In percent."""
-    bounds = metrics.answer_intervals(gold, predicted, passages)
-    return metrics.with_intervals(metrics.answer_scores(gold, predicted), bounds)
-
-
-def pair_scores(gold: Sequence[float], cosines: Sequence[float]) -> dict[str, Any]:
-    """Correlations alone: a cosine has not the scores' unit."""
-    names = ("spearman", "pearson")
-    scores, bounds = metrics.regression(gold, cosines), metrics.regression_intervals(gold, cosines)
-    return {**metrics.with_intervals({name: scores[name] for name in names}, bounds), "pairs": len(gold)}
-
-
-def ranking_scores(
-    qrels: Mapping[str, Mapping[str, float]], ranking: Mapping[str, Sequence[str]], *, k: int = 10
-) -> dict[str, Any]:
-    bounds = metrics.ranking_intervals(qrels, ranking, k=k)
-    return metrics.with_intervals(metrics.ranking_scores(qrels, ranking, k=k), bounds)
+            for column in fields(whole):
+                getattr(whole, column.name).extend(getattr(part, column.name))
+        return whole

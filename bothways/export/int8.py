@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from bothways.batch import Batch
 from bothways.checkpoint.checkpoint import METADATA_FILE, Checkpoint
 from bothways.errors import InputError
-from bothways.evaluation.before_after import MEASURING, allowed, spread, yardstick
+from bothways.evaluation.before_after import DEFAULT_MAX_DROP, MAX_ROWS, read_evaluation_rows, spread_evenly
 from bothways.export.graph import quiet
 from bothways.export.parity import padded, session
 from bothways.inference.predictor import Predictor
@@ -62,18 +62,19 @@ def write(held: Checkpoint, file: Path, settings: Export) -> Lost:
     assert settings.texts is not None
     if file.with_name(f"{file.name}.data").exists():
         raise InputError(f"{file}: more than 2 GB; int8 is made of smaller ones alone, {file.name} stays")
-    most = allowed(settings.max_drop)
+    max_drop = DEFAULT_MAX_DROP if settings.max_drop is None else settings.max_drop
     before, beside = at_work(file, held), file.with_name(f".{NAME}.partial")
-    measure = yardstick(before, settings.texts, settings)
-    rows = spread(range(measure.size), MEASURING)
-    exact = measure.ask(before, rows)
-    (figure, start), *_ = measure.judge(rows, exact, exact).items()
+    data = read_evaluation_rows(before, settings.texts, settings)
+    rows = [data.rows[row] for row in spread_evenly(range(len(data)), MAX_ROWS)]
+    exact = data.evaluator.predict(before, rows)
+    (figure, start), *_ = data.evaluator.score(rows, exact, exact).percentages.items()
     try:
         for kept in ATTEMPTS:
             quantize(file, beside, kept)
-            after = measure.judge(rows, measure.ask(at_work(beside, held), rows), exact)[figure]
+            predictions = data.evaluator.predict(at_work(beside, held), rows)
+            after = data.evaluator.score(rows, predictions, exact).percentages[figure]
             lost = Lost(figure, start, after, len(rows), kept)
-            if lost.points <= most:
+            if lost.points <= max_drop:
                 fsync(beside)
                 beside.replace(file.with_name(NAME))
                 note(file.with_name(METADATA_FILE), {**asdict(lost), "with": str(settings.texts)})
@@ -81,7 +82,7 @@ def write(held: Checkpoint, file: Path, settings: Export) -> Lost:
     finally:
         beside.unlink(missing_ok=True)
     raise InputError(
-        f"int8 loses {lost.points:.2f} points ({lost} of {settings.texts}; {most:g} are allowed); {NAME} was not "
+        f"int8 loses {lost.points:.2f} points ({lost} of {settings.texts}; {max_drop:g} are allowed); {NAME} was not "
         f"written, {file} stays; --max-drop allows more"
     )
 

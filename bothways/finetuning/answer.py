@@ -21,7 +21,7 @@ from bothways.data.split_tables import divide_rows
 from bothways.data.splits import overlap_warning, parts_for
 from bothways.data.squad import Question, read_squad
 from bothways.errors import InputError
-from bothways.evaluation import scores
+from bothways.evaluation.evaluators import AnswerEvaluator
 from bothways.evaluation.scores import Predictions
 from bothways.finetuning.finetune import Result, fine_tuned
 from bothways.finetuning.simple_models import sentence_answer
@@ -187,7 +187,7 @@ class Answering(Task):
         gold, predicted, passages = (
             dict(zip(found.where, column, strict=True)) for column in (found.gold, found.predicted, found.groups)
         )
-        percent = scores.answer_scores(gold, predicted, passages)
+        percent = AnswerEvaluator().compare(gold, predicted, passages)
         return {
             name: [bound / 100 for bound in value] if name.endswith("_interval") else value / 100
             for name, value in percent.items() if name.removesuffix("_interval") in SCORES

@@ -21,7 +21,8 @@ from bothways.data.labels import class_indices, label_sets
 from bothways.data.quality import table_warnings
 from bothways.data.split_tables import read_tables, texts_by_location
 from bothways.errors import InputError, join_names
-from bothways.evaluation.scores import Predictions, class_scores, label_set_scores
+from bothways.evaluation.evaluators import ClassEvaluator, LabelSetEvaluator
+from bothways.evaluation.scores import Predictions
 from bothways.finetuning.features import FrozenTexts, fit_text_head
 from bothways.finetuning.finetune import Result, fine_tuned, stays_frozen
 from bothways.finetuning.simple_models import linear_models
@@ -146,10 +147,11 @@ class Classification(Task):
         return chosen
 
     def figures(self, gold: np.ndarray, predicted: np.ndarray) -> Figures:
-        right, given = self.named(gold), self.named(predicted)
-        if self.settings.multi_label:
-            return {**metrics.multi_label(right, given, self.names)}
-        return {**metrics.classification(right, given, positive=self.positive)}
+        return self.evaluator.compare(self.named(gold), self.named(predicted), intervals=False).by_name
+
+    @property
+    def evaluator(self) -> ClassEvaluator | LabelSetEvaluator:
+        return LabelSetEvaluator(self.names) if self.settings.multi_label else ClassEvaluator(self.positive)
 
     def named(self, labels: np.ndarray) -> list[Any]:
         if self.settings.multi_label:
@@ -180,9 +182,7 @@ class Classification(Task):
         return Predictions(where, gold, predicted, where, probabilities)
 
     def scores(self, found: Predictions) -> dict[str, Any]:
-        if self.settings.multi_label:
-            return label_set_scores(found.gold, found.predicted, self.names)
-        return class_scores(found.gold, found.predicted, self.positive)
+        return self.evaluator.compare(found.gold, found.predicted).by_name
 
     def baseline(self, gold: np.ndarray) -> Figures:
         """The figures of a model that gives every text what is commonest in the training table."""

@@ -27,8 +27,9 @@ from bothways.data.pairs import TextPairs, read_pairs
 from bothways.data.splits import overlap_warning
 from bothways.device import choose_device, choose_dtype
 from bothways.errors import InputError
-from bothways.evaluation.retrieval import FOUND, found_pairs, ranked_pairs
-from bothways.evaluation.scores import Predictions, pair_scores
+from bothways.evaluation.evaluators import pair_scores
+from bothways.evaluation.retrieval import TOP, rank_by_scores, rank_pairs
+from bothways.evaluation.scores import Predictions
 from bothways.families import FAMILIES
 from bothways.finetuning.finetune import BATCH_TOKENS, Result, fine_tuned, parts_of_step, step_rows
 from bothways.finetuning.pair_texts import PairBatch, PairTexts, text_vectors
@@ -96,7 +97,7 @@ class Embedding(Task):
 
     @property
     def metric(self) -> str:
-        return "spearman" if self.scored else f"mrr@{FOUND}"
+        return "spearman" if self.scored else f"mrr@{TOP}"
 
     @cached_property
     def alone(self) -> int:
@@ -168,7 +169,7 @@ class Embedding(Task):
 
     def quality(self, vectors_RNH: Tensor, texts: PairTexts) -> Figures:
         if texts.scores is None:
-            return metrics.ranking_scores(*found_pairs(vectors_RNH, texts.ids), k=FOUND)
+            return metrics.ranking_scores(*rank_pairs(vectors_RNH, texts.ids), k=TOP)
         cosines_N = F.cosine_similarity(vectors_RNH[0], vectors_RNH[1], dim=-1)
         found = metrics.regression(texts.scores.tolist(), cosines_N.tolist())
         return {name: found[name] for name in ("spearman", "pearson")}  # a cosine has not the scores' unit
@@ -181,7 +182,7 @@ class Embedding(Task):
         texts = self.data[split]
         if texts.scores is not None:
             return self.correlated(split, F.cosine_similarity(outputs[0], outputs[1], dim=-1).tolist())
-        return self.ranked(split, *found_pairs(outputs, texts.ids))
+        return self.ranked(split, *rank_pairs(outputs, texts.ids))
 
     def correlated(self, split: str, cosines: list[float]) -> Predictions:
         where = [f"{split}, pair {number}" for number in range(1, 1 + len(cosines))]
@@ -192,7 +193,7 @@ class Embedding(Task):
     def ranked(
         self, split: str, gold: Mapping[str, Mapping[str, float]], ranking: Mapping[str, Sequence[str]]
     ) -> Predictions:
-        found = metrics.query_scores(gold, ranking, k=FOUND)
+        found = metrics.query_scores(gold, ranking, k=TOP)
         where = [f"{split}, text {query}" for query in found]
         return Predictions(where, [None] * len(where), [*found.values()], where, [None] * len(where))
 
@@ -206,12 +207,12 @@ class Embedding(Task):
             return
         first_Q, first_D = (np.unique(ids_N, return_index=True)[1] for ids_N in texts.ids[:2])
         texts_QF, pairs_FD = first[first_Q], second[first_D].T.tocsr()
-        found = ranked_pairs(lambda rows: torch.from_numpy((texts_QF[rows] @ pairs_FD).toarray()), texts.ids)
+        found = rank_by_scores(lambda rows: torch.from_numpy((texts_QF[rows] @ pairs_FD).toarray()), texts.ids)
         yield Baseline(name, self.ranked(split, *found))
 
     def scores(self, found: Predictions) -> dict[str, Any]:
         if self.scored:
-            return pair_scores(found.gold, found.predicted)
+            return pair_scores(found.gold, found.predicted).by_name
         means = {name: [row[name] for row in found.predicted] for name in found.predicted[0]}
         bounds = {name: metrics.mean_interval(values, found.groups) for name, values in means.items()}
         return metrics.with_intervals({name: fmean(values) for name, values in means.items()}, bounds)

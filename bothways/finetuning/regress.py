@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from bothways import metrics, report
+from bothways import report
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint, new_head
 from bothways.checkpoint.checkpoint import Checkpoint
@@ -19,7 +19,8 @@ from bothways.data.labels import numeric_labels
 from bothways.data.quality import table_warnings
 from bothways.data.split_tables import read_tables, texts_by_location
 from bothways.errors import InputError
-from bothways.evaluation.scores import Predictions, number_scores
+from bothways.evaluation.evaluators import NumberEvaluator
+from bothways.evaluation.scores import Predictions
 from bothways.finetuning.features import FrozenTexts, fit_text_head
 from bothways.finetuning.finetune import Result, fine_tuned
 from bothways.finetuning.simple_models import linear_models
@@ -128,8 +129,9 @@ class Regression(Task):
         """Mean loss (of standardized numbers), both correlations, the mean squared error in the numbers' own unit: all
         of the numbers that the finished model gives."""
         errors = (outputs - self.mean) / self.deviation - self.data[split].targets
-        found = metrics.regression(numeric_labels(self.tables[split]), outputs.tolist())
-        return {"loss": float((errors**2).mean()), **found, "baseline": 0.0}
+        gold = numeric_labels(self.tables[split])
+        scores = NumberEvaluator().compare(gold, outputs.tolist(), intervals=False).by_name
+        return {"loss": float((errors**2).mean()), **scores, "baseline": 0.0}
 
     def num_rows(self, split: str) -> int:
         return len(self.tables[split])
@@ -139,7 +141,7 @@ class Regression(Task):
         return Predictions(where, gold, outputs.tolist(), where, [None] * len(gold))
 
     def scores(self, found: Predictions) -> dict[str, Any]:
-        return number_scores(found.gold, found.predicted)
+        return NumberEvaluator().compare(found.gold, found.predicted).by_name
 
     def baselines(self, split: str) -> Iterator[Baseline]:
         for name, scores_N1, model in linear_models(self, split, "number", 1):

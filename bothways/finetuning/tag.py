@@ -28,8 +28,8 @@ from bothways.data.splits import overlap_warning, parts_for
 from bothways.data.tables import RowErrors
 from bothways.data.tags import OUTSIDE, Scheme, detect_scheme, find_illegal_tag, tags_to_spans
 from bothways.errors import InputError
-from bothways.evaluation import scores
-from bothways.evaluation.scores import Predictions, document_of
+from bothways.evaluation.evaluators import TagEvaluator, document_of
+from bothways.evaluation.scores import Predictions
 from bothways.finetuning import linear_start
 from bothways.finetuning.features import MOST_TOKENS, drawn, head_inputs, last_layer
 from bothways.finetuning.finetune import Result, digest, fine_tuned
@@ -213,9 +213,11 @@ class Tagging(Task):
         return Predictions([one.where for one in own], gold, predicted, groups, [None] * len(own))
 
     def scores(self, found: Predictions) -> dict[str, Any]:
-        if self.tagset.plain:
-            return scores.tag_scores(found.gold, found.predicted, found.groups)
-        return scores.entity_scores(found.gold, found.predicted, "iob2", found.groups)
+        return self.evaluator.compare(found.gold, found.predicted, found.groups).by_name
+
+    @property
+    def evaluator(self) -> TagEvaluator:
+        return TagEvaluator("plain" if self.tagset.plain else "iob2", self.tagset.plain)
 
     def read(
         self, split: str, scores: Sequence[Tensor]

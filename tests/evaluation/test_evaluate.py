@@ -198,7 +198,7 @@ def test_predictions_of_somebody_else_are_scored_against_one_file(tmp_path, said
     (tmp_path / "given.txt").write_text("x\ny\ny\n", encoding="utf-8")
     found = json.loads(said("evaluate", "--predictions", tmp_path / "given.txt", tmp_path / "gold.csv", "--json"))
     assert found["metrics"]["accuracy"] == pytest.approx(2 / 3)
-    with pytest.raises(InputError, match="predictions are scored against one file, .*gold.csv; leave other.csv out"):
+    with pytest.raises(InputError, match="gold.csv.* other.csv"):
         Evaluate(model=tmp_path / "gold.csv", file=("other.csv",), predictions=tmp_path / "given.txt")
 
 
@@ -240,12 +240,12 @@ def test_entities_are_the_same_in_any_company(make):
 
 
 @pytest.mark.parametrize("number", [99, 100])
-def test_a_score_of_fewer_than_100_rows_is_called_too_few_to_tell(make, tmp_path, capsys, number):
+def test_fewer_than_100_rows_are_called_too_few(make, tmp_path, caplog, number):
     model = make("classes", 2, labels=("cat", "dog"))
     rows = "".join(f"a cat and {row},{'cat dog'.split()[row % 2]}\n" for row in range(number))
     (tmp_path / "gold.csv").write_text(f"text,label\n{rows}", encoding="utf-8")
     scores = evaluate.run(Evaluate(model=model, file=(tmp_path / "gold.csv",)))
-    assert scores["texts"] == number and ("--folds 5" in capsys.readouterr().err) == (number < 100)
+    assert scores["texts"] == number and ("--folds 5" in caplog.text) == (number < 100)
     for name in ("accuracy", "f1", "f1_macro", "matthews"):
         low, high = scores[f"{name}_interval"]
         assert low <= scores[name] <= high and high - low > 0.1

@@ -8,7 +8,7 @@ import pyarrow.ipc
 import pytest
 
 from bothways.errors import InputError
-from bothways.evaluation.predictions import score
+from bothways.evaluation.predictions import score_file
 
 WORDS = ["Ada", "Lovelace", "met", "Charles", "Babbage", "in", "London"]
 GOLD = ["I-PER", "I-PER", "O", "I-PER", "I-PER", "O", "I-LOC"]  # IOB1
@@ -60,24 +60,24 @@ def answers(*questions):
     ],
 )
 def test_classes_are_scored_from_each_shape_of_predictions(write, labelled, name, content):
-    found = score(write(name, content), labelled)
+    found = score_file(write(name, content), labelled)
     assert found["accuracy"] == pytest.approx(3 / 5)
     assert found["f1"] == pytest.approx(2 * 2 / (2 * 2 + 1 + 1))  # of "yes"
     assert found["majority"] == pytest.approx(3 / 5)
     assert found["texts"] == 5
     low, high = found["accuracy_interval"]
     assert low < 3 / 5 < high
-    assert score(write(name, content), labelled, positive="no")["f1"] == pytest.approx(2 * 1 / (2 * 1 + 1 + 1))
+    assert score_file(write(name, content), labelled, positive="no")["f1"] == pytest.approx(2 * 1 / (2 * 1 + 1 + 1))
 
 
 def test_gold_is_not_taken_for_a_prediction(write, labelled):
     gold_and_more = ["text,label,pred", "a,yes,yes", "b,no,no", "c,yes,no", "d,no,yes", "e,yes,yes"]
-    with pytest.raises(InputError, match=r"p.csv: 'label' beside texts may be what is right, .* 'prediction'"):
-        score(write("p.csv", gold_and_more), labelled)
-    with pytest.raises(InputError, match=r"p.csv: 'Label' beside texts may be what is right"):
-        score(write("p.csv", [gold_and_more[0].title(), *gold_and_more[1:]]), labelled)
+    with pytest.raises(InputError, match=r"p.csv: 'label'.* 'prediction'"):
+        score_file(write("p.csv", gold_and_more), labelled)
+    with pytest.raises(InputError, match=r"p.csv: 'Label'"):
+        score_file(write("p.csv", [gold_and_more[0].title(), *gold_and_more[1:]]), labelled)
     named = write("p.csv", [gold_and_more[0].replace("pred", "Prediction"), *gold_and_more[1:]])
-    assert score(named, labelled)["accuracy"] == pytest.approx(3 / 5)
+    assert score_file(named, labelled)["accuracy"] == pytest.approx(3 / 5)
 
 
 def test_numbers_are_scored_where_predictions_are_scores_or_have_fractions(write):
@@ -86,31 +86,33 @@ def test_numbers_are_scored_where_predictions_are_scores_or_have_fractions(write
         write("p.jsonl", ['{"score": 1}', '{"score": 3}', '{"score": 4}']),
         write("p.csv", ["prediction", "1", "3.0", "3.5"]),
     ):
-        assert score(predictions, gold)["spearman"] == pytest.approx(1)
-    assert score(predictions, gold)["mean_squared_error"] == pytest.approx((0 + 1 + 0.25) / 3)
-    assert "accuracy" in score(write("whole.csv", ["prediction", "1", "3", "4"]), gold)  # whole numbers name classes
+        assert score_file(predictions, gold)["spearman"] == pytest.approx(1)
+    assert score_file(predictions, gold)["mean_squared_error"] == pytest.approx((0 + 1 + 0.25) / 3)
+    assert "accuracy" in score_file(
+        write("whole.csv", ["prediction", "1", "3", "4"]), gold
+    )  # whole numbers name classes
 
 
 def test_several_labels_are_scored_where_a_list_or_the_caller_says_so(write):
     gold = write("gold.jsonl", ['{"text": "a", "label": ["x", "y"]}', '{"text": "b", "label": []}'])
-    found = score(write("p.jsonl", ['{"label": ["y", "x"]}', '{"label": ["x"]}']), gold)
+    found = score_file(write("p.jsonl", ['{"label": ["y", "x"]}', '{"label": ["x"]}']), gold)
     assert (found["accuracy"], found["f1_micro"]) == pytest.approx((1 / 2, 2 * 2 / (2 + 3)))
-    assert score(write("p2.jsonl", ['{"labels": ["x"]}', '{"labels": []}']), gold)["accuracy"] == 1 / 2
+    assert score_file(write("p2.jsonl", ['{"labels": ["x"]}', '{"labels": []}']), gold)["accuracy"] == 1 / 2
     table = write("gold.csv", ["text,label", "a,x|y", "b,"])
-    assert score(write("p.txt", ["y|x", ""]), table, multi_label=True)["accuracy"] == 1
-    assert score(write("p3.jsonl", ['{"labels": ["y", "x"]}', '{"labels": []}']), table)["accuracy"] == 1
+    assert score_file(write("p.txt", ["y|x", ""]), table, multi_label=True)["accuracy"] == 1
+    assert score_file(write("p3.jsonl", ['{"labels": ["y", "x"]}', '{"labels": []}']), table)["accuracy"] == 1
 
 
 def test_what_predict_writes_of_several_labels_is_scored_by_them(write):
     """A row tells the best label too, which may not be among those predicted."""
     gold = write("gold.jsonl", ['{"text": "a", "label": ["x", "y"]}', '{"text": "b", "label": []}'])
     rows = ['{"label": "x", "score": 0.9, "labels": ["x", "y"]}', '{"label": "x", "score": 0.1, "labels": []}']
-    assert score(write("p.jsonl", rows), gold)["accuracy"] == 1
+    assert score_file(write("p.jsonl", rows), gold)["accuracy"] == 1
 
 
 def test_labels_of_queries_with_documents_are_no_judgements_where_a_column_is_told(write):
     gold = write("gold.csv", ["query,document,label", "a,b,yes", "c,d,no"])
-    found = score(write("p.txt", ["yes", "yes"]), gold, label_column="label")
+    found = score_file(write("p.txt", ["yes", "yes"]), gold, label_column="label")
     assert found["accuracy"] == 0.5
 
 
@@ -119,7 +121,7 @@ def test_judgements_may_be_an_arrow_file(write, tmp_path):
     table = pyarrow.table(columns)
     with pyarrow.ipc.new_stream(str(tmp_path / "gold.arrow"), table.schema) as file:
         file.write_table(table)
-    found = score(write("p.csv", ["query,document,score", "a,d,2", "a,e,1"]), tmp_path / "gold.arrow")
+    found = score_file(write("p.csv", ["query,document,score", "a,d,2", "a,e,1"]), tmp_path / "gold.arrow")
     assert found["mrr@10"] == 1
 
 
@@ -127,56 +129,56 @@ def test_glues_own_files_are_no_judgements_of_search(write):
     """Tabs in a .csv without a header (STS-B), whose texts have commas."""
     rows = [f"main-captions\tMSRvid\t2012test\t000{row}\t{row}.500\ta, cat, sat\ta, dog, ran" for row in range(3)]
     gold = write("sts-dev.csv", rows)
-    assert score(write("p.txt", ["0.1", "0.2", "0.9"]), gold)["spearman"] == pytest.approx(1)
+    assert score_file(write("p.txt", ["0.1", "0.2", "0.9"]), gold)["spearman"] == pytest.approx(1)
 
 
 def test_ids_of_questions_may_be_numbers(write):
     gold = write("gold.json", [answers(("7", ["Ada"]))])
-    assert score(write("p.jsonl", ['{"id": 7, "answer": "Ada"}']), gold)["exact_match"] == 100
+    assert score_file(write("p.jsonl", ['{"id": 7, "answer": "Ada"}']), gold)["exact_match"] == 100
 
 
 def test_tags_are_scored_by_entities_whatever_their_schemes(write):
     gold = write("gold.conll", columns(WORDS, GOLD))
-    found = score(write("p.conll", columns(WORDS, FOUND)), gold)
+    found = score_file(write("p.conll", columns(WORDS, FOUND)), gold)
     assert (found["precision"], found["recall"]) == pytest.approx((2 / 3, 2 / 3))
     assert found["by_type"]["LOC"]["f1"] == 1
     assert (found["scheme"], found["sentences"]) == ("iob1", 2)
     assert (found["illegal_gold"], found["illegal_predicted"]) == (0, 1)  # I-PER after O, in IOB2
     both = write("both.conll", columns(WORDS, GOLD, FOUND))  # as conlleval takes them
-    assert score(both, both) == score(both, gold) == found
+    assert score_file(both, both) == score_file(both, gold) == found
 
 
 def test_tags_may_be_lists_in_a_table_and_plain_labels(write):
     rows = [json.dumps({"tokens": WORDS, "ner_tags": tags}) for tags in (GOLD, FOUND)]
-    assert score(write("p.jsonl", rows[1:]), write("gold.jsonl", rows[:1]))["recall"] == pytest.approx(2 / 3)
+    assert score_file(write("p.jsonl", rows[1:]), write("gold.jsonl", rows[:1]))["recall"] == pytest.approx(2 / 3)
     gold = write("gold", ["a DT", "cat NN", "ran VB"])
-    assert score(write("p", ["a DT", "cat NN", "ran NN"]), gold)["accuracy"] == pytest.approx(2 / 3)
+    assert score_file(write("p", ["a DT", "cat NN", "ran NN"]), gold)["accuracy"] == pytest.approx(2 / 3)
     table = write("gold.tsv", ["a\tDT", "cat\tNN"])  # a table by its name
-    assert score(write("p.tsv", ["a\tDT", "cat\tNN"]), table, scheme="plain", tags_column="1")["f1"] == 1
-    with pytest.raises(InputError, match=r"gold\.tsv: --tags-column \(1\) names one column for gold and predictions"):
-        score(table, table, scheme="plain", tags_column="1")
+    assert score_file(write("p.tsv", ["a\tDT", "cat\tNN"]), table, scheme="plain", tags_column="1")["f1"] == 1
+    with pytest.raises(InputError, match=r"gold\.tsv: --tags-column \(1\)"):
+        score_file(table, table, scheme="plain", tags_column="1")
 
 
 def test_answers_are_scored_as_squad_scores_them(write):
     gold = write("gold.json", answers(("1", ["Charles"]), ("2", ["London", "in London"]), ("3", [])))
-    found = score(write("p.json", '{"1": "the Charles!", "2": "old London", "x": ""}'), gold)
+    found = score_file(write("p.json", '{"1": "the Charles!", "2": "old London", "x": ""}'), gold)
     assert (found["exact_match"], found["f1"], found["missing"]) == pytest.approx((100 / 3, 100 * (1 + 2 / 3) / 3, 1))
     lines = write("p.jsonl", ['{"id": "1", "answer": "Charles"}', '{"id": "3", "answer": ""}'])
-    assert score(lines, gold)["NoAns_f1"] == 100
+    assert score_file(lines, gold)["NoAns_f1"] == 100
     row = {"id": "7", "question": "?", "context": "a cat", "answers": {"text": ["cat"], "answer_start": [2]}}
-    assert score(write("p7.json", '{"7": "cat"}'), write("gold.jsonl", [json.dumps(row)]))["f1"] == 100
+    assert score_file(write("p7.json", '{"7": "cat"}'), write("gold.jsonl", [json.dumps(row)]))["f1"] == 100
 
 
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("p.txt", ["yes"] * 4, r"p\.txt: 4 predictions, but .*gold\.csv has 5 rows; give one for each, in order"),
+        ("p.txt", ["yes"] * 4, r"p\.txt: 4 predictions, but .*gold\.csv has 5 rows"),
         (
             "p.csv",
             ["guess", *["yes"] * 5],
-            r"p\.csv: no column of predictions \(there are: guess\); name it prediction or",
+            r"p\.csv: .* \(there are: guess\); name it prediction or",
         ),
-        ("p.txt", ["1"] * 5, r"p\.txt: predicts '1' and the like, but the gold labels are 'no', 'yes'; give names as"),
+        ("p.txt", ["1"] * 5, r"p\.txt: .*'no', 'yes'.*'1'"),
         ("p.jsonl", ['{"label": "yes"}', *['{"label": null}'] * 4], r"p\.jsonl:2: 'label' is missing"),
         ("p.jsonl", ['{"score": 0.5}'] * 5, r"gold\.csv:2: label 'yes' is not a number"),
         ("no.csv", None, r"no\.csv: no such file"),
@@ -185,28 +187,28 @@ def test_answers_are_scored_as_squad_scores_them(write):
 def test_predictions_that_do_not_fit_a_table_are_refused(tmp_path, write, labelled, name, content, told):
     path = tmp_path / name if content is None else write(name, content)
     with pytest.raises(InputError, match=told) as error:
-        score(path, labelled)
+        score_file(path, labelled)
     assert "\n" not in str(error.value)
 
 
 def test_search_results_are_scored_against_judgements(write):
     gold = write("gold.qrels", ["q1 0 a 1", "q1 0 b 0", "q2 0 c 2"])
     found = write("run.txt", ["q1 Q0 b 1 9 me", "q1 Q0 a 2 8 me", "q2 Q0 c 1 1 me"])
-    scores = score(found, gold)
+    scores = score_file(found, gold)
     assert scores["mrr@10"] == 0.75 and scores["recall@10"] == 1.0 and scores["queries"] == 2
     with pytest.raises(InputError, match="no query is one of .*gold.qrels, such as 'q1'; check the names"):
-        score(write("other.txt", ["q7 Q0 b 1 9 me"]), gold)
+        score_file(write("other.txt", ["q7 Q0 b 1 9 me"]), gold)
 
 
 def test_a_positive_class_that_is_not_there_is_refused(write, labelled):
-    with pytest.raises(InputError, match=r"positive \('1'\) is no gold label; these are 'no', 'yes'"):
-        score(write("p.txt", ["yes"] * 5), labelled, positive="1")
+    with pytest.raises(InputError, match=r"positive \('1'\) .*'no', 'yes'"):
+        score_file(write("p.txt", ["yes"] * 5), labelled, positive="1")
 
 
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
-        (columns(WORDS, FOUND)[:5], r"p\.conll: 1 sentences, but .*gold\.conll has 2; give the same words, in order"),
+        (columns(WORDS, FOUND)[:5], r"p\.conll: 1 sentences, but .*gold\.conll has 2"),
         (
             columns(["Eva", *WORDS[1:]], FOUND),
             r"p\.conll:1: 'Eva Lovelace met Charles Babbage' \(5 words\) is not 'Ada .*gold\.conll:1; give the same",
@@ -217,7 +219,7 @@ def test_a_positive_class_that_is_not_there_is_refused(write, labelled):
 def test_predicted_tags_that_do_not_fit_are_refused(write, lines, told):
     gold = write("gold.conll", columns(WORDS, GOLD))
     with pytest.raises(InputError, match=told):
-        score(write("p.conll", lines), gold)
+        score_file(write("p.conll", lines), gold)
 
 
 @pytest.mark.parametrize(
@@ -227,14 +229,14 @@ def test_predicted_tags_that_do_not_fit_are_refused(write, lines, told):
         ("p.json", '{"1": 5}', r"p\.json: '1': expected an id and an answer as text, found '1' and 5"),
         ("p.json", "[]", r"p\.json: holds list; SQuAD's predictions are one object, id to answer"),
         ("p.json", "{", r"p\.json: not JSON"),
-        ("p.jsonl", ['{"id": "1", "answer": "x"}'] * 2, r"p\.jsonl:2: '1' is answered above already; keep one"),
+        ("p.jsonl", ['{"id": "1", "answer": "x"}'] * 2, r"p\.jsonl:2: '1'"),
         ("p.jsonl", ['{"id": "1"}'], r"p\.jsonl:1: expected an id and an answer as text, found '1' and None"),
     ],
 )
 def test_answers_that_do_not_fit_are_refused(write, name, content, told):
     gold = write("gold.json", answers(("1", ["Ada"])))
     with pytest.raises(InputError, match=told):
-        score(write(name, content), gold)
+        score_file(write(name, content), gold)
 
 
 def test_gold_answers_that_do_not_stand_where_they_say_are_left_out_where_asked(write):
@@ -242,15 +244,15 @@ def test_gold_answers_that_do_not_stand_where_they_say_are_left_out_where_asked(
     broken["data"][0]["paragraphs"][0]["qas"][1]["answers"][0]["answer_start"] = 0
     gold, given = write("gold.json", json.dumps(broken)), write("p.json", '{"1": "Charles", "2": "x"}')
     with pytest.raises(InputError, match="--on-error skip"):
-        score(given, gold)
-    found = score(given, gold, on_error="skip")
+        score_file(given, gold)
+    found = score_file(given, gold, on_error="skip")
     assert found["skipped"] == 1 and found["f1"] == 100
     with pytest.raises(InputError, match="on_error skip is for gold answers"):
-        score(write("p", ["yes"]), write("g.csv", ["text,label", "a,yes"]), on_error="skip")
+        score_file(write("p", ["yes"]), write("g.csv", ["text,label", "a,yes"]), on_error="skip")
 
 
 def test_predictions_that_are_cut_off_are_named(write, tmp_path):
     gold = write("gold.json", answers(("1", ["Charles"])))
     (tmp_path / "p.json.gz").write_bytes(gzip.compress(b'{"1": "' + b"Charles" * 99 + b'"}')[:-9])
     with pytest.raises(InputError, match=r"p\.json\.gz: "):
-        score(tmp_path / "p.json.gz", gold)
+        score_file(tmp_path / "p.json.gz", gold)

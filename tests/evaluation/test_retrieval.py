@@ -60,7 +60,7 @@ def test_a_collection_is_scored_by_the_cosines_of_all_documents(model, tmp_path)
 def test_a_document_of_the_querys_own_name_is_not_found_by_it():
     vectors = torch.nn.functional.normalize(torch.randn(30, 4, generator=torch.Generator().manual_seed(0)))
     names = [f"x{row}" for row in range(30)]
-    ranking = retrieval.nearest(vectors, vectors, names, names)
+    ranking = retrieval.nearest_documents(vectors, vectors, names, names)
     assert all(name not in found and len(found) == 10 for name, found in ranking.items())
 
 
@@ -113,5 +113,5 @@ def test_what_a_model_learned_from_is_what_it_is_measured_by(learned, asked, nam
 
 
 def test_vectors_are_measured_on_one_file(model, tmp_path):
-    with pytest.raises(InputError, match="measured on one file of pairs, or one directory"):
+    with pytest.raises(InputError, match="one file of pairs"):
         evaluate.run(Evaluate(model=model, file=(tmp_path / "a.csv", tmp_path / "b.csv"), dtype="float32"))

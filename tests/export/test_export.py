@@ -5,6 +5,7 @@ import re
 import shutil
 from dataclasses import replace
 from importlib.util import find_spec
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -345,17 +346,18 @@ def test_parts_that_are_spared_stay_float32(exported, tmp_path):
 
 def test_a_guess_that_changes_is_counted(make_predictor, texts):
     one, other = (make_predictor("bert", {"masked_words": 0}, seed=seed) for seed in (0, 1))
-    measure = before_after.yardstick(one, texts, TextColumns())
-    rows = range(measure.size)
-    found = [measure.ask(model, rows) for model in (one, other)]
-    assert len(found[0]) == 4  # of texts with 6, 2 and 9 words
+    data = before_after.read_evaluation_rows(one, texts, TextColumns())
+    before, after = (data.evaluator.predict(model, data.rows) for model in (one, other))
+    assert [*map(len, before)] == [1, 1, 2]  # of texts with 6, 2 and 9 words
     guesses = [[best.token for best, *_ in model.fill("[MASK] dog", top=1)] for model in (one, other)]
-    assert [given[1:2] for given in found] == guesses
-    same = sum(map(str.__eq__, *found))
-    assert same < 4 and measure.judge(rows, found[1], found[0]) == {"same guesses": 25 * same}
+    assert [before[1], after[1]] == guesses
+    same = sum(map(str.__eq__, chain.from_iterable(before), chain.from_iterable(after)))
+    assert same < 4 and data.evaluator.score(data.rows, after, before).percentages == {"same guesses": 25 * same}
+    drop = before_after.measure_drop(data.evaluator, data.rows, after, before)
+    assert drop.points == 100 - 25 * same  # every guess counts, not one per text
     alone = make_predictor("bert", {"next_sentence": 2})
     with pytest.raises(InputError, match="next sentences alone"):
-        before_after.yardstick(alone, texts, TextColumns())
+        before_after.read_evaluation_rows(alone, texts, TextColumns())
 
 
 # --- bad input --------------------------------------------------------------------------------------------------------

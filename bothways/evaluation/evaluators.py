@@ -1,0 +1,303 @@
+"""One evaluator per task: predict rows with a model, and score the predictions (accuracy, F1, SQuAD, correlation).
+
+Fine-tuning, `evaluate`, `quantize` and `export` share them. `predict` and `score` take rows of a file; `compare` takes
+gold labels and predictions, wherever they come from. Without labels the predictions of a changed model are compared
+with those of the unchanged one, the reference.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from operator import eq
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from bothways import metrics
+from bothways.data.conll import Sentence
+from bothways.data.squad import Question
+from bothways.data.tags import Scheme
+from bothways.evaluation.scores import Scores
+from bothways.inference.predictor import Predictor
+from bothways.inference.tagged_texts import all_words, to_iob2
+
+Row = TypeVar("Row")
+Prediction = TypeVar("Prediction")
+
+
+class TextRow(NamedTuple):
+    """A text or a pair of texts. label: a class, a set of labels or a number; None without labels."""
+
+    text: str
+    pair: str | None = None
+    label: Any = None
+
+
+class Evaluator(ABC, Generic[Row, Prediction]):
+    """Predictions for rows of one task, and their scores."""
+
+    @abstractmethod
+    def predict(self, model: Predictor, rows: Sequence[Row]) -> list[Prediction]:
+        """One prediction per row."""
+
+    @abstractmethod
+    def score(
+        self, rows: Sequence[Row], predictions: Sequence[Prediction], reference: Sequence[Prediction] | None = None,
+        *, intervals: bool = False,
+    ) -> Scores:  # fmt: skip
+        """Scores against the labels of the rows; for rows without labels against `reference`, other predictions for
+        them. intervals: add 95 % intervals, which take longer than the scores."""
+
+
+# --- texts and pairs of texts -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ClassEvaluator(Evaluator[TextRow, str]):
+    """Classification: accuracy, F1, Matthews correlation. positive: the label that `f1` is computed for."""
+
+    positive: str | None = None
+
+    def predict(self, model: Predictor, rows: Sequence[TextRow]) -> list[str]:
+        return [prediction.label for prediction in model.classify(*columns_of(rows))]
+
+    def score(
+        self, rows: Sequence[TextRow], predictions: Sequence[str], reference: Sequence[str] | None = None,
+        *, intervals: bool = False,
+    ) -> Scores:  # fmt: skip
+        if not has_labels(rows):
+            return agreement("same label", predictions, reference)
+        return self.compare([row.label for row in rows], predictions, intervals=intervals)
+
+    def compare(self, gold: Sequence[str], predictions: Sequence[str], *, intervals: bool = True) -> Scores:
+        bounds = metrics.classification_intervals(gold, predictions, positive=self.positive) if intervals else {}
+        scores = metrics.classification(gold, predictions, positive=self.positive)
+        return Scores.with_intervals(
+            "accuracy", scores, bounds, counts={"texts": len(gold)}, secondary="f1_macro"
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LabelSetEvaluator(Evaluator[TextRow, Collection[str]]):
+    """Multi-label classification: F1, and accuracy of whole sets. names: all labels."""
+
+    names: Sequence[str]
+
+    def predict(self, model: Predictor, rows: Sequence[TextRow]) -> list[Collection[str]]:
+        return [prediction.labels for prediction in model.classify(*columns_of(rows))]
+
+    def score(
+        self, rows: Sequence[TextRow], predictions: Sequence[Collection[str]],
+        reference: Sequence[Collection[str]] | None = None, *, intervals: bool = False,
+    ) -> Scores:  # fmt: skip
+        if not has_labels(rows):
+            return agreement("same label", predictions, reference)
+        return self.compare([row.label for row in rows], predictions, intervals=intervals)
+
+    def compare(
+        self, gold: Sequence[Collection[str]], predictions: Sequence[Collection[str]], *, intervals: bool = True
+    ) -> Scores:
+        bounds = metrics.multi_label_intervals(gold, predictions) if intervals else {}
+        scores = metrics.multi_label(gold, predictions, self.names)
+        return Scores.with_intervals("f1_micro", scores, bounds, counts={"texts": len(gold)}, secondary="accuracy")
+
+
+@dataclass(frozen=True)
+class NumberEvaluator(Evaluator[TextRow, float]):
+    """Regression: rank and linear correlation, and errors."""
+
+    def predict(self, model: Predictor, rows: Sequence[TextRow]) -> list[float]:
+        scores: list[float] = model.regress(*columns_of(rows)).tolist()
+        return scores
+
+    def score(
+        self, rows: Sequence[TextRow], predictions: Sequence[float], reference: Sequence[float] | None = None,
+        *, intervals: bool = False,
+    ) -> Scores:  # fmt: skip
+        if has_labels(rows):
+            return self.compare([row.label for row in rows], predictions, intervals=intervals)
+        assert reference is not None
+        return self.compare(reference, predictions, intervals=intervals)
+
+    def compare(self, gold: Sequence[float], predictions: Sequence[float], *, intervals: bool = True) -> Scores:
+        bounds = metrics.regression_intervals(gold, predictions) if intervals else {}
+        scores = metrics.regression(gold, predictions)
+        return Scores.with_intervals("spearman", scores, bounds, counts={"texts": len(gold)}, secondary="pearson")
+
+
+@dataclass(frozen=True)
+class VectorEvaluator(Evaluator[TextRow, np.ndarray]):
+    """Sentence embeddings: cosine similarity with the vectors of the reference."""
+
+    def predict(self, model: Predictor, rows: Sequence[TextRow]) -> list[np.ndarray]:
+        return list(model.embed([row.text for row in rows]))
+
+    def score(
+        self, rows: Sequence[TextRow], predictions: Sequence[np.ndarray],
+        reference: Sequence[np.ndarray] | None = None, *, intervals: bool = False,
+    ) -> Scores:  # fmt: skip
+        cosines_N = 100 * (np.array(predictions) * np.array(reference)).sum(1)
+        scores = {"mean cosine": float(cosines_N.mean()), "least cosine": float(cosines_N.min())}
+        return Scores("mean cosine", scores, {"texts": len(rows)}, secondary="least cosine", maximum=100)
+
+
+@dataclass(frozen=True)
+class MaskEvaluator(Evaluator[str, list[str]]):
+    """Masked words: how many guesses are those of the reference. Rows are texts with masks in them."""
+
+    def predict(self, model: Predictor, rows: Sequence[str]) -> list[list[str]]:
+        return [[best.token for best, *_ in model.fill(text, top=1)] for text in rows]
+
+    def score(
+        self, rows: Sequence[str], predictions: Sequence[list[str]], reference: Sequence[list[str]] | None = None,
+        *, intervals: bool = False,
+    ) -> Scores:  # fmt: skip
+        assert reference is not None
+        return agreement("same guesses", [*chain.from_iterable(predictions)], [*chain.from_iterable(reference)])
+
+
+# --- tags -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TagEvaluator(Evaluator[list[Sentence], list[list[str]]]):
+    """Tags of words: F1 of exact entities (NER), or for plain tags accuracy. Rows are sentences that are read together.
+
+    scheme: that of the gold tags. plain: whether gold or predicted tags are plain, one label per word.
+    """
+
+    scheme: Scheme
+    plain: bool
+
+    def predict(self, model: Predictor, rows: Sequence[list[Sentence]]) -> list[list[list[str]]]:
+        """The tags of each sentence of each row."""
+        predictions = []
+        for row, tags in zip(rows, model.tag_words([all_words(row) for row in rows]), strict=True):
+            rest = iter(tags)
+            predictions.append([[*islice(rest, len(sentence.words))] for sentence in row])
+        return predictions
+
+    def score(
+        self, rows: Sequence[list[Sentence]], predictions: Sequence[list[list[str]]],
+        reference: Sequence[list[list[str]]] | None = None, *, intervals: bool = False,
+    ) -> Scores:  # fmt: skip
+        sentences = [*chain.from_iterable(rows)]
+        gold = [sentence.tags if self.plain else to_iob2(sentence, self.scheme).tags for sentence in sentences]
+        documents = [*map(document_of, sentences)]
+        return self.compare(gold, [*chain.from_iterable(predictions)], documents, intervals=intervals)
+
+    def compare(
+        self, gold: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]], documents: Sequence[str],
+        *, intervals: bool = True,
+    ) -> Scores:  # fmt: skip
+        """gold, predictions: the tags of each sentence, plain or IOB2. documents: the document of each sentence."""
+        if not self.plain:
+            return entity_scores(gold, predictions, "iob2", documents, intervals=intervals)
+        scores = entity_scores(gold, predictions, "plain", documents, intervals=intervals)
+        by_name = {name: value for name, value in scores.by_name.items() if name in ("accuracy", "accuracy_interval")}
+        return Scores("accuracy", by_name, {**scores.counts, "words": sum(map(len, gold))})
+
+
+@dataclass(frozen=True)
+class EntityEvaluator(Evaluator[TextRow, list[tuple[str, int, int]]]):
+    """Named entities in texts without labels: how many texts keep all of the reference's entities."""
+
+    def predict(self, model: Predictor, rows: Sequence[TextRow]) -> list[list[tuple[str, int, int]]]:
+        entities = model.tag([row.text for row in rows])
+        return [[(entity.label, entity.start, entity.end) for entity in text] for text in entities]
+
+    def score(
+        self, rows: Sequence[TextRow], predictions: Sequence[list[tuple[str, int, int]]],
+        reference: Sequence[list[tuple[str, int, int]]] | None = None, *, intervals: bool = False,
+    ) -> Scores:  # fmt: skip
+        return agreement("same entities", predictions, reference)
+
+
+def entity_scores(
+    gold: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]], scheme: Scheme, documents: Sequence[str],
+    *, intervals: bool = True,
+) -> Scores:  # fmt: skip
+    """Precision, recall and F1 of exact entities, and the accuracy of tags."""
+    bounds = metrics.entity_intervals(gold, predictions, scheme, documents) if intervals else {}
+    scores = metrics.entity_scores(gold, predictions, scheme)
+    return Scores.with_intervals("f1", scores, bounds, counts={"sentences": len(gold)}, secondary="accuracy")
+
+
+def document_of(sentence: Sentence) -> str:
+    """The name of the document that a sentence belongs to; without documents, that of the sentence."""
+    file, _, line = sentence.where.rpartition(":")
+    return f"{file}:{line}" if sentence.document is None else f"{file}, document {sentence.document}"
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AnswerEvaluator(Evaluator[Question, str]):
+    """Extractive question answering: exact match and F1 as SQuAD scores them, in percent. labelled: whether the
+    questions have gold answers."""
+
+    labelled: bool = True
+
+    def predict(self, model: Predictor, rows: Sequence[Question]) -> list[str]:
+        answers = model.answer([row.question for row in rows], [row.context for row in rows])
+        return [best.text for best, *_ in answers]
+
+    def score(
+        self, rows: Sequence[Question], predictions: Sequence[str], reference: Sequence[str] | None = None,
+        *, intervals: bool = False,
+    ) -> Scores:  # fmt: skip
+        if not self.labelled:
+            return agreement("same answer", predictions, reference)
+        gold = {row.id: [text for text, _ in row.answers] for row in rows}
+        by_id = {row.id: answer for row, answer in zip(rows, predictions, strict=True)}
+        return self.compare(gold, by_id, {row.id: row.context for row in rows}, intervals=intervals)
+
+    def compare(
+        self, gold: Mapping[str, Sequence[str]], predictions: Mapping[str, str], passages: Mapping[str, str],
+        *, intervals: bool = True,
+    ) -> Scores:  # fmt: skip
+        """Gold answers, predicted answers and passages by the id of the question."""
+        bounds = metrics.answer_intervals(gold, predictions, passages) if intervals else {}
+        scores = metrics.answer_scores(gold, predictions)
+        return Scores.with_intervals("f1", scores, bounds, secondary="exact_match", maximum=100)
+
+
+# --- pairs and search -------------------------------------------------------------------------------------------------
+
+
+def pair_scores(gold: Sequence[float], cosines: Sequence[float]) -> Scores:
+    """Correlations of gold scores and cosines. No errors, since a cosine does not have the unit of the scores."""
+    names = ("spearman", "pearson")
+    scores, bounds = metrics.regression(gold, cosines), metrics.regression_intervals(gold, cosines)
+    return Scores.with_intervals(
+        "spearman", {name: scores[name] for name in names}, bounds, counts={"pairs": len(gold)}, secondary="pearson"
+    )
+
+
+def ranking_scores(
+    qrels: Mapping[str, Mapping[str, float]], ranking: Mapping[str, Sequence[str]], *, k: int = 10
+) -> Scores:
+    """nDCG, MRR and recall at k of search results."""
+    bounds = metrics.ranking_intervals(qrels, ranking, k=k)
+    return Scores.with_intervals(f"ndcg@{k}", metrics.ranking_scores(qrels, ranking, k=k), bounds)
+
+
+# --- shared helpers ---------------------------------------------------------------------------------------------------
+
+
+def agreement(name: str, predictions: Sequence[Any], reference: Sequence[Any] | None) -> Scores:
+    """The percentage of predictions that equal those of the reference."""
+    assert reference is not None
+    return Scores(name, {name: 100 * sum(map(eq, predictions, reference)) / len(reference)}, maximum=100)
+
+
+def has_labels(rows: Sequence[TextRow]) -> bool:
+    return bool(rows) and rows[0].label is not None
+
+
+def columns_of(rows: Sequence[TextRow]) -> tuple[list[str], list[str] | None]:
+    """Texts, and their pairs if they have some."""
+    pairs = [row.pair for row in rows if row.pair is not None]
+    return [row.text for row in rows], pairs or None

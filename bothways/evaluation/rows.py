@@ -1,0 +1,54 @@
+"""Rows to evaluate a model on, read as the model was trained: columns, second texts, and spelling of labels."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from bothways.data.columns import Table
+from bothways.data.examples import read_table
+from bothways.data.labels import class_indices, label_sets, numeric_labels, respell_labels
+from bothways.data.near_duplicates import label_key
+from bothways.data.stream import resolve_columns
+from bothways.evaluation.evaluators import ClassEvaluator, Evaluator, LabelSetEvaluator, NumberEvaluator, TextRow
+from bothways.inference.predictor import Predictor
+from bothways.settings import TextColumns
+from bothways.tables_in_memory import TableSource
+
+
+def read_trained_table(model: Predictor, file: TableSource, columns: TextColumns, *, need_labels: bool) -> Table:
+    """A table by the columns named, else those that the model was fine-tuned on, else usual ones; labels in the
+    model's spelling if it was fine-tuned with merge_labels. InputError if the table holds pairs and the model was
+    fine-tuned on single texts, or the reverse."""
+    names = resolve_columns(file, columns, model.checkpoint.settings, ("text", "pair", "label"))
+    table = read_table(
+        file, text=names["text"], pair=names["pair"], label=names["label"], need_labels=need_labels,
+        encoding=columns.encoding,
+    )  # fmt: skip
+    if model.ignores_pairs(names["text"], columns.pair_column):
+        table = replace(table, pairs=None)
+    model.check_pairs(table.pairs is not None, file)
+    if table.labels is not None and model.checkpoint.settings.get("merge_labels"):
+        spelling = {label_key(label): label for label in model.labels}
+        table = respell_labels(table, spelling, several=model.checkpoint.multi_label)
+    return table
+
+
+def text_evaluator(model: Predictor, positive: str | None = None) -> Evaluator[TextRow, Any]:
+    """The evaluator of a classifier or regression model."""
+    if not model.labels:
+        return NumberEvaluator()
+    return LabelSetEvaluator(model.labels) if model.checkpoint.multi_label else ClassEvaluator(positive)
+
+
+def text_rows(model: Predictor, table: Table) -> list[TextRow]:
+    """The rows of a table for `text_evaluator`. InputError for a label that is unknown to the model, or no number."""
+    labels: Sequence[Any] = [None] * len(table)
+    if table.labels is not None and not model.labels:
+        labels = numeric_labels(table)
+    elif table.labels is not None and model.checkpoint.multi_label:
+        labels = label_sets(table, model.labels)
+    elif table.labels is not None:
+        class_indices(table, model.labels)  # raises for unknown labels
+        labels = table.labels
+    pairs: Sequence[str | None] = table.pairs if table.pairs is not None else [None] * len(table)
+    return [*map(TextRow, table.texts, pairs, labels)]
