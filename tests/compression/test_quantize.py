@@ -329,7 +329,7 @@ def test_a_damaged_directory_is_named(vectors, texts, tmp_path):
     quantize.run(settings(vectors, texts, small))
     config = json.loads((small / "config.json").read_text(encoding="utf-8"))
     (small / "config.json").write_text(json.dumps(config | {"hidden_size": 48}), encoding="utf-8")
-    with pytest.raises(InputError, match=r"int8\.safetensors: does not belong to config\.json"):
+    with pytest.raises(InputError, match=r"int8\.safetensors: .*config\.json"):
         checkpoint.load(small)
     (small / INT8_WEIGHTS).write_bytes(b"no weights")
     with pytest.raises(InputError, match=r"int8\.safetensors: broken"):
