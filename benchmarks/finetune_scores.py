@@ -88,11 +88,11 @@ def summary(name: str, out: Path) -> Line:
     steps, seconds = (sum(row[key] for row in last.values()) for key in ("step", "seconds"))
     heldout = [(row["seed"], row["step"], row[result["metric"]]) for row in rows if row["split"] == "heldout"]
     kept = "metric split mean std scores interval baselines baseline_intervals frozen verdict".split()
-    epoch = seconds / steps * made["steps_an_epoch"] if steps else 0.0
+    epoch = seconds / steps * made["steps_per_epoch"] if steps else 0.0
     spent = {**made["seconds"], "training": seconds, "epoch": epoch}
     return {
         "set": name, "rows": made["rows"], **{key: result[key] for key in kept}, "seconds": spent, "steps": steps,
-        "steps_an_epoch": made["steps_an_epoch"], "curve": heldout,
+        "steps_per_epoch": made["steps_per_epoch"], "curve": heldout,
     }  # fmt: skip
 
 

@@ -44,7 +44,7 @@ def make_batches(file: Path, *, family: str, length: int, batch_tokens: int) -> 
     from bothways.corpus.masking import MaskRule
     from bothways.corpus.sampler import StepSampler
     from bothways.corpus.store import build_in_memory
-    from bothways.pretraining.objective import masked_batch
+    from bothways.pretraining.objective import example_batch, mask_batch
 
     tokenizer = Tokenizer.load(DATA / "vocab" / "bert-base-uncased")
     first = sorted((DATA / "wikipedia-2015-en").glob("train-*.parquet"))[:1]
@@ -57,8 +57,9 @@ def make_batches(file: Path, *, family: str, length: int, batch_tokens: int) -> 
     steps = islice(order.steps(), READY)
     torch.save(
         [
-            masked_batch(store, step, sort_by_length(step.rows, step.examples.sizes), tokenizer, rule, seed=0)
+            mask_batch(example_batch(store, step, rows, tokenizer), step, rows, rule, seed=0)
             for step in steps
+            for rows in [sort_by_length(step.rows, step.examples.sizes)]
         ],
         file,
     )
@@ -86,23 +87,24 @@ def ours(options: argparse.Namespace, batches: list[Any]) -> tuple[Callable[[int
     import torch
 
     from bothways.model.compile import compile_layers
-    from bothways.pretraining.objectives import objective_of
-    from bothways.training.loop import Progress, one_step
-    from bothways.training.options import Plan
+    from bothways.pretraining.objectives import build_objective
+    from bothways.training.loop import Progress, train_step
+    from bothways.training.options import TrainingOptions
     from bothways.training.trainer import Trainer
 
     model = new_model(options)
-    aim = objective_of("masked", "next" if options.family == "bert" else "none")
+    objective = build_objective("masked", "next" if options.family == "bert" else "none")
     device = torch.device(options.device)
-    plan = Plan(steps=10_000, rate=1e-4, device=device, dtype=torch.bfloat16)
-    trainer = Trainer(model, aim.losses, aim.counts, plan)
+    training = TrainingOptions(steps=10_000, learning_rate=1e-4, device=device, dtype=torch.bfloat16)
+    losses = lambda module, batch: objective.losses(module, batch, objective.forward(module, batch))  # noqa: E731
+    trainer = Trainer(model, losses, objective.counts, training)
     if options.side == COMPILED:
         compile_layers(model)
     progress = Progress()
 
     def step(number: int) -> None:
         nonlocal progress
-        progress, _, _ = one_step(trainer, progress, [batches[number % READY]])
+        progress, _, _ = train_step(trainer, progress, [batches[number % READY]])
 
     return step, model.config
 

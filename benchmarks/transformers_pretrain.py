@@ -28,7 +28,7 @@ from transformers import (
 
 from bothways.checkpoint import checkpoint
 from bothways.pretraining.heldout import HeldOut
-from bothways.pretraining.inputs import Text, read
+from bothways.pretraining.inputs import PretrainingData, read_data
 from bothways.settings import Pretrain
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.run import read_metrics
@@ -39,7 +39,7 @@ TIMED_STEPS, FIGURES = 6, 20  # steps to learn the speed from; held-out figures 
 class Blocks(torch.utils.data.Dataset[dict[str, Any]]):
     """All training documents joined, in pieces of the length, [CLS] before and [SEP] after each."""
 
-    def __init__(self, text: Text, length: int) -> None:
+    def __init__(self, text: PretrainingData, length: int) -> None:
         bounds = text.store.sentences[text.store.documents]
         parts = [text.store.ids[bounds[number] : bounds[number + 1]] for number in text.training]
         self.ids, self.room, self.tokenizer = np.concatenate(parts), length - 2, text.tokenizer
@@ -76,7 +76,7 @@ class Clock(transformers.TrainerCallback):
 
 
 def trained(
-    settings: Pretrain, text: Text, held: HeldOut, out: Path, *, steps: int, rate: float, figures: int
+    settings: Pretrain, text: PretrainingData, held: HeldOut, out: Path, *, steps: int, rate: float, figures: int
 ) -> tuple[Clock, Any]:
     torch.manual_seed(0)
     config = AutoConfig.from_pretrained(settings.out / "model")
@@ -143,7 +143,7 @@ def main() -> None:
             "token_store": recipe["token_store"],
         }
     )
-    text = read(settings, Tokenizer.load(options.run / "model"), print)
+    text = read_data(settings, Tokenizer.load(options.run / "model"), print)
     held = HeldOut(
         text.unseen,
         text.heldout,

@@ -475,7 +475,7 @@ def test_a_run_is_not_written_over(verb, filler, refused, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     write(out / "bothways.json", '{"verb": "pretrain", "status": "done"}')
-    assert "out: holds a run already" in refused(*commands_that_write(out, filler, tmp_path)[verb])
+    assert "out: already contains a run" in refused(*commands_that_write(out, filler, tmp_path)[verb])
     assert contents(out) == {"bothways.json": b'{"verb": "pretrain", "status": "done"}'}
 
 

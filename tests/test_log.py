@@ -72,14 +72,14 @@ def test_results_are_the_same_json_in_every_encoding(encoding, classifier):
 @pytest.mark.parametrize(("name", "value"), [("WORLD_SIZE", ""), ("WORLD_SIZE", "two"), ("RANK", "")])
 def test_what_torchrun_says_may_be_empty_and_must_be_a_number(name, value, monkeypatch):
     from bothways.errors import InputError
-    from bothways.training.distributed import joined
+    from bothways.training.distributed import process_group
 
     monkeypatch.setenv(name, value)
     if value:
-        with pytest.raises(InputError, match=r"WORLD_SIZE \(two\) must be a whole number"), joined():
+        with pytest.raises(InputError, match=r"WORLD_SIZE \(two\) must be a whole number"), process_group():
             pass
     else:
-        with joined() as processes:
+        with process_group() as processes:
             assert processes.world == 1
 
 

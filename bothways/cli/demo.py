@@ -82,7 +82,7 @@ def run(settings: Demo) -> dict[str, Any]:
         "pretrain": "pre-training run",
         "authors": "classifier run",
     }
-    run.note(status="done", figures=figures, parts=parts)
+    run.update_metadata(status="done", figures=figures, parts=parts)
     run.close()
     write(f"\nDone in {figures['seconds']:.0f} s. All of it is in {settings.out}:")
     pretrained, classifier = (quote(str(settings.out / name)) for name in ("pretrain", "authors"))

@@ -9,7 +9,7 @@ from bothways.checkpoint.metadata import read_metadata
 from bothways.errors import InputError, MissingFile
 from bothways.model.int8 import is_int8
 from bothways.tokenizer.files import read_json
-from bothways.training.run import METRICS, read_metrics, status_of
+from bothways.training.run import METRICS, read_metrics, run_status
 from bothways.training.run_checkpoints import FOLDER, STATE
 
 
@@ -28,7 +28,7 @@ def run(path: Path) -> dict[str, Any]:
 def of_run(path: Path, made: dict[str, Any]) -> dict[str, Any]:
     facts = {
         "run": made["verb"],
-        "status": status_of(made),
+        "status": run_status(made),
         "started": made.get("started"),
         "made by": made.get("versions"),
         "made on": made.get("hardware"),

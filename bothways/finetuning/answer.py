@@ -32,8 +32,8 @@ from bothways.metrics.answers import answer_scores, best_threshold
 from bothways.model.model import Model
 from bothways.settings import Answer
 from bothways.tokenizer.tokenizer import Encoding
-from bothways.training.losses import Loss, class_loss
-from bothways.training.run import Callback
+from bothways.training.losses import Loss, classification_loss
+from bothways.training.run import MetricsCallback
 
 SCORES = ("exact_match", "f1", "HasAns_f1", "NoAns_f1")
 
@@ -265,7 +265,7 @@ class Answering(Task):
         return "\n".join([*found, *self.warnings])
 
 
-def run(settings: Answer, *, progress: Callback | None = None) -> Result:
+def run(settings: Answer, *, progress: MetricsCallback | None = None) -> Result:
     """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
     so)."""
     start = checkpoint.load(settings.model)
@@ -306,7 +306,7 @@ def span_loss(scores_T2: Tensor, rows_N2: Tensor, lengths: Sequence[int]) -> Los
     """Cross-entropy of the first and of the last token over the rows of each window, averaged."""
     total = scores_T2.new_zeros((), dtype=torch.float32)
     for scores_S2, rows_2 in zip(scores_T2.split(list(lengths)), rows_N2, strict=True):
-        total = total + class_loss(scores_S2.T, rows_2)[0] / 2
+        total = total + classification_loss(scores_S2.T, rows_2)[0] / 2
     return total, len(rows_N2)
 
 

@@ -34,14 +34,14 @@ from bothways.metrics.label_errors import label_errors, label_set_errors
 from bothways.model.model import Model
 from bothways.settings import Classify
 from bothways.training.losses import Loss
-from bothways.training.run import Callback
-from bothways.training.task_losses import label_loss, weighted_class_loss
+from bothways.training.run import MetricsCallback
+from bothways.training.task_losses import multi_label_loss, weighted_class_loss
 
 LIKELIEST = 5  # classes of a text whose probabilities are kept
 MOST_CLASSES, COMMONEST = 30, 5  # classes that are listed one by one; of more the commonest
 
 
-def run(settings: Classify, *, progress: Callback | None = None) -> Result:
+def run(settings: Classify, *, progress: MetricsCallback | None = None) -> Result:
     """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
     so)."""
     start = checkpoint.load(settings.model)
@@ -115,7 +115,7 @@ class Classification(Task):
         return {"classes": self.weighted_loss(self.read(model, batch), batch.labels)}
 
     def weighted_loss(self, scores_NC: torch.Tensor, targets: torch.Tensor) -> Loss:
-        loss = label_loss if self.settings.multi_label else weighted_class_loss
+        loss = multi_label_loss if self.settings.multi_label else weighted_class_loss
         return loss(scores_NC, targets, self.weights.to(scores_NC))
 
     @cached_property
@@ -136,7 +136,7 @@ class Classification(Task):
     def evaluate(self, split: str, outputs: torch.Tensor) -> Figures:
         """Mean loss, the figures of the classes, and as baseline the metric of always naming the commonest."""
         targets = torch.from_numpy(self.data[split].targets)
-        loss = label_loss if self.settings.multi_label else weighted_class_loss
+        loss = multi_label_loss if self.settings.multi_label else weighted_class_loss
         total, number = loss(outputs, targets, torch.ones(len(self.names)))
         found = self.figures(targets.numpy(), self.chosen(outputs))
         return {"loss": float(total) / number, **found, "baseline": self.baseline(targets.numpy())[self.metric]}

@@ -39,13 +39,13 @@ from bothways.linear.tfidf import MOST_TERMS, Tfidf
 from bothways.model.model import Model
 from bothways.settings import TrainEmbed
 from bothways.training.losses import Loss
-from bothways.training.pair_losses import at_sizes, cosine_loss, ranking_loss
-from bothways.training.run import Callback
+from bothways.training.pair_losses import cosine_loss, matryoshka_loss, ranking_loss
+from bothways.training.run import MetricsCallback
 
 COMPARED = 256  # pairs among which each text's own is to be found where only the loss is measured
 
 
-def run(settings: TrainEmbed, *, progress: Callback | None = None) -> Result:
+def run(settings: TrainEmbed, *, progress: MetricsCallback | None = None) -> Result:
     """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
     so).
 
@@ -133,9 +133,9 @@ class Embedding(Task):
     def loss(self, vectors_RNH: Tensor, labels: Tensor) -> Loss:
         """labels: scores [N] or ids [R, N]."""
         if self.scored:
-            return at_sizes(partial(cosine_loss, scores_N=labels), vectors_RNH, self.sizes)
+            return matryoshka_loss(partial(cosine_loss, scores_N=labels), vectors_RNH, self.sizes)
         ranked = partial(ranking_loss, ids_RN=labels, temperature=self.settings.temperature)
-        return at_sizes(ranked, vectors_RNH, self.sizes)
+        return matryoshka_loss(ranked, vectors_RNH, self.sizes)
 
     def outputs(self, model: Model, split: str) -> Tensor:
         """The vectors of each pair, [R, N, H]."""

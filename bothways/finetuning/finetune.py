@@ -37,10 +37,10 @@ from bothways.log import logger, muted
 from bothways.model.model import Model
 from bothways.settings import FineTune
 from bothways.training.loop import fit
-from bothways.training.optimizer import depths_of
-from bothways.training.options import Plan
+from bothways.training.optimizer import layer_depths
+from bothways.training.options import TrainingOptions
 from bothways.training.progress import TrainingProgress
-from bothways.training.run import Callback, Run
+from bothways.training.run import MetricsCallback, Run
 from bothways.training.run_checkpoints import FOLDER, Checkpoints
 
 EPOCHS, LEAST_STEPS, MOST_EPOCHS = 3.0, 300, 20.0  # where none are asked for
@@ -79,7 +79,9 @@ class Result:
     frozen: bool = False
 
 
-def fine_tuned(settings: FineTune, task_of: Callable[[int | None], Task], progress: Callback | None = None) -> Result:
+def fine_tuned(
+    settings: FineTune, task_of: Callable[[int | None], Task], progress: MetricsCallback | None = None
+) -> Result:
     """A whole run, in its directory. task_of: the task, or the one that trains on all folds but one, its test."""
     if (world := os.environ.get("WORLD_SIZE") or "1") != "1":
         raise InputError(f"fine-tuning is done by one process, not by {world} (WORLD_SIZE); start it without torchrun")
@@ -96,7 +98,7 @@ def over_seeds(settings: FineTune, task: Task, run: Run, task_of: Callable[[int 
         way = "; read its sentences one by one (--no-context), or add some" if getattr(settings, "context", 0) else ""
         raise InputError(f"{settings.train}: one training example; at least two are needed to learn from{way}")
     refuse_others(settings, task, run)
-    if "result" in run.made:
+    if "result" in run.metadata:
         logger.info(f"{run.directory}: its run is done")
         return result_of(run, task.name)
     logger.info(task.describe())
@@ -105,7 +107,7 @@ def over_seeds(settings: FineTune, task: Task, run: Run, task_of: Callable[[int 
         logger.info(few)
     if stays_frozen(settings, task):
         logger.info(frozen_line(task))
-    elif line := epochs_line(settings, steps_an_epoch(settings, task)):
+    elif line := epochs_line(settings, steps_per_epoch(settings, task)):
         logger.info(line)
     if line := unread_splits_warning(settings.train, settings.dev, settings.test):
         logger.info(line)
@@ -168,14 +170,14 @@ def over_seeds(settings: FineTune, task: Task, run: Run, task_of: Callable[[int 
     task.finished(begun.model)
     facts = task.facts(figures[kept])
     checkpoint.save(replace(begun, metadata={**run.origin, "result": result, **facts}), run.directory / MODEL)
-    run.note(result=result, figures=figures[kept])  # last, for with it the run is done
+    run.update_metadata(result=result, figures=figures[kept])  # last, for with it the run is done
     shutil.rmtree(run.directory / SEEDS)
     return result_of(run, task.name)
 
 
 def result_of(run: Run, task: str) -> Result:
     """What a run that is done came to."""
-    found = run.made["result"]
+    found = run.metadata["result"]
     given = {name: found[name] for name in ("metric", "split", "mean", "std", "failed")}
     interval = tuple(found["interval"]) if "interval" in found else None
     scores = found["scores"][found["split"]]
@@ -197,19 +199,19 @@ def result_of(run: Run, task: str) -> Result:
 def refuse_others(settings: FineTune, task: Task, run: Run) -> None:
     """InputError where a run goes on with examples or with a model that are not those it began with."""
     read = {split: _fingerprint(examples) for split, examples in task.data.items()}
-    begun = run.made.get("examples", read)
+    begun = run.metadata.get("examples", read)
     if strange := [split for split in read if read[split] != begun.get(split)]:
         raise InputError(
             f"{run.directory}: its run began with other examples of {strange[0]}; give the same files, or name a new "
             "directory"
         )
     weights = digest(task.start.model)
-    if run.made.get("start", weights) != weights:
+    if run.metadata.get("start", weights) != weights:
         raise InputError(
             f"{run.directory}: {settings.model} holds other weights than when the run began; put those back, or name a "
             "new directory"
         )
-    run.note(examples=read, start=weights, rows={split: task.num_rows(split) for split in read})
+    run.update_metadata(examples=read, start=weights, rows={split: task.num_rows(split) for split in read})
 
 
 def trained(settings: FineTune, task: Task, model: Model, seed: int, run: Run) -> dict[str, Figures]:
@@ -252,17 +254,17 @@ def fitted(
     device = choose_device("auto")
     if device.type == "cpu":
         retain_freed_memory()
-    an_epoch = steps_an_epoch(settings, task, seed)
+    an_epoch = steps_per_epoch(settings, task, seed)
 
     def steps(first: int) -> Iterator[Sequence[Batch]]:
         for examples, rows in islice(all_steps(settings, task, seed), first, None):
             yield [examples.batch(part) for part in parts_of_step(settings, task, rows, examples.sizes)]
 
-    plan = Plan(
+    options = TrainingOptions(
         steps=0 if stays_frozen(settings, task) else num_steps(settings, an_epoch),
-        rate=peak_rate(settings, model.config),
+        learning_rate=peak_rate(settings, model.config),
         schedule=settings.schedule, warmup=settings.warmup, weight_decay=settings.weight_decay,
-        layer_decay=settings.layer_decay, clip=settings.max_grad_norm,
+        layer_decay=settings.layer_decay, max_grad_norm=settings.max_grad_norm,
         evaluate_every=max(1, round(an_epoch / settings.evaluations_per_epoch)), best_by=task.metric,
         evaluate_first=settings.linear_start and task.step_0 != "",
         checkpoint_every=settings.checkpoint_every, patience=settings.patience, seed=seed, device=device,
@@ -271,32 +273,32 @@ def fitted(
     frozen = freeze(model, settings.freeze)
     place = _place(run, seed)
     checkpoints = Checkpoints(place, keep=1, order={"examples": _fingerprint(task.data["train"])}, at_end=False)
-    start = checkpoints.newest_sound(plan.dtype) if (place / FOLDER).exists() else None
-    run.cut_back(start.progress.step if start else -1, seed)
-    run.note(steps=plan.steps, steps_an_epoch=an_epoch)
-    if plan.evaluate_first and start is None:
+    start = checkpoints.load_latest(options.dtype) if (place / FOLDER).exists() else None
+    run.truncate_metrics(start.progress.step if start else -1, seed)
+    run.update_metadata(steps=options.steps, steps_per_epoch=an_epoch)
+    if options.evaluate_first and start is None:
         with run.timed("linear_start"):
             task.fit_head(model)
     named = {"seed": seed} if fold is None else {"seed": seed, "fold": fold}
     training = f"seed {seed}" if fold is None else f"fold {fold + 1}"
-    with TrainingProgress(f"fine-tuning, {training}", plan.steps) as bar:
+    with TrainingProgress(f"fine-tuning, {training}", options.steps) as bar:
 
         def record(row: dict[str, Any]) -> None:
-            run.metric(**row, **named)
+            run.log_metrics(**row, **named)
             if row["step"] == (start.progress.step if start else 0) + STEPS_BEFORE_CAP and device.type == "cpu":
                 cap_retained_memory()
             bar.show(row)
 
         evaluate = lambda: task.measure(model, "dev")  # noqa: E731
         progress = fit(
-            model, task.losses, task.counts, steps, plan, evaluate=evaluate, record=record, checkpoints=checkpoints,
+            model, task.losses, task.counts, steps, options, evaluate=evaluate, record=record, checkpoints=checkpoints,
             start=start, fingerprint=batch_fingerprint,
         )  # fmt: skip
     model.load_state_dict(frozen, strict=False)  # as they were, not as bf16 has them
     return at_work(model, settings), progress.best_step
 
 
-def steps_an_epoch(settings: FineTune, task: Task, seed: int = 0) -> int:
+def steps_per_epoch(settings: FineTune, task: Task, seed: int = 0) -> int:
     return len(list(step_rows(settings, task, seed, 0, task.examples(seed, 0).sizes)))
 
 
@@ -360,7 +362,7 @@ def parts_of_step(settings: FineTune, task: Task, rows: Sequence[int], sizes: Se
 
 def freeze(model: Model, parts: int) -> dict[str, Tensor]:
     """Leave so many parts, counted from the embeddings, out of training; their parameters, to be put back exactly."""
-    depths = depths_of([name for name, _ in model.named_parameters()])
+    depths = layer_depths([name for name, _ in model.named_parameters()])
     if parts > (most := model.config.num_unique_layers):
         raise InputError(f"freeze ({parts}) leaves no layer to train; at most {most} parts can be frozen")
     frozen = {name: value for name, value in model.named_parameters() if depths[name] < parts}

@@ -31,14 +31,14 @@ from bothways.metrics.label_errors import OUTLIER_DEVIATIONS, find_outliers
 from bothways.model.heads import ClassificationHead
 from bothways.model.model import Model
 from bothways.settings import Regress
-from bothways.training.losses import Loss, squared_loss
-from bothways.training.run import Callback
+from bothways.training.losses import Loss, mse_loss
+from bothways.training.run import MetricsCallback
 
 # The distance between neighbouring float32 numbers, beside the deviation of a table's: warned of, and refused.
 ROUNDED, TOO_COARSE = 0.001, 0.1
 
 
-def run(settings: Regress, *, progress: Callback | None = None) -> Result:
+def run(settings: Regress, *, progress: MetricsCallback | None = None) -> Result:
     """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
     so)."""
     start = checkpoint.load(settings.model)
@@ -194,7 +194,7 @@ class Regression(Task):
 
 
 def number_loss(scores_N1: torch.Tensor, numbers_N: torch.Tensor) -> Loss:
-    return squared_loss(scores_N1[:, 0], numbers_N)
+    return mse_loss(scores_N1[:, 0], numbers_N)
 
 
 def spacing(numbers_N: np.ndarray) -> float:

@@ -16,7 +16,7 @@ from bothways.model.model import Model
 from bothways.report import plot
 from bothways.report.markup import Unit
 from bothways.settings import FineTune
-from bothways.training.optimizer import depths_of
+from bothways.training.optimizer import layer_depths
 from bothways.training.run import Run
 
 # All other figures are shares.
@@ -177,9 +177,9 @@ def facts_of(settings: FineTune, run: Run) -> list[tuple[str, str]]:
     """What the run was told beside defaults, when it began, and by which versions it was done."""
     plain = {field.name: field.default for field in fields(settings)}
     usual = {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
-    told = [(name, str(value)) for name, value in run.made["settings"].items() if value != usual[name]]
-    made_with = [(name, str(value)) for part in ("versions", "hardware") for name, value in run.made[part].items()]
-    return [*told, ("started", str(run.made["started"])), *made_with]
+    told = [(name, str(value)) for name, value in run.metadata["settings"].items() if value != usual[name]]
+    made_with = [(name, str(value)) for part in ("versions", "hardware") for name, value in run.metadata[part].items()]
+    return [*told, ("started", str(run.metadata["started"])), *made_with]
 
 
 def rates(model: Model, settings: FineTune) -> list[tuple[str, float, int]]:
@@ -187,7 +187,7 @@ def rates(model: Model, settings: FineTune) -> list[tuple[str, float, int]]:
 
     eta_l = eta * layer_decay^(L - l) (Sun 2019, section 5.3).
     """
-    depths = depths_of([name for name, _ in model.named_parameters()])
+    depths = layer_depths([name for name, _ in model.named_parameters()])
     last, sizes = max(depths.values()), Counter[int]()
     for name, value in model.named_parameters():
         sizes[depths[name]] += value.numel()

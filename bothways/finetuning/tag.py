@@ -51,8 +51,8 @@ from bothways.metrics.label_errors import label_errors
 from bothways.model.model import Model
 from bothways.settings import Tag
 from bothways.tokenizer.tokenizer import Encoding
-from bothways.training.losses import Loss, class_loss
-from bothways.training.run import Callback
+from bothways.training.losses import Loss, classification_loss
+from bothways.training.run import MetricsCallback
 
 NO_LABEL = -100  # on tokens at which no label counts
 
@@ -141,7 +141,7 @@ class Tagging(Task):
             chosen = Windows([labelled[row] for row in drawn([len(one.labels) for one in labelled], most, seed=0)])
             labels_M = torch.from_numpy(np.concatenate([one.labels for one in chosen.labelled]))
             rows[split] = torch.cat(outputs(inputs, chosen, labelled_scores)), labels_M
-        return linear_start.fit(rows["train"], class_loss, len(self.tagset.names), dev=rows["dev"])
+        return linear_start.fit(rows["train"], classification_loss, len(self.tagset.names), dev=rows["dev"])
 
     def facts(self, figures: Mapping[str, Figures]) -> dict[str, str]:
         return {"scheme": "plain" if self.tagset.plain else "iob2"}
@@ -153,7 +153,8 @@ class Tagging(Task):
     def losses(self, model: Model, batch: Batch) -> dict[str, Loss]:
         assert batch.labels is not None
         places_M = (batch.labels != NO_LABEL).nonzero()[:, 0]
-        return {"tags": class_loss(model.token_scores("tokens", model(batch)[places_M]), batch.labels[places_M])}
+        scores_MC = model.token_scores("tokens", model(batch)[places_M])
+        return {"tags": classification_loss(scores_MC, batch.labels[places_M])}
 
     def outputs(self, model: Model, split: str) -> list[Tensor]:
         """Scores of every token of each window, [S, C]."""
@@ -163,7 +164,7 @@ class Tagging(Task):
         """Mean loss, and of the words' tags: precision, recall and F1 of exact entities, share of right tags."""
         total, number = 0.0, 0
         for one, scores_SC in zip(self.data[split].labelled, outputs, strict=True):
-            loss, count = class_loss(scores_SC[one.rows], torch.from_numpy(one.labels))
+            loss, count = classification_loss(scores_SC[one.rows], torch.from_numpy(one.labels))
             total, number = total + float(loss), number + count
         gold, predicted = [one.tags for one in self.sentences(split)], list(self.predicted(split, outputs))
         if not self.tagset.plain:
@@ -327,7 +328,7 @@ class Tagging(Task):
 SCORES = ("precision", "recall", "f1", "f1_macro", "accuracy")
 
 
-def run(settings: Tag, *, progress: Callback | None = None) -> Result:
+def run(settings: Tag, *, progress: MetricsCallback | None = None) -> Result:
     """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
     so)."""
     start = checkpoint.load(settings.model)

@@ -1,1 +1,1 @@
-"""Pre-training: objectives, recipes, the walk from text to loss."""
+"""Pre-training: objectives, recipes, training from corpus to checkpoint."""

@@ -1,4 +1,4 @@
-"""What a pre-training run reads: a tokenizer given, remembered or learned, and its corpus as a token store."""
+"""Tokenizer and token store of a pre-training run: training and held-out documents."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -27,13 +27,13 @@ from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.distributed import Processes
 
 HELD_OUT_EVERY = 20  # documents
-UNKNOWN = 0.01  # share of unknown words from which on it is said
-LEAST = 3  # times a word must stand in the text to become an entry
+MAX_UNKNOWN = 0.01  # fraction of [UNK] tokens from which a warning is logged
+MIN_COUNT = 3  # occurrences of a word to become an entry
 
 
 @dataclass(frozen=True)
-class Text:
-    """Stores with the numbers of the documents to train on and to measure on; facts: about them, for bothways.json."""
+class PretrainingData:
+    """Token stores with the indices of training and held-out documents. facts: a record for bothways.json."""
 
     tokenizer: Tokenizer
     store: TokenStore
@@ -42,38 +42,38 @@ class Text:
     heldout: np.ndarray
     facts: dict[str, Any]
 
-    @cached_property  # the whole store is read for it, by the model's bias and by the baseline
+    @cached_property  # reads the whole store
     def frequencies(self) -> np.ndarray:
-        """How often each entry of the vocabulary stands in the training text."""
-        counts_V = _counted(self.store.ids, len(self.tokenizer))
+        """Count of each vocabulary entry in the training text, [V]."""
+        counts_V = _count_ids(self.store.ids, len(self.tokenizer))
         if self.unseen is self.store:
             bounds = self.store.sentences[self.store.documents]
             starts, ends = bounds[self.heldout], bounds[self.heldout + 1]
             for part in token_batches(range(len(starts)), ends - starts, 1 << 22):
                 where = ranges(starts[part], ends[part])
-                counts_V -= _counted(self.store.ids[where], len(self.tokenizer))
+                counts_V -= _count_ids(self.store.ids[where], len(self.tokenizer))
         return counts_V
 
     @property
     def num_tokens(self) -> int:
-        """Of the training text."""
+        """Tokens of training text."""
         return _tokens(self.store, self.training)
 
     @property
-    def unknown(self) -> float:
-        """Of the training text's tokens, the share that the vocabulary has no entry for."""
+    def unknown_fraction(self) -> float:
+        """Fraction of [UNK] in the training text."""
         return float(self.frequencies[self.tokenizer.unknown_id] / max(1, self.frequencies.sum()))
 
 
-def _counted(ids: np.ndarray, vocab_size: int) -> np.ndarray:
+def _count_ids(ids: np.ndarray, vocab_size: int) -> np.ndarray:
     counts_V = np.zeros(vocab_size, np.int64)
     for start in range(0, len(ids), 1 << 24):  # in parts, since a store may not fit in memory
         counts_V += np.bincount(ids[start : start + (1 << 24)], minlength=vocab_size)
     return counts_V
 
 
-def corpora(settings: Pretrain) -> tuple[Corpus, Corpus | None]:
-    """The text to train on and, if it is given, that to measure on. InputError where files are missing."""
+def open_corpora(settings: Pretrain) -> tuple[Corpus, Corpus | None]:
+    """The training corpus and the held-out corpus, if given. InputError if files are missing or overlap."""
 
     def corpus(paths: tuple[TableSource, ...]) -> Corpus:
         found = Corpus(paths, settings.documents, settings.text_column, settings.on_error, settings.encoding)
@@ -84,15 +84,15 @@ def corpora(settings: Pretrain) -> tuple[Corpus, Corpus | None]:
     if other:
         known = text.sources()
         if both := [source for key, source in other.sources().items() if key in known]:
-            raise InputError(f"{both[0]}: is training text too, so that figures would be too good; hold out other text")
+            raise InputError(f"{both[0]}: is also training text; use other text for --heldout")
     return text, other
 
 
-def read(settings: Pretrain, tokenizer: Tokenizer) -> Text:
-    """The corpus as tokens, from where it was read before if nothing has changed."""
-    corpus, other = corpora(settings)
-    store, facts = _stored(settings, corpus, tokenizer)
-    unseen, unseen_facts = (store, facts) if other is None else _stored(settings, other, tokenizer)
+def read_data(settings: Pretrain, tokenizer: Tokenizer) -> PretrainingData:
+    """The corpus as token ids, from the token store if nothing has changed."""
+    corpus, other = open_corpora(settings)
+    store, facts = _open_store(settings, corpus, tokenizer)
+    unseen, unseen_facts = (store, facts) if other is None else _open_store(settings, other, tokenizer)
     numbers = np.arange(store.num_documents)
     if other is None:
         heldout = numbers[_are_held_out(len(numbers))]
@@ -106,15 +106,15 @@ def read(settings: Pretrain, tokenizer: Tokenizer) -> Text:
         f"training text: {_tokens(store, training):,} tokens in {len(training):,} documents; held out: "
         f"{_tokens(unseen, heldout):,} in {len(heldout):,}"
     )
-    data = {
+    record = {
         "train": {**facts, "documents": len(training), "tokens": _tokens(store, training)},
         "heldout": {**unseen_facts, "documents": len(heldout), "tokens": _tokens(unseen, heldout)},
     }
-    text = Text(tokenizer, store, training, unseen, heldout, {"data": data})
-    if text.unknown > UNKNOWN:
-        way = "" if settings.from_checkpoint else "; learn one with more characters: bothways vocab --alphabet"
-        logger.info(f"{text.unknown:.1%} of the training text are words that the vocabulary does not know{way}")
-    return text
+    data = PretrainingData(tokenizer, store, training, unseen, heldout, {"data": record})
+    if data.unknown_fraction > MAX_UNKNOWN:
+        advice = "" if settings.from_checkpoint else "; learn one with more characters: bothways vocab --alphabet"
+        logger.warning(f"{data.unknown_fraction:.1%} of the training text are unknown words ([UNK]){advice}")
+    return data
 
 
 def _tokens(store: TokenStore, documents: np.ndarray) -> int:
@@ -122,24 +122,24 @@ def _tokens(store: TokenStore, documents: np.ndarray) -> int:
 
 
 def _are_held_out(number: int) -> np.ndarray:
-    """Every 20th document; of fewer, the last, as `held_out` says while it streams."""
+    """Every 20th document, or the last of fewer than 20; the same choice as `held_out` makes while streaming."""
     if number == 1:
-        raise InputError("the corpus is one document, so none can be held out; separate documents or give --heldout")
+        raise InputError("the corpus is one document, so none can be held out; split it or add --heldout")
     every = min(HELD_OUT_EVERY, number)
     are: np.ndarray = (np.arange(number) + 1) % every == 0
     return are
 
 
-def _said(path: TableSource | str) -> str:
-    """A path as the notes of a store have it."""
+def _path_note(path: TableSource | str) -> str:
+    """A corpus path as recorded in the store's notes."""
     if isinstance(path, MemoryTable):
         return repr(path)
     return str(path) if str(path).startswith(HUB_PREFIX) else str(Path(path).absolute())
 
 
-def _stored(settings: Pretrain, corpus: Corpus, tokenizer: Tokenizer) -> tuple[TokenStore, dict[str, Any]]:
+def _open_store(settings: Pretrain, corpus: Corpus, tokenizer: Tokenizer) -> tuple[TokenStore, dict[str, Any]]:
     skipped: Counter[str] = Counter()
-    paths = [*map(_said, corpus.paths)]
+    paths = [*map(_path_note, corpus.paths)]
     folder = settings.token_store or cache.cache_directory() / "stores"
     built = open_or_build(
         folder, corpus.fingerprint(), lambda: corpus.documents(skipped), tokenizer,
@@ -154,50 +154,48 @@ def _stored(settings: Pretrain, corpus: Corpus, tokenizer: Tokenizer) -> tuple[T
     if left_out:
         logger.info(skipped_summary(left_out))
     if built.duplicates:
-        logger.info(f"left out {built.duplicates:,} documents that stood there before")
+        logger.info(f"left out {built.duplicates:,} duplicate documents")
     facts = {"fingerprint": built.store.fingerprint, "skipped": left_out.total(), "duplicates": built.duplicates}
     return built.store, facts
 
 
-def tokenizer_of(settings: Pretrain, directory: Path, processes: Processes, given: Tokenizer | None) -> Tokenizer:
-    """The one given, or, where it is to be extended or there is none, one made from the training text into the run."""
-    if settings.from_checkpoint and not given:
-        raise InputError(
-            f"{settings.from_checkpoint}: has no tokenizer files; put its tokenizer.json or vocab.txt beside it"
-        )
-    if given and not settings.extend_vocab:
-        return given
-    own = directory / "tokenizer"
-    if processes.leads and not (own / "tokenizer_config.json").exists():
+def prepare_tokenizer(
+    settings: Pretrain, directory: Path, processes: Processes, tokenizer: Tokenizer | None
+) -> Tokenizer:
+    """The given tokenizer; extended, or learned from the training text, it is saved into the run directory."""
+    if settings.from_checkpoint and not tokenizer:
+        raise InputError(f"{settings.from_checkpoint}: has no tokenizer files; add tokenizer.json or vocab.txt")
+    if tokenizer and not settings.extend_vocab:
+        return tokenizer
+    target = directory / "tokenizer"
+    if processes.is_main_process and not (target / "tokenizer_config.json").exists():
         texts, workers = _training_texts(settings), settings.processes or num_cores()
-        if given:
-            tokenizer = extended(given, texts, settings.extend_vocab, workers)
-            new = tokenizer.tokens[len(given) :]
-            told = f"{len(new):,} entries more: {', '.join(new[:5])}, ..." if new else "no word to add was found"
+        if tokenizer:
+            learned = extend_vocabulary(tokenizer, texts, settings.extend_vocab, workers)
+            new = learned.tokens[len(tokenizer) :]
+            message = f"added {len(new):,} entries: {', '.join(new[:5])}, ..." if new else "found no word to add"
         else:
-            tokenizer = Tokenizer.learn(
+            learned = Tokenizer.learn(
                 texts, settings.vocab_size, settings.lowercase, workers, strip_accents=settings.strip_accents
             )
-            told = f"learned a vocabulary of {len(tokenizer):,} entries"
-        remove_leftovers(own)
-        with atomic_directory(own, marker="tokenizer_config.json") as beside:
-            tokenizer.save(beside)
-        logger.info(told)
-    processes.wait()
-    return Tokenizer.load(own)
+            message = f"learned a vocabulary of {len(learned):,} entries"
+        remove_leftovers(target)
+        with atomic_directory(target, marker="tokenizer_config.json") as beside:
+            learned.save(beside)
+        logger.info(message)
+    processes.barrier()
+    return Tokenizer.load(target)
 
 
-def extended(tokenizer: Tokenizer, texts: Iterable[str], number: int, processes: int = 1) -> Tokenizer:
-    """The tokenizer with at most `number` more entries: the text's most frequent words that it reads in pieces."""
+def extend_vocabulary(tokenizer: Tokenizer, texts: Iterable[str], count: int, processes: int = 1) -> Tokenizer:
+    """Add at most `count` entries: the most frequent words that the tokenizer splits into pieces."""
     if not isinstance(tokenizer.backend, BertBackend):
-        raise InputError(
-            f"extend_vocab ({number}): only a WordPiece vocabulary can be extended, as BERT's is; leave it 0"
-        )
+        raise InputError(f"extend_vocab ({count}): only WordPiece vocabularies can be extended; leave it 0")
     broken = [
-        (-count, word) for word, count in count_words(texts, tokenizer.backend.splitter, processes).items()
-        if count >= LEAST and word not in tokenizer.vocab and tokenizer.unknown_id not in tokenizer.ids(word)
+        (-occurrences, word) for word, occurrences in count_words(texts, tokenizer.backend.splitter, processes).items()
+        if occurrences >= MIN_COUNT and word not in tokenizer.vocab and tokenizer.unknown_id not in tokenizer.ids(word)
     ]  # fmt: skip
-    more = [word for _, word in sorted(broken)[:number]]
+    more = [word for _, word in sorted(broken)[:count]]
     return Tokenizer(
         {**tokenizer.vocab, **{word: index for index, word in enumerate(more, len(tokenizer))}},
         **tokenizer.backend.rules,
@@ -205,7 +203,7 @@ def extended(tokenizer: Tokenizer, texts: Iterable[str], number: int, processes:
 
 
 def _training_texts(settings: Pretrain) -> Iterator[str]:
-    corpus, other = corpora(settings)
+    corpus, other = open_corpora(settings)
     texts: Iterable[str] = DocumentReader(corpus.documents(), settings.drop_duplicates, quiet=True)
     return (
         iter(texts)

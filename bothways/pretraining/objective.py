@@ -1,5 +1,4 @@
-"""What BERT is pre-trained on (Devlin 2018, section 3.1): masked words, and next sentences or their order, as batches
-and as losses."""
+"""Masked language model and next-sentence objectives: batches with labels, and losses (Devlin 2018, section 3.1)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,42 +15,43 @@ from bothways.corpus.store import TokenStore
 from bothways.model.heads import MaskedLMHead
 from bothways.model.model import Model
 from bothways.tokenizer.tokenizer import Tokenizer
-from bothways.training.losses import Loss, class_loss, masked_lm_loss
+from bothways.training.losses import Loss, classification_loss, masked_lm_loss
 
 
-def masked_batch(
-    store: TokenStore, step: StepRows, rows: Sequence[int], tokenizer: Tokenizer, rule: MaskRule, *, seed: int,
-    rate: float | None = None,
-) -> Batch:  # fmt: skip
-    """Some rows of a step, with tokens hidden by the rule (or at another rate) and the labels of their pairs."""
-    rows_N = np.array(rows, np.int64)
-    batch, labels_N = to_batch(store, step.examples, rows_N, tokenizer)
-    places_N3 = np.stack(np.broadcast_arrays(step.epoch, step.section, rows_N), axis=1)
-    masked = mask_tokens(batch, rule, seed=seed, example_ids=places_N3, rate=rate)
-    return replace(masked, labels=torch.from_numpy(labels_N))
+def example_batch(store: TokenStore, step: StepRows, rows: Sequence[int], tokenizer: Tokenizer) -> Batch:
+    """Some rows of a step as token ids, with the labels of their sentence pairs."""
+    batch, labels_N = to_batch(store, step.examples, np.array(rows, np.int64), tokenizer)
+    return replace(batch, labels=torch.from_numpy(labels_N))
+
+
+def mask_batch(
+    batch: Batch, step: StepRows, rows: Sequence[int], rule: MaskRule, *, seed: int, rate: float | None = None
+) -> Batch:
+    """Mask the tokens of `example_batch`; rate overrides the rule's mask rate."""
+    example_ids_N3 = np.stack(np.broadcast_arrays(step.epoch, step.section, np.array(rows, np.int64)), axis=1)
+    return mask_tokens(batch, rule, seed=seed, example_ids=example_ids_N3, rate=rate)
 
 
 def counts(batch: Batch) -> dict[str, int]:
-    """Targets of each loss, known from the labels."""
+    """Number of targets of each loss."""
     assert batch.masked_labels is not None
     return {"masked_lm": len(batch.masked_labels), "next_sentence": len(batch)}
 
 
 def losses(model: Model, batch: Batch) -> dict[str, Loss]:
-    """Masked words and next sentence (or sentence order, which the same head learns), added up as in the paper."""
-    return losses_of(model, batch, model(batch))
+    """Forward pass and losses: masked words, and next sentence or sentence order."""
+    return losses_from_hidden(model, batch, model(batch))
 
 
-def losses_of(model: Model, batch: Batch, hidden_TH: Tensor) -> dict[str, Loss]:
-    """The same from the batch's hidden states."""
+def losses_from_hidden(model: Model, batch: Batch, hidden_TH: Tensor) -> dict[str, Loss]:
+    """Losses from the hidden states of the last layer. Next sentence and sentence order share one head."""
     assert batch.masked_positions is not None and batch.masked_labels is not None and batch.labels is not None
-    words = model.heads["masked_words"]
-    assert isinstance(words, MaskedLMHead)
+    head = model.heads["masked_words"]
+    assert isinstance(head, MaskedLMHead)
     table_VE = model.encoder.embeddings.words.weight
-    found = {
-        "masked_lm": masked_lm_loss(words(hidden_TH[batch.masked_positions]), table_VE, words.bias, batch.masked_labels)
-    }
+    x_ME = head(hidden_TH[batch.masked_positions])
+    losses = {"masked_lm": masked_lm_loss(x_ME, table_VE, head.bias, batch.masked_labels)}
     if "next_sentence" in model.heads:
         first_NH = hidden_TH[batch.first_tokens]
-        found["next_sentence"] = class_loss(model.text_scores("next_sentence", first_NH), batch.labels)
-    return found
+        losses["next_sentence"] = classification_loss(model.text_scores("next_sentence", first_NH), batch.labels)
+    return losses

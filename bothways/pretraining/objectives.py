@@ -1,14 +1,15 @@
-"""What else than BERT's own task an encoder can be pre-trained on. One class each: which heads it needs, what is
-trained (a model, or one with parts that only training needs), how a batch is made and what is lost.
+"""Pre-training objectives: MLM, SpanBERT, DeBERTa, ELECTRA replaced tokens, and one-directional language models.
 
-Letters: T tokens, M places to be guessed, N texts, H hidden, E embedding size, V vocabulary.
+A class names the heads of the saved model, builds the module that is trained (a model, or a model with parts that only
+training needs), prepares batches, and computes outputs, losses and predictions.
+
+Letters: T tokens, M target positions, N texts, H hidden, E embedding size, V vocabulary.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -16,167 +17,199 @@ from torch import Tensor, nn
 from bothways.batch import Batch
 from bothways.corpus.masking import MaskRule
 from bothways.corpus.sampler import StepRows
-from bothways.corpus.sentence_pairs import PairTask, to_batch
-from bothways.corpus.store import TokenStore
+from bothways.corpus.sentence_pairs import PairTask
 from bothways.model.heads import MaskedLMHead
 from bothways.model.model import Model
 from bothways.pretraining import objective
-from bothways.pretraining.modules import Boundary, Enhanced, Replacing
-from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.pretraining.modules import BoundaryModel, EnhancedMaskDecoder, ReplacedTokenModel
 from bothways.training.losses import Loss, masked_lm_loss
 
-Name = Literal["masked", "boundary", "enhanced", "replaced", "forward", "halves"]
-Answers = Mapping[str, tuple[Tensor, Tensor]]  # of questions with two answers: what was said, what is right
-WORDS = ("masked_lm", "next_word", "previous_word")  # losses that are log-perplexities of words
+ObjectiveName = Literal["masked", "boundary", "enhanced", "replaced", "forward", "halves"]
+Predictions = Mapping[str, tuple[Tensor, Tensor]]  # binary tasks by name: predicted labels, gold labels
+WORD_LOSSES = ("masked_lm", "next_word", "previous_word")  # log-perplexities of words
+PAIR_TASK_NAMES = {"next": "next_sentence", "order": "sentence_order"}
 REPLACED_WEIGHT = 50.0  # Clark 2020, appendix A
 
 
 class Objective:
-    """BERT's: masked words, and next sentences or their order (Devlin 2018, section 3.1)."""
+    """BERT's objective: masked words, and next sentence or sentence order (Devlin 2018, section 3.1)."""
 
     def __init__(self, pairs: PairTask = "none") -> None:
         self.pairs: PairTask = pairs
 
     @property
     def heads(self) -> dict[str, int]:
-        """Those of the model that is saved."""
+        """Heads of the saved model, with their numbers of outputs."""
         return {"masked_words": 0, **({"next_sentence": 2} if self.pairs != "none" else {})}
 
     def module(self, model: Model, seed: int) -> nn.Module:
-        """What is trained, with the model in it. The seed is for weights that are not the model's."""
+        """The module to train, which contains the model. seed: for weights outside the model."""
         return model
 
-    def batch(
-        self, store: TokenStore, step: StepRows, rows: Sequence[int], tokenizer: Tokenizer, rule: MaskRule, *,
-        seed: int, rate: float | None = None,
-    ) -> Batch:  # fmt: skip
-        return objective.masked_batch(store, step, rows, tokenizer, rule, seed=seed, rate=rate)
+    def mask(
+        self, batch: Batch, step: StepRows, rows: Sequence[int], rule: MaskRule, *, seed: int, rate: float | None = None
+    ) -> Batch:
+        """Add targets to a batch of examples: mask tokens and keep the original ones as labels."""
+        return objective.mask_batch(batch, step, rows, rule, seed=seed, rate=rate)
 
     def counts(self, batch: Batch) -> dict[str, int]:
+        """Number of targets of each loss."""
         return objective.counts(batch)
 
-    def losses(self, module: nn.Module, batch: Batch) -> dict[str, Loss]:
-        return self.seen(module, batch)[0]
+    def forward(self, module: nn.Module, batch: Batch) -> Any:
+        """Hidden states [T, H], or whatever else `losses` and `predictions` need."""
+        return module(batch)
 
-    def seen(self, module: nn.Module, batch: Batch) -> tuple[dict[str, Loss], Answers]:
-        """The losses, and for held-out figures the answers."""
+    def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> dict[str, Loss]:
+        """Each loss by name, as (sum, count)."""
         assert isinstance(module, Model)
-        hidden_TH = module(batch)
-        losses = objective.losses_of(module, batch, hidden_TH)
+        return objective.losses_from_hidden(module, batch, outputs)
+
+    def predictions(self, module: nn.Module, batch: Batch, outputs: Any) -> Predictions:
+        """Predicted and gold labels of binary tasks, for held-out accuracy."""
+        assert isinstance(module, Model)
         if "next_sentence" not in module.heads or self.pairs == "none" or batch.labels is None:
-            return losses, {}
-        scores_N2 = module.text_scores("next_sentence", module.text_states(hidden_TH, batch))
-        return losses, {NAMES[self.pairs]: (scores_N2.argmax(-1), batch.labels)}
-
-
-NAMES = {"next": "next_sentence", "order": "sentence_order"}
+            return {}
+        scores_N2 = module.text_scores("next_sentence", module.text_states(outputs, batch))
+        return {PAIR_TASK_NAMES[self.pairs]: (scores_N2.argmax(-1), batch.labels)}
 
 
 class SpanBoundary(Objective):
-    """Each masked word is guessed a second time from the two tokens around its run of masked ones (Joshi 2020, section
+    """SpanBERT: each masked word is also predicted from the two tokens around its masked span (Joshi 2020, section
     3.2)."""
 
     def module(self, model: Model, seed: int) -> nn.Module:
-        return Boundary(model, seed)
+        return BoundaryModel(model, seed)
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        found = super().counts(batch)
-        return {**found, "boundary": found["masked_lm"]}
+        counts = super().counts(batch)
+        return {**counts, "boundary": counts["masked_lm"]}
 
-    def seen(self, module: nn.Module, batch: Batch) -> tuple[dict[str, Loss], Answers]:
-        assert isinstance(module, Boundary) and batch.masked_positions is not None and batch.masked_labels is not None
+    def forward(self, module: nn.Module, batch: Batch) -> Tensor:
+        assert isinstance(module, BoundaryModel)
+        hidden_TH: Tensor = module.model(batch)
+        return hidden_TH
+
+    def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> dict[str, Loss]:
+        assert isinstance(module, BoundaryModel)
+        assert batch.masked_positions is not None and batch.masked_labels is not None
         model = module.model
-        hidden_TH = model(batch)
-        losses = objective.losses_of(model, batch, hidden_TH)
-        x_ME = module.head(hidden_TH, batch.masked_positions)
-        words, table_VE = model.heads["masked_words"], model.encoder.embeddings.words.weight
-        assert isinstance(words, MaskedLMHead)
-        return {**losses, "boundary": masked_lm_loss(x_ME, table_VE, words.bias, batch.masked_labels)}, {}
+        losses = objective.losses_from_hidden(model, batch, outputs)
+        x_ME = module.head(outputs, batch.masked_positions)
+        head, table_VE = model.heads["masked_words"], model.encoder.embeddings.words.weight
+        assert isinstance(head, MaskedLMHead)
+        return {**losses, "boundary": masked_lm_loss(x_ME, table_VE, head.bias, batch.masked_labels)}
+
+    def predictions(self, module: nn.Module, batch: Batch, outputs: Any) -> Predictions:
+        return {}
 
 
 class EnhancedDecoder(Objective):
-    """Masked words, guessed by a decoder that knows where in its text a word stands (He 2021, section 3.2)."""
+    """DeBERTa: masked words predicted by a decoder with absolute positions (He 2021, section 3.2)."""
 
     def module(self, model: Model, seed: int) -> nn.Module:
-        return Enhanced(model, seed)
+        return EnhancedMaskDecoder(model, seed)
 
-    def seen(self, module: nn.Module, batch: Batch) -> tuple[dict[str, Loss], Answers]:
-        assert isinstance(module, Enhanced)
-        return objective.losses_of(module.model, batch, module(batch)), {}
+    def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> dict[str, Loss]:
+        assert isinstance(module, EnhancedMaskDecoder)
+        return objective.losses_from_hidden(module.model, batch, outputs)
+
+    def predictions(self, module: nn.Module, batch: Batch, outputs: Any) -> Predictions:
+        return {}
 
 
-class ReplacedTokensHead(Objective):
-    """A small generator fills the masked places; the model tells for every token whether it stood there (Clark 2020,
-    section 2). Only the model is kept."""
+class ReplacedOutputs(NamedTuple):
+    """generator_ME: the generator's states at masked positions; scores_T: a logit per token, was it replaced;
+    replaced_T: whether it was."""
+
+    generator_ME: Tensor
+    head: MaskedLMHead
+    scores_T: Tensor
+    replaced_T: Tensor
+
+
+class ReplacedTokens(Objective):
+    """ELECTRA: a small generator fills masked positions, the model detects replaced tokens (Clark 2020, section 2).
+    Only the model is saved."""
 
     @property
     def heads(self) -> dict[str, int]:
         return {"replaced_tokens": 1}
 
     def module(self, model: Model, seed: int) -> nn.Module:
-        # DeBERTa's third version parts the gradients of the table that ELECTRA shares (He 2021b, section 3.3).
-        return Replacing(model, seed, apart=model.config.relative_positions is not None)
+        # DeBERTa v3 separates the gradients of the embedding table that ELECTRA shares (He 2021b, section 3.3).
+        return ReplacedTokenModel(model, seed, apart=model.config.relative_positions is not None)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         assert batch.masked_labels is not None
         return {"masked_lm": len(batch.masked_labels), "replaced": batch.num_tokens}
 
-    def seen(self, module: nn.Module, batch: Batch) -> tuple[dict[str, Loss], Answers]:
-        assert isinstance(module, Replacing) and batch.masked_labels is not None
-        x_ME, words = module.guesses(batch)
-        filled, replaced_T = module.filled(batch, x_ME)
+    def forward(self, module: nn.Module, batch: Batch) -> ReplacedOutputs:
+        assert isinstance(module, ReplacedTokenModel)
+        x_ME, head = module.generate(batch)
+        filled, replaced_T = module.fill(batch, x_ME)
         scores_T = module.model.token_scores("replaced_tokens", module.model(filled))[:, 0].float()
-        sum_of_tokens = F.binary_cross_entropy_with_logits(scores_T, replaced_T.float(), reduction="sum")
-        losses = {
-            "masked_lm": masked_lm_loss(x_ME, module.table, words.bias, batch.masked_labels),
+        return ReplacedOutputs(x_ME, head, scores_T, replaced_T)
+
+    def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> dict[str, Loss]:
+        assert isinstance(module, ReplacedTokenModel) and batch.masked_labels is not None
+        sum_of_tokens = F.binary_cross_entropy_with_logits(
+            outputs.scores_T, outputs.replaced_T.float(), reduction="sum"
+        )
+        return {
+            "masked_lm": masked_lm_loss(outputs.generator_ME, module.table, outputs.head.bias, batch.masked_labels),
             "replaced": (REPLACED_WEIGHT * sum_of_tokens, batch.num_tokens),
         }
-        return losses, {"replaced": ((scores_T > 0).long(), replaced_T.long())}
+
+    def predictions(self, module: nn.Module, batch: Batch, outputs: Any) -> Predictions:
+        return {"replaced": ((outputs.scores_T > 0).long(), outputs.replaced_T.long())}
 
 
 class OneWay(Objective):
-    """The next word from those before it (Radford 2018), or in two halves also the one before from those behind it
-    (Peters 2018). Every ordinary token is guessed, and nothing hidden."""
+    """Causal language model: predict the next word (Radford 2018); with halves also the previous word, from a second,
+    backward stack (Peters 2018). Every ordinary token is a target and none is masked."""
 
     def __init__(self, *, halves: bool) -> None:
         super().__init__("none")
         self.halves = halves
 
-    def batch(
-        self, store: TokenStore, step: StepRows, rows: Sequence[int], tokenizer: Tokenizer, rule: MaskRule, *,
-        seed: int, rate: float | None = None,
-    ) -> Batch:  # fmt: skip
-        batch, labels_N = to_batch(store, step.examples, np.array(rows, np.int64), tokenizer)
-        places_M = torch.from_numpy(rule.is_ordinary[batch.input_ids.numpy()]).nonzero()[:, 0]
-        labels_M = batch.input_ids[places_M]
-        return replace(batch, masked_positions=places_M, masked_labels=labels_M, labels=torch.from_numpy(labels_N))
+    def mask(
+        self, batch: Batch, step: StepRows, rows: Sequence[int], rule: MaskRule, *, seed: int, rate: float | None = None
+    ) -> Batch:
+        positions_M = torch.from_numpy(rule.is_ordinary[batch.input_ids.numpy()]).nonzero()[:, 0]
+        return replace(batch, masked_positions=positions_M, masked_labels=batch.input_ids[positions_M])
 
     def counts(self, batch: Batch) -> dict[str, int]:
         assert batch.masked_labels is not None
-        number = len(batch.masked_labels)
-        return {"next_word": number, **({"previous_word": number} if self.halves else {})}
+        count = len(batch.masked_labels)
+        return {"next_word": count, **({"previous_word": count} if self.halves else {})}
 
-    def seen(self, module: nn.Module, batch: Batch) -> tuple[dict[str, Loss], Answers]:
-        assert isinstance(module, Model) and batch.masked_positions is not None and batch.masked_labels is not None
-        hidden_TH, words = module(batch), module.heads["masked_words"]
-        assert isinstance(words, MaskedLMHead)
+    def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> dict[str, Loss]:
+        assert isinstance(module, Model) and batch.masked_positions is not None
+        hidden_TH, head = outputs, module.heads["masked_words"]
+        assert isinstance(head, MaskedLMHead)
         table_VE = module.encoder.embeddings.words.weight
 
         def loss(x_MH: Tensor) -> Loss:
             assert batch.masked_labels is not None
-            return masked_lm_loss(words(x_MH), table_VE, words.bias, batch.masked_labels)
+            return masked_lm_loss(head(x_MH), table_VE, head.bias, batch.masked_labels)
 
         before_MH = hidden_TH[batch.masked_positions - 1]
         if not self.halves:
-            return {"next_word": loss(before_MH)}, {}
-        ahead, back = before_MH.chunk(2, -1)[0], hidden_TH[batch.masked_positions + 1].chunk(2, -1)[1]
-        nothing = torch.zeros_like(ahead)  # what the other half knows, the word itself among it
-        found = {"next_word": torch.cat([ahead, nothing], -1), "previous_word": torch.cat([nothing, back], -1)}
-        return {name: loss(x_MH) for name, x_MH in found.items()}, {}
+            return {"next_word": loss(before_MH)}
+        forward_MH, backward_MH = before_MH.chunk(2, -1)[0], hidden_TH[batch.masked_positions + 1].chunk(2, -1)[1]
+        zeros = torch.zeros_like(forward_MH)  # in place of the other half, which has seen the target
+        return {
+            "next_word": loss(torch.cat([forward_MH, zeros], -1)),
+            "previous_word": loss(torch.cat([zeros, backward_MH], -1)),
+        }
+
+    def predictions(self, module: nn.Module, batch: Batch, outputs: Any) -> Predictions:
+        return {}
 
 
-def objective_of(name: Name, pairs: PairTask = "none") -> Objective:
+def build_objective(name: ObjectiveName, pairs: PairTask = "none") -> Objective:
     if name == "forward" or name == "halves":
         return OneWay(halves=name == "halves")
-    kinds = {"masked": Objective, "boundary": SpanBoundary, "enhanced": EnhancedDecoder, "replaced": ReplacedTokensHead}
-    return kinds[name](pairs)
+    classes = {"masked": Objective, "boundary": SpanBoundary, "enhanced": EnhancedDecoder, "replaced": ReplacedTokens}
+    return classes[name](pairs)

@@ -1,11 +1,12 @@
-"""Pre-training (Devlin 2018, section 3.1): text -> pairs -> masked batch -> scores at the masked places -> loss ->
-step."""
+"""Pre-training: masked batches, forward pass, losses and the training loop (Devlin 2018, section 3.1)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from torch import nn
 
 from bothways.batch import Batch
 from bothways.batching import batch_fingerprint, divide_evenly
@@ -14,20 +15,22 @@ from bothways.corpus.masking import MaskRule
 from bothways.corpus.sampler import StepSampler
 from bothways.model.compile import compile_layers
 from bothways.pretraining import setup
-from bothways.pretraining.inputs import Text, corpora, read, tokenizer_of
-from bothways.pretraining.recipes import Complete
+from bothways.pretraining.inputs import PretrainingData, open_corpora, prepare_tokenizer, read_data
+from bothways.pretraining.objective import example_batch
+from bothways.pretraining.recipes import CompleteSettings
 from bothways.settings import Pretrain
 from bothways.tokenizer.tokenizer import Tokenizer
-from bothways.training.distributed import Processes, joined
+from bothways.training.distributed import Processes, process_group
 from bothways.training.loop import fit
-from bothways.training.progress import watched
-from bothways.training.run import Callback, Run
-from bothways.training.timing import seconds_a_step
+from bothways.training.losses import Loss
+from bothways.training.progress import track_progress
+from bothways.training.run import MetricsCallback, Run
+from bothways.training.timing import seconds_per_step
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a run came to: its directory, the model in it, its last held-out figures, and minutes, tokens and kWh."""
+    """Result of a run: its directory, the saved model, held-out metrics, and cost in minutes, tokens and kWh."""
 
     directory: Path
     model: Path
@@ -35,50 +38,61 @@ class Result:
     cost: Mapping[str, Any]
 
 
-def run(settings: Pretrain, *, progress: Callback | None = None) -> Result:
-    """Pre-train as told; leaves model, checkpoints, metrics, curves and bothways.json in the run's directory."""
-    corpora(settings)  # so that a mistyped file leaves no run behind
-    start = setup.start_of(settings)
-    settings = setup.settled(settings, start)
-    given = Tokenizer.load(settings.tokenizer) if settings.tokenizer else start.tokenizer if start else None
-    with joined() as processes:
-        resume, leads = settings.resume, processes.leads
-        with Run(settings.out, "pretrain", settings, resume=resume, leads=leads, progress=progress) as run:
-            text = read(settings, tokenizer_of(settings, run.directory, processes, given))
-            return train(*setup.begin(settings, start, text), text, run, processes)
+def run(settings: Pretrain, *, progress: MetricsCallback | None = None) -> Result:
+    """Pre-train a model. Writes model, checkpoints, metrics, curves and bothways.json to the run directory."""
+    open_corpora(settings)  # before the run directory exists: a mistyped path leaves nothing behind
+    start = setup.load_start(settings)
+    settings = setup.resolve_settings(settings, start)
+    tokenizer = Tokenizer.load(settings.tokenizer) if settings.tokenizer else start.tokenizer if start else None
+    with process_group() as processes:
+        main, resume = processes.is_main_process, settings.resume
+        with Run(settings.out, "pretrain", settings, resume=resume, is_main_process=main, progress=progress) as run:
+            data = read_data(settings, prepare_tokenizer(settings, run.directory, processes, tokenizer))
+            return train(*setup.build_initial(settings, start, data), data, run, processes)
 
 
-def train(settings: Complete, begun: Checkpoint, text: Text, run: Run, processes: Processes) -> Result:
-    model, aim = begun.model, setup.aim_of(settings)
-    module = setup.trained_of(settings, begun, text)
-    order = StepSampler(
-        text.store, text.training, length=settings.max_length, pairs=aim.pairs, batch_tokens=settings.batch_tokens,
-        seed=settings.seed, separators=text.tokenizer.backend.num_separators,
+def train(
+    settings: CompleteSettings, initial: Checkpoint, data: PretrainingData, run: Run, processes: Processes
+) -> Result:
+    model, objective = initial.model, setup.objective_from_settings(settings)
+    module = setup.build_module(settings, initial, data)
+    sampler = StepSampler(
+        data.store, data.training, length=settings.max_length, pairs=objective.pairs,
+        batch_tokens=settings.batch_tokens, seed=settings.seed, separators=data.tokenizer.backend.num_separators,
     )  # fmt: skip
-    rule = MaskRule.from_tokenizer(text.tokenizer, settings.mask_rate, settings.masking)
-    plan = setup.plan_of(settings, processes)
+    rule = MaskRule.from_tokenizer(data.tokenizer, settings.mask_rate, settings.masking)
+    options = setup.build_options(settings, processes)
 
     def steps(first: int) -> Iterator[Sequence[Batch]]:
-        for number, step in enumerate(order.steps(first), first):
-            rate = setup.mask_rate_at(number, settings, plan)
-            parts = divide_evenly(step.rows, step.examples.sizes, processes.world * settings.gradient_accumulation)
+        """The micro-batches of this process, step by step: examples -> token ids -> masked tokens."""
+        for index, step in enumerate(sampler.steps(first), first):
+            rate = setup.mask_rate_at(index, settings, options)
+            parts = divide_evenly(step.rows, step.examples.sizes, processes.world_size * settings.gradient_accumulation)
+            own_parts = [rows for rows in parts[processes.rank :: processes.world_size] if rows]
+            batches = [example_batch(data.store, step, rows, data.tokenizer) for rows in own_parts]
             yield [
-                aim.batch(text.store, step, rows, text.tokenizer, rule, seed=settings.seed, rate=rate)
-                for rows in parts[processes.rank :: processes.world] if rows
-            ]  # fmt: skip
+                objective.mask(batch, step, rows, rule, seed=settings.seed, rate=rate)
+                for batch, rows in zip(batches, own_parts, strict=True)
+            ]
+
+    def losses(module: nn.Module, batch: Batch) -> Mapping[str, Loss]:
+        outputs = objective.forward(module, batch)  # the encoder's hidden states, [T, H]
+        return objective.losses(module, batch, outputs)
 
     if settings.compile:
         compile_layers(model)
-    timed = partial(seconds_a_step, module, aim.losses, aim.counts, steps, plan, processes)
-    plan = replace(plan, steps=setup.num_steps(settings, run, processes, timed))
-    held = setup.held_out_of(settings, text)
-    checkpoints, start = setup.going_on(settings, text, order, plan, run, processes)
-    run.note(steps=plan.steps, parameters=sum(value.numel() for value in model.parameters()), **text.facts)
-    with watched(run, plan, model.config, next(steps(0)), settings.tensorboard, start, processes) as record:
+    timed = partial(seconds_per_step, module, losses, objective.counts, steps, options, processes)
+    options = replace(options, steps=setup.num_steps(settings, run, processes, timed))
+    heldout = setup.build_heldout(settings, data)
+    checkpoints, saved = setup.prepare_resume(settings, data, sampler, options, run, processes)
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    run.update_metadata(steps=options.steps, parameters=num_parameters, **data.facts)
+    with track_progress(run, options, model.config, next(steps(0)), settings.tensorboard, saved, processes) as record:
         fit(
-            module, aim.losses, aim.counts, setup.waiting_for_none(steps, plan), plan,
-            evaluate=lambda: held.measure(module),
-            record=setup.watching_plateau(record, held, plan, start), checkpoints=checkpoints, start=start,
-            processes=processes, fingerprint=batch_fingerprint,
+            module, losses, objective.counts, setup.prefetched(steps, options), options,
+            evaluate=lambda: heldout.measure(module), record=setup.warn_on_plateau(record, heldout, options, saved),
+            checkpoints=checkpoints, start=saved, processes=processes, fingerprint=batch_fingerprint,
         )  # fmt: skip
-    return Result(run.directory, run.directory / "model", *setup.finish(settings, begun, module, held, run, processes))
+    return Result(
+        run.directory, run.directory / "model", *setup.finish(settings, initial, module, heldout, run, processes)
+    )

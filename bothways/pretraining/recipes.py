@@ -1,5 +1,8 @@
-"""How pre-training runs where the user leaves it open: values that learned fastest in short trials (docs/LOG.md,
-"Leaving the plateau"), or the original paper's (Devlin 2018, appendix A.2)."""
+"""Default hyperparameters of pre-training: learning rate, warmup, mask rate, dropout.
+
+The recipe "measured" has the values that learned fastest in short trials (docs/LOG.md, "Leaving the plateau"), "paper"
+those of Devlin 2018, appendix A.2.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -20,16 +23,16 @@ PAPER: Mapping[str, Any] = {
     "word_vectors": False,
 }  # fmt: skip
 STEPS = 1000  # without --steps or --minutes
-MEASURED_WIDTH = 256  # of the trials that chose the peak rates
-PEAK = {"pre": 2e-3, "post": 1e-3}  # learning rates by where a layer's norm stands
-PEAK_GOING_ON = 5e-4  # of a checkpoint's weights
-MANY_PASSES = 4  # over the text; from here on dropout pays
-TOKENS_A_MINUTE = 600_000  # of the mini model on two cores, about
+MEASURED_WIDTH = 256  # hidden size of the trials that chose the learning rates
+PEAK_LEARNING_RATE = {"pre": 2e-3, "post": 1e-3}  # by the position of LayerNorm
+PEAK_CONTINUED = 5e-4  # from a checkpoint
+MANY_PASSES = 4  # passes over the text from which dropout helps
+TOKENS_PER_MINUTE = 600_000  # of the mini model on two cores, about
 
 
 @dataclass(frozen=True, kw_only=True)
-class Complete(Pretrain):
-    """Settings in which nothing is left open."""
+class CompleteSettings(Pretrain):
+    """Settings without open values."""
 
     mask_rate: float
     dropout: float
@@ -41,8 +44,7 @@ class Complete(Pretrain):
 
 
 def with_family(settings: Pretrain) -> Pretrain:
-    """The settings with a family for a new model: one that has the objective's head, else the one that learns
-    fastest."""
+    """Choose a family for a new model: one with the objective's head, else the one that learns fastest."""
     if settings.family or settings.from_checkpoint:
         return settings
     family: Family | None = FAMILY_OF_OBJECTIVE.get(settings.objective)
@@ -52,16 +54,13 @@ def with_family(settings: Pretrain) -> Pretrain:
     return replace(settings, family=family)
 
 
-def completed(settings: Pretrain, config: EncoderConfig, tokens: int) -> Complete:
-    """The settings with a value for each that was left open.
-
-    config: of the model that is trained; tokens: of the training text.
-    """
-    chosen: dict[str, Any] = dict(PAPER)
+def complete_settings(settings: Pretrain, config: EncoderConfig, tokens: int) -> CompleteSettings:
+    """Fill in open settings from the recipe. config: of the model to train; tokens: size of the training text."""
+    defaults: dict[str, Any] = dict(PAPER)
     if settings.recipe == "measured":
-        peak = PEAK_GOING_ON if settings.from_checkpoint else PEAK[config.norm]
+        peak = PEAK_CONTINUED if settings.from_checkpoint else PEAK_LEARNING_RATE[config.norm]
         passes = expected_tokens(settings, config) / max(1, tokens)
-        chosen = {
+        defaults = {
             "learning_rate": float(f"{peak * (MEASURED_WIDTH / config.hidden_size) ** 0.8:.2g}"),
             "warmup": 0.05,
             "mask_rate": 0.3 if settings.masking == "tokens" else 0.15,
@@ -70,24 +69,24 @@ def completed(settings: Pretrain, config: EncoderConfig, tokens: int) -> Complet
             "local_init": not settings.from_checkpoint,
             "word_vectors": not settings.from_checkpoint,
         }
-    given = {name: value for name, value in vars(settings).items() if value is not None}
-    return Complete(**{**chosen, **given})
+    set_by_user = {name: value for name, value in vars(settings).items() if value is not None}
+    return CompleteSettings(**{**defaults, **set_by_user})
 
 
 def expected_tokens(settings: Pretrain, config: EncoderConfig) -> float:
-    """About how many tokens the run will read: known for steps, guessed for minutes."""
+    """Approximate number of tokens the run will read: known for steps, estimated for minutes."""
     if settings.steps or not settings.minutes:
         return (settings.steps or STEPS) * settings.batch_tokens
 
     def size(config: EncoderConfig) -> float:
         return config.num_hidden_layers * config.hidden_size * (4 * config.hidden_size + 3 * config.intermediate_size)
 
-    speed = size(SIZES["mini"]) / size(config)  # of a smaller model less, as its embeddings and small products cost too
-    return settings.minutes * TOKENS_A_MINUTE * min(speed, speed**0.5)
+    speed = size(SIZES["mini"]) / size(config)  # less for smaller models, whose embeddings and small matrices dominate
+    return settings.minutes * TOKENS_PER_MINUTE * min(speed, speed**0.5)
 
 
-def summary(settings: Pretrain, recipe: Complete, config: EncoderConfig) -> str:
-    """One line on what was chosen, with the reason in a few words."""
+def summary(settings: Pretrain, recipe: CompleteSettings, config: EncoderConfig) -> str:
+    """One line: the chosen hyperparameters, each with a short reason."""
     sizes = f"{config.num_hidden_layers} layers of {config.hidden_size}"
     model = f"{settings.from_checkpoint}" if settings.from_checkpoint else f"{settings.family}, {sizes}"
     reasons = {
@@ -96,7 +95,7 @@ def summary(settings: Pretrain, recipe: Complete, config: EncoderConfig) -> str:
         "mask_rate": f"{recipe.mask_rate:.0%} masked",
         "dropout": f"dropout {recipe.dropout:g}" + (" (the text is read many times)" if recipe.dropout else ""),
         "word_vectors": "word vectors from co-occurrence" if recipe.word_vectors else "random word vectors",
-        "local_init": "attention begins at neighbours" if recipe.local_init else "attention begins at random",
+        "local_init": "attention starts at neighbours" if recipe.local_init else "attention starts at random",
     }
-    open_ones = [reason for name, reason in reasons.items() if getattr(settings, name) is None]
-    return f"recipe ({settings.recipe}): {model}; {', '.join(open_ones) or 'all as given'}"
+    chosen = [reason for name, reason in reasons.items() if getattr(settings, name) is None]
+    return f"recipe ({settings.recipe}): {model}; {', '.join(chosen) or 'all set'}"

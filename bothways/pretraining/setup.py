@@ -1,5 +1,7 @@
-"""How a pre-training run begins and ends: its plan and model, new or going on with new text (Gururangan 2020); its
-figures, picture and checkpoint."""
+"""Initial model, training options, resume and final checkpoint of a pre-training run.
+
+A run trains a new model, or continues from a checkpoint on new text (Gururangan 2020).
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,35 +33,34 @@ from bothways.model.local_init import initialize_locally
 from bothways.model.model import Model, initialize
 from bothways.model.pooler import NO_POOLER
 from bothways.pretraining.heldout import HeldOut, on_plateau
-from bothways.pretraining.inputs import Text
-from bothways.pretraining.modules import Replacing
-from bothways.pretraining.objectives import Objective, objective_of
-from bothways.pretraining.recipes import STEPS, Complete, completed, summary, with_family
+from bothways.pretraining.inputs import PretrainingData
+from bothways.pretraining.modules import ReplacedTokenModel
+from bothways.pretraining.objectives import Objective, build_objective
+from bothways.pretraining.recipes import STEPS, CompleteSettings, complete_settings, summary, with_family
 from bothways.report import plot
 from bothways.settings import Pretrain
 from bothways.sizes import SIZES
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.distributed import Processes
 from bothways.training.loop import Steps
-from bothways.training.options import Plan
+from bothways.training.options import TrainingOptions
 from bothways.training.run import Run, read_metrics
-from bothways.training.run_checkpoints import Checkpoints, Saved
+from bothways.training.run_checkpoints import Checkpoints, SavedCheckpoint
 
 ONE_WAY = ("forward", "halves")
 OUR_OWN = "bothways-oneway"
 
 
-def start_of(settings: Pretrain) -> Checkpoint | None:
-    """The checkpoint to go on from, if one is named; without a head that no pre-training has a place for."""
+def load_start(settings: Pretrain) -> Checkpoint | None:
+    """The checkpoint to continue from, if any; without a head that pre-training cannot keep."""
     if settings.from_checkpoint is None:
         return None
     start = checkpoint.load(settings.from_checkpoint)
     return checkpoint.encoder_only(start) if start.model.config.pooler_act in NO_POOLER else start
 
 
-def settled(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
-    """The settings with a family, and with what its paper has in place of "auto". InputError where they do not go
-    together."""
+def resolve_settings(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
+    """Replace "auto" by the family's defaults and check that the settings fit together (InputError)."""
     settings = with_family(settings)
     if start:
         checkpoint.check_not_int8(start.model)
@@ -83,56 +84,58 @@ def settled(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
         raise InputError(
             f"max_length ({settings.max_length}) is more than the {most} positions of {settings.from_checkpoint}"
         )
-    asked = f"objective ({objective})"
+    prefix = f"objective ({objective})"
     if start and (one_way or objective in ONE_WAY) and objective != direction:
-        raise InputError(f"{asked}: {settings.from_checkpoint} was made to look {direction}; leave out --objective")
+        raise InputError(f"{prefix}: {settings.from_checkpoint} has direction {direction}; leave out --objective")
     if objective in ONE_WAY and not start and settings.family != "bert":
-        raise InputError(f"{asked} is for a new bert; leave out --objective or --family")
+        raise InputError(f"{prefix} is for a new bert; leave out --objective or --family")
     if pairs != "none" and objective != "masked":
-        raise InputError(f"{asked} reads single runs of text; use --pairs none")
-    if frozenset(objective_of(objective, pairs).heads) not in family.architectures:
+        raise InputError(f"{prefix} does not use sentence pairs; use --pairs none")
+    if frozenset(build_objective(objective, pairs).heads) not in family.architectures:
         pairless = frozenset({"masked_words"}) in family.architectures
-        way_out = "use --pairs none" if pairs != "none" and pairless else "take another --family or --objective"
-        raise InputError(f"{asked}, pairs ({pairs}): {family.model_type} has no place for such a head; {way_out}")
+        way_out = "use --pairs none" if pairs != "none" and pairless else "choose another --family or --objective"
+        raise InputError(f"{prefix}, pairs ({pairs}): {family.model_type} has no such head; {way_out}")
     has_distances = (
         start.model.config.relative_positions is not None if start else "relative_positions" in family.defaults
     )
     if objective == "enhanced" and not has_distances:
-        raise InputError(f"{asked} is for layers that know only distances; take --family deberta")
+        raise InputError(f"{prefix} needs relative positions; use --family deberta")
     if (settings.masking == "spans") < (objective == "boundary"):
-        raise InputError(f"{asked} guesses spans from their ends; add --masking spans")
+        raise InputError(f"{prefix} predicts spans from their boundaries; add --masking spans")
     masks = (settings.masking, settings.mask_rate, settings.final_mask_rate)
     if objective in ONE_WAY and masks != (Pretrain.masking, Pretrain.mask_rate, Pretrain.final_mask_rate):
-        raise InputError(f"{asked} hides nothing; leave out --masking and --mask-rate")
+        raise InputError(f"{prefix} masks nothing; leave out --masking and --mask-rate")
     if objective in ("replaced", "enhanced") and settings.shard:
-        raise InputError(f"{asked} uses weights in two places, which cannot be shared out; leave out --shard")
+        raise InputError(f"{prefix} shares weights between two modules, which cannot be sharded; leave out --shard")
     if settings.tensorboard and find_spec("tensorboard") is None:
         raise InputError("tensorboard: needs the package tensorboard; pip install 'bothways[tensorboard]'")
     if objective == "replaced" and settings.deterministic and choose_device("auto").type == "cuda":
-        raise InputError(f"{asked} adds floats in no fixed order on a GPU; leave out --deterministic")
+        raise InputError(f"{prefix} is not deterministic on a GPU; leave out --deterministic")
     return replace(settings, objective=objective, pairs=pairs)
 
 
-def begin(settings: Pretrain, start: Checkpoint | None, text: Text) -> tuple[Complete, Checkpoint]:
-    """The settings with a value for each that was left open, which is said, and the model to be trained."""
+def build_initial(
+    settings: Pretrain, start: Checkpoint | None, data: PretrainingData
+) -> tuple[CompleteSettings, Checkpoint]:
+    """Complete the settings, log the recipe, and build the initial model."""
     config = start.model.config if start else new_config(settings)
-    recipe = completed(settings, config, text.num_tokens)
+    recipe = complete_settings(settings, config, data.num_tokens)
     logger.info(summary(settings, recipe, config))
-    return recipe, goes_on(recipe, start, text) if start else new_model(recipe, text)
+    return recipe, continue_from(recipe, start, data) if start else new_model(recipe, data)
 
 
 def new_config(settings: Pretrain) -> EncoderConfig:
-    """Sizes and axes of a new model, but for its vocabulary and dropout."""
+    """Config of a new model, except its vocabulary and dropout."""
     config = SIZES[settings.model].replace(
         max_position_embeddings=settings.max_length,
-        initializer_range=settings.initializer_range,  # what it never saw, it cannot read
+        initializer_range=settings.initializer_range,
     )
     return FAMILIES[settings.family or DEFAULT_MODEL_TYPE].new_config(config)
 
 
-def new_model(settings: Complete, text: Text) -> Checkpoint:
-    """A new model of a family for the text's vocabulary."""
-    tokenizer, family = text.tokenizer, FAMILIES[settings.family or DEFAULT_MODEL_TYPE]
+def new_model(settings: CompleteSettings, data: PretrainingData) -> Checkpoint:
+    """A new model with randomly initialized or precomputed weights, for this vocabulary."""
+    tokenizer, family = data.tokenizer, FAMILIES[settings.family or DEFAULT_MODEL_TYPE]
     config = new_config(settings).replace(
         vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_id, hidden_dropout_prob=settings.dropout,
         attention_probs_dropout_prob=settings.dropout,
@@ -143,80 +146,80 @@ def new_model(settings: Complete, text: Text) -> Checkpoint:
         config = config.replace(direction="forward")
     if settings.objective == "halves":
         config = config.replace(direction="halves", embedding_size=config.hidden_size // 2)
-    model = Model(config, aim_of(settings).heads)
+    model = Model(config, objective_from_settings(settings).heads)
     initialize(model, config.initializer_range, torch.Generator().manual_seed(settings.seed))
     if settings.frequency_bias:
-        begin_at_frequencies(model, text.frequencies)
+        init_bias_from_frequencies(model, data.frequencies)
     if settings.word_vectors:
-        begin_with_word_vectors(model, text, settings.seed)
+        init_from_word_vectors(model, data, settings.seed)
     if settings.local_init:
         initialize_locally(model)
     return Checkpoint(model, tokenizer, family.model_type if config.direction == "both" else OUR_OWN)
 
 
-def aim_of(settings: Pretrain) -> Objective:
+def objective_from_settings(settings: Pretrain) -> Objective:
     assert settings.objective != "auto" and settings.pairs != "auto"
-    return objective_of(settings.objective, settings.pairs)
+    return build_objective(settings.objective, settings.pairs)
 
 
-def trained_of(settings: Complete, begun: Checkpoint, text: Text) -> nn.Module:
-    """What is trained: the model, or one with parts that only training needs."""
-    module = aim_of(settings).module(begun.model, settings.seed)
-    if isinstance(module, Replacing) and settings.frequency_bias:
-        begin_at_frequencies(module.generator, text.frequencies)
-    if isinstance(module, Replacing) and settings.local_init:
+def build_module(settings: CompleteSettings, initial: Checkpoint, data: PretrainingData) -> nn.Module:
+    """The module to train: the model, or the model with parts that only training needs."""
+    module = objective_from_settings(settings).module(initial.model, settings.seed)
+    if isinstance(module, ReplacedTokenModel) and settings.frequency_bias:
+        init_bias_from_frequencies(module.generator, data.frequencies)
+    if isinstance(module, ReplacedTokenModel) and settings.local_init:
         initialize_locally(module.generator)
     return module
 
 
-def begin_at_frequencies(model: Model, frequencies: np.ndarray) -> None:
-    """Each word as likely as it is frequent, instead of learning that first."""
+def init_bias_from_frequencies(model: Model, frequencies: np.ndarray) -> None:
+    """Start the output bias at log word frequencies, so that they need not be learned."""
     words = dict(model.heads.named_children()).get("masked_words")
     if isinstance(words, MaskedLMHead):
-        rest = len(words.bias) - len(frequencies)  # rows of a padded vocabulary, which no text holds
+        rest = len(words.bias) - len(frequencies)  # rows of a padded vocabulary
         words.bias.data = torch.from_numpy(
             np.log(metrics.unigram_probabilities(np.pad(frequencies, (0, rest))))
         ).float()
 
 
-def begin_with_word_vectors(model: Model, text: Text, seed: int) -> None:
-    """Embeddings of the words from what stands near them in the training text, as large as they would begin anyway.
-    Entries of which the text says hardly anything begin at random: the norm would enlarge their gradients too much."""
+def init_from_word_vectors(model: Model, data: PretrainingData, seed: int) -> None:
+    """Start word embeddings from co-occurrence vectors, at the usual scale. Rare words stay random, because LayerNorm
+    would amplify the gradients of their short vectors."""
     table_VE = model.encoder.embeddings.words.weight.data
-    vectors_VE = torch.from_numpy(word_vectors(text.store, text.training, *table_VE.shape, seed=seed))
+    vectors_VE = torch.from_numpy(word_vectors(data.store, data.training, *table_VE.shape, seed=seed))
     norms_V = vectors_VE.norm(dim=1)
     known_V = norms_V > norms_V.mean() / 4
     table_VE[known_V] = vectors_VE[known_V] * table_VE.std()
 
 
-def goes_on(settings: Complete, found: Checkpoint, text: Text) -> Checkpoint:
-    """The model of a checkpoint with the heads that pre-training needs, and a row for each entry of the tokenizer.
+def continue_from(settings: CompleteSettings, start: Checkpoint, data: PretrainingData) -> Checkpoint:
+    """Adapt a checkpoint: add missing heads (logged) and an embedding row for each new vocabulary entry.
 
-    Heads it lacks begin anew and are named. InputError where the family has no such heads, or reads shorter texts.
+    InputError if the family has no such heads or the model is too short.
     """
     if settings.lengthen:
-        found = lengthen(found, settings.max_length, settings.lengthen)
-    old, heads, tokenizer = found.model, aim_of(settings).heads, text.tokenizer
+        start = lengthen(start, settings.max_length, settings.lengthen)
+    old, heads, tokenizer = start.model, objective_from_settings(settings).heads, data.tokenizer
     config = old.config.replace(
         vocab_size=max(len(tokenizer), old.config.vocab_size), hidden_dropout_prob=settings.dropout,
         attention_probs_dropout_prob=settings.dropout,
     )  # fmt: skip
-    named = FAMILIES[found.model_type].hf_names(state_dict.POOLER, heads)
+    named = FAMILIES[start.model_type].hf_names(state_dict.POOLER, heads)
     model = Model(config, heads, pooler=old.pooler is not None and bool(named))
     initialize(model, config.initializer_range, torch.Generator().manual_seed(settings.seed))
     state, kept = model.state_dict(), old.state_dict()
     for name in state.keys() & kept.keys():
-        state[name][: len(kept[name])] = kept[name]  # all of it, but of a longer vocabulary the old entries
+        state[name][: len(kept[name])] = kept[name]  # of a longer vocabulary, the old entries
     if new := sorted({".".join(name.split(".")[:2]) for name in state.keys() - kept.keys()}):
-        logger.info(f"new, to be trained: {', '.join(new)}")
+        logger.info(f"new weights, to be trained: {', '.join(new)}")
     if settings.frequency_bias and "masked_words" not in old.heads:
-        begin_at_frequencies(model, text.frequencies)
-    _fill_new_rows(model, found.tokenizer or tokenizer, tokenizer)
-    return replace(found, model=model, tokenizer=tokenizer, labels=(), pooling=None, metadata={})
+        init_bias_from_frequencies(model, data.frequencies)
+    _fill_new_rows(model, start.tokenizer or tokenizer, tokenizer)
+    return replace(start, model=model, tokenizer=tokenizer, labels=(), pooling=None, metadata={})
 
 
 def _fill_new_rows(model: Model, old: Tokenizer, new: Tokenizer) -> None:
-    """A new entry begins as the mean of the pieces it was read as before."""
+    """Start each new entry at the mean of the pieces it was split into before."""
     words = dict(model.heads.named_children()).get("masked_words")
     tables = [model.encoder.embeddings.words.weight, *([words.bias] if isinstance(words, MaskedLMHead) else [])]
     with torch.no_grad():
@@ -226,51 +229,50 @@ def _fill_new_rows(model: Model, old: Tokenizer, new: Tokenizer) -> None:
                 values[new.vocab[token]] = values[pieces].mean(0)
 
 
-def plan_of(settings: Complete, processes: Processes) -> Plan:
+def build_options(settings: CompleteSettings, processes: Processes) -> TrainingOptions:
     device = processes.device(choose_device("auto"))
     if device.type == "cpu":
         retain_freed_memory()
     elif settings.deterministic:
         torch.use_deterministic_algorithms(True)
-    return Plan(
-        steps=settings.steps or STEPS, rate=settings.learning_rate, schedule=settings.schedule, warmup=settings.warmup,
-        decay=settings.decay, beta2=settings.beta2, weight_decay=settings.weight_decay,
-        muon_rate=settings.muon_learning_rate, clip=settings.max_grad_norm,
+    return TrainingOptions(
+        steps=settings.steps or STEPS, learning_rate=settings.learning_rate, schedule=settings.schedule,
+        warmup=settings.warmup, decay=settings.decay, beta2=settings.beta2, weight_decay=settings.weight_decay,
+        muon_learning_rate=settings.muon_learning_rate, max_grad_norm=settings.max_grad_norm,
         evaluate_every=settings.evaluate_every, checkpoint_every=settings.checkpoint_every, seed=settings.seed,
         device=device, dtype=choose_dtype(settings.dtype, device), shard=settings.shard,
-        rehearse=settings.compile,
+        compile_warmup=settings.compile,
     )  # fmt: skip
 
 
-def waiting_for_none(steps: Steps, plan: Plan) -> Steps:
-    """The same steps, made ahead where a GPU computes; a processor has no core to spare for it."""
-    return steps if plan.device.type == "cpu" else lambda first: prefetch(steps(first))
+def prefetched(steps: Steps, options: TrainingOptions) -> Steps:
+    """Prepare batches in a background thread if a GPU trains; on a CPU no core is free for it."""
+    return steps if options.device.type == "cpu" else lambda first: prefetch(steps(first))
 
 
 def num_steps(settings: Pretrain, run: Run, processes: Processes, timed: Callable[[], float]) -> int:
-    """The steps asked for, or those the run was begun with if that is more; else as many as fill the minutes, by the
-    seconds that one takes."""
-    begun_with: int = processes.share(run.made.get("steps", 0))
-    known = max(settings.steps or 0, begun_with)
+    """The number of steps: as set, or as the resumed run has if more; else as many as fit the minutes, timed."""
+    previous: int = processes.broadcast(run.metadata.get("steps", 0))
+    known = max(settings.steps or 0, previous)
     if known or not settings.minutes:
         return known or STEPS
-    speed = timed()
-    number = max(1, int(settings.minutes * 60 / speed))
-    logger.info(f"{settings.minutes:g} minutes are {number} steps of {speed * 1000:.0f} ms")
-    return number
+    seconds = timed()
+    steps = max(1, int(settings.minutes * 60 / seconds))
+    logger.info(f"{settings.minutes:g} minutes: {steps} steps of {seconds * 1000:.0f} ms")
+    return steps
 
 
-def mask_rate_at(step: int, settings: Complete, plan: Plan) -> float:
-    """The share of tokens to hide at a step."""
+def mask_rate_at(step: int, settings: CompleteSettings, options: TrainingOptions) -> float:
+    """The mask rate at a step; it may change linearly over the run."""
     end = settings.mask_rate if settings.final_mask_rate is None else settings.final_mask_rate
-    return linear_rate(step, steps=plan.steps, start=settings.mask_rate, end=end)
+    return linear_rate(step, steps=options.steps, start=settings.mask_rate, end=end)
 
 
-def watching_plateau(
-    record: Callable[[dict[str, Any]], None], held: HeldOut, plan: Plan, start: Saved | None
+def warn_on_plateau(
+    record: Callable[[dict[str, Any]], None], heldout: HeldOut, options: TrainingOptions, start: SavedCheckpoint | None
 ) -> Callable[[dict[str, Any]], None]:
-    """The same, but the first evaluation after a tenth of the run warns if words are still guessed by frequency."""
-    due = plan.steps / 10
+    """Wrap `record`: the first evaluation after a tenth of the run warns if the model only knows word frequencies."""
+    due = options.steps / 10
     is_over = start is not None and start.progress.step >= due
 
     def watch(row: dict[str, Any]) -> None:
@@ -278,74 +280,79 @@ def watching_plateau(
         record(row)
         if row["split"] == "heldout" and row["step"] >= due and not is_over:
             is_over = True
-            if on_plateau(row, held.unigram_perplexity):
-                logger.info(
-                    f"step {row['step']:,}: held-out perplexity {row['perplexity']:.0f} is hardly below "
-                    f"{held.unigram_perplexity:.0f}, that of word frequencies alone. The run has not begun to learn "
-                    "from context; stop it and leave out options such as --family and --learning-rate, or add --minutes"
+            if on_plateau(row, heldout.unigram_perplexity):
+                logger.warning(
+                    f"step {row['step']:,}: held-out perplexity {row['perplexity']:.0f} is close to "
+                    f"{heldout.unigram_perplexity:.0f}, that of word frequencies alone. The model has not started to "
+                    "learn from context; stop and drop options such as --family and --learning-rate, or add --minutes"
                 )
 
     return watch
 
 
-def cost_of(settings: Pretrain, directory: Path, processes: int = 1) -> dict[str, Any]:
-    """Minutes of training, tokens, and the energy of the processors' threads or GPUs by their stated power."""
+def compute_cost(settings: Pretrain, directory: Path, processes: int = 1) -> dict[str, Any]:
+    """Minutes of training, tokens, and energy (kWh) from the stated power per CPU thread or GPU."""
     last = read_metrics(directory)[-1]
     units = 1 if choose_device("auto").type == "cuda" else torch.get_num_threads()
     kwh = last["seconds"] * units * processes * settings.watts / 3.6e6
     return {"minutes": last["seconds"] / 60, "tokens": last["tokens"], "kwh": kwh, "watts": settings.watts}
 
 
-def going_on(
-    settings: Pretrain, text: Text, order: StepSampler, plan: Plan, run: Run, processes: Processes
-) -> tuple[Checkpoints, Saved | None]:
-    """The run's checkpoints, and the one to go on from, to whose step the metrics are cut back."""
-    vocabulary = digest(text.tokenizer.tokens)
-    read = {"text": text.store.fingerprint, "heldout": text.unseen.fingerprint, "vocabulary": vocabulary}
+def prepare_resume(
+    settings: Pretrain,
+    data: PretrainingData,
+    sampler: StepSampler,
+    options: TrainingOptions,
+    run: Run,
+    processes: Processes,
+) -> tuple[Checkpoints, SavedCheckpoint | None]:
+    """Open the run's checkpoints; find the one to resume from and truncate the metrics to its step."""
+    vocabulary = digest(data.tokenizer.tokens)
+    order = {"text": data.store.fingerprint, "heldout": data.unseen.fingerprint, "vocabulary": vocabulary}
     checkpoints = Checkpoints(
-        run.directory, keep=settings.keep_checkpoints, order=read, processes=processes, memo=order.counts
+        run.directory, keep=settings.keep_checkpoints, order=order, processes=processes, memo=sampler.counts
     )
-    start = checkpoints.newest_sound(plan.dtype) if settings.resume else None
+    start = checkpoints.load_latest(options.dtype) if settings.resume else None
     if start:
-        order.counts[:] = start.facts["memo"]
-    run.cut_back(start.progress.step if start else 0)
+        sampler.counts[:] = start.state["memo"]
+    run.truncate_metrics(start.progress.step if start else 0)
     return checkpoints, start
 
 
-def held_out_of(settings: Pretrain, text: Text) -> HeldOut:
+def build_heldout(settings: Pretrain, data: PretrainingData) -> HeldOut:
     assert settings.objective != "auto" and settings.pairs != "auto"
     return HeldOut(
-        text.unseen,
-        text.heldout,
-        text.tokenizer,
+        data.unseen,
+        data.heldout,
+        data.tokenizer,
         settings.max_length,
         pairs=settings.pairs,
         objective=settings.objective,
-        frequencies=text.frequencies,
+        frequencies=data.frequencies,
         most=settings.heldout_examples,
     )
 
 
 def finish(
-    settings: Complete, ended: Checkpoint, module: nn.Module, held: HeldOut, run: Run, processes: Processes
+    settings: CompleteSettings, initial: Checkpoint, module: nn.Module, heldout: HeldOut, run: Run, processes: Processes
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Measure and save the model, draw the curves, note figures and cost, which all processes get."""
-    if not run.leads:
-        return processes.share(None)
-    figures = {**held.measure(module), "unigram_perplexity": held.unigram_perplexity}
-    if isinstance(module, Replacing):
+    """Evaluate and save the model, plot the curves, record metrics and cost. All processes get (metrics, cost)."""
+    if not run.is_main_process:
+        return processes.broadcast(None)
+    figures = {**heldout.measure(module), "unigram_perplexity": heldout.unigram_perplexity}
+    if isinstance(module, ReplacedTokenModel):
         module.finish()
-    if isinstance(ended.model.config.sparse_attention, GlobalTokensConfig) and (
+    if isinstance(initial.model.config.sparse_attention, GlobalTokensConfig) and (
         not settings.from_checkpoint
         or settings.lengthen
         or sees_all_as_others(checkpoint.load(settings.from_checkpoint).model)
     ):
-        see_all_as_others(ended.model)
-    checkpoint.save(replace(ended, metadata={**run.origin, "heldout": figures}), run.directory / "model")
+        see_all_as_others(initial.model)
+    checkpoint.save(replace(initial, metadata={**run.origin, "heldout": figures}), run.directory / "model")
     levels: dict[str, float] = {name: figures[name] for name in ("unigram_perplexity", "chance") if name in figures}
     title = f"Pre-training, {settings.from_checkpoint.name if settings.from_checkpoint else settings.model}"
     plot.save_curves(run.metrics(), run.directory / "curves.png", title=title, levels=levels)
-    cost = cost_of(settings, run.directory, processes.world)
-    chosen = {name: getattr(settings, name) for name in Complete.__annotations__}
-    run.note(heldout=figures, cost=cost, recipe=chosen)
-    return processes.share((figures, cost))
+    cost = compute_cost(settings, run.directory, processes.world_size)
+    chosen = {name: getattr(settings, name) for name in CompleteSettings.__annotations__}
+    run.update_metadata(heldout=figures, cost=cost, recipe=chosen)
+    return processes.broadcast((figures, cost))

@@ -1,1 +1,1 @@
-"""The training loop and all around it: options, optimizers, schedules, run directories, several processes."""
+"""Training: loop, options, optimizers, learning rate schedules, checkpoints, distributed processes."""

@@ -1,8 +1,7 @@
-"""AdamW (Loshchilov 2017) in one pass over memory, which is what bounds it: torch's own kernel, fed piece by piece.
+"""AdamW optimizer (Loshchilov 2017) in one pass over memory, with torch's fused kernel.
 
-Parameters are taken in pieces that stay in a processor's cache while a piece's gradient becomes float32, moves its
-master, and the master is rounded into the weight. Memory for float32 gradients is one piece's: fresh memory for all of
-them would cost more than everything else here.
+Memory bandwidth limits the step. Parameters are processed in cache-sized pieces: convert the gradient to float32,
+update the master weight, round it into the weight. Only one piece of float32 gradients exists at a time.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +15,7 @@ BETA_1 = 0.9
 
 
 class Part(NamedTuple):
-    """Elements of a tensor, flat: of which, from where to where."""
+    """A slice of a flattened tensor."""
 
     name: str
     start: int
@@ -28,7 +27,7 @@ class Part(NamedTuple):
 
 
 def norm_of(gradients: Mapping[str, Tensor]) -> float:
-    """The norm of all gradients together, computed in float32."""
+    """Norm of all gradients together, in float32."""
     norms: list[Tensor] = []
     flat, room = _flat(gradients), _room(gradients)
     for piece in _pieces(flat, flat):
@@ -37,7 +36,7 @@ def norm_of(gradients: Mapping[str, Tensor]) -> float:
 
 
 class AdamW:
-    """Steps float32 masters by name. peaks, decays: each one's rate at a share of 1, and its weight decay."""
+    """Updates float32 master weights. peaks, decays: peak learning rate and weight decay by parameter name."""
 
     def __init__(
         self, masters: Mapping[str, Tensor], peaks: Mapping[str, float], decays: Mapping[str, float], eps: float,

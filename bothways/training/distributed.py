@@ -1,7 +1,7 @@
-"""Several processes, through torch.distributed: each computes its part of every step's micro-batches, and gradients are
-added up (DistributedDataParallel, Li 2020), or weights, gradients and moments shared out (FSDP, Zhao 2023).
+"""Distributed training with torchrun: data parallel (DDP, Li 2020) or sharded (FSDP, Zhao 2023).
 
-torchrun starts the processes and tells each its number in the environment. A process alone is the same object.
+Each process computes its share of the micro-batches of every step. Rank and world size come from the environment that
+torchrun sets; a single process uses the same interface.
 """
 
 import os
@@ -23,88 +23,90 @@ from bothways.training.losses import Losses
 from bothways.training.signals import Stopped
 
 Value = TypeVar("Value")
-TIMEOUT = timedelta(hours=12)  # the others wait while the first process reads a large corpus
+TIMEOUT = timedelta(hours=12)  # other processes wait while the main process reads a large corpus
 
 
 @dataclass(frozen=True)
 class Processes:
-    """Which one this is (0..world-1) of how many. All must call the same of these functions in the same order."""
+    """Rank (0..world_size-1) and world size. All processes must call these methods in the same order."""
 
     rank: int = 0
-    world: int = 1
+    world_size: int = 1
     local_rank: int = 0
 
     @property
-    def leads(self) -> bool:
-        """Whether this is the one that writes and tells."""
+    def is_main_process(self) -> bool:
+        """Whether this is rank 0, which writes files and logs."""
         return self.rank == 0
 
     def device(self, device: torch.device) -> torch.device:
-        """This process's own GPU where `device` means GPUs."""
-        return torch.device("cuda", self.local_rank) if device.type == "cuda" and self.world > 1 else device
+        """The GPU of this process if `device` is CUDA."""
+        return torch.device("cuda", self.local_rank) if device.type == "cuda" and self.world_size > 1 else device
 
     def gather(self, value: Value) -> list[Value]:
-        """Each process's value, by rank: the same list everywhere."""
-        if self.world == 1:
+        """The values of all processes, by rank."""
+        if self.world_size == 1:
             return [value]
-        found: list[Any] = [None] * self.world
-        dist.all_gather_object(found, value)
-        return found
+        values: list[Any] = [None] * self.world_size
+        dist.all_gather_object(values, value)
+        return values
 
-    def share(self, value: Value | None) -> Value:
-        """The first process's value."""
-        found: list[Any] = [value]
-        if self.world > 1:
-            dist.broadcast_object_list(found, src=0)
-        return found[0]
+    def broadcast(self, value: Value | None) -> Value:
+        """The value of the main process."""
+        values: list[Any] = [value]
+        if self.world_size > 1:
+            dist.broadcast_object_list(values, src=0)
+        return values[0]
 
-    def wait(self) -> None:
-        """Until all are here."""
+    def barrier(self) -> None:
+        """Wait for all processes."""
         self.gather(None)
 
-    def equalize(self, module: nn.Module) -> None:
-        """Give every process the first one's weights."""
-        if self.world > 1:
+    def sync_parameters(self, module: nn.Module) -> None:
+        """Copy the main process's parameters and buffers to all processes."""
+        if self.world_size > 1:
             for value in module.state_dict().values():
                 dist.broadcast(value, src=0)
 
 
-ALONE = Processes()
-# Held to the end: freed by DDP, as happens where an error outlives the group, gloo's would wait for Python for ever.
+SINGLE_PROCESS = Processes()
+# Kept alive: if DDP frees a gloo group after an error, the process would hang.
 _groups: list[Any] = []
 
 
 @contextmanager
-def joined(timeout: timedelta = TIMEOUT) -> Iterator[Processes]:
-    """The processes torchrun started, connected while inside: gloo on processors, nccl on GPUs. Without torchrun,
-    ALONE. Only the first process logs."""
-    world = _number("WORLD_SIZE", 1)
+def process_group(timeout: timedelta = TIMEOUT) -> Iterator[Processes]:
+    """Initialize torch.distributed inside: gloo on CPUs, nccl on GPUs. Without torchrun: SINGLE_PROCESS. Only the main
+    process logs."""
+    world = _read_env_int("WORLD_SIZE", 1)
     if world == 1:
-        yield ALONE
+        yield SINGLE_PROCESS
         return
     if missing := [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]:
         raise InputError(f"WORLD_SIZE is {world}, but {', '.join(missing)} are not set; start with torchrun")
-    processes = Processes(_number("RANK", 0), world, _number("LOCAL_RANK", 0))
+    processes = Processes(_read_env_int("RANK", 0), world, _read_env_int("LOCAL_RANK", 0))
     if torch.cuda.is_available():
-        if processes.local_rank >= (found := torch.cuda.device_count()):
-            raise InputError(f"process {processes.local_rank} has no GPU of its own; start {found} (--nproc-per-node)")
+        if processes.local_rank >= (num_gpus := torch.cuda.device_count()):
+            raise InputError(
+                f"process {processes.local_rank} has no GPU; start {num_gpus} processes (--nproc-per-node)"
+            )
         torch.cuda.set_device(processes.local_rank)
-    # Python objects go through gloo even where tensors go through nccl, so that they need not wait for the GPU.
+    # Python objects are sent through gloo, so they do not wait for the GPU.
     dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=timeout)
     _groups.append(dist.group.WORLD)
     try:
-        with nullcontext() if processes.leads else muted():
+        with nullcontext() if processes.is_main_process else muted():
             yield processes
-        processes.wait()
+        processes.barrier()
     except Stopped:
-        processes.wait()  # one that left early would make torchrun end the others while they still write
+        processes.barrier()  # torchrun would kill processes that are still writing
         raise
     finally:
         dist.destroy_process_group()
 
 
-def _number(name: str, default: int) -> int:
-    """A variable of the environment; InputError where it is no number."""
+def _read_env_int(name: str, default: int) -> int:
+    """An environment variable as int; InputError if it is not a number."""
     value = os.environ.get(name) or str(default)
     if not value.isdecimal():
         raise InputError(f"{name} ({value}) must be a whole number; start with torchrun, or unset it")
@@ -112,46 +114,45 @@ def _number(name: str, default: int) -> int:
 
 
 class Replica(nn.Module):
-    """A module with its losses as one forward, so that the hooks of DDP and FSDP see all of it."""
+    """A module with its losses in one forward, as DDP and FSDP require."""
 
     def __init__(self, module: nn.Module, losses: Losses, *, sharded: bool = False) -> None:
         super().__init__()
         self.module, self.losses, self.sharded = module, losses, sharded
-        self.seen: Batch | None = None
+        self.last_batch: Batch | None = None
 
     def forward(self, batch: Batch | None, totals: Mapping[str, int]) -> tuple[Tensor, dict[str, Tensor]]:
-        """What a micro-batch adds to the mean losses of a step, as a sum to differentiate and by name; totals: the
-        step's counts. None, where a process has no text: zero."""
+        """A micro-batch's part of the mean losses of a step: their sum, and each by name.
+
+        totals: counts of the whole step. batch None (no text left for this process): zero.
+        """
         if batch is None:
-            return self._nothing(totals), {}
+            return self._zero_loss(totals), {}
         if self.sharded:
-            self.seen = batch
+            self.last_batch = batch
         means = {name: value / max(1, totals[name]) for name, (value, _) in self.losses(self.module, batch).items()}
         total = torch.stack([mean.float() for mean in means.values()]).sum()
         return total, {name: mean.detach() for name, mean in means.items()}
 
-    def _nothing(self, totals: Mapping[str, int]) -> Tensor:
+    def _zero_loss(self, totals: Mapping[str, int]) -> Tensor:
         if not self.sharded:
             return torch.stack([(value * 0).sum().float() for value in self.module.parameters()]).sum()
-        if self.seen is None:  # sharded weights are put together layer by layer, in a real forward only
-            raise InputError(
-                "a process has no text in its first step, which shared-out weights need; use larger batches"
-            )
-        return self.forward(self.seen, totals)[0] * 0
+        if self.last_batch is None:  # FSDP gathers weights only in a real forward
+            raise InputError("a process has no text in the first step, which --shard needs; use larger batches")
+        return self.forward(self.last_batch, totals)[0] * 0
 
 
 def replicate(replica: Replica, processes: Processes) -> nn.Module:
-    """The same, with gradients averaged over the processes at the end of a backward."""
-    if processes.world == 1:
+    """Wrap in DDP, which averages gradients over the processes."""
+    if processes.world_size == 1:
         return replica
-    # Which parameters a micro-batch uses depends on its labels. torch warns when all are used; here one never is.
+    # Unused parameters vary by batch, so DDP must look for them; it warns if none is unused, hence this one.
     replica.register_parameter("never_used", nn.Parameter(torch.zeros((), device=next(replica.parameters()).device)))
     return DistributedDataParallel(replica, find_unused_parameters=True, gradient_as_bucket_view=True, init_sync=False)
 
 
 def shard(replica: Replica, dtype: torch.dtype) -> None:
-    """Share out the float32 weights over the processes, layer by layer, in place; computes in dtype, adds gradients in
-    float32."""
+    """Apply FSDP in place, layer by layer: float32 weights, computation in dtype, gradients reduced in float32."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -164,22 +165,22 @@ def shard(replica: Replica, dtype: torch.dtype) -> None:
     fully_shard(replica, mesh=mesh, mp_policy=policy)
 
 
-def exchanging(replica: Any, exchange: bool) -> AbstractContextManager[None]:
-    """Whether a backward inside exchanges gradients: once a step is enough, at its last micro-batch."""
-    if isinstance(replica, DistributedDataParallel) and not exchange:
+def gradient_sync(replica: Any, enabled: bool) -> AbstractContextManager[None]:
+    """Synchronize gradients in a backward pass inside only if `enabled`: once per step, at its last micro-batch."""
+    if isinstance(replica, DistributedDataParallel) and not enabled:
         return replica.no_sync()
     if hasattr(replica, "set_requires_gradient_sync"):
-        replica.set_requires_gradient_sync(exchange)
+        replica.set_requires_gradient_sync(enabled)
     return nullcontext()
 
 
-def local(value: Tensor) -> Tensor:
-    """This process's rows of a shared-out tensor; any other as it is."""
+def local_shard(value: Tensor) -> Tensor:
+    """The local rows of a sharded tensor; other tensors unchanged."""
     return value.to_local() if hasattr(value, "to_local") else value
 
 
-def whole(rows: Tensor, parameter: Any) -> Tensor:
-    """The tensor whose rows are shared out as the parameter's are, put together; any other as it is, and a number."""
+def gather_shards(rows: Tensor, parameter: Any) -> Tensor:
+    """The full tensor from rows that are sharded as the parameter is; other tensors and scalars unchanged."""
     if not hasattr(parameter, "full_tensor") or rows.ndim == 0:
         return rows
     from torch.distributed.tensor import DTensor
@@ -190,8 +191,8 @@ def whole(rows: Tensor, parameter: Any) -> Tensor:
     ).full_tensor()  # fmt: skip
 
 
-def rows_of(value: Tensor, parameter: Any) -> Tensor:
-    """The inverse of `whole`: what this process holds of a whole tensor."""
+def to_shard(value: Tensor, parameter: Any) -> Tensor:
+    """The inverse of `gather_shards`: the local rows of a full tensor."""
     if not hasattr(parameter, "full_tensor") or value.ndim == 0:
         return value
     from torch.distributed.tensor import distribute_tensor
@@ -201,7 +202,7 @@ def rows_of(value: Tensor, parameter: Any) -> Tensor:
     ).to_local()  # fmt: skip
 
 
-def added(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def sum_by_name(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Sums by name."""
     sums: dict[str, Any] = {}
     for part in parts:

@@ -1,5 +1,7 @@
-"""The loop: micro-batches, clipping, evaluation, checkpoints, a record. It knows a model only as something whose losses
-a callable computes, and other processes only by what they add."""
+"""Training loop: gradient accumulation, gradient clipping, evaluation, checkpoints, metrics.
+
+The model is any module whose losses a callable computes.
+"""
 
 import math
 import time
@@ -14,45 +16,46 @@ from torch import Tensor, nn
 from bothways.batch import Batch
 from bothways.errors import InputError
 from bothways.rng import Purpose, derive_seed
-from bothways.training.distributed import ALONE, Processes, added, exchanging
+from bothways.training.distributed import SINGLE_PROCESS, Processes, gradient_sync, sum_by_name
 from bothways.training.losses import Counts, Losses
-from bothways.training.options import Plan
-from bothways.training.run_checkpoints import NOWHERE, Checkpoints, Progress, Saved
-from bothways.training.schedule import share_of_peak
-from bothways.training.signals import Stopped, requests_to_stop
+from bothways.training.options import TrainingOptions
+from bothways.training.run_checkpoints import NO_CHECKPOINTS, Checkpoints, SavedCheckpoint, TrainingState
+from bothways.training.schedule import learning_rate_factor
+from bothways.training.signals import Stopped, catch_stop_signals
 from bothways.training.trainer import Trainer
 
 Steps = Callable[[int], Iterator[Sequence[Batch]]]
 
 
 def fit(
-    module: nn.Module, losses: Losses, counts: Counts, steps: Steps, plan: Plan, *,
+    module: nn.Module, losses: Losses, counts: Counts, steps: Steps, options: TrainingOptions, *,
     evaluate: Callable[[], Mapping[str, float]], record: Callable[[dict[str, Any]], None],
-    checkpoints: Checkpoints = NOWHERE, start: Saved | None = None, processes: Processes = ALONE,
+    checkpoints: Checkpoints = NO_CHECKPOINTS, start: SavedCheckpoint | None = None,
+    processes: Processes = SINGLE_PROCESS,
     fingerprint: Callable[[Batch], str] = lambda batch: f"of {batch.num_tokens} tokens",
-) -> Progress:  # fmt: skip
-    """Train a float32 module for plan.steps, computing in plan.dtype; it ends in float32, on the processor. Returns how
-    far it came.
+) -> TrainingState:  # fmt: skip
+    """Train a float32 module, computing in options.dtype; afterwards it is float32 on the CPU.
 
-    steps(first) yields this process's micro-batches of each step; losses(module, batch) gives (sum, count) by name;
-    counts tells a batch's targets from its labels alone. record gets a row a step ("train") and one at every
-    evaluation ("heldout"); it and evaluate are called in the first process only. start: where to go on from.
+    steps(first) yields the micro-batches of this process for each step. losses(module, batch) gives (sum, count) by
+    name, counts(batch) the same counts from the labels alone. record is called with a row of metrics per step ("train")
+    and per evaluation ("heldout"); record and evaluate are called in the main process only. start: the checkpoint to
+    resume from.
 
-    InputError if the loss stops being finite; it names the batch by its fingerprint. With checkpoints, SIGTERM and
-    Ctrl-C end the run as Stopped, after the step, saved.
+    InputError if a loss is not finite; it names the batch by its fingerprint. With checkpoints, SIGTERM and Ctrl-C save
+    after the current step and raise Stopped.
     """
-    trainer = Trainer(module, losses, counts, plan, processes)
+    trainer = Trainer(module, losses, counts, options, processes)
     progress = trainer.load(start)
-    trainer.rehearse(steps)
-    write = record if processes.leads else lambda row: None
-    if plan.evaluate_first and start is None:
-        progress, _ = trainer.measured(progress, evaluate, write)
+    trainer.warm_up_compiler(steps)
+    write = record if processes.is_main_process else lambda row: None
+    if options.evaluate_first and start is None:
+        progress, _ = trainer.evaluate_and_record(progress, evaluate, write)
     batches = steps(progress.step)
-    with requests_to_stop(when=checkpoints.folder is not None) as asked_to_stop:
+    with catch_stop_signals(when=checkpoints.folder is not None) as stop_requested:
         while trainer.has_more(progress):
             began = time.perf_counter()
             micro_batches = next(batches)
-            progress, row, stop = one_step(trainer, progress, micro_batches, asked_to_stop)
+            progress, row, stop = train_step(trainer, progress, micro_batches, stop_requested)
             if not (math.isfinite(row["loss"]) and (math.isfinite(row["norm"]) or row.get("skipped"))):
                 names = ", ".join(chain(*processes.gather([fingerprint(batch) for batch in micro_batches])))
                 raise InputError(
@@ -61,13 +64,13 @@ def fit(
                 )
             progress = replace(progress, seconds=progress.seconds + time.perf_counter() - began)
             write({**progress.row, "split": "train", **row})
-            last, save_due = progress.step == plan.steps, _due(progress.step, plan.checkpoint_every)
-            figures: Mapping[str, float] = {}
-            if last or (save_due and not plan.best_by) or _due(progress.step, plan.evaluate_every):
-                progress, figures = trainer.measured(progress, evaluate, write)
-            stop = stop or (not trainer.has_more(progress) and asked_to_stop())
+            last, save_due = progress.step == options.steps, _due(progress.step, options.checkpoint_every)
+            metrics: Mapping[str, float] = {}
+            if last or (save_due and not options.best_by) or _due(progress.step, options.evaluate_every):
+                progress, metrics = trainer.evaluate_and_record(progress, evaluate, write)
+            stop = stop or (not trainer.has_more(progress) and stop_requested())
             if (last and checkpoints.at_end) or save_due or stop:
-                checkpoints.save(progress, trainer.optimizer.state(), figures.get("loss"), plan.dtype)
+                checkpoints.save(progress, trainer.optimizer.state(), metrics.get("loss"), options.dtype)
             if stop and not (last and checkpoints.at_end):
                 raise Stopped(f"stopped at step {progress.step:,}; go on with --resume")
     trainer.optimizer.write_masters(module)
@@ -79,46 +82,48 @@ def _due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
 
 
-def one_step(
-    trainer: Trainer, progress: Progress, micro_batches: Sequence[Batch],
-    asked_to_stop: Callable[[], bool] = lambda: False,
-) -> tuple[Progress, dict[str, Any], bool]:  # fmt: skip
-    """How far the run has come after one more step, what there is to record, and whether any process is asked to
-    stop."""
-    plan, scale = trainer.plan, progress.scale
-    share = share_of_peak(plan.schedule, progress.step, steps=plan.steps, warmup=plan.warmup, decay=plan.decay)
+def train_step(
+    trainer: Trainer, progress: TrainingState, micro_batches: Sequence[Batch],
+    stop_requested: Callable[[], bool] = lambda: False,
+) -> tuple[TrainingState, dict[str, Any], bool]:  # fmt: skip
+    """One optimizer step: the new state, a row of metrics, and whether any process was asked to stop."""
+    options, scale = trainer.options, progress.scale
+    lr_factor = learning_rate_factor(
+        options.schedule, progress.step, steps=options.steps, warmup=options.warmup, decay=options.decay
+    )
     values = backward(
-        trainer.replica, trainer.counts, [batch.to(plan.device) for batch in micro_batches],
-        seed=plan.seed, step=progress.step, scale=scale.value, processes=trainer.processes,
+        trainer.replica, trainer.counts, [batch.to(options.device) for batch in micro_batches],
+        seed=options.seed, step=progress.step, scale=scale.value, processes=trainer.processes,
     )  # fmt: skip
-    norm = trainer.optimizer.step(share, plan.clip, scale.value)
+    norm = trainer.optimizer.step(lr_factor, options.max_grad_norm, scale.value)
     tokens = sum(batch.num_tokens for batch in micro_batches)
-    parts = trainer.processes.gather((values, tokens, asked_to_stop()))
-    values, tokens = added(part for part, _, _ in parts), sum(number for _, number, _ in parts)
-    row = {"loss": sum(values.values()), **values, "norm": norm, "learning_rate": plan.rate * share, **scale.row(norm)}
-    further = replace(progress, step=progress.step + 1, tokens=progress.tokens + tokens, scale=scale.after(norm))
-    return further, row, any(asked for _, _, asked in parts)
+    gathered = trainer.processes.gather((values, tokens, stop_requested()))
+    values, tokens = sum_by_name(part for part, _, _ in gathered), sum(count for _, count, _ in gathered)
+    learning_rate = options.learning_rate * lr_factor
+    row = {"loss": sum(values.values()), **values, "norm": norm, "learning_rate": learning_rate, **scale.metrics(norm)}
+    state = replace(progress, step=progress.step + 1, tokens=progress.tokens + tokens, scale=scale.update(norm))
+    return state, row, any(requested for _, _, requested in gathered)
 
 
 def backward(
     replica: nn.Module, counts: Counts, micro_batches: Sequence[Batch], *, seed: int = 0, step: int = 0,
-    scale: float = 1.0, processes: Processes = ALONE,
+    scale: float = 1.0, processes: Processes = SINGLE_PROCESS,
 ) -> dict[str, float]:  # fmt: skip
-    """Gradients, times scale, of the mean losses over all micro-batches of all processes; this process's part of each
-    loss by name.
+    """Accumulate the gradients of the mean losses, times `scale`, over the micro-batches of all processes. Returns this
+    process's part of each loss.
 
-    Every sum is divided by its count over the whole step, so how a step is cut changes nothing. The micro-batches of
-    all processes are numbered in turns, and each number has its own dropout.
+    Each sum is divided by its count over the whole step, so the division into micro-batches does not matter. Every
+    micro-batch has its own dropout seed.
     """
     replica.train()
-    parts = processes.gather((added(counts(batch) for batch in micro_batches), len(micro_batches)))
-    totals, most = added(part for part, _ in parts), max(number for _, number in parts)
-    found: list[dict[str, Tensor]] = []
+    gathered = processes.gather((sum_by_name(counts(batch) for batch in micro_batches), len(micro_batches)))
+    totals, most = sum_by_name(part for part, _ in gathered), max(count for _, count in gathered)
+    parts: list[dict[str, Tensor]] = []
     for index in range(most):
-        torch.manual_seed(derive_seed(seed, Purpose.DROPOUT, step, processes.rank + index * processes.world))
-        with exchanging(replica, index + 1 == most):
+        torch.manual_seed(derive_seed(seed, Purpose.DROPOUT, step, processes.rank + index * processes.world_size))
+        with gradient_sync(replica, index + 1 == most):
             batch = micro_batches[index] if index < len(micro_batches) else None
             total, means = replica(batch, totals)
-            (total * (scale * processes.world)).backward()  # exchanged gradients are averaged
-        found.append(means)
-    return added({name: mean.item() for name, mean in means.items()} for means in found)
+            (total * (scale * processes.world_size)).backward()  # DDP averages gradients
+        parts.append(means)
+    return sum_by_name({name: mean.item() for name, mean in means.items()} for means in parts)

@@ -1,6 +1,8 @@
-"""Losses as sums with the number of targets they run over, so that micro-batches and processes add up exactly.
+"""Losses as (sum, count): masked language model, classification, regression.
 
-Each returns (sum, count). Letters: M masked places, N texts, C classes, E embedding size, V vocabulary.
+Sums and counts of micro-batches and processes add up exactly.
+
+Letters: M masked places, N texts, C classes, E embedding size, V vocabulary.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,23 +15,23 @@ from bothways.batch import Batch
 from bothways.model.kernels import linear_cross_entropy
 
 Loss = tuple[Tensor, int]
-Losses = Callable[[Any, Batch], Mapping[str, Loss]]  # (module, batch) -> each loss by name
-Counts = Callable[[Batch], Mapping[str, int]]  # how many targets each of them runs over
+Losses = Callable[[Any, Batch], Mapping[str, Loss]]  # (module, batch) -> losses by name
+Counts = Callable[[Batch], Mapping[str, int]]  # number of targets of each loss
 
 
 def masked_lm_loss(x_ME: Tensor, table_VE: Tensor, bias_V: Tensor, labels_M: Tensor) -> Loss:
-    """Cross-entropy of the vocabulary scores at masked places (Devlin 2018, section 3.1). Zero where none is masked."""
+    """Cross-entropy of the vocabulary scores at masked places (Devlin 2018, section 3.1). Zero if nothing is masked."""
     if not len(labels_M):
-        # No parameter is left without a gradient, or processes that share weights out would differ in which have one.
+        # Keeps every parameter in the graph: sharded processes must agree on which ones have gradients.
         return (x_ME.sum() + table_VE.sum() + bias_V.sum()) * 0.0, 0
     return linear_cross_entropy(x_ME, table_VE, bias_V, labels_M), len(labels_M)
 
 
-def class_loss(scores_NC: Tensor, labels_N: Tensor) -> Loss:
+def classification_loss(scores_NC: Tensor, labels_N: Tensor) -> Loss:
     """Cross-entropy of class scores, in float32. Next sentence is the case C = 2 (0: follows, 1: random)."""
     return F.cross_entropy(scores_NC.float(), labels_N, reduction="sum"), len(labels_N)
 
 
-def squared_loss(scores_N: Tensor, labels_N: Tensor) -> Loss:
+def mse_loss(scores_N: Tensor, labels_N: Tensor) -> Loss:
     """Squared error, for regression."""
     return F.mse_loss(scores_N.float(), labels_N.float(), reduction="sum"), len(labels_N)

@@ -1,6 +1,6 @@
-"""Muon (Jordan 2024): momentum made orthogonal, for the layers' matrices; everything else stays with AdamW.
+"""Muon optimizer for the layers' matrices: orthogonalized momentum (Jordan 2024).
 
-Steps are scaled to the size of AdamW's (Liu 2025), so that rates and decay of the one suit the other.
+Steps are scaled to the size of AdamW's (Liu 2025), so that the same learning rates and weight decay apply.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-STACKED = {".qkv.": 3, ".global_key_value.": 2}  # how many maps stand in one matrix
+STACKED = {".qkv.": 3, ".global_key_value.": 2}  # matrices stacked in one parameter
 
 
 def is_hidden_matrix(name: str, value: Tensor) -> bool:
@@ -18,7 +18,7 @@ def is_hidden_matrix(name: str, value: Tensor) -> bool:
 
 
 class Muon:
-    """Steps float32 matrices by name. peaks, decays: each one's rate at a share of 1, and its weight decay."""
+    """Updates float32 matrices. peaks, decays: peak learning rate and weight decay by parameter name."""
 
     def __init__(self, masters: Mapping[str, Tensor], peaks: Mapping[str, float], decays: Mapping[str, float]) -> None:
         self.masters = masters
@@ -33,27 +33,26 @@ class Muon:
                 self.inner.state[block]["momentum_buffer"] = momentum
 
     def step(
-        self, weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor], share: float, divisor: float
+        self, weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor], lr_factor: float, divisor: float
     ) -> None:
-        """One step at `share` of each peak, for those that have a gradient, which is divided first; rounds the masters
-        into the weights."""
+        """One step at `lr_factor` times the peaks, with gradients divided by `divisor`; rounds masters into weights."""
         for name, blocks in self.blocks.items():
             if name in gradients:
                 gradient = gradients[name].float() / divisor
                 for block, part in zip(blocks, _blocks(name, gradient), strict=True):
                     block.grad = part
         for group in self.inner.param_groups:
-            group["lr"] = group["peak"] * share
+            group["lr"] = group["peak"] * lr_factor
         self.inner.step()
         self.inner.zero_grad()
         for name, master in self.masters.items():
             weights[name].copy_(master)
 
     def state(self) -> dict[str, Mapping[str, Tensor]]:
-        """What later steps depend on beside the masters, by kind and name."""
+        """Optimizer state besides the masters, by kind and parameter name."""
         return {"momentum": self.momentum}
 
 
 def _blocks(name: str, value: Tensor) -> list[Tensor]:
-    """Queries, keys and values stand in one matrix, and are three to Muon (DeBERTa v1's, head by head, are not)."""
+    """Split stacked query, key and value matrices, which Muon must orthogonalize separately."""
     return list(value.chunk(next((number for part, number in STACKED.items() if part in name), 1)))

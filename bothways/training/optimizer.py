@@ -1,5 +1,4 @@
-"""AdamW with decay on matrices only (or Muon for the layers' matrices), over float32 masters of half-precision
-weights."""
+"""Optimizer: AdamW or Muon, weight decay, layer-wise learning rate decay (LLRD), float32 master weights."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -9,87 +8,91 @@ from torch import Tensor, nn
 
 from bothways.errors import InputError
 from bothways.training.adamw import AdamW, norm_of
-from bothways.training.distributed import ALONE, Processes, local, rows_of, whole
+from bothways.training.distributed import SINGLE_PROCESS, Processes, gather_shards, local_shard, to_shard
 from bothways.training.muon import Muon, is_hidden_matrix
 
 
 class Optimizer:
-    """Steps a module's parameters. Weights in bf16 have float32 masters, which hold what single steps are too small
-    to show; the masters of float32 weights are the weights.
+    """Updates a module's parameters through float32 master weights, since bf16 cannot hold small steps. Weight decay
+    applies to matrices only.
 
-    layer_decay: eta_l = eta * layer_decay ** (L - l) for layer l of L, embeddings as layer 0 and heads as layer L
-    (Sun 2019). muon_rate: that of the layers' matrices, if Muon is to step them. shards: the processes that the
-    parameters are shared out over.
+    layer_decay: eta_l = eta * layer_decay ** (L - l) for layer l of L, with embeddings as layer 0 and heads as layer L
+    (LLRD; Sun 2019). muon_learning_rate: for the layers' matrices; None: AdamW for all. shards: the processes among
+    which the parameters are sharded.
     """
 
     def __init__(
-        self, module: nn.Module, *, rate: float, weight_decay: float = 0.01, layer_decay: float = 1.0,
-        eps: float = 1e-6, beta2: float = 0.999, muon_rate: float | None = None, shards: Processes = ALONE,
+        self, module: nn.Module, *, learning_rate: float, weight_decay: float = 0.01, layer_decay: float = 1.0,
+        eps: float = 1e-6, beta2: float = 0.999, muon_learning_rate: float | None = None,
+        shards: Processes = SINGLE_PROCESS,
     ) -> None:  # fmt: skip
         self.parameters = {name: value for name, value in module.named_parameters() if value.requires_grad}
-        self.masters = {name: local(value.detach()).float() for name, value in self.parameters.items()}
+        self.masters = {name: local_shard(value.detach()).float() for name, value in self.parameters.items()}
         self.shards = shards
         self.best: dict[str, Tensor] = {}
-        depths = depths_of(list(self.masters))
-        slower = {name: layer_decay ** (max(depths.values()) - depth) for name, depth in depths.items()}
+        depths = layer_depths(list(self.masters))
+        factors = {name: layer_decay ** (max(depths.values()) - depth) for name, depth in depths.items()}
         decays = {name: weight_decay if value.ndim > 1 else 0.0 for name, value in self.masters.items()}
-        matrices = {name: value for name, value in self.masters.items() if muon_rate and is_hidden_matrix(name, value)}
+        matrices = {
+            name: value for name, value in self.masters.items() if muon_learning_rate and is_hidden_matrix(name, value)
+        }
         rest = {name: value for name, value in self.masters.items() if name not in matrices}
-        self.rules: list[AdamW | Muon] = [AdamW(rest, {name: rate * slower[name] for name in rest}, decays, eps, beta2)]
-        if muon_rate and matrices:
-            self.rules.append(Muon(matrices, {name: muon_rate * slower[name] for name in matrices}, decays))
+        peaks = {name: learning_rate * factors[name] for name in rest}
+        self.rules: list[AdamW | Muon] = [AdamW(rest, peaks, decays, eps, beta2)]
+        if muon_learning_rate and matrices:
+            self.rules.append(Muon(matrices, {name: muon_learning_rate * factors[name] for name in matrices}, decays))
 
     @torch.no_grad()
-    def step(self, share: float, clip: float = 1.0, scale: float = 1.0) -> float:
-        """One step at `share` of the peak rate; gradients are divided by scale, clipped to a total norm, which is
-        returned, and cleared. A norm that is not finite changes nothing."""
-        weights = {name: local(parameter) for name, parameter in self.parameters.items()}
-        gradients = {name: local(value.grad) for name, value in self.parameters.items() if value.grad is not None}
+    def step(self, lr_factor: float, max_grad_norm: float = 1.0, loss_scale: float = 1.0) -> float:
+        """One step at `lr_factor` times the peak learning rates. Gradients are divided by `loss_scale`, clipped to
+        `max_grad_norm`, and cleared; returns their norm. If it is not finite, nothing changes."""
+        weights = {name: local_shard(parameter) for name, parameter in self.parameters.items()}
+        gradients = {name: local_shard(value.grad) for name, value in self.parameters.items() if value.grad is not None}
         for parameter in self.parameters.values():
             parameter.grad = None
-        norm = math.hypot(*self.shards.gather(norm_of(gradients))) / scale
+        norm = math.hypot(*self.shards.gather(norm_of(gradients))) / loss_scale
         if math.isfinite(norm):
-            divisor = scale * max(1.0, norm / clip)
+            divisor = loss_scale * max(1.0, norm / max_grad_norm)
             for rule in self.rules:
-                rule.step(weights, gradients, share, divisor)
+                rule.step(weights, gradients, lr_factor, divisor)
         return norm
 
     def mark_best(self) -> None:
-        """Remember the masters as they are now."""
+        """Keep a copy of the current master weights as the best."""
         self.best = {name: master.clone() for name, master in self.masters.items()}
 
     def write_masters(self, module: nn.Module, *, best: bool = True) -> None:
-        """Make a module of these parameters float32, with the masters as its weights: those marked best, if so wished
-        and any are, else the last."""
+        """Copy the master weights into a module, which becomes float32: the best ones if marked (and `best`), else the
+        last."""
         module.float()
         source = self.best if best and self.best else self.masters
         with torch.no_grad():
             for name, value in module.named_parameters():
                 if name in source:
-                    value.copy_(whole(source[name], self.parameters[name]))
+                    value.copy_(gather_shards(source[name], self.parameters[name]))
 
     def state(self) -> dict[str, Tensor]:
-        """All that later steps depend on, as "kind.name", on the processor. Processes that share parameters out put
-        them together for the first one, and all must call this."""
-        found = {}
+        """State dict with keys "kind.name", on the CPU. Sharded tensors are gathered in the main process; all processes
+        must call this."""
+        state = {}
         for key, value, parameter in self._state():
-            tensor = whole(value, parameter).cpu()
-            if self.shards.leads:
-                found[key] = tensor
-        return found
+            tensor = gather_shards(value, parameter).cpu()
+            if self.shards.is_main_process:
+                state[key] = tensor
+        return state
 
     @torch.no_grad()
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a state, however many processes wrote it. InputError where it is another model's."""
+        """Restore a state dict, written by any number of processes. InputError if it belongs to another model."""
         if any(key.startswith("best.") for key in state):
             self.mark_best()
-        own = {key: (value, parameter) for key, value, parameter in self._state()}
-        if other := sorted(own.keys() ^ state.keys()):
-            raise InputError(f"the state of another model or optimizer: {', '.join(other[:3])} on one side only")
-        for key, (value, parameter) in own.items():
-            value.copy_(rows_of(state[key], parameter))
+        targets = {key: (value, parameter) for key, value, parameter in self._state()}
+        if other := sorted(targets.keys() ^ state.keys()):
+            raise InputError(f"the state of another model or optimizer; keys that differ: {', '.join(other[:3])}")
+        for key, (value, parameter) in targets.items():
+            value.copy_(to_shard(state[key], parameter))
         for name, parameter in self.parameters.items():
-            local(parameter).copy_(self.masters[name])
+            local_shard(parameter).copy_(self.masters[name])
 
     def _state(self) -> Iterator[tuple[str, Tensor, Tensor]]:
         kinds = {"masters": self.masters, "best": self.best}
@@ -98,8 +101,8 @@ class Optimizer:
                 yield f"{kind}.{name}", value, self.parameters[name]
 
 
-def depths_of(names: list[str]) -> dict[str, int]:
-    """How deep each parameter sits: embeddings 0, layer l at l + 1, all behind them one more."""
+def layer_depths(names: list[str]) -> dict[str, int]:
+    """Depth of each parameter for LLRD: embeddings 0, layer l at l + 1, heads one more than the last layer."""
     layers = {name: int(name.split("layers.")[1].split(".")[0]) + 1 for name in names if "layers." in name}
     last = max(layers.values(), default=0) + 1
     first = ("embeddings.", "shared.")

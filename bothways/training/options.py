@@ -1,4 +1,4 @@
-"""What a training run is told: how long, how fast, in which numbers, where."""
+"""Training options: learning rate, warmup, schedule, gradient clipping, evaluation, early stopping, dtype, device."""
 
 from dataclasses import dataclass
 
@@ -10,29 +10,27 @@ CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How long and how fast.
+class TrainingOptions:
+    """Options of the training loop.
 
-    rate: the peak learning rate. warmup: the fraction of the steps that rise to it. decay: the fraction that falls, in
-    warm-up-stable-decay. beta2: AdamW's decay of squared
-    gradients. muon_rate: the peak rate of the layers' matrices, if Muon steps them. checkpoint_every: steps;
-    0 is never but at the end. best_by: the held-out figure whose highest value marks the weights to be kept; without it
-    the last ones are. evaluate_first: before the first step too, so that the weights training begins with can be the
-    best; of equally good ones those of the lower loss are kept then, else the earliest. patience: end after so many
-    evaluations in a row without a new best. shard: share weights and moments out over the processes. rehearse: show a
-    compiler the first step before any other, so that what it makes does not depend on where a run goes on.
+    learning_rate: peak. warmup: fraction of the steps. decay: fraction of the steps, for warm-up-stable-decay. beta2:
+    AdamW's. muon_learning_rate: peak for the layers' matrices, if Muon trains them. checkpoint_every: steps; 0: only at
+    the end. best_by: metric whose highest held-out value selects the weights; None keeps the last ones. evaluate_first:
+    also evaluate before the first step, so that the initial weights can be the best; ties go to the lower loss.
+    patience: stop after this many evaluations without a new best. shard: FSDP. compile_warmup: run the compiler on the
+    first step's batch before training, so that compiled code does not depend on where a run resumes.
     """
 
     steps: int
-    rate: float
+    learning_rate: float
     schedule: Schedule = "linear"
     warmup: float = 0.1
     decay: float = 0.1
     weight_decay: float = 0.01
     layer_decay: float = 1.0
     beta2: float = 0.999
-    muon_rate: float | None = None
-    clip: float = 1.0
+    muon_learning_rate: float | None = None
+    max_grad_norm: float = 1.0
     evaluate_every: int = 100
     evaluate_first: bool = False
     checkpoint_every: int = 0
@@ -42,4 +40,4 @@ class Plan:
     device: torch.device = CPU
     dtype: torch.dtype = torch.float32
     shard: bool = False
-    rehearse: bool = False
+    compile_warmup: bool = False

@@ -1,7 +1,7 @@
-"""Losses of pairs of texts, from one vector a text. Each gives (sum, count), as in losses.py.
+"""Losses of sentence embeddings as (sum, count): contrastive ranking, cosine regression, Matryoshka.
 
-Letters: N pairs, H numbers a vector; R = 2 or 3 texts a pair: the text, its own pair, and perhaps one that does not
-belong (a hard negative); C candidates, which are the pairs and negatives of all.
+Letters: N pairs, H vector size; R = 2 or 3 texts per row: anchor, positive, and perhaps a hard negative; C candidates:
+all positives and negatives.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,38 +14,38 @@ from bothways.training.losses import Loss
 
 
 def ranking_loss(vectors_RNH: Tensor, ids_RN: Tensor, temperature: float) -> Loss:
-    """Each text is to find its own pair among all candidates: cross-entropy of cosine / temperature (Henderson 2017,
-    multiple negatives; van den Oord 2018, eq. 4, InfoNCE).
+    """Multiple negatives ranking loss: cross-entropy of cosine / temperature between each anchor and all candidates
+    (Henderson 2017; InfoNCE, van den Oord 2018, eq. 4).
 
-    From the text to its pair only, as in search; what is the same text or pair twice (ids: equal texts have equal ones)
-    does not compete. A pair that is alone counts, with loss 0.
+    One direction, anchor to positive. ids: equal for equal texts; duplicates are no negatives. A row without negatives
+    counts with loss 0.
     """
     unit_RNH = F.normalize(vectors_RNH.float(), dim=-1)
     scores_NC = unit_RNH[0] @ unit_RNH[1:].flatten(0, 1).T / temperature
-    scores_NC = scores_NC.masked_fill(no_rivals(ids_RN), -torch.inf)
-    own_N = torch.arange(len(scores_NC), device=scores_NC.device)
-    return F.cross_entropy(scores_NC, own_N, reduction="sum"), len(own_N)
+    scores_NC = scores_NC.masked_fill(non_negatives(ids_RN), -torch.inf)
+    positives_N = torch.arange(len(scores_NC), device=scores_NC.device)
+    return F.cross_entropy(scores_NC, positives_N, reduction="sum"), len(positives_N)
 
 
-def no_rivals(ids_RN: Tensor) -> Tensor:
-    """Which candidates do not compete with a text's own pair, [N, C]: that pair again, the text itself, and whatever
-    pair the same text has elsewhere."""
+def non_negatives(ids_RN: Tensor) -> Tensor:
+    """Candidates that are no negatives of an anchor, [N, C]: copies of its positive, of itself, and of any positive of
+    the same anchor elsewhere."""
     text_N1, pair_N1 = ids_RN[0][:, None], ids_RN[1][:, None]
     candidate_C = ids_RN[1:].flatten()
     same_NC = (candidate_C == pair_N1) | (candidate_C == text_N1)
     same_NC[:, : ids_RN.shape[1]] |= ids_RN[0] == text_N1
-    return same_NC.fill_diagonal_(False)  # its own pair
+    return same_NC.fill_diagonal_(False)  # the positive itself
 
 
 def cosine_loss(vectors_RNH: Tensor, scores_N: Tensor) -> Loss:
-    """The cosine of text and pair is to be the score: squared error (Reimers 2019, section 3)."""
+    """Squared error between the cosine of two texts and their score (Reimers 2019, section 3)."""
     text_NH, pair_NH = vectors_RNH.float()
     cosines_N = F.cosine_similarity(text_NH, pair_NH, dim=-1)
     return F.mse_loss(cosines_N, scores_N.float(), reduction="sum"), len(scores_N)
 
 
-def at_sizes(loss: Callable[[Tensor], Loss], vectors_RNH: Tensor, sizes: Sequence[int]) -> Loss:
-    """The mean of a loss over the first d numbers of the vectors for each d of `sizes`, so that they do by themselves
-    (Matryoshka, Kusupati 2022, eq. 1 with equal weights)."""
+def matryoshka_loss(loss: Callable[[Tensor], Loss], vectors_RNH: Tensor, sizes: Sequence[int]) -> Loss:
+    """Matryoshka loss: the mean of a loss over vectors truncated to each of `sizes` (Kusupati 2022, eq. 1, equal
+    weights)."""
     sums, counts = zip(*(loss(vectors_RNH[..., :size]) for size in sizes), strict=True)
     return torch.stack(sums).mean(), counts[0]

@@ -1,7 +1,7 @@
-"""Dynamic loss scaling (Micikevicius 2017, section 3.2): a factor lifts gradients that float16 is too coarse for.
+"""Mixed precision: dynamic loss scaling for float16, as torch's GradScaler (Micikevicius 2017, section 3.2).
 
-The factor is a power of two, so it changes no digit. A gradient that overflows costs a step and halves it; after
-`GROWS_AFTER` good steps it doubles.
+The scale is a power of two, so it changes no mantissa. An overflow skips the step and halves the scale; after
+`GROWTH_INTERVAL` good steps it doubles.
 """
 
 import math
@@ -10,37 +10,37 @@ from typing import Any
 
 import torch
 
-FIRST, LEAST = 2.0**16, 2.0**-10
-GROWS_AFTER = 2000
+INITIAL_SCALE, MIN_SCALE = 2.0**16, 2.0**-10
+GROWTH_INTERVAL = 2000
 
 
 @dataclass(frozen=True)
 class LossScale:
-    """What losses are multiplied by, and how many steps have been good since it last changed."""
+    """Factor of the losses, and the number of good steps since it last changed."""
 
     value: float = 1.0
-    good: int = 0
+    good_steps: int = 0
     dynamic: bool = False
 
     @staticmethod
-    def of(dtype: torch.dtype) -> "LossScale":
-        """float16 needs one; other formats reach as far down as float32."""
-        return LossScale(FIRST, dynamic=True) if dtype is torch.float16 else LossScale()
+    def for_dtype(dtype: torch.dtype) -> "LossScale":
+        """Dynamic for float16; bfloat16 has the range of float32 and needs none."""
+        return LossScale(INITIAL_SCALE, dynamic=True) if dtype is torch.float16 else LossScale()
 
     def skips(self, norm: float) -> bool:
-        """Whether a gradient of this norm is an overflow that a smaller scale can mend."""
-        return self.dynamic and not math.isfinite(norm) and self.value > LEAST
+        """Whether this gradient norm is an overflow that a smaller scale can avoid."""
+        return self.dynamic and not math.isfinite(norm) and self.value > MIN_SCALE
 
-    def after(self, norm: float) -> "LossScale":
-        """The scale for the next step, given this one's gradient norm."""
+    def update(self, norm: float) -> "LossScale":
+        """The scale for the next step, given the gradient norm of this one."""
         if not self.dynamic:
             return self
         if not math.isfinite(norm):
-            return replace(self, value=self.value / 2, good=0)
-        if self.good + 1 == GROWS_AFTER:
-            return replace(self, value=self.value * 2, good=0)
-        return replace(self, good=self.good + 1)
+            return replace(self, value=self.value / 2, good_steps=0)
+        if self.good_steps + 1 == GROWTH_INTERVAL:
+            return replace(self, value=self.value * 2, good_steps=0)
+        return replace(self, good_steps=self.good_steps + 1)
 
-    def row(self, norm: float) -> dict[str, Any]:
-        """What the metrics of a step say of it."""
+    def metrics(self, norm: float) -> dict[str, Any]:
+        """Entries for the metrics of a step."""
         return {"scale": self.value, "skipped": self.skips(norm)} if self.dynamic else {}

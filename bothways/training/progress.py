@@ -1,4 +1,4 @@
-"""How a run tells a person how it is doing: a bar on a terminal, now and then a line elsewhere, TensorBoard files."""
+"""Training progress: bar on a terminal, log lines elsewhere, TensorBoard."""
 
 import time
 from collections import deque
@@ -14,26 +14,26 @@ from bothways.errors import InputError
 from bothways.log import ProgressBar, draws_bars, logger
 from bothways.model.flops import training_flops
 from bothways.training.distributed import Processes
-from bothways.training.options import Plan
+from bothways.training.options import TrainingOptions
 from bothways.training.run import Run
-from bothways.training.run_checkpoints import Saved
+from bothways.training.run_checkpoints import SavedCheckpoint
 
-LINE_EVERY = 30.0  # seconds, at least, between lines where there is no terminal
-RECENT = 20  # steps whose speed is shown
+LINE_EVERY = 30.0  # seconds, at least, between log lines
+RECENT = 20  # steps to average the speed over
 
 
 class TrainingProgress:
-    """Progress of training: loss, tokens/s, share of the hardware's matrix peak, time left. A bar on a terminal, else a
-    line in the log every half minute, with the learning rate too.
+    """Shows loss, tokens/s, fraction of peak FLOP/s, and time left: a bar on a terminal, else a log line every half
+    minute, which includes the learning rate.
 
-    flops_per_token: of its matrix products; peak: the hardware's FLOP/s; 0 if unknown.
+    flops_per_token: of matrix products. peak: FLOP/s of the hardware. 0: unknown.
     """
 
     def __init__(self, title: str, steps: int, *, flops_per_token: float = 0, peak: float = 0) -> None:
         self.title, self.steps = title, steps
         self.bar = ProgressBar(title, steps)
         self.logs = not draws_bars()
-        self.share_of_token = flops_per_token / peak if peak else 0.0
+        self.fraction_per_token = flops_per_token / peak if peak else 0.0
         self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
         self.logged = time.monotonic()
 
@@ -55,21 +55,21 @@ class TrainingProgress:
             rate = f"learning rate {self.recent[-1]['learning_rate']:.1e}, " if self.recent else ""
             logger.info(
                 f"{self.title}: step {row['step']:,} of {self.steps:,}, {loss} {row['loss']:.4f}, {rate}"
-                f"{self.speed()}, {in_words(self.seconds_left())} left"
+                f"{self.speed()}, {format_duration(self.seconds_left())} left"
             )
 
     def speed(self) -> str:
-        """'3,456 tokens/s, 56 % of the matrix peak' of the last steps."""
-        rate = self._a_second("tokens")
-        share = f", {rate * self.share_of_token:.0%} of the matrix peak" if self.share_of_token else ""
-        return f"{rate:,.0f} tokens/s{share}"
+        """Speed of the last steps: '3,456 tokens/s, 56% of peak FLOP/s'."""
+        rate = self._per_second("tokens")
+        fraction = f", {rate * self.fraction_per_token:.0%} of peak FLOP/s" if self.fraction_per_token else ""
+        return f"{rate:,.0f} tokens/s{fraction}"
 
     def seconds_left(self) -> float:
         done = self.recent[-1]["step"] if self.recent else 0
-        return (self.steps - done) / max(self._a_second("step"), 1e-9)
+        return (self.steps - done) / max(self._per_second("step"), 1e-9)
 
-    def _a_second(self, name: str) -> float:
-        """How much of a figure of the rows the last steps added a second."""
+    def _per_second(self, name: str) -> float:
+        """Increase per second of a column of the metrics over the last steps."""
         if not self.recent:
             return 0.0
         first = self.recent[0] if len(self.recent) > 1 else {name: 0, "seconds": 0.0}
@@ -77,7 +77,7 @@ class TrainingProgress:
         return float((last[name] - first[name]) / max(last["seconds"] - first["seconds"], 1e-9))
 
 
-def in_words(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """'40 s', '12 min', '3.4 h'"""
     if seconds < 90:
         return f"{seconds:.0f} s"
@@ -85,7 +85,7 @@ def in_words(seconds: float) -> str:
 
 
 class TensorBoard:
-    """TensorBoard's files of a run, a curve for each number. first: what was written after this step is void."""
+    """Writes metrics as TensorBoard curves. first: later steps written before a resume are purged."""
 
     def __init__(self, directory: Path, first: int = 0) -> None:
         try:
@@ -109,36 +109,35 @@ class TensorBoard:
 
 
 @contextmanager
-def watched(
+def track_progress(
     run: Run,
-    plan: Plan,
+    options: TrainingOptions,
     config: EncoderConfig,
     batches: Sequence[Batch],
     board: bool,
-    start: Saved | None,
+    start: SavedCheckpoint | None,
     processes: Processes,
 ) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """What is to be called with each row of the record.
+    """Yield a function that records a row of metrics: metrics.jsonl, progress, and TensorBoard if `board`.
 
-    batches: some of the run's, to know their work by. board: whether to write TensorBoard files. start: what the run
-    goes on from.
+    batches: a sample, to estimate FLOPs per token. start: the checkpoint the run resumes from.
     """
     tokens = sum(batch.num_tokens for batch in batches)
     work = sum(training_flops(config, batch) for batch in batches) / max(1, tokens)
-    peak = sum(processes.gather(measure_peak_flops(plan.device, plan.dtype)))
-    run.note(work_of_token=work, matrix_peak=peak)
+    peak = sum(processes.gather(measure_peak_flops(options.device, options.dtype)))
+    run.update_metadata(work_of_token=work, matrix_peak=peak)
     with ExitStack() as stack:
-        bar = TrainingProgress("pre-training", plan.steps, flops_per_token=work, peak=peak)
-        shown: list[TrainingProgress | TensorBoard] = [stack.enter_context(bar)]
+        bar = TrainingProgress("pre-training", options.steps, flops_per_token=work, peak=peak)
+        displays: list[TrainingProgress | TensorBoard] = [stack.enter_context(bar)]
         first = start.progress.step if start else 0
-        if board and run.leads:
-            shown.append(stack.enter_context(TensorBoard(run.directory / "tensorboard", first)))
+        if board and run.is_main_process:
+            displays.append(stack.enter_context(TensorBoard(run.directory / "tensorboard", first)))
 
         def record(row: dict[str, Any]) -> None:
-            run.metric(**row)
-            if row["step"] == first + STEPS_BEFORE_CAP and plan.device.type == "cpu":
+            run.log_metrics(**row)
+            if row["step"] == first + STEPS_BEFORE_CAP and options.device.type == "cpu":
                 cap_retained_memory()
-            for one in shown:
-                one.show(row)
+            for display in displays:
+                display.show(row)
 
         yield record

@@ -1,5 +1,4 @@
-"""What a run leaves on disk: `bothways.json` (what it is and how it was made) and `metrics.jsonl` (one object a
-line)."""
+"""Run directory: metadata (bothways.json), metrics (metrics.jsonl), status, resume."""
 
 import json
 import platform
@@ -24,25 +23,24 @@ from bothways.io import list_entries, remove_leftovers, to_json, write_atomic
 from bothways.log import logger
 from bothways.tables_in_memory import MemoryTable
 from bothways.training.run_checkpoints import differences, log_changes
-from bothways.training.run_lock import LOCK, Lock, lives, this_process
+from bothways.training.run_lock import LOCK, Lock, current_process, is_alive
 from bothways.training.signals import Stopped
 
 METRICS = "metrics.jsonl"
-# Settings that may differ when a run goes on: they change no number.
-FREE = ("out", "resume", "json", "device", "processes", "token_store", "keep_checkpoints", "tensorboard")
-Callback = Callable[[Mapping[str, Any]], None]
+# Settings that may differ on resume, because they do not change results.
+CHANGEABLE_SETTINGS = ("out", "resume", "json", "device", "processes", "token_store", "keep_checkpoints", "tensorboard")
+MetricsCallback = Callable[[Mapping[str, Any]], None]
 
 
 class Run:
-    """A run's directory. Made new: InputError where something stands there already.
+    """A new run directory (InputError if it exists), or an existing one to resume.
 
-    resume: go on with the run that is there, if one is. Its settings must be the same but for FREE ones and a larger
-    number of steps (told); InputError shows the difference, and refuses a run that is still at work, on this host or
-    on another one that shares the directory (train/lock.py). Other versions, another processor or number of threads
-    are told, since sums are then added in another order. leads: whether this process is the one of several that writes.
-    progress: called with each row of the metrics, and how many `steps` there are.
+    resume: continue the run in the directory, if any. Its settings must be equal, except CHANGEABLE_SETTINGS and a
+    larger number of steps; InputError names the differences, and refuses a run that is still active, on this host or on
+    another one (run_lock.py). Other versions, hardware or number of threads are logged, since they change rounding.
+    is_main_process: only the main process writes. progress: called with each row of metrics plus `steps`, their total.
 
-    As a context it keeps the directory locked, and notes how the run ended: done, stopped, or failed and why.
+    As a context manager it keeps the directory locked and records the final status: done, stopped or failed.
     """
 
     def __init__(
@@ -52,45 +50,48 @@ class Run:
         settings: Any,
         *,
         resume: bool = False,
-        leads: bool = True,
-        progress: Callback | None = None,
+        is_main_process: bool = True,
+        progress: MetricsCallback | None = None,
     ) -> None:
-        self.directory, self.leads, self.progress = directory, leads, progress
-        given = {key: _plain(value) for key, value in asdict(settings).items()}
-        self.made: dict[str, Any] = {
-            "verb": verb, "settings": given, "versions": versions(), "hardware": describe_hardware(), "started": now(),
+        self.directory, self.is_main_process, self.progress = directory, is_main_process, progress
+        plain_settings = {key: _plain(value) for key, value in asdict(settings).items()}
+        self.metadata: dict[str, Any] = {
+            "verb": verb, "settings": plain_settings, "versions": versions(), "hardware": describe_hardware(),
+            "started": now(),
         }  # fmt: skip
-        self.before: dict[str, Any] | None = None  # the facts of a run that goes on, as they were
+        self.previous: dict[str, Any] | None = None  # metadata of the run before it was resumed
         self.has_stepped = False
         self.lock: Lock | None = None
-        if not leads:
+        if not is_main_process:
             return
-        if not _is_just_begun(directory):
+        if not _is_fresh(directory):
             check_target(directory, holds=METADATA_FILE)
         self._refuse_unless(resume)
         directory.mkdir(parents=True, exist_ok=True)
         self.lock = Lock(directory)
         try:
-            self._begin(resume)
+            self._open(resume)
         except BaseException:
             self.close()
             raise
 
     def _refuse_unless(self, resume: bool) -> None:
         if not resume and (self.directory / METADATA_FILE).exists():
-            raise InputError(f"{self.directory}: holds a run already; name a new directory, or delete that one")
+            raise InputError(
+                f"{self.directory}: already contains a run; choose another directory, delete it, or add --resume"
+            )
 
-    def _begin(self, resume: bool) -> None:
-        """Begin, or take up what is there, now that nobody else can."""
+    def _open(self, resume: bool) -> None:
+        """Start or resume, while holding the lock."""
         self._refuse_unless(resume)
         for name in (METADATA_FILE, "model"):
             remove_leftovers(self.directory / name)
         if (self.directory / METADATA_FILE).exists():
-            self.before = read_metadata(self.directory / METADATA_FILE)
-            if "status" not in self.before:
-                raise InputError(f"{self.directory}: holds a model, not a run to go on with; name the run's directory")
-            self.made = _resumed(self.directory, self.before, self.made)
-        self.note(status="running", process=this_process())
+            self.previous = read_metadata(self.directory / METADATA_FILE)
+            if "status" not in self.previous:
+                raise InputError(f"{self.directory}: contains a model, not a run; name the run directory")
+            self.metadata = _resumed(self.directory, self.previous, self.metadata)
+        self.update_metadata(status="running", process=current_process())
 
     def __enter__(self) -> "Run":
         if self.lock:
@@ -107,71 +108,70 @@ class Run:
             self.close()
 
     def close(self) -> None:
-        """Let other processes have the directory."""
+        """Release the lock of the directory."""
         if self.lock:
             self.lock.release()
 
     def _note_end(self, error: BaseException | None) -> None:
         if error is None:
-            self.note(status="done")
+            self.update_metadata(status="done")
         elif isinstance(error, Stopped):
-            self.note(status="stopped")
-        elif not self.has_stepped and self.before is not None:
-            self.made = self.before  # refused: what was there is as it was
-            self.note()
-        elif not self.has_stepped and self.leads:
+            self.update_metadata(status="stopped")
+        elif not self.has_stepped and self.previous is not None:
+            self.metadata = self.previous  # resume was refused: restore
+            self.update_metadata()
+        elif not self.has_stepped and self.is_main_process:
             with suppress(OSError):  # a link, a mount point, or already gone
-                _remove(list_entries(self.directory))  # leave nothing in a second try's way
+                _remove(list_entries(self.directory))  # a retry can use the directory
                 self.directory.rmdir()
         elif isinstance(error, KeyboardInterrupt):
-            self.note(status="stopped")
+            self.update_metadata(status="stopped")
         else:
-            self.note(status="failed", reason=str(error).split("\n")[0] or type(error).__name__)
+            self.update_metadata(status="failed", reason=str(error).split("\n")[0] or type(error).__name__)
 
-    def note(self, **facts: Any) -> None:
-        """Add facts to bothways.json; a failed write leaves the old file."""
-        self.made |= {key: _plain(value) for key, value in facts.items()}
+    def update_metadata(self, **facts: Any) -> None:
+        """Add entries to bothways.json, atomically."""
+        self.metadata |= {key: _plain(value) for key, value in facts.items()}
         if self.lock:
             self.lock.check()
-            write_atomic(self.directory / METADATA_FILE, to_json(self.made, 2) + "\n")
+            write_atomic(self.directory / METADATA_FILE, to_json(self.metadata, 2) + "\n")
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
-        """Add the time that a part of the run takes to its `seconds` in bothways.json."""
-        began = time.perf_counter()
+        """Add the duration of a part of the run to `seconds` in bothways.json."""
+        start = time.perf_counter()
         yield
-        seconds = self.made.get("seconds", {})
-        self.note(seconds={**seconds, part: seconds.get(part, 0.0) + time.perf_counter() - began})
+        seconds = self.metadata.get("seconds", {})
+        self.update_metadata(seconds={**seconds, part: seconds.get(part, 0.0) + time.perf_counter() - start})
 
     @property
     def origin(self) -> dict[str, Any]:
-        """How what the run made came to be: the facts so far but the run's own status, for a checkpoint to keep."""
-        return {key: value for key, value in self.made.items() if key not in ("status", "process", "reason")}
+        """The run's metadata without its status, to be stored in a checkpoint."""
+        return {key: value for key, value in self.metadata.items() if key not in ("status", "process", "reason")}
 
-    def metric(self, **row: Any) -> None:
-        """Append one object to metrics.jsonl."""
+    def log_metrics(self, **row: Any) -> None:
+        """Append a row to metrics.jsonl and call `progress`."""
         self.has_stepped = True
         if self.lock:
             self.lock.check()
             with (self.directory / METRICS).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
             if self.progress:
-                self.progress({**row, "steps": self.made.get("steps")})
+                self.progress({**row, "steps": self.metadata.get("steps")})
 
     def metrics(self) -> list[dict[str, Any]]:
         return read_metrics(self.directory)
 
-    def cut_back(self, step: int, seed: int | None = None) -> None:
-        """Forget the metrics after a step, from which the run goes on; where it has a training for each of several
-        seeds, those of one."""
-        if self.leads and (self.directory / METRICS).exists():
+    def truncate_metrics(self, step: int, seed: int | None = None) -> None:
+        """Delete the metrics after a step, before resuming from it; of runs with several seeds, those of one seed."""
+        if self.is_main_process and (self.directory / METRICS).exists():
             kept = [row for row in self.metrics() if row["step"] <= step or row.get("seed") != seed]
             rows = [json.dumps(row) + "\n" for row in kept]
             write_atomic(self.directory / METRICS, "".join(rows))
 
 
-def _is_just_begun(directory: Path) -> bool:
-    """Whether it holds nothing but the lock and the unfinished first write of a run."""
+def _is_fresh(directory: Path) -> bool:
+    """Whether a directory contains only the lock and the unfinished first write of a run."""
     return directory.is_dir() and all(
         entry.name.startswith((LOCK, f".{METADATA_FILE}.")) for entry in directory.iterdir()
     )
@@ -183,36 +183,45 @@ def _remove(leftovers: Iterable[Path]) -> None:
 
 
 def read_metrics(directory: Path) -> list[dict[str, Any]]:
-    """The rows of metrics.jsonl, without a last one that a killed process left half written."""
+    """Rows of metrics.jsonl, except an incomplete last line of a killed process."""
     file = directory / METRICS
     lines = file.read_text(encoding="utf-8").split("\n")[:-1] if file.exists() else []
     return [json.loads(line) for line in lines]
 
 
-def status_of(made: Mapping[str, Any]) -> str:
-    """What bothways.json says of a run, but "killed" where it says "running" and its process is gone."""
-    process = made.get("process")
-    if made["status"] != "running" or process is None:
-        return str(made["status"])
-    alive = lives(process)
+def run_status(metadata: Mapping[str, Any]) -> str:
+    """Status of a run from its metadata; "killed" if it is "running" but the process is gone."""
+    process = metadata.get("process")
+    if metadata["status"] != "running" or process is None:
+        return str(metadata["status"])
+    alive = is_alive(process)
     if alive is None:
         return f"running or killed, on {process['host']}"
     return "running" if alive else "killed"
 
 
 def _resumed(directory: Path, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """The facts of a run that goes on."""
+    """Metadata of a resumed run; InputError if its settings differ."""
     if old["verb"] != new["verb"]:
-        raise InputError(f"{directory}: holds a run of {old['verb']}, not of {new['verb']}; name another directory")
-    was, now_given = ({key: value for key, value in made["settings"].items() if key not in FREE} for made in (old, new))
-    longer = now_given.get("steps") or 0
+        raise InputError(
+            f"{directory}: contains a run of {old['verb']}, not of {new['verb']}; choose another directory"
+        )
+    old_settings, settings = (
+        {key: value for key, value in metadata["settings"].items() if key not in CHANGEABLE_SETTINGS}
+        for metadata in (old, new)
+    )
+    longer = settings.get("steps") or 0
     if "steps" in old and longer > old["steps"]:
-        logger.info(f"steps: {old['steps']:,} -> {longer:,}; from here on the rate is that of the longer run")
-        now_given |= {key: was[key] for key in ("steps", "minutes") if key in was}
-    if changed := differences({key: was.get(key, value) for key, value in now_given.items()}, now_given):
-        raise InputError(f"{directory}: begun with other settings ({changed}); give the same, or name a new directory")
-    for facts in ("versions", "hardware"):
-        log_changes(old.get(facts, {}), new[facts])
+        logger.info(
+            f"steps: {old['steps']:,} -> {longer:,}; from here on the learning rate follows the longer schedule"
+        )
+        settings |= {key: old_settings[key] for key in ("steps", "minutes") if key in old_settings}
+    if changed := differences({key: old_settings.get(key, value) for key, value in settings.items()}, settings):
+        raise InputError(
+            f"{directory}: started with other settings ({changed}); use the same, or choose a new directory"
+        )
+    for part in ("versions", "hardware"):
+        log_changes(old.get(part, {}), new[part])
     return {
         **{key: value for key, value in old.items() if key != "reason"},
         "settings": new["settings"],

@@ -1,7 +1,7 @@
-"""Where a run can go on from: RUN/checkpoints/step-00000123/ with `state.safetensors` (masters, moments, ...) and
-`state.json` (how far the run had come). Not a model to be used: that is bothways/checkpoint.py.
+"""Training checkpoints, from which a run can resume: optimizer state and training state.
 
-A checkpoint is written beside its place, synced and renamed, and carries a checksum, so it is whole or it is refused.
+RUN/checkpoints/step-00000123/ contains `state.safetensors` (master weights, moments) and `state.json` (training state).
+It is written atomically, with a checksum. For models see checkpoint/checkpoint.py.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from bothways.checkpoint.weights import write_weights
 from bothways.errors import InputError
 from bothways.io import atomic_directory
 from bothways.log import logger
-from bothways.training.distributed import ALONE, Processes
+from bothways.training.distributed import SINGLE_PROCESS, Processes
 from bothways.training.precision import LossScale
 
 FOLDER, STATE, TENSORS = "checkpoints", "state.json", "state.safetensors"
@@ -28,9 +28,9 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Progress:
-    """How far a run has come. seconds: of training; best: the highest figure so far that Plan.best_by names, with the
-    loss and the step it was reached with; stale: evaluations since."""
+class TrainingState:
+    """Position of a run. seconds: of training. best: highest value of TrainingOptions.best_by so far, with its loss and
+    step; stale: evaluations since then."""
 
     step: int = 0
     tokens: int = 0
@@ -43,35 +43,34 @@ class Progress:
 
     @property
     def row(self) -> dict[str, Any]:
-        """How every row of the metrics begins."""
+        """The first entries of each row of metrics."""
         return {"step": self.step, "tokens": self.tokens, "seconds": self.seconds}
 
 
 @dataclass(frozen=True)
-class Saved:
-    """A checkpoint that is whole: where it is and what its state.json says."""
+class SavedCheckpoint:
+    """A valid checkpoint: its path and the content of state.json."""
 
     path: Path
-    facts: Mapping[str, Any]
+    state: Mapping[str, Any]
 
     @property
-    def progress(self) -> Progress:
-        told = {name: self.facts[name] for name in ("step", "tokens", "seconds", "best")}
-        scale = LossScale(**self.facts["scale"])
-        since = {name: self.facts[name] for name in ("best_loss", "best_step", "stale") if name in self.facts}
-        return Progress(**told, **since, scale=scale)
+    def progress(self) -> TrainingState:
+        position = {name: self.state[name] for name in ("step", "tokens", "seconds", "best")}
+        scale = LossScale(**self.state["scale"])
+        since = {name: self.state[name] for name in ("best_loss", "best_step", "stale") if name in self.state}
+        return TrainingState(**position, **since, scale=scale)
 
     def tensors(self) -> dict[str, Tensor]:
         return load_file(self.path / TENSORS)
 
 
 class Checkpoints:
-    """The checkpoints of a run. The newest `keep` stay, and the best by held-out loss, which the newest one's
-    state.json names (`best_checkpoint`). order: facts that decide which batch comes when, compared on resume. memo:
-    numbers that save the caller work on resume, kept as they are when a checkpoint is written. at_end: whether the
-    run's end is saved too.
+    """Checkpoints of a run: keeps the newest `keep` and the best by held-out loss, which state.json names
+    (`best_checkpoint`). order: facts that determine the order of batches, compared on resume. memo: numbers of the
+    caller, stored for resume. at_end: also save at the end of the run.
 
-    Every process calls every function; the first one writes and tells."""
+    All processes call all methods; the main process writes."""
 
     def __init__(
         self,
@@ -79,7 +78,7 @@ class Checkpoints:
         *,
         keep: int = 2,
         order: Mapping[str, Any] | None = None,
-        processes: Processes = ALONE,
+        processes: Processes = SINGLE_PROCESS,
         memo: Sequence[int] = (),
         at_end: bool = True,
     ) -> None:
@@ -90,15 +89,15 @@ class Checkpoints:
         self.last: Path | None = None
 
     def save(
-        self, progress: Progress, tensors: Mapping[str, Tensor], heldout: float | None, dtype: torch.dtype
+        self, progress: TrainingState, tensors: Mapping[str, Tensor], heldout: float | None, dtype: torch.dtype
     ) -> None:
-        """Write where the run is now; heldout: its held-out loss, if it was measured here."""
+        """Save the state after a step. heldout: held-out loss, if evaluated at this step."""
         if self.folder is None:
             return
         place = self.folder / f"step-{progress.step:08}"
         if heldout is not None and (self.best is None or heldout < self.best["loss"]):
             self.best = {"path": place.name, "loss": heldout}
-        if self.processes.leads:
+        if self.processes.is_main_process:
             facts = {
                 **asdict(progress),
                 "heldout": heldout,
@@ -106,25 +105,25 @@ class Checkpoints:
                 "order": self.order,
                 "memo": list(self.memo),
             }
-            facts |= {"torch": torch.__version__, "dtype": _name(dtype), "processes": self.processes.world}
+            facts |= {"torch": torch.__version__, "dtype": _name(dtype), "processes": self.processes.world_size}
             self._write(place, facts, tensors)
             self._remove_old(place)
         self.last = place
-        self.processes.wait()
+        self.processes.barrier()
 
-    def newest_sound(self, dtype: torch.dtype | None = None) -> Saved | None:
-        """The newest checkpoint that is whole, from which the run is to go on; tells which, and names broken ones.
-        dtype: what it is to compute in now.
+    def load_latest(self, dtype: torch.dtype | None = None) -> SavedCheckpoint | None:
+        """The newest valid checkpoint, to resume from; None if there is none. Broken ones are logged.
 
-        None where there is none. InputError where the data's order has changed since.
+        dtype: of the resumed run. InputError if the order of the data has changed.
         """
-        saved: Saved | None = self.processes.share(self._newest_sound(dtype) if self.processes.leads else None)
+        latest = self._load_latest(dtype) if self.processes.is_main_process else None
+        saved: SavedCheckpoint | None = self.processes.broadcast(latest)
         if saved is not None:
-            self.last, best = saved.path, saved.facts["best_checkpoint"]
+            self.last, best = saved.path, saved.state["best_checkpoint"]
             self.best = best if best and (saved.path.parent / best["path"]).exists() else None
         return saved
 
-    def _newest_sound(self, dtype: torch.dtype | None) -> Saved | None:
+    def _load_latest(self, dtype: torch.dtype | None) -> SavedCheckpoint | None:
         if self.folder is None:
             return None
         _remove_unfinished(self.folder)
@@ -132,25 +131,26 @@ class Checkpoints:
             try:
                 saved = read(place)
             except InputError as error:
-                logger.info(f"{error}; trying the one before")
+                logger.info(f"{error}; trying the previous one")
                 continue
-            if {**self.order, **saved.facts["order"]} != self.order:  # an older run may not tell of all
-                raise InputError(f"{place}: {differences(saved.facts['order'], self.order)}; start a new run")
-            logger.info(f"going on from {place}, step {saved.facts['step']:,}")
-            log_changes(saved.facts, ({"dtype": _name(dtype)} if dtype else {}) | {"processes": self.processes.world})
+            if {**self.order, **saved.state["order"]} != self.order:  # older runs may lack some
+                raise InputError(f"{place}: {differences(saved.state['order'], self.order)}; start a new run")
+            logger.info(f"resuming from {place}, step {saved.state['step']:,}")
+            current = {"dtype": _name(dtype)} if dtype else {}
+            log_changes(saved.state, current | {"processes": self.processes.world_size})
             return saved
-        logger.info(f"{self.folder}: no sound checkpoint there; starting at step 0")
+        logger.info(f"{self.folder}: no valid checkpoint; starting at step 0")
         return None
 
     def _write(self, place: Path, facts: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        """In place of a broken one, or of one that was newer than where the run goes on, if there is one."""
+        """Replaces a broken or outdated checkpoint of the same step."""
         with atomic_directory(place, marker=STATE) as beside:
             write_weights({name: value.contiguous() for name, value in tensors.items()}, beside / TENSORS)
             text = json.dumps({"format": FORMAT, **facts, "checksum": checksum(beside / TENSORS)}, indent=2)
             (beside / STATE).write_text(text + "\n", encoding="utf-8")
 
     def _remove_old(self, newest: Path) -> None:
-        """Keep the newest ones up to this one and the best; what is newer is of a run that went on from before."""
+        """Delete all but the newest `keep` up to this one, and the best. Later steps are from before a resume."""
         assert self.folder is not None
         places = sorted(place for place in self.folder.glob("step-*") if place.name <= newest.name)
         kept = {place.name for place in places[-self.keep :]} | ({self.best["path"]} if self.best else set())
@@ -163,23 +163,23 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-NOWHERE = Checkpoints(None)
+NO_CHECKPOINTS = Checkpoints(None)
 
 
-def read(place: Path) -> Saved:
-    """A checkpoint, its checksum compared. InputError if it is not whole."""
+def read(place: Path) -> SavedCheckpoint:
+    """Read a checkpoint and verify its checksum. InputError if it is broken."""
     try:
         facts = json.loads((place / STATE).read_text(encoding="utf-8"))
         if facts["format"] != FORMAT:
             raise InputError(f"{place}: format {facts['format']}, this version reads {FORMAT}")
-        found = checksum(place / TENSORS)
-        if found != facts["checksum"]:
-            raise InputError(f"{place / TENSORS}: broken (checksum {found[:12]}, not {facts['checksum'][:12]})")
+        actual = checksum(place / TENSORS)
+        if actual != facts["checksum"]:
+            raise InputError(f"{place / TENSORS}: broken (checksum {actual[:12]}, not {facts['checksum'][:12]})")
     except (OSError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{place}: broken ({type(error).__name__}: {error})") from None
-    return Saved(place, facts)
+    return SavedCheckpoint(place, facts)
 
 
 def checksum(file: Path) -> str:
@@ -188,19 +188,19 @@ def checksum(file: Path) -> str:
 
 
 def log_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """A line for each fact that changes the last bits of a loss and is not what it was. old: may lack some."""
+    """Log each changed fact that affects rounding. old may lack some."""
     for name, value in new.items():
         if old.get(name, value) != value:
-            logger.info(f"{name} changed from {old[name]} to {value}: losses may differ in their last digits")
+            logger.info(f"{name} changed from {old[name]} to {value}: losses may differ in the last digits")
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """What differs, as "name: old -> new"."""
+    """The differences as "name: old -> new"."""
     names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
     return ", ".join(f"{name}: {old.get(name)!r} -> {new.get(name)!r}" for name in names)
 
 
 def _remove_unfinished(folder: Path) -> None:
-    """What killed writes left behind."""
+    """Delete leftovers of interrupted writes."""
     for place in folder.glob(".step-*"):
         shutil.rmtree(place, ignore_errors=True)

@@ -1,9 +1,9 @@
-"""One process at a time in a run's directory, whichever of the hosts that share the directory it runs on.
+"""Lock of a run directory: one process at a time, across hosts that share the directory.
 
-A lock file names the process and carries a count that the process raises every few seconds. On the same machine the
-operating system says at once whether that process lives. From another machine the count is watched: if it changes, the
-run is alive; if it stands still for `PATIENCE`, its process is gone and the lock is taken over. Only changes count, so
-the clocks of the hosts need not agree, and no lock of the file system is needed.
+The lock file names the process and contains a heartbeat count, increased every few seconds. On the same machine the
+operating system knows whether the process is alive. From another machine the count is watched: if it does not change
+for `PATIENCE`, the process is dead and the lock is taken over. Clocks of hosts need not agree, and no file system lock
+is needed.
 """
 
 import json
@@ -27,46 +27,46 @@ BEAT, PATIENCE, POLL = 5.0, 30.0, 0.5  # seconds
 
 @cache
 def machine() -> str:
-    """Where a process number means the same process: host, boot and, in containers, the space of process numbers."""
+    """Identifies the scope of process ids: host, boot, and PID namespace of a container."""
     boot, space = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
     booted = boot.read_text().strip() if boot.exists() else ""
     return " ".join([socket.gethostname(), booted, os.readlink(space) if space.is_symlink() else ""]).strip()
 
 
-def this_process() -> dict[str, Any]:
-    """This process, so that no later one can be taken for it."""
-    process = living(os.getpid())
+def current_process() -> dict[str, Any]:
+    """This process with its start time, which distinguishes it from later ones of the same id."""
+    process = find_process(os.getpid())
     assert process is not None
     return process
 
 
-def living(number: int) -> dict[str, Any] | None:
-    """A living process of this machine. began: in clock ticks since the machine started, where the system tells."""
+def find_process(pid: int) -> dict[str, Any] | None:
+    """A running process of this machine, or None. began: start time in clock ticks since boot, if known."""
     try:
-        os.kill(number, 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
         return None
     except PermissionError:
-        pass  # it lives, and is somebody else's
-    file = Path(f"/proc/{number}/stat")
+        pass  # alive, owned by another user
+    file = Path(f"/proc/{pid}/stat")
     began = file.read_text().rpartition(")")[2].split()[19] if file.exists() else None  # field 22: man 5 proc
-    return {"host": socket.gethostname(), "machine": machine(), "id": number, "began": began}
+    return {"host": socket.gethostname(), "machine": machine(), "id": pid, "began": began}
 
 
-def lives(process: Mapping[str, Any]) -> bool | None:
-    """Whether a process that `this_process` described is still there; None if it is on another machine."""
+def is_alive(process: Mapping[str, Any]) -> bool | None:
+    """Whether a process described by `current_process` is still running; None if it is on another machine."""
     if process["host"] != socket.gethostname() or process.get("machine", machine()) != machine():
         return None
-    found = living(process["id"])
+    found = find_process(process["id"])
     return found is not None and process.items() <= found.items()
 
 
 class Lock:
-    """The lock of a directory, held until `release`. InputError if another process holds it and lives. It is
-    logged if the lock of a process that is gone is taken over, or if that has to be found out first."""
+    """Lock of a directory, held until `release`. InputError if a running process holds it. Taking over the lock of a
+    dead process is logged."""
 
     def __init__(self, directory: Path) -> None:
-        self.file, self.owner = directory / LOCK, {**this_process(), "token": secrets.token_hex(8)}
+        self.file, self.owner = directory / LOCK, {**current_process(), "token": secrets.token_hex(8)}
         self.count, self.lost_to = 0, ""
         self.stopped = threading.Event()
         self.thread: threading.Thread | None = None
@@ -77,23 +77,23 @@ class Lock:
         self.beaten = time.monotonic()
 
     def start(self) -> None:
-        """Raise the count from now on, in a thread of its own."""
+        """Start the heartbeat thread."""
         self.thread = threading.Thread(target=self._keep, name="heartbeat", daemon=True)
         self.thread.start()
 
     def check(self) -> None:
-        """InputError if another process has taken over, as it may if this one was suspended for long."""
+        """InputError if another process has taken over, for example after this one was suspended."""
         if time.monotonic() - self.beaten > 2 * BEAT:
             with suppress(OSError):
                 self._beat()
         if self.lost_to:
             raise InputError(
                 f"{self.file.parent}: {self.lost_to} took this run over while this process was suspended; "
-                "it goes on there, and nothing more is written here"
+                "the run continues there"
             )
 
     def stop(self) -> None:
-        """Raise the count no more."""
+        """Stop the heartbeat."""
         self.stopped.set()
         if self.thread:
             self.thread.join()
@@ -105,7 +105,7 @@ class Lock:
 
     def _keep(self) -> None:
         while not self.stopped.wait(BEAT):
-            with suppress(OSError):  # a file system that does not answer for a while; the next beat tries again
+            with suppress(OSError):  # a temporary file system error; the next beat retries
                 self._beat()
 
     def _beat(self) -> None:
@@ -117,12 +117,12 @@ class Lock:
         if seen is None:
             self._create()
         else:
-            self._write(os.O_WRONLY)  # in place: other hosts see a change sooner than another file of that name
+            self._write(os.O_WRONLY)  # in place: visible to other hosts sooner than a new file
         self.beaten = time.monotonic()
 
     def _create(self) -> bool:
         try:
-            self._write(os.O_WRONLY | os.O_CREAT | os.O_EXCL)  # one creates it, whichever hosts try
+            self._write(os.O_WRONLY | os.O_CREAT | os.O_EXCL)  # atomic across hosts
         except FileExistsError:
             return False
         return True
@@ -142,30 +142,28 @@ class Lock:
             return None
 
     def _wait_until_dead(self, seen: bytes) -> None:
-        """Return if the process that wrote this is gone. InputError if it lives."""
+        """Return if the process that wrote this is dead. InputError if it is alive."""
         owner, directory = _owner(seen), self.file.parent
-        alive = lives({name: owner[name] for name in ("host", "machine", "id", "began")}) if owner else None
+        alive = is_alive({name: owner[name] for name in ("host", "machine", "id", "began")}) if owner else None
         if alive and owner["id"] == os.getpid():
             return  # an earlier run of this very process
         if alive and owner["began"] is not None:
-            raise InputError(f"{directory}: its run is still at work, as {_name(owner)}; stop that one first")
+            raise InputError(f"{directory}: the run is still active, as {_name(owner)}; stop it first")
         if alive is False:
-            logger.info(f"{directory}: {_name(owner)} is gone; taking its run over")
+            logger.warning(f"{directory}: {_name(owner)} is dead; taking over its run")
             return
-        logger.info(
-            f"{directory}: {_name(owner)} worked on this run; watching for {PATIENCE:.0f} s whether it still does"
-        )
+        logger.info(f"{directory}: {_name(owner)} holds the lock; watching it for {PATIENCE:.0f} s")
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             time.sleep(POLL)
             if (now := self._read()) is None:
                 return
             if now != seen:
-                raise InputError(f"{directory}: its run is still at work, as {_name(_owner(now))}; stop that one first")
-        logger.info(f"{directory}: {_name(owner)} gave no sign of life; taking its run over")
+                raise InputError(f"{directory}: the run is still active, as {_name(_owner(now))}; stop it first")
+        logger.warning(f"{directory}: {_name(owner)} shows no heartbeat; taking over its run")
 
     def _remove(self, seen: bytes) -> None:
-        """Remove a dead lock, unless it has come to life, or another process was faster."""
+        """Remove a dead lock, unless it was refreshed or another process was faster."""
         aside = self.file.with_name(f"{LOCK}.{self.owner['token']}")
         with suppress(FileNotFoundError):
             os.rename(self.file, aside)
@@ -175,17 +173,17 @@ class Lock:
 
 
 def _put_back(aside: Path, file: Path) -> None:
-    """Give a file its name again, unless a new one has that name by now."""
+    """Rename a file back, unless a new one has taken the name."""
     try:
         os.link(aside, file)
     except FileExistsError:
         pass
-    except OSError:  # a file system without links
+    except OSError:  # no hard links on this file system
         os.rename(aside, file)
 
 
 def _owner(content: bytes | None) -> dict[str, Any]:
-    """What a lock file says; nothing if it was cut off."""
+    """Content of a lock file; empty if it was truncated."""
     try:
         owner = json.loads(content or b"{}")
     except ValueError:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a request: finish the step, save, stop. A second Ctrl-C stops at once."""
+"""Graceful stop on Ctrl-C and SIGTERM: finish the step, save a checkpoint, stop; a second Ctrl-C stops at once."""
 
 import signal
 import threading
@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-GRACE_SECONDS = 1.0  # torchrun passes on the Ctrl-C that the terminal has sent already: that is no second one
+GRACE_SECONDS = 1.0  # torchrun forwards the Ctrl-C that the terminal also sends
 
 
 class Stopped(Exception):
-    """A run was asked to stop and has saved where it is; the message is one line for the user."""
+    """A run was asked to stop and saved a checkpoint. The message is one line for the user."""
 
 
 @contextmanager
-def requests_to_stop(*, when: bool = True) -> Iterator[Callable[[], bool]]:
-    """Inside, SIGTERM and Ctrl-C only set what the given function tells; afterwards they mean what they did before.
+def catch_stop_signals(*, when: bool = True) -> Iterator[Callable[[], bool]]:
+    """Catch SIGTERM and Ctrl-C inside; the yielded function returns whether one arrived. Handlers are restored.
 
-    Not otherwise, and outside the main thread they cannot be caught: then the answer is always no.
+    Without `when`, or outside the main thread, nothing is caught.
     """
     if not when or threading.current_thread() is not threading.main_thread():
         yield lambda: False

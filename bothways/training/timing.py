@@ -1,28 +1,29 @@
-"""How long a step takes, to make a number of steps of minutes."""
+"""Time per training step, to convert minutes into a number of steps."""
 
 import time
 
 from torch import nn
 
-from bothways.training.distributed import ALONE, Processes
-from bothways.training.loop import Steps, one_step
+from bothways.training.distributed import SINGLE_PROCESS, Processes
+from bothways.training.loop import Steps, train_step
 from bothways.training.losses import Counts, Losses
-from bothways.training.options import Plan
-from bothways.training.run_checkpoints import Progress
-from bothways.training.trainer import Trainer, copied
+from bothways.training.options import TrainingOptions
+from bothways.training.run_checkpoints import TrainingState
+from bothways.training.trainer import Trainer, clone_module
 
 TIMED_SECONDS, TIMED_STEPS = 3.0, 8  # at least
 
 
-def seconds_a_step(
-    module: nn.Module, losses: Losses, counts: Counts, steps: Steps, plan: Plan, processes: Processes = ALONE
-) -> float:
-    """How long a step takes on a quiet machine: the quickest quarter of some, on a copy of the module."""
-    trainer = Trainer(copied(module), losses, counts, plan, processes)
+def seconds_per_step(
+    module: nn.Module, losses: Losses, counts: Counts, steps: Steps, options: TrainingOptions,
+    processes: Processes = SINGLE_PROCESS,
+) -> float:  # fmt: skip
+    """Seconds per step: the 25th percentile of a few steps on a copy of the module, robust against other load."""
+    trainer = Trainer(clone_module(module), losses, counts, options, processes)
     times: list[float] = []
     batches = steps(0)
-    while processes.share(sum(times) < TIMED_SECONDS or len(times) < TIMED_STEPS):
+    while processes.broadcast(sum(times) < TIMED_SECONDS or len(times) < TIMED_STEPS):
         began = time.perf_counter()
-        one_step(trainer, Progress(), next(batches))
+        train_step(trainer, TrainingState(), next(batches))
         times.append(time.perf_counter() - began)
-    return processes.share(sorted(times)[len(times) // 4])
+    return processes.broadcast(sorted(times)[len(times) // 4])

@@ -31,7 +31,7 @@ def stores(tokenizer, tmp_path, monkeypatch):
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text(f"{TEXT} {name}", encoding="utf-8")
         settings = Pretrain(corpus=(tmp_path / name,), out=tmp_path / "run", tokenizer=tmp_path / "tokenizer")
-        inputs._stored(settings, inputs.corpora(settings)[0], tokenizer)
+        inputs._open_store(settings, inputs.open_corpora(settings)[0], tokenizer)
     folder = tmp_path / "cache" / "stores"
     for name in ("0123456789abcdef", ".fedcba9876543210.unfinished", "thesis"):
         (folder / name).mkdir()
@@ -72,5 +72,5 @@ def test_a_run_says_when_the_cache_is_large(stores, tokenizer, tmp_path, monkeyp
         settings = Pretrain(corpus=(tmp_path / "c.txt",), out=tmp_path / "run", tokenizer=tmp_path / "tokenizer")
         told: list[str] = []
         with messages_to(told.append):
-            inputs._stored(settings, inputs.corpora(settings)[0], tokenizer)
+            inputs._open_store(settings, inputs.open_corpora(settings)[0], tokenizer)
         assert sum(str(stores) in line and "bothways cache" in line for line in told) == expected

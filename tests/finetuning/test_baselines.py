@@ -98,7 +98,7 @@ def test_the_scores_are_those_of_scikit_learn_on_the_same_splits(settings, files
     assert low < found.baselines[TFIDF] <= high + 1e-9 and CONSTANT not in result["baseline_intervals"]
     assert facts["rows"] == {"train": 150, "dev": 60, "test": 90}
     assert {*facts["seconds"]} == {"baselines", "linear_start"} and min(facts["seconds"].values()) > 0
-    assert facts["steps"] == max(1, round(0.1 * facts["steps_an_epoch"]))
+    assert facts["steps"] == max(1, round(0.1 * facts["steps_per_epoch"]))
 
 
 def test_a_model_of_texts_or_numbers_is_scikit_learns_with_its_strength(files):

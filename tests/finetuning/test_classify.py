@@ -155,7 +155,7 @@ def test_the_model_kept_is_that_of_the_seed_best_on_dev(good, settings, tmp_path
     def spoiled(settings, task, model, seed, run):
         if seed == good:
             return train_one(settings, task, model, seed, run)
-        run.metric(step=1, split="train", loss=1.0, tokens=1, seconds=1.0)
+        run.log_metrics(step=1, split="train", loss=1.0, tokens=1, seconds=1.0)
         torch.nn.init.zeros_(model.heads["classes"].output.weight)
         return {split: with_bounds(task, split, task.outputs(model.eval(), split)) for split in ("dev", "test")}
 

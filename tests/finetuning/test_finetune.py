@@ -26,7 +26,7 @@ from bothways.log import messages_to
 from bothways.settings import Classify
 from bothways.training import progress
 from bothways.training.loop import fit
-from bothways.training.options import Plan
+from bothways.training.options import TrainingOptions
 from bothways.training.run import Run
 from bothways.training.signals import Stopped
 
@@ -90,8 +90,10 @@ def test_training_ends_when_patience_runs_out_and_the_best_weights_are_kept(pati
     def losses(module, batch):
         return {"x": (module(torch.ones(1)).sum(), 1)}
 
-    plan = Plan(steps=30, rate=0.1, warmup=0.0, evaluate_every=1, best_by="score", patience=patience)
-    fit(module, losses, lambda batch: {"x": 1}, steps, plan, evaluate=evaluate, record=lambda row: None)
+    options = TrainingOptions(
+        steps=30, learning_rate=0.1, warmup=0.0, evaluate_every=1, best_by="score", patience=patience
+    )
+    fit(module, losses, lambda batch: {"x": 1}, steps, options, evaluate=evaluate, record=lambda row: None)
     assert len(seen) == 2 + patience  # the best is the second
     assert module.weight.item() == pytest.approx(seen[1])
 
@@ -412,7 +414,7 @@ def test_a_run_that_is_done_gives_its_result_again_but_not_with_other_settings(s
         assert classify.run(replace(settings, epochs=0.1, resume=True)) == done
     assert told[-1] == f"{done.directory}: its run is done"
     before = (done.directory / "bothways.json").read_text(encoding="utf-8")
-    with pytest.raises(InputError, match=r"begun with other settings \(rate: 0.005 -> 0.1\)"):
+    with pytest.raises(InputError, match=r"started with other settings \(rate: 0.005 -> 0.1\)"):
         classify.run(replace(settings, epochs=0.1, resume=True, learning_rate=0.1))
     assert (done.directory / "bothways.json").read_text(encoding="utf-8") == before
 

@@ -141,7 +141,7 @@ def test_a_run_from_memory_goes_on_with_the_same_rows_alone(start, tmp_path, cap
     with pytest.raises(KeyboardInterrupt):
         bothways.train(settings, progress=stop)
     before = (tmp_path / "run" / "bothways.json").read_bytes()
-    with pytest.raises(InputError, match="begun with other settings .*dev: .*fingerprint"):
+    with pytest.raises(InputError, match="started with other settings .*dev: .*fingerprint"):
         bothways.train(replace(settings, dev=classes(12, 2), resume=True))
     assert json.loads((tmp_path / "run" / "bothways.json").read_bytes()) == json.loads(before)
     result = bothways.train(replace(settings, dev=classes(12, 1), resume=True))
@@ -181,9 +181,9 @@ def test_texts_in_memory_pretrain_as_those_of_a_file(tmp_path):
     assert Corpus(memory.corpus).fingerprint() == Corpus(again.corpus).fingerprint()
     measured = [bothways.evaluate(Evaluate(model=results[1].model, file=one)) for one in (files[1], memory.heldout)]
     assert measured[0] == measured[1]
-    with pytest.raises(InputError, match="heldout: is training text too"):
+    with pytest.raises(InputError, match="heldout: is also training text"):
         bothways.train(replace(memory, heldout={"text": train}, out=tmp_path / "o"))
-    with pytest.raises(InputError, match="begun with other settings .*corpus"):
+    with pytest.raises(InputError, match="started with other settings .*corpus"):
         bothways.train(replace(memory, corpus={"text": train[1:]}, resume=True))
 
 

@@ -20,8 +20,8 @@ from bothways.export import export
 from bothways.finetuning import classify, linear_start, regress, tag
 from bothways.log import messages_to
 from bothways.settings import Classify, Export, Regress, Tag
-from bothways.training.options import Plan
-from bothways.training.run_checkpoints import Progress
+from bothways.training.options import TrainingOptions
+from bothways.training.run_checkpoints import TrainingState
 from bothways.training.trainer import Trainer
 
 FROZEN = "was best on dev; kept"
@@ -150,9 +150,12 @@ def test_a_model_that_training_improves_is_the_trained_one(given, tables):
 def test_of_equally_good_weights_those_of_the_lower_loss_are_kept():
     module = torch.nn.Linear(1, 1, bias=False)
     trainer = Trainer(
-        module, lambda *_: {}, lambda _: {}, Plan(steps=9, rate=1.0, best_by="score", evaluate_first=True)
+        module,
+        lambda *_: {},
+        lambda _: {},
+        TrainingOptions(steps=9, learning_rate=1.0, best_by="score", evaluate_first=True),
     )
-    progress = Progress(step=1)
+    progress = TrainingState(step=1)
     for step, (score, loss, best_step) in enumerate([(0.5, 2.0, 1), (0.5, 1.0, 2), (0.5, 1.5, 2), (0.6, 9.0, 4)], 1):
         progress = trainer.mark_best(replace(progress, step=step), {"score": score, "loss": loss})
         assert progress.best_step == best_step

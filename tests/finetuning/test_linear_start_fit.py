@@ -14,8 +14,8 @@ from bothways.finetuning import features, linear_start
 from bothways.finetuning.texts import Texts, text_scores
 from bothways.model.heads import ClassificationHead
 from bothways.settings import Classify, TextVectors
-from bothways.training.losses import class_loss, squared_loss
-from bothways.training.task_losses import label_loss, weighted_class_loss
+from bothways.training.losses import classification_loss, mse_loss
+from bothways.training.task_losses import multi_label_loss, weighted_class_loss
 
 N, H, C = 90, 7, 3
 
@@ -64,16 +64,18 @@ def test_a_head_chosen_by_a_metric_is_not_overconfident():
     labels_N = (x_NH[:, 0] + torch.randn(80, generator=draw) > 0).long()
     unseen_NH = torch.randn(500, 60, generator=draw)
     unseen_N = (unseen_NH[:, 0] + torch.randn(500, generator=draw) > 0).long()
-    by_loss = linear_start.fit((x_NH, labels_N), class_loss, 2, strengths=[1e-5])
-    by_metric = linear_start.fit((x_NH, labels_N), class_loss, 2, strengths=[1e-5], score=lambda scores, targets: 1.0)
+    by_loss = linear_start.fit((x_NH, labels_N), classification_loss, 2, strengths=[1e-5])
+    by_metric = linear_start.fit(
+        (x_NH, labels_N), classification_loss, 2, strengths=[1e-5], score=lambda scores, targets: 1.0
+    )
     assert by_loss(unseen_NH).argmax(1).equal(by_metric(unseen_NH).argmax(1))
-    losses = [float(class_loss(model(unseen_NH), unseen_N)[0]) / 500 for model in (by_loss, by_metric)]
+    losses = [float(classification_loss(model(unseen_NH), unseen_N)[0]) / 500 for model in (by_loss, by_metric)]
     assert losses[0] > 3 and losses[1] < 1
 
 
 def test_several_labels_are_fitted_each_by_itself(data):
     x_NH, labels_NC = data[0], (data[1] > 0).long()
-    found = linear_start.fit((x_NH, labels_NC), partial(label_loss, weights_C=torch.ones(C)), C, strengths=[0.1])
+    found = linear_start.fit((x_NH, labels_NC), partial(multi_label_loss, weights_C=torch.ones(C)), C, strengths=[0.1])
     for label in range(C):
         peer = LogisticRegression(C=1 / (0.1 * N), tol=1e-9, max_iter=5000)
         expected = peer.fit(standardized(x_NH), labels_NC[:, label]).predict_proba(standardized(x_NH))[:, 1]
@@ -88,7 +90,7 @@ def test_numbers_are_a_ridge_regression(data):
 
 
 def number_loss(scores_N1, numbers_N):
-    return squared_loss(scores_N1[:, 0], numbers_N)
+    return mse_loss(scores_N1[:, 0], numbers_N)
 
 
 def test_the_strength_is_the_one_that_does_best_on_dev_or_in_cross_validation(data):
@@ -189,7 +191,9 @@ def test_the_strength_is_the_one_of_the_highest_score_and_of_equal_ones_the_lowe
     labels_N = (x_NH[:, 0] + torch.randn(300, generator=torch.Generator().manual_seed(1)) > 1.2).long()
 
     def chosen(score=None):
-        return linear_start.fit((x_NH, labels_N), class_loss, 2, strengths=[10.0, 1.0, 0.1, 0.01], score=score).strength
+        return linear_start.fit(
+            (x_NH, labels_N), classification_loss, 2, strengths=[10.0, 1.0, 0.1, 0.01], score=score
+        ).strength
 
     assert chosen(lambda scores_NC, targets: float(scores_NC.abs().mean())) == 0.01
     assert chosen(lambda scores_NC, targets: -float((scores_NC[:, 0] - scores_NC[:, 1]).std())) == 10.0

@@ -18,7 +18,7 @@ from bothways.model import kernels
 from bothways.model.layout import Bucketed
 from bothways.model.model import Model, initialize
 from bothways.model.padded import Padded
-from bothways.training.losses import class_loss, masked_lm_loss, squared_loss
+from bothways.training.losses import classification_loss, masked_lm_loss, mse_loss
 
 V = 97
 LENGTHS = [29, 13, 1, 13, 7, 2, 41]  # unsorted, equal ones apart, one token alone
@@ -293,7 +293,7 @@ def test_gradients_of_pre_training_equal_theirs(make_peer, ours_of):
     head = model.heads["masked_words"]
     table = model.encoder.embeddings.words.weight
     words_sum, num_words = masked_lm_loss(head(hidden_TH[places]), table, head.bias, words)
-    pairs_sum, num_pairs = class_loss(our_scores(model, "next_sentence", hidden_TH, batch), follows)
+    pairs_sum, num_pairs = classification_loss(our_scores(model, "next_sentence", hidden_TH, batch), follows)
     (words_sum / num_words + pairs_sum / num_pairs).backward()
     total, largest = gradient_distance(model, peer)
     assert total < 1e-6 and largest < 1e-6
@@ -359,19 +359,19 @@ def test_gradients_of_fine_tuning_equal_theirs(architecture, num_labels, make_pe
     elif num_labels == 1:
         targets = torch.randn(len(rows), generator=generator)
         peer(**inputs, labels=targets).loss.backward()
-        total, count = squared_loss(scores[:, 0], targets)
+        total, count = mse_loss(scores[:, 0], targets)
         (total / count).backward()
     elif head == "tokens":
         targets = torch.randint(0, num_labels, (batch.num_tokens,), generator=generator)
         labels = torch.full(inputs["input_ids"].shape, -100)
         labels[inputs["attention_mask"].bool()] = targets
         peer(**inputs, labels=labels).loss.backward()
-        total, count = class_loss(scores, targets)
+        total, count = classification_loss(scores, targets)
         (total / count).backward()
     else:
         targets = torch.randint(0, num_labels, (len(rows),), generator=generator)
         peer(**inputs, labels=targets).loss.backward()
-        total, count = class_loss(scores, targets)
+        total, count = classification_loss(scores, targets)
         (total / count).backward()
     assert gradient_distance(model, peer)[0] < 1e-6
 

@@ -35,14 +35,14 @@ def model(make_model):
     return make_model("bert", {"masked_words": 0, "next_sentence": 2}, pooler=True)
 
 
-def measured(store, tokenizer, model, pairs, **given):
+def evaluate_and_record(store, tokenizer, model, pairs, **given):
     held = HeldOut(store, HELD_OUT, tokenizer, 31, pairs=pairs, **given)
     return held, held.measure(model)
 
 
 @pytest.mark.parametrize(("pairs", "name"), [("next", "next_sentence"), ("order", "sentence_order")])
 def test_accuracy_on_pairs_is_called_by_what_they_are_for(store, tokenizer, model, pairs, name):
-    held, figures = measured(store, tokenizer, model, pairs)
+    held, figures = evaluate_and_record(store, tokenizer, model, pairs)
     assert [key for key in figures if key.endswith("_accuracy")] == [f"{name}_accuracy"]
     low, high = figures[f"{name}_interval"]
     assert low < figures[f"{name}_accuracy"] < high and 100 < figures["pairs"] == sum(map(len, held.batches))
@@ -59,7 +59,7 @@ def test_accuracy_on_pairs_is_called_by_what_they_are_for(store, tokenizer, mode
 
 
 def test_without_pairs_only_words_are_measured(store, tokenizer, model):
-    _, figures = measured(store, tokenizer, model, "none")
+    _, figures = evaluate_and_record(store, tokenizer, model, "none")
     assert set(figures) == {"loss", "masked_lm", "perplexity"}
     assert next_sentence_verdict(figures) == "not measured (no pairs)"
 
@@ -105,5 +105,5 @@ def test_of_very_much_text_random_documents_are_measured(store, tokenizer, monke
 
 def test_text_too_short_for_a_mask_is_refused(tokenizer):
     words = TokenStore(np.array([7, 8], np.uint16), np.arange(3), np.arange(3))
-    with pytest.raises(InputError, match="2 tokens is too short: none was masked"):
+    with pytest.raises(InputError, match="2 tokens is too short: no token was masked"):
         HeldOut(words, np.arange(2), tokenizer, 31, pairs="order")

@@ -19,11 +19,11 @@ from bothways.log import messages_to
 from bothways.model.disentangled import table_rows
 from bothways.model.kernels import sample_words
 from bothways.pretraining import pretrain
-from bothways.pretraining.modules import Boundary, Enhanced, Replacing, runs
-from bothways.pretraining.objectives import objective_of
+from bothways.pretraining.modules import BoundaryModel, EnhancedMaskDecoder, ReplacedTokenModel, runs
+from bothways.pretraining.objectives import build_objective
 from bothways.settings import Export, Pretrain
 from bothways.tokenizer.tokenizer import Tokenizer
-from bothways.training.optimizer import depths_of
+from bothways.training.optimizer import layer_depths
 from bothways.training.run import read_metrics
 
 PEOPLE = dict(zip("king queen farmer sailor doctor".split(), "castle palace field harbour clinic".split(), strict=True))
@@ -219,10 +219,10 @@ def test_runs_of_masked_places_end_where_a_place_is_not_masked():
 
 def test_boundary_words_are_guessed_from_what_stands_around_their_run(make_model):
     model = make_model("bert", {"masked_words": 0})
-    module = Boundary(model, seed=3).eval()
+    module = BoundaryModel(model, seed=3).eval()
     batch = batch_of([1, 2, 3, 5, 21, 24, 25, 26, 27, 28, 31])
-    aim = objective_of("boundary")
-    losses, _ = aim.seen(module, batch)
+    objective = build_objective("boundary")
+    losses = objective.losses(module, batch, objective.forward(module, batch))
     head, hidden_TH = module.head, model(batch)
     table, bias = model.encoder.embeddings.words.weight, model.heads["masked_words"].bias
     total, masked = 0.0, set(batch.masked_positions.tolist())
@@ -238,7 +238,7 @@ def test_boundary_words_are_guessed_from_what_stands_around_their_run(make_model
         total -= (table @ x + bias).log_softmax(0)[word].item()
     found, number = losses["boundary"]
     assert number == 11 and found.item() == pytest.approx(total, rel=1e-5)
-    assert aim.counts(batch)["boundary"] == 11
+    assert objective.counts(batch)["boundary"] == 11
 
 
 def test_words_are_drawn_where_their_shares_add_up_to_the_draw():
@@ -256,12 +256,14 @@ def test_words_are_drawn_where_their_shares_add_up_to_the_draw():
 
 def test_replaced_tokens_are_those_the_generator_drew_wrong(make_model):
     model = make_model("electra", {"replaced_tokens": 1})
-    module = Replacing(model, seed=3).eval()
+    module = ReplacedTokenModel(model, seed=3).eval()
     assert module.generator.encoder.embeddings.words is model.encoder.embeddings.words
     assert module.generator.config.hidden_size == 8 and module.generator.config.intermediate_size == 10
     batch = batch_of([1, 2, 5, 21, 24, 31])
-    losses, answers = objective_of("replaced").seen(module, batch)
-    x_ME, words = module.guesses(batch)
+    objective = build_objective("replaced")
+    outputs = objective.forward(module, batch)
+    losses, answers = objective.losses(module, batch, outputs), objective.predictions(module, batch, outputs)
+    x_ME, words = module.generate(batch)
     table = model.encoder.embeddings.words.weight
     original, filled = batch.input_ids.clone(), batch.input_ids.clone()
     guessed = 0.0
@@ -285,9 +287,10 @@ def test_replaced_tokens_are_those_the_generator_drew_wrong(make_model):
 def test_the_enhanced_decoder_asks_from_where_a_word_stands(family, make_model):
     """The last layer twice with queries of their own (He 2021, section 3.2), word by word and head by head."""
     model = make_model(family, {"masked_words": 0})
-    module = Enhanced(model, seed=3).eval()
+    module = EnhancedMaskDecoder(model, seed=3).eval()
     batch = batch_of([1, 2, 5, 21, 24, 31])
-    losses, _ = objective_of("enhanced").seen(module, batch)
+    objective = build_objective("enhanced")
+    losses = objective.losses(module, batch, objective.forward(module, batch))
     layers, relative = model.encoder.layers, model.config.relative_positions
     (before_T,) = [model.encoder.embeddings(batch)]
     context = model.encoder.build_context(batch)
@@ -301,7 +304,7 @@ def test_the_enhanced_decoder_asks_from_where_a_word_stands(family, make_model):
     total = 0.0
     for start, length in ((0, 23), (23, 7), (30, 13)):
         h = before_T[start : start + length]
-        asking = h + module.places.weight[:length]
+        asking = h + module.absolute_positions.weight[:length]
         for _ in range(2):
             q, k, v = q_of(asking), k_of(h), v_of(h)
             mixed = torch.zeros(length, 3, 8)
@@ -326,19 +329,20 @@ def test_a_table_on_top_gets_gradients_of_its_own_and_sends_none_below(make_mode
     """Gradient-disentangled embedding sharing (He 2021b, section 3.3): E_D = sg(E_G) + E_Delta."""
     model = make_model("deberta-v2", {"replaced_tokens": 1})
     before = model.encoder.embeddings.words.weight.detach().clone()
-    module = Replacing(model, seed=3, apart=True).eval()
+    module = ReplacedTokenModel(model, seed=3, apart=True).eval()
     below, on_top = module.generator.encoder.embeddings.words, model.encoder.embeddings.words
     assert torch.equal(below.weight, before) and not on_top.weight.any()
     assert {name for name, _ in module.named_parameters() if name.endswith("words.weight")} == {
         "model.encoder.embeddings.words.weight", "generator.encoder.embeddings.words.weight",
     }  # fmt: skip
     batch = batch_of([1, 2, 5, 21, 24, 31])
-    losses, _ = objective_of("replaced").seen(module, batch)
+    objective = build_objective("replaced")
+    losses = objective.losses(module, batch, objective.forward(module, batch))
     losses["replaced"][0].backward(retain_graph=True)
     assert below.weight.grad is None and float(on_top.weight.grad.norm()) > 0
     expected = torch.zeros_like(before)
     plain = make_model("deberta-v2", {"replaced_tokens": 1})  # a table that is one thing
-    filled, replaced_T = module.filled(batch, module.guesses(batch)[0])
+    filled, replaced_T = module.fill(batch, module.generate(batch)[0])
     scores = plain.token_scores("replaced_tokens", plain(filled))[:, 0]
     loss = torch.nn.functional.binary_cross_entropy_with_logits(scores, replaced_T.float(), reduction="sum")
     (50 * loss).backward()
@@ -362,7 +366,8 @@ def test_one_way_words_are_guessed_from_one_side_alone(name, make_model):
     places = [place for place in range(43) if place not in (0, 22, 23, 29, 30, 42)]
     batch = batch_of(places)
     batch = replace(batch, input_ids=batch.input_ids.index_put((batch.masked_positions,), batch.masked_labels))
-    losses, _ = objective_of(name).seen(model, batch)
+    objective = build_objective(name)
+    losses = objective.losses(model, batch, objective.forward(model, batch))
     head, totals = model.heads["masked_words"], {"next_word": 0.0, "previous_word": 0.0}
     for start, length in ((0, 23), (23, 7), (30, 13)):
         ids = batch.input_ids[start : start + length]
@@ -388,12 +393,12 @@ def test_one_way_words_are_guessed_from_one_side_alone(name, make_model):
     [
         ({"objective": "boundary"}, "single runs of text; use --pairs none"),
         ({"objective": "boundary", "pairs": "none"}, "add --masking spans"),
-        ({"objective": "replaced", "family": "bert"}, "bert has no place for such a head; take another --family"),
-        ({"family": "roberta", "pairs": "next"}, "roberta has no place for such a head; use --pairs none"),
+        ({"objective": "replaced", "family": "bert"}, "bert has no such head; take another --family"),
+        ({"family": "roberta", "pairs": "next"}, "roberta has no such head; use --pairs none"),
         ({"family": "electra", "objective": "masked", "pairs": "order"}, "use --pairs none"),
         ({"objective": "forward", "family": "albert"}, "is for a new bert"),
-        ({"objective": "halves", "masking": "words"}, "hides nothing; leave out --masking"),
-        ({"objective": "forward", "mask_rate": 0.3}, "hides nothing; leave out --masking and --mask-rate"),
+        ({"objective": "halves", "masking": "words"}, "masks nothing; leave out --masking"),
+        ({"objective": "forward", "mask_rate": 0.3}, "masks nothing; leave out --masking and --mask-rate"),
         ({"objective": "forward", "pairs": "next"}, "use --pairs none"),
         ({"family": "electra", "shard": True}, "leave out --shard"),
         ({"objective": "enhanced", "family": "roberta"}, "for layers that know only distances; take --family deberta"),
@@ -457,7 +462,7 @@ def test_what_looks_one_way_is_asked_for_nothing_it_has_not_learned(case, traine
 
 def test_every_layer_of_two_halves_has_its_depth(make_model):
     model = make_model("bert", {"masked_words": 0}, direction="halves", num_attention_heads=4, embedding_size=12)
-    depths = depths_of([name for name, _ in model.named_parameters()])
+    depths = layer_depths([name for name, _ in model.named_parameters()])
     found = {name: depth for name, depth in depths.items() if "layers." in name}
     assert sorted(set(found.values())) == [1, 2, 3] and len(found) == 2 * 3 * 12
     assert {depth for name, depth in depths.items() if name not in found} == {0, 4}

@@ -22,7 +22,7 @@ from bothways.evaluation import evaluate
 from bothways.log import messages_to
 from bothways.pretraining import heldout, inputs, pretrain, setup
 from bothways.settings import Pretrain
-from bothways.training.distributed import ALONE
+from bothways.training.distributed import SINGLE_PROCESS
 from bothways.training.run import read_metrics
 from bothways.training.trainer import Trainer
 
@@ -304,8 +304,8 @@ def test_a_run_in_half_precision_saves_float32(result, settings, tmp_path):
     assert math.isfinite(found.figures["loss"])
 
 
-def read(settings, tokenizer):
-    return inputs.read(settings, tokenizer)
+def read_data(settings, tokenizer):
+    return inputs.read_data(settings, tokenizer)
 
 
 def test_every_twentieth_document_is_held_out_and_of_few_the_last(settings, result, tmp_path):
@@ -313,16 +313,16 @@ def test_every_twentieth_document_is_held_out_and_of_few_the_last(settings, resu
     for number, held_out in ((45, [19, 39]), (20, [19]), (7, [6]), (2, [1])):
         file = tmp_path / f"{number}.txt"
         file.write_text("\n\n".join("abcdefghijklmnopqrst"[: index + 1] for index in range(number)), encoding="utf-8")
-        found = read(replace(settings, corpus=(file,), heldout=()), tokenizer)
+        found = read_data(replace(settings, corpus=(file,), heldout=()), tokenizer)
         assert found.heldout.tolist() == held_out and found.unseen is found.store
         assert found.training.tolist() == [index for index in range(number) if index not in held_out]
     (tmp_path / "one.txt").write_text("one line\nanother\n")
     with pytest.raises(InputError, match="one document, so none can be held out"):
-        read(replace(settings, corpus=(tmp_path / "one.txt",), heldout=()), tokenizer)
+        read_data(replace(settings, corpus=(tmp_path / "one.txt",), heldout=()), tokenizer)
 
 
 def test_held_out_files_are_not_trained_on_and_all_others_are(settings, result):
-    found = read(settings, bothways.Tokenizer.load(result.model))
+    found = read_data(settings, bothways.Tokenizer.load(result.model))
     assert len(found.training) == found.store.num_documents == 60
     assert len(found.heldout) == found.unseen.num_documents == 12
 
@@ -331,9 +331,9 @@ def test_a_vocabulary_is_learned_from_what_is_not_held_out(settings, tmp_path):
     file = tmp_path / "text.txt"
     file.write_text("cat cat\n\n" * 19 + "zebra zebra\n\n" + "dog dog\n\n", encoding="utf-8")
     given = replace(settings, corpus=(file,), heldout=(), tokenizer=None)
-    learned = inputs.tokenizer_of(given, tmp_path, ALONE, None)
+    learned = inputs.prepare_tokenizer(given, tmp_path, SINGLE_PROCESS, None)
     assert "cat" in learned.vocab and "dog" in learned.vocab and "z" not in learned.vocab
-    once = inputs.tokenizer_of(replace(given, drop_duplicates=True), tmp_path / "once", ALONE, None)
+    once = inputs.prepare_tokenizer(replace(given, drop_duplicates=True), tmp_path / "once", SINGLE_PROCESS, None)
     assert "cat" in once.vocab and "zebra" in once.vocab and "dog" not in once.vocab  # the last of three is held out
 
 
@@ -341,12 +341,12 @@ def test_text_is_read_once_and_again_when_something_changed(settings, result, tm
     tokenizer = bothways.Tokenizer.load(result.model)
     (tmp_path / "a.txt").write_text("the king\n\nthe queen\n\nthe king\n", encoding="utf-8")
     given = replace(settings, corpus=(tmp_path / "a.txt",), heldout=(), token_store=tmp_path / "store")
-    first, again = read(given, tokenizer), read(given, tokenizer)
+    first, again = read_data(given, tokenizer), read_data(given, tokenizer)
     assert len(list((tmp_path / "store").glob("[!.]*"))) == 1
     assert first.store.fingerprint == again.store.fingerprint and first.store.num_documents == 3
-    assert read(replace(given, drop_duplicates=True), tokenizer).store.num_documents == 2
+    assert read_data(replace(given, drop_duplicates=True), tokenizer).store.num_documents == 2
     (tmp_path / "a.txt").write_text("the king\n\nthe baker\n", encoding="utf-8")
-    assert read(given, tokenizer).store.fingerprint != first.store.fingerprint
+    assert read_data(given, tokenizer).store.fingerprint != first.store.fingerprint
     assert len(list((tmp_path / "store").glob("[!.]*"))) == 3
 
 
@@ -356,17 +356,17 @@ def test_rows_that_cannot_be_read_are_skipped_and_counted(settings, result, tmp_
     given = replace(settings, corpus=(tmp_path / "rows.jsonl",), heldout=(), token_store=tmp_path / "store")
     tokenizer = bothways.Tokenizer.load(result.model)
     with pytest.raises(InputError, match="rows.jsonl:4: .*--on-error skip"):
-        read(given, tokenizer)
+        read_data(given, tokenizer)
     told = []
     with messages_to(told.append):
-        found = inputs.read(replace(given, on_error="skip"), tokenizer)
+        found = inputs.read_data(replace(given, on_error="skip"), tokenizer)
     assert found.store.num_documents == 6 and found.facts["data"]["train"]["skipped"] == 2
     assert any(line.startswith("skipped 2 rows") for line in told)
 
 
 def test_guesses_begin_with_the_frequencies_of_the_words(settings, result):
-    found = read(settings, bothways.Tokenizer.load(result.model))
-    settings = setup.settled(settings, None)
+    found = read_data(settings, bothways.Tokenizer.load(result.model))
+    settings = setup.resolve_settings(settings, None)
     model = setup.new_model(settings, found).model
     counts = np.bincount(found.store.ids, minlength=len(found.tokenizer))
     bias = model.heads["masked_words"].bias.detach().exp().numpy()
@@ -378,7 +378,7 @@ def test_guesses_begin_with_the_frequencies_of_the_words(settings, result):
 
 def test_the_baseline_guesses_by_frequency_in_the_training_text(held, settings, result):
     tokenizer = bothways.Tokenizer.load(result.model)
-    seen = read(settings, tokenizer).store
+    seen = read_data(settings, tokenizer).store
     counts = np.bincount(seen.ids, minlength=len(tokenizer))
     shares = (counts + 1) / (len(seen.ids) + len(tokenizer))
     losses = [-math.log(shares[label]) for batch in held.batches for label in batch.masked_labels.tolist()]
@@ -485,8 +485,10 @@ def test_a_model_goes_on_with_new_text_and_a_longer_vocabulary(result, texts, se
     assert after.tokenizer.tokens[: len(before.tokenizer)] == before.tokenizer.tokens
     assert set(after.tokenizer.tokens[len(before.tokenizer) :]) == {"keeper", "island"}
     assert after.model.config.vocab_size == before.model.config.vocab_size + 2
-    settled = setup.settled(further, before)
-    begun = setup.goes_on(settled, before, read(replace(further, token_store=tmp_path), after.tokenizer)).model
+    settled = setup.resolve_settings(further, before)
+    begun = setup.continue_from(
+        settled, before, read_data(replace(further, token_store=tmp_path), after.tokenizer)
+    ).model
     table = before.model.encoder.embeddings.words.weight
     pieces = before.tokenizer.ids("keeper")
     new_row = begun.encoder.embeddings.words.weight[after.tokenizer.vocab["keeper"]]
@@ -516,7 +518,7 @@ def test_a_length_that_no_model_reads_is_refused_before_anything_is_read(setting
 
 def test_text_that_is_learned_from_is_not_held_out(settings, texts, tmp_path):
     both = replace(settings, corpus=(texts,), out=tmp_path / "run")
-    with pytest.raises(InputError, match=r"new\.txt: is training text too"):
+    with pytest.raises(InputError, match=r"new\.txt: is also training text"):
         pretrain.run(both)
     assert not (tmp_path / "run").exists()
 
@@ -530,19 +532,19 @@ def test_files_that_are_not_read_and_words_that_are_not_known_are_said(settings,
     told = []
     ignorant = bothways.Tokenizer.learn([corpus(0, 60)], size=100, alphabet=12)
     with messages_to(told.append):
-        inputs.read(replace(settings, corpus=(folder,), token_store=tmp_path / "store"), ignorant)
+        inputs.read_data(replace(settings, corpus=(folder,), token_store=tmp_path / "store"), ignorant)
     line = next(line for line in told if "2 .bz2, " in line)
     assert "1 .json.gz" in line and "1 LICENSE" in line and "md" not in line
-    assert any("of the training text are words that the vocabulary does not know" in line for line in told)
+    assert any("of the training text are unknown words" in line for line in told)
     told.clear()
-    known = inputs.tokenizer_of(replace(settings, tokenizer=None), tmp_path / "own", ALONE, None)
+    known = inputs.prepare_tokenizer(replace(settings, tokenizer=None), tmp_path / "own", SINGLE_PROCESS, None)
     with messages_to(told.append):
-        found = inputs.read(replace(settings, corpus=(folder / "*.txt",), token_store=tmp_path / "store"), known)
-    assert found.unknown < 0.01 and not any("left out" in line or "does not know" in line for line in told)
+        found = inputs.read_data(replace(settings, corpus=(folder / "*.txt",), token_store=tmp_path / "store"), known)
+    assert found.unknown_fraction < 0.01 and not any("left out" in line or "unknown words" in line for line in told)
 
 
 def test_a_held_out_tenth_is_not_counted(settings, texts, tokenizer, tmp_path):
-    found = inputs.read(replace(settings, heldout=(), token_store=tmp_path), tokenizer)
+    found = inputs.read_data(replace(settings, heldout=(), token_store=tmp_path), tokenizer)
     bounds = found.store.sentences[found.store.documents]
     ids = [found.store.ids[bounds[number] : bounds[number + 1]] for number in found.training]
     counts_V = np.bincount(np.concatenate(ids), minlength=len(tokenizer))
@@ -552,9 +554,9 @@ def test_a_held_out_tenth_is_not_counted(settings, texts, tokenizer, tmp_path):
 def test_a_vector_model_gets_the_heads_it_lacks(minilm_directory, settings, tmp_path):
     told = []
     start = checkpoint.load(minilm_directory)
-    settings = setup.settled(replace(settings, from_checkpoint=minilm_directory, tokenizer=None, **OLD), start)
+    settings = setup.resolve_settings(replace(settings, from_checkpoint=minilm_directory, tokenizer=None, **OLD), start)
     with messages_to(told.append):
-        found = setup.goes_on(settings, start, read(settings, start.tokenizer))
+        found = setup.continue_from(settings, start, read_data(settings, start.tokenizer))
     assert set(found.model.num_outputs) == {"masked_words", "next_sentence"}
     assert told == ["new, to be trained: heads.masked_words, heads.next_sentence"]
     assert torch.equal(
@@ -564,8 +566,8 @@ def test_a_vector_model_gets_the_heads_it_lacks(minilm_directory, settings, tmp_
 
 def test_rows_of_a_padded_vocabulary_are_kept(make_model, tokenizer, settings):
     start = Checkpoint(make_model("bert", {"classes": 3}, vocab_size=128), tokenizer)
-    settings = setup.settled(replace(settings, tokenizer=None), start)
-    found = setup.goes_on(settings, start, read(settings, tokenizer)).model
+    settings = setup.resolve_settings(replace(settings, tokenizer=None), start)
+    found = setup.continue_from(settings, start, read_data(settings, tokenizer)).model
     assert len(found.heads["masked_words"].bias) == 128
     assert float(found.heads["masked_words"].bias.detach().exp().sum()) == pytest.approx(1, rel=1e-4)
 
@@ -607,24 +609,24 @@ def test_what_is_known_of_a_run_is_told_though_its_newest_checkpoint_is_broken(r
 def test_a_vocabulary_half_written_by_a_killed_run_is_written_again(settings, tmp_path):
     (tmp_path / ".tokenizer.0123abcd").mkdir()
     (tmp_path / ".tokenizer.0123abcd" / "vocab.txt").write_text("[PAD]")
-    learned = inputs.tokenizer_of(replace(settings, tokenizer=None), tmp_path, ALONE, None)
+    learned = inputs.prepare_tokenizer(replace(settings, tokenizer=None), tmp_path, SINGLE_PROCESS, None)
     assert {path.name for path in tmp_path.iterdir()} == {"tokenizer"} and len(learned) > 50
 
 
-def test_rehearsing_a_step_for_the_compiler_changes_no_loss(result, settings, tmp_path, monkeypatch):
+def test_warming_up_the_compiler_changes_no_loss(result, settings, tmp_path, monkeypatch):
     short = replace(settings, steps=3, tokenizer=result.model, dropout=0.1)
     pretrain.run(replace(short, out=tmp_path / "plain"))
-    plan_of, rehearsed = setup.plan_of, []
-    monkeypatch.setattr(setup, "plan_of", lambda *given: replace(plan_of(*given), rehearse=True))
-    rehearse = Trainer.rehearse
+    build_options, forwards = setup.build_options, []
+    monkeypatch.setattr(setup, "build_options", lambda *given: replace(build_options(*given), compile_warmup=True))
+    warm_up_compiler = Trainer.warm_up_compiler
 
-    def watched(trainer, steps):
-        with trainer.replica.register_forward_hook(lambda *given: rehearsed.append(given)):
-            rehearse(trainer, steps)
+    def counted(trainer, steps):
+        with trainer.replica.register_forward_hook(lambda *given: forwards.append(given)):
+            warm_up_compiler(trainer, steps)
 
-    monkeypatch.setattr(Trainer, "rehearse", watched)
+    monkeypatch.setattr(Trainer, "warm_up_compiler", counted)
     pretrain.run(replace(short, out=tmp_path / "rehearsed"))
-    assert len(rehearsed) == 1 and losses_of(tmp_path / "plain") == losses_of(tmp_path / "rehearsed")
+    assert len(forwards) == 1 and losses_of(tmp_path / "plain") == losses_of(tmp_path / "rehearsed")
 
 
 def test_a_checkpoint_knows_the_steps_of_the_sections_so_far(result):

@@ -9,10 +9,10 @@ from bothways.errors import InputError
 from bothways.families import FAMILIES
 from bothways.log import messages_to
 from bothways.pretraining import setup
-from bothways.pretraining.recipes import completed, with_family
+from bothways.pretraining.recipes import complete_settings, with_family
 from bothways.settings import Pretrain
 from bothways.sizes import SIZES
-from bothways.training.options import Plan
+from bothways.training.options import TrainingOptions
 
 PLAIN = Pretrain(corpus=(Path("text.txt"),), out=Path("run"))
 MANY = 10**9  # tokens of text
@@ -36,7 +36,7 @@ def test_a_new_model_is_of_the_family_that_learns_fastest_unless_the_task_needs_
 
 def recipe(tokens=MANY, family="modernbert", **given):
     settings = replace(PLAIN, family=family, **given)
-    return completed(settings, FAMILIES[family].new_config(SIZES[settings.model]), tokens)
+    return complete_settings(settings, FAMILIES[family].new_config(SIZES[settings.model]), tokens)
 
 
 def test_what_is_given_stays_even_where_it_is_nothing():
@@ -72,7 +72,7 @@ class Held:
 @pytest.mark.parametrize(("perplexity", "warns"), [(480.0, True), (150.0, False)])
 def test_a_run_on_the_plateau_says_so_once(perplexity, warns):
     told, rows = [], []
-    watch = setup.watching_plateau(rows.append, Held(), Plan(steps=100, rate=1e-3), None)
+    watch = setup.warn_on_plateau(rows.append, Held(), TrainingOptions(steps=100, learning_rate=1e-3), None)
     with messages_to(told.append):
         for step in (5, 10, 20):
             watch({"split": "train", "step": step})

@@ -23,7 +23,7 @@ from bothways.errors import InputError
 from bothways.inference.answer_decoding import encode_pairs
 from bothways.inference.offsets import bert_words, char_span
 from bothways.inference.predictor import Predictor
-from bothways.pretraining.inputs import extended
+from bothways.pretraining.inputs import extend_vocabulary
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 FACETS = {"ids": "ids", "offsets": "offsets", "word_ids": "word_ids", "segment_ids": "type_ids"}
@@ -350,7 +350,7 @@ def test_words_for_tags_are_parted_at_punctuation_and_have_no_spaces(ours):
 
 def test_only_word_piece_vocabularies_are_extended(ours):
     with pytest.raises(InputError, match=r"extend_vocab \(5\): only a WordPiece vocabulary"):
-        extended(ours, ["the cat"], 5)
+        extend_vocabulary(ours, ["the cat"], 5)
 
 
 # --- filling a mask ---------------------------------------------------------------------------------------------------

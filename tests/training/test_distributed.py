@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from bothways.errors import InputError
-from bothways.training.distributed import joined
+from bothways.training.distributed import process_group
 from bothways.training.run import read_metrics
 
 STEPS = 20
@@ -41,7 +41,7 @@ def distance(out, other):
 @pytest.mark.parametrize(
     "told", [
         {"dropout": 0.0}, {"dropout": 0.1}, {"dropout": 0.0, "shard": True},
-        {"dropout": 0.0, "shard": True, "rehearse": True}, {"dropout": 0.0, "rehearse": True},
+        {"dropout": 0.0, "shard": True, "compile_warmup": True}, {"dropout": 0.0, "compile_warmup": True},
     ],
     ids=["replicated", "with dropout", "shared out", "shared out, rehearsed", "replicated, rehearsed"],
 )  # fmt: skip
@@ -62,7 +62,10 @@ def test_a_process_without_a_gpu_of_its_own_is_told(monkeypatch):
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    with pytest.raises(InputError, match=r"process 5 has no GPU of its own; start 4 \(--nproc-per-node\)"), joined():
+    with (
+        pytest.raises(InputError, match=r"process 5 has no GPU; start 4 processes \(--nproc-per-node\)"),
+        process_group(),
+    ):
         pass
 
 

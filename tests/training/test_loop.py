@@ -19,13 +19,13 @@ from bothways.pretraining import objective
 from bothways.training import timing
 from bothways.training.distributed import Replica
 from bothways.training.loop import backward, fit
-from bothways.training.losses import squared_loss
-from bothways.training.options import Plan
+from bothways.training.losses import mse_loss
+from bothways.training.options import TrainingOptions
 from bothways.training.run_checkpoints import Checkpoints
 from bothways.training.signals import Stopped
-from bothways.training.task_losses import label_loss, weighted_class_loss
-from bothways.training.timing import seconds_a_step
-from bothways.training.trainer import copied
+from bothways.training.task_losses import multi_label_loss, weighted_class_loss
+from bothways.training.timing import seconds_per_step
+from bothways.training.trainer import clone_module
 
 LENGTHS = (3, 5, 5, 7, 11, 13, 17, 19, 23, 29, 31)  # N=11
 HEADS = {"masked_words": 0, "next_sentence": 2}
@@ -98,11 +98,11 @@ def class_losses(model, batch):
 
 def label_losses(model, batch):
     labels_N3 = torch.stack([batch.labels == 0, batch.labels > 0, batch.labels > 1], 1).long()
-    return {"classes": label_loss(text_scores(model, batch), labels_N3, torch.tensor([2.0, 1.0, 3.0]))}
+    return {"classes": multi_label_loss(text_scores(model, batch), labels_N3, torch.tensor([2.0, 1.0, 3.0]))}
 
 
 def number_losses(model, batch):
-    return {"numbers": squared_loss(text_scores(model, batch)[:, 0], batch.labels.float())}
+    return {"numbers": mse_loss(text_scores(model, batch)[:, 0], batch.labels.float())}
 
 
 def tag_losses(model, batch):
@@ -204,7 +204,7 @@ def test_micro_batches_have_the_losses_of_one_batch_for_20_steps(make_model):
         batches = repeat([batch_of(part) for part in cuts])
         fit(
             make_model("bert", HEADS), objective.losses, objective.counts, lambda first, batches=batches: batches,
-            Plan(steps=20, rate=1e-2), evaluate=dict, record=rows.append,
+            TrainingOptions(steps=20, learning_rate=1e-2), evaluate=dict, record=rows.append,
         )  # fmt: skip
         found.append(losses_of(rows))
     assert len(found[0]) == 20
@@ -213,8 +213,8 @@ def test_micro_batches_have_the_losses_of_one_batch_for_20_steps(make_model):
 
 def run_of(model, **told):
     rows = []
-    plan = Plan(**{"steps": 5, "rate": 1e-2, "evaluate_every": 2, **told})
-    fit(model, objective.losses, objective.counts, endless, plan, evaluate=lambda: {"loss": 1.0}, record=rows.append)
+    options = TrainingOptions(**{"steps": 5, "learning_rate": 1e-2, "evaluate_every": 2, **told})
+    fit(model, objective.losses, objective.counts, endless, options, evaluate=lambda: {"loss": 1.0}, record=rows.append)
     return rows
 
 
@@ -239,13 +239,13 @@ def test_the_same_seed_gives_the_same_losses_bit_for_bit_and_another_does_not(dt
 def test_dropout_is_drawn_anew_at_every_step(make_model):
     model = make_model("bert", HEADS, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.0)
     rows = []
-    plan = Plan(steps=4, rate=0.0, weight_decay=0.0)
+    options = TrainingOptions(steps=4, learning_rate=0.0, weight_decay=0.0)
 
     def same(first):
         while True:
             yield [batch_of([4, 7])]
 
-    fit(model, objective.losses, objective.counts, same, plan, evaluate=dict, record=rows.append)
+    fit(model, objective.losses, objective.counts, same, options, evaluate=dict, record=rows.append)
     assert len(set(losses_of(rows))) == 4
 
 
@@ -268,7 +268,15 @@ def test_a_run_learns(make_model):
             yield [batch_of([8, 10])]
 
     rows = []
-    fit(model, objective.losses, objective.counts, same, Plan(steps=30, rate=1e-2), evaluate=dict, record=rows.append)
+    fit(
+        model,
+        objective.losses,
+        objective.counts,
+        same,
+        TrainingOptions(steps=30, learning_rate=1e-2),
+        evaluate=dict,
+        record=rows.append,
+    )
     found = losses_of(rows)
     assert found[-1] < 0.2 * found[0]
 
@@ -276,7 +284,7 @@ def test_a_run_learns(make_model):
 def test_a_run_ends_in_float32_with_what_single_bf16_steps_are_too_small_to_show(make_model):
     model = make_model("bert", HEADS)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    run_of(model, rate=1e-5, dtype=torch.bfloat16)
+    run_of(model, learning_rate=1e-5, dtype=torch.bfloat16)
     after = model.state_dict()
     assert not model.training and all(value.dtype is torch.float32 for value in after.values())
     name = "encoder.layers.1.attention.qkv.weight"
@@ -299,7 +307,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(make_model):
 
     with pytest.raises(InputError, match=r"step 4: loss (inf|nan).*lower --learning-rate"):
         fit(
-            model, losses, objective.counts, endless, Plan(steps=9, rate=1e-2),
+            model, losses, objective.counts, endless, TrainingOptions(steps=9, learning_rate=1e-2),
             evaluate=dict, record=rows.append,
         )  # fmt: skip
     assert [row["step"] for row in rows] == [1, 2, 3]
@@ -317,7 +325,8 @@ def test_what_is_not_finite_is_told_with_the_batch_and_the_last_good_checkpoint(
     with pytest.raises(InputError, match=r"step 6: loss nan, .*batch 16-\d+; last good checkpoint: .*/step-00000004;"):
         fit(
             make_model("bert", HEADS), losses, objective.counts, endless,
-            Plan(steps=9, rate=1e-2, checkpoint_every=4), evaluate=lambda: {"loss": 1.0}, record=rows.append,
+            TrainingOptions(steps=9, learning_rate=1e-2, checkpoint_every=4),
+            evaluate=lambda: {"loss": 1.0}, record=rows.append,
             checkpoints=saving, fingerprint=lambda batch: f"16-{batch.num_tokens}",
         )  # fmt: skip
 
@@ -330,8 +339,8 @@ def test_an_overflow_in_float16_skips_a_step_halves_the_scale_and_recovers(make_
         weights.append(module.state_dict()["encoder.layers.1.attention.qkv.weight"].clone())
         return objective.losses(module, batch)
 
-    plan = Plan(steps=14, rate=1e-3, dtype=torch.float16)
-    fit(model, losses, objective.counts, endless, plan, evaluate=dict, record=rows.append)
+    options = TrainingOptions(steps=14, learning_rate=1e-3, dtype=torch.float16)
+    fit(model, losses, objective.counts, endless, options, evaluate=dict, record=rows.append)
     rows = [row for row in rows if row["split"] == "train"]
     skipped = [row["skipped"] for row in rows]
     assert skipped[0] and 1 < sum(skipped) < 9 and not any(skipped[-3:])  # 65536 is too much at first
@@ -350,8 +359,8 @@ def test_a_run_ends_with_the_weights_that_were_best(make_model):
         seen.append({name: value.clone() for name, value in model.state_dict().items()})
         return {"accuracy": next(figures)}
 
-    plan = Plan(steps=8, rate=1e-2, evaluate_every=2, best_by="accuracy")
-    fit(model, objective.losses, objective.counts, endless, plan, evaluate=evaluate, record=lambda row: None)
+    options = TrainingOptions(steps=8, learning_rate=1e-2, evaluate_every=2, best_by="accuracy")
+    fit(model, objective.losses, objective.counts, endless, options, evaluate=evaluate, record=lambda row: None)
     assert all(torch.equal(value, seen[1][name]) for name, value in model.state_dict().items())
     assert not torch.equal(seen[2]["heads.masked_words.bias"], seen[1]["heads.masked_words.bias"])
 
@@ -373,7 +382,8 @@ def test_a_run_evaluates_where_it_saves_and_saves_where_it_is_stopped(make_model
     def go(record, start):
         fit(
             make_model("bert", HEADS), objective.losses, objective.counts, endless,
-            Plan(steps=9, rate=1e-2, evaluate_every=4, checkpoint_every=3), evaluate=lambda: {"loss": 1.0},
+            TrainingOptions(steps=9, learning_rate=1e-2, evaluate_every=4, checkpoint_every=3),
+            evaluate=lambda: {"loss": 1.0},
             record=record, checkpoints=Checkpoints(tmp_path, keep=9), start=start,
         )  # fmt: skip
 
@@ -381,7 +391,7 @@ def test_a_run_evaluates_where_it_saves_and_saves_where_it_is_stopped(make_model
         go(record, None)
     assert [row["step"] for row in rows if row["split"] == "heldout"] == [3, 4, 6]
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000003", "step-00000006"]
-    go(rows.append, Checkpoints(tmp_path).newest_sound())
+    go(rows.append, Checkpoints(tmp_path).load_latest())
     assert [row["step"] for row in rows if row["split"] == "train"] == list(range(1, 10))
     whole = run_of(make_model("bert", HEADS), steps=9)
     assert losses_of(rows) == losses_of(whole)
@@ -395,7 +405,7 @@ def test_copies_are_compiled_where_their_model_is(make_model):
     compiled = ["encoder.layers.0", "heads.masked_words"]
     for name in compiled:
         model.get_submodule(name).compile()
-    parts = copied(model).named_modules()
+    parts = clone_module(model).named_modules()
     assert [name for name, part in parts if part._compiled_call_impl is not None] == compiled
 
 
@@ -403,7 +413,9 @@ def test_timing_steps_leaves_the_model_as_it_was(make_model, monkeypatch):
     monkeypatch.setattr(timing, "TIMED_SECONDS", 0.1)
     model = make_model("bert", HEADS)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    speed = seconds_a_step(model, objective.losses, objective.counts, endless, Plan(steps=5, rate=1e-2))
+    speed = seconds_per_step(
+        model, objective.losses, objective.counts, endless, TrainingOptions(steps=5, learning_rate=1e-2)
+    )
     assert 0 < speed < 10
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
@@ -419,6 +431,6 @@ def test_the_loop_knows_a_model_only_by_its_losses():
     batch = batch_of([0])
     fit(
         module, losses, lambda batch: {"distance": 1}, lambda first: iter([[batch]] * 400),
-        Plan(steps=400, rate=0.1, weight_decay=0.0), evaluate=dict, record=lambda row: None,
+        TrainingOptions(steps=400, learning_rate=0.1, weight_decay=0.0), evaluate=dict, record=lambda row: None,
     )  # fmt: skip
     assert torch.allclose(module.weight, target, atol=0.05)

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bothways.training.losses import class_loss, masked_lm_loss, squared_loss
+from bothways.training.losses import classification_loss, masked_lm_loss, mse_loss
 
 
 def draw(*shape, seed=0):
@@ -37,18 +37,18 @@ def test_nothing_masked_is_a_zero_that_can_be_differentiated():
 
 def test_class_loss_is_the_sum_of_cross_entropies():
     scores_NC, labels_N = draw(5, 3), torch.tensor([2, 0, 1, 1, 2])
-    value, number = class_loss(scores_NC, labels_N)
+    value, number = classification_loss(scores_NC, labels_N)
     expected = sum(-scores_NC[row].log_softmax(0)[label].item() for row, label in enumerate(labels_N.tolist()))
     assert (value.item(), number) == (pytest.approx(expected, rel=1e-6), 5)
 
 
 def test_class_loss_is_computed_in_float32():
     scores_NC = draw(5, 3).bfloat16()
-    value, _ = class_loss(scores_NC, torch.tensor([2, 0, 1, 1, 2]))
+    value, _ = classification_loss(scores_NC, torch.tensor([2, 0, 1, 1, 2]))
     assert value.dtype is torch.float32
-    assert value.item() == class_loss(scores_NC.float(), torch.tensor([2, 0, 1, 1, 2]))[0].item()
+    assert value.item() == classification_loss(scores_NC.float(), torch.tensor([2, 0, 1, 1, 2]))[0].item()
 
 
 def test_squared_loss_is_the_sum_of_squares():
-    value, number = squared_loss(torch.tensor([1.0, 2.5, -3.0]), torch.tensor([0.0, 2.0, 1.0]))
+    value, number = mse_loss(torch.tensor([1.0, 2.5, -3.0]), torch.tensor([0.0, 2.0, 1.0]))
     assert (value.item(), number) == (1.0 + 0.25 + 16.0, 3)

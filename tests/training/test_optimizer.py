@@ -21,10 +21,10 @@ def set_gradients(module, value):
         parameter.grad = torch.full_like(parameter, value)
 
 
-def draw_gradients(module, seed, scale=1.0):
+def draw_gradients(module, seed, loss_scale=1.0):
     generator = torch.Generator().manual_seed(seed)
     for parameter in module.parameters():
-        parameter.grad = (scale * torch.randn(parameter.shape, generator=generator)).to(parameter.dtype)
+        parameter.grad = (loss_scale * torch.randn(parameter.shape, generator=generator)).to(parameter.dtype)
 
 
 def reference_of(module, **told):
@@ -38,7 +38,7 @@ def reference_of(module, **told):
 
 def test_only_matrices_decay(small):
     before = {name: value.detach().clone() for name, value in small.named_parameters()}
-    optimizer = Optimizer(small, rate=0.1, weight_decay=0.5)
+    optimizer = Optimizer(small, learning_rate=0.1, weight_decay=0.5)
     set_gradients(small, 0.0)
     optimizer.step(1.0)
     for name, value in small.named_parameters():
@@ -50,9 +50,9 @@ def test_only_matrices_decay(small):
 def test_each_layer_learns_at_its_rate(decay, make_model):
     model = make_model("bert", {"classes": 3})  # three layers: embeddings 0, layers 1 to 3, pooler and head 4
     before = {name: value.detach().clone() for name, value in model.named_parameters()}
-    optimizer = Optimizer(model, rate=0.01, weight_decay=0.0, layer_decay=decay)
+    optimizer = Optimizer(model, learning_rate=0.01, weight_decay=0.0, layer_decay=decay)
     set_gradients(model, 1.0)
-    optimizer.step(0.5, clip=float("inf"))
+    optimizer.step(0.5, max_grad_norm=float("inf"))
     seen = set()
     for name, value in model.named_parameters():
         depth = 0 if "embeddings" in name else int(name.split("layers.")[1][0]) + 1 if "layers." in name else 4
@@ -66,7 +66,7 @@ def test_each_layer_learns_at_its_rate(decay, make_model):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_masters_follow_a_float32_optimizer_given_the_same_gradients(dtype, small):
-    optimizer = Optimizer(small, rate=1e-3)
+    optimizer = Optimizer(small, learning_rate=1e-3)
     reference, copies = reference_of(small, lr=1e-3)
     small.to(dtype)
     for step in range(25):
@@ -75,7 +75,7 @@ def test_masters_follow_a_float32_optimizer_given_the_same_gradients(dtype, smal
             copies[name].grad = parameter.grad.float().clone()
         norm = nn.utils.clip_grad_norm_(copies.values(), 1.0)
         reference.step()
-        assert optimizer.step(1.0, clip=1.0) == pytest.approx(float(norm), rel=1e-6)
+        assert optimizer.step(1.0, max_grad_norm=1.0) == pytest.approx(float(norm), rel=1e-6)
         for name, parameter in small.named_parameters():
             assert parameter.dtype is dtype and parameter.grad is None
             close = 1e-2 if dtype is torch.bfloat16 else 1e-6
@@ -87,13 +87,13 @@ def test_masters_follow_a_float32_optimizer_given_the_same_gradients(dtype, smal
 
 
 def test_steps_too_small_for_bf16_add_up(small):
-    optimizer = Optimizer(small, rate=1e-5, weight_decay=0.0)
+    optimizer = Optimizer(small, learning_rate=1e-5, weight_decay=0.0)
     before = small[0].weight.detach().clone()
     small.bfloat16()
     rounded = small[0].weight.detach().clone()
     for _ in range(200):
         set_gradients(small, 1.0)
-        optimizer.step(1.0, clip=float("inf"))
+        optimizer.step(1.0, max_grad_norm=float("inf"))
     optimizer.write_masters(small)
     moved = before - small[0].weight.detach()
     assert moved.mean().item() == pytest.approx(200e-5, rel=1e-3)
@@ -102,7 +102,7 @@ def test_steps_too_small_for_bf16_add_up(small):
 
 def test_a_gradient_above_the_norm_is_scaled_to_it_and_one_below_is_left(small):
     reference, copies = reference_of(small, lr=1e-2)
-    optimizer = Optimizer(small, rate=1e-2)
+    optimizer = Optimizer(small, learning_rate=1e-2)
     for step, scale in enumerate((100.0, 0.001, 3.0)):  # unequal scales: Adam alone would not show a common factor
         draw_gradients(small, step, scale)
         gradients = {name: value.grad.clone() for name, value in small.named_parameters()}
@@ -110,7 +110,7 @@ def test_a_gradient_above_the_norm_is_scaled_to_it_and_one_below_is_left(small):
         for name, copy in copies.items():
             copy.grad = gradients[name] * min(1.0, 0.5 / norm)
         reference.step()
-        assert optimizer.step(1.0, clip=0.5) == pytest.approx(norm, rel=1e-5)
+        assert optimizer.step(1.0, max_grad_norm=0.5) == pytest.approx(norm, rel=1e-5)
     for name, value in small.named_parameters():
         assert torch.allclose(value, copies[name], rtol=1e-5, atol=1e-7), name
 
@@ -119,7 +119,7 @@ def test_a_gradient_above_the_norm_is_scaled_to_it_and_one_below_is_left(small):
 def test_a_gradient_that_is_not_finite_changes_nothing(bad, small):
     twin = nn.Sequential(nn.Linear(5, 7), nn.LayerNorm(7), nn.Linear(7, 3))
     twin.load_state_dict(small.state_dict())
-    optimizer, other = Optimizer(small, rate=1e-2), Optimizer(twin, rate=1e-2)
+    optimizer, other = Optimizer(small, learning_rate=1e-2), Optimizer(twin, learning_rate=1e-2)
     for step in range(4):
         if step == 2:  # only one of the two meets the bad gradient
             draw_gradients(small, 99)
@@ -136,7 +136,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(bad, small):
 
 def test_a_parameter_without_a_gradient_stays(small):
     before = small[2].weight.detach().clone()
-    optimizer = Optimizer(small, rate=1e-2)
+    optimizer = Optimizer(small, learning_rate=1e-2)
     set_gradients(small, 1.0)
     small[2].weight.grad = None
     optimizer.step(1.0)
@@ -145,7 +145,7 @@ def test_a_parameter_without_a_gradient_stays(small):
 
 def test_the_share_scales_the_rate_and_the_decay(small):
     before = small[0].weight.detach().clone()
-    optimizer = Optimizer(small, rate=0.1, weight_decay=0.5)
+    optimizer = Optimizer(small, learning_rate=0.1, weight_decay=0.5)
     set_gradients(small, 0.0)
     optimizer.step(0.2)
     assert torch.allclose(small[0].weight, before * 0.99, rtol=1e-6, atol=0)
@@ -157,11 +157,11 @@ def test_how_parameters_are_cut_into_pieces_changes_no_more_than_a_last_digit(dt
     for piece in (1 << 18, 101, 7):
         monkeypatch.setitem(adamw.PIECE, "cpu", piece)
         model = make_model("bert", {"classes": 3})
-        optimizer = Optimizer(model, rate=1e-2, layer_decay=0.9)
+        optimizer = Optimizer(model, learning_rate=1e-2, layer_decay=0.9)
         model.to(dtype)
         for step in range(3):
             draw_gradients(model, step)
-            optimizer.step(1.0, clip=float("inf"))
+            optimizer.step(1.0, max_grad_norm=float("inf"))
         found.append(model.state_dict())
     close = {"rtol": 1e-2, "atol": 1e-4} if dtype is torch.bfloat16 else {"rtol": 1e-6, "atol": 1e-7}
     for other in found[1:]:
@@ -170,7 +170,7 @@ def test_how_parameters_are_cut_into_pieces_changes_no_more_than_a_last_digit(dt
 
 
 def test_masters_of_float32_weights_are_the_weights(small):
-    optimizer = Optimizer(small, rate=1e-2)
+    optimizer = Optimizer(small, learning_rate=1e-2)
     assert optimizer.masters["0.weight"].data_ptr() == small[0].weight.data_ptr()
     small.bfloat16()
     assert optimizer.masters["0.weight"].dtype is torch.float32
@@ -179,10 +179,10 @@ def test_masters_of_float32_weights_are_the_weights(small):
 def test_gradients_times_a_scale_make_the_same_step(small):
     twin = nn.Sequential(nn.Linear(5, 7), nn.LayerNorm(7), nn.Linear(7, 3))
     twin.load_state_dict(small.state_dict())
-    optimizer, other = Optimizer(small, rate=1e-2), Optimizer(twin, rate=1e-2)
+    optimizer, other = Optimizer(small, learning_rate=1e-2), Optimizer(twin, learning_rate=1e-2)
     for step in range(4):
         draw_gradients(small, step), draw_gradients(twin, step, 4096.0)  # a power of two changes no digit
-        assert optimizer.step(1.0, clip=0.5) == other.step(1.0, clip=0.5, scale=4096.0)
+        assert optimizer.step(1.0, max_grad_norm=0.5) == other.step(1.0, max_grad_norm=0.5, loss_scale=4096.0)
     assert all(torch.equal(value, same) for value, same in zip(small.parameters(), twin.parameters(), strict=True))
 
 
@@ -204,12 +204,15 @@ def orthogonal(matrix, steps=5):
 @pytest.mark.parametrize("family", ["bert", "longformer"])
 def test_muon_steps_the_layers_matrices_and_nothing_else_and_takes_queries_keys_and_values_apart(family, make_model):
     model, plain = make_model(family, {"classes": 3}), make_model(family, {"classes": 3})
-    optimizer, other = Optimizer(model, rate=1e-2, muon_rate=0.03), Optimizer(plain, rate=1e-2)
+    optimizer, other = (
+        Optimizer(model, learning_rate=1e-2, muon_learning_rate=0.03),
+        Optimizer(plain, learning_rate=1e-2),
+    )
     before = {name: value.detach().clone() for name, value in model.named_parameters()}
     draw_gradients(model, 1), draw_gradients(plain, 1)
     gradients = {name: value.grad.clone() for name, value in model.named_parameters()}
-    norm = optimizer.step(0.5, clip=1.0)
-    other.step(0.5, clip=1.0)
+    norm = optimizer.step(0.5, max_grad_norm=1.0)
+    other.step(0.5, max_grad_norm=1.0)
     same = dict(plain.named_parameters())
     by_muon = []
     for name, value in model.named_parameters():
@@ -235,7 +238,7 @@ def test_muon_learns_in_bf16_as_in_float32(make_model):
     found = []
     for dtype in (torch.float32, torch.bfloat16):
         model = make_model("bert", {"classes": 3})
-        optimizer = Optimizer(model, rate=1e-3, muon_rate=1e-3)
+        optimizer = Optimizer(model, learning_rate=1e-3, muon_learning_rate=1e-3)
         model.to(dtype)
         for step in range(3):
             draw_gradients(model, step)
@@ -251,11 +254,11 @@ def test_muon_learns_in_bf16_as_in_float32(make_model):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("muon_rate", [None, 0.02])
-def test_a_state_goes_on_bit_for_bit(muon_rate, dtype, make_model):
+@pytest.mark.parametrize("muon_learning_rate", [None, 0.02])
+def test_a_state_goes_on_bit_for_bit(muon_learning_rate, dtype, make_model):
     def begin(seed):
         model = make_model("bert", {"classes": 3}, seed=seed)
-        optimizer = Optimizer(model, rate=1e-2, muon_rate=muon_rate)
+        optimizer = Optimizer(model, learning_rate=1e-2, muon_learning_rate=muon_learning_rate)
         return model.to(dtype), optimizer
 
     def go(model, optimizer, steps):
@@ -284,6 +287,6 @@ def test_a_state_goes_on_bit_for_bit(muon_rate, dtype, make_model):
 
 
 def test_the_state_of_another_model_is_refused(small, make_model):
-    state = Optimizer(make_model("bert", {"classes": 3}), rate=1e-2).state()
+    state = Optimizer(make_model("bert", {"classes": 3}), learning_rate=1e-2).state()
     with pytest.raises(InputError, match="the state of another model or optimizer"):
-        Optimizer(small, rate=1e-2).load(state)
+        Optimizer(small, learning_rate=1e-2).load(state)

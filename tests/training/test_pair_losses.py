@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from bothways.training.pair_losses import at_sizes, cosine_loss, no_rivals, ranking_loss
+from bothways.training.pair_losses import cosine_loss, matryoshka_loss, non_negatives, ranking_loss
 
 N, H = 5, 7
 
@@ -72,7 +72,7 @@ def test_several_sizes_equal_the_mean_of_those_of_sentence_transformers():
     from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
 
     vectors_RNH, sizes = draw(2, N, H, seed=3), [2, 3, H]
-    value, number = at_sizes(lambda part: ranking_loss(part, distinct(2), temperature=0.05), vectors_RNH, sizes)
+    value, number = matryoshka_loss(lambda part: ranking_loss(part, distinct(2), temperature=0.05), vectors_RNH, sizes)
     model = Given()
     expected = theirs(MatryoshkaLoss(model, MultipleNegativesRankingLoss(model, scale=20.0), sizes), vectors_RNH)
     assert number == N
@@ -81,7 +81,7 @@ def test_several_sizes_equal_the_mean_of_those_of_sentence_transformers():
 
 def test_every_size_is_normalised_anew():
     vectors_RNH, scores_N = draw(2, N, H, seed=4), draw(N, seed=5)
-    value, number = at_sizes(lambda part: cosine_loss(part, scores_N), vectors_RNH, [3, 5])
+    value, number = matryoshka_loss(lambda part: cosine_loss(part, scores_N), vectors_RNH, [3, 5])
     expected = sum(
         (cosine(vectors_RNH[0, row, :size], vectors_RNH[1, row, :size]) - scores_N[row].item()) ** 2
         for row in range(N)
@@ -99,7 +99,7 @@ def test_the_same_text_or_pair_twice_is_no_rival():
         [1, 0, 0, 0, 0, 0, 0, 1],  # a's other pair; a itself
         [1, 0, 0, 0, 0, 1, 0, 0],
     ]
-    assert no_rivals(ids_RN).int().tolist() == expected
+    assert non_negatives(ids_RN).int().tolist() == expected
 
 
 def test_what_is_no_rival_changes_neither_loss_nor_gradient():

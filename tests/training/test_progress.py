@@ -4,7 +4,7 @@ import pytest
 
 from bothways.log import messages_to
 from bothways.training import progress
-from bothways.training.progress import TrainingProgress, in_words
+from bothways.training.progress import TrainingProgress, format_duration
 
 
 def rows(number):
@@ -26,7 +26,7 @@ def test_speed_is_that_of_the_last_steps_and_gives_the_time_left():
     with TrainingProgress("training", 40, flops_per_token=3e6, peak=1e9) as bar:
         for row in rows(30):
             bar.show(row)
-        assert bar.speed() == "50 tokens/s, 15% of the matrix peak"
+        assert bar.speed() == "50 tokens/s, 15% of peak FLOP/s"
         assert bar.seconds_left() == pytest.approx(20)
 
 
@@ -54,4 +54,4 @@ def test_without_a_terminal_a_line_is_told_every_half_minute_whether_or_not_it_e
 
 @pytest.mark.parametrize(("seconds", "said"), [(0, "0 s"), (89, "89 s"), (600, "10 min"), (12240, "3.4 h")])
 def test_time_is_said_in_the_unit_that_fits(seconds, said):
-    assert in_words(seconds) == said
+    assert format_duration(seconds) == said

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bothways.training.run import read_metrics, status_of
+from bothways.training.run import read_metrics, run_status
 
 
 def log_of(out):
@@ -39,15 +39,15 @@ def test_a_run_killed_anywhere_goes_on_bit_for_bit(dtype, die, left, work, undis
     out = tmp_path / "run"
     assert work({"out": out, "dtype": dtype, "die": die}) == [-signal.SIGKILL]
     made = json.loads((out / "bothways.json").read_text())
-    assert made["status"] == "running" and status_of(made) == "killed"
+    assert made["status"] == "running" and run_status(made) == "killed"
     assert work({"out": out, "dtype": dtype, "resume": True}) == [0], log_of(out)
-    assert f"going on from {out / 'checkpoints' / left}" in log_of(out)
+    assert f"resuming from {out / 'checkpoints' / left}" in log_of(out)
     assert_the_same(out, undisturbed(dtype=dtype))
     kept = sorted(path.name for path in (out / "checkpoints").iterdir())
     assert set(kept) <= {f"step-0000000{step}" for step in (2, 4, 6, 8)}  # nothing half written stays
 
 
-@pytest.mark.parametrize("told", [{"muon_rate": 0.02}, {"best_by": "accuracy"}], ids=["Muon", "best weights"])
+@pytest.mark.parametrize("told", [{"muon_learning_rate": 0.02}, {"best_by": "accuracy"}], ids=["Muon", "best weights"])
 def test_what_else_a_run_remembers_is_saved_too(told, work, undisturbed, tmp_path):
     out = tmp_path / "run"
     assert work({"out": out, **told, "die": ["step", 7]}) == [-signal.SIGKILL]
@@ -63,7 +63,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_at_step_0_and_says_so(w
     out = tmp_path / "run"
     assert work({"out": out, "die": ["step", 1]}) == [-signal.SIGKILL]
     assert work({"out": out, "resume": True}) == [0], log_of(out)
-    assert "no sound checkpoint there; starting at step 0" in log_of(out)
+    assert "no valid checkpoint; starting at step 0" in log_of(out)
     assert_the_same(out, undisturbed(dtype="float32"))
 
 

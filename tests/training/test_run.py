@@ -16,8 +16,8 @@ from bothways import device
 from bothways.errors import InputError
 from bothways.log import messages_to
 from bothways.settings import Classify
-from bothways.training.run import Run, read_metrics, status_of
-from bothways.training.run_lock import LOCK, living, this_process
+from bothways.training.run import Run, read_metrics, run_status
+from bothways.training.run_lock import LOCK, current_process, find_process
 from bothways.training.signals import Stopped
 
 SETTINGS = Classify(model=Path("m"), train=Path("t.csv"), out=Path("o"))
@@ -42,8 +42,8 @@ def test_a_new_run_says_what_it_is_before_it_counts(run):
 
 
 def test_notes_add_up_and_later_ones_win(run):
-    run.note(steps=3, data={"file": Path("x"), "sizes": (1, 2)})
-    run.note(status="done", steps=5)
+    run.update_metadata(steps=3, data={"file": Path("x"), "sizes": (1, 2)})
+    run.update_metadata(status="done", steps=5)
     made = read(run)
     assert (made["status"], made["steps"], made["data"]) == ("done", 5, {"file": "x", "sizes": [1, 2]})
     assert made["verb"] == "finetune classify"
@@ -52,7 +52,7 @@ def test_notes_add_up_and_later_ones_win(run):
 def test_metrics_come_back_in_full_precision_and_order(run):
     rows = [{"step": step, "loss": 1 / (step + 3), "split": "train"} for step in range(7)]
     for row in rows:
-        run.metric(**row)
+        run.log_metrics(**row)
     assert run.metrics() == rows == read_metrics(run.directory)
     assert len((run.directory / "metrics.jsonl").read_text().splitlines()) == 7
 
@@ -63,7 +63,7 @@ def test_no_metrics_yet_are_none(tmp_path):
 
 def test_a_run_is_never_written_over(run):
     before = (run.directory / "bothways.json").read_bytes()
-    with pytest.raises(InputError, match="holds a run already"):
+    with pytest.raises(InputError, match="already contains a run"):
         Run(run.directory, "pretrain", SETTINGS)
     assert (run.directory / "bothways.json").read_bytes() == before
 
@@ -80,7 +80,7 @@ def test_a_directory_with_something_else_is_refused_and_an_empty_one_taken(tmp_p
 
 def test_a_model_is_no_run_to_go_on_with(tmp_path):
     (tmp_path / "bothways.json").write_text('{"format": 1}', encoding="utf-8")
-    with pytest.raises(InputError, match="holds a model, not a run to go on with; name the run's directory"):
+    with pytest.raises(InputError, match="contains a model, not a run; name the run directory"):
         Run(tmp_path, "pretrain", SETTINGS, resume=True)
     assert (tmp_path / "bothways.json").read_text(encoding="utf-8") == '{"format": 1}'
 
@@ -94,7 +94,7 @@ def test_a_file_in_place_of_the_directory_is_refused(tmp_path):
 
 @pytest.mark.parametrize("failing", [(os, "replace"), (os, "fsync"), (Path, "open")], ids=lambda pair: pair[1])
 def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(failing, run, monkeypatch):
-    run.note(steps=3)
+    run.update_metadata(steps=3)
     before = (run.directory / "bothways.json").read_bytes()
 
     def full(*given, **told):
@@ -103,7 +103,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(failing, run, 
     with monkeypatch.context() as patched:
         patched.setattr(*failing, full)
         with pytest.raises(OSError, match="No space left"):
-            run.note(steps=4)
+            run.update_metadata(steps=4)
     assert (run.directory / "bothways.json").read_bytes() == before
     assert [entry.name for entry in run.directory.iterdir() if entry.name != LOCK] == ["bothways.json"]
 
@@ -125,24 +125,24 @@ class Told:
 
 def begun(tmp_path, told, **notes):
     run = Run(tmp_path / "run", "pretrain", told)
-    run.note(**notes)
+    run.update_metadata(**notes)
     return run
 
 
 def test_a_run_goes_on_with_the_same_settings_and_keeps_its_facts(tmp_path):
     begun(tmp_path, Told(), steps=5, data="x")
     again = Run(tmp_path / "run", "pretrain", Told(json=True), resume=True)
-    assert again.made["steps"] == 5 and again.made["data"] == "x" and len(again.made["resumed"]) == 1
+    assert again.metadata["steps"] == 5 and again.metadata["data"] == "x" and len(again.metadata["resumed"]) == 1
     assert read(again)["settings"]["json"] is True
 
 
 def test_other_settings_are_refused_with_the_difference(tmp_path):
     before = read(begun(tmp_path, Told(), steps=5))
-    with pytest.raises(InputError, match=r"begun with other settings \(files: .* -> \['a'\], rate: 0.1 -> 0.2\)"):
+    with pytest.raises(InputError, match=r"started with other settings \(files: .* -> \['a'\], rate: 0.1 -> 0.2\)"):
         Run(tmp_path / "run", "pretrain", Told(rate=0.2, files=(Path("a"),)), resume=True)
     with pytest.raises(InputError, match="steps: 5 -> 4"):
         Run(tmp_path / "run", "pretrain", Told(steps=4), resume=True)
-    with pytest.raises(InputError, match="holds a run of pretrain, not of distil"):
+    with pytest.raises(InputError, match="contains a run of pretrain, not of distil"):
         Run(tmp_path / "run", "distil", Told(), resume=True)
     assert json.loads((tmp_path / "run" / "bothways.json").read_text()) == before
 
@@ -153,8 +153,8 @@ def test_more_steps_are_allowed_and_said(first, tmp_path):
     lines = []
     with messages_to(lines.append):
         again = Run(tmp_path / "run", "pretrain", Told(steps=8), resume=True)
-    assert lines == ["steps: 5 -> 8; from here on the rate is that of the longer run"]
-    assert again.made["steps"] == 5  # as long as nobody notes another number
+    assert lines == ["steps: 5 -> 8; from here on the learning rate follows the longer schedule"]
+    assert again.metadata["steps"] == 5  # as long as nobody notes another number
     assert read(again)["settings"]["steps"] == 8
 
 
@@ -181,7 +181,7 @@ def test_other_threads_processors_and_versions_are_told_and_recorded(tmp_path, m
 
 def test_the_steps_that_minutes_became_are_there_when_a_run_goes_on(tmp_path):
     begun(tmp_path, Told(steps=None, minutes=2.0), steps=731)
-    assert Run(tmp_path / "run", "pretrain", Told(steps=None, minutes=2.0), resume=True).made["steps"] == 731
+    assert Run(tmp_path / "run", "pretrain", Told(steps=None, minutes=2.0), resume=True).metadata["steps"] == 731
 
 
 def test_resuming_where_nothing_is_begins(tmp_path):
@@ -194,27 +194,27 @@ def test_resuming_where_nothing_is_begins(tmp_path):
 
 def test_a_run_at_work_in_another_process_is_not_resumed_and_a_dead_one_is_at_once(tmp_path):
     run = begun(tmp_path, Told(), steps=5)
-    assert status_of(read(run)) == "running"
+    assert run_status(read(run)) == "running"
     with subprocess.Popen(["sleep", "60"]) as other:
-        process = living(other.pid)
-        run.note(process=process)
+        process = find_process(other.pid)
+        run.update_metadata(process=process)
         (run.directory / LOCK).write_text(json.dumps({**process, "token": "theirs", "count": 3}))
-        with pytest.raises(InputError, match=f"still at work, as process {other.pid} on "):
+        with pytest.raises(InputError, match=f"still active, as process {other.pid} on "):
             Run(run.directory, "pretrain", Told(), resume=True)
         other.kill()
-    assert status_of(read(run)) == "killed"
+    assert run_status(read(run)) == "killed"
     told, began = [], time.monotonic()
     with messages_to(told.append):
-        assert Run(run.directory, "pretrain", Told(), resume=True).made["status"] == "running"
+        assert Run(run.directory, "pretrain", Told(), resume=True).metadata["status"] == "running"
     assert time.monotonic() - began < 2 and f"process {other.pid} on " in told[0]
 
 
 def test_a_number_that_another_process_has_now_is_not_the_runs(tmp_path):
     run = begun(tmp_path, Told())
-    run.note(process={**this_process(), "began": "12345678901"})
-    assert status_of(read(run)) == "killed"
-    run.note(process={**this_process(), "host": "elsewhere"})
-    assert status_of(read(run)) == "running or killed, on elsewhere"
+    run.update_metadata(process={**current_process(), "began": "12345678901"})
+    assert run_status(read(run)) == "killed"
+    run.update_metadata(process={**current_process(), "host": "elsewhere"})
+    assert run_status(read(run)) == "running or killed, on elsewhere"
 
 
 @pytest.mark.parametrize(
@@ -227,14 +227,14 @@ def test_a_number_that_another_process_has_now_is_not_the_runs(tmp_path):
     ],
 )
 def test_a_run_notes_how_it_ended(error, status, run):
-    run.metric(step=1, split="train", loss=1.0)
+    run.log_metrics(step=1, split="train", loss=1.0)
     try:
         with run:
             if error:
                 raise error
     except (Stopped, KeyboardInterrupt, InputError):
         pass
-    assert read(run)["status"] == status == status_of(read(run))
+    assert read(run)["status"] == status == run_status(read(run))
     assert read(run).get("reason") == ("loss nan" if status == "failed" else None)
 
 
@@ -256,46 +256,49 @@ def test_a_run_that_fails_before_its_first_step_keeps_what_is_not_its_own(tmp_pa
 
 
 def test_a_resume_that_fails_before_its_first_step_changes_nothing(run):
-    run.metric(step=1, split="train", loss=1.0)
-    run.note(status="done", steps=1)
+    run.log_metrics(step=1, split="train", loss=1.0)
+    run.update_metadata(status="done", steps=1)
     before = read(run)
-    with pytest.raises(InputError), Run(run.directory, run.made["verb"], SETTINGS, resume=True) as resumed:
-        resumed.note(steps=5)
+    with pytest.raises(InputError), Run(run.directory, run.metadata["verb"], SETTINGS, resume=True) as resumed:
+        resumed.update_metadata(steps=5)
         raise InputError("the text has changed")
     assert read(run) == before
 
 
 def test_a_resumed_run_forgets_why_it_failed_before(run):
-    run.metric(step=1, split="train", loss=1.0)
+    run.log_metrics(step=1, split="train", loss=1.0)
     with pytest.raises(InputError), run:
         raise InputError("loss nan")
-    with Run(run.directory, run.made["verb"], SETTINGS, resume=True) as resumed:
-        resumed.metric(step=2, split="train", loss=1.0)
+    with Run(run.directory, run.metadata["verb"], SETTINGS, resume=True) as resumed:
+        resumed.log_metrics(step=2, split="train", loss=1.0)
     assert read(run)["status"] == "done" and "reason" not in read(run)
 
 
 def test_a_process_that_does_not_lead_fails_as_the_others_do(tmp_path):
-    with pytest.raises(InputError, match="no such file"), Run(tmp_path / "run", "pretrain", SETTINGS, leads=False):
+    with (
+        pytest.raises(InputError, match="no such file"),
+        Run(tmp_path / "run", "pretrain", SETTINGS, is_main_process=False),
+    ):
         raise InputError("no such file")
     assert not (tmp_path / "run").exists()
 
 
 def test_metrics_are_cut_back_and_a_half_written_row_does_not_matter(run):
     for step in range(1, 6):
-        run.metric(step=step, split="train", loss=1 / step)
+        run.log_metrics(step=step, split="train", loss=1 / step)
     with (run.directory / "metrics.jsonl").open("a") as file:
         file.write('{"step": 6, "spl')
     assert [row["step"] for row in run.metrics()] == [1, 2, 3, 4, 5]
-    run.cut_back(3)
-    run.metric(step=4, split="train", loss=0.125)
+    run.truncate_metrics(3)
+    run.log_metrics(step=4, split="train", loss=0.125)
     assert [(row["step"], row["loss"]) for row in run.metrics()] == [(1, 1.0), (2, 0.5), (3, 1 / 3), (4, 0.125)]
 
 
 def test_a_process_that_does_not_lead_writes_nothing(run):
     before = {path.name: path.read_bytes() for path in run.directory.iterdir()}
-    other = Run(run.directory, "finetune classify", SETTINGS, leads=False)
+    other = Run(run.directory, "finetune classify", SETTINGS, is_main_process=False)
     with other:
-        other.note(steps=4)
-        other.metric(step=1, loss=2.0)
-        other.cut_back(0)
+        other.update_metadata(steps=4)
+        other.log_metrics(step=1, loss=2.0)
+        other.truncate_metrics(0)
     assert {path.name: path.read_bytes() for path in run.directory.iterdir()} == before

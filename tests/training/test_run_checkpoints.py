@@ -11,13 +11,13 @@ from bothways.errors import InputError
 from bothways.log import messages_to
 from bothways.training import run_checkpoints
 from bothways.training.precision import LossScale
-from bothways.training.run_checkpoints import Checkpoints, Progress, read
+from bothways.training.run_checkpoints import Checkpoints, TrainingState, read
 
 TENSORS = {"masters.weight": torch.arange(35.0).view(5, 7), "steps.weight": torch.tensor(3.0)}
 
 
 def save(saving, step, loss=None):
-    saving.save(Progress(step, 10 * step, step / 3, 0.5, LossScale(4.0, 2, True)), TENSORS, loss, torch.bfloat16)
+    saving.save(TrainingState(step, 10 * step, step / 3, 0.5, LossScale(4.0, 2, True)), TENSORS, loss, torch.bfloat16)
 
 
 def names(run):
@@ -28,22 +28,22 @@ def test_what_is_saved_comes_back(tmp_path):
     save(Checkpoints(tmp_path, order={"seed": 3}), 7, 1.5)
     lines = []
     with messages_to(lines.append):
-        saved = Checkpoints(tmp_path, order={"seed": 3}).newest_sound()
-    assert saved.progress == Progress(7, 70, 7 / 3, 0.5, LossScale(4.0, 2, True))
-    assert saved.facts["heldout"] == 1.5 and saved.facts["torch"] == torch.__version__
-    assert saved.facts["dtype"] == "bfloat16"
+        saved = Checkpoints(tmp_path, order={"seed": 3}).load_latest()
+    assert saved.progress == TrainingState(7, 70, 7 / 3, 0.5, LossScale(4.0, 2, True))
+    assert saved.state["heldout"] == 1.5 and saved.state["torch"] == torch.__version__
+    assert saved.state["dtype"] == "bfloat16"
     assert all(torch.equal(value, TENSORS[name]) for name, value in saved.tensors().items())
-    assert lines == [f"going on from {tmp_path / 'checkpoints' / 'step-00000007'}, step 7"]
+    assert lines == [f"resuming from {tmp_path / 'checkpoints' / 'step-00000007'}, step 7"]
 
 
 def test_another_number_format_is_told(tmp_path):
     save(Checkpoints(tmp_path), 7)
     lines = []
     with messages_to(lines.append):
-        Checkpoints(tmp_path).newest_sound(torch.float32)
-    assert lines[1:] == ["dtype changed from bfloat16 to float32: losses may differ in their last digits"]
+        Checkpoints(tmp_path).load_latest(torch.float32)
+    assert lines[1:] == ["dtype changed from bfloat16 to float32: losses may differ in the last digits"]
     with messages_to(lines.append):
-        Checkpoints(tmp_path).newest_sound(torch.bfloat16)
+        Checkpoints(tmp_path).load_latest(torch.bfloat16)
     assert len(lines) == 3
 
 
@@ -53,8 +53,8 @@ def test_another_number_of_processes_is_told(tmp_path):
     file.write_text(json.dumps({**json.loads(file.read_text()), "processes": 2}))
     lines = []
     with messages_to(lines.append):
-        Checkpoints(tmp_path).newest_sound()
-    assert lines[1:] == ["processes changed from 2 to 1: losses may differ in their last digits"]
+        Checkpoints(tmp_path).load_latest()
+    assert lines[1:] == ["processes changed from 2 to 1: losses may differ in the last digits"]
 
 
 def test_the_newest_ones_and_the_best_are_kept_and_the_best_is_named(tmp_path):
@@ -62,8 +62,8 @@ def test_the_newest_ones_and_the_best_are_kept_and_the_best_is_named(tmp_path):
     for step, loss in ((1, 5.0), (2, 3.0), (3, 4.0), (4, None), (5, 3.5)):
         save(saving, step, loss)
     assert names(tmp_path) == ["step-00000002", "step-00000004", "step-00000005"]
-    newest = Checkpoints(tmp_path).newest_sound()
-    assert newest.facts["best_checkpoint"] == {"path": "step-00000002", "loss": 3.0}
+    newest = Checkpoints(tmp_path).load_latest()
+    assert newest.state["best_checkpoint"] == {"path": "step-00000002", "loss": 3.0}
 
 
 def test_the_best_is_remembered_over_a_resume_and_what_is_newer_than_it_went_on_from_goes(tmp_path):
@@ -72,7 +72,7 @@ def test_the_best_is_remembered_over_a_resume_and_what_is_newer_than_it_went_on_
         save(first, step, loss)
     (tmp_path / "checkpoints" / "step-00000004" / "state.json").write_text("{")
     again = Checkpoints(tmp_path, keep=1)
-    assert again.newest_sound().progress.step == 3
+    assert again.load_latest().progress.step == 3
     save(again, 3 + 2, 2.5)
     assert names(tmp_path) == ["step-00000001", "step-00000005"]
     assert again.last.name == "step-00000005"
@@ -84,7 +84,7 @@ def test_a_best_that_is_gone_is_forgotten(tmp_path):
         save(first, step, loss)
     (tmp_path / "checkpoints" / "step-00000003" / "state.json").write_text("{")
     again = Checkpoints(tmp_path, keep=1)
-    assert again.newest_sound().progress.step == 2
+    assert again.load_latest().progress.step == 2
     save(again, 4, 2.5), save(again, 5, None)
     assert names(tmp_path) == ["step-00000004", "step-00000005"]
 
@@ -118,9 +118,9 @@ def test_a_broken_checkpoint_is_named_in_one_line_and_the_one_before_is_used(dam
     damage(tmp_path / "checkpoints" / "step-00000009")
     lines = []
     with messages_to(lines.append):
-        assert Checkpoints(tmp_path).newest_sound().progress.step == 7
+        assert Checkpoints(tmp_path).load_latest().progress.step == 7
     assert len(lines) == 2 and "step-00000009" in lines[0] and "broken" in lines[0] and "\n" not in lines[0]
-    assert lines[0].endswith("trying the one before")
+    assert lines[0].endswith("trying the previous one")
 
 
 def test_none_is_said_and_leftovers_of_killed_writes_go(tmp_path):
@@ -128,8 +128,8 @@ def test_none_is_said_and_leftovers_of_killed_writes_go(tmp_path):
     (tmp_path / "checkpoints" / ".step-00000003.0123abcd" / "state.safetensors").write_text("half")
     lines = []
     with messages_to(lines.append):
-        assert Checkpoints(tmp_path).newest_sound() is None
-    assert lines == [f"{tmp_path / 'checkpoints'}: no sound checkpoint there; starting at step 0"]
+        assert Checkpoints(tmp_path).load_latest() is None
+    assert lines == [f"{tmp_path / 'checkpoints'}: no valid checkpoint; starting at step 0"]
     assert names(tmp_path) == []
 
 
@@ -154,7 +154,7 @@ def test_a_failed_write_leaves_what_was_there(failing, tmp_path, monkeypatch):
 def test_another_order_of_the_data_is_refused_with_the_difference(tmp_path):
     save(Checkpoints(tmp_path, order={"seed": 3, "store": "abc"}), 7)
     with pytest.raises(InputError, match="store: 'abc' -> 'abd'; start a new run"):
-        Checkpoints(tmp_path, order={"seed": 3, "store": "abd"}).newest_sound()
+        Checkpoints(tmp_path, order={"seed": 3, "store": "abd"}).load_latest()
 
 
 def test_a_checkpoint_of_a_later_format_is_refused(tmp_path):

@@ -16,7 +16,7 @@ from bothways.log import messages_to
 from bothways.settings import Classify
 from bothways.training import run_lock as locking
 from bothways.training.run import Run
-from bothways.training.run_lock import LOCK, Lock, lives, this_process
+from bothways.training.run_lock import LOCK, Lock, current_process, is_alive
 
 BEAT, PATIENCE = 0.05, 1.5
 SETTINGS = Classify(model=Path("m"), train=Path("t.csv"), out=Path("o"))
@@ -50,7 +50,7 @@ def elsewhere(tmp_path):
 def test_a_run_at_work_on_another_machine_is_refused_and_left_alone(elsewhere, tmp_path):
     told = []
     for resume in (False, True):
-        match = f"still at work, as process {elsewhere.pid} on "
+        match = f"still active, as process {elsewhere.pid} on "
         with pytest.raises(InputError, match=match), messages_to(told.append):
             Run(tmp_path, "finetune classify", SETTINGS, resume=resume)
     assert len(told) == 2 and [path.name for path in tmp_path.iterdir()] == [LOCK]
@@ -64,7 +64,7 @@ def test_a_run_killed_on_another_machine_is_taken_over_once_its_count_stands_sti
     with messages_to(told.append):
         lock = Lock(tmp_path)
     assert PATIENCE <= time.monotonic() - began < PATIENCE + 5
-    assert len(told) == 2 and f"process {elsewhere.pid} on " in told[1] and "taking its run over" in told[1]
+    assert len(told) == 2 and f"process {elsewhere.pid} on " in told[1] and "taking over its run" in told[1]
     lock.release()
     assert not list(tmp_path.iterdir())
 
@@ -72,19 +72,19 @@ def test_a_run_killed_on_another_machine_is_taken_over_once_its_count_stands_sti
 def test_a_process_that_was_suspended_finds_its_run_taken_over_and_writes_nothing_more(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=f"process {os.getpid()} on .* took this run over"):  # noqa: SIM117
         with Run(tmp_path / "run", "finetune classify", SETTINGS) as run:
-            run.metric(step=1, split="train", loss=1.0)
+            run.log_metrics(step=1, split="train", loss=1.0)
             run.lock.stop()  # as if the whole process stood still
             monkeypatch.setattr(locking, "machine", lambda: "another machine")
             new = Run(tmp_path / "run", "finetune classify", SETTINGS, resume=True)
             files = {path.name: path.read_bytes() for path in new.directory.iterdir()}
             time.sleep(3 * BEAT)
-            run.metric(step=2, split="train", loss=0.5)
+            run.log_metrics(step=2, split="train", loss=0.5)
     assert {path.name: path.read_bytes() for path in new.directory.iterdir()} == files
     assert json.loads(files["bothways.json"])["status"] == "running"
 
 
 def test_of_many_processes_that_take_over_a_dead_lock_at_once_one_gets_it(tmp_path):
-    (tmp_path / LOCK).write_text(json.dumps({**this_process(), "id": 2**22 - 1, "token": "gone", "count": 3}))
+    (tmp_path / LOCK).write_text(json.dumps({**current_process(), "id": 2**22 - 1, "token": "gone", "count": 3}))
     racer = (
         "import sys, time; from pathlib import Path; from bothways.training.run_lock import Lock\n"
         "time.sleep(max(0, float(sys.argv[2]) - time.time()))\n"
@@ -115,7 +115,7 @@ def test_a_lock_cut_off_by_a_power_failure_is_taken_over_after_watching(tmp_path
     told = []
     with messages_to(told.append):
         Lock(tmp_path).release()
-    assert len(told) == 2 and "another process gave no sign of life" in told[1]
+    assert len(told) == 2 and "another process shows no heartbeat" in told[1]
 
 
 def test_a_released_lock_is_free_at_once_and_a_lock_of_this_process_is_its_own(tmp_path):
@@ -129,8 +129,8 @@ def test_a_released_lock_is_free_at_once_and_a_lock_of_this_process_is_its_own(t
 
 def test_whether_a_process_lives_is_known_of_this_machine_alone():
     with subprocess.Popen(["sleep", "60"]) as other:
-        process = locking.living(other.pid)
-        assert lives(process) is True and lives({**process, "machine": "after a reboot"}) is None
-        assert lives({**process, "began": "1"}) is False
+        process = locking.find_process(other.pid)
+        assert is_alive(process) is True and is_alive({**process, "machine": "after a reboot"}) is None
+        assert is_alive({**process, "began": "1"}) is False
         os.kill(other.pid, signal.SIGKILL)
-    assert lives(process) is False
+    assert is_alive(process) is False

@@ -6,13 +6,13 @@ import threading
 import pytest
 
 from bothways.training import signals
-from bothways.training.signals import requests_to_stop
+from bothways.training.signals import catch_stop_signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_only_asks_and_handlers_come_back(number):
     before = signal.getsignal(number)
-    with requests_to_stop() as asked:
+    with catch_stop_signals() as asked:
         assert not asked()
         signal.raise_signal(number)
         assert asked()
@@ -25,7 +25,7 @@ def test_a_second_ctrl_c_a_while_later_stops_at_once_and_a_second_sigterm_does_n
     before = signal.getsignal(signal.SIGINT)
     now = [100.0]
     monkeypatch.setattr(signals.time, "monotonic", lambda: now[0])
-    with pytest.raises(KeyboardInterrupt), requests_to_stop() as asked:
+    with pytest.raises(KeyboardInterrupt), catch_stop_signals() as asked:
         signal.raise_signal(signal.SIGINT)
         now[0] += 2
         signal.raise_signal(signal.SIGTERM)
@@ -39,12 +39,12 @@ def test_not_where_nothing_can_be_saved_and_not_in_another_thread():
     seen = []
 
     def look():
-        with requests_to_stop() as asked:
+        with catch_stop_signals() as asked:
             seen.append((asked(), signal.getsignal(signal.SIGINT) is before))
 
     thread = threading.Thread(target=look)
     thread.start()
     thread.join()
-    with requests_to_stop(when=False) as asked:
+    with catch_stop_signals(when=False) as asked:
         seen.append((asked(), signal.getsignal(signal.SIGINT) is before))
     assert seen == [(False, True), (False, True)]

@@ -30,10 +30,10 @@ from bothways.log import messages_to
 from bothways.model.model import Model, initialize
 from bothways.pretraining.objective import counts, losses
 from bothways.training import run_checkpoints as saving
-from bothways.training.distributed import joined, local, whole
+from bothways.training.distributed import gather_shards, local_shard, process_group
 from bothways.training.loop import fit
 from bothways.training.optimizer import Optimizer
-from bothways.training.options import Plan
+from bothways.training.options import TrainingOptions
 from bothways.training.run import Run
 from bothways.training.run_checkpoints import Checkpoints
 from bothways.training.signals import Stopped
@@ -58,10 +58,10 @@ class Task:
     parts: int = 2
     evaluate_every: int = 3
     checkpoint_every: int = 2
-    muon_rate: float | None = None
+    muon_learning_rate: float | None = None
     best_by: str | None = None
     shard: bool = False
-    rehearse: bool = False
+    compile_warmup: bool = False
     resume: bool = False
     pause: float = 0.0
     spoil: int | None = None
@@ -109,9 +109,9 @@ def keep_first_gradient(file):
 
     def keeping(self, *given):
         if not file.exists():
-            gradients = {name: (local(value.grad), value) for name, value in self.parameters.items()}
-            found = {name: whole(rows, parameter).clone() for name, (rows, parameter) in gradients.items()}
-            if self.shards.leads:
+            gradients = {name: (local_shard(value.grad), value) for name, value in self.parameters.items()}
+            found = {name: gather_shards(rows, parameter).clone() for name, (rows, parameter) in gradients.items()}
+            if self.shards.is_main_process:
                 save_file(found, file)
         Optimizer.step = step
         return step(self, *given)
@@ -124,13 +124,13 @@ def train(task):
     evaluations = []
     seen = []
 
-    with messages_to(print), joined(timeout=timedelta(seconds=SECONDS)) as processes:
+    with messages_to(print), process_group(timeout=timedelta(seconds=SECONDS)) as processes:
 
         def steps(first):
             for step in range(first, 10_000):
                 cuts = [round(TEXTS * part**2 / task.parts**2) for part in range(task.parts + 1)]  # of unequal size
                 parts = [list(range(*ends)) for ends in pairwise(cuts)]
-                yield [batch_of(step, rows) for rows in parts[processes.rank :: processes.world] if rows]
+                yield [batch_of(step, rows) for rows in parts[processes.rank :: processes.world_size] if rows]
 
         def spoiled(module, batch):
             found = losses(module, batch)
@@ -146,7 +146,7 @@ def train(task):
 
         def record(row):
             seen.extend([row] * (row["split"] == "train"))
-            run.metric(**row)
+            run.log_metrics(**row)
             time.sleep(task.pause)
             if task.die == ["step", row["step"]]:
                 with (task.out / "metrics.jsonl").open("a") as file:
@@ -157,24 +157,28 @@ def train(task):
             checksum = saving.checksum
             saving.checksum = lambda file: die() if f"{task.die[1]:08}" in str(file) else checksum(file)
         told = Told(task.dtype, task.dropout, task.steps, task.resume)
-        run = Run(task.out, "pretrain", told, resume=task.resume, leads=processes.leads)
+        run = Run(task.out, "pretrain", told, resume=task.resume, is_main_process=processes.is_main_process)
         checkpoints = Checkpoints(task.out, order={"texts": TEXTS}, processes=processes)
-        start = checkpoints.newest_sound() if task.resume else None
-        run.cut_back(start.progress.step if start else 0)
-        run.note(steps=task.steps)
-        plan = Plan(
-            steps=task.steps, rate=1e-2, evaluate_every=task.evaluate_every, checkpoint_every=task.checkpoint_every,
-            seed=3, dtype=getattr(torch, task.dtype), shard=task.shard, muon_rate=task.muon_rate, best_by=task.best_by,
-            rehearse=task.rehearse,
+        start = checkpoints.load_latest() if task.resume else None
+        run.truncate_metrics(start.progress.step if start else 0)
+        run.update_metadata(steps=task.steps)
+        options = TrainingOptions(
+            steps=task.steps, learning_rate=1e-2, evaluate_every=task.evaluate_every,
+            checkpoint_every=task.checkpoint_every,
+            seed=3, dtype=getattr(torch, task.dtype), shard=task.shard,
+            muon_learning_rate=task.muon_learning_rate, best_by=task.best_by,
+            compile_warmup=task.compile_warmup,
         )  # fmt: skip
         if task.keep_gradient and not task.resume:
-            keep_first_gradient(task.out / ("gradient.safetensors" if processes.leads else f"of-{processes.rank}"))
+            keep_first_gradient(
+                task.out / ("gradient.safetensors" if processes.is_main_process else f"of-{processes.rank}")
+            )
         with run:
             fit(
-                model, spoiled if task.spoil else losses, counts, steps, plan, evaluate=evaluate, record=record,
+                model, spoiled if task.spoil else losses, counts, steps, options, evaluate=evaluate, record=record,
                 checkpoints=checkpoints, start=start, processes=processes,
             )  # fmt: skip
-        if processes.leads:
+        if processes.is_main_process:
             save_file(model.state_dict(), task.out / "weights.safetensors")
 
 
