@@ -1,4 +1,4 @@
-"""Device and dtype: resolve `auto`, describe the hardware, measure peak FLOPS, manage memory."""
+"""Device and dtype: resolve `auto`, describe hardware, measure FLOPS, manage memory."""
 
 import ctypes
 import platform

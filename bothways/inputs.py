@@ -1,4 +1,4 @@
-"""Validation of Predictor arguments: one text or many, in any sequence or column, and whole numbers."""
+"""Validation of Predictor arguments: one text or many, columns, whole numbers."""
 
 from collections.abc import Iterable, Mapping, Set
 from operator import index

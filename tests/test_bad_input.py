@@ -267,7 +267,7 @@ def test_held_out_text_too_short_to_measure_on_is_refused(refused, tmp_path):
     [
         (lambda lines: [line for line in lines if line != "[MASK]"], "lacks [MASK]"),
         (lambda lines: [*lines, lines[7]], "repeats line 8"),
-        (lambda lines: [], "empty; a vocabulary has one entry a line"),
+        (lambda lines: [], ": empty;"),
     ],
 )
 def test_a_vocabulary_that_cannot_be_used_is_named(change, said, filler, refused, tmp_path):

@@ -1,4 +1,4 @@
-"""Answer mistakes (question answering) in their passages: partly right, elsewhere, missing or made up."""
+"""Mistakes in question answering, highlighted in the passages."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Reliability diagram (calibration of classifiers) and scatter plot (predicted against gold numbers)."""
+"""Reliability diagram (calibration), and scatter plot of predicted and gold numbers."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""Charts as inline SVG: axes with round ticks, lines, dots, bars. Lengths are in view box units, about one pixel."""
+"""Charts as inline SVG: axes, lines, dots, bars.
+
+Lengths are in units of the view box, about one pixel.
+"""
 
 import math
 from collections.abc import Sequence

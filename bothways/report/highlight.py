@@ -1,4 +1,4 @@
-"""Text with highlighted spans: gold underlined, predicted shaded. Long texts are shortened around them."""
+"""Text with highlighted spans (gold, predicted), shortened around them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

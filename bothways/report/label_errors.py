@@ -1,4 +1,4 @@
-"""Likely label errors (confident learning): rows whose labels may be wrong, with file and line."""
+"""Likely label errors (confident learning), with file and line."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Worst mistakes of text classification and regression: most confident wrong labels, largest errors."""
+"""Worst mistakes of text classification and regression."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Scores of a run: mean and standard deviation over seeds or folds, intervals, and each seed's score."""
+"""Score tables: mean and standard deviation over seeds or folds, 95 % intervals."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Whether to strip accents and vowel signs: measures on a text how many words would be merged.
+"""Whether to strip accents: measures how many words of a text would be merged.
 
 BERT's lower-casing also strips marks: "café" becomes "cafe", which costs English little, but "wurde" and "würde" become
 one word, and so do फल (fruit) and फूल (flower). Marks are kept if stripping would merge words, or if there are many.

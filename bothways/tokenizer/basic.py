@@ -1,4 +1,4 @@
-"""Basic tokenization: text to words by BERT's rules (clean, lower-case, strip accents, split).
+"""Basic tokenization: text to words as in BERT (clean, lower-case, strip accents, split).
 
 The rules are those of google-research/bert's BasicTokenizer, as implemented by the `tokenizers` library.
 """

@@ -1,4 +1,4 @@
-"""BERT's tokenization of a text: basic tokenization and WordPiece, with a cache; decoding (Devlin 2018).
+"""BERT's tokenization of a text: basic tokenization, WordPiece and a cache; decoding.
 
 Ids of whitespace-separated chunks are cached, which makes encoding fast. Token spans are computed on demand.
 """

@@ -1,4 +1,4 @@
-"""BERT tokenizer files: vocab.txt, tokenizer.json, tokenizer_config.json, as in transformers.
+"""BERT tokenizer files as in transformers: vocab.txt, tokenizer.json and its config.
 
 formats.py locates tokenizer files and reads those of other encoders.
 """

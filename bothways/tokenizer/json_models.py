@@ -1,4 +1,4 @@
-"""Parts of a tokenizer.json for byte-level BPE and Unigram: decoders, special tokens, template."""
+"""Parts of a tokenizer.json (BPE, Unigram): decoders, special tokens, template."""
 
 from collections.abc import Mapping
 from typing import Any

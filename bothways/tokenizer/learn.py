@@ -1,4 +1,4 @@
-"""Learn a WordPiece vocabulary by merging the most frequent pairs (BPE, Sennrich 2016, section 3.2).
+"""Learn a WordPiece vocabulary by merging frequent pairs (Sennrich 2016, section 3.2).
 
 Continuations of words are marked with `##`. Ties are broken by text and all counts are integers, so the same text gives
 the same vocabulary, regardless of its order and of the number of processes.

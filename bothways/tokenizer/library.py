@@ -1,4 +1,4 @@
-"""Byte-level BPE (RoBERTa) and Unigram (ALBERT, XLM-RoBERTa) through the `tokenizers` library.
+"""Byte-level BPE (RoBERTa) and Unigram (ALBERT, XLM-RoBERTa) by the `tokenizers` library.
 
 Sources: Radford 2019, section 2.2; Kudo 2018. The tokenizer.json is kept unchanged. Only its model, normalizer and
 pre-tokenizer are used to encode text: special tokens are parsed only on request, and nothing is truncated or padded.

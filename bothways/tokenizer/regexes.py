@@ -1,4 +1,4 @@
-"""Security check for regular expressions in a tokenizer.json: rejects catastrophic backtracking.
+"""Security check of regular expressions in a tokenizer.json (backtracking).
 
 The `tokenizers` library backtracks, so `(a+)+$` doubles its time with each letter of a text. The cost of a pattern is
 bounded before it runs: its branches are characters with bounded repetition, and only the last one of a branch may

@@ -1,4 +1,4 @@
-"""SentencePiece models (Kudo & Richardson 2018) converted to the content of a tokenizer.json.
+"""SentencePiece models (Kudo & Richardson 2018), converted to a tokenizer.json.
 
 Reads spiece.model, spm.model and sentencepiece.bpe.model of ALBERT, XLM-RoBERTa, DeBERTa v2 and BigBird, with the
 protobuf runtime and the few fields of sentencepiece_model.proto that are needed.

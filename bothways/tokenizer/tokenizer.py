@@ -1,4 +1,4 @@
-"""Tokenizer: text to ids with special tokens, pairs and sliding windows; ids to text (Devlin 2018).
+"""Tokenizer: text to ids with special tokens, pairs and windows, and back (Devlin 2018).
 
 Encoding and decoding of a single text are in fast.py (BERT) and library.py (other encoders).
 """

@@ -1,4 +1,4 @@
-"""WordPiece: words to subword pieces, greedy longest match first (Wu 2016, section 4.1; BERT)."""
+"""WordPiece: words to subwords, longest match first (Wu 2016, section 4.1; BERT)."""
 
 from collections.abc import Callable, Mapping
 from itertools import accumulate
