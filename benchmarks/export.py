@@ -22,7 +22,7 @@ from bothways.bench.peer_files import onnx as fused_peer
 from bothways.checkpoint import checkpoint
 from bothways.export import graph
 from bothways.export import int8 as onnx_int8
-from bothways.export.export import vectors_of
+from bothways.export.export import vector_pooling
 
 SHAPES = ((1, 16), (1, 128), (8, 128), (1, 512))  # texts, tokens of each
 
@@ -30,7 +30,7 @@ SHAPES = ((1, 16), (1, 128), (8, 128), (1, 512))  # texts, tokens of each
 def files(source: Path, folder: Path) -> dict[str, tuple[Path, str]]:
     """Each form with the output that is asked for."""
     held = checkpoint.load(source)
-    vectors = vectors_of(source, held)
+    vectors = vector_pooling(held)
     ours, int8 = folder / "ours.onnx", folder / "ours-int8.onnx"
     graph.write(held.model, vectors, ours)
     onnx_int8.quantize(ours, int8, onnx_int8.ATTEMPTS[-1])

@@ -1,1 +1,1 @@
-"""How fast models are here, beside other systems at the same work."""
+"""Speed benchmark beside other libraries on the same model and texts."""

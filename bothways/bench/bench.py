@@ -1,7 +1,7 @@
-"""How fast a model is on this machine, over batch sizes and lengths, beside every peer that is installed.
+"""Benchmark a model on this machine over batch sizes and lengths, beside every installed peer library.
 
-Timed is the model's own method, from texts to results, tokenizing included; peers where they give the same (vectors,
-scores of classes). The sides take turns, so that a busy moment hits all alike.
+Measured is the method of the model's task, from texts to results, including tokenization; peers are measured if they
+compute the same (vectors, class scores). All systems take turns, so that other load affects them alike.
 """
 
 import os
@@ -24,11 +24,11 @@ from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.settings import Bench
 
-SECONDS = 0.1  # a measurement takes so long, or one call if that is longer
+SECONDS = 0.1  # minimum duration of a measurement
 
 
 def run(settings: Bench) -> Measured:
-    """Measure, and draw the picture where one is asked for."""
+    """Measure, and draw the picture if `out` is set."""
     check(settings)
     settings = replace(settings, lengths=ascending(settings.lengths), batches=ascending(settings.batches))
     model = load(settings.model, dtype=settings.dtype, window=settings.window)
@@ -52,9 +52,9 @@ def run(settings: Bench) -> Measured:
 
 
 def check(settings: Bench) -> None:
-    """InputError where the picture cannot be written, or there is nothing to measure."""
+    """InputError if the picture cannot be written or there is nothing to measure."""
     if settings.out and settings.out.suffix != ".png":
-        raise InputError(f"{settings.out}: the picture is a .png; name a file that ends so")
+        raise InputError(f"{settings.out}: the picture is a PNG; name a file that ends in .png")
     if settings.out and not settings.out.parent.is_dir():
         raise InputError(f"{settings.out.parent}: no such directory; make it, or name a file elsewhere")
     for name, values in (("lengths", settings.lengths), ("batches", settings.batches)):
@@ -69,7 +69,7 @@ def ascending(numbers: tuple[int, ...]) -> tuple[int, ...]:
 def all_sides(
     settings: Bench, model: Predictor, method: Method, files: Path
 ) -> tuple[dict[str, Calls], dict[str, str], dict[str, str]]:
-    """(what runs, how it is set up, why others are left out) by name; ours comes first."""
+    """What runs, how it is set up, and why others are left out, each by name; this library comes first."""
     ours = f"bothways {str(model.dtype).removeprefix('torch.')}"
     sides: dict[str, Calls] = {ours: lambda texts, _: method.run(texts)}
     setups, left_out = {ours: f"model.{method.name}"}, {}
@@ -89,7 +89,7 @@ def all_sides(
             sides[name] = peer.start(place)
             sides[name](["a text"], 1)
             setups[name] = peer.setup
-        except Exception as error:  # whatever ails a peer, the others are still to be measured
+        except Exception as error:  # a failing peer must not stop the others
             leave_out(name, error, sides, left_out)
     return sides, setups, left_out
 
@@ -105,8 +105,8 @@ def leave_out(name: str, error: Exception, sides: dict[str, Calls], left_out: di
 def timings_of(
     work: Workload, sides: dict[str, Calls], left_out: dict[str, str], repeats: int, device: Device
 ) -> list[Timing]:
-    """Every side at one workload; a peer at its best batch size, which no call exceeds. A peer that fails moves from
-    `sides` to `left_out`."""
+    """Time every system on one workload, peers at their best batch size. A peer that fails moves from `sides` to
+    `left_out`."""
     sizes = [size for size in BATCH_SIZES[device] if size <= work.texts_a_call] or [work.texts_a_call]
     calls = {name: cycle(zip(work.calls, work.tokens, strict=True)) for name in sides}
     batch: dict[str, int] = {}
@@ -118,7 +118,7 @@ def timings_of(
                     batch[name] = tuned(side, work.calls[0], sizes if name in PEERS else sizes[:1])
                 else:
                     found[name].append(measurement(side, batch[name], calls[name]))
-            except Exception as error:  # out of memory, or a form that it does not take
+            except Exception as error:  # out of memory, or an unsupported input
                 if name not in PEERS:
                     raise
                 leave_out(name, error, sides, left_out)
@@ -137,7 +137,7 @@ def measurement(side: Calls, batch: int, calls: Iterator[tuple[tuple[str, ...], 
 
 
 def timing(name: str, work: Workload, measurements: list[list[tuple[int, float]]]) -> Timing:
-    """What these measurements, each the (tokens, seconds) of its calls, say together."""
+    """The timing of these measurements, each a list of (tokens, seconds) of its calls."""
     seconds = [sum(taken for _, taken in calls) for calls in measurements]
     tokens = [sum(number for number, _ in calls) for calls in measurements]
     texts = [work.texts_a_call * len(calls) for calls in measurements]
@@ -159,7 +159,7 @@ def watched(works: list[Workload]) -> Iterator[Workload]:
     yield from track(works, "measuring", console=console, transient=True, disable=not console.is_terminal)
 
 
-# --- what is told ----------------------------------------------------------------------------------------------------
+# --- facts -----------------------------------------------------------------------------------------------------------
 
 
 def device_of(model: Predictor) -> Device:

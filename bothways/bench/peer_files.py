@@ -1,5 +1,6 @@
-"""What other runtimes read, made from a checkpoint by their own tools: ONNX for ONNX Runtime, fused and int8, and
-OpenVINO's format. Each file is made once. The model is transformers', so that nothing of ours is in what is measured.
+"""Model files of peer runtimes, converted by their own tools: ONNX (fused, int8) and OpenVINO.
+
+Each file is converted once, from transformers' model, so that the peers contain none of this library's code.
 
 Letters: N texts, S tokens of the longest, H hidden.
 """
@@ -25,14 +26,14 @@ def onnx(directory: Path, files: Path, work: Work, pooling: str, kind: Literal["
         with quiet():
             from onnxruntime.quantization import QuantType, quantize_dynamic
 
-            # Fused nodes tell no types (1: float); per channel is more accurate, and no slower.
+            # Fused nodes have no recorded types (1: float). Per channel is more accurate and not slower.
             options = {"DefaultTensorType": 1}
             quantize_dynamic(fused, int8, per_channel=True, weight_type=QuantType.QInt8, extra_options=options)
     return fused if kind == "fused" else int8
 
 
 def openvino(directory: Path, files: Path, work: Work, pooling: str) -> Path:
-    """OpenVINO's file, converted from torch, so that it sees attention as one operation."""
+    """OpenVINO's file, converted from torch, where attention is one operation."""
     file = files / "openvino.xml"
     if not file.exists():
         from openvino import convert_model, save_model
@@ -46,7 +47,7 @@ def openvino(directory: Path, files: Path, work: Work, pooling: str) -> Path:
 def _export(directory: Path, file: Path, work: Work, pooling: str) -> None:
     import torch
 
-    # Only the older exporter writes the graph that the optimizer knows how to fuse, and only of plain attention.
+    # The optimizer can fuse only the graph of the older exporter with eager attention.
     names, axes = ["input_ids", "attention_mask"], {0: "N", 1: "S"}
     torch.onnx.export(
         _with_numbers(directory, work, pooling, attention="eager"), _example(), str(file), dynamo=False,
@@ -105,7 +106,7 @@ def _example() -> tuple[Any, Any]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without what peers have to say while they load or convert a model: it is about themselves."""
+    """Suppress the peers' messages and warnings while they load or convert a model."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,8 +1,8 @@
-"""Other systems at the same work, loaded only when they are measured: this package needs none of them.
+"""Peer libraries (sentence-transformers, transformers, ONNX Runtime, OpenVINO), imported only when they are measured.
 
-Each reads the same checkpoint and the same texts, cut to the same number of tokens, from text to numbers, tokenizing
-included, on as many threads. Batches are filled with texts sorted by length and padded to their longest.
-Letters: N texts of a batch, S tokens of the longest; a text's numbers are its vector, [H], or its scores, [C].
+Each computes the same from the same checkpoint and texts, truncated to the same length, including tokenization, with
+the same number of threads. Texts are sorted by length and padded to the longest of their batch.
+Letters: N texts of a batch, S tokens of the longest. A text's numbers are its vector, [H], or its scores, [C].
 """
 
 import time
@@ -29,20 +29,20 @@ BATCH_SIZES: dict[Device, tuple[int, ...]] = {"cpu": (4, 8, 16, 32, 64), "cuda":
 
 @dataclass(frozen=True)
 class Place:
-    """What a peer works on and with: a checkpoint directory, and one for files made from it (they are made once)."""
+    """The setup of a peer: a checkpoint directory, a directory for files converted from it once, and options."""
 
     directory: Path
     files: Path
     work: Work
     pooling: str = "mean"
-    longest: int = 512  # tokens, specials counted
+    longest: int = 512  # tokens, special tokens included
     threads: int = 1
     device: Device = "cpu"
 
 
 @dataclass(frozen=True)
 class Peer:
-    """Another system, set up in one way. modules: what must be installed; setup: how it is set up, for the reader."""
+    """A peer library in one configuration. modules: required packages; setup: its description for the reader."""
 
     modules: tuple[str, ...]
     works: tuple[Work, ...]
@@ -56,7 +56,7 @@ class Peer:
 
 
 def tuned(side: Calls, texts: Sequence[str], sizes: Sequence[int]) -> int:
-    """The batch size at which these texts take least time, each tried once after a first call."""
+    """The fastest batch size for these texts; each is tried once after a warm-up call."""
     side(texts[: min(sizes)], min(sizes))
     seconds = {}
     for size in sizes:
@@ -131,7 +131,7 @@ def openvino(place: Place) -> Side:
 
 
 def padded(place: Place, forward: Callable[[Ids, Ids], Numbers]) -> Side:
-    """Texts through what reads rectangles: sorted by length, padded to each batch's longest, order restored."""
+    """A forward pass over padded batches as a function of texts: sorted by length, padded, in the original order."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(place.directory / "tokenizer.json"))
@@ -155,7 +155,7 @@ def padded(place: Place, forward: Callable[[Ids, Ids], Numbers]) -> Side:
 
 
 def rectangle(rows: Sequence[Sequence[int]]) -> tuple[Ids, Ids]:
-    """Ids and which of them are real, [N, S] each. What stands where nothing is does not matter."""
+    """Padded ids and attention mask, [N, S] each."""
     ids_NS = np.zeros((len(rows), max(map(len, rows))), np.int64)
     mask_NS = np.zeros_like(ids_NS)
     for row, ids in enumerate(rows):

@@ -1,5 +1,7 @@
-"""What `bench` measured as a picture: tokens a second and milliseconds a call over a text's length, a column for each
-number of texts a call; below them the user's own texts, where there are any."""
+"""Plot of benchmark results: tokens per second and latency over text length.
+
+A column per batch size; below them a bar chart of the user's own texts, if there are any.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -8,18 +10,18 @@ from typing import Any
 from bothways.bench.result import Measured, Timing
 
 DPI = 110
-COLUMN, ROW = 3.6, 3.2  # inches of a panel
-LEFT, RIGHT, TOP, BOTTOM = 1.1, 2.6, 0.7, 0.6  # inches around the panels; at the right stand the sides' names
+COLUMN, ROW = 3.6, 3.2  # inches per panel
+LEFT, RIGHT, TOP, BOTTOM = 1.1, 2.6, 0.7, 0.6  # inches around the panels; the systems' names are at the right
 COLOURS = ("#0b5fa5", "#c8102e", "#e8843b", "#5b8c2a", "#7b4ea3", "#3aa6a0", "#8a8a8a")  # ours first
 QUANTITIES: tuple[tuple[str, str, Callable[[Timing], float]], ...] = (
-    ("tokens a second", "linear", lambda one: one.tokens_a_second),
-    ("milliseconds a call\n(line: median, shade: up to 95 %)", "log", lambda one: one.milliseconds(50)),
+    ("tokens per second", "linear", lambda one: one.tokens_a_second),
+    ("milliseconds per call\n(line: median, shade: up to 95 %)", "log", lambda one: one.milliseconds(50)),
 )
 Colours = Mapping[str, str]
 
 
 def draw(measured: Measured, file: Path) -> None:
-    """Write a PNG, LEFT + COLUMN x (numbers of texts a call) + RIGHT inches wide, at DPI pixels an inch."""
+    """Write a PNG, LEFT + COLUMN x (number of batch sizes) + RIGHT inches wide, at DPI pixels per inch."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -53,7 +55,7 @@ def _title(measured: Measured) -> str:
 def _row_of_curves(
     panels: Sequence[Any], timings: Sequence[Timing], sizes: Sequence[int], colours: Colours, *, row: int
 ) -> None:
-    """One quantity over lengths, a panel a number of texts a call; names at the right of the last one."""
+    """One quantity over lengths, a panel per batch size, with names at the right of the last panel."""
     name, scale, value = QUANTITIES[row]
     lengths = sorted({one.work.length for one in timings if one.work.length})
     for axis, size in zip(panels, sizes, strict=True):
@@ -62,8 +64,8 @@ def _row_of_curves(
         axis.set_xticks(lengths, map(str, lengths))
         axis.minorticks_off()
         axis.grid(alpha=0.3)
-        axis.set_title(f"{size:,} {'text' if size == 1 else 'texts'} a call", fontsize=10)
-        axis.set_xlabel("tokens of a text")
+        axis.set_title(f"{size:,} {'text' if size == 1 else 'texts'} per call", fontsize=10)
+        axis.set_xlabel("tokens per text")
         here = [one for one in timings if one.work.texts_a_call == size]
         for order, (side, colour) in enumerate(colours.items()):
             own = [one for one in here if one.side == side]
@@ -85,12 +87,12 @@ def _row_of_curves(
 
 
 def _names(axis: Any, ends: Mapping[str, float], last: int, colours: Colours, room: float = 0.085) -> None:
-    """Each side's name beside the end of its curve, moved apart where they would meet; room: of the panel's height."""
+    """Each system's name beside the end of its curve, without overlap. room: height of a name relative to the panel."""
     to_panel = axis.transData + axis.transAxes.inverted()
     heights = {side: float(to_panel.transform((last, value))[1]) for side, value in ends.items()}
     placed = -room
     for index, side in enumerate(sorted(heights, key=heights.__getitem__)):
-        most = 1 - room * (len(heights) - 1 - index)  # so that those above it find a place, too
+        most = 1 - room * (len(heights) - 1 - index)  # leaves room for the names above
         placed = min(max(heights[side], placed + room), most)
         line = {"arrowstyle": "-", "color": colours[side], "linewidth": 0.6, "shrinkA": 1, "shrinkB": 3}
         axis.annotate(
@@ -100,7 +102,7 @@ def _names(axis: Any, ends: Mapping[str, float], last: int, colours: Colours, ro
 
 
 def _bars(axis: Any, timings: Sequence[Timing], colours: Colours) -> None:
-    """Texts a second of the user's own texts, all in one call."""
+    """Texts per second for the user's texts, all in one call."""
     size = max(one.work.texts_a_call for one in timings)
     here = [one for one in timings if one.work.texts_a_call == size]
     fastest = max(one.texts_a_second for one in here)
@@ -111,5 +113,5 @@ def _bars(axis: Any, timings: Sequence[Timing], colours: Colours) -> None:
     axis.set_xlim(0, 1.45 * fastest)
     axis.set_yticks([])
     axis.grid(alpha=0.3, axis="x")
-    axis.set_title(f"{here[0].work.texts}, {size:,} a call", fontsize=10)
-    axis.set_xlabel("texts a second")
+    axis.set_title(f"{here[0].work.texts}, {size:,} per call", fontsize=10)
+    axis.set_xlabel("texts per second")

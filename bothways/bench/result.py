@@ -1,4 +1,4 @@
-"""What `bench` found: a timing for each side and workload, as lines of a table and as JSON."""
+"""Benchmark results: a timing per system and workload, as a table and as JSON."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ PERCENTS = (50, 95, 99)
 
 @dataclass(frozen=True)
 class Timing:
-    """One side at one workload. text_rates, token_rates: a second, one of each measurement; calls: seconds of every
+    """One system on one workload. text_rates, token_rates: per second, one per measurement; calls: seconds of each
     call."""
 
     side: str
@@ -32,17 +32,17 @@ class Timing:
         return median(self.token_rates)
 
     def milliseconds(self, percent: float) -> float:
-        """What so many percent of the calls took at most; between two calls in proportion."""
+        """A percentile of the calls' durations, with linear interpolation."""
         return float(np.percentile(self.calls, percent)) * 1e3
 
     def slower_than(self, other: "Timing") -> float:
-        """How many times as long this side takes as another; of the turns that both had, the median."""
+        """How many times as long this system takes as another: the median over the turns."""
         return median(theirs / own for theirs, own in zip(other.text_rates, self.text_rates, strict=True))
 
 
 @dataclass(frozen=True)
 class Measured:
-    """setups: how each side is set up, ours first; left_out: peers and lengths that are not among them, and why."""
+    """All results. setups: configuration by system, this library first; left_out: reasons by peer or length."""
 
     facts: dict[str, str | int]
     setups: dict[str, str]
@@ -50,7 +50,7 @@ class Measured:
     timings: list[Timing]
 
     def rows(self) -> Iterator[tuple[Timing, float]]:
-        """Each timing, and how many times as fast ours is at the same."""
+        """Each timing, and how many times as fast this library is on the same workload."""
         ours = next(iter(self.setups))
         own = {one.work: one for one in self.timings if one.side == ours}
         for one in self.timings:
@@ -71,7 +71,7 @@ def as_json(measured: Measured) -> dict[str, Any]:
 
 
 def as_table(measured: Measured) -> Iterator[str]:
-    """Lines of text: what was measured, a row a timing, and how the sides are set up."""
+    """Lines of text: what was measured, a row per timing, and the configurations."""
     yield "{model}: model.{method}; threads: {threads}; {device}, {processor}".format(**measured.facts)
     columns = f"{'texts/s':>10} {'tokens/s':>10} {'p50 ms':>9} {'p95 ms':>9} {'p99 ms':>9}"
     yield f"\n{'texts':12} {'a call':>6}  {'side':30} {columns}  ours is faster by"

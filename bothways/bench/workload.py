@@ -1,4 +1,4 @@
-"""What `bench` times: a model's own method, and texts for it: of exact lengths, or the user's own."""
+"""Benchmark workloads: the method of a model's task, and texts of exact lengths or the user's own."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -16,14 +16,14 @@ from bothways.settings import Bench
 from bothways.tokenizer.tokenizer import Tokenizer
 
 QUESTION = "What is it about?"  # asked about every passage
-OWN, OWN_TEXTS = "your texts", 1000  # so many of them at most, drawn from all
-VARIETY = 512  # texts of one length, so that no side meets the same again and again
+OWN, OWN_TEXTS = "your texts", 1000  # a random sample of at most 1000
+VARIETY = 512  # different texts per length, so that no system sees the same text repeatedly
 
 
 @dataclass(frozen=True)
 class Method:
-    """A model's own method. peers: what a peer must give to be comparable, if anything; frame: tokens of an empty
-    text (specials, and a question); gap: whether a word is to be a mask."""
+    """The method of a model's task. peers: what comparable peers compute, if any do; frame: tokens of an empty text
+    (special tokens, and a question); gap: whether one word is a mask."""
 
     name: str
     run: Callable[[Sequence[str]], object]
@@ -34,8 +34,8 @@ class Method:
 
 @dataclass(frozen=True)
 class Workload:
-    """Calls of one kind, to be made in turn. texts: what they hold; length: tokens of every text, if all have one;
-    tokens: of each call."""
+    """Calls that are made in turn. texts: a description; length: tokens of every text, if equal; tokens: of each
+    call."""
 
     texts: str
     length: int | None
@@ -45,7 +45,7 @@ class Workload:
 
 
 def method_of(model: Predictor) -> Method:
-    """embed for a model that says how it pools, else what its head is for; embed where it has none."""
+    """The method of the model's task; embed for tasks that have no single-text method."""
     frame = len(model.tokenizer.encode(""))
     match model.task:
         case "answer":
@@ -63,8 +63,8 @@ def method_of(model: Predictor) -> Method:
 
 
 def workloads(settings: Bench, model: Predictor, method: Method) -> list[Workload]:
-    """Every batch size at every length that the model reads, then at the user's own texts. InputError where a length
-    has no place for a word, or none is left."""
+    """Every batch size at every length that the model reads, then with the user's texts. InputError if a length has no
+    room for a word, or if no length is left."""
     if short := [length for length in settings.lengths if length <= method.frame]:
         raise InputError(f"lengths ({short[0]}) must be at least {method.frame + 1}: {method.frame} tokens are no text")
     lengths = [length for length in settings.lengths if length <= longest(model)]
@@ -81,7 +81,7 @@ def workloads(settings: Bench, model: Predictor, method: Method) -> list[Workloa
 
 
 def longest(model: Predictor) -> int:
-    """Tokens that are read at once; the user's own texts are cut to it, for every side."""
+    """Tokens that are read at once; the user's texts are truncated to it for every system."""
     return model.window_policy.read_size
 
 
@@ -101,7 +101,7 @@ def of_lengths(
 def of_own(
     texts: Sequence[str], batches: Sequence[int], tokenizer: Tokenizer, method: Method, *, most: int
 ) -> Iterator[Workload]:
-    """The texts, cut to `most` tokens beside the frame, in calls of each size and all in one."""
+    """The texts, truncated to `most` tokens beside the frame, in calls of each size and all in one."""
     plain = len(tokenizer.encode(""))
     cut = [shortened(text, most + plain, tokenizer) for text in texts]
     specials: tuple[str, ...] = ()
@@ -116,7 +116,7 @@ def of_own(
 
 
 def own_texts(path: Path, method: Method, encoding: str | None = None) -> list[str]:
-    """Some of the file's texts, blank ones aside; of questions their passages. InputError where there is none."""
+    """A sample of the file's non-blank texts; for question answering its passages. InputError if there are none."""
     if method.name == "answer" and file_type(path) == ".json":
         texts = list(dict.fromkeys(one.context for one in read_squad(path, on_error="skip", encoding=encoding)))
     else:
@@ -129,7 +129,7 @@ def own_texts(path: Path, method: Method, encoding: str | None = None) -> list[s
 
 
 def words_of_one_token(tokenizer: Tokenizer) -> list[str]:
-    """Words that are one token wherever they stand between spaces."""
+    """Words that are a single token between spaces."""
     frame = len(tokenizer.encode(""))
     words = (tokenizer.backend.text([token], clean_up_spaces=False).strip() for token in tokenizer.tokens)
     found = [word for word in words if word.isalpha() and len(tokenizer.encode(f"{word} {word}")) == frame + 2]
@@ -139,13 +139,13 @@ def words_of_one_token(tokenizer: Tokenizer) -> list[str]:
 
 
 def text_of(words: Sequence[str], method: Method) -> str:
-    """The words as a text, the middle one a mask where the method fills gaps."""
+    """The words as a text, with a mask in place of the middle one if the method fills masks."""
     middle = len(words) // 2
     return " ".join([*words[:middle], MASK, *words[middle + 1 :]] if method.gap else words)
 
 
 def shortened(text: str, tokens: int, tokenizer: Tokenizer) -> str:
-    """The longest beginning of a text, found by halving, that has so many tokens at most, specials counted."""
+    """The longest prefix of a text with at most `tokens` tokens, special tokens included, found by bisection."""
     low, high = 0, len(text)
     if len(tokenizer.encode(text)) <= tokens:
         return text

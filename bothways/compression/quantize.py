@@ -1,5 +1,6 @@
-"""int8 after training: scales from half of the user's texts, what is lost and gained from the other half, and nothing
-written where too much is lost.
+"""Post-training int8 quantization: calibrate on half of the texts, measure the loss on the other half.
+
+Nothing is written if too much is lost.
 
 `texts -calibrating half-> what each layer reads -> int8 layers -measuring half-> figures -> write, or refuse`
 """
@@ -30,14 +31,14 @@ from bothways.model.int8 import int8_state_dict, is_int8, replace_linears
 from bothways.model.model import Model
 from bothways.settings import Quantize
 
-LEAST = 16  # texts in each half
-CALIBRATING = 256  # texts at most
-REPEATS = 3  # of each measurement of speed
+MIN_TEXTS = 16  # in each half
+MAX_CALIBRATION = 256  # texts
+REPEATS = 3  # of each speed measurement
 
 
 @dataclass(frozen=True)
 class Form:
-    """A model in one number format: bytes of its weights, texts a second, figures in percent."""
+    """A model in one number format: bytes of its weights, texts per second, metrics in percent."""
 
     name: str
     size: int
@@ -47,8 +48,11 @@ class Form:
 
 @dataclass(frozen=True)
 class Quantized:
-    """kept: the layers that are not int8, the most sensitive ones. layers: how many there are. texts: measured on.
-    most: the points that may be lost."""
+    """The result of a quantization.
+
+    kept: the most sensitive layers, which are not int8. layers: how many there are in all. texts: how many were
+    measured. most: the allowed loss in points.
+    """
 
     directory: Path
     forms: list[Form]
@@ -70,27 +74,26 @@ class Quantized:
 
     def as_table(self) -> list[str]:
         names = list(self.forms[0].figures)
-        told = [f"{'':10}{'size':>10}  {'texts/s':>8}" + "".join(f"  {name:>13}" for name in names)]
+        lines = [f"{'':10}{'size':>10}  {'texts/s':>8}" + "".join(f"  {name:>13}" for name in names)]
         for form in self.forms:
             figures = "".join(f"  {form.figures[name]:13.2f}" for name in names)
-            told.append(f"{form.name:10}{form.size / 1e6:7.1f} MB  {form.speed:8,.0f}{figures}")
-        stay = f"; as they were: {', '.join(self.kept)}" if self.kept else ""
-        how = "against their labels" if self.labelled else "beside float32's results, since there are no labels"
-        told.append(f"measured on {self.texts:,} texts {how}")
-        sure = "; so few texts cannot tell whether it is more, measure on others too" if self.is_unsure else ""
-        told.append(f"int8 loses {self.drop}; {self.max_drop:g} are allowed{sure}")
-        told.append(f"{self.layers - len(self.kept)} of {self.layers} layers are int8{stay}")
-        return [*told, f"model in {self.directory}"]
+            lines.append(f"{form.name:10}{form.size / 1e6:7.1f} MB  {form.speed:8,.0f}{figures}")
+        stay = f"; unchanged: {', '.join(self.kept)}" if self.kept else ""
+        how = "against their labels" if self.labelled else "against float32's results, since there are no labels"
+        lines.append(f"measured on {self.texts:,} texts {how}")
+        sure = "; too few texts to tell whether it is more; measure on others too" if self.is_unsure else ""
+        lines.append(f"int8 loses {self.drop}; {self.max_drop:g} are allowed{sure}")
+        lines.append(f"{self.layers - len(self.kept)} of {self.layers} layers are int8{stay}")
+        return [*lines, f"model in {self.directory}"]
 
 
 def run(settings: Quantize) -> Quantized:
-    """Measure and write. InputError where it would lose more than it may, and for texts or models that cannot be
-    used."""
+    """Quantize, measure and write. InputError if it loses more than allowed, or if texts or model cannot be used."""
     loaded = checkpoint.load(settings.model)
     check_not_int8(loaded.model)
     check_target(settings.out, holds=METADATA_FILE)
     if (settings.out / METADATA_FILE).exists():
-        raise InputError(f"{settings.out}: holds a model or a run already; name a new directory, or delete that one")
+        raise InputError(f"{settings.out}: already has a model or a run; name a new directory, or delete that one")
     exact = Predictor(loaded, dtype="float32", device="cpu")
     data = read_evaluation_rows(exact, settings.texts, settings)
     calibrating, measuring = (
@@ -105,48 +108,48 @@ def run(settings: Quantize) -> Quantized:
     drop = measure_drop(data.evaluator, measuring.rows, results[-1], results[0])
     found = Quantized(settings.out, forms, kept, len(layers), len(measuring), data.labelled, drop, max_drop)
     refuse_loss(found, settings)
-    told = {"from": str(settings.model), "texts": str(settings.texts), "kept": kept, "forms": [*map(asdict, forms)]}
+    record = {"from": str(settings.model), "texts": str(settings.texts), "kept": kept, "forms": [*map(asdict, forms)]}
     checkpoint.save(
-        replace(int8, metadata={**loaded.metadata, "verb": "quantize", "quantize": {**told, "drop": asdict(drop)}}),
+        replace(int8, metadata={**loaded.metadata, "verb": "quantize", "quantize": {**record, "drop": asdict(drop)}}),
         settings.out,
     )
     return found
 
 
 def halves(size: int, source: Path) -> tuple[Sequence[int], Sequence[int]]:
-    """Every other row to calibrate with, the rest to measure on; of long files rows that are spread over them."""
-    if size < 2 * LEAST:
-        raise InputError(f"{source}: {size} texts; calibrating and measuring need {LEAST} each, add some")
-    return spread_evenly(range(0, size, 2), CALIBRATING), spread_evenly(range(1, size, 2), MAX_ROWS)
+    """Alternate rows for calibration and measurement; of long files rows that are spread evenly."""
+    if size < 2 * MIN_TEXTS:
+        raise InputError(f"{source}: {size} texts; calibrating and measuring need {MIN_TEXTS} each; add more")
+    return spread_evenly(range(0, size, 2), MAX_CALIBRATION), spread_evenly(range(1, size, 2), MAX_ROWS)
 
 
 def choose(
     loaded: Checkpoint, layers: Mapping[str, Candidate], data: LabelledRows, dtype: str, max_drop: float
 ) -> tuple[Model, list[str]]:
-    """The model with as many layers in int8 as the allowed loss on these rows permits, and the others' names: those
-    with the greatest error of their own. At least half become int8, and whether that is enough is told elsewhere."""
+    """The model with as many int8 layers as the allowed loss on these rows permits, and the names of the other layers,
+    which have the greatest errors. At least half become int8; refuse_loss decides whether the loss is acceptable."""
     sensitive = sorted(layers, key=lambda name: -layers[name].error)
     evaluator, rows = data.evaluator, data.rows
     exact = evaluator.predict(Predictor(loaded, dtype="float32", device="cpu"), rows)
     (name, before), *_ = evaluator.score(rows, exact, exact).percentages.items()
-    number = 0
+    num_kept = 0
     while True:
-        model = replace_linears(loaded.model, {one: layers[one].linear for one in sensitive[number:]})
+        model = replace_linears(loaded.model, {one: layers[one].linear for one in sensitive[num_kept:]})
         found = evaluator.predict(Predictor(replace(loaded, model=model), dtype=dtype, device="cpu"), rows)
-        if before - evaluator.score(rows, found, exact).percentages[name] <= max_drop or 4 * number > len(layers):
-            return model, sorted(sensitive[:number])
-        number = max(1, 2 * number)
+        if before - evaluator.score(rows, found, exact).percentages[name] <= max_drop or 4 * num_kept > len(layers):
+            return model, sorted(sensitive[:num_kept])
+        num_kept = max(1, 2 * num_kept)
 
 
 def forms_of(exact: Predictor, int8: Checkpoint, dtype: str) -> list[Predictor]:
-    """float32 first, then what the model would be computed in otherwise, int8 last."""
+    """The model in float32, in the default number format if that is another one, and in int8."""
     other = Predictor(exact.checkpoint, dtype=dtype, device="cpu")
     return [exact, *([other] if other.dtype != exact.dtype else []), Predictor(int8, dtype=dtype, device="cpu")]
 
 
 def compare(models: list[Predictor], data: LabelledRows) -> tuple[list[Form], list[list[Any]]]:
-    """All on the same rows, one after the other and again: a busy machine is then equally busy for each. With what each
-    says of them."""
+    """Measure all models on the same rows in turn, repeatedly, so that other load affects all alike. Also returns each
+    model's results."""
     seconds: list[list[float]] = [[] for _ in models]
     for _ in range(REPEATS):
         found = []
@@ -169,17 +172,17 @@ def name_of(model: Predictor) -> str:
 
 
 def size_of(model: Predictor) -> int:
-    """Bytes of its weights on disk."""
+    """Bytes of the weights on disk."""
     state = int8_state_dict(model.checkpoint.model) if is_int8(model.module) else model.module.state_dict()
     return sum(value.nbytes for value in state.values())
 
 
 def refuse_loss(found: Quantized, settings: Quantize) -> None:
     drop = found.drop
-    if drop.points <= found.max_drop:  # and so refused where a broken model gives no number at all
+    if drop.points <= found.max_drop:  # false for NaN, so a broken model is refused
         return
     before, after = found.forms[0].figures[drop.metric], found.forms[-1].figures[drop.metric]
-    sure = "; so few texts cannot tell whether it is less, give more" if found.is_unsure else ""
+    sure = "; too few texts to tell whether it is less; give more" if found.is_unsure else ""
     raise InputError(
         f"int8 loses {drop} on {found.texts} texts of {settings.texts} ({before:.2f} before, {after:.2f} after; "
         f"{found.max_drop:g} are allowed{sure}); nothing was written; give texts like those it is to read, or allow "

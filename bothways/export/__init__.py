@@ -1,1 +1,1 @@
-"""Models as ONNX, compared with ours."""
+"""ONNX export, with a check that the scores are the same."""

@@ -1,7 +1,7 @@
-"""`bothways export`: a model as an ONNX file, which gets its name when its scores are ours (tasks/parity.py).
+"""ONNX export: write the graph, compare its scores with the model's (parity.py), and keep it only if they agree.
 
-Beside it stand the tokenizer's files and config.json, so that transformers' AutoTokenizer and ONNX Runtime need nothing
-else, and bothways.json with the report of the comparison.
+The directory also gets the tokenizer's files and config.json, which is all that transformers' AutoTokenizer and ONNX
+Runtime need, and bothways.json with the report of the comparison.
 """
 
 import tempfile
@@ -32,76 +32,76 @@ PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
 def run(settings: Export, write_line: Callable[[str], None] = logger.info) -> dict[str, Any]:
-    """Write the directory; what bothways.json says of it. write_line is called with each line of the tables.
+    """Write the directory; returns its entry in bothways.json. write_line is called with each line of the tables.
 
-    InputError where a score differs by more than the tolerance: nothing stands there then. Where int8 loses too much,
-    the float32 file stays.
+    InputError if a score differs by more than the tolerance (nothing is written then), or if int8 loses too much (the
+    float32 file is kept).
     """
     check(settings)
     source = checkpoint.find(settings.model)
-    held = checkpoint.load(source)
-    if is_int8(held.model):
-        raise InputError(f"{source}: an int8 model; export the one it was made from (--int8 writes an int8 ONNX)")
-    if reads_apart(held.model.config):
+    loaded = checkpoint.load(source)
+    if is_int8(loaded.model):
+        raise InputError(f"{source}: an int8 model; export the one it was entry from (--int8 writes an int8 ONNX)")
+    if reads_apart(loaded.model.config):
         raise InputError(f"{source}: compares pairs whose texts are read apart, which the exported graph cannot do")
-    if held.model.config.direction != "both":
-        direction = held.model.config.direction
-        raise InputError(f"{source}: looks one way ({direction}); export is for models that look both ways")
-    heads = set(held.model.num_outputs)
-    if settings.int8 and ("replaced_tokens" in heads or ("masked_words" in heads and held.pooling)):
-        raise InputError(f"{source}: what int8 loses of its scores is measured by nothing here; leave out --int8")
-    vectors = vectors_of(held)
-    with atomic_directory(settings.out, marker=GRAPH) as beside:
-        graph.write(held.model, vectors, beside / GRAPH)
-        report = parity.compare(parity.session(beside / GRAPH), held, vectors, tolerance=settings.tolerance)
+    if loaded.model.config.direction != "both":
+        direction = loaded.model.config.direction
+        raise InputError(f"{source}: a one-directional model ({direction}); only bidirectional models can be exported")
+    heads = set(loaded.model.num_outputs)
+    if settings.int8 and ("replaced_tokens" in heads or ("masked_words" in heads and loaded.pooling)):
+        raise InputError(f"{source}: no metric measures what int8 loses for these heads; leave out --int8")
+    vectors = vector_pooling(loaded)
+    with atomic_directory(settings.out, marker=GRAPH) as directory:
+        graph.write(loaded.model, vectors, directory / GRAPH)
+        report = parity.compare(parity.session(directory / GRAPH), loaded, vectors, tolerance=settings.tolerance)
         report.check(settings.model)
-        made = facts(held, vectors, report)
-        write_files(replace(held, pooling=None, metadata={**held.metadata, "onnx": made}), beside)
+        entry = facts(loaded, vectors, report)
+        write_files(replace(loaded, pooling=None, metadata={**loaded.metadata, "onnx": entry}), directory)
     for line in (*report.as_table(), f"{megabytes(settings.out / GRAPH)} in {settings.out / GRAPH}"):
         write_line(line)
     if settings.texts is None:
-        return made
-    lost = int8.write(held, settings.out / GRAPH, settings)
-    write_line(f"{lost}: {megabytes(settings.out / int8.NAME)} in {settings.out / int8.NAME}")
-    return {**made, "int8": asdict(lost)}
+        return entry
+    loss = int8.write(loaded, settings.out / GRAPH, settings)
+    write_line(f"{loss}: {megabytes(settings.out / int8.NAME)} in {settings.out / int8.NAME}")
+    return {**entry, "int8": asdict(loss)}
 
 
 def check(settings: Export) -> None:
-    """InputError where what was asked for cannot be done, before any work."""
+    """InputError if the settings cannot be met, before any work."""
     if absent := [name for name in PACKAGES if find_spec(name) is None]:
         raise InputError(f'export needs {", ".join(absent)}; install them: pip install "bothways[onnx]"')
     if settings.int8 != (settings.texts is not None):
         raise InputError("--int8 is measured on your texts; give both --int8 and --with FILE, or neither")
     if settings.texts and not settings.texts.exists():
-        raise MissingFile(f"{settings.texts}: no such file; name texts on which int8 is measured")
+        raise MissingFile(f"{settings.texts}: no such file; name a file of texts on which int8 is measured")
     check_target(settings.out, holds=GRAPH)
     if (settings.out / GRAPH).exists():
-        raise InputError(f"{settings.out}: holds an exported model already; name a new directory, or delete that one")
+        raise InputError(f"{settings.out}: already has an exported model; name a new directory, or delete that one")
 
 
-def vectors_of(held: Checkpoint) -> Vectors:
-    """What modules.json and 1_Pooling say; without them a mean of length 1, as `bothways embed` gives."""
-    return Vectors(pooling_name("auto", held.pooling), normalize=held.normalized)
+def vector_pooling(loaded: Checkpoint) -> Vectors:
+    """The pooling of modules.json and 1_Pooling; without them a normalized mean, as in `bothways embed`."""
+    return Vectors(pooling_name("auto", loaded.pooling), normalize=loaded.normalized)
 
 
-def facts(held: Checkpoint, vectors: Vectors, report: parity.Report) -> dict[str, Any]:
-    """What bothways.json tells of the file."""
-    pooled = {} if held.model.num_outputs else {"pooling": vectors.pooling, "normalize": vectors.normalize}
+def facts(loaded: Checkpoint, vectors: Vectors, report: parity.Report) -> dict[str, Any]:
+    """The entry of the file in bothways.json."""
+    pooled = {} if loaded.model.num_outputs else {"pooling": vectors.pooling, "normalize": vectors.normalize}
     return {
         "opset": graph.OPSET,
-        "inputs": graph.input_names(held.model),
+        "inputs": graph.input_names(loaded.model),
         **pooled,
         "versions": {name: version(name) for name in ("torch", *PACKAGES)},
         "parity": report.as_json(),
     }
 
 
-def write_files(held: Checkpoint, directory: Path) -> None:
-    """All of a checkpoint but its weights, which the graph holds."""
+def write_files(loaded: Checkpoint, directory: Path) -> None:
+    """Write the checkpoint without its weights, which the graph contains."""
     with tempfile.TemporaryDirectory(dir=directory) as whole:
         saved = Path(whole, "checkpoint")
-        checkpoint.save(held, saved)
-        if (saved / TRANSFORMER).exists():  # a family's config for what is no longer in several parts
+        checkpoint.save(loaded, saved)
+        if (saved / TRANSFORMER).exists():  # sentence-transformers' parts: one config of the family replaces them
             config = read_json(saved / TRANSFORMER / CONFIG) | read_json(saved / CONFIG)
             family = read_json(saved / TRANSFORMER / CONFIG)["model_type"]
             write_json(saved / CONFIG, {**config, "model_type": family})
@@ -111,5 +111,5 @@ def write_files(held: Checkpoint, directory: Path) -> None:
 
 
 def megabytes(file: Path) -> str:
-    beside = file.with_name(f"{file.name}.data")
-    return f"{sum(one.stat().st_size for one in (file, beside) if one.exists()) / 1e6:,.1f} MB"
+    data = file.with_name(f"{file.name}.data")
+    return f"{sum(part.stat().st_size for part in (file, data) if part.exists()) / 1e6:,.1f} MB"

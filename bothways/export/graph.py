@@ -1,7 +1,7 @@
-"""A model as an ONNX file has it: ids and a mask of real tokens in, [B, S] each; scores out, by the names people know.
+"""The exported ONNX graph: input_ids and attention_mask [B, S] in, scores under transformers' output names out.
 
-Written by torch's exporter in operators of the standard alone, so that any runtime reads them. Letters: B texts padded
-to S tokens, T = B * S; H hidden size.
+Written by torch's exporter with standard operators only, so that any runtime can read it. Letters: B texts padded to S
+tokens, T = B * S; H hidden size.
 """
 
 import logging
@@ -21,8 +21,8 @@ from bothways.model.padded import Padded
 # 20 has Gelu and LayerNormalization, one operator each. Measured under ONNX Runtime 1.31 it is as fast as 23, whose
 # Attention refuses a mask of keys alone, and as a graph of ONNX Runtime's own fused operators (docs/LOG.md).
 OPSET = 20
-MOST_BYTES = 2**31 - 2**24  # of weights in one file: protobuf ends at 2 GB; more stand beside it
-NOISE = (  # what the exporter says of its own inside: nothing that a user could change
+MOST_BYTES = 2**31 - 2**24  # of weights in one file, since protobuf is limited to 2 GB; more go into a second file
+NOISE = (  # the exporter's warnings about its own internals
     (UserWarning, r"# The axis name: .* will not be used, since it shares the same shape constraints"),
     (FutureWarning, r"`isinstance\(treespec, LeafSpec\)` is deprecated"),
 )
@@ -30,7 +30,7 @@ NOISE = (  # what the exporter says of its own inside: nothing that a user could
 
 @dataclass(frozen=True)
 class Output:
-    """One output: a row of values a token (`by_token`: [T, ...]) or a text ([N, ...])."""
+    """One output: values per token (by_token: [T, ...]) or per text ([N, ...])."""
 
     name: str
     by_token: bool
@@ -39,7 +39,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Vectors:
-    """How a text's vector is made of its tokens': mean, cls or max; then of length 1, or as it is."""
+    """How a text's vector is computed: mean, cls or max of its tokens' vectors, then perhaps scaled to length 1."""
 
     pooling: str
     normalize: bool
@@ -57,7 +57,7 @@ class Vectors:
 
 
 def outputs(model: Model, hidden_TH: Tensor, first_NH: Tensor) -> list[Output]:
-    """What the heads say of hidden states and of texts' first tokens; the hidden states themselves without a head."""
+    """The heads' outputs for hidden states and texts' states; the hidden states themselves if there is no head."""
     heads = model.num_outputs
     pretraining = {"masked_words", "next_sentence"} <= heads.keys()
     words, follows = ("prediction_logits", "seq_relationship_logits") if pretraining else ("logits", "logits")
@@ -79,7 +79,7 @@ def outputs(model: Model, hidden_TH: Tensor, first_NH: Tensor) -> list[Output]:
 
 
 class Graph(nn.Module):
-    """What is traced: the model over one padded rectangle. A model without a head gives texts' vectors too."""
+    """The traced module: the model over padded texts. A model without a head also outputs the texts' vectors."""
 
     def __init__(self, model: Model, vectors: Vectors) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ def input_names(model: Model) -> list[str]:
 
 
 def write(model: Model, vectors: Vectors, file: Path) -> None:
-    """Write the graph, batch and length left open. Weights beyond 2 GB go into a second file, FILE.data."""
+    """Write the graph with dynamic batch and length. Weights beyond 2 GB go into a second file, FILE.data."""
     graph = Graph(model, vectors).eval()
     example = {name: torch.ones(2, 5, dtype=torch.long) for name in input_names(model)}
     sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
@@ -116,7 +116,7 @@ def write(model: Model, vectors: Vectors, file: Path) -> None:
             input_names=list(example), output_names=list(graph(**example)), verbose=False,
         )  # fmt: skip
         assert program is not None
-        for node in program.model.graph.all_nodes():  # where in whose files each was traced is nobody's business
+        for node in program.model.graph.all_nodes():  # drop the source paths of this machine
             node.metadata_props.clear()
         num_bytes = sum(parameter.nbytes for parameter in model.parameters())
         program.save(file, external_data=num_bytes > MOST_BYTES)
@@ -124,7 +124,7 @@ def write(model: Model, vectors: Vectors, file: Path) -> None:
 
 @contextmanager
 def quiet(logger: str | None = "torch.onnx") -> Iterator[None]:
-    """Without the exporter's talk of itself; every other warning is heard. logger: whose lines below errors go too."""
+    """Suppress the exporter's NOISE, but no other warning, and messages below errors of a logger."""
     told = logging.getLogger(logger)
     level = told.level
     told.setLevel(logging.ERROR)

@@ -1,9 +1,9 @@
-"""An int8 ONNX file beside the float32 one, if it loses little on the user's own texts.
+"""int8 quantization of an exported ONNX file, kept if it loses little on the user's texts.
 
-Weights are int8 with a scale a channel, activations are quantized as they come (ONNX Runtime's dynamic form). Mean
-cosine to float32 on MiniLM-L6 and 200 lines of Wikipedia (docs/LOG.md): a scale a tensor, 0.955; a channel, 0.993; with
-each layer's second feed-forward product in float32, whose inputs have outliers, 0.996. Activations calibrated
-beforehand come to 0.927, and to 0.991 without those products.
+Weights are int8 with a scale per channel; activations are quantized dynamically (ONNX Runtime). Mean cosine to float32
+on MiniLM-L6 and 200 lines of Wikipedia (docs/LOG.md): 0.955 with a scale per tensor; 0.993 per channel; 0.996 with
+each layer's second feed-forward product, whose inputs have outliers, in float32. Statically calibrated activations give
+0.927, and 0.991 without those products.
 """
 
 import json
@@ -33,12 +33,15 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 NAME = "model-int8.onnx"
-ATTEMPTS: tuple[tuple[str, ...], ...] = ((), ("feed_forward.output.weight",))  # what stays float32, the smallest first
+ATTEMPTS: tuple[tuple[str, ...], ...] = (
+    (),
+    ("feed_forward.output.weight",),
+)  # products that stay float32; the first attempt that passes is kept
 
 
 @dataclass(frozen=True)
-class Lost:
-    """A figure in percent, before and after, over so many texts. kept: whose products stayed float32."""
+class Int8Loss:
+    """A metric in percent before and after quantization, over `texts` texts. kept: products that stayed float32."""
 
     figure: str
     before: float
@@ -54,16 +57,16 @@ class Lost:
         return f"{self.figure} {self.before:.2f} before, {self.after:.2f} after, on {self.texts:,} texts"
 
 
-def write(held: Checkpoint, file: Path, settings: Export) -> Lost:
+def write(loaded: Checkpoint, file: Path, settings: Export) -> Int8Loss:
     """Write NAME beside the file: the first attempt that loses at most settings.max_drop points.
 
-    InputError where each loses more: the float32 file stays, and no other.
+    InputError if every attempt loses more; only the float32 file is kept then.
     """
     assert settings.texts is not None
     if file.with_name(f"{file.name}.data").exists():
-        raise InputError(f"{file}: more than 2 GB; int8 is made of smaller ones alone, {file.name} stays")
+        raise InputError(f"{file}: more than 2 GB; only smaller files can be quantized, {file.name} is kept")
     max_drop = DEFAULT_MAX_DROP if settings.max_drop is None else settings.max_drop
-    before, beside = at_work(file, held), file.with_name(f".{NAME}.partial")
+    before, beside = file_predictor(file, loaded), file.with_name(f".{NAME}.partial")
     data = read_evaluation_rows(before, settings.texts, settings)
     rows = [data.rows[row] for row in spread_evenly(range(len(data)), MAX_ROWS)]
     exact = data.evaluator.predict(before, rows)
@@ -71,41 +74,41 @@ def write(held: Checkpoint, file: Path, settings: Export) -> Lost:
     try:
         for kept in ATTEMPTS:
             quantize(file, beside, kept)
-            predictions = data.evaluator.predict(at_work(beside, held), rows)
+            predictions = data.evaluator.predict(file_predictor(beside, loaded), rows)
             after = data.evaluator.score(rows, predictions, exact).percentages[figure]
-            lost = Lost(figure, start, after, len(rows), kept)
-            if lost.points <= max_drop:
+            loss = Int8Loss(figure, start, after, len(rows), kept)
+            if loss.points <= max_drop:
                 fsync(beside)
                 beside.replace(file.with_name(NAME))
-                note(file.with_name(METADATA_FILE), {**asdict(lost), "with": str(settings.texts)})
-                return lost
+                note(file.with_name(METADATA_FILE), {**asdict(loss), "with": str(settings.texts)})
+                return loss
     finally:
         beside.unlink(missing_ok=True)
     raise InputError(
-        f"int8 loses {lost.points:.2f} points ({lost} of {settings.texts}; {max_drop:g} are allowed); {NAME} was not "
-        f"written, {file} stays; --max-drop allows more"
+        f"int8 loses {loss.points:.2f} points ({loss} of {settings.texts}; {max_drop:g} are allowed); {NAME} was not "
+        f"written, {file} is kept; allow more with --max-drop"
     )
 
 
 def quantize(file: Path, to: Path, kept: tuple[str, ...]) -> None:
-    """Make tables and products int8, but those whose weight's name ends in one of `kept`."""
+    """Quantize tables and products to int8, except those whose weight's name ends in one of `kept`."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     model = onnx.load(file)
-    # The quantizer turns weights of products over, whatever is said of their shapes and whoever else reads them.
+    # The quantizer transposes weights of products, which invalidates recorded shapes and other uses of the weight.
     del model.graph.value_info[:]
     untie(model)
     excluded = [node.name for node in model.graph.node if any(name.endswith(kept) for name in node.input)]
     with quiet(None):
         quantize_dynamic(
             model, to, per_channel=True, weight_type=QuantType.QInt8, op_types_to_quantize=["MatMul", "Gather"],
-            nodes_to_exclude=[*excluded, *(f"{name}_MatMul" for name in excluded)],  # as it calls a Gemm it has divided
+            nodes_to_exclude=[*excluded, *(f"{name}_MatMul" for name in excluded)],  # of a split Gemm
         )  # fmt: skip
 
 
 def untie(model: "ModelProto") -> None:
-    """Give products whose weight is a table too (vocabulary scores) a copy of it."""
+    """Copy weights that are both a table and a product's weight (vocabulary scores)."""
     tables = {node.input[0] for node in model.graph.node if node.op_type == "Gather"}
     weights = {weight.name: weight for weight in model.graph.initializer}
     for node in model.graph.node:
@@ -116,21 +119,21 @@ def untie(model: "ModelProto") -> None:
 
 
 def note(made: Path, int8: Mapping[str, Any]) -> None:
-    """Tell of the file in bothways.json."""
+    """Add the file to bothways.json."""
     told = read_json(made)
     told["onnx"]["int8"] = int8
     write_atomic(made, json.dumps(told, indent=2, ensure_ascii=False) + "\n")
 
 
-def at_work(file: Path, held: Checkpoint) -> Predictor:
-    """A Predictor whose scores an ONNX file gives."""
-    return Predictor(replace(held, model=FileModel(file, held.model)), dtype="float32", device="cpu")
+def file_predictor(file: Path, loaded: Checkpoint) -> Predictor:
+    """A Predictor that computes with an ONNX file."""
+    return Predictor(replace(loaded, model=FileModel(file, loaded.model)), dtype="float32", device="cpu")
 
 
 class FileModel(Model):
-    """An ONNX file in a model's place: the rows it gives are scores already, which the heads hand on.
+    """An ONNX file in place of a model: its hidden states are already scores, and its heads return them unchanged.
 
-    A text of several windows has the mean of their scores, where ours has the mean of their [CLS] vectors.
+    A text in several windows has the mean of their scores, whereas our model takes the mean of their [CLS] vectors.
     """
 
     def __init__(self, file: Path, model: Model) -> None:
@@ -138,7 +141,7 @@ class FileModel(Model):
         self.config, self.num_outputs, self.run = model.config, model.num_outputs, session(file)
 
     def forward(self, batch: Batch, context: Context | None = None) -> Tensor:
-        """[T, C], or [T, H] of a model without a head; a text's scores stand at its first token."""
+        """[T, C], or [T, H] for a model without a head; scores of a text are in the row of its first token."""
         given, real_NS = padded(batch, int(batch.lengths.max()), "right")
         found = self.run(given)
         if "spans" in self.num_outputs:

@@ -1,6 +1,6 @@
-"""Is an ONNX file the model? Its scores under ONNX Runtime beside ours, over lengths, batch sizes and padding sides.
+"""Parity check: an ONNX file's scores against the model's, over lengths, batch sizes and padding sides.
 
-Ours are computed ragged, in float32, without the code that the file was written from: no padding, `Bucketed`.
+The model's scores are computed in float32 on ragged batches, without the padded layout that was exported: `Bucketed`.
 Letters: N texts of S tokens or fewer, T tokens of all.
 """
 
@@ -42,7 +42,7 @@ class Cell:
 
     @property
     def output(self) -> str:
-        """The one that differs most."""
+        """The output that differs most."""
         return max(self.differences, key=lambda name: self.differences[name])
 
     @property
@@ -52,7 +52,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Report:
-    """All cells, and what they were held to."""
+    """All cells, and the tolerance."""
 
     cells: tuple[Cell, ...]
     tolerance: float
@@ -67,7 +67,7 @@ class Report:
         return {name: max(cell.differences[name] for cell in self.cells) for name in self.cells[0].differences}
 
     def check(self, what: object) -> None:
-        """InputError names the worst cell where it is beyond the tolerance."""
+        """InputError naming the worst cell if it exceeds the tolerance."""
         cell = self.worst
         if cell.difference > self.tolerance:
             padding = "without padding" if cell.side == "none" else f"padded on the {cell.side}"
@@ -80,7 +80,7 @@ class Report:
         return {"tolerance": self.tolerance, "greatest": self.by_output, "cells": [asdict(cell) for cell in self.cells]}
 
     def as_table(self) -> list[str]:
-        """A line a length, a column a padding side: the greatest difference over batch sizes and outputs."""
+        """A line per length, a column per padding side: the greatest difference over batch sizes and outputs."""
         batches = ", ".join(map(str, sorted({cell.batch for cell in self.cells})))
         lines = [
             f"greatest difference from ours, batches of {batches} (tolerance {self.tolerance:g})",
@@ -94,7 +94,7 @@ class Report:
 
 
 def session(file: Path) -> Run:
-    """ONNX Runtime on the processor, with all its optimizations: inputs by name in, outputs by name out."""
+    """ONNX Runtime on the CPU with all its optimizations: a function from inputs to outputs, both by name."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -105,29 +105,32 @@ def session(file: Path) -> Run:
 
 
 def lengths_for(config: EncoderConfig) -> tuple[int, ...]:
-    """LENGTHS, and one at which few tokens see all of a text."""
+    """LENGTHS, and one beyond which most tokens no longer attend to the whole text."""
     if isinstance(config.sparse_attention, RandomBlocksConfig):
         return (*LENGTHS, config.sparse_attention.max_full_length + 2)
     return (*LENGTHS, 2 * config.attention_window + 2)
 
 
 def compare(
-    run: Run, held: Checkpoint, vectors: Vectors, *, tolerance: float,
+    run: Run, loaded: Checkpoint, vectors: Vectors, *, tolerance: float,
     lengths: Sequence[int] = (), batches: Sequence[int] = BATCHES, most_tokens: int = MOST_TOKENS,
 ) -> Report:  # fmt: skip
-    """Every length (without any `lengths_for` it, as far as the model reads) with every batch size and padding side, of
-    up to `most_tokens`."""
-    config = held.model.config
+    """Compare every length (default: lengths_for the config, up to the longest input) with every batch size and padding
+    side, in batches of up to `most_tokens`."""
+    config = loaded.model.config
     lengths = lengths or lengths_for(config)
     longest = min(max(lengths), config.max_position_embeddings)
-    if "masked_words" in held.model.num_outputs:
+    if "masked_words" in loaded.model.num_outputs:
         most_tokens = min(most_tokens, MOST_VALUES // config.vocab_size)
     cells = []
     for length, size in product(sorted({*(one for one in lengths if one < longest), longest}), batches):
         if length * size > max(most_tokens, longest):
             continue
-        equal, mixed = (texts(held, length, size, mixed=one) for one in (False, True))
-        answers = {"none": (equal, reference(held, vectors, equal)), "mixed": (mixed, reference(held, vectors, mixed))}
+        equal, mixed = (texts(loaded, length, size, mixed=one) for one in (False, True))
+        answers = {
+            "none": (equal, reference(loaded, vectors, equal)),
+            "mixed": (mixed, reference(loaded, vectors, mixed)),
+        }
         for side in SIDES:
             batch, ours = answers["none" if side == "none" else "mixed"]
             given, real_NS = padded(batch, length, side, config.vocab_size)
@@ -135,25 +138,25 @@ def compare(
     return Report(tuple(cells), tolerance)
 
 
-def texts(held: Checkpoint, length: int, size: int, *, mixed: bool) -> Batch:
-    """`size` texts of random words between [CLS] and [SEP], the second half of each its second segment; the first is
-    `length` long, the others as long, or of any length up to it where they are mixed."""
+def texts(loaded: Checkpoint, length: int, size: int, *, mixed: bool) -> Batch:
+    """`size` texts of random words between [CLS] and [SEP], the second half of each in segment 1. The first has
+    `length` tokens; the others have as many, or (mixed) any number up to it."""
     draw = np.random.default_rng([length, size])
     lengths_N = draw.integers(1, length + 1, size) if mixed else np.full(size, length)
     lengths_N[0] = length
     ends_N = lengths_N.cumsum()
-    ids_T = draw.integers(0, held.model.config.vocab_size, ends_N[-1])
-    if held.tokenizer:
-        ids_T[ends_N - 1], ids_T[ends_N - lengths_N] = held.tokenizer.sep_id, held.tokenizer.cls_id
+    ids_T = draw.integers(0, loaded.model.config.vocab_size, ends_N[-1])
+    if loaded.tokenizer:
+        ids_T[ends_N - 1], ids_T[ends_N - lengths_N] = loaded.tokenizer.sep_id, loaded.tokenizer.cls_id
     places_T = np.arange(ends_N[-1]) - np.repeat(ends_N - lengths_N, lengths_N)
-    second_T = 2 * places_T // np.repeat(lengths_N, lengths_N) * (held.model.config.type_vocab_size > 1)
+    second_T = 2 * places_T // np.repeat(lengths_N, lengths_N) * (loaded.model.config.type_vocab_size > 1)
     return Batch.from_arrays(ids_T, second_T, lengths_N)
 
 
 def padded(
     batch: Batch, size: int, side: Side, vocab_size: int = 1
 ) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.bool_]]:
-    """The inputs [N, S] and which tokens are real. In the padding stands any word: the mask alone must hide it."""
+    """The inputs [N, S] and which tokens are real. Padding is random words, so that only the mask can hide it."""
     lengths_N1, places_S = batch.lengths.numpy()[:, None], np.arange(size)
     real_NS = places_S >= size - lengths_N1 if side == "left" else places_S < lengths_N1
     ids_NS = np.random.default_rng(size).integers(0, vocab_size, real_NS.shape)
@@ -163,9 +166,9 @@ def padded(
     return given, real_NS
 
 
-def reference(held: Checkpoint, vectors: Vectors, batch: Batch) -> list[Output]:
-    """What the model says of a ragged batch, each output by its name."""
-    model = held.model
+def reference(loaded: Checkpoint, vectors: Vectors, batch: Batch) -> list[Output]:
+    """The model's outputs for a ragged batch."""
+    model = loaded.model
     with torch.inference_mode():
         context = model.encoder.build_context(batch, Bucketed(batch.lengths, torch.device("cpu")))
         hidden_TH = model(batch, context)
@@ -180,7 +183,7 @@ def reference(held: Checkpoint, vectors: Vectors, batch: Batch) -> list[Output]:
 
 
 def greatest(given: Mapping[str, NDArray[Any]], ours: Sequence[Output], real_NS: NDArray[np.bool_]) -> dict[str, float]:
-    """The greatest difference of each output; infinity where it holds what is no number."""
+    """The greatest difference of each output; infinity if it contains NaN."""
     found = {}
     for one in ours:
         theirs = given[one.name][real_NS] if one.by_token else given[one.name]

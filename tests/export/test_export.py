@@ -21,7 +21,7 @@ from bothways.evaluation import before_after
 from bothways.export import export, int8, parity
 from bothways.export import graph as onnx_graph
 from bothways.export.graph import Vectors
-from bothways.export.int8 import at_work
+from bothways.export.int8 import file_predictor
 from bothways.model.padded import Padded
 from bothways.settings import Export, TextColumns
 
@@ -150,10 +150,10 @@ def test_a_tokenizer_of_transformers_and_the_file_give_the_vectors_of_embed(case
 
 def test_vectors_are_of_length_one_only_where_the_checkpoint_says_so(exported, tmp_path):
     held = checkpoint.load(exported("vectors")[0])
-    assert export.vectors_of(held) == Vectors("mean", normalize=True)
-    assert export.vectors_of(replace(held, pooling=None)) == Vectors("mean", normalize=True)
+    assert export.vector_pooling(held) == Vectors("mean", normalize=True)
+    assert export.vector_pooling(replace(held, pooling=None)) == Vectors("mean", normalize=True)
     checkpoint.save(replace(held, pooling="max", normalized=False), tmp_path / "max")
-    assert export.vectors_of(checkpoint.load(tmp_path / "max")) == Vectors("max", normalize=False)
+    assert export.vector_pooling(checkpoint.load(tmp_path / "max")) == Vectors("max", normalize=False)
 
     batch = parity.texts(held, 9, 3, mixed=True)
     lengths = {flag: np.linalg.norm(parity.reference(held, Vectors("max", flag), batch)[1].values, axis=1)
@@ -165,7 +165,7 @@ def test_vectors_are_of_length_one_only_where_the_checkpoint_says_so(exported, t
 def test_a_predictor_over_the_file_says_what_one_over_the_model_says(case, exported):
     source, out, _ = exported(case)
     exact = load(source, dtype="float32", device="cpu")
-    filed = at_work(out / "model.onnx", exact.checkpoint)
+    filed = file_predictor(out / "model.onnx", exact.checkpoint)
     if case == "classes":
         given, expected = ([list(one.scores.values()) for one in model.classify(TEXTS)] for model in (filed, exact))
     elif case == "number":

@@ -300,7 +300,9 @@ def test_pairs_in_one_split_alone_are_refused():
 
 
 def texts_of(words, labels, predictor, settings):
-    return texts.Texts.of(Table(words, None, None, ["f"] * len(words)), np.array(labels), predictor, settings)
+    return texts.Texts.of(
+        Table(words, None, None, ["f"] * len(words)), np.array(labels), predictor.checkpoint, settings
+    )
 
 
 def test_long_texts_are_read_in_windows_and_nothing_of_them_is_lost(start, settings):
@@ -313,13 +315,13 @@ def test_long_texts_are_read_in_windows_and_nothing_of_them_is_lost(start, setti
     assert found.describe().endswith("1 read in windows")
 
 
-def test_a_text_longer_than_a_window_is_refused_or_cut_where_that_is_asked_for(start, settings, capsys):
+def test_a_text_longer_than_a_window_is_refused_or_cut_where_that_is_asked_for(start, settings, caplog):
     predictor = bothways.load(start, dtype="float32")
     long = [" ".join(["cat"] * 150), "dog"]
     with pytest.raises(InputError, match="1 of 2 texts .*longer than 40 tokens"):
         texts_of(long, [0, 1], predictor, replace(settings, window=40, long="error"))
     cut = texts_of(long, [0, 1], predictor, replace(settings, window=40, long="truncate"))
-    assert cut.sizes == [40, 3] and "cut 1 of 2 texts to 40 tokens" in capsys.readouterr().err
+    assert cut.sizes == [40, 3] and "cut 1 of 2 texts to 40 tokens" in caplog.text
 
 
 def test_a_long_first_text_of_a_pair_has_a_larger_window_or_is_refused_with_its_line(
@@ -331,7 +333,7 @@ def test_a_long_first_text_of_a_pair_has_a_larger_window_or_is_refused_with_its_
 
     def read(first, **told):
         pair = Table([" ".join(["cat"] * first), "cat"], [" ".join(["dog"] * 99), "dog"], None, ["f:1", "f:2"])
-        return texts.Texts.of(pair, np.array([0, 1]), predictor, replace(settings, **{"window": 48, **told}))
+        return texts.Texts.of(pair, np.array([0, 1]), predictor.checkpoint, replace(settings, **{"window": 48, **told}))
 
     found = read(61)
     assert max(len(window) for window in found.windows[0]) == 128 and len(found.windows[1][0]) == 5

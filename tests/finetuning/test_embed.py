@@ -204,7 +204,7 @@ LONG = [["cat " * 90, "dog", "the b c d", ""], ["a 1 2", "on the mat " * 40, "sa
 
 @pytest.fixture(scope="module")
 def long_texts(make_predictor, pairs):
-    return PairTexts.of(LONG, None, make_predictor(), replace(pairs, window=40))
+    return PairTexts.of(LONG, None, make_predictor().checkpoint, replace(pairs, window=40))
 
 
 @pytest.mark.parametrize("at_once", [10_000, 70])

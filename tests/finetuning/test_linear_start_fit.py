@@ -135,7 +135,7 @@ def texts(make_predictor, tmp_path_factory):
     table = Table(["the cat sat", "dog " * 80, "a dog ran and sat"], None, ["no", "yes", "no"], ["1", "2", "3"])
     folder = tmp_path_factory.mktemp("features")
     settings = Classify(model=folder, train=folder / "t.jsonl", out=folder / "run", window=32)
-    return predictor.module, Texts.of(table, np.array([0, 1, 0]), predictor, settings)
+    return predictor.module, Texts.of(table, np.array([0, 1, 0]), predictor.checkpoint, settings)
 
 
 def test_head_inputs_are_what_the_last_layer_reads(texts):
