@@ -1,12 +1,10 @@
 """Pre-training: masked batches, forward pass, losses and the training loop (Devlin 2018, section 3.1)."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from bothways.batch import Batch
 from bothways.batching import batch_fingerprint, divide_evenly
@@ -28,17 +26,7 @@ from bothways.training.run import MetricsCallback, Run
 from bothways.training.timing import seconds_per_step
 
 
-@dataclass(frozen=True)
-class Result:
-    """Result of a run: its directory, the saved model, held-out metrics, and cost in minutes, tokens and kWh."""
-
-    directory: Path
-    model: Path
-    figures: Mapping[str, Any]
-    cost: Mapping[str, Any]
-
-
-def run(settings: Pretrain, *, progress: MetricsCallback | None = None) -> Result:
+def run(settings: Pretrain, *, progress: MetricsCallback | None = None) -> setup.PretrainingResult:
     """Pre-train a model. Writes model, checkpoints, metrics, curves and bothways.json to the run directory."""
     open_corpora(settings)  # before the run directory exists: a mistyped path leaves nothing behind
     start = setup.load_start(settings)
@@ -53,7 +41,7 @@ def run(settings: Pretrain, *, progress: MetricsCallback | None = None) -> Resul
 
 def train(
     settings: CompleteSettings, initial: Checkpoint, data: PretrainingData, run: Run, processes: Processes
-) -> Result:
+) -> setup.PretrainingResult:
     model, objective = initial.model, setup.objective_from_settings(settings)
     module = setup.build_module(settings, initial, data)
     sampler = StepSampler(
@@ -69,11 +57,8 @@ def train(
             rate = setup.mask_rate_at(index, settings, options)
             parts = divide_evenly(step.rows, step.examples.sizes, processes.world_size * settings.gradient_accumulation)
             own_parts = [rows for rows in parts[processes.rank :: processes.world_size] if rows]
-            batches = [example_batch(data.store, step, rows, data.tokenizer) for rows in own_parts]
-            yield [
-                objective.mask(batch, step, rows, rule, seed=settings.seed, rate=rate)
-                for batch, rows in zip(batches, own_parts, strict=True)
-            ]
+            batches = [(rows, example_batch(data.store, step, rows, data.tokenizer)) for rows in own_parts]
+            yield [objective.mask(batch, step, rows, rule, seed=settings.seed, rate=rate) for rows, batch in batches]
 
     def losses(module: nn.Module, batch: Batch) -> Mapping[str, Loss]:
         outputs = objective.forward(module, batch)  # the encoder's hidden states, [T, H]
@@ -85,14 +70,11 @@ def train(
     options = replace(options, steps=setup.num_steps(settings, run, processes, timed))
     heldout = setup.build_heldout(settings, data)
     checkpoints, saved = setup.prepare_resume(settings, data, sampler, options, run, processes)
-    num_parameters = sum(parameter.numel() for parameter in model.parameters())
-    run.update_metadata(steps=options.steps, parameters=num_parameters, **data.facts)
+    run.update_metadata(steps=options.steps, parameters=sum(map(Tensor.numel, model.parameters())), **data.facts)
     with track_progress(run, options, model.config, next(steps(0)), settings.tensorboard, saved, processes) as record:
         fit(
             module, losses, objective.counts, setup.prefetched(steps, options), options,
             evaluate=lambda: heldout.measure(module), record=setup.warn_on_plateau(record, heldout, options, saved),
             checkpoints=checkpoints, start=saved, processes=processes, fingerprint=batch_fingerprint,
         )  # fmt: skip
-    return Result(
-        run.directory, run.directory / "model", *setup.finish(settings, initial, module, heldout, run, processes)
-    )
+    return setup.finish(settings, initial, module, heldout, run, processes)

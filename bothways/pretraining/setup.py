@@ -3,8 +3,8 @@
 A run trains a new model, or continues from a checkpoint on new text (Gururangan 2020).
 """
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,16 @@ from bothways.training.run_checkpoints import Checkpoints, SavedCheckpoint
 
 ONE_WAY = ("forward", "halves")
 OUR_OWN = "bothways-oneway"
+
+
+@dataclass(frozen=True)
+class PretrainingResult:
+    """Result of a run: its directory, the saved model, held-out metrics, and cost in minutes, tokens and kWh."""
+
+    directory: Path
+    model: Path
+    figures: Mapping[str, Any]
+    cost: Mapping[str, Any]
 
 
 def load_start(settings: Pretrain) -> Checkpoint | None:
@@ -335,8 +345,8 @@ def build_heldout(settings: Pretrain, data: PretrainingData) -> HeldOut:
 
 def finish(
     settings: CompleteSettings, initial: Checkpoint, module: nn.Module, heldout: HeldOut, run: Run, processes: Processes
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Evaluate and save the model, plot the curves, record metrics and cost. All processes get (metrics, cost)."""
+) -> PretrainingResult:
+    """Evaluate and save the model, plot the curves, record metrics and cost. All processes get the result."""
     if not run.is_main_process:
         return processes.broadcast(None)
     figures = {**heldout.measure(module), "unigram_perplexity": heldout.unigram_perplexity}
@@ -355,4 +365,4 @@ def finish(
     cost = compute_cost(settings, run.directory, processes.world_size)
     chosen = {name: getattr(settings, name) for name in CompleteSettings.__annotations__}
     run.update_metadata(heldout=figures, cost=cost, recipe=chosen)
-    return processes.broadcast((figures, cost))
+    return processes.broadcast(PretrainingResult(run.directory, run.directory / "model", figures, cost))

@@ -33,9 +33,8 @@ class Optimizer:
         depths = layer_depths(list(self.masters))
         factors = {name: layer_decay ** (max(depths.values()) - depth) for name, depth in depths.items()}
         decays = {name: weight_decay if value.ndim > 1 else 0.0 for name, value in self.masters.items()}
-        matrices = {
-            name: value for name, value in self.masters.items() if muon_learning_rate and is_hidden_matrix(name, value)
-        }
+        matrices = {name: value for name, value in self.masters.items() if is_hidden_matrix(name, value)}
+        matrices = matrices if muon_learning_rate else {}
         rest = {name: value for name, value in self.masters.items() if name not in matrices}
         peaks = {name: learning_rate * factors[name] for name in rest}
         self.rules: list[AdamW | Muon] = [AdamW(rest, peaks, decays, eps, beta2)]
