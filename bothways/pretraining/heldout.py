@@ -1,4 +1,4 @@
-"""Held-out evaluation of pre-training: perplexity, and accuracy on sentence pairs with 95 % intervals."""
+"""Held-out evaluation of pre-training: perplexity and next-sentence accuracy."""
 
 import math
 from collections.abc import Mapping

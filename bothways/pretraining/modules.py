@@ -1,4 +1,4 @@
-"""Pre-training-only modules: SpanBERT boundary head, ELECTRA generator, DeBERTa enhanced mask decoder.
+"""Modules for pre-training only: SpanBERT head, ELECTRA generator, DeBERTa mask decoder.
 
 None of them is saved.
 

@@ -1,4 +1,4 @@
-"""Masked language model and next-sentence objectives: batches with labels, and losses (Devlin 2018, section 3.1)."""
+"""BERT's objectives: masked language model and next sentence (Devlin 2018, section 3.1)."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Pre-training objectives: MLM, SpanBERT, DeBERTa, ELECTRA replaced tokens, and one-directional language models.
+"""Pre-training objectives: MLM, SpanBERT, DeBERTa, ELECTRA, and causal language models.
 
 A class names the heads of the saved model, builds the module that is trained (a model, or a model with parts that only
 training needs), prepares batches, and computes outputs, losses and predictions.

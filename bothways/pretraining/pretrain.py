@@ -1,4 +1,4 @@
-"""Pre-training: masked batches, forward pass, losses and the training loop (Devlin 2018, section 3.1)."""
+"""Pre-training: masking, forward pass, losses, training loop (Devlin 2018, section 3.1)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

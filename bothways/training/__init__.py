@@ -1,1 +1,1 @@
-"""Training: loop, options, optimizers, learning rate schedules, checkpoints, distributed processes."""
+"""Training: loop, optimizers, learning rate schedules, checkpoints, distributed."""

@@ -1,4 +1,4 @@
-"""Optimizer: AdamW or Muon, weight decay, layer-wise learning rate decay (LLRD), float32 master weights."""
+"""Optimizer: AdamW or Muon, weight decay, layer-wise learning rate decay (LLRD)."""
 
 import math
 from collections.abc import Iterator, Mapping

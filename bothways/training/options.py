@@ -1,4 +1,4 @@
-"""Training options: learning rate, warmup, schedule, gradient clipping, evaluation, early stopping, dtype, device."""
+"""Training options: learning rate, warmup, schedule, gradient clipping, early stopping."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,6 @@
-"""Losses of sentence embeddings as (sum, count): contrastive ranking, cosine regression, Matryoshka.
+"""Losses of sentence embeddings: contrastive ranking, cosine regression, Matryoshka.
+
+Each returns (sum, count).
 
 Letters: N pairs, H vector size; R = 2 or 3 texts per row: anchor, positive, and perhaps a hard negative; C candidates:
 all positives and negatives.

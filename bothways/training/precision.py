@@ -1,6 +1,6 @@
-"""Mixed precision: dynamic loss scaling for float16, as torch's GradScaler (Micikevicius 2017, section 3.2).
+"""Mixed precision: dynamic loss scaling for float16, as torch's GradScaler.
 
-The scale is a power of two, so it changes no mantissa. An overflow skips the step and halves the scale; after
+Source: Micikevicius 2017, section 3.2. The scale is a power of two, so it changes no mantissa. An overflow skips the step and halves the scale; after
 `GROWTH_INTERVAL` good steps it doubles.
 """
 

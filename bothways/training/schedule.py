@@ -1,4 +1,4 @@
-"""Learning rate schedules with warmup: linear, cosine, one-cycle, warm-up-stable-decay, constant.
+"""Learning rate schedules with warmup: linear, cosine, one-cycle, WSD, constant.
 
 Pure functions of (step, steps, warmup), step in 0..steps-1, that return a fraction of the peak learning rate. It rises
 during the first `warmup` fraction of the run; the next step has the peak.

@@ -1,4 +1,7 @@
-"""Graceful stop on Ctrl-C and SIGTERM: finish the step, save a checkpoint, stop; a second Ctrl-C stops at once."""
+"""Graceful stop on Ctrl-C and SIGTERM: finish the step, save a checkpoint, stop.
+
+A second Ctrl-C stops at once.
+"""
 
 import signal
 import threading

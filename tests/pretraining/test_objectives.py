@@ -391,18 +391,18 @@ def test_one_way_words_are_guessed_from_one_side_alone(name, make_model):
 @pytest.mark.parametrize(
     ("asked", "line"),
     [
-        ({"objective": "boundary"}, "single runs of text; use --pairs none"),
+        ({"objective": "boundary"}, r"objective \(boundary\).*--pairs none"),
         ({"objective": "boundary", "pairs": "none"}, "add --masking spans"),
-        ({"objective": "replaced", "family": "bert"}, "bert has no such head; take another --family"),
-        ({"family": "roberta", "pairs": "next"}, "roberta has no such head; use --pairs none"),
+        ({"objective": "replaced", "family": "bert"}, r"objective \(replaced\).*: bert .*--family"),
+        ({"family": "roberta", "pairs": "next"}, ": roberta .*--pairs none"),
         ({"family": "electra", "objective": "masked", "pairs": "order"}, "use --pairs none"),
-        ({"objective": "forward", "family": "albert"}, "is for a new bert"),
-        ({"objective": "halves", "masking": "words"}, "masks nothing; leave out --masking"),
-        ({"objective": "forward", "mask_rate": 0.3}, "masks nothing; leave out --masking and --mask-rate"),
+        ({"objective": "forward", "family": "albert"}, "new bert.*--family"),
+        ({"objective": "halves", "masking": "words"}, "--masking"),
+        ({"objective": "forward", "mask_rate": 0.3}, "--mask-rate"),
         ({"objective": "forward", "pairs": "next"}, "use --pairs none"),
         ({"family": "electra", "shard": True}, "leave out --shard"),
-        ({"objective": "enhanced", "family": "roberta"}, "for layers that know only distances; take --family deberta"),
-        ({"family": "roberta", "max_length": 1024}, "more than the 512 tokens of roberta"),
+        ({"objective": "enhanced", "family": "roberta"}, "--family deberta"),
+        ({"family": "roberta", "max_length": 1024}, "1024.* 512 .*roberta"),
     ],
 )
 def test_what_does_not_go_together_is_refused_before_anything_is_written(asked, line, settings, tmp_path):
@@ -427,7 +427,7 @@ def test_a_model_goes_on_as_its_family_learns(trained, settings, tmp_path):
         figures = pretrain.run(short).figures
         assert loss in figures
     for objective in ("masked", "halves"):  # what looks both ways would see the answer
-        with pytest.raises(InputError, match="made to look forward; leave out --objective"):
+        with pytest.raises(InputError, match="direction forward.*--objective"):
             pretrain.run(replace(short, objective=objective, out=tmp_path / "other"))
     with pytest.raises(InputError, match="--from .* has its own"):
         replace(short, family="albert")
