@@ -1,7 +1,7 @@
 """Mixed precision: dynamic loss scaling for float16, as torch's GradScaler.
 
-Source: Micikevicius 2017, section 3.2. The scale is a power of two, so it changes no mantissa. An overflow skips the step and halves the scale; after
-`GROWTH_INTERVAL` good steps it doubles.
+Source: Micikevicius 2017, section 3.2. The scale is a power of two, so it changes no mantissa. An overflow skips the
+step and halves the scale; after `GROWTH_INTERVAL` good steps it doubles.
 """
 
 import math
