@@ -288,7 +288,7 @@ def test_minutes_become_a_number_of_steps_before_the_run_counts(result, settings
         pretrain.run(short)
     steps = json.loads((tmp_path / "run" / "bothways.json").read_text())["steps"]
     assert len(losses_of(tmp_path / "run")) == steps
-    assert any(f"0.02 minutes are {steps} steps" in line for line in told)
+    assert any(f"0.02 minutes: {steps} steps" in line for line in told)
 
 
 def test_steps_win_over_minutes(result, settings, tmp_path):
@@ -437,7 +437,7 @@ def test_a_run_resumed_has_the_losses_of_one_undisturbed(result, settings, tmp_p
     with messages_to(told.append):
         found = pretrain.run(replace(whole, out=tmp_path / "cut", resume=True))
     assert any("step-00000012" in line and "broken" in line for line in told)
-    assert any("going on from" in line and "step 8" in line for line in told)
+    assert any("resuming from" in line and "step 8" in line for line in told)
     resumed = read_metrics(tmp_path / "cut")
     same = ("step", "split", "loss", "masked_lm", "tokens", "norm", "learning_rate", "perplexity")
     assert [[row.get(key) for key in same] for row in resumed] == [
@@ -558,7 +558,7 @@ def test_a_vector_model_gets_the_heads_it_lacks(minilm_directory, settings, tmp_
     with messages_to(told.append):
         found = setup.continue_from(settings, start, read_data(settings, start.tokenizer))
     assert set(found.model.num_outputs) == {"masked_words", "next_sentence"}
-    assert told == ["new, to be trained: heads.masked_words, heads.next_sentence"]
+    assert any(line.endswith(": heads.masked_words, heads.next_sentence") for line in told)
     assert torch.equal(
         found.model.encoder.layers[5].attention.qkv.weight, start.model.encoder.layers[5].attention.qkv.weight
     )
