@@ -17,14 +17,14 @@ from bothways.data import pairs, split_tables
 from bothways.data.conll import Sentence
 from bothways.data.squad import Question
 from bothways.errors import InputError
-from bothways.finetuning import answer, classify, cross_validation, embed, regress, simple_models, tag
+from bothways.finetuning import answer, baseline_models, classify, cross_validation, embed, regress, tag
 from bothways.inference.predictor import Predictor
 from bothways.linear import regressions, tfidf
 from bothways.report import baselines as page_baselines
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
 
 FROZEN = "frozen vectors + logistic regression"
-CONSTANT, TFIDF, RIDGE = "commonest answer", "TF-IDF + logistic regression", "TF-IDF + ridge regression"
+CONSTANT, TFIDF, RIDGE = "most frequent answer", "TF-IDF + logistic regression", "TF-IDF + ridge regression"
 
 
 def rows(number, seed=0):
@@ -56,10 +56,8 @@ def files(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def start(make_model, tokenizer, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("start") / "model"
-    checkpoint.save(checkpoint.Checkpoint(make_model("bert", {"masked_words": 0}), tokenizer), directory)
-    return directory
+def start(checkpoint_of):
+    return checkpoint_of()
 
 
 @pytest.fixture
@@ -202,7 +200,7 @@ def test_numbers_have_ridge_regression_in_their_own_unit(start, files, tmp_path)
             tmp_path / file.name, [{"text": row["text"], "score": row["number"] + shift} for row in found]
         )
     told = Regress(model=start, out=tmp_path / "run", epochs=0.1, dtype="float32", **moved)
-    task = regress.Regression.of(told, checkpoint.load(start), split_tables.read_tables(told))
+    task = regress.Regression.build(told, checkpoint.load(start), split_tables.read_tables(told))
     (one, *_) = task.baselines("test")
     gold, predicted = np.array(one.predictions.gold), np.array(one.predictions.predicted)
     assert abs(predicted.mean() - gold.mean()) < 0.3 and np.corrcoef(gold, predicted)[0, 1] > 0.6
@@ -238,7 +236,7 @@ def test_pairs_have_frozen_vectors_and_numbers_their_cosine(start, tmp_path):
     told = Regress(
         model=start, train=written(tmp_path / "t.jsonl", lines), out=tmp_path / "run", epochs=0.1, dtype="float32"
     )
-    task = regress.Regression.of(told, checkpoint.load(start), split_tables.read_tables(told))
+    task = regress.Regression.build(told, checkpoint.load(start), split_tables.read_tables(told))
     found = {one.name: one.predictions for one in task.baselines("test")}
     assert [*found] == [RIDGE, "frozen vectors + ridge regression", "cosine of frozen vectors"]
     table = task.tables["test"]
@@ -247,7 +245,7 @@ def test_pairs_have_frozen_vectors_and_numbers_their_cosine(start, tmp_path):
     )
     cosines = np.array(found["cosine of frozen vectors"].predicted)
     assert np.abs(np.corrcoef(cosines, (first * second).sum(1))[0, 1] - 1) < 1e-6
-    assert all(task.scores(one)["spearman"] > 0.8 for one in found.values())
+    assert all(task.score_predictions(one)["spearman"] > 0.8 for one in found.values())
 
 
 def test_a_word_gets_the_tag_that_it_has_most_often():
@@ -256,8 +254,8 @@ def test_a_word_gets_the_tag_that_it_has_most_often():
 
     train = [sentence("Paris is Paris", "B-LOC O B-PER"), sentence("Paris or Rome", "B-LOC O B-LOC")]
     asked = [sentence("Rome is in Paris", "O O O O")]
-    assert simple_models.commonest_tags(train, asked, plain=False) == [["B-LOC", "O", "O", "B-LOC"]]
-    assert simple_models.commonest_tags(train, asked, plain=True) == [["B-LOC", "O", "B-LOC", "B-LOC"]]
+    assert baseline_models.most_frequent_tags(train, asked, plain=False) == [["B-LOC", "O", "O", "B-LOC"]]
+    assert baseline_models.most_frequent_tags(train, asked, plain=True) == [["B-LOC", "O", "B-LOC", "B-LOC"]]
 
 
 @pytest.mark.parametrize(
@@ -270,8 +268,8 @@ def test_a_word_gets_the_tag_that_it_has_most_often():
 )
 def test_the_sentence_with_most_of_the_questions_words_answers(question, answer):
     context = "A cat sat on a mat. The dog ran to Rome! It cost 3.5 euros"
-    assert simple_models.sentence_answer(Question("1", question, context, (), False, "here")) == answer
-    assert simple_models.sentence_answer(Question("1", question, " ", (), False, "here")) == ""
+    assert baseline_models.best_matching_sentence(Question("1", question, context, (), False, "here")) == answer
+    assert baseline_models.best_matching_sentence(Question("1", question, " ", (), False, "here")) == ""
 
 
 def test_taggers_and_readers_have_them_in_their_runs(start, tmp_path):
@@ -281,7 +279,7 @@ def test_taggers_and_readers_have_them_in_their_runs(start, tmp_path):
     test = written(tmp_path / "test.jsonl", [*rows[:2], {"words": ["a", "dog"], "tags": ["O", "B-PET"]}])
     given = {"model": start, "epochs": 0.1, "dtype": "float32"}
     found = tag.run(Tag(train=tagged, dev=tagged, test=test, out=tmp_path / "tagger", context=False, **given))
-    assert found.baselines["commonest tag of each word"] == pytest.approx(0.8)  # 2 of 2 are right, 2 of 3 found
+    assert found.baselines["most frequent tag per word"] == pytest.approx(0.8)  # 2 of 2 are right, 2 of 3 found
     assert 0 <= found.baselines["frozen states + logistic regression"] <= 1
     question = {"context": "the cat sat. a dog ran.", "answers": {"text": ["dog"], "answer_start": [15]}}
     asked = [{"id": str(row), "question": "what ran?", **question} for row in range(4)]
@@ -324,7 +322,7 @@ def test_a_model_of_numbers_is_saved_in_their_unit(start, files, tmp_path):
 
 
 def test_single_texts_have_the_best_linear_model_on_frozen_means(settings, start):
-    task = classify.Classification.of(settings, checkpoint.load(start), split_tables.read_tables(settings))
+    task = classify.Classification.build(settings, checkpoint.load(start), split_tables.read_tables(settings))
     names = [one.name for one in task.baselines("test")]
     (found,) = [one for one in task.baselines("test") if one.name == FROZEN]
     assert names == [TFIDF, FROZEN]
@@ -332,7 +330,7 @@ def test_single_texts_have_the_best_linear_model_on_frozen_means(settings, start
     means = {split: model.embed(task.tables[split].texts, pooling="mean", normalize=False) for split in task.tables}
     means = {split: (x - means["train"].mean(0)) / means["train"].std(0) for split, x in means.items()}
     accuracies = []
-    for strength in simple_models.STRENGTHS:
+    for strength in baseline_models.STRENGTHS:
         peer = LogisticRegression(C=strength / len(means["train"]), max_iter=1000)
         predicted = peer.fit(means["train"], task.tables["train"].labels).predict(means["test"])
         accuracies.append(np.mean(predicted == np.array(found.predictions.predicted)))
@@ -351,7 +349,7 @@ def test_vectors_are_measured_beside_tf_idf(start, tmp_path, scored):
     told = TrainEmbed(
         model=start, train=written(tmp_path / "t.jsonl", lines), out=tmp_path / "run", epochs=0.1, dtype="float32"
     )
-    task = embed.Embedding.of(told, checkpoint.load(start), pairs.read_pairs(told))
+    task = embed.Embedding.build(told, checkpoint.load(start), pairs.read_pairs(told))
     (found,) = task.baselines("dev")
     first, second = task.pairs["dev"].texts[:2]
     fitted = make_union(*peer_parts()).fit([*task.pairs["train"].texts[0], *task.pairs["train"].texts[1]])
@@ -360,7 +358,9 @@ def test_vectors_are_measured_beside_tf_idf(start, tmp_path, scored):
         assert np.abs(2 * cosines.diagonal() - found.predictions.predicted).max() < 1e-9
     else:
         ranks = (cosines > cosines.diagonal()[:, None]).sum(1) + 1
-        assert task.scores(found.predictions)["mrr@10"] == pytest.approx(np.where(ranks > 10, 0, 1 / ranks).mean())
+        assert task.score_predictions(found.predictions)["mrr@10"] == pytest.approx(
+            np.where(ranks > 10, 0, 1 / ranks).mean()
+        )
 
 
 def test_frozen_states_tell_words_apart_that_the_commonest_tag_cannot(start, tmp_path):
@@ -373,8 +373,8 @@ def test_frozen_states_tell_words_apart_that_the_commonest_tag_cannot(start, tmp
         lines.append({"words": words, "tags": tags})
     file = written(tmp_path / "tags.jsonl", lines)
     told = Tag(model=start, train=file, out=tmp_path / "run", scheme="plain", context=False, dtype="float32")
-    task = tag.Tagging.of(told, checkpoint.load(start), tag.read_splits(told))
-    commonest, frozen = (task.scores(one.predictions)["accuracy"] for one in task.baselines("test"))
+    task = tag.Tagging.build(told, checkpoint.load(start), tag.read_splits(told))
+    commonest, frozen = (task.score_predictions(one.predictions)["accuracy"] for one in task.baselines("test"))
     assert frozen > commonest + 0.05
 
 

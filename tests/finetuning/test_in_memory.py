@@ -11,8 +11,6 @@ import pyarrow as pa
 import pytest
 
 import bothways
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.cli import main
 from bothways.corpus.documents import Corpus
 from bothways.data.split_tables import read_tables
@@ -67,10 +65,8 @@ TASKS = {  # settings, what they are told, rows, how they are given in memory
 
 
 @pytest.fixture(scope="module")
-def start(make_model, tokenizer, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("start") / "model"
-    checkpoint.save(Checkpoint(make_model("bert", num_hidden_layers=1), tokenizer), directory)
-    return directory
+def start(checkpoint_of):
+    return checkpoint_of(heads={}, num_hidden_layers=1)
 
 
 def file_of(rows, path):
