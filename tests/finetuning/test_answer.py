@@ -126,7 +126,7 @@ def test_the_page_shows_the_answers_that_are_wrong(result, settings):
         (one.question, one.context) for one, (best, *_) in zip(asked, given, strict=True)
         if best.text not in [text for text, _ in one.answers]
     ]  # fmt: skip
-    assert mistakes.examined == 51 and [(case.question, case.passage) for case in mistakes.cases] == wrong
+    assert mistakes.num_examined == 51 and [(case.question, case.passage) for case in mistakes.cases] == wrong
 
 
 def test_the_model_points_at_a_slice_of_the_passage(result):

@@ -225,7 +225,7 @@ def test_the_page_shows_which_words_are_taken_for_which(settings, result, tmp_pa
         tags != list(one.tags)
         for one, tags in zip(sentences, model.tag_words([one.words for one in sentences]), strict=True)
     )
-    assert mistakes.examined == 41 and abs(len(mistakes.cases) - wrong) <= 3  # read with neighbours, and alone
+    assert mistakes.num_examined == 41 and abs(len(mistakes.cases) - wrong) <= 3  # read with neighbours, and alone
     plain = replace(settings, scheme="plain", epochs=1.0, out=tmp_path / "run")
     made = tag.run(plain)
     task = tag.Tagging.build(plain, checkpoint.load(settings.model), tag.read_splits(plain))
