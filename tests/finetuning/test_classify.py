@@ -34,14 +34,14 @@ SIGNS = {"feline": "cat", "canine": "dog", "none": "sat"}  # sorted otherwise th
 def rows_of(seed, number, *, words=(4, 9), signs=1):
     """Texts of common words in which one word tells the class, standing in as many places as there are signs."""
     rng = np.random.default_rng(seed)
-    found = []
+    rows = []
     for index in range(number):
         label = [*SIGNS][index % 3 if index % 5 else 0]
         text = rng.choice(FILLERS, int(rng.integers(*words))).tolist()
         for _ in range(signs):
             text.insert(int(rng.integers(len(text) + 1)), SIGNS[label])
-        found.append({"text": " ".join(text), "label": label})
-    return found
+        rows.append({"text": " ".join(text), "label": label})
+    return rows
 
 
 @pytest.fixture(scope="module")
@@ -116,9 +116,9 @@ def test_very_many_classes_are_summarized(settings):
 
 def test_numbers_as_labels_are_for_regression(settings, tmp_path, table):
     rows = [{"text": "the cat", "label": repr(number / 8)} for number in range(40)]
-    given = replace(settings, train=table(rows, "numbers.csv"), dev=None, test=None, out=tmp_path / "run")
+    changed = replace(settings, train=table(rows, "numbers.csv"), dev=None, test=None, out=tmp_path / "run")
     with pytest.raises(InputError, match=r"40 different numbers such as 0.125; .* finetune regress"):
-        classify.run(given)
+        classify.run(changed)
     assert not (tmp_path / "run").exists()
     for labels in (["3.5", "4.0", "4.5"] * 9, [f"{number}.0" for number in range(30)], ["a", *map(str, range(30))]):
         tables.refuse_numeric_classes(table_of(labels), settings.train)
@@ -138,29 +138,29 @@ def test_the_model_kept_is_that_of_the_seed_best_on_dev(good, settings, tmp_path
         }
 
     monkeypatch.setattr(finetune, "train_and_score", spoiled)
-    told = classify.run(replace(settings, seeds=3, epochs=8.0, out=tmp_path / "run"))
-    found = evaluate.run(Evaluate(model=told.directory, file=(settings.test,), dtype="float32"))
-    assert found["accuracy"] == told.scores[good] == max(told.scores) > found["majority"]
-    low, high = told.interval
-    assert low < told.mean < high and told.rows == 61
-    assert told.failed == 2 and told.mean == pytest.approx(sum(told.scores) / 3)
-    assert told.std == pytest.approx((told.scores[good] - min(told.scores)) / 3**0.5)
+    result = classify.run(replace(settings, seeds=3, epochs=8.0, out=tmp_path / "run"))
+    scores = evaluate.run(Evaluate(model=result.directory, file=(settings.test,), dtype="float32"))
+    assert scores["accuracy"] == result.scores[good] == max(result.scores) > scores["majority"]
+    low, high = result.interval
+    assert low < result.mean < high and result.rows == 61
+    assert result.failed == 2 and result.mean == pytest.approx(sum(result.scores) / 3)
+    assert result.std == pytest.approx((result.scores[good] - min(result.scores)) / 3**0.5)
 
 
 def test_an_evaluation_gives_the_score_of_the_run_with_its_interval(result, run, settings):
-    found = evaluate.run(Evaluate(model=result.directory, file=(settings.test,), dtype="float32"))
-    assert found["accuracy"] in result.scores
-    assert found["texts"] == 61 and found["accuracy_interval"][0] < found["accuracy"]
-    assert found["majority"] == run.metadata["figures"]["test"]["majority"]
+    scores = evaluate.run(Evaluate(model=result.directory, file=(settings.test,), dtype="float32"))
+    assert scores["accuracy"] in result.scores
+    assert scores["texts"] == 61 and scores["accuracy_interval"][0] < scores["accuracy"]
+    assert scores["majority"] == run.metadata["figures"]["test"]["majority"]
 
 
 def test_evaluation_counts_what_prediction_says(result, settings):
     rows = rows_of(2, 61)
     predictor = bothways.load(result.directory, dtype="float32")
-    predicted = [found.label for found in predictor.classify([row["text"] for row in rows])]
+    predicted = [scores.label for scores in predictor.classify([row["text"] for row in rows])]
     right = sum(label == row["label"] for label, row in zip(predicted, rows, strict=True))
-    found = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
-    assert found["accuracy"] == pytest.approx(right / 61)
+    scores = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
+    assert scores["accuracy"] == pytest.approx(right / 61)
     twice = evaluate.run(Evaluate(model=result.model, file=(settings.test, settings.dev), dtype="float32"))
     assert twice["texts"] == 106
 
@@ -174,19 +174,19 @@ def test_transformers_loads_the_classifier_and_gives_the_same_scores(result):
     texts = [row["text"] for row in rows_of(5, 9)]
     with torch.no_grad():
         logits = peer.eval()(**theirs(texts, padding=True, return_tensors="pt")).logits
-    found = bothways.load(result.model, dtype="float32").classify(texts)
-    for prediction, row in zip(found, logits.softmax(-1), strict=True):
+    predictions = bothways.load(result.model, dtype="float32").classify(texts)
+    for prediction, row in zip(predictions, logits.softmax(-1), strict=True):
         assert [*prediction.scores] == ["canine", "feline", "none"]
         assert [*prediction.scores.values()] == pytest.approx(row.tolist(), abs=1e-5)
 
 
 def test_info_names_the_labels_and_the_result(result):
-    found = info.run(result.directory)
-    assert found["run"] == "finetune classify" and found["labels"] == "canine, feline, none"
-    assert found["result"]["n"] == 2 and found["figures"]["dev"]["accuracy"] > 0.9
+    facts = info.run(result.directory)
+    assert facts["run"] == "finetune classify" and facts["labels"] == "canine, feline, none"
+    assert facts["result"]["n"] == 2 and facts["figures"]["dev"]["accuracy"] > 0.9
     rows = [json.loads(line) for line in (result.directory / "metrics.jsonl").read_text().splitlines()]
     steps = sum(max(row["step"] for row in rows if row["seed"] == seed) for seed in (0, 1))
-    assert found["trained"].startswith(f"{steps:,} steps, ") and found["trained"].endswith(", over 2 seeds")
+    assert facts["trained"].startswith(f"{steps:,} steps, ") and facts["trained"].endswith(", over 2 seeds")
 
 
 def test_empty_texts_are_counted_and_the_first_is_located(settings, table):
@@ -204,16 +204,16 @@ def test_splits_beside_train_of_a_saved_dictionary_are_told_and_measuring_asks_f
     saved = tmp_path / "saved"
     datasets.disable_progress_bars()
     datasets.DatasetDict(parts).save_to_disk(saved)
-    told = []
+    messages = []
     short = replace(settings, train=saved, dev=None, test=None, epochs=0.1, seeds=1, out=tmp_path / "run")
-    with messages_to(told.append):
+    with messages_to(messages.append):
         classify.run(short)
-    (line,) = [line for line in told if line.startswith(f"{saved}:")]
+    (line,) = [line for line in messages if line.startswith(f"{saved}:")]
     assert line.endswith(f"split train is read, not other, validation; name {saved / 'other'} to use it")
-    told.clear()
-    with messages_to(told.append):
+    messages.clear()
+    with messages_to(messages.append):
         classify.run(replace(short, dev=saved / "validation", test=saved / "other", out=tmp_path / "again"))
-    assert not [line for line in told if line.startswith(f"{saved}:")]
+    assert not [line for line in messages if line.startswith(f"{saved}:")]
     with pytest.raises(InputError, match=r"saved: has several splits; say which is measured, such as .*saved/other"):
         evaluate.run(Evaluate(model=result.model, file=(saved,)))
     assert evaluate.run(Evaluate(model=result.model, file=(saved / "validation",)))["texts"] == 30
@@ -230,13 +230,13 @@ def test_the_same_seed_gives_the_same_model_with_dropout_on(settings, tmp_path):
 
 def test_a_score_on_dev_says_so(settings, tmp_path):
     short = replace(settings, test=None, epochs=1.0, seeds=1, out=tmp_path / "run")
-    found = classify.run(short)
-    assert found.split == "dev" and len(found.scores) == 1 and found.std == 0.0
+    result = classify.run(short)
+    assert result.split == "dev" and len(result.scores) == 1 and result.std == 0.0
 
 
 def test_a_run_no_better_than_the_majority_is_counted_as_failed(settings, tmp_path):
-    found = classify.run(replace(settings, learning_rate=1e-12, epochs=0.1, linear_start=False, out=tmp_path / "run"))
-    assert found.failed == 2
+    result = classify.run(replace(settings, learning_rate=1e-12, epochs=0.1, linear_start=False, out=tmp_path / "run"))
+    assert result.failed == 2
 
 
 # --- tables, classes, long texts, pairs
@@ -307,9 +307,9 @@ def test_a_long_first_text_of_a_pair_has_a_larger_window_or_is_refused_with_its_
     checkpoint.save(Checkpoint(model, tokenizer), tmp_path / "model")
     predictor = bothways.load(tmp_path / "model", dtype="float32")
 
-    def read(first, **told):
+    def read(first, **options):
         pair = Table([" ".join(["cat"] * first), "cat"], [" ".join(["dog"] * 99), "dog"], None, ["f:1", "f:2"])
-        changed = replace(settings, **{"window": 48, **told})
+        changed = replace(settings, **{"window": 48, **options})
         return TextExamples.encode(pair, np.array([0, 1]), predictor.checkpoint, changed)
 
     found = read(61)
@@ -354,10 +354,10 @@ def test_hundreds_of_windows_are_averaged_exactly_in_bf16(start):
 def test_a_run_on_long_texts_learns(settings, tmp_path, table):
     train = table(rows_of(0, 150, words=(30, 60), signs=9), "train.csv")
     short = replace(settings, train=train, dev=None, test=None, window=32, seeds=1, out=tmp_path / "run")
-    told = []
-    with messages_to(told.append):
+    messages = []
+    with messages_to(messages.append):
         assert classify.run(short).mean > 0.9
-    assert "120 read in windows" in told[0]
+    assert "120 read in windows" in messages[0]
 
 
 def test_pairs_are_told_apart_by_their_second_text(settings, tmp_path, table):
@@ -368,10 +368,10 @@ def test_pairs_are_told_apart_by_their_second_text(settings, tmp_path, table):
         filler = " ".join(rng.choice(FILLERS, 5))  # so that texts differ
         rows.append({"text": f"the {first} {filler}", "pair": f"a {second} sat", "label": second})
     train = table(rows, "train.csv")
-    given = replace(settings, train=train, dev=None, test=None, seeds=1, linear_start=False, out=tmp_path / "run")
-    found = classify.run(given)
-    assert found.mean > 0.9
-    model = bothways.load(found.model, dtype="float32")
+    changed = replace(settings, train=train, dev=None, test=None, seeds=1, linear_start=False, out=tmp_path / "run")
+    result = classify.run(changed)
+    assert result.mean > 0.9
+    model = bothways.load(result.model, dtype="float32")
     assert [one.label for one in model.classify(["the dog", "the cat"], ["a cat sat", "a dog sat"])] == ["cat", "dog"]
 
 
@@ -379,12 +379,12 @@ def test_what_a_model_was_fine_tuned_for_is_known_when_it_is_measured(settings, 
     """Its columns and the class its F1 is of, until another is named; columns only where the file has them."""
     rows = [row for row in rows_of(0, 240) if row["label"] != "none"]
     odd = [{"words": "the", "other": row["text"], "kind": row["label"]} for row in rows]
-    given = replace(
+    changed = replace(
         settings, train=table(odd, "odd.csv"), dev=None, test=None, text_column="words", epochs=2.0,
         pair_column="other", label_column="kind", metric="f1", positive="canine", seeds=1, out=tmp_path / "run",
     )  # fmt: skip
-    model = classify.run(given).model
-    asked = Evaluate(model=model, file=(given.train,), dtype="float32")
+    model = classify.run(changed).model
+    asked = Evaluate(model=model, file=(changed.train,), dtype="float32")
     named = {"text_column": "words", "pair_column": "other", "label_column": "kind", "positive": "canine"}
     assert evaluate.run(asked) == evaluate.run(replace(asked, **named))
     assert evaluate.run(asked)["f1"] != evaluate.run(replace(asked, positive="feline"))["f1"]
@@ -392,8 +392,8 @@ def test_what_a_model_was_fine_tuned_for_is_known_when_it_is_measured(settings, 
         evaluate.run(replace(asked, positive="bogus"))
     rows = [{"text": row["words"], "pair": row["other"], "label": row["kind"]} for row in odd]
     usual = table(rows, "usual.csv")
-    found = evaluate.run(replace(asked, file=(usual,)))
-    assert {**found, "selected_on": "train"} == evaluate.run(asked)
+    scores = evaluate.run(replace(asked, file=(usual,)))
+    assert {**scores, "selected_on": "train"} == evaluate.run(asked)
     for file in (asked.file[0], usual):
         main.main(["predict", str(model), str(file), "--dtype", "float32"])
     first, second = np.array_split(capsys.readouterr().out.splitlines(), 2)
@@ -405,17 +405,17 @@ def test_pairs_are_measured_in_the_windows_they_were_learned_in(settings, make_m
     rows = [{"text": "the " * 40 + row["text"], "pair": row["text"], "label": row["label"]} for row in rows_of(0, 60)]
     model = make_model("bert", {"masked_words": 0}, num_hidden_layers=1, max_position_embeddings=160)
     checkpoint.save(Checkpoint(model, tokenizer), tmp_path / "start")
-    given = replace(
+    changed = replace(
         settings, model=tmp_path / "start", train=table(rows, "long.csv"), dev=None, test=None, window=32,
         seeds=1, epochs=1.0, out=tmp_path / "run",
     )  # fmt: skip
-    result = classify.run(given)
+    result = classify.run(changed)
     predictor = bothways.load(result.model, dtype="float32")
-    seen = TextExamples.encode(read_table(given.train, need_labels=True), np.zeros(60), predictor.checkpoint, given)
+    seen = TextExamples.encode(read_table(changed.train, need_labels=True), np.zeros(60), predictor.checkpoint, changed)
     pairs = [[row[name] for row in rows] for name in ("text", "pair")]
     windows = predictor.split(predictor.tokenizer.encode_many(*pairs))
     assert [[one.ids for one in parts] for parts in windows] == [[one.ids for one in parts] for parts in seen.windows]
-    assert "accuracy" in evaluate.run(Evaluate(model=result.model, file=(given.train,)))
+    assert "accuracy" in evaluate.run(Evaluate(model=result.model, file=(changed.train,)))
 
 
 def test_the_report_tells_how_long_texts_are_and_what_becomes_of_them(settings, tmp_path, table):
@@ -423,8 +423,8 @@ def test_the_report_tells_how_long_texts_are_and_what_becomes_of_them(settings, 
     rows = [{**row, "text": row["text"] + " the" * 60} for row in rows_of(0, 60)]
     train = table(rows, "long.csv")
     for long, told in (("truncate", "and are truncated"), ("windows", "and are split")):
-        given = replace(settings, train=train, dev=None, test=None, seeds=1, epochs=0.2, window=256, long=long)
-        result = classify.run(replace(given, out=tmp_path / long))
+        changed = replace(settings, train=train, dev=None, test=None, seeds=1, epochs=0.2, window=256, long=long)
+        result = classify.run(replace(changed, out=tmp_path / long))
         page = (result.directory / "report.html").read_text(encoding="utf-8")
         assert f"48 (100.0%) are longer than 64 tokens and {told}" in page and "longest 7" in page
 
@@ -449,10 +449,10 @@ def test_labels_that_are_none_are_refused(settings, tmp_path):
 def test_columns_go_by_the_names_given(settings, tmp_path, table):
     rows = [{"id": index, "body": row["text"], "kind": row["label"]} for index, row in enumerate(rows_of(0, 60))]
     train = table(rows, "train.csv")
-    given = replace(settings, train=train, dev=None, test=None, text_column="body", label_column="kind")
-    assert sum(map(len, tables.read_tables(given).values())) == 60
+    changed = replace(settings, train=train, dev=None, test=None, text_column="body", label_column="kind")
+    assert sum(map(len, tables.read_tables(changed).values())) == 60
     with pytest.raises(InputError, match=r"no column 'text' \(there are: id, body, kind\).*--text-column"):
-        tables.read_tables(replace(given, text_column="text"))
+        tables.read_tables(replace(changed, text_column="text"))
 
 
 def test_a_single_class_and_labels_only_dev_knows_are_refused(settings, tmp_path, table):
@@ -472,8 +472,8 @@ def test_every_family_learns_and_transformers_gives_its_scores(family, make_mode
     sizes = {"num_hidden_layers": 1, "num_layer_groups": 1} if family == "albert" else {"num_hidden_layers": 1}
     model = make_model(family, {"masked_words": 0}, **sizes)
     checkpoint.save(Checkpoint(model, tokenizer, model_type=family), tmp_path / "start")
-    given = replace(settings, model=tmp_path / "start", out=tmp_path / "run", seeds=1)
-    result = classify.run(given)
+    changed = replace(settings, model=tmp_path / "start", out=tmp_path / "run", seeds=1)
+    result = classify.run(changed)
     assert result.mean > 0.6  # the commonest class: 0.47
     texts = [row["text"] for row in rows_of(3, 7)]
     ours = bothways.load(result.model, dtype="float32", device="cpu").classify(texts)
@@ -506,8 +506,8 @@ def several(settings, tmp_path_factory, table):
         rows.append({"text": " ".join(words), "label": "|".join(labels)})
     directory = tmp_path_factory.mktemp("several")
     train = table(rows, "train.csv")
-    told = replace(settings, train=train, dev=None, test=None, multi_label=True, seeds=1, out=directory / "run")
-    return classify.run(told)
+    changed = replace(settings, train=train, dev=None, test=None, multi_label=True, seeds=1, out=directory / "run")
+    return classify.run(changed)
 
 
 def test_several_labels_at_once_are_learned(several):
@@ -526,8 +526,8 @@ def test_a_rare_class_that_is_weighed_is_found_more_often(settings, tmp_path, ta
     rows = [row for row in rows_of(0, 400) if row["label"] != "none"]
     rare = [row for row in rows if row["label"] == "canine"][:12]
     train = table([row for row in rows if row["label"] == "feline"] + rare, "train.csv")
-    given = replace(settings, train=train, dev=None, test=None, class_weights="balanced")
-    task = classify.Classification.build(given, checkpoint.load(given.model), tables.read_tables(given))
+    changed = replace(settings, train=train, dev=None, test=None, class_weights="balanced")
+    task = classify.Classification.build(changed, checkpoint.load(changed.model), tables.read_tables(changed))
     counts = np.bincount(task.data["train"].targets)
     weights = task.class_weights.numpy()
     assert weights[0] / weights[1] == pytest.approx(counts[1] / counts[0])
@@ -539,10 +539,10 @@ def test_the_loss_weighs_classes_by_how_rare_they_are(several, settings, tmp_pat
     rows = rows_of(0, 60)
     if several:
         rows = [{**row, "label": row["label"] if index % 3 else "canine|feline"} for index, row in enumerate(rows)]
-    told = {"train": table(rows, "t.csv"), "dev": None, "test": None, "multi_label": several}
+    options = {"train": table(rows, "t.csv"), "dev": None, "test": None, "multi_label": several}
     task = classify.Classification.build(
-        replace(settings, **told, class_weights="balanced"), checkpoint.load(settings.model),
-        tables.read_tables(replace(settings, **told)),
+        replace(settings, **options, class_weights="balanced"), checkpoint.load(settings.model),
+        tables.read_tables(replace(settings, **options)),
     )  # fmt: skip
     model, targets = task.initial_checkpoint(0).model.eval().requires_grad_(False), task.data["train"].targets
     batch = task.data["train"].batch(range(20))
@@ -574,8 +574,8 @@ def test_the_page_shows_what_evaluate_counts(result, settings, several):
     assert sum(confusion.counts.values()) == 61
     wrong = [(text, a, b) for text, a, b in zip(task.tables["test"].texts, gold, given, strict=True) if a != b]
     assert [(case.text, case.gold, case.predicted) for case in mistakes.cases] == wrong
-    found = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
-    assert sum(one.f1 for one in labels.scores) / 3 == pytest.approx(found["f1_macro"])
+    scores = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
+    assert sum(one.f1 for one in labels.scores) / 3 == pytest.approx(scores["f1_macro"])
     assert [one.support for one in labels.scores] == [gold.count(label) for label in confusion.labels]
     for run, headings in ((result, ("Confusion matrix", "Worst mistakes", "reliab")), (several, ("Labels",))):
         page = (run.directory / "report.html").read_text(encoding="utf-8")
@@ -584,8 +584,8 @@ def test_the_page_shows_what_evaluate_counts(result, settings, several):
 
 def test_giving_no_label_is_no_better_than_learning_nothing_where_most_have_none(settings, tmp_path, table):
     rows = [{"text": f"the cat {index}", "label": "feline" if index % 5 == 0 else ""} for index in range(50)]
-    told = replace(settings, train=table(rows, "t.csv"), dev=None, test=None, multi_label=True, metric="accuracy")
-    task = classify.Classification.build(told, checkpoint.load(told.model), tables.read_tables(told))
+    changed = replace(settings, train=table(rows, "t.csv"), dev=None, test=None, multi_label=True, metric="accuracy")
+    task = classify.Classification.build(changed, checkpoint.load(changed.model), tables.read_tables(changed))
     gold = task.data["train"].targets
     assert task.trivial_metrics(gold)["accuracy"] == pytest.approx(1 - gold.mean()) and gold.mean() < 0.5
 
@@ -593,15 +593,15 @@ def test_giving_no_label_is_no_better_than_learning_nothing_where_most_have_none
 @pytest.mark.parametrize(("rows", "told", "steps"), [(30, {}, 60), (4000, {}, 1200), (30, {"epochs": 2.0}, 6)])
 def test_few_examples_are_read_more_often_unless_epochs_are_named(rows, told, steps, settings, tmp_path, table):
     """Three steps an epoch: 20 epochs. 4,000 rows: 400 steps an epoch, and three of them."""
-    given = replace(settings, **{"epochs": None, "batch_size": 10, **told})
-    assert recipe.num_epochs(given, rows // 10) * (rows // 10) == steps
-    assert recipe.num_epochs(given, 60) == (5 if not told else 2)
+    changed = replace(settings, **{"epochs": None, "batch_size": 10, **told})
+    assert recipe.num_epochs(changed, rows // 10) * (rows // 10) == steps
+    assert recipe.num_epochs(changed, 60) == (5 if not told else 2)
     if not told and rows == 30:
-        lines = []
+        messages = []
         files = {"train": table(rows_of(0, rows), "t.csv"), "dev": settings.dev, "test": None}
-        with messages_to(lines.append):
-            classify.run(replace(given, **files, seeds=1, out=tmp_path / "run"))
-        assert any(line.startswith("20 epochs of 3 steps") for line in lines)
+        with messages_to(messages.append):
+            classify.run(replace(changed, **files, seeds=1, out=tmp_path / "run"))
+        assert any(line.startswith("20 epochs of 3 steps") for line in messages)
         rows_read = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
         assert max(row["step"] for row in rows_read) == steps
 
@@ -619,7 +619,7 @@ def test_f1_is_of_two_classes_and_of_the_one_named(settings, tmp_path, table):
     with pytest.raises(InputError, match=r"metric \(f1\) .* 3; use f1_macro"):
         classify.run(replace(settings, metric="f1", out=tmp_path / "run"))
     two = table([row for row in rows_of(0, 240) if row["label"] != "none"], "two.csv")
-    given = replace(settings, train=two, dev=None, test=None, metric="f1", seeds=1)
-    assert classify.run(replace(given, positive="canine", out=tmp_path / "one")).mean > 0.9
+    changed = replace(settings, train=two, dev=None, test=None, metric="f1", seeds=1)
+    assert classify.run(replace(changed, positive="canine", out=tmp_path / "one")).mean > 0.9
     with pytest.raises(InputError, match=r"positive \('cat'\) .*two\.csv: canine, feline"):
-        classify.run(replace(given, positive="cat", out=tmp_path / "run"))
+        classify.run(replace(changed, positive="cat", out=tmp_path / "run"))

@@ -94,8 +94,8 @@ def test_the_score_is_the_mean_over_folds_and_its_interval_that_of_all_rows(sett
     assert (result.mean, result.std) == pytest.approx(metrics.mean_and_std(result.scores))
     right = sum(map(sum, by_fold))
     assert result.interval == pytest.approx(metrics.wilson_interval(right, 129)) and result.rows == 129
-    made = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
-    assert result.pooled == made["result"]["pooled"] == pytest.approx(right / 129) and made["result"]["n"] == 3
+    metadata = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
+    assert result.pooled == metadata["result"]["pooled"] == pytest.approx(right / 129) and metadata["result"]["n"] == 3
     assert not (settings.out / "seeds").exists()
 
 
@@ -129,11 +129,11 @@ def test_a_run_that_is_stopped_within_a_fold_goes_on_to_the_same_predictions(set
         patch.setattr(bothways.training.run.Run, "log_metrics", stop)
         with pytest.raises(Stopped):
             classify.run(own)
-    told = []
-    with messages_to(told.append):
+    messages = []
+    with messages_to(messages.append):
         again = classify.run(replace(own, resume=True))
     assert again.scores == result.scores and out_of_fold(own.out) == out_of_fold(settings.out)
-    assert [line[:6] for line in told if line.startswith("fold ")] == ["fold 2", "fold 3"]
+    assert [line[:6] for line in messages if line.startswith("fold ")] == ["fold 2", "fold 3"]
     steps = [(row["fold"], row["step"]) for row in bothways.training.run.read_metrics(own.out) if "fold" in row]
     assert len(set(steps)) == len({*map(str, steps)})
 

@@ -27,25 +27,25 @@ FILLERS = "the and on mat ran sat".split()
 def rows_of(seed, number):
     """Pairs that belong together: three letters, and the digits that stand for them."""
     rng = np.random.default_rng(seed)
-    found = []
+    rows = []
     for _ in range(number):
         signs = rng.choice(10, 3, replace=False)
         first = [rng.choice(FILLERS), *(LETTERS[sign] for sign in signs)]
         second = [*map(str, rng.permutation(signs)), *rng.choice(FILLERS, int(rng.integers(1, 4)))]
-        found.append({"text": " ".join(first), "pair": " ".join(second)})
-    return found
+        rows.append({"text": " ".join(first), "pair": " ".join(second)})
+    return rows
 
 
 def scored_rows(seed, number):
     """Pairs with how much they have in common, from 0 to 3."""
     rng = np.random.default_rng(seed)
-    found = []
+    rows = []
     for row in rows_of(seed, number):
         signs = [LETTERS.index(word) for word in row["text"].split()[1:]]
         shared = int(rng.integers(4))
         others = rng.choice([sign for sign in range(10) if sign not in signs], 3 - shared, replace=False)
-        found.append({"text": row["text"], "pair": " ".join(map(str, [*signs[:shared], *others])), "label": shared})
-    return found
+        rows.append({"text": row["text"], "pair": " ".join(map(str, [*signs[:shared], *others])), "label": shared})
+    return rows
 
 
 @pytest.fixture(scope="module")
@@ -106,20 +106,20 @@ def test_the_data_and_the_metric_before_training_are_logged(run, result):
 
 
 def test_cosines_learn_to_be_scores_with_all_numbers_and_with_the_first_five(scored):
-    told = []
-    with messages_to(told.append):
+    messages = []
+    with messages_to(messages.append):
         result = embed.run(replace(scored, epochs=12.0))
     figures = figures_of(result)["test"]
     bounds = {"spearman_interval", "pearson_interval"}
     assert {*figures} == {"loss", "spearman", "pearson", "spearman_5", "baseline", "best_step", "rows", *bounds}
     assert result.metric == "spearman" and result.mean > 0.6 > abs(figures["baseline"]) + 0.4
     assert figures["spearman"] == result.mean and figures["spearman_5"] > 0.5
-    assert "scores: 0 is cosine 0, 3 is cosine 1\n1 of 61 examples of test stand in train too (case" in told[0]
+    assert "scores: 0 is cosine 0, 3 is cosine 1\n1 of 61 examples of test stand in train too (case" in messages[0]
 
 
 def test_a_run_that_learned_nothing_is_no_better_than_its_start(pairs, tmp_path):
-    found = embed.run(replace(pairs, learning_rate=1e-12, epochs=0.1, seeds=2, out=tmp_path / "run"))
-    assert found.failed == 2 and found.mean == figures_of(found)["test"]["baseline"]
+    result = embed.run(replace(pairs, learning_rate=1e-12, epochs=0.1, seeds=2, out=tmp_path / "run"))
+    assert result.failed == 2 and result.mean == figures_of(result)["test"]["baseline"]
 
 
 def test_the_same_seed_gives_the_same_model_with_dropout_on(pairs, tmp_path):
@@ -133,11 +133,11 @@ def test_the_same_seed_gives_the_same_model_with_dropout_on(pairs, tmp_path):
 
 def test_training_starts_from_the_encoder_alone_with_the_dropout_asked_for(pairs):
     task = task_of(replace(pairs, dropout=0.2))
-    begun = task.initial_checkpoint(7)
-    assert (begun.model.config.hidden_dropout_prob, begun.model.config.attention_probs_dropout_prob) == (0.2, 0.2)
-    assert {name.split(".")[0] for name in begun.model.state_dict()} == {"encoder"}
+    initial = task.initial_checkpoint(7)
+    assert (initial.model.config.hidden_dropout_prob, initial.model.config.attention_probs_dropout_prob) == (0.2, 0.2)
+    assert {name.split(".")[0] for name in initial.model.state_dict()} == {"encoder"}
     old = task.start.model.state_dict()
-    assert all(torch.equal(value, old[name]) for name, value in begun.model.state_dict().items())
+    assert all(torch.equal(value, old[name]) for name, value in initial.model.state_dict().items())
 
 
 def test_few_numbers_of_a_vector_do_better_when_they_were_trained_for_it(pairs, result, tmp_path):
@@ -354,9 +354,9 @@ def test_scores_are_taken_where_there_are_any_unless_pairs_are_asked_for(pairs, 
 
 def test_pairs_of_one_text_stay_together_when_the_table_is_divided(pairs, tmp_path, table):
     rows = [{"text": f"a {index // 3}", "pair": f"b {index}"} for index in range(120)]
-    found = read_pairs(replace(pairs, train=table(rows, "train.csv"), dev=None, test=None))
-    assert {name: len(part.texts[1]) for name, part in found.items()} == {"train": 96, "dev": 12, "test": 12}
-    texts = [set(part.texts[0]) for part in found.values()]
+    splits = read_pairs(replace(pairs, train=table(rows, "train.csv"), dev=None, test=None))
+    assert {name: len(part.texts[1]) for name, part in splits.items()} == {"train": 96, "dev": 12, "test": 12}
+    texts = [set(part.texts[0]) for part in splits.values()]
     assert sum(map(len, texts)) == len(set.union(*texts)) == 40
 
 

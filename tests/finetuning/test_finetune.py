@@ -63,10 +63,10 @@ def rows_of(run):
 
 
 def test_one_file_is_divided_80_10_10_and_reported_on_test(settings):
-    told = []
-    with messages_to(told.append):
-        found = classify.run(settings)
-    assert found.split == "test" and "train: 120 texts" in told[0] and "test: 15 texts" in told[0]
+    messages = []
+    with messages_to(messages.append):
+        result = classify.run(settings)
+    assert result.split == "test" and "train: 120 texts" in messages[0] and "test: 15 texts" in messages[0]
 
 
 @pytest.mark.parametrize("patience", [1, 2])
@@ -110,20 +110,20 @@ def test_freezing_all_layers_is_refused_with_the_most_there_is(settings):
 
 
 def test_fine_tuning_tells_how_it_is_doing_where_there_is_no_terminal(settings, monkeypatch):
-    told = []
+    messages = []
     monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
-    with messages_to(told.append):
+    with messages_to(messages.append):
         classify.run(replace(settings, epochs=0.5))
-    shown = [line for line in told if line.startswith("fine-tuning, seed 0: step ")]
+    shown = [line for line in messages if line.startswith("fine-tuning, seed 0: step ")]
     assert len(shown) > 3 and all("learning rate" in line and line.endswith("s left") for line in shown)
 
 
 def test_a_python_caller_hears_every_row_of_the_metrics_and_how_many_steps_there_will_be(settings):
-    heard = []
-    result = bothways.train(replace(settings, epochs=0.5, seeds=2), progress=heard.append)
-    steps = max(row["step"] for row in heard)
-    assert heard == [{**row, "steps": steps} for row in rows_of(result.directory)]
-    assert {row["seed"] for row in heard} == {0, 1} and {row["split"] for row in heard} == {"train", "heldout"}
+    rows = []
+    result = bothways.train(replace(settings, epochs=0.5, seeds=2), progress=rows.append)
+    steps = max(row["step"] for row in rows)
+    assert rows == [{**row, "steps": steps} for row in rows_of(result.directory)]
+    assert {row["seed"] for row in rows} == {0, 1} and {row["split"] for row in rows} == {"train", "heldout"}
 
 
 def test_what_a_callback_raises_ends_the_run_which_can_go_on(settings, undisturbed):
@@ -159,10 +159,10 @@ def test_epochs_are_said_as_steps_beside_the_usual_ones_and_far_fewer_are_warned
 
 
 def test_layer_wise_rates_are_told_as_a_table(settings):
-    told = []
-    with messages_to(told.append):
+    messages = []
+    with messages_to(messages.append):
         classify.run(replace(settings, layer_decay=0.5, freeze=1, epochs=0.1))
-    rates = next(line for line in told if line.startswith("peak learning rates")).splitlines()[1:]
+    rates = next(line for line in messages if line.startswith("peak learning rates")).splitlines()[1:]
     assert [line.split()[-1] for line in rates] == ["frozen", "6.25e-04", "1.25e-03", "2.50e-03", "5.00e-03"]
     assert [" ".join(line.split()[:-1]) for line in rates] == ["embeddings", "layer 1", "layer 2", "layer 3", "head"]
 
@@ -175,11 +175,11 @@ def test_without_a_rate_it_goes_by_the_width(width, rate, settings, make_model):
 
 
 def test_a_rate_by_the_width_is_said_and_is_the_one_trained_with(settings):
-    told = []
+    messages = []
     own = replace(settings, learning_rate=None, warmup=0.0, schedule="constant", epochs=0.5)
-    with messages_to(told.append):
+    with messages_to(messages.append):
         directory = classify.run(own).directory
-    assert any(line.startswith("peak learning rate 5.0e-04, for a width of ") for line in told)
+    assert any(line.startswith("peak learning rate 5.0e-04, for a width of ") for line in messages)
     assert max(row["learning_rate"] for row in rows_of(directory) if "learning_rate" in row) == 5e-4
 
 
@@ -311,11 +311,11 @@ def without_seconds(run):
 
 @pytest.fixture(scope="module")
 def undisturbed(start, train_file, tmp_path_factory):
-    given = Classify(
+    settings = Classify(
         model=start, train=train_file, out=tmp_path_factory.mktemp("whole") / "run", batch_tokens=256,
         learning_rate=5e-3, baselines=False,
     )  # fmt: skip
-    result = classify.run(resumable(given))
+    result = classify.run(resumable(settings))
     assert len({row["seed"] for row in rows_of(result.directory)}) == 2
     return result
 
@@ -334,14 +334,14 @@ def test_a_killed_run_goes_on_to_the_same_numbers(settings, undisturbed, rows, m
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(Run, "log_metrics", dies)
         classify.run(resumable(settings))
-    told = []
-    with messages_to(told.append):
+    messages = []
+    with messages_to(messages.append):
         result = classify.run(resumable(settings, resume=True))
     assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
     assert result.scores == undisturbed.scores
     for name, value in checkpoint.load(undisturbed.model).model.state_dict().items():
         assert torch.equal(value, checkpoint.load(result.model).model.state_dict()[name]), name
-    assert any("going on from" in line for line in told) == (rows != 2)
+    assert any("going on from" in line for line in messages) == (rows != 2)
     assert sorted(path.name for path in result.directory.iterdir()) == sorted(
         path.name for path in undisturbed.directory.iterdir()
     )
@@ -358,8 +358,8 @@ def test_a_run_asked_to_stop_saves_and_goes_on(settings, undisturbed, monkeypatc
     with monkeypatch.context() as patch, pytest.raises(Stopped, match="go on with --resume"):
         patch.setattr(Run, "log_metrics", asks)
         classify.run(resumable(settings))
-    made = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
-    assert made["status"] == "stopped"
+    metadata = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
+    assert metadata["status"] == "stopped"
     with pytest.raises(MissingFile, match="bothways finetune classify command with --resume"):
         bothways.load(settings.out)
     result = classify.run(resumable(settings, resume=True))
@@ -406,11 +406,11 @@ def test_one_process_fine_tunes(settings, monkeypatch):
 
 def test_a_run_that_is_done_gives_its_result_again_but_not_with_other_settings(settings, monkeypatch):
     done = classify.run(replace(settings, epochs=0.1))
-    told = []
+    messages = []
     monkeypatch.setattr(finetune, "run_seed", None)  # nothing is trained again
-    with messages_to(told.append):
+    with messages_to(messages.append):
         assert classify.run(replace(settings, epochs=0.1, resume=True)) == done
-    assert told[-1] == f"{done.directory}: the run is already done"
+    assert messages[-1] == f"{done.directory}: the run is already done"
     before = (done.directory / "bothways.json").read_text(encoding="utf-8")
     with pytest.raises(InputError, match=r"\(learning_rate: 0.005 -> 0.1\)"):
         classify.run(replace(settings, epochs=0.1, resume=True, learning_rate=0.1))
@@ -429,23 +429,23 @@ def test_a_run_that_is_done_gives_no_result_for_other_data(settings, train_file,
 def test_lengths_are_told_of_texts_and_not_of_their_windows(settings, tmp_path):
     rows = [json.dumps({"text": "cat " * number, "label": "xy"[number % 2]}) for number in range(1, 61)]
     (tmp_path / "long.jsonl").write_text("\n".join(rows), encoding="utf-8")
-    told = []
-    given = replace(settings, train=tmp_path / "long.jsonl", dev=tmp_path / "long.jsonl", epochs=0.1, window=16)
-    with messages_to(told.append):
-        classify.run(given)
-    assert "dev: 60 texts, tokens: median 32, 90 % up to 56, longest 62; 46 read in windows" in told[0]
+    messages = []
+    changed = replace(settings, train=tmp_path / "long.jsonl", dev=tmp_path / "long.jsonl", epochs=0.1, window=16)
+    with messages_to(messages.append):
+        classify.run(changed)
+    assert "dev: 60 texts, tokens: median 32, 90 % up to 56, longest 62; 46 read in windows" in messages[0]
 
 
 def test_a_run_whose_end_failed_is_not_done(settings, monkeypatch):
     """Its report cannot be written, say, for the disk is full: the weights are there, and it goes on to a model."""
-    given = replace(settings, epochs=0.2)
+    changed = replace(settings, epochs=0.2)
     with monkeypatch.context() as patch, pytest.raises(OSError, match="full"):
         patch.setattr(finetune, "write_report", mock.Mock(side_effect=OSError("full")))
-        classify.run(given)
-    assert not (given.out / "model").exists()
-    result = classify.run(replace(given, resume=True))
+        classify.run(changed)
+    assert not (changed.out / "model").exists()
+    result = classify.run(replace(changed, resume=True))
     assert checkpoint.load(result.model).labels == ("canine", "feline")
-    assert not (given.out / "seeds").exists()
+    assert not (changed.out / "seeds").exists()
 
 
 @pytest.fixture
@@ -465,12 +465,12 @@ def test_a_disk_without_room_for_a_seed_is_said_before_its_training(settings, sm
     disk, resize = small_disk
     with (disk / "others").open("wb") as file:
         file.write(bytes(900_000))
-    given = replace(settings, epochs=0.2, out=disk / "run")
+    changed = replace(settings, epochs=0.2, out=disk / "run")
     with pytest.raises(OSError, match="No space left on device"):
-        classify.run(given)
+        classify.run(changed)
     assert not (disk / "run").exists()
     resize("8m")
-    assert classify.run(given).model.exists()
+    assert classify.run(changed).model.exists()
 
 
 def test_a_disk_that_is_full_at_a_seeds_end_loses_no_seed(settings, small_disk, undisturbed, monkeypatch):
@@ -518,10 +518,10 @@ def test_weights_that_cannot_be_written_are_an_error_of_the_disk_and_the_run_goe
 
 def test_how_often_a_run_is_saved_does_not_change_what_it_comes_to(settings, tmp_path):
     def kept(name, every):
-        given = replace(
+        changed = replace(
             settings, epochs=4.0, evaluations_per_epoch=0.5, patience=2, checkpoint_every=every, out=tmp_path / name
         )
-        result = classify.run(given)
+        result = classify.run(changed)
         return without_seconds(result.directory), result.scores
 
     assert kept("often", 3) == kept("never", 0)
@@ -533,7 +533,7 @@ def test_a_run_does_not_go_on_with_other_rows_to_measure_on(split, settings, tra
     lines = train_file.read_text(encoding="utf-8").splitlines()
     for file in files.values():
         file.write_text("\n".join(lines[:30]), encoding="utf-8")
-    given = replace(settings, epochs=0.2, seeds=2, **files)
+    changed = replace(settings, epochs=0.2, seeds=2, **files)
     train_and_score, done = finetune.train_and_score, []
 
     def dies(*told):
@@ -544,10 +544,10 @@ def test_a_run_does_not_go_on_with_other_rows_to_measure_on(split, settings, tra
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(finetune, "train_and_score", dies)
-        classify.run(given)
+        classify.run(changed)
     files[split].write_text("\n".join(lines[30:70]), encoding="utf-8")
     with pytest.raises(InputError, match=f"other examples of {split}"):
-        classify.run(replace(given, resume=True))
+        classify.run(replace(changed, resume=True))
 
 
 def test_a_run_does_not_go_on_with_other_labels(settings, train_file, tmp_path, monkeypatch):

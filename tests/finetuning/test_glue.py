@@ -36,12 +36,12 @@ def directory(make_model, tokenizer, tmp_path_factory):
 def test_each_task_is_learned_and_reported_by_its_own_metric(directory, tmp_path, capsys):
     short = ["--epochs", "0.2", "--seeds", "2", "--dtype", "float32", "-o", str(tmp_path / "runs")]
     main.main(["glue", str(directory / "model"), str(directory), *short])
-    said = capsys.readouterr()
-    rows = [line.split()[:2] for line in said.out.splitlines()]
+    output = capsys.readouterr()
+    rows = [line.split()[:2] for line in output.out.splitlines()]
     assert rows[:2] == [["CoLA", "matthews"], ["SST-2", "accuracy"]] and rows[2][0] == "average"
-    assert "QNLI: skipped" in said.err
-    made = json.loads((tmp_path / "runs" / "CoLA" / "bothways.json").read_text(encoding="utf-8"))
-    assert made["result"]["metric"] == "matthews" and made["result"]["n"] == 2
+    assert "QNLI: skipped" in output.err
+    metadata = json.loads((tmp_path / "runs" / "CoLA" / "bothways.json").read_text(encoding="utf-8"))
+    assert metadata["result"]["metric"] == "matthews" and metadata["result"]["n"] == 2
 
 
 def test_the_average_is_that_of_the_tasks(directory, tmp_path, capsys):
@@ -75,14 +75,14 @@ def test_the_average_has_the_spread_of_the_seeds_averages_and_leaves_sick_out():
 
 
 def test_a_table_goes_on_behind_the_tasks_that_are_done(directory, tmp_path):
-    told = {"model": directory / "model", "directory": directory, "out": tmp_path / "runs"}
+    options = {"model": directory / "model", "directory": directory, "out": tmp_path / "runs"}
     recipe = {"epochs": 0.2, "dtype": "float32"}
-    first = glue.run(Glue(**told, **recipe, tasks=("CoLA",)))
-    lines = []
-    with messages_to(lines.append):
-        both = glue.run(Glue(**told, **recipe, resume=True))
+    first = glue.run(Glue(**options, **recipe, tasks=("CoLA",)))
+    messages = []
+    with messages_to(messages.append):
+        both = glue.run(Glue(**options, **recipe, resume=True))
     assert [name for name, _ in both.rows] == ["CoLA", "SST-2"] and both.rows[0] == first.rows[0]
-    assert any("CoLA: the run is already done" in line for line in lines)
+    assert any("CoLA: the run is already done" in line for line in messages)
 
 
 def test_an_unknown_task_and_an_empty_directory_are_refused(directory, tmp_path):

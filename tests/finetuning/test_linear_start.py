@@ -116,32 +116,32 @@ def test_a_run_measures_its_linear_start_which_is_better_than_a_head_drawn_by_ch
     verb.run(other)
     assert [row["step"] for row in measured(other.out)] == [last["step"]]
     assert first["loss"] < measured(other.out)[0]["loss"] - 0.05
-    made = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
-    assert max(row[result.metric] for row in measured(settings.out)) <= made["result"]["scores"]["dev"][0] + 1e-6
+    metadata = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
+    assert max(row[result.metric] for row in measured(settings.out)) <= metadata["result"]["scores"]["dev"][0] + 1e-6
 
 
 def test_a_model_that_training_only_harms_is_kept_as_it_was_and_that_is_said(given, tables):
     settings = Classify(**{**given, "learning_rate": 0.5, "out": given["out"]}, train=tables / "texts.jsonl")
-    told = []
-    with messages_to(told.append):
+    messages = []
+    with messages_to(messages.append):
         classify.run(settings)
-    assert any(FROZEN in line for line in told)
-    made = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
-    assert made["result"]["frozen"] is True
+    assert any(FROZEN in line for line in messages)
+    metadata = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
+    assert metadata["result"]["frozen"] is True
     after = checkpoint.load(settings.out).model.encoder.state_dict()
     before = checkpoint.load(settings.model).model.encoder.state_dict()
     assert all(torch.equal(value, after[name]) for name, value in before.items())
     dev = [row["accuracy"] for row in measured(settings.out)]
-    assert made["result"]["scores"]["dev"] == [dev[0]] and dev[1] < dev[0]
+    assert metadata["result"]["scores"]["dev"] == [dev[0]] and dev[1] < dev[0]
 
 
 def test_a_model_that_training_improves_is_the_trained_one(given, tables):
     settings = Classify(**{**given, "learning_rate": 1e-3, "epochs": 4.0}, train=tables / "texts.jsonl")
-    told = []
-    with messages_to(told.append):
+    messages = []
+    with messages_to(messages.append):
         classify.run(settings)
-    made = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
-    assert made["result"]["frozen"] is False and not any(FROZEN in line for line in told)
+    metadata = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
+    assert metadata["result"]["frozen"] is False and not any(FROZEN in line for line in messages)
 
 
 def test_of_equally_good_weights_those_of_the_lower_loss_are_kept():
@@ -187,10 +187,10 @@ def test_of_few_examples_the_encoder_stays_as_it_is_and_its_head_is_fitted_to_al
     monkeypatch.setattr(
         linear_head, "fit", lambda rows, *of, **named: fitted.append(len(rows[1])) or fit(rows, *of, **named)
     )
-    told = []
-    with messages_to(told.append):
+    messages = []
+    with messages_to(messages.append):
         result = classify.run(settings)
-    assert any("30 examples are too few" in line and "--epochs" in line for line in told)
+    assert any("30 examples are too few" in line and "--epochs" in line for line in messages)
     assert result.frozen and [row["step"] for row in rows_of(settings.out)] == [0] and fitted == [27, 30]
     after = checkpoint.load(settings.out).model
     before = checkpoint.load(settings.model).model.encoder.state_dict()
@@ -249,10 +249,10 @@ def test_of_few_examples_a_checkpoint_for_vectors_reads_two_thirds_of_its_layers
     )
     checkpoint.save(start, directory)
     settings = Classify(**{**given, "model": directory, "epochs": None}, train=few, test=test)
-    told = []
-    with messages_to(told.append):
+    messages = []
+    with messages_to(messages.append):
         result = classify.run(settings)
-    assert any("first 3 of 4 layers" in line for line in told)
+    assert any("first 3 of 4 layers" in line for line in messages)
     model = bothways.load(settings.out, dtype="float32")
     after, before = model.module.encoder.state_dict(), start.model.encoder.state_dict()
     assert model.module.config.num_hidden_layers == 3 and {*before} - {*after}
@@ -282,10 +282,10 @@ def test_of_few_pairs_a_checkpoint_for_vectors_compares_those_of_both_texts(give
     checkpoint.save(start, directory)
     recipe = {**given, "model": directory, "epochs": None, "window": 16}
     settings = Classify(**recipe, train=rows[:40], test=rows[40:])
-    told = []
-    with messages_to(told.append):
+    messages = []
+    with messages_to(messages.append):
         result = classify.run(settings)
-    assert result.frozen and any("encoded separately" in line for line in told)
+    assert result.frozen and any("encoded separately" in line for line in messages)
     model = bothways.load(settings.out, dtype="float32")
     first, second = ([row[name] for row in rows] for name in ("text", "pair"))
     found = model.classify(first, second)

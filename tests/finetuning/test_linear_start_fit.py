@@ -40,21 +40,21 @@ def standardized(x_NH):
 def test_classes_are_fitted_to_the_optimum_and_the_scaling_is_folded_back(data, strength):
     x_NH, labels_N = data[0], data[1].argmax(1)
     loss = partial(weighted_class_loss, weights_C=torch.ones(C))
-    found = linear_head.fit((x_NH, labels_N), loss, C, strengths=[strength])
+    head = linear_head.fit((x_NH, labels_N), loss, C, strengths=[strength])
     peer = LogisticRegression(C=1 / (strength * N), tol=1e-9, max_iter=5000).fit(standardized(x_NH), labels_N)
     expected = peer.predict_proba(standardized(x_NH))
-    assert np.abs(found(x_NH).softmax(-1).numpy() - expected).max() < 1e-3
-    assert found.strength == strength and found.weight_CH.shape == (C, H)
-    assert found.weight_CH[:, 5].abs().max() == 0  # a dead unit has no say
+    assert np.abs(head(x_NH).softmax(-1).numpy() - expected).max() < 1e-3
+    assert head.strength == strength and head.weight_CH.shape == (C, H)
+    assert head.weight_CH[:, 5].abs().max() == 0  # a dead unit has no say
 
 
 def test_weights_of_classes_are_honoured(data):
     x_NH, labels_N = data[0], data[1].argmax(1)
     weights = torch.tensor([0.2, 1.0, 5.0])
-    found = linear_head.fit((x_NH, labels_N), partial(weighted_class_loss, weights_C=weights), C, strengths=[0.1])
+    head = linear_head.fit((x_NH, labels_N), partial(weighted_class_loss, weights_C=weights), C, strengths=[0.1])
     peer = LogisticRegression(C=1 / (0.1 * N), tol=1e-9, max_iter=5000, class_weight=dict(enumerate(weights.tolist())))
     expected = peer.fit(standardized(x_NH), labels_N).predict_proba(standardized(x_NH))
-    assert np.abs(found(x_NH).softmax(-1).numpy() - expected).max() < 1e-3
+    assert np.abs(head(x_NH).softmax(-1).numpy() - expected).max() < 1e-3
 
 
 def test_a_head_chosen_by_a_metric_is_not_overconfident():
@@ -75,18 +75,18 @@ def test_a_head_chosen_by_a_metric_is_not_overconfident():
 
 def test_several_labels_are_fitted_each_by_itself(data):
     x_NH, labels_NC = data[0], (data[1] > 0).long()
-    found = linear_head.fit((x_NH, labels_NC), partial(multi_label_loss, weights_C=torch.ones(C)), C, strengths=[0.1])
+    head = linear_head.fit((x_NH, labels_NC), partial(multi_label_loss, weights_C=torch.ones(C)), C, strengths=[0.1])
     for label in range(C):
         peer = LogisticRegression(C=1 / (0.1 * N), tol=1e-9, max_iter=5000)
         expected = peer.fit(standardized(x_NH), labels_NC[:, label]).predict_proba(standardized(x_NH))[:, 1]
-        assert np.abs(found(x_NH).sigmoid()[:, label].numpy() - expected).max() < 1e-3
+        assert np.abs(head(x_NH).sigmoid()[:, label].numpy() - expected).max() < 1e-3
 
 
 def test_numbers_are_a_ridge_regression(data):
     x_NH, numbers_N = data[0], data[1][:, 0].float()
-    found = linear_head.fit((x_NH, numbers_N), number_loss, 1, strengths=[0.5])
+    head = linear_head.fit((x_NH, numbers_N), number_loss, 1, strengths=[0.5])
     peer = Ridge(alpha=0.5 * N / 2).fit(standardized(x_NH), numbers_N.double())
-    assert np.abs(found(x_NH)[:, 0].numpy() - peer.predict(standardized(x_NH))).max() < 1e-3
+    assert np.abs(head(x_NH)[:, 0].numpy() - peer.predict(standardized(x_NH))).max() < 1e-3
 
 
 def number_loss(scores_N1, numbers_N):

@@ -76,8 +76,8 @@ def test_training_reads_the_drawn_windows_and_measuring_reads_all(settings, monk
         classify.Classification, "losses",
         lambda task, model, batch: read.update(train=read["train"] + len(batch)) or losses(task, model, batch),
     )  # fmt: skip
-    given = replace(settings, epochs=1.0, linear_start=False)
-    classify.run(given)
+    changed = replace(settings, epochs=1.0, linear_start=False)
+    classify.run(changed)
     assert read["train"] == sum(min(2, len(parts)) for parts in task.data["train"].windows)
     seen = []
     monkeypatch.setattr(
@@ -103,11 +103,11 @@ def test_a_step_holds_so_many_long_texts_unless_its_size_is_named(settings):
 
 @pytest.mark.parametrize("pooling", ["mean", "max"])
 def test_windows_are_pooled_in_prediction_as_in_training(pooling, settings, folder):
-    given = replace(settings, window_pooling=pooling)
-    result = classify.run(given)
+    changed = replace(settings, window_pooling=pooling)
+    result = classify.run(changed)
     predictor = bothways.load(result.model, dtype="float32")
     assert predictor.checkpoint.settings["window_pooling"] == pooling
-    task = task_of(given)
+    task = task_of(changed)
     windows = task.data["dev"].windows
     row = max(range(len(windows)), key=lambda row: len(windows[row]))
     with torch.inference_mode():
@@ -127,8 +127,8 @@ class Killed(BaseException):
 
 
 def test_a_killed_run_draws_the_same_windows_again(settings, tmp_path, monkeypatch):
-    given = replace(settings, dropout=0.1, checkpoint_every=2, batch_tokens=256, train_windows=1)
-    whole = classify.run(replace(given, out=tmp_path / "whole"))
+    changed = replace(settings, dropout=0.1, checkpoint_every=2, batch_tokens=256, train_windows=1)
+    whole = classify.run(replace(changed, out=tmp_path / "whole"))
     metric, written = Run.log_metrics, []
 
     def dies(run, **row):
@@ -139,8 +139,8 @@ def test_a_killed_run_draws_the_same_windows_again(settings, tmp_path, monkeypat
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(Run, "log_metrics", dies)
-        classify.run(given)
-    again = classify.run(replace(given, resume=True))
+        classify.run(changed)
+    again = classify.run(replace(changed, resume=True))
     assert losses_of(again) == losses_of(whole) and len(losses_of(whole)) > 9
     state = checkpoint.load(again.model).model.state_dict()
     assert all(

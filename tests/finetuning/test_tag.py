@@ -26,7 +26,7 @@ FILLERS = "the and on b mat ran".split()
 def sentences(seed, number):
     """(words, IOB2 tags)"""
     rng = np.random.default_rng(seed)
-    found = []
+    rows = []
     for _ in range(number):
         words, tags = [], []
         for _ in range(int(rng.integers(4, 10))):
@@ -37,8 +37,8 @@ def sentences(seed, number):
                 words, tags = [*words, "a", "dog"], [*tags, "B-CANINE", "I-CANINE"]
             else:
                 words, tags = [*words, str(rng.choice(FILLERS))], [*tags, "O"]
-        found.append((words, tags))
-    return found
+        rows.append((words, tags))
+    return rows
 
 
 def write(file, rows, *, every=7):
@@ -80,9 +80,9 @@ def test_entities_that_words_determine_are_learned(result, run):
 
 def test_the_model_finds_them_in_plain_text_at_exact_characters(result):
     text = "the CAT ran on a dog and b"
-    found = bothways.load(result.model, dtype="float32").tag([text])[0]
-    assert [(one.label, one.text) for one in found] == [("FELINE", "CAT"), ("CANINE", "a dog")]
-    assert all(text[one.start : one.end] == one.text for one in found)
+    predictions = bothways.load(result.model, dtype="float32").tag([text])[0]
+    assert [(one.label, one.text) for one in predictions] == [("FELINE", "CAT"), ("CANINE", "a dog")]
+    assert all(text[one.start : one.end] == one.text for one in predictions)
 
 
 def test_the_score_of_the_run_is_that_of_the_entities_it_predicts(result, settings):
@@ -99,9 +99,9 @@ def test_evaluate_reads_the_sentences_as_the_run_did(result, settings, monkeypat
     task = tag.Tagging.build(settings, checkpoint.load(settings.model), tag.read_splits(settings))
     read, tag_words = [], Predictor.tag_words
     monkeypatch.setattr(Predictor, "tag_words", lambda self, words, *told: tag_words(self, read.append(words) or words))
-    found = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
+    scores = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
     assert read == [[tagged_texts.all_words(text) for text in task.texts["test"].texts]]
-    assert found["f1"] == pytest.approx(result.scores[0]) and found["sentences"] == 41
+    assert scores["f1"] == pytest.approx(result.scores[0]) and scores["sentences"] == 41
 
 
 def test_sentences_of_two_files_are_not_read_together(result, tmp_path, monkeypatch):
@@ -123,16 +123,16 @@ def test_evaluate_takes_the_columns_the_model_was_fine_tuned_with(settings, tmp_
         files[split] = tmp_path / f"{split}.txt"
         files[split].write_text("\n".join(line and f"{line} B-NN" for line in lines), encoding="utf-8")
     result = tag.run(replace(settings, **files, tags_column="1", epochs=8.0, out=tmp_path / "run"))
-    found = evaluate.run(Evaluate(model=result.model, file=(files["test"],), dtype="float32"))
-    assert 0.1 < result.scores[0] == pytest.approx(found["f1"])
+    scores = evaluate.run(Evaluate(model=result.model, file=(files["test"],), dtype="float32"))
+    assert 0.1 < result.scores[0] == pytest.approx(scores["f1"])
     told, learned = SimpleNamespace(words_column=None, tags_column="-1"), {"words_column": "tokens", "tags_column": "1"}
     words = tagged_texts.tag_columns(files["test"], told, learned)
     assert words == {"words": None, "tags": "-1"}  # what is given counts, and a file without names has no such column
 
 
 def test_sentences_that_splits_share_are_told(settings):
-    given = replace(settings, dev=settings.train)
-    task = tag.Tagging.build(given, checkpoint.load(settings.model), tag.read_splits(given))
+    changed = replace(settings, dev=settings.train)
+    task = tag.Tagging.build(changed, checkpoint.load(settings.model), tag.read_splits(changed))
     assert "200 of 200 examples of dev stand in train too" in task.describe()
     assert task.warnings[0].startswith("200 of 200 examples of dev stand in train too")
 
@@ -157,10 +157,10 @@ def test_schemes_are_found_out_and_mean_the_same(settings, tmp_path):
     made = {}
     for scheme in ("iob1", "iob2", "bioes"):
         written = [(words, spans_to_tags(tags_to_spans(tags, "iob2"), len(words), scheme)) for words, tags in rows]
-        given = replace(settings, train=write(tmp_path / f"{scheme}.txt", written, every=1), dev=None, test=None)
-        found = tag.read_splits(given)
-        assert tag_examples.detect_or_check_scheme(given, found["train"]) == scheme
-        task = tag.Tagging.build(given, checkpoint.load(given.model), found)
+        changed = replace(settings, train=write(tmp_path / f"{scheme}.txt", written, every=1), dev=None, test=None)
+        splits = tag.read_splits(changed)
+        assert tag_examples.detect_or_check_scheme(changed, splits["train"]) == scheme
+        task = tag.Tagging.build(changed, checkpoint.load(changed.model), splits)
         made[scheme] = [one.labels.tolist() for one in task.data["train"].windows]
     assert made["iob1"] == made["iob2"] == made["bioes"]
 
@@ -168,19 +168,19 @@ def test_schemes_are_found_out_and_mean_the_same(settings, tmp_path):
 def test_a_tag_that_its_scheme_does_not_allow_is_named(settings, tmp_path):
     file = tmp_path / "bad.txt"
     file.write_text("the O\ncat B-X\n\na O\ndog I-X\nran O\n", encoding="utf-8")
-    given = replace(settings, train=file, scheme="iob2", dev=settings.dev, out=tmp_path / "run")
+    changed = replace(settings, train=file, scheme="iob2", dev=settings.dev, out=tmp_path / "run")
     with pytest.raises(InputError, match=r"bad.txt:4: word 2 of the sentence, 'dog': I-X between O and O is not IOB2"):
-        tag.run(given)
+        tag.run(changed)
     assert not (tmp_path / "run").exists()
 
 
 def test_a_label_only_dev_has_is_told_and_counts_as_missed(settings, tmp_path):
     dev = tmp_path / "dev.txt"
     dev.write_text("the O\nmat B-THING\ncat B-FELINE\n", encoding="utf-8")
-    told = []
-    with messages_to(told.append):
+    messages = []
+    with messages_to(messages.append):
         result = tag.run(replace(settings, dev=dev, test=None, out=tmp_path / "run"))
-    assert "1 words have tags that are not in train (B-THING)" in told[0]
+    assert "1 words have tags that are not in train (B-THING)" in messages[0]
     assert result.mean == pytest.approx(2 / 3)  # one of two is found, and nothing else
     assert evaluate.run(Evaluate(model=result.model, file=(dev,), dtype="float32"))["f1"] == pytest.approx(result.mean)
 
@@ -189,12 +189,12 @@ def test_tags_of_dev_that_the_scheme_does_not_allow_are_counted_and_said(setting
     """They are read as conlleval reads them, in training and by `evaluate`."""
     dev = tmp_path / "dev.txt"
     dev.write_text("the O\ncat B-FELINE\n\nthe O\ncat I-FELINE\n\nthe O\ncat I-FELINE\n", encoding="utf-8")
-    given = replace(settings, dev=dev, test=None, scheme="iob2")
-    task = tag.Tagging.build(given, checkpoint.load(settings.model), tag.read_splits(given))
+    changed = replace(settings, dev=dev, test=None, scheme="iob2")
+    task = tag.Tagging.build(changed, checkpoint.load(settings.model), tag.read_splits(changed))
     (line,) = [line for line in task.warnings if line.startswith("dev:")]
     assert "2 of 3 sentences" in line and f"{dev}:4" in line
-    found = evaluate.run(Evaluate(model=result.model, file=(dev,), scheme="iob2", dtype="float32"))
-    assert found["illegal_gold"] == 2 and found["sentences"] == 3
+    scores = evaluate.run(Evaluate(model=result.model, file=(dev,), scheme="iob2", dtype="float32"))
+    assert scores["illegal_gold"] == 2 and scores["sentences"] == 3
 
 
 def test_lengths_are_logged_before_training(run):
@@ -206,9 +206,9 @@ def test_one_text_is_too_few_to_learn_from(settings, tmp_path):
     """Sentences that are read together are one example."""
     file = tmp_path / "few.txt"
     file.write_text("the O\ncat B-FELINE\n\na O\ndog B-CANINE\n", encoding="utf-8")
-    given = replace(settings, train=file, out=tmp_path / "run")
+    changed = replace(settings, train=file, out=tmp_path / "run")
     with pytest.raises(InputError, match=r"few\.txt: .*\(--no-context\)"):
-        tag.run(given)
+        tag.run(changed)
 
 
 def test_the_page_shows_which_words_are_taken_for_which(settings, result, tmp_path):
@@ -216,9 +216,9 @@ def test_the_page_shows_which_words_are_taken_for_which(settings, result, tmp_pa
     task = tag.Tagging.build(settings, checkpoint.load(settings.model), tag.read_splits(settings))
     model = bothways.load(result.model, dtype="float32")
     labels, mistakes = task.report_sections(task.predictions("test", task.outputs(model.module, "test")))
-    found = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
+    scores = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
     assert {one.label: one.f1 for one in labels.scores} == pytest.approx(
-        {label: one["f1"] for label, one in found["by_type"].items()}
+        {label: one["f1"] for label, one in scores["by_type"].items()}
     )
     sentences = task.texts["test"].sentences
     wrong = sum(
@@ -256,13 +256,13 @@ def test_an_entity_model_is_not_measured_on_labels_of_words(result, tmp_path):
 def test_plain_labels_are_one_a_word_and_never_merged(settings, tmp_path):
     kinds = {"cat": "NOUN", "dog": "NOUN", "mat": "NOUN", "ran": "VERB"}
     rows = [(words, [kinds.get(word, "OTHER") for word in words]) for words, _ in sentences(0, 150)]
-    given = replace(settings, train=write(tmp_path / "pos.txt", rows), dev=None, test=None, out=tmp_path / "run")
-    result = tag.run(given)
+    changed = replace(settings, train=write(tmp_path / "pos.txt", rows), dev=None, test=None, out=tmp_path / "run")
+    result = tag.run(changed)
     assert result.metric == "accuracy" and result.mean > 0.95
-    made = json.loads((result.directory / "model" / "bothways.json").read_text())
-    assert made["scheme"] == "plain"
-    found = bothways.load(result.model, dtype="float32").tag(["cat dog ran"])[0]
-    assert [(one.label, one.text) for one in found] == [("NOUN", "cat"), ("NOUN", "dog"), ("VERB", "ran")]
+    metadata = json.loads((result.directory / "model" / "bothways.json").read_text())
+    assert metadata["scheme"] == "plain"
+    predictions = bothways.load(result.model, dtype="float32").tag(["cat dog ran"])[0]
+    assert [(one.label, one.text) for one in predictions] == [("NOUN", "cat"), ("NOUN", "dog"), ("VERB", "ran")]
 
 
 def test_transformers_loads_the_tagger(result):
@@ -273,7 +273,7 @@ def test_transformers_loads_the_tagger(result):
 
 
 def test_one_file_is_divided_by_documents(settings):
-    found = tag.read_splits(replace(settings, dev=None, test=None))
-    documents = {split: {one.document for one in rows} for split, rows in found.items()}
-    assert sum(map(len, found.values())) == 200
+    splits = tag.read_splits(replace(settings, dev=None, test=None))
+    documents = {split: {one.document for one in rows} for split, rows in splits.items()}
+    assert sum(map(len, splits.values())) == 200
     assert not documents["train"] & documents["dev"] and not documents["train"] & documents["test"]
