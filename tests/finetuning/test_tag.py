@@ -249,7 +249,7 @@ def test_tags_that_say_nothing_are_refused(settings, tmp_path):
 
 def test_an_entity_model_is_not_measured_on_labels_of_words(result, tmp_path):
     (tmp_path / "pos.txt").write_text("the DET\ncat NOUN\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"pos\.txt:1: tag 'DET' says no entity to a model that learned O, B-CANINE"):
+    with pytest.raises(InputError, match=r"pos\.txt:1: tag 'DET' .*O, B-CANINE"):
         evaluate.run(Evaluate(model=result.model, file=(tmp_path / "pos.txt",)))
 
 
