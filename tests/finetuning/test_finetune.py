@@ -341,7 +341,7 @@ def test_a_killed_run_goes_on_to_the_same_numbers(settings, undisturbed, rows, m
     assert result.scores == undisturbed.scores
     for name, value in checkpoint.load(undisturbed.model).model.state_dict().items():
         assert torch.equal(value, checkpoint.load(result.model).model.state_dict()[name]), name
-    assert any("going on from" in line for line in messages) == (rows != 2)
+    assert any("resuming from" in line for line in messages) == (rows != 2)
     assert sorted(path.name for path in result.directory.iterdir()) == sorted(
         path.name for path in undisturbed.directory.iterdir()
     )

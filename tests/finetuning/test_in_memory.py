@@ -159,7 +159,7 @@ def test_texts_in_memory_pretrain_as_those_of_a_file(tmp_path):
     train, held = documents[:24], documents[24:]
     files = [file_of([{"text": text} for text in some], tmp_path / f"{len(some)}.jsonl") for some in (train, held)]
     options = {
-        "model": "tiny", "family": "bert", "vocab_size": 80, "steps": 4, "batch_tokens": 256, "length": 32,
+        "model": "tiny", "family": "bert", "vocab_size": 80, "steps": 4, "batch_tokens": 256, "max_length": 32,
         "evaluate_every": 4, "checkpoint_every": 0, "dtype": "float32", "processes": 1,
     }  # fmt: skip
     file = Pretrain(corpus=files[0], heldout=files[1], out=tmp_path / "file", **options)

@@ -297,8 +297,8 @@ def test_of_few_pairs_a_checkpoint_for_vectors_compares_those_of_both_texts(give
 
     # A linear layer on |u - v|, where u and v are the vectors of the whole encoder.
     def vectors(texts):
-        windows = model._windows(texts, None, None, None, None)
-        hidden = [[torch.from_numpy(model.encode([text], long="truncate")[0]).mean(0)] for text in texts]
+        windows = model.split(model.tokenizer.encode_many(texts))
+        hidden = [[torch.from_numpy(model.hidden_states([text], long="truncate")[0]).mean(0)] for text in texts]
         return torch.stack([one[0] for one in hidden]), [len(parts) for parts in windows]
 
     (u_NH, sizes), (v_NH, others) = vectors(first), vectors(second)
