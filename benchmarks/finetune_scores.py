@@ -30,8 +30,8 @@ AIMS = {"RTE": 0.59, "MRPC": 0.865, "CoLA": 0.33, "STS-B": 0.88, "SST-2": 0.903}
 AIMS |= {"CoNLL-2003": 0.885, "NCBI-disease": 0.83, "SciERC": 0.61}
 ASIDE = {"authors", "STS-B, test", *OPTIONAL}  # not in the mean gain
 GAIN, DRAWS = 0.05, 5  # asked over the better simple model on average, and over TF-IDF with few examples
-COMMONEST = ("commonest answer", "commonest tag", "mean of all", "no answer")  # names of the model that learned nothing
-WORDS, FROZEN = ("TF-IDF", "commonest tag of each word", "sentence"), ("frozen", "cosine of frozen")
+TRIVIAL = ("most frequent answer", "most frequent tag", "mean", "no answer")  # names of the trivial baseline
+WORDS, FROZEN = ("TF-IDF", "most frequent tag per word", "sentence"), ("frozen", "cosine of frozen")
 SETTINGS: dict[str, type] = {
     "learning_rate": float,
     "epochs": float,
@@ -106,7 +106,7 @@ def best(line: Line, *beginnings: str) -> float | None:
 
 def linear(line: Line) -> str:
     """The better simple model that learned something."""
-    learned = {name: value for name, value in line["baselines"].items() if name not in COMMONEST}
+    learned = {name: value for name, value in line["baselines"].items() if name not in TRIVIAL}
     return str(max(learned, key=learned.__getitem__))
 
 
@@ -147,7 +147,7 @@ def table(lines: Sequence[Line]) -> Iterator[str]:
         short = f", short by {aim - line['mean']:.1%}" if aim and line["mean"] < aim else ""
         seeds = ", ".join(f"{100 * score:.1f}" for score in line["scores"][line["split"]])
         rows = f"{line['rows']['train']:,} / {line['rows'][line['split']]:,}"
-        simple = [percent(best(line, *names)) for names in (COMMONEST, WORDS, FROZEN)]
+        simple = [percent(best(line, *names)) for names in (TRIVIAL, WORDS, FROZEN)]
         cells = [
             line["set"], line["metric"], rows, f"{percent(line['mean'])} +- {100 * line['std']:.1f} ({seeds})", *simple,
             f"{100 * gain:+.1f} +- {100 * error:.1f} {', '.join(filter(None, flags))}".strip(),
@@ -168,7 +168,7 @@ def few_table(lines: Sequence[Line]) -> Iterator[str]:
         own = [line for line in lines if line["set"] == name]
         if not own:
             continue
-        simple = [fmean(best(line, *names) or 0.0 for line in own) for names in (COMMONEST, WORDS, FROZEN)]
+        simple = [fmean(best(line, *names) or 0.0 for line in own) for names in (TRIVIAL, WORDS, FROZEN)]
         mean, asked = fmean(line["mean"] for line in own), max(simple[2], simple[1] + GAIN)
         draws = ", ".join(f"{100 * line['mean']:.1f}" for line in own)
         cells = [name, own[0]["metric"], f"{percent(mean)} ({draws})", *map(percent, simple)]

@@ -23,7 +23,7 @@ from bothways.data.columns import Table
 from bothways.data.examples import read_table
 from bothways.data.glue import TASKS
 from bothways.data.splits import split
-from bothways.finetuning.glue import files_of
+from bothways.finetuning.glue import find_files
 from bothways.settings import Answer, Classify, FineTune, Regress, Tag
 from bothways.tables_in_memory import as_source
 
@@ -43,7 +43,7 @@ class DataSet:
 
 
 def glue(name: str) -> DataSet:
-    task, files = TASKS[name], files_of(DATA / "glue" / name, TASKS[name])
+    task, files = TASKS[name], find_files(DATA / "glue" / name, TASKS[name])
     settings = Regress if task.kind == "regress" else Classify
     columns = {"label_column": task.label, "metric": task.metric}
     return DataSet(settings, {"train": files["train"], "test": files["dev"], **columns})
@@ -51,7 +51,7 @@ def glue(name: str) -> DataSet:
 
 def with_dev(name: str) -> DataSet:
     """Selected on the published dev set, reported on the published test set."""
-    files = files_of(DATA / "glue" / name, TASKS[name])
+    files = find_files(DATA / "glue" / name, TASKS[name])
     found = glue(name)
     return DataSet(found.settings, {**found.arguments, "dev": files["dev"], "test": files["test"]})
 

@@ -31,8 +31,8 @@ from bothways import metrics
 from bothways.checkpoint import checkpoint
 from bothways.data.split_tables import read_tables
 from bothways.finetuning import answer, classify, tag
-from bothways.finetuning.finetune import over_seeds
-from bothways.finetuning.task import Task, at_work
+from bothways.finetuning.finetune import run_seeds
+from bothways.finetuning.task import Task, inference_copy
 from bothways.settings import Answer, Classify, FineTune, Tag
 from bothways.training.run import Run, read_metrics
 
@@ -57,15 +57,15 @@ def settings_of(name: str, out: Path, epochs: float) -> FineTune:
 def task_of(settings: FineTune) -> Task:
     start = checkpoint.load(settings.model)
     if isinstance(settings, Tag):
-        return tag.Tagging.of(settings, start, tag.read_splits(settings))
+        return tag.Tagging.build(settings, start, tag.read_splits(settings))
     if isinstance(settings, Classify):
         tables = read_tables(settings)
         tables["train"] = tables["train"].take(range(ROWS["SST-2"]))
-        return classify.Classification.of(settings, start, tables)
+        return classify.Classification.build(settings, start, tables)
     assert isinstance(settings, Answer)
-    made = answer.Answering.of(settings, start)
+    made = answer.Answering.build(settings, start)
     number = sum(map(len, made.windows["train"][: ROWS["SQuAD"]]))
-    short = answer.Windows(made.data["train"].windows[:number], made.data["train"].rows[:number])
+    short = answer.AnswerWindows(made.data["train"].windows[:number], made.data["train"].rows[:number])
     return dataclasses.replace(made, data={**made.data, "train": short})
 
 
@@ -73,7 +73,7 @@ def ours(settings: FineTune, task: Task, seed: int) -> tuple[float, float]:
     """(score on dev, seconds of training)."""
     settings = dataclasses.replace(settings, seed=seed, out=settings.out / f"ours-{seed}")
     with Run(settings.out, "finetune", settings) as run:
-        result = over_seeds(settings, task, run)
+        result = run_seeds(settings, task, run)
     seconds = max(row["seconds"] for row in read_metrics(settings.out) if row["split"] == "train")
     return result.mean, seconds
 
@@ -117,7 +117,7 @@ def padded(rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
 
 
 def theirs(name: str, settings: FineTune, task: Task, seed: int, *, bf16: bool) -> tuple[float, float]:
-    begun = task.begin(seed)
+    begun = task.initial_checkpoint(seed)
     place = settings.out / f"peer-{seed}-{bf16}"
     checkpoint.save(begun, place / "start")
     model = getattr(transformers, f"BertFor{PEERS[name]}{'Answering' if name == 'SQuAD' else 'Classification'}")
@@ -147,7 +147,7 @@ def theirs(name: str, settings: FineTune, task: Task, seed: int, *, bf16: bool) 
     trainer.train()
     trainer.model.save_pretrained(place / "model")
     trained = checkpoint.load(place / "model").model
-    return task.measure(at_work(trained, settings), "dev")[task.metric], clock.seconds
+    return task.evaluate(inference_copy(trained, settings), "dev")[task.metric], clock.seconds
 
 
 def side(name: str, who: str, seeds: int, epochs: float) -> tuple[str, list[tuple[float, float]]]:

@@ -203,7 +203,7 @@ def pretrain(settings: Any) -> None:
 
 def finetune(settings: Any) -> None:
     from bothways import verbs
-    from bothways.finetuning.baselines import table
+    from bothways.finetuning.baselines import format_table
 
     result = verbs.train(settings)
     n = len(result.scores)
@@ -227,7 +227,8 @@ def finetune(settings: Any) -> None:
     pooled = "" if result.pooled is None else f"; all rows together {result.pooled:.2%}"
     interval = "" if low is None else f"{pooled} (95 % interval {low:.2%} to {high:.2%}, {result.rows:,} rows)"
     print_lines(
-        f"{name} {result.metric} {spread}{interval}{failed}{chosen}", *table(result.metric, name, result.baselines)
+        f"{name} {result.metric} {spread}{interval}{failed}{chosen}",
+        *format_table(result.metric, name, result.baselines),
     )
     print_lines(f"model in {result.model}", *([result.verdict] if result.verdict else []))
 

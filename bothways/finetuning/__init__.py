@@ -1,1 +1,1 @@
-"""Fine-tuning: one task a file, with baselines, linear start and a report."""
+"""Fine-tuning: one file per task, with baselines, linear start and a report page."""

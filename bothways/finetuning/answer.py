@@ -1,5 +1,8 @@
-"""Fine-tuning a model that finds answers in passages (Devlin 2018, sections 4.2 and 4.3): where one starts and where it
-ends; [CLS] where a window does not hold it. Of SQuAD 2.0, the threshold for "no answer" is tuned on dev."""
+"""Extractive question answering on SQuAD 1.1 and 2.0 (Devlin 2018, sections 4.2 and 4.3).
+
+The head scores each token as start and end of the answer. A window without the answer points at [CLS]. For SQuAD 2.0,
+the threshold for "no answer" is tuned on dev.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -23,9 +26,10 @@ from bothways.data.squad import Question, read_squad
 from bothways.errors import InputError
 from bothways.evaluation.evaluators import AnswerEvaluator
 from bothways.evaluation.scores import Predictions
-from bothways.finetuning.finetune import Result, fine_tuned
-from bothways.finetuning.simple_models import sentence_answer
-from bothways.finetuning.task import Baseline, Figures, Task, length_line, outputs
+from bothways.finetuning import finetune
+from bothways.finetuning.baseline_models import best_matching_sentence
+from bothways.finetuning.finetune import FineTuneResult
+from bothways.finetuning.task import Baseline, Metrics, Task, compute_outputs, describe_lengths
 from bothways.inference import answer_decoding
 from bothways.inference.windows import WindowPolicy, whole_length
 from bothways.metrics.answers import answer_scores, best_threshold
@@ -35,12 +39,19 @@ from bothways.tokenizer.tokenizer import Encoding
 from bothways.training.losses import Loss, classification_loss
 from bothways.training.run import MetricsCallback
 
-SCORES = ("exact_match", "f1", "HasAns_f1", "NoAns_f1")
+METRICS = ("exact_match", "f1", "HasAns_f1", "NoAns_f1")
+
+
+def run(settings: Answer, *, progress: MetricsCallback | None = None) -> FineTuneResult:
+    """Fine-tune an extractive question answering model; reports on test if there is one, else on dev."""
+    pretrained = checkpoint.load(settings.model)
+    new_head.check_head_supported(pretrained, "spans", settings.model)
+    return finetune.run(settings, lambda fold: Answering.build(settings, pretrained, fold), progress)
 
 
 @dataclass(frozen=True)
-class Windows:
-    """Windows of questions and passages, each an example of its own, with the rows of the answer [2] in each."""
+class AnswerWindows:
+    """Windows of questions and passages, each an example by itself, and the first and last row of its answer."""
 
     windows: list[Encoding]
     rows: list[tuple[int, int]]
@@ -50,7 +61,7 @@ class Windows:
         return [*map(len, self.windows)]
 
     def batch(self, rows: Sequence[int]) -> Batch:
-        """labels [N, 2]: the rows of first and last token, counted within each window."""
+        """labels [N, 2]: rows of the first and last token, within each window."""
         return replace(
             Batch.from_encodings([self.windows[row] for row in rows]),
             labels=torch.tensor([self.rows[row] for row in rows]),
@@ -59,52 +70,55 @@ class Windows:
 
 @dataclass(frozen=True)
 class Answering(Task):
-    """Questions about passages, and the slices that answer them."""
+    """Questions about passages, and the spans that answer them.
+
+    windows: those of each question. skipped: counts of questions that were left out, by reason. thresholds:
+    "no_answer", tuned whenever dev is evaluated, for the splits that are evaluated next.
+    """
 
     name: ClassVar[str] = "answer"
-    constant: ClassVar[str] = "no answer"
-    doubted: ClassVar[str] = "it is as sure of an answer elsewhere as it usually is of right ones"
-    step_0: ClassVar[str] = ""  # of single tokens' states a linear layer finds hardly any answer
+    trivial_baseline: ClassVar[str] = "no answer"
+    label_issue_criterion: ClassVar[str] = "it is as confident of another answer as it is of correct ones on average"
+    initial_model: ClassVar[str] = ""  # a linear layer on frozen token states finds hardly any answers
     settings: Answer
-    start: Checkpoint
+    pretrained: Checkpoint
     questions: Mapping[str, list[Question]]
-    windows: Mapping[str, list[list[Encoding]]]  # of each question
-    data: Mapping[str, Windows]
+    windows: Mapping[str, list[list[Encoding]]]
+    data: Mapping[str, AnswerWindows]
     skipped: Counter[str]
-    # Of the model measured last on dev, for what is measured of it next.
-    threshold: dict[str, float] = field(default_factory=dict)
+    thresholds: dict[str, float] = field(default_factory=dict)
 
     @staticmethod
-    def of(settings: Answer, start: Checkpoint, fold: int | None = None) -> "Answering":
+    def build(settings: Answer, pretrained: Checkpoint, fold: int | None = None) -> "Answering":
         skipped: Counter[str] = Counter()
-        questions = dict(read_splits(settings, skipped, fold))
         policy = WindowPolicy(
-            settings.window,
-            settings.overlap,
-            settings.long,
-            max_length=start.model.config.max_position_embeddings,
-        )
-        windows, data = {}, {}
-        for split, asked in questions.items():
-            pairs = answer_decoding.encode_pairs(
-                start.need_tokenizer(), [one.question for one in asked], [one.context for one in asked]
-            )
-            where = [one.where for one in asked]
-            fitted = policy.split(pairs, where)
-            read = []
-            for own, one in zip(fitted, asked, strict=True):
+            settings.window, settings.overlap, settings.long,
+            max_length=pretrained.model.config.max_position_embeddings,
+        )  # fmt: skip
+        questions: dict[str, list[Question]] = {}
+        windows: dict[str, list[list[Encoding]]] = {}
+        data = {}
+        for split, loaded in read_splits(settings, skipped, fold).items():
+            encodings = answer_decoding.encode_pairs(
+                pretrained.need_tokenizer(), [question.question for question in loaded],
+                [question.context for question in loaded],
+            )  # fmt: skip
+            windows_by_question = policy.split(encodings, [question.where for question in loaded])
+            questions[split], windows[split], rows = [], [], list[tuple[int, int]]()
+            for question, question_windows in zip(loaded, windows_by_question, strict=True):
                 try:
-                    read.append((one, own, targets(own, one)))
+                    rows += target_rows(question_windows, question)
                 except InputError:
                     if settings.on_error == "stop":
                         raise
-                    skipped["answers of which nothing is read"] += 1
-            if not read:
-                raise InputError(f"{asked[0].where}: nothing is read of any answer of {split}; mend them")
-            questions[split], windows[split] = [one for one, _, _ in read], [own for _, own, _ in read]
-            rows = [*chain.from_iterable(row for _, _, row in read)]
-            data[split] = Windows([*chain.from_iterable(windows[split])], rows)
-        return Answering(settings, start, questions, windows, data, skipped)
+                    skipped["answers without any token"] += 1
+                else:
+                    questions[split].append(question)
+                    windows[split].append(question_windows)
+            if not questions[split]:
+                raise InputError(f"{loaded[0].where}: no answer of {split} has a token that the model reads")
+            data[split] = AnswerWindows([*chain.from_iterable(windows[split])], rows)
+        return Answering(settings, pretrained, questions, windows, data, skipped)
 
     @property
     def metric(self) -> str:
@@ -112,187 +126,186 @@ class Answering(Task):
 
     @property
     def has_impossible(self) -> bool:
-        """Whether the model learns when there is no answer."""
-        return any(one.impossible for one in self.questions["train"])
+        """Whether some training questions have no answer."""
+        return any(question.impossible for question in self.questions["train"])
 
-    def begin(self, seed: int) -> Checkpoint:
-        return new_head.with_head(self.start, "spans", (), seed=seed, num_outputs=2, dropout=self.settings.dropout)
+    def initial_checkpoint(self, seed: int) -> Checkpoint:
+        return new_head.with_head(self.pretrained, "spans", (), seed=seed, num_outputs=2, dropout=self.settings.dropout)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"spans": len(batch)}
 
     def losses(self, model: Model, batch: Batch) -> dict[str, Loss]:
-        """Where an answer starts and where it ends, each against all rows of its window, averaged."""
         assert batch.labels is not None
         scores_T2 = model.token_scores("spans", model(batch))
         return {"spans": span_loss(scores_T2, batch.labels, batch.lengths.tolist())}
 
     def outputs(self, model: Model, split: str) -> list[Tensor]:
-        """Start and end scores of every row of each window, [S, 2]."""
-        return outputs(model, self.data[split], span_scores)
+        """Start and end scores of all rows of each window, [S, 2]."""
+        return compute_outputs(model, self.data[split], span_scores)
 
-    def evaluate(self, split: str, outputs: Sequence[Tensor]) -> Figures:
-        """Mean loss; exact match and F1 in 0..1, at the threshold that does best on dev."""
-        lengths, labels = self.data[split].sizes, torch.tensor(self.data[split].rows)
-        total, number = span_loss(torch.cat([*outputs]), labels, lengths)
-        readings = self.read(split, outputs)
-        gold = {one.id: [text for text, _ in one.answers] for one in self.questions[split]}
+    def compute_metrics(self, split: str, outputs: Sequence[Tensor]) -> Metrics:
+        """Exact match and F1 in 0..1, at the threshold that is best on dev."""
+        labels_N2 = torch.tensor(self.data[split].rows)
+        total, count = span_loss(torch.cat([*outputs]), labels_N2, self.data[split].sizes)
+        candidates = self.find_candidates(split, outputs)
+        gold = {question.id: [text for text, _ in question.answers] for question in self.questions[split]}
         if split == "dev" and self.has_impossible:
-            spans = {id: reading.answers()[0].text for id, reading in readings.items()}
-            margins = {id: reading.margin for id, reading in readings.items()}
-            self.threshold["no_answer"] = best_threshold(gold, spans, margins, self.settings.metric).value
-        threshold = self.threshold.get("no_answer")
-        given = {id: reading.answers(threshold=threshold)[0].text for id, reading in readings.items()}
-        scores = answer_scores(gold, given)
-        told = {name: scores[name] / 100 for name in SCORES if name in scores}
-        silent = sum(one.impossible for one in self.questions[split]) / len(gold)
-        extra = {} if threshold is None else {"no_answer_threshold": threshold}
-        return {"loss": float(total) / number, **told, **extra, "baseline": silent}
+            texts = {id: spans.answers()[0].text for id, spans in candidates.items()}
+            margins = {id: spans.margin for id, spans in candidates.items()}
+            self.thresholds["no_answer"] = best_threshold(gold, texts, margins, self.settings.metric).value
+        threshold = self.thresholds.get("no_answer")
+        predicted = {id: spans.answers(threshold=threshold)[0].text for id, spans in candidates.items()}
+        percentages = answer_scores(gold, predicted)
+        values = {name: percentages[name] / 100 for name in METRICS if name in percentages}
+        if threshold is not None:
+            values["no_answer_threshold"] = threshold
+        num_impossible = sum(question.impossible for question in self.questions[split])
+        return {"loss": float(total) / count, **values, "baseline": num_impossible / len(gold)}
 
-    def read(self, split: str, scores: Sequence[Tensor]) -> dict[str, answer_decoding.Candidates]:
-        """What is found for each question, from the scores of its windows."""
-        rows = iter(scores)
+    def find_candidates(self, split: str, outputs: Sequence[Tensor]) -> dict[str, answer_decoding.Candidates]:
+        """Candidate answers of each question, by its id."""
+        rows = iter(outputs)
         return {
-            one.id: answer_decoding.find_candidates(
+            question.id: answer_decoding.find_candidates(
                 windows, [next(rows).numpy() for _ in windows], max_answer_tokens=self.settings.max_answer_tokens
             )
-            for one, windows in zip(self.questions[split], self.windows[split], strict=True)
+            for question, windows in zip(self.questions[split], self.windows[split], strict=True)
         }
 
     def num_rows(self, split: str) -> int:
         return len(self.questions[split])
 
     def predictions(self, split: str, outputs: Sequence[Tensor]) -> Predictions:
-        """At the threshold of the model measured last on dev. groups: the first question about the same passage;
-        details: how sure the answer is, and its characters."""
-        readings, asked = self.read(split, outputs), self.questions[split]
-        best = [readings[one.id].answers(threshold=self.threshold.get("no_answer"))[0] for one in asked]
-        details = [[one.score, one.start, one.end] for one in best]
-        return replace(self.compared(split, [one.text for one in best]), details=details)
+        """At the threshold that was tuned last. details: score, start and end of the answer."""
+        candidates, questions = self.find_candidates(split, outputs), self.questions[split]
+        threshold = self.thresholds.get("no_answer")
+        best = [candidates[question.id].answers(threshold=threshold)[0] for question in questions]
+        details = [[answer.score, answer.start, answer.end] for answer in best]
+        return replace(self.build_predictions(split, [answer.text for answer in best]), details=details)
 
-    def compared(self, split: str, answers: list[str]) -> Predictions:
-        """Answers beside those that are right, without details."""
-        asked = self.questions[split]
-        first: dict[str, str] = {}
-        groups = [first.setdefault(one.context, one.where) for one in asked]
-        gold = [[text for text, _ in one.answers] for one in asked]
-        return Predictions([one.where for one in asked], gold, answers, groups, [None] * len(asked))
+    def build_predictions(self, split: str, answers: list[str]) -> Predictions:
+        """Predicted answers beside the gold ones, without details. groups: the first question about a passage."""
+        questions = self.questions[split]
+        first_by_passage: dict[str, str] = {}
+        groups = [first_by_passage.setdefault(question.context, question.where) for question in questions]
+        gold = [[text for text, _ in question.answers] for question in questions]
+        return Predictions([question.where for question in questions], gold, answers, groups, [None] * len(gold))
 
     def baselines(self, split: str) -> Iterator[Baseline]:
-        answers = [sentence_answer(one) for one in self.questions[split]]
-        yield Baseline("sentence with most words of the question", self.compared(split, answers))
+        answers = [best_matching_sentence(question) for question in self.questions[split]]
+        yield Baseline("sentence with most words of the question", self.build_predictions(split, answers))
 
-    def scores(self, found: Predictions) -> dict[str, Any]:
+    def score_predictions(self, predictions: Predictions) -> Metrics:
         """In 0..1."""
         gold, predicted, passages = (
-            dict(zip(found.where, column, strict=True)) for column in (found.gold, found.predicted, found.groups)
+            dict(zip(predictions.where, column, strict=True))
+            for column in (predictions.gold, predictions.predicted, predictions.groups)
         )
-        percent = AnswerEvaluator().compare(gold, predicted, passages)
+        percentages = AnswerEvaluator().compare(gold, predicted, passages)
         return {
             name: [bound / 100 for bound in value] if name.endswith("_interval") else value / 100
-            for name, value in percent.items() if name.removesuffix("_interval") in SCORES
+            for name, value in percentages.items() if name.removesuffix("_interval") in METRICS
         }  # fmt: skip
 
     @cached_property
-    def question_at(self) -> dict[str, Question]:
-        """Each question by the place where it stands."""
-        return {one.where: one for asked in self.questions.values() for one in asked}
+    def question_by_location(self) -> dict[str, Question]:
+        """Questions by file and position."""
+        return {question.where: question for questions in self.questions.values() for question in questions}
 
-    def parts(self, found: Predictions) -> list[report.Section]:
+    def report_sections(self, predictions: Predictions) -> list[report.Section]:
         mistakes = []
-        for where, answer, (_, start, end) in zip(found.where, found.predicted, found.details, strict=True):
-            one, scores = self.question_at[where], self.score(where, answer)
-            if scores["exact_match"] < 100:
-                gold = [report.Span(start, start + len(text)) for text, start in one.answers]
-                given = report.Span(start, end) if answer else None
-                mistakes.append(report.AnswerMistake(one.question, one.context, gold, given, scores["f1"] / 100))
-        return [report.AnswerMistakes(mistakes, len(found.where))]
+        for where, answer, (_, start, end) in zip(
+            predictions.where, predictions.predicted, predictions.details, strict=True
+        ):
+            question, values = self.question_by_location[where], self.score_answer(where, answer)
+            if values["exact_match"] < 100:
+                gold = [report.Span(start, start + len(text)) for text, start in question.answers]
+                predicted = report.Span(start, end) if answer else None
+                mistakes.append(
+                    report.AnswerMistake(question.question, question.context, gold, predicted, values["f1"] / 100)
+                )
+        return [report.AnswerMistakes(mistakes, len(predictions.where))]
 
-    def score(self, where: str, answer: str) -> dict[str, float]:
+    def score_answer(self, where: str, answer: str) -> dict[str, float]:
         """exact_match and f1 of one answer, in percent."""
-        own = {where: [text for text, _ in self.question_at[where].answers]}
-        return answer_scores(own, {where: answer}, "2.0" if self.has_impossible else "1.1")
+        gold = {where: [text for text, _ in self.question_by_location[where].answers]}
+        return answer_scores(gold, {where: answer}, "2.0" if self.has_impossible else "1.1")
 
-    def doubts(self, found: Predictions) -> list[report.LabelIssue]:
-        """Answers that share no word with the gold ones, and of which the model is as sure as it usually is of right
-        ones."""
-        scores = [self.score(*row) for row in zip(found.where, found.predicted, strict=True)]
-        sure = [details[0] for details in found.details]
-        right = [one for one, score in zip(sure, scores, strict=True) if score["exact_match"] == 100]
-        if not right:
+    def label_issues(self, predictions: Predictions) -> list[report.LabelIssue]:
+        """Answers that share no word with the gold ones, with a score above the mean score of correct answers."""
+        values = [self.score_answer(*row) for row in zip(predictions.where, predictions.predicted, strict=True)]
+        confidences = [details[0] for details in predictions.details]
+        correct = [score for score, row in zip(confidences, values, strict=True) if row["exact_match"] == 100]
+        if not correct:
             return []
-        rows = [row for row, score in enumerate(scores) if score["f1"] == 0 and sure[row] >= fmean(right)]
-        doubts = []
-        for row in sorted(rows, key=lambda row: -sure[row]):
-            one = self.question_at[found.where[row]]
-            gold = " / ".join(dict.fromkeys(found.gold[row])) or "no answer"
-            answer = found.predicted[row] or "no answer"
-            doubts.append(report.LabelIssue(one.where, one.question, gold, answer, None, sure[row], one.context))
-        return doubts
+        rows = [row for row, value in enumerate(values) if value["f1"] == 0 and confidences[row] >= fmean(correct)]
+        issues = []
+        for row in sorted(rows, key=lambda row: -confidences[row]):
+            question = self.question_by_location[predictions.where[row]]
+            gold = " / ".join(dict.fromkeys(predictions.gold[row])) or "no answer"
+            answer = predictions.predicted[row] or "no answer"
+            issues.append(
+                report.LabelIssue(
+                    question.where, question.question, gold, answer, None, confidences[row], question.context
+                )
+            )
+        return issues
 
     @property
     def warnings(self) -> list[str]:
-        """What was left out, and passages that splits share."""
-        left_out = ", ".join(f"{number:,} {why}" for why, number in self.skipped.items())
-        passages = {one.context for asked in self.questions.values() for one in asked}
-        keys = {passage: text_key(passage) for passage in passages}
-        shared = overlap_warning(
-            {
-                split: [(text_key(one.question), keys[one.context]) for one in asked]
-                for split, asked in self.questions.items()
-            }
-        )
-        return [*([f"left out: {left_out}"] if left_out else []), *([shared] if shared else [])]
+        """Questions that were left out, and overlap of splits."""
+        skipped = ", ".join(f"{count:,} {reason}" for reason, count in self.skipped.items())
+        passages = {question.context for questions in self.questions.values() for question in questions}
+        key_by_passage = {passage: text_key(passage) for passage in passages}
+        keys = {
+            split: [(text_key(question.question), key_by_passage[question.context]) for question in questions]
+            for split, questions in self.questions.items()
+        }
+        overlap = overlap_warning(keys)
+        return [*([f"left out: {skipped}"] if skipped else []), *([overlap] if overlap else [])]
 
-    def facts(self, figures: Mapping[str, Figures]) -> dict[str, float]:
+    def metadata(self, metrics_by_split: Mapping[str, Metrics]) -> dict[str, float]:
         name = "no_answer_threshold"
-        return {name: figures["dev"][name]} if name in figures["dev"] else {}
+        return {name: metrics_by_split["dev"][name]} if name in metrics_by_split["dev"] else {}
 
     def lengths(self, split: str) -> Sequence[int]:
         return [*map(whole_length, self.windows[split])]
 
     def describe(self) -> str:
-        found = []
-        for split, asked in self.questions.items():
-            impossible = sum(one.impossible for one in asked)
-            passages = len({one.context for one in asked})
-            windowed = sum(len(windows) > 1 for windows in self.windows[split])
-            found.append(
-                f"{split}: {len(asked):,} questions about {passages:,} passages, {impossible:,} without an answer; "
-                f"with their passages {length_line(self.lengths(split))}; "
-                f"{windowed:,} read in windows"
+        lines = []
+        for split, questions in self.questions.items():
+            num_impossible = sum(question.impossible for question in questions)
+            num_passages = len({question.context for question in questions})
+            num_long = sum(len(windows) > 1 for windows in self.windows[split])
+            lines.append(
+                f"{split}: {len(questions):,} questions about {num_passages:,} passages, {num_impossible:,} without an "
+                f"answer; with their passages {describe_lengths(self.lengths(split))}; {num_long:,} read in windows"
             )
-        return "\n".join([*found, *self.warnings])
-
-
-def run(settings: Answer, *, progress: MetricsCallback | None = None) -> Result:
-    """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
-    so)."""
-    start = checkpoint.load(settings.model)
-    new_head.check_head_supported(start, "spans", settings.model)
-    return fine_tuned(settings, lambda fold: Answering.of(settings, start, fold), progress)
+        return "\n".join([*lines, *self.warnings])
 
 
 def read_splits(settings: Answer, skipped: Counter[str], fold: int | None = None) -> dict[str, list[Question]]:
-    """Questions by split. What is split off a file is whole passages, so that none is in two splits. fold: in
-    cross-validation the one that is test."""
-    given = {"train": settings.train, "dev": settings.dev, "test": settings.test}
-    found = {
-        split: read_squad(path, on_error=settings.on_error, skipped=skipped, encoding=settings.encoding)
-        for split, path in given.items()
-        if path
-    }
-    if "dev" in found:
-        return found
-    whole = found["train"]
-    keys = {passage: text_key(passage) for passage in {one.context for one in whole}}
-    groups = [keys[one.context] for one in whole]
-    rows = divide_rows(settings, groups, parts_for(found), fold, of="passages")
-    return {**found, **{split: [whole[row] for row in own] for split, own in rows.items()}}
+    """Questions by split; what is split off a file is whole passages.
+
+    skipped: counts questions that are left out. fold: in cross-validation, the test split.
+    """
+    sources = {"train": settings.train, "dev": settings.dev, "test": settings.test}
+    splits = {
+        split: read_squad(source, on_error=settings.on_error, skipped=skipped, encoding=settings.encoding)
+        for split, source in sources.items() if source
+    }  # fmt: skip
+    if "dev" in splits:
+        return splits
+    questions = splits["train"]
+    keys = {passage: text_key(passage) for passage in {question.context for question in questions}}
+    groups = [keys[question.context] for question in questions]
+    rows_by_split = divide_rows(settings, groups, parts_for(splits), fold, of="passages")
+    return {**splits, **{split: [questions[row] for row in rows] for split, rows in rows_by_split.items()}}
 
 
-def targets(windows: Sequence[Encoding], question: Question) -> list[tuple[int, int]]:
-    """The rows of the first answer in each window."""
+def target_rows(windows: Sequence[Encoding], question: Question) -> list[tuple[int, int]]:
+    """First and last row of the first answer in each window. InputError if no token of it is read."""
     if not question.answers:
         return answer_decoding.answer_rows(windows, None)
     text, start = question.answers[0]
@@ -311,5 +324,5 @@ def span_loss(scores_T2: Tensor, rows_N2: Tensor, lengths: Sequence[int]) -> Los
 
 
 def span_scores(model: Model, batch: Batch) -> Sequence[Tensor]:
-    """Start and end scores of every row of each window, [S, 2]."""
+    """Start and end scores of all rows of each window, [S, 2]."""
     return model.token_scores("spans", model(batch)).split(batch.lengths.tolist())

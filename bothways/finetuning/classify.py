@@ -1,4 +1,4 @@
-"""Fine-tuning a text classifier (Devlin 2018, section 4.1): the whole model learns, the classes are read at [CLS]."""
+"""Text classification, single-label and multi-label (Devlin 2018, section 4.1)."""
 
 import json
 from collections import Counter
@@ -23,11 +23,14 @@ from bothways.data.split_tables import read_tables, texts_by_location
 from bothways.errors import InputError, join_names
 from bothways.evaluation.evaluators import ClassEvaluator, LabelSetEvaluator
 from bothways.evaluation.scores import Predictions
-from bothways.finetuning.features import FrozenTexts, fit_text_head
-from bothways.finetuning.finetune import Result, fine_tuned, stays_frozen
-from bothways.finetuning.simple_models import linear_models
-from bothways.finetuning.task import Baseline, Figures, Task, at_work, outputs
-from bothways.finetuning.texts import AT_ONCE, FEW_TEXTS, LEAST_TEXTS, Texts, begin_with_head, text_scores
+from bothways.finetuning import finetune
+from bothways.finetuning.activation_checkpointing import MAX_TOKENS
+from bothways.finetuning.baseline_models import fit_linear_baselines
+from bothways.finetuning.finetune import FineTuneResult
+from bothways.finetuning.frozen_features import FrozenFeatures, fit_text_head
+from bothways.finetuning.recipe import stays_frozen
+from bothways.finetuning.task import Baseline, Metrics, Task, compute_outputs, inference_copy
+from bothways.finetuning.text_examples import FEW_TEXTS, MIN_STEP_TEXTS, TextExamples, add_text_head, text_scores
 from bothways.linear.regressions import Kind
 from bothways.log import escape_line, muted
 from bothways.metrics.label_errors import label_errors, label_set_errors
@@ -37,74 +40,78 @@ from bothways.training.losses import Loss
 from bothways.training.run import MetricsCallback
 from bothways.training.task_losses import multi_label_loss, weighted_class_loss
 
-LIKELIEST = 5  # classes of a text whose probabilities are kept
-MOST_CLASSES, COMMONEST = 30, 5  # classes that are listed one by one; of more the commonest
+NUM_STORED = 5  # most probable classes of a text whose probabilities are stored
+MAX_LISTED, NUM_FREQUENT = 30, 5  # classes whose counts are listed; with more, only the most frequent
 
 
-def run(settings: Classify, *, progress: MetricsCallback | None = None) -> Result:
-    """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
-    so)."""
-    start = checkpoint.load(settings.model)
-    new_head.check_head_supported(start, "classes", settings.model)
-    return fine_tuned(settings, lambda fold: Classification.of(settings, start, read_tables(settings, fold)), progress)
+def run(settings: Classify, *, progress: MetricsCallback | None = None) -> FineTuneResult:
+    """Fine-tune a text classifier; reports on test if there is one, else on dev."""
+    pretrained = checkpoint.load(settings.model)
+    new_head.check_head_supported(pretrained, "classes", settings.model)
+    return finetune.run(
+        settings, lambda fold: Classification.build(settings, pretrained, read_tables(settings, fold)), progress
+    )
 
 
 @dataclass(frozen=True)
 class Classification(Task):
-    """Texts (or pairs) with one label each, or with several at once."""
+    """Texts or text pairs with labels, as class indices [N], or 0 and 1 per label [N, C]."""
 
     name: ClassVar[str] = "classify"
-    at_once: ClassVar[float] = AT_ONCE
-    few: ClassVar[int] = FEW_TEXTS
-    least_examples: ClassVar[int] = LEAST_TEXTS
+    max_micro_batch_tokens: ClassVar[float] = MAX_TOKENS
+    freeze_below: ClassVar[int] = FEW_TEXTS
+    min_step_examples: ClassVar[int] = MIN_STEP_TEXTS
     settings: Classify
-    start: Checkpoint
+    pretrained: Checkpoint
     names: tuple[str, ...]
     tables: Mapping[str, Table]
-    data: Mapping[str, Texts]
+    data: Mapping[str, TextExamples]
 
     @staticmethod
-    def of(settings: Classify, start: Checkpoint, tables: Mapping[str, Table]) -> "Classification":
-        several = settings.multi_label
-        # In cross-validation each row is trained on by some fold, so that all of them know the same labels.
-        learned = [*tables.values()] if settings.folds else [tables["train"]]
-        names = label_names(learned, settings)
+    def build(settings: Classify, pretrained: Checkpoint, tables: Mapping[str, Table]) -> "Classification":
+        # In cross-validation some fold trains on each row, and all folds need the same labels.
+        labelled = [*tables.values()] if settings.folds else [tables["train"]]
+        names = read_label_names(labelled, settings)
         check_metric(settings, names)
-        targets = {split: (sets_of if several else numbers_of)(table, names) for split, table in tables.items()}
-        task = Classification(settings, start, names, tables, {})
-        compares = start.pooling == "mean" and start.normalized and settings.pooling != "cls"
-        apart = compares and tables["train"].pairs is not None and stays_frozen(settings, task)
-        data = {split: Texts.of(table, targets[split], start, settings, apart=apart) for split, table in tables.items()}
+        targets_from = label_matrix if settings.multi_label else class_vector
+        targets = {split: targets_from(table, names) for split, table in tables.items()}
+        task = Classification(settings, pretrained, names, tables, {})
+        has_vectors = pretrained.pooling == "mean" and pretrained.normalized and settings.pooling != "cls"
+        separate = has_vectors and tables["train"].pairs is not None and stays_frozen(settings, task)
+        data = {
+            split: TextExamples.encode(table, targets[split], pretrained, settings, separate=separate)
+            for split, table in tables.items()
+        }
         return replace(task, data=data)
 
     @property
     def metric(self) -> str:
         return self.settings.metric or ("f1_micro" if self.settings.multi_label else "accuracy")
 
-    def begin(self, seed: int) -> Checkpoint:
-        few, apart = stays_frozen(self.settings, self), self.data["train"].apart is not None
-        return begin_with_head(
-            self.start, self.names, self.settings, seed=seed, several=self.settings.multi_label, few=few, apart=apart
+    def initial_checkpoint(self, seed: int) -> Checkpoint:
+        few, separate = stays_frozen(self.settings, self), self.data["train"].second is not None
+        return add_text_head(
+            self.pretrained, self.names, self.settings, seed=seed, multi_label=self.settings.multi_label, few=few,
+            separate=separate,
         )  # fmt: skip
 
     @cached_property
-    def frozen(self) -> FrozenTexts:
-        """What the encoder gives for the texts before training."""
+    def frozen(self) -> FrozenFeatures:
         with muted():
-            model = at_work(self.begin(0).model, self.settings)
-        return FrozenTexts(model, self.data, self.settings)
+            model = inference_copy(self.initial_checkpoint(0).model, self.settings)
+        return FrozenFeatures(model, self.data, self.settings)
 
-    def examples(self, seed: int, epoch: int) -> Texts:
-        return self.data["train"].drawn(self.settings.train_windows, seed=seed, epoch=epoch)
+    def training_examples(self, seed: int, epoch: int) -> TextExamples:
+        return self.data["train"].sample_windows(self.settings.train_windows, seed=seed, epoch=epoch)
 
-    def read(self, model: Model, batch: Batch) -> torch.Tensor:
-        return text_scores(model, batch, self.settings.window_pooling)
+    def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:
+        fit_text_head(model, self.frozen, self.weighted_loss, splits, self.score)
 
-    def fit_head(self, model: Model, on: Sequence[str] = ("train",)) -> None:
-        fit_text_head(model, self.frozen, self.weighted_loss, on, self.score_of)
-
-    def facts(self, figures: Mapping[str, Figures]) -> dict[str, bool]:
+    def metadata(self, metrics_by_split: Mapping[str, Metrics]) -> dict[str, bool]:
         return {"reads_pairs": self.tables["train"].pairs is not None}
+
+    def forward(self, model: Model, batch: Batch) -> torch.Tensor:
+        return text_scores(model, batch, self.settings.window_pooling)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         assert batch.labels is not None
@@ -112,50 +119,71 @@ class Classification(Task):
 
     def losses(self, model: Model, batch: Batch) -> dict[str, Loss]:
         assert batch.labels is not None
-        return {"classes": self.weighted_loss(self.read(model, batch), batch.labels)}
+        return {"classes": self.weighted_loss(self.forward(model, batch), batch.labels)}
 
     def weighted_loss(self, scores_NC: torch.Tensor, targets: torch.Tensor) -> Loss:
         loss = multi_label_loss if self.settings.multi_label else weighted_class_loss
-        return loss(scores_NC, targets, self.weights.to(scores_NC))
+        return loss(scores_NC, targets, self.class_weights.to(scores_NC))
 
     @cached_property
-    def weights(self) -> torch.Tensor:
-        """What each class counts, [C]: 1, or inversely to how often it stands in the training table."""
+    def class_weights(self) -> torch.Tensor:
+        """Weight of each class in the loss, [C]: 1, or inversely proportional to its frequency in train."""
         targets = self.data["train"].targets
         if self.settings.class_weights == "none":
             return torch.ones(len(self.names))
         if self.settings.multi_label:
             return torch.from_numpy((1 - targets).sum(0).clip(1) / targets.sum(0).clip(1)).float()
-        counts = np.bincount(targets, minlength=len(self.names)).clip(1)  # a rare label can be missing in a fold
+        counts = np.bincount(targets, minlength=len(self.names)).clip(1)  # a fold may lack a rare label
         return torch.from_numpy(len(targets) / (len(self.names) * counts)).float()
 
     def outputs(self, model: Model, split: str) -> torch.Tensor:
         """Scores of each text, [N, C]."""
-        return torch.stack(outputs(model, self.data[split], self.read))
+        return torch.stack(compute_outputs(model, self.data[split], self.forward))
 
-    def evaluate(self, split: str, outputs: torch.Tensor) -> Figures:
-        """Mean loss, the figures of the classes, and as baseline the metric of always naming the commonest."""
+    def compute_metrics(self, split: str, outputs: torch.Tensor) -> Metrics:
         targets = torch.from_numpy(self.data[split].targets)
         loss = multi_label_loss if self.settings.multi_label else weighted_class_loss
-        total, number = loss(outputs, targets, torch.ones(len(self.names)))
-        found = self.figures(targets.numpy(), self.chosen(outputs))
-        return {"loss": float(total) / number, **found, "baseline": self.baseline(targets.numpy())[self.metric]}
+        total, count = loss(outputs, targets, torch.ones(len(self.names)))
+        scores = self.label_metrics(targets.numpy(), self.decide(outputs))
+        baseline = self.trivial_metrics(targets.numpy())[self.metric]
+        return {"loss": float(total) / count, **scores, "baseline": baseline}
 
-    def chosen(self, outputs: torch.Tensor) -> np.ndarray:
-        """The class of each text [N], or which labels it has [N, C]."""
-        chosen: np.ndarray = (outputs > 0 if self.settings.multi_label else outputs.argmax(-1)).numpy()
-        return chosen
+    def decide(self, scores_NC: torch.Tensor) -> np.ndarray:
+        """The predicted class of each text [N], or whether it has each label [N, C]."""
+        decisions: np.ndarray = (scores_NC > 0 if self.settings.multi_label else scores_NC.argmax(-1)).numpy()
+        return decisions
 
-    def figures(self, gold: np.ndarray, predicted: np.ndarray) -> Figures:
-        return self.evaluator.compare(self.named(gold), self.named(predicted), intervals=False).by_name
+    def score(self, scores_NC: torch.Tensor, targets: torch.Tensor) -> float:
+        """The metric of the decisions for these scores."""
+        value: float = self.label_metrics(targets.numpy(), self.decide(scores_NC))[self.metric]
+        return value
+
+    def label_metrics(self, gold: np.ndarray, predicted: np.ndarray) -> Metrics:
+        return self.evaluator.compare(self.to_names(gold), self.to_names(predicted), intervals=False).by_name
 
     @property
     def evaluator(self) -> ClassEvaluator | LabelSetEvaluator:
         return LabelSetEvaluator(self.names) if self.settings.multi_label else ClassEvaluator(self.positive)
 
-    def named(self, labels: np.ndarray) -> list[Any]:
+    def trivial_metrics(self, gold: np.ndarray) -> Metrics:
+        """Metrics of always predicting what is most frequent in train."""
+        targets = self.data["train"].targets
+        if not self.settings.multi_label:
+            return self.label_metrics(gold, np.full_like(gold, np.bincount(targets).argmax()))
+        label = np.zeros_like(gold)
+        label[:, targets.sum(0).argmax()] = 1
+        sets, counts = np.unique(targets, axis=0, return_counts=True)  # most texts may have no label
+        candidates = (label, np.broadcast_to(sets[counts.argmax()], gold.shape))
+        scores = [self.label_metrics(gold, predicted) for predicted in candidates]
+        return max(scores, key=lambda values: values[self.metric])
+
+    def to_names(self, labels: np.ndarray) -> list[Any]:
+        """Names of class indices [N], or sets of names of labels [N, C]."""
         if self.settings.multi_label:
-            return named_sets(labels, self.names)
+            return [
+                frozenset(name for name, has_label in zip(self.names, row, strict=True) if has_label)
+                for row in labels.tolist()
+            ]
         return [self.names[label] for label in labels]
 
     @property
@@ -166,62 +194,53 @@ class Classification(Task):
         return len(self.tables[split])
 
     def predictions(self, split: str, outputs: torch.Tensor) -> Predictions:
-        """details: the probabilities of its labels and of the LIKELIEST others, by name."""
-        several = self.settings.multi_label
-        gold, predicted = (self.named(labels) for labels in (self.data[split].targets, self.chosen(outputs)))
-        shares_NC = outputs.sigmoid() if several else outputs.softmax(-1)
-        best = shares_NC.topk(min(LIKELIEST, len(self.names))).indices.tolist()
-        place = {name: number for number, name in enumerate(self.names)}
-        probabilities = []
-        for shares_C, likeliest, labels in zip(shares_NC, best, gold, strict=True):
-            kept = [*dict.fromkeys([*(map(place.__getitem__, labels) if several else [place[labels]]), *likeliest])]
-            probabilities.append(dict(zip([self.names[label] for label in kept], shares_C[kept].tolist(), strict=True)))
-        if several:
-            gold, predicted = ([*map(sorted, sets)] for sets in (gold, predicted))
+        """details: probabilities, by name, of the gold labels and of the NUM_STORED most probable ones."""
+        multi_label = self.settings.multi_label
+        gold, predicted = (self.to_names(labels) for labels in (self.data[split].targets, self.decide(outputs)))
+        probabilities_NC = outputs.sigmoid() if multi_label else outputs.softmax(-1)
+        best = probabilities_NC.topk(min(NUM_STORED, len(self.names))).indices.tolist()
+        index_by_name = {name: index for index, name in enumerate(self.names)}
+        details = []
+        for probabilities_C, best_labels, labels in zip(probabilities_NC, best, gold, strict=True):
+            gold_labels = [index_by_name[name] for name in (labels if multi_label else [labels])]
+            stored = [*dict.fromkeys([*gold_labels, *best_labels])]
+            names = [self.names[label] for label in stored]
+            details.append(dict(zip(names, probabilities_C[stored].tolist(), strict=True)))
+        if multi_label:
+            gold, predicted = ([*map(sorted, labels)] for labels in (gold, predicted))
         where = self.tables[split].where
-        return Predictions(where, gold, predicted, where, probabilities)
+        return Predictions(where, gold, predicted, where, details)
 
-    def scores(self, found: Predictions) -> dict[str, Any]:
-        return self.evaluator.compare(found.gold, found.predicted).by_name
-
-    def baseline(self, gold: np.ndarray) -> Figures:
-        """The figures of a model that gives every text what is commonest in the training table."""
-        targets = self.data["train"].targets
-        if not self.settings.multi_label:
-            return self.figures(gold, np.full_like(gold, np.bincount(targets).argmax()))
-        label = np.zeros_like(gold)
-        label[:, targets.sum(0).argmax()] = 1
-        sets, counts = np.unique(targets, axis=0, return_counts=True)  # "none" may be commoner than any label
-        choices = (label, np.broadcast_to(sets[counts.argmax()], gold.shape))
-        return max((self.figures(gold, given) for given in choices), key=lambda found: found[self.metric])
-
-    def score_of(self, scores_NC: torch.Tensor, targets: torch.Tensor) -> float:
-        """The metric of what these scores choose."""
-        value: float = self.figures(targets.numpy(), self.chosen(scores_NC))[self.metric]
-        return value
+    def score_predictions(self, predictions: Predictions) -> Metrics:
+        return self.evaluator.compare(predictions.gold, predictions.predicted).by_name
 
     def baselines(self, split: str) -> Iterator[Baseline]:
-        several, balanced = self.settings.multi_label, self.settings.class_weights == "balanced"
-        kind: Kind = "labels" if several else "classes"
+        balanced = self.settings.class_weights == "balanced"
+        kind: Kind = "labels" if self.settings.multi_label else "classes"
 
         def score(scores_NC: np.ndarray, targets: np.ndarray) -> float:
-            return self.score_of(torch.from_numpy(scores_NC), torch.from_numpy(targets))
+            return self.score(torch.from_numpy(scores_NC), torch.from_numpy(targets))
 
-        models = linear_models(self, split, kind, len(self.names), balanced=balanced, score=score)
-        for name, scores_NC, model in models:
+        baselines = fit_linear_baselines(self, split, kind, len(self.names), balanced=balanced, score=score)
+        for name, scores_NC, model in baselines:
             yield Baseline(name, self.predictions(split, torch.from_numpy(scores_NC)), model)
 
-    def parts(self, found: Predictions) -> list[report.Section]:
+    def report_sections(self, predictions: Predictions) -> list[report.Section]:
         if self.settings.multi_label:
-            return [report.LabelScores([*self.label_scores(found)])]
-        place = {name: number for number, name in enumerate(self.names)}
-        gold, predicted = ([place[name] for name in labels] for labels in (found.gold, found.predicted))
-        right = [one == other for one, other in zip(gold, predicted, strict=True)]
-        certain = [own[label] for own, label in zip(found.details, found.predicted, strict=True)]
-        calibration = metrics.reliability(certain, right)
+            return [report.LabelScores([*self.label_scores(predictions)])]
+        index_by_name = {name: index for index, name in enumerate(self.names)}
+        gold, predicted = (
+            [index_by_name[name] for name in names] for names in (predictions.gold, predictions.predicted)
+        )
+        is_correct = [a == b for a, b in zip(gold, predicted, strict=True)]
+        confidences = [
+            probabilities[name] for probabilities, name in zip(predictions.details, predictions.predicted, strict=True)
+        ]
+        calibration = metrics.reliability(confidences, is_correct)
+        texts = map(self.text_by_location.__getitem__, predictions.where)
         mistakes = [
-            report.LabelMistake(text, found.gold[row], found.predicted[row], certain[row], pair)
-            for row, (text, pair) in enumerate(map(self.texts_at.__getitem__, found.where)) if not right[row]
+            report.LabelMistake(text, predictions.gold[row], predictions.predicted[row], confidences[row], pair)
+            for row, (text, pair) in enumerate(texts) if not is_correct[row]
         ]  # fmt: skip
         confusion = report.ConfusionMatrix.from_indices(self.names, gold, predicted)
         return [
@@ -229,27 +248,31 @@ class Classification(Task):
             report.ReliabilityDiagram(calibration.bins, calibration.error), report.LabelMistakes(mistakes, len(gold)),
         ]  # fmt: skip
 
-    def label_scores(self, found: Predictions) -> Iterator[report.LabelScore]:
-        """Of several labels a text, each by itself."""
-        gold, given = (Counter(chain.from_iterable(column)) for column in (found.gold, found.predicted))
-        both = Counter(name for a, b in zip(found.gold, found.predicted, strict=True) for name in {*a} & {*b})
+    def label_scores(self, predictions: Predictions) -> Iterator[report.LabelScore]:
+        """Scores of each label of a multi-label task."""
+        gold, predicted = (Counter(chain.from_iterable(column)) for column in (predictions.gold, predictions.predicted))
+        rows = zip(predictions.gold, predictions.predicted, strict=True)
+        correct = Counter(name for labels, others in rows for name in {*labels} & {*others})
         for name in self.names:
-            yield report.LabelScore.from_counts(name, both[name], gold[name], given[name])
+            yield report.LabelScore.from_counts(name, correct[name], gold[name], predicted[name])
+
+    def label_issues(self, predictions: Predictions) -> list[report.LabelIssue]:
+        find_errors = label_set_errors if self.settings.multi_label else label_errors
+        issues = []
+        for error in find_errors(predictions.gold, predictions.details):
+            where = predictions.where[error.row]
+            text, pair = self.text_by_location[where]
+            issues.append(
+                report.LabelIssue(
+                    where, text, error.given, error.suggested, error.given_probability, error.probability, pair
+                )
+            )
+        return issues
 
     @cached_property
-    def texts_at(self) -> dict[str, tuple[str, str | None]]:
-        """The text (and its pair) of each row, by file and line."""
+    def text_by_location(self) -> dict[str, tuple[str, str | None]]:
+        """(text, second text) of each row, by file and line."""
         return texts_by_location(self.tables.values())
-
-    def doubts(self, found: Predictions) -> list[report.LabelIssue]:
-        errors = (label_set_errors if self.settings.multi_label else label_errors)(found.gold, found.details)
-        return [
-            report.LabelIssue(
-                where := found.where[one.row], self.texts_at[where][0], one.given, one.suggested,
-                one.given_probability, one.probability, self.texts_at[where][1],
-            )
-            for one in errors
-        ]  # fmt: skip
 
     @property
     def warnings(self) -> list[str]:
@@ -259,39 +282,40 @@ class Classification(Task):
         return self.data[split].lengths
 
     def describe(self) -> str:
-        found = []
-        for split, texts in self.data.items():
-            several = self.settings.multi_label
-            counts = texts.targets.sum(0) if several else np.bincount(texts.targets, minlength=len(self.names))
-            found.append(f"{split}: {texts.describe()}\n  {class_line(self.names, counts.tolist())}")
-        return "\n".join([*found, *self.warnings])
+        lines = []
+        for split, examples in self.data.items():
+            targets = examples.targets
+            counts = targets.sum(0) if self.settings.multi_label else np.bincount(targets, minlength=len(self.names))
+            lines.append(f"{split}: {examples.describe()}\n  {describe_counts(self.names, counts.tolist())}")
+        return "\n".join([*lines, *self.warnings])
 
 
-def class_line(names: Sequence[str], counts: Sequence[int]) -> str:
-    """How many texts each class has; of very many classes how many there are, and which are the commonest."""
-    if len(names) <= MOST_CLASSES:
-        return ", ".join(f"{escape_line(name)} {number:,}" for name, number in zip(names, counts, strict=True))
-    common = sorted(zip(names, counts, strict=True), key=lambda one: -one[1])[:COMMONEST]
-    rare = ", ".join(f"{counts.count(number):,} with {number or 'no'} text{'s' * (number != 1)}" for number in (0, 1))
-    first = ", ".join(f"{escape_line(name)} {number:,}" for name, number in common)
-    return f"{len(names):,} classes, the commonest {first}; {rare}"
+def describe_counts(names: Sequence[str], counts: Sequence[int]) -> str:
+    """The number of texts of each class; with many classes only of the most frequent, and the number of rare ones."""
+    if len(names) <= MAX_LISTED:
+        return ", ".join(f"{escape_line(name)} {count:,}" for name, count in zip(names, counts, strict=True))
+    frequent = sorted(zip(names, counts, strict=True), key=lambda pair: -pair[1])[:NUM_FREQUENT]
+    listed = ", ".join(f"{escape_line(name)} {count:,}" for name, count in frequent)
+    return (
+        f"{len(names):,} classes, the most frequent: {listed}; {counts.count(0):,} with no texts, "
+        f"{counts.count(1):,} with 1 text"
+    )
 
 
-def label_names(tables: Sequence[Table], settings: Classify) -> tuple[str, ...]:
-    """The labels that stand in these tables, sorted."""
+def read_label_names(tables: Sequence[Table], settings: Classify) -> tuple[str, ...]:
+    """The sorted names of all labels in these tables."""
     if settings.multi_label:
         names = tuple(sorted(set().union(*(labels for table in tables for labels in label_sets(table)))))
         if not names:
-            raise InputError(f"{settings.train}: no row has a label; give each row those it has")
+            raise InputError(f"{settings.train}: no row has a label")
         return names
     labelled = [row for table in tables for row in zip(table.where, table.labels or [], strict=True)]
     names = tuple(sorted({label for _, label in labelled}))
     lists = [where for where, label in labelled if _is_list(label)]
     if lists and has_named_columns(settings.train):
-        where = lists[0]
-        raise InputError(f"{where}: a list of labels; texts that have several at once need --multi-label")
+        raise InputError(f"{lists[0]}: the label is a list; texts with several labels need --multi-label")
     if len(names) < 2:
-        raise InputError(f"{settings.train}: one class only ({names[0]!r}); a classifier needs at least two")
+        raise InputError(f"{settings.train}: only one class ({names[0]!r}); a classifier needs at least two")
     return names
 
 
@@ -304,26 +328,24 @@ def _is_list(label: str) -> bool:
 
 
 def check_metric(settings: Classify, names: Sequence[str]) -> None:
+    """InputError if the metric or the positive label does not fit the labels."""
     if settings.multi_label and settings.metric in ("f1", "matthews"):
-        raise InputError(f"metric ({settings.metric}) is of two classes; with several labels at once use f1_micro")
+        raise InputError(f"metric ({settings.metric}) is for two classes; use f1_micro with multi-label data")
     if settings.metric == "f1" and len(names) != 2:
-        raise InputError(f"metric (f1) is of two classes, here are {len(names)}; use f1_macro or f1_micro")
+        raise InputError(f"metric (f1) is for two classes, but there are {len(names)}; use f1_macro or f1_micro")
     if settings.positive is not None and settings.positive not in names:
-        raise InputError(f"positive ({settings.positive!r}) is no label of {settings.train}: {join_names(names)}")
+        raise InputError(f"positive ({settings.positive!r}) is not a label in {settings.train}: {join_names(names)}")
 
 
-def numbers_of(table: Table, names: Sequence[str]) -> np.ndarray:
+def class_vector(table: Table, names: Sequence[str]) -> np.ndarray:
+    """The class index of each text, int64 [N]. InputError for a label that is not among the names."""
     return np.array(class_indices(table, names), np.int64)
 
 
-def sets_of(table: Table, names: Sequence[str]) -> np.ndarray:
-    """Which labels each text has, int64 [N, C]. InputError for one that the training table lacks."""
-    place = {name: index for index, name in enumerate(names)}
-    found = np.zeros((len(table), len(names)), np.int64)
+def label_matrix(table: Table, names: Sequence[str]) -> np.ndarray:
+    """Whether each text has each label, int64 [N, C]. InputError for a label that is not among the names."""
+    index_by_name = {name: index for index, name in enumerate(names)}
+    matrix_NC = np.zeros((len(table), len(names)), np.int64)
     for row, labels in enumerate(label_sets(table, names)):
-        found[row, [place[label] for label in labels]] = 1
-    return found
-
-
-def named_sets(labels: np.ndarray, names: Sequence[str]) -> list[frozenset[str]]:
-    return [frozenset(name for name, on in zip(names, row, strict=True) if on) for row in labels.tolist()]
+        matrix_NC[row, [index_by_name[label] for label in labels]] = 1
+    return matrix_NC

@@ -1,8 +1,7 @@
-"""Fine-tuning a model that gives each text a vector (Reimers 2019): of pairs that belong together, or of scored pairs;
-no head, the whole encoder learns.
+"""Sentence embeddings from matching pairs (contrastive) or scored pairs (Reimers 2019).
 
-Letters: N pairs of R texts each (the text, its own pair, and perhaps one that does not belong), H numbers a vector; Q
-different texts, D different pairs.
+Letters: N pairs of R texts each (text, pair, and perhaps a hard negative), H dimensions; Q different texts, D different
+pairs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +9,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -31,9 +30,11 @@ from bothways.evaluation.evaluators import pair_scores
 from bothways.evaluation.retrieval import TOP, rank_by_scores, rank_pairs
 from bothways.evaluation.scores import Predictions
 from bothways.families import FAMILIES
-from bothways.finetuning.finetune import BATCH_TOKENS, Result, fine_tuned, parts_of_step, step_rows
-from bothways.finetuning.pair_texts import PairBatch, PairTexts, text_vectors
-from bothways.finetuning.task import Baseline, Figures, Task, outputs
+from bothways.finetuning import finetune
+from bothways.finetuning.finetune import FineTuneResult
+from bothways.finetuning.pair_examples import PairBatch, PairExamples, text_vectors
+from bothways.finetuning.recipe import BATCH_TOKENS, micro_batches, step_rows
+from bothways.finetuning.task import Baseline, Metrics, Task, compute_outputs
 from bothways.inference.pooling import pooling_name
 from bothways.linear.tfidf import MOST_TERMS, Tfidf
 from bothways.model.model import Model
@@ -42,228 +43,241 @@ from bothways.training.losses import Loss
 from bothways.training.pair_losses import cosine_loss, matryoshka_loss, ranking_loss
 from bothways.training.run import MetricsCallback
 
-COMPARED = 256  # pairs among which each text's own is to be found where only the loss is measured
+LOSS_PAIRS = 256  # pairs that compete with each other in the loss of an evaluation
 
 
-def run(settings: TrainEmbed, *, progress: MetricsCallback | None = None) -> Result:
-    """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
-    so).
+def run(settings: TrainEmbed, *, progress: MetricsCallback | None = None) -> FineTuneResult:
+    """Fine-tune a sentence embedding model; reports on test if there is one, else on dev.
 
-    Pairs compete within a micro-batch; a step needs no micro-batches to bound its memory (tasks/pair_texts.py).
+    In-batch negatives come from one micro-batch. Memory is bounded without micro-batches, see pair_examples.py.
     """
-    start = checkpoint.load(settings.model)
-    checkpoint.check_not_int8(start.model)
-    return fine_tuned(settings, lambda fold: Embedding.of(settings, start, read_pairs(settings, fold)), progress)
+    pretrained = checkpoint.load(settings.model)
+    checkpoint.check_not_int8(pretrained.model)
+    return finetune.run(
+        settings, lambda fold: Embedding.build(settings, pretrained, read_pairs(settings, fold)), progress
+    )
 
 
 @dataclass(frozen=True)
 class Embedding(Task):
-    """Pairs of texts, with scores or without. sizes: how many of a vector's first numbers are to do as vectors, rising;
-    the last is all of them. low, high: the scores whose cosines are to be 0 and 1."""
+    """Pairs of texts, with or without scores. There is no head; the whole encoder is trained.
+
+    dims: numbers of leading dimensions that are trained to work as vectors (Matryoshka), rising; the last is all. low,
+    high: the scores of cosine 0 and 1.
+    """
 
     name: ClassVar[str] = "embed"
-    constant: ClassVar[str] = "before training"
-    doubted: ClassVar[str] = ""
-    step_0: ClassVar[str] = "the model as it was before training"
+    trivial_baseline: ClassVar[str] = "before training"
+    label_issue_criterion: ClassVar[str] = ""
+    initial_model: ClassVar[str] = "the model as it was before training"
     settings: TrainEmbed
-    start: Checkpoint
+    pretrained: Checkpoint
     pairs: Mapping[str, TextPairs]
-    data: Mapping[str, PairTexts]
+    data: Mapping[str, PairExamples]
     pooling: str
-    sizes: tuple[int, ...]
+    dims: tuple[int, ...]
     low: float
     high: float
 
     @staticmethod
-    def of(settings: TrainEmbed, start: Checkpoint, pairs: Mapping[str, TextPairs]) -> "Embedding":
-        sizes = checked_sizes(settings.matryoshka_dims, start.model.config.hidden_size)
-        low, high = cosine_range(settings, pairs["train"].scores)
+    def build(settings: TrainEmbed, pretrained: Checkpoint, pairs: Mapping[str, TextPairs]) -> "Embedding":
+        dims = check_dims(settings.matryoshka_dims, pretrained.model.config.hidden_size)
+        low, high = score_range(settings, pairs["train"].scores)
         data = {}
-        for split, found in pairs.items():
-            scores = None if found.scores is None else ((found.scores - low) / (high - low)).astype(np.float32)
-            data[split] = PairTexts.of(found.texts, scores, start, settings)
-        pooling = pooling_name(settings.pooling, start.pooling)
-        task = Embedding(settings, start, pairs, data, pooling, sizes, low, high)
-        if task.alone == len(data["train"].sizes):
+        for split, part in pairs.items():
+            scores = None if part.scores is None else ((part.scores - low) / (high - low)).astype(np.float32)
+            data[split] = PairExamples.encode(part.texts, scores, pretrained, settings)
+        pooling = pooling_name(settings.pooling, pretrained.pooling)
+        task = Embedding(settings, pretrained, pairs, data, pooling, dims, low, high)
+        if task.num_isolated == len(data["train"].sizes):
             raise InputError(
-                f"batch_tokens ({settings.batch_tokens or BATCH_TOKENS}) holds one pair a step, which has no other to "
-                "compete with; raise it, or give --batch-size"
+                f"batch_tokens ({settings.batch_tokens or BATCH_TOKENS}) holds a single pair per step, which has no "
+                "negatives; raise it, or give --batch-size"
             )
         return task
 
     @property
-    def scored(self) -> bool:
+    def has_scores(self) -> bool:
         return self.data["train"].scores is not None
 
     @property
     def metric(self) -> str:
-        return "spearman" if self.scored else f"mrr@{TOP}"
+        return "spearman" if self.has_scores else f"mrr@{TOP}"
 
     @cached_property
-    def alone(self) -> int:
-        """How many pairs of the first pass have no other, and no negative, to compete with."""
-        if self.scored or len(self.data["train"].windows) > 2:
+    def num_isolated(self) -> int:
+        """Pairs of the first epoch without any negative, since they are alone in a micro-batch."""
+        if self.has_scores or len(self.data["train"].windows) > 2:
             return 0
         sizes = self.data["train"].sizes
         steps = step_rows(self.settings, self, self.settings.seed, 0, sizes)
-        return sum(len(part) == 1 for rows in steps for part in parts_of_step(self.settings, self, rows, sizes))
+        return sum(len(part) == 1 for rows in steps for part in micro_batches(self.settings, self, rows, sizes))
 
-    def begin(self, seed: int) -> Checkpoint:
-        """The encoder as it is, for every seed; what differs is the order of the examples, and dropout."""
-        rate = self.settings.dropout
-        config = self.start.model.config.replace(hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)
+    def initial_checkpoint(self, seed: int) -> Checkpoint:
+        """The encoder as it is; seeds differ in the order of examples and in dropout."""
+        dropout = self.settings.dropout
+        config = self.pretrained.model.config.replace(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
         model = Model(config)
-        model.encoder.load_state_dict(self.start.model.encoder.state_dict())
-        return replace(self.start, model=model, labels=(), pooling=self.pooling, normalized=True, metadata={})
+        model.encoder.load_state_dict(self.pretrained.model.encoder.state_dict())
+        return replace(self.pretrained, model=model, labels=(), pooling=self.pooling, normalized=True, metadata={})
 
-    def finished(self, model: Model) -> None:
-        """Published encoders carry a pooler, which no vector goes through: it stays as it was, where it has a name."""
-        if FAMILIES[self.start.model_type].hf_names(state_dict.POOLER, ()):
-            model.pooler = deepcopy(self.start.model.pooler)
+    def finalize(self, model: Model) -> None:
+        """Restore the pooler, which published checkpoints contain although sentence vectors do not use it."""
+        if FAMILIES[self.pretrained.model_type].hf_names(state_dict.POOLER, ()):
+            model.pooler = deepcopy(self.pretrained.model.pooler)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         assert batch.labels is not None
-        return {"scores" if self.scored else "pairs": batch.labels.shape[-1]}
+        return {"scores" if self.has_scores else "pairs": batch.labels.shape[-1]}
 
     def losses(self, model: Model, batch: Batch) -> dict[str, Loss]:
         assert isinstance(batch, PairBatch) and batch.labels is not None
         vectors_RNH = text_vectors(model, batch, self.pooling)
-        return {"scores" if self.scored else "pairs": self.loss(vectors_RNH, batch.labels)}
+        return {"scores" if self.has_scores else "pairs": self.loss(vectors_RNH, batch.labels)}
 
     def loss(self, vectors_RNH: Tensor, labels: Tensor) -> Loss:
-        """labels: scores [N] or ids [R, N]."""
-        if self.scored:
-            return matryoshka_loss(partial(cosine_loss, scores_N=labels), vectors_RNH, self.sizes)
-        ranked = partial(ranking_loss, ids_RN=labels, temperature=self.settings.temperature)
-        return matryoshka_loss(ranked, vectors_RNH, self.sizes)
+        """labels: scores [N] or text ids [R, N]."""
+        if self.has_scores:
+            return matryoshka_loss(partial(cosine_loss, scores_N=labels), vectors_RNH, self.dims)
+        ranking = partial(ranking_loss, ids_RN=labels, temperature=self.settings.temperature)
+        return matryoshka_loss(ranking, vectors_RNH, self.dims)
 
-    def outputs(self, model: Model, split: str) -> Tensor:
-        """The vectors of each pair, [R, N, H]."""
-        return torch.stack(outputs(model, self.data[split], self.read)).transpose(0, 1)
-
-    def evaluate(self, split: str, outputs: Tensor) -> Figures:
-        """Mean loss, correlations of cosine and score or how well texts find their pairs, the metric by size; the
-        baseline is the metric before training."""
-        return {**self.figures(split, outputs), "baseline": self.untrained[split][self.metric]}
-
-    @cached_property
-    def untrained(self) -> dict[str, Figures]:
-        """The figures of the model that training starts from."""
-        device = choose_device("auto")
-        model = deepcopy(self.start.model).to(device, choose_dtype(self.settings.dtype, device))
-        return {split: self.figures(split, self.outputs(model, split)) for split in self.data if split != "train"}
-
-    def figures(self, split: str, vectors_RNH: Tensor) -> Figures:
-        texts = self.data[split]
-        labels = torch.from_numpy(texts.labels)
-        num_pairs = vectors_RNH.shape[1]
-        sums = [self.loss(vectors_RNH[:, rows], labels[..., rows])[0] for rows in chunked(range(num_pairs), COMPARED)]
-        found = {size: self.quality(vectors_RNH[..., :size], texts) for size in self.sizes}
-        by_size = {f"{self.metric}_{size}": found[size][self.metric] for size in self.sizes[:-1]}
-        return {"loss": float(torch.stack(sums).sum()) / num_pairs, **found[self.sizes[-1]], **by_size}
-
-    def read(self, model: Model, batch: Batch) -> list[Tensor]:
+    def forward(self, model: Model, batch: Batch) -> list[Tensor]:
         """The vectors of each pair, [R, H]."""
         assert isinstance(batch, PairBatch)
         return list(text_vectors(model, batch, self.pooling).transpose(0, 1))
 
-    def quality(self, vectors_RNH: Tensor, texts: PairTexts) -> Figures:
-        if texts.scores is None:
-            return metrics.ranking_scores(*rank_pairs(vectors_RNH, texts.ids), k=TOP)
+    def outputs(self, model: Model, split: str) -> Tensor:
+        """The vectors of all texts, [R, N, H]."""
+        return torch.stack(compute_outputs(model, self.data[split], self.forward)).transpose(0, 1)
+
+    def compute_metrics(self, split: str, outputs: Tensor) -> Metrics:
+        """The baseline is the metric before training."""
+        return {**self.vector_metrics(split, outputs), "baseline": self.untrained_metrics[split][self.metric]}
+
+    @cached_property
+    def untrained_metrics(self) -> dict[str, Metrics]:
+        """Metrics of the pre-trained model, by split."""
+        device = choose_device("auto")
+        model = deepcopy(self.pretrained.model).to(device, choose_dtype(self.settings.dtype, device))
+        return {
+            split: self.vector_metrics(split, self.outputs(model, split)) for split in self.data if split != "train"
+        }
+
+    def vector_metrics(self, split: str, vectors_RNH: Tensor) -> Metrics:
+        """Mean loss, correlations or ranking metrics, and the metric at each number of dimensions."""
+        examples, num_pairs = self.data[split], vectors_RNH.shape[1]
+        labels = torch.from_numpy(examples.labels)
+        losses = [
+            self.loss(vectors_RNH[:, rows], labels[..., rows])[0] for rows in chunked(range(num_pairs), LOSS_PAIRS)
+        ]
+        by_dims = {dims: self.similarity_metrics(vectors_RNH[..., :dims], examples) for dims in self.dims}
+        prefixes = {f"{self.metric}_{dims}": by_dims[dims][self.metric] for dims in self.dims[:-1]}
+        return {"loss": float(torch.stack(losses).sum()) / num_pairs, **by_dims[self.dims[-1]], **prefixes}
+
+    def similarity_metrics(self, vectors_RNH: Tensor, examples: PairExamples) -> Metrics:
+        if examples.scores is None:
+            return metrics.ranking_scores(*rank_pairs(vectors_RNH, examples.ids), k=TOP)
         cosines_N = F.cosine_similarity(vectors_RNH[0], vectors_RNH[1], dim=-1)
-        found = metrics.regression(texts.scores.tolist(), cosines_N.tolist())
-        return {name: found[name] for name in ("spearman", "pearson")}  # a cosine has not the scores' unit
+        values = metrics.regression(examples.scores.tolist(), cosines_N.tolist())
+        return {name: values[name] for name in ("spearman", "pearson")}  # cosines and scores differ in scale
 
     def num_rows(self, split: str) -> int:
         return len(self.pairs[split].texts[0])
 
     def predictions(self, split: str, outputs: Tensor) -> Predictions:
-        """The score of each pair and its cosine; or of each different text how well it finds its pairs."""
-        texts = self.data[split]
-        if texts.scores is not None:
-            return self.correlated(split, F.cosine_similarity(outputs[0], outputs[1], dim=-1).tolist())
-        return self.ranked(split, *rank_pairs(outputs, texts.ids))
+        """Of scored pairs the score and the cosine, else the ranking metrics of each different text."""
+        examples = self.data[split]
+        if examples.scores is not None:
+            return self.cosine_predictions(split, F.cosine_similarity(outputs[0], outputs[1], dim=-1).tolist())
+        return self.ranking_predictions(split, *rank_pairs(outputs, examples.ids))
 
-    def correlated(self, split: str, cosines: list[float]) -> Predictions:
-        where = [f"{split}, pair {number}" for number in range(1, 1 + len(cosines))]
+    def cosine_predictions(self, split: str, cosines: list[float]) -> Predictions:
+        where = [f"{split}, pair {row}" for row in range(1, 1 + len(cosines))]
         gold = self.pairs[split].scores
         assert gold is not None
         return Predictions(where, gold.tolist(), cosines, where, [None] * len(where))
 
-    def ranked(
-        self, split: str, gold: Mapping[str, Mapping[str, float]], ranking: Mapping[str, Sequence[str]]
+    def ranking_predictions(
+        self, split: str, qrels: Mapping[str, Mapping[str, float]], rankings: Mapping[str, Sequence[str]]
     ) -> Predictions:
-        found = metrics.query_scores(gold, ranking, k=TOP)
-        where = [f"{split}, text {query}" for query in found]
-        return Predictions(where, [None] * len(where), [*found.values()], where, [None] * len(where))
+        scores = metrics.query_scores(qrels, rankings, k=TOP)
+        where = [f"{split}, text {query}" for query in scores]
+        return Predictions(where, [None] * len(where), [*scores.values()], where, [None] * len(where))
+
+    def score_predictions(self, predictions: Predictions) -> Metrics:
+        if self.has_scores:
+            return pair_scores(predictions.gold, predictions.predicted).by_name
+        columns = {name: [row[name] for row in predictions.predicted] for name in predictions.predicted[0]}
+        intervals = {name: metrics.mean_interval(values, predictions.groups) for name, values in columns.items()}
+        return metrics.with_intervals({name: fmean(values) for name, values in columns.items()}, intervals)
 
     def baselines(self, split: str) -> Iterator[Baseline]:
-        """The cosine of TF-IDF vectors; that of the model before training is `baseline`."""
-        texts, name = self.data[split], "cosine of TF-IDF"
-        tfidf, _ = Tfidf.learned([text for part in self.pairs["train"].texts[:2] for text in part], MOST_TERMS)
-        first, second = (tfidf(part) for part in self.pairs[split].texts[:2])
-        if texts.scores is not None:
-            yield Baseline(name, self.correlated(split, (first * second).sum(1).tolist()))
+        """The cosine of TF-IDF vectors."""
+        examples, name = self.data[split], "cosine of TF-IDF"
+        train_texts = [text for column in self.pairs["train"].texts[:2] for text in column]
+        tfidf, _ = Tfidf.learned(train_texts, MOST_TERMS)
+        first, second = (tfidf(column) for column in self.pairs[split].texts[:2])
+        if examples.scores is not None:
+            yield Baseline(name, self.cosine_predictions(split, (first * second).sum(1).tolist()))
             return
-        first_Q, first_D = (np.unique(ids_N, return_index=True)[1] for ids_N in texts.ids[:2])
-        texts_QF, pairs_FD = first[first_Q], second[first_D].T.tocsr()
-        found = rank_by_scores(lambda rows: torch.from_numpy((texts_QF[rows] @ pairs_FD).toarray()), texts.ids)
-        yield Baseline(name, self.ranked(split, *found))
-
-    def scores(self, found: Predictions) -> dict[str, Any]:
-        if self.scored:
-            return pair_scores(found.gold, found.predicted).by_name
-        means = {name: [row[name] for row in found.predicted] for name in found.predicted[0]}
-        bounds = {name: metrics.mean_interval(values, found.groups) for name, values in means.items()}
-        return metrics.with_intervals({name: fmean(values) for name, values in means.items()}, bounds)
+        rows_Q, rows_D = (np.unique(ids_N, return_index=True)[1] for ids_N in examples.ids[:2])
+        texts_QF, pairs_FD = first[rows_Q], second[rows_D].T.tocsr()
+        rankings = rank_by_scores(lambda rows: torch.from_numpy((texts_QF[rows] @ pairs_FD).toarray()), examples.ids)
+        yield Baseline(name, self.ranking_predictions(split, *rankings))
 
     def lengths(self, split: str) -> Sequence[int]:
         return self.data[split].lengths
 
     def describe(self) -> str:
-        found = [f"{split}: {texts.describe()}" for split, texts in self.data.items()]
-        if self.scored:
-            found.append(f"scores: {self.low:g} is to be cosine 0, {self.high:g} cosine 1")
+        lines = [f"{split}: {examples.describe()}" for split, examples in self.data.items()]
+        if self.has_scores:
+            lines.append(f"scores: {self.low:g} is cosine 0, {self.high:g} is cosine 1")
         else:
-            negatives = " and the negatives given" if len(self.data["train"].windows) > 2 else ""
-            found.append(f"pairs: each text's own against all others of its step{negatives}")
-        before = [f"{split} {self.metric} {figures[self.metric]:.4f}" for split, figures in self.untrained.items()]
-        return "\n".join([*found, *self.warnings, f"before training: {', '.join(before)}"])
+            negatives = " and the hard negatives" if len(self.data["train"].windows) > 2 else ""
+            lines.append(f"matching pairs; negatives: all other pairs of the step{negatives}")
+        untrained = [
+            f"{split} {self.metric} {values[self.metric]:.4f}" for split, values in self.untrained_metrics.items()
+        ]
+        return "\n".join([*lines, *self.warnings, f"before training: {', '.join(untrained)}"])
 
     @property
     def warnings(self) -> list[str]:
-        both = {
-            split: zip(*([*map(text_key, texts)] for texts in part.texts[:2]), strict=True)
+        keys = {
+            split: [*zip(*([*map(text_key, column)] for column in part.texts[:2]), strict=True)]
             for split, part in self.pairs.items()
         }
-        shared = overlap_warning({split: [*keys] for split, keys in both.items()})
+        overlap = overlap_warning(keys)
         notes = dict.fromkeys(note for part in self.pairs.values() for note in part.notes)
-        found = [*notes, *([shared] if shared else [])]
+        warnings = [*notes, *([overlap] if overlap else [])]
         for split, part in self.pairs.items():
-            if number := sum(not all(map(str.strip, texts)) for texts in zip(*part.texts, strict=True)):
-                found.append(f"{number:,} of {len(part.texts[0]):,} pairs of {split} have an empty text")
-        if self.alone > len(self.data["train"].sizes) / 100:
-            way = "they teach nothing (raise --batch-tokens, or give --batch-size)"
-            found.append(f"{self.alone:,} pairs are alone in their step: {way}")
-        return found
+            num_empty = sum(not all(map(str.strip, texts)) for texts in zip(*part.texts, strict=True))
+            if num_empty:
+                warnings.append(f"{num_empty:,} of {len(part.texts[0]):,} pairs of {split} have an empty text")
+        if self.num_isolated > len(self.data["train"].sizes) / 100:
+            warnings.append(
+                f"{self.num_isolated:,} pairs are alone in their step and have no negatives (raise --batch-tokens, or "
+                "give --batch-size)"
+            )
+        return warnings
 
 
-def checked_sizes(sizes: tuple[int, ...], hidden_size: int) -> tuple[int, ...]:
-    """Rising, each once, the whole vector's last. InputError for one that a vector does not have."""
-    if wrong := [size for size in sizes if not 1 <= size <= hidden_size]:
-        raise InputError(f"sizes ({wrong[0]}) must be from 1 to the model's hidden_size ({hidden_size})")
-    return tuple(sorted({*sizes, hidden_size}))
+def check_dims(dims: tuple[int, ...], hidden_size: int) -> tuple[int, ...]:
+    """Sorted, without duplicates, with hidden_size. InputError if a vector does not have as many dimensions."""
+    if invalid := [size for size in dims if not 1 <= size <= hidden_size]:
+        raise InputError(f"matryoshka_dims ({invalid[0]}) must be from 1 to the model's hidden_size ({hidden_size})")
+    return tuple(sorted({*dims, hidden_size}))
 
 
-def cosine_range(settings: TrainEmbed, scores: np.ndarray | None) -> tuple[float, float]:
-    """The scores whose cosines are to be 0 and 1: 0 and 1 where all are from -1 to 1, so that they can be cosines
-    themselves; else the least and the greatest (0 and 5 of STS-B)."""
+def score_range(settings: TrainEmbed, scores: np.ndarray | None) -> tuple[float, float]:
+    """The scores of cosine 0 and 1: 0 and 1 if all are in -1..1, like cosines; else their minimum and maximum, such as
+    0 and 5 of STS-B."""
     if scores is None:
         return 0.0, 1.0
     low, high = float(scores.min()), float(scores.max())
     if low == high:
         raise InputError(
-            f"{settings.train}: every score is {low:g}, which teaches nothing; leave scores aside with "
-            "--objective pairs"
+            f"{settings.train}: all scores are {low:g}; there is nothing to learn. To ignore scores, use --objective "
+            "pairs"
         )
     return (0.0, 1.0) if low >= -1 and high <= 1 else (low, high)

@@ -1,11 +1,10 @@
-"""Fine-tuning a model that gives a text (or a pair) a number: one output at [CLS], squared error (as STS-B in Devlin
-2018, section 4.1)."""
+"""Text regression: a number per text or text pair (STS-B in Devlin 2018, section 4.1)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -21,11 +20,13 @@ from bothways.data.split_tables import read_tables, texts_by_location
 from bothways.errors import InputError
 from bothways.evaluation.evaluators import NumberEvaluator
 from bothways.evaluation.scores import Predictions
-from bothways.finetuning.features import FrozenTexts, fit_text_head
-from bothways.finetuning.finetune import Result, fine_tuned
-from bothways.finetuning.simple_models import linear_models
-from bothways.finetuning.task import Baseline, Figures, Task, at_work, outputs
-from bothways.finetuning.texts import AT_ONCE, FEW_TEXTS, LEAST_TEXTS, Texts, begin_with_head, text_scores
+from bothways.finetuning import finetune
+from bothways.finetuning.activation_checkpointing import MAX_TOKENS
+from bothways.finetuning.baseline_models import fit_linear_baselines
+from bothways.finetuning.finetune import FineTuneResult
+from bothways.finetuning.frozen_features import FrozenFeatures, fit_text_head
+from bothways.finetuning.task import Baseline, Metrics, Task, compute_outputs, inference_copy
+from bothways.finetuning.text_examples import FEW_TEXTS, MIN_STEP_TEXTS, TextExamples, add_text_head, text_scores
 from bothways.log import muted
 from bothways.metrics.label_errors import OUTLIER_DEVIATIONS, find_outliers
 from bothways.model.heads import ClassificationHead
@@ -34,78 +35,84 @@ from bothways.settings import Regress
 from bothways.training.losses import Loss, mse_loss
 from bothways.training.run import MetricsCallback
 
-# The distance between neighbouring float32 numbers, beside the deviation of a table's: warned of, and refused.
-ROUNDED, TOO_COARSE = 0.001, 0.1
+# Distance of neighbouring float32 numbers, in standard deviations of the training numbers.
+COARSE, TOO_COARSE = 0.001, 0.1  # a warning, an error
 
 
-def run(settings: Regress, *, progress: MetricsCallback | None = None) -> Result:
-    """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
-    so)."""
-    start = checkpoint.load(settings.model)
-    new_head.check_head_supported(start, "classes", settings.model)
-    return fine_tuned(settings, lambda fold: Regression.of(settings, start, read_tables(settings, fold)), progress)
+def run(settings: Regress, *, progress: MetricsCallback | None = None) -> FineTuneResult:
+    """Fine-tune a regression model; reports on test if there is one, else on dev."""
+    pretrained = checkpoint.load(settings.model)
+    new_head.check_head_supported(pretrained, "classes", settings.model)
+    return finetune.run(
+        settings, lambda fold: Regression.build(settings, pretrained, read_tables(settings, fold)), progress
+    )
 
 
 @dataclass(frozen=True)
 class Regression(Task):
-    """Texts (or pairs) with a number each. Trained on (number - mean) / deviation of the training table, so that any
-    unit is learned alike; the finished head gives the number itself."""
+    """Texts or text pairs with numbers, which are standardized for training: (number - mean) / deviation.
+
+    `finalize` folds mean and deviation into the head, so that the saved model gives the numbers themselves.
+    """
 
     name: ClassVar[str] = "regress"
-    constant: ClassVar[str] = "mean of all"
-    doubted: ClassVar[str] = f"its number is further off than {OUTLIER_DEVIATIONS:g} robust deviations of all errors"
-    at_once: ClassVar[float] = AT_ONCE
-    few: ClassVar[int] = FEW_TEXTS
-    least_examples: ClassVar[int] = LEAST_TEXTS
+    trivial_baseline: ClassVar[str] = "mean"
+    label_issue_criterion: ClassVar[str] = (
+        f"its error is more than {OUTLIER_DEVIATIONS:g} robust standard deviations of all errors"
+    )
+    max_micro_batch_tokens: ClassVar[float] = MAX_TOKENS
+    freeze_below: ClassVar[int] = FEW_TEXTS
+    min_step_examples: ClassVar[int] = MIN_STEP_TEXTS
     settings: Regress
-    start: Checkpoint
+    pretrained: Checkpoint
     tables: Mapping[str, Table]
-    data: Mapping[str, Texts]
+    data: Mapping[str, TextExamples]
     mean: float
     deviation: float
 
     @staticmethod
-    def of(settings: Regress, start: Checkpoint, tables: Mapping[str, Table]) -> "Regression":
+    def build(settings: Regress, pretrained: Checkpoint, tables: Mapping[str, Table]) -> "Regression":
         targets = {split: np.array(numeric_labels(table)) for split, table in tables.items()}
         mean, deviation = float(targets["train"].mean()), float(targets["train"].std())
         if not np.ptp(targets["train"]):
-            raise InputError(f"{settings.train}: every number is {mean:g}; there is nothing to learn")
-        if spacing(targets["train"]) > TOO_COARSE * deviation:
+            raise InputError(f"{settings.train}: all numbers are {mean:g}; there is nothing to learn")
+        if float32_spacing(targets["train"]) > TOO_COARSE * deviation:
             raise InputError(
-                f"{settings.train}: {rounding(targets['train'])}, too coarse to tell them apart; subtract a constant "
-                f"such as {mean:.6g} from every number, or scale them"
+                f"{settings.train}: {describe_rounding(targets['train'])}, too coarse to tell them apart; subtract a "
+                f"constant such as {mean:.6g} from all numbers, or scale them"
             )
         data = {
-            split: Texts.of(table, ((targets[split] - mean) / deviation).astype(np.float32), start, settings)
+            split: TextExamples.encode(
+                table, ((targets[split] - mean) / deviation).astype(np.float32), pretrained, settings
+            )
             for split, table in tables.items()
         }
-        return Regression(settings, start, tables, data, mean, deviation)
+        return Regression(settings, pretrained, tables, data, mean, deviation)
 
     @property
     def metric(self) -> str:
         return self.settings.metric
 
-    def begin(self, seed: int) -> Checkpoint:
-        return begin_with_head(self.start, (), self.settings, seed=seed)
+    def initial_checkpoint(self, seed: int) -> Checkpoint:
+        return add_text_head(self.pretrained, (), self.settings, seed=seed)
 
     @cached_property
-    def frozen(self) -> FrozenTexts:
-        """What the encoder gives for the texts before training."""
+    def frozen(self) -> FrozenFeatures:
         with muted():
-            model = at_work(self.begin(0).model, self.settings)
-        return FrozenTexts(model, self.data, self.settings)
+            model = inference_copy(self.initial_checkpoint(0).model, self.settings)
+        return FrozenFeatures(model, self.data, self.settings)
 
-    def examples(self, seed: int, epoch: int) -> Texts:
-        return self.data["train"].drawn(self.settings.train_windows, seed=seed, epoch=epoch)
+    def training_examples(self, seed: int, epoch: int) -> TextExamples:
+        return self.data["train"].sample_windows(self.settings.train_windows, seed=seed, epoch=epoch)
 
-    def read(self, model: Model, batch: Batch) -> torch.Tensor:
-        return text_scores(model, batch, self.settings.window_pooling)
+    def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:
+        fit_text_head(model, self.frozen, number_loss, splits)
 
-    def fit_head(self, model: Model, on: Sequence[str] = ("train",)) -> None:
-        fit_text_head(model, self.frozen, number_loss, on)
-
-    def facts(self, figures: Mapping[str, Figures]) -> dict[str, bool]:
+    def metadata(self, metrics_by_split: Mapping[str, Metrics]) -> dict[str, bool]:
         return {"reads_pairs": self.tables["train"].pairs is not None}
+
+    def forward(self, model: Model, batch: Batch) -> torch.Tensor:
+        return text_scores(model, batch, self.settings.window_pooling)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         assert batch.labels is not None
@@ -113,21 +120,21 @@ class Regression(Task):
 
     def losses(self, model: Model, batch: Batch) -> dict[str, Loss]:
         assert batch.labels is not None
-        return {"numbers": number_loss(self.read(model, batch), batch.labels)}
+        return {"numbers": number_loss(self.forward(model, batch), batch.labels)}
 
     def outputs(self, model: Model, split: str) -> np.ndarray:
-        """What a model in training would give each text if it were finished, float64 [N]."""
-        own = model.heads["classes"]
-        self.finished(model)
+        """The number for each text, float64 [N], computed with the head as it will be saved."""
+        head = model.heads["classes"]
+        self.finalize(model)
         try:
-            found: np.ndarray = torch.stack(outputs(model, self.data[split], self.read))[:, 0].double().numpy()
+            scores_N1 = torch.stack(compute_outputs(model, self.data[split], self.forward))
         finally:
-            model.heads["classes"] = own
-        return found
+            model.heads["classes"] = head
+        numbers_N: np.ndarray = scores_N1[:, 0].double().numpy()
+        return numbers_N
 
-    def evaluate(self, split: str, outputs: np.ndarray) -> Figures:
-        """Mean loss (of standardized numbers), both correlations, the mean squared error in the numbers' own unit: all
-        of the numbers that the finished model gives."""
+    def compute_metrics(self, split: str, outputs: np.ndarray) -> Metrics:
+        """The loss is of standardized numbers, the mean squared error of the numbers themselves."""
         errors = (outputs - self.mean) / self.deviation - self.data[split].targets
         gold = numeric_labels(self.tables[split])
         scores = NumberEvaluator().compare(gold, outputs.tolist(), intervals=False).by_name
@@ -140,41 +147,42 @@ class Regression(Task):
         where, gold = self.tables[split].where, numeric_labels(self.tables[split])
         return Predictions(where, gold, outputs.tolist(), where, [None] * len(gold))
 
-    def scores(self, found: Predictions) -> dict[str, Any]:
-        return NumberEvaluator().compare(found.gold, found.predicted).by_name
+    def score_predictions(self, predictions: Predictions) -> Metrics:
+        return NumberEvaluator().compare(predictions.gold, predictions.predicted).by_name
 
     def baselines(self, split: str) -> Iterator[Baseline]:
-        for name, scores_N1, model in linear_models(self, split, "number", 1):
+        for name, scores_N1, model in fit_linear_baselines(self, split, "number", 1):
             numbers_N = scores_N1[:, 0] * self.deviation + self.mean
-            own = model and model.scaled(self.deviation, self.mean)
-            yield Baseline(name, self.predictions(split, numbers_N), own)
+            scaled = model and model.scaled(self.deviation, self.mean)
+            yield Baseline(name, self.predictions(split, numbers_N), scaled)
 
-    def parts(self, found: Predictions) -> list[report.Section]:
+    def report_sections(self, predictions: Predictions) -> list[report.Section]:
         texts = texts_by_location(self.tables.values())
-        misses = [
+        mistakes = [
             report.NumberMistake(texts[where][0], gold, predicted, texts[where][1])
-            for where, gold, predicted in zip(found.where, found.gold, found.predicted, strict=True)
+            for where, gold, predicted in zip(predictions.where, predictions.gold, predictions.predicted, strict=True)
         ]
-        return [report.ScatterPlot(found.gold, found.predicted), report.NumberMistakes(misses)]
+        return [report.ScatterPlot(predictions.gold, predictions.predicted), report.NumberMistakes(mistakes)]
 
-    def doubts(self, found: Predictions) -> list[report.LabelIssue]:
+    def label_issues(self, predictions: Predictions) -> list[report.LabelIssue]:
         texts = texts_by_location(self.tables.values())
-        return [
-            report.LabelIssue(
-                where := found.where[row], texts[where][0], f"{found.gold[row]:.6g}", f"{found.predicted[row]:.6g}",
-                pair=texts[where][1],
-            )
-            for row in find_outliers(found.gold, found.predicted)
-        ]  # fmt: skip
+        issues = []
+        for row in find_outliers(predictions.gold, predictions.predicted):
+            where, gold, predicted = predictions.where[row], predictions.gold[row], predictions.predicted[row]
+            text, pair = texts[where]
+            issues.append(report.LabelIssue(where, text, f"{gold:.6g}", f"{predicted:.6g}", pair=pair))
+        return issues
 
     @property
     def warnings(self) -> list[str]:
         train_N = np.array(numeric_labels(self.tables["train"]))
-        rounded = spacing(train_N) > ROUNDED * self.deviation
-        way_out = "predictions are rounded to that; subtract a constant from every number to avoid it"
-        return [*table_warnings(self.settings, self.tables), *([f"{rounding(train_N)}: {way_out}"] if rounded else [])]
+        warnings = table_warnings(self.settings, self.tables)
+        if float32_spacing(train_N) > COARSE * self.deviation:
+            hint = "predictions are rounded to that; to avoid it, subtract a constant from all numbers"
+            warnings = [*warnings, f"{describe_rounding(train_N)}: {hint}"]
+        return warnings
 
-    def finished(self, model: Model) -> None:
+    def finalize(self, model: Model) -> None:
         head = deepcopy(model.heads["classes"]).float()
         assert isinstance(head, ClassificationHead)
         with torch.no_grad():
@@ -186,24 +194,26 @@ class Regression(Task):
         return self.data[split].lengths
 
     def describe(self) -> str:
-        found = []
-        for split, texts in self.data.items():
-            low, middle, high = np.percentile(numeric_labels(self.tables[split]), [0, 50, 100])
-            found.append(f"{split}: {texts.describe()}\n  numbers from {low:.9g} to {high:.9g}, median {middle:.9g}")
-        return "\n".join([*found, *self.warnings])
+        lines = []
+        for split, examples in self.data.items():
+            low, median, high = np.percentile(numeric_labels(self.tables[split]), [0, 50, 100])
+            numbers = f"numbers from {low:.9g} to {high:.9g}, median {median:.9g}"
+            lines.append(f"{split}: {examples.describe()}\n  {numbers}")
+        return "\n".join([*lines, *self.warnings])
 
 
 def number_loss(scores_N1: torch.Tensor, numbers_N: torch.Tensor) -> Loss:
     return mse_loss(scores_N1[:, 0], numbers_N)
 
 
-def spacing(numbers_N: np.ndarray) -> float:
-    """How far apart neighbouring float32 numbers are where the largest of these stands."""
+def float32_spacing(numbers_N: np.ndarray) -> float:
+    """Distance of neighbouring float32 numbers at the largest of these numbers."""
     return float(np.spacing(np.float32(abs(numbers_N).max())))
 
 
-def rounding(numbers_N: np.ndarray) -> str:
+def describe_rounding(numbers_N: np.ndarray) -> str:
+    spacing, deviation = float32_spacing(numbers_N), numbers_N.std()
     return (
-        f"float32 numbers near {abs(numbers_N).max():.10g} are {spacing(numbers_N):g} apart, "
-        f"{spacing(numbers_N) / numbers_N.std():.1%} of these numbers' standard deviation ({numbers_N.std():g})"
+        f"float32 numbers near {abs(numbers_N).max():.10g} are {spacing:g} apart, {spacing / deviation:.1%} of these "
+        f"numbers' standard deviation ({deviation:g})"
     )

@@ -1,6 +1,5 @@
-"""What a fine-tuning run shows of itself: curves as a picture, and the report page."""
+"""Learning curves and HTML report page of a fine-tuning run."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from statistics import fmean
@@ -8,199 +7,189 @@ from statistics import fmean
 from bothways import metrics
 from bothways import report as page
 from bothways.evaluation.scores import Predictions
-from bothways.finetuning.baselines import Beside
-from bothways.finetuning.cross_validation import FOLDS, Validated
-from bothways.finetuning.task import Figures, Task, at_work, peak_rate
+from bothways.finetuning.baselines import Comparison
+from bothways.finetuning.cross_validation import FOLDS, CrossValidation
+from bothways.finetuning.recipe import layer_learning_rates
+from bothways.finetuning.task import Metrics, Task, inference_copy
 from bothways.log import logger
 from bothways.model.model import Model
 from bothways.report import plot
 from bothways.report.markup import Unit
 from bothways.settings import FineTune
-from bothways.training.optimizer import layer_depths
 from bothways.training.run import Run
 
-# All other figures are shares.
+# Metrics that are not percentages.
 NUMBERS = "spearman pearson matthews mean_squared_error mean_absolute_error variance no_answer_threshold".split()
-NO_SCORES = ("baseline", "best_step", "loss", "queries", "rows")
-Found = Mapping[int, Mapping[str, Figures]]  # of each seed by split
+NOT_SHOWN = ("baseline", "best_step", "loss", "queries", "rows")
+MetricsBySeed = Mapping[int, Mapping[str, Metrics]]  # metrics by split, by seed
 
 
-def draw(
-    settings: FineTune, task: Task, run: Run, model: Model, found: Found, *, kept: int, failed: Sequence[int],
-    validated: Validated | None = None, beside: Beside | None = None,
+def write_report(
+    settings: FineTune, task: Task, run: Run, model: Model, metrics_by_seed: MetricsBySeed, *, kept: int,
+    failed: Sequence[int], folds: CrossValidation | None = None, comparison: Comparison | None = None,
 ) -> None:  # fmt: skip
-    """Write curves.png and report.html. model: that of the seed kept; failed: seeds. validated: what the page is of in
-    cross-validation. beside: simple models."""
-    rows, own = run.metrics(), found[kept]
-    levels = {"baseline": own["dev"]["baseline"]}
-    title = f"Fine-tuning, {task.name}"
-    plot.save_curves(rows, run.directory / "curves.png", title=title, levels=levels, metric=task.metric)
-    unit, window = unit_of(task.metric), min(settings.window, model.config.max_position_embeddings)
-    if validated:
-        told = told_of_folds(task, validated)
+    """Write curves.png and report.html.
+
+    model: that of the kept seed. failed: seeds no better than the trivial baseline. With folds, the page shows the
+    cross-validation.
+    """
+    rows = run.metrics()
+    levels = {"baseline": metrics_by_seed[kept]["dev"]["baseline"]}
+    plot.save_curves(
+        rows, run.directory / "curves.png", title=f"Fine-tuning, {task.name}", levels=levels, metric=task.metric
+    )
+    unit, window = metric_unit(task.metric), min(settings.window, model.config.max_position_embeddings)
+    if folds:
+        content = folds_content(task, folds)
     else:
-        told = told_of_seeds(task, at_work(model, settings), found, kept=kept, failed=failed)
-    doubts = page.LabelIssues(task.doubts(told.unseen), len(told.unseen.where), told.note, task.doubted)
-    if doubts.are_credible:
-        first = doubts.cases[0]
+        content = seeds_content(task, inference_copy(model, settings), metrics_by_seed, kept=kept, failed=failed)
+    issues = page.LabelIssues(
+        task.label_issues(content.unseen), len(content.unseen.where), content.note, task.label_issue_criterion
+    )
+    if issues.are_credible:
+        first = issues.cases[0]
         logger.info(
-            f"{len(doubts.cases):,} labels may be wrong, such as {first.label!r} (likelier {first.suggested!r}) at "
-            f"{first.where}; report.html lists them"
+            f"{len(issues.cases):,} labels may be wrong, such as {first.label!r} (likelier {first.suggested!r}) at "
+            f"{first.where}; see report.html"
         )
-    parts: list[page.Section] = [
-        *([told.trainings] if len(told.trainings.seeds) > 1 else []),
-        *([compared(task, told.scores[0], beside)] if beside else []),
+    sections: list[page.Section] = [
+        *([content.table] if len(content.table.seeds) > 1 else []),
+        *([compare(task, content.scores[0], comparison)] if comparison else []),
         page.TrainingCurves(rows, task.metric, task.metric, unit),
-        *task.parts(told.predictions),
-        *([doubts] if task.doubted else []),
+        *task.report_sections(content.predictions),
+        *([issues] if task.label_issue_criterion else []),
         page.TokenLengths("train", task.lengths("train"), window, settings.long == "truncate"),
-        page.LearningRates(rates(model, settings)),
+        page.LearningRates(layer_learning_rates(model, settings)),
     ]
-    whole = page.Page(
-        f"{run.directory.name}: {task.name}", f"{settings.model} fine-tuned on {settings.train}", told.scores, parts,
-        [*(beside.warnings if beside else []), *told.warnings, *task.warnings], facts_of(settings, run),
+    warnings = [*(comparison.warnings if comparison else []), *content.warnings, *task.warnings]
+    report = page.Page(
+        f"{run.directory.name}: {task.name}", f"{settings.model} fine-tuned on {settings.train}", content.scores,
+        sections, warnings, run_facts(settings, run),
     )  # fmt: skip
-    page.write(whole, run.directory / "report.html")
+    page.write(report, run.directory / "report.html")
 
 
-def compared(task: Task, score: page.ScoreSummary, beside: Beside) -> page.BaselineComparison:
-    """The score reported first beside those of simple models."""
+def compare(task: Task, score: page.ScoreSummary, comparison: Comparison) -> page.BaselineComparison:
+    """The main score beside those of the baselines."""
     fine_tuned = page.ModelScore("fine-tuned", score.mean, None if score.over == "folds" else score.interval)
-    models = [fine_tuned, *(page.ModelScore(one.name, one.value, one.interval) for one in beside.scores)]
-    return page.BaselineComparison(task.metric, models, beside.verdict, unit_of(task.metric))
+    baselines = (page.ModelScore(score.name, score.value, score.interval) for score in comparison.scores)
+    return page.BaselineComparison(task.metric, [fine_tuned, *baselines], comparison.verdict, metric_unit(task.metric))
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the page shows of a run's trainings. predictions: of which rows mistakes are shown. unseen: all that a model
-    said of rows it was not trained on; note: which rows are not among them."""
+class Content:
+    """The part of the page that differs between seeds and folds.
+
+    predictions: rows whose mistakes are shown. unseen: all rows that a model did not train on; note: those left out.
+    """
 
     scores: list[page.ScoreSummary]
-    trainings: page.SeedTable
+    table: page.SeedTable
     predictions: Predictions
     unseen: Predictions
     note: str
     warnings: list[str]
 
 
-def told_of_seeds(task: Task, model: Model, found: Found, *, kept: int, failed: Sequence[int]) -> Told:
-    """model: that of the seed kept."""
-    own, unit = found[kept], unit_of(task.metric)
-    splits = sorted(own, key=lambda split: split != "test")  # the one reported on first
-    by_split = predictions_of(task, model, own)
-    unseen, note = Predictions.joined(by_split.values()), "with --folds 5 all are looked at"
+def seeds_content(
+    task: Task, model: Model, metrics_by_seed: MetricsBySeed, *, kept: int, failed: Sequence[int]
+) -> Content:
+    """model: that of the kept seed."""
+    values, unit = metrics_by_seed[kept], metric_unit(task.metric)
+    splits = sorted(values, key=lambda split: split != "test")  # the reported one first
+    by_split = predict_splits(task, model, values)
+    unseen, note = Predictions.joined(by_split.values()), "--folds 5 examines all rows"
     if kept in failed:
-        unseen, note = Predictions.joined([]), "the model learned nothing, so it cannot tell"
+        unseen, note = Predictions.joined([]), "the model is no better than the trivial baseline"
     seeds = [
-        page.SeedScores(
-            seed, {split: found[seed][split][task.metric] for split in splits}, seed in failed, seed == kept
-        )
-        for seed in found
+        page.SeedScores(seed, {split: scores[split][task.metric] for split in splits}, seed in failed, seed == kept)
+        for seed, scores in metrics_by_seed.items()
     ]
-    return Told(
-        [*scores_of(task, found, splits, unit), *others_of(task, own, splits)],
-        page.SeedTable(task.metric, seeds, unit),
-        by_split[splits[0]], unseen, note, [*warnings_of(failed, len(seeds), "seeds"), *few_rows(own, splits[0])],
+    warning = metrics.few_rows_warning(values[splits[0]]["rows"], "rows", splits[0])
+    return Content(
+        [*main_scores(task, metrics_by_seed, splits, unit), *other_scores(task, values, splits)],
+        page.SeedTable(task.metric, seeds, unit), by_split[splits[0]], unseen, note,
+        [*failed_warnings(failed, len(seeds), "seeds"), *([warning] if warning else [])],
     )  # fmt: skip
 
 
-def told_of_folds(task: Task, validated: Validated) -> Told:
-    number, failed = len(validated.figures), validated.failed
-    folds = enumerate(validated.values(task.metric))
-    seeds = [page.SeedScores(fold + 1, {FOLDS: score}, fold in failed) for fold, score in folds]
-    unseen = Predictions.joined(one for fold, one in enumerate(validated.predictions) if fold not in failed)
+def folds_content(task: Task, folds: CrossValidation) -> Content:
+    failed = folds.failed
+    rows = [
+        page.SeedScores(fold + 1, {FOLDS: score}, fold in failed)
+        for fold, score in enumerate(folds.values(task.metric))
+    ]
+    unseen = Predictions.joined(rows for fold, rows in enumerate(folds.predictions) if fold not in failed)
     names = ", ".join(str(fold + 1) for fold in failed)
-    note = f"left out: fold{'s' * (len(failed) > 1)} {names}, whose model learned nothing" if failed else ""
-    return Told(
-        [*fold_scores(task, validated)], page.FoldTable(task.metric, seeds, unit_of(task.metric)), validated.joined,
-        unseen, note, warnings_of(failed, number, "folds"),
+    note = f"without fold{'s' * (len(failed) > 1)} {names}, no better than the trivial baseline" if failed else ""
+    return Content(
+        [*fold_scores(task, folds)], page.FoldTable(task.metric, rows, metric_unit(task.metric)),
+        folds.all_predictions, unseen, note, failed_warnings(failed, len(folds.metrics), "folds"),
     )  # fmt: skip
 
 
-def predictions_of(task: Task, model: Model, splits: Iterable[str]) -> dict[str, Predictions]:
-    """Of dev first, on which a task may have to choose a threshold."""
-    found = {}
+def predict_splits(task: Task, model: Model, splits: Iterable[str]) -> dict[str, Predictions]:
+    """splits: dev first, on which a task may tune a threshold."""
+    predictions = {}
     for split in splits:
         outputs = task.outputs(model, split)
-        task.evaluate(split, outputs)
-        found[split] = task.predictions(split, outputs)
-    return found
+        task.compute_metrics(split, outputs)
+        predictions[split] = task.predictions(split, outputs)
+    return predictions
 
 
-def fold_scores(task: Task, validated: Validated) -> Iterator[page.ScoreSummary]:
-    """Mean and spread of each score over folds, and the interval of all rows together; the metric first."""
-    rows = len(validated.joined.where)
-    bounded = [name for name in validated.figures[0] if f"{name}_interval" in validated.scores]
-    for name in sorted(bounded, key=lambda name: name != task.metric):
-        values, unit = validated.values(name), unit_of(name)
+def fold_scores(task: Task, folds: CrossValidation) -> Iterator[page.ScoreSummary]:
+    """Mean and spread of each score over folds with the interval of all rows together; the metric comes first."""
+    num_rows = len(folds.all_predictions.where)
+    names = [name for name in folds.metrics[0] if f"{name}_interval" in folds.scores]
+    for name in sorted(names, key=lambda name: name != task.metric):
+        values, unit = folds.values(name), metric_unit(name)
         mean, std = metrics.mean_and_std(values)
-        low, high = validated.scores[f"{name}_interval"]
-        pooled = validated.scores[name]
-        yield page.ScoreSummary(name, FOLDS, mean, std, len(values), False, unit, (low, high), rows, "folds", pooled)
+        low, high = folds.scores[f"{name}_interval"]
+        yield page.ScoreSummary(
+            name, FOLDS, mean, std, len(values), False, unit, (low, high), num_rows, "folds", folds.scores[name]
+        )
 
 
-def scores_of(task: Task, found: Found, splits: Sequence[str], unit: Unit) -> Iterator[page.ScoreSummary]:
+def main_scores(
+    task: Task, metrics_by_seed: MetricsBySeed, splits: Sequence[str], unit: Unit
+) -> Iterator[page.ScoreSummary]:
     """Mean and spread of the metric over seeds, for each split."""
     for split in splits:
-        values = [figures[split][task.metric] for figures in found.values()]
-        bounds = [figures[split][f"{task.metric}_interval"] for figures in found.values()]
-        low, high = map(fmean, zip(*bounds, strict=True))
-        rows = next(figures[split]["rows"] for figures in found.values())
+        by_seed = [by_split[split] for by_split in metrics_by_seed.values()]
+        values = [scores[task.metric] for scores in by_seed]
+        intervals = [scores[f"{task.metric}_interval"] for scores in by_seed]
+        low, high = map(fmean, zip(*intervals, strict=True))
         mean, std = metrics.mean_and_std(values)
-        yield page.ScoreSummary(task.metric, split, mean, std, len(values), split == "dev", unit, (low, high), rows)
+        yield page.ScoreSummary(
+            task.metric, split, mean, std, len(values), split == "dev", unit, (low, high), by_seed[0]["rows"]
+        )
 
 
-def others_of(task: Task, figures: Mapping[str, Figures], splits: Sequence[str]) -> Iterator[page.ScoreSummary]:
-    """The other figures of the seed kept."""
+def other_scores(
+    task: Task, metrics_by_split: Mapping[str, Metrics], splits: Sequence[str]
+) -> Iterator[page.ScoreSummary]:
+    """All other metrics of the kept seed."""
     for split in splits:
-        for name, value in figures[split].items():
-            if name not in (task.metric, *NO_SCORES) and not name.endswith("_interval"):
-                bounds = figures[split].get(f"{name}_interval")
-                yield page.ScoreSummary(name, split, value, 0.0, 1, split == "dev", unit_of(name), bounds)
+        for name, value in metrics_by_split[split].items():
+            if name not in (task.metric, *NOT_SHOWN) and not name.endswith("_interval"):
+                interval = metrics_by_split[split].get(f"{name}_interval")
+                yield page.ScoreSummary(name, split, value, 0.0, 1, split == "dev", metric_unit(name), interval)
 
 
-def few_rows(figures: Mapping[str, Figures], split: str) -> list[str]:
-    few = metrics.few_rows_warning(figures[split]["rows"], "rows", split)
-    return [few] if few else []
+def metric_unit(name: str) -> Unit:
+    base = name.rsplit("_", 1)[0] if name[-1:].isdigit() else name  # spearman_64: Matryoshka, 64 dimensions
+    return "number" if base in NUMBERS else "share"
 
 
-def unit_of(name: str) -> Unit:
-    whole = name.rsplit("_", 1)[0] if name[-1:].isdigit() else name  # spearman_64: of vectors of 64 numbers
-    return "number" if whole in NUMBERS else "share"
+def failed_warnings(failed: Sequence[int], num_trainings: int, kind: str) -> list[str]:
+    return [f"{len(failed)} of {num_trainings} {kind} are no better than the trivial baseline"] if failed else []
 
 
-def warnings_of(failed: Sequence[int], number: int, of: str) -> list[str]:
-    return [f"{len(failed)} of {number} {of} were no better than a model that learned nothing"] if failed else []
-
-
-def facts_of(settings: FineTune, run: Run) -> list[tuple[str, str]]:
-    """What the run was told beside defaults, when it began, and by which versions it was done."""
-    plain = {field.name: field.default for field in fields(settings)}
-    usual = {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
-    told = [(name, str(value)) for name, value in run.metadata["settings"].items() if value != usual[name]]
-    made_with = [(name, str(value)) for part in ("versions", "hardware") for name, value in run.metadata[part].items()]
-    return [*told, ("started", str(run.metadata["started"])), *made_with]
-
-
-def rates(model: Model, settings: FineTune) -> list[tuple[str, float, int]]:
-    """(name, peak learning rate, parameters) of each part, from the embeddings to the head; 0 is frozen.
-
-    eta_l = eta * layer_decay^(L - l) (Sun 2019, section 5.3).
-    """
-    depths = layer_depths([name for name, _ in model.named_parameters()])
-    last, sizes = max(depths.values()), Counter[int]()
-    for name, value in model.named_parameters():
-        sizes[depths[name]] += value.numel()
-    layers = model.config.num_unique_layers
-    names = ["embeddings", *(f"layer {number}" for number in range(1, layers + 1)), "head"][: last + 1]
-    peak = peak_rate(settings, model.config)
-    peaks = [peak * settings.layer_decay ** (last - place) for place in range(last + 1)]
-    return [
-        (name, 0.0 if place < settings.freeze else peaks[place], sizes[place])
-        for place, name in enumerate(names) if sizes[place]
-    ]  # fmt: skip
-
-
-def rate_lines(found: Sequence[tuple[str, float, int]]) -> str:
-    rows = [f"  {name:12} {f'{rate:.2e}' if rate else 'frozen'}" for name, rate, _ in found]
-    return "\n".join(["peak learning rates", *rows])
+def run_facts(settings: FineTune, run: Run) -> list[tuple[str, str]]:
+    """Settings other than the defaults, start time, versions and hardware."""
+    defaults = {field.name: field.default for field in fields(settings)}
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in defaults.items()}
+    changed = [(name, str(value)) for name, value in run.metadata["settings"].items() if value != plain[name]]
+    system = [(name, str(value)) for part in ("versions", "hardware") for name, value in run.metadata[part].items()]
+    return [*changed, ("started", str(run.metadata["started"])), *system]

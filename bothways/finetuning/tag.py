@@ -1,7 +1,6 @@
-"""Fine-tuning a tagger (Devlin 2018, section 5.3): the label of each word is read at its first piece.
+"""Word tagging, such as named entity recognition (NER; Devlin 2018, section 5.3).
 
-A training text is a run of sentences of one document, as many as a window holds, so that each is read with its
-neighbours and no token is computed twice.
+The label of a word is predicted at its first piece.
 """
 
 from collections import Counter
@@ -21,30 +20,28 @@ from bothways.batch import Batch
 from bothways.checkpoint import checkpoint, new_head
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.data.conll import Sentence
-from bothways.data.examples import read_tagged
-from bothways.data.near_duplicates import text_key
-from bothways.data.split_tables import divide_rows
-from bothways.data.splits import overlap_warning, parts_for
+from bothways.data.splits import overlap_warning
 from bothways.data.tables import RowErrors
-from bothways.data.tags import OUTSIDE, Scheme, detect_scheme, find_illegal_tag, tags_to_spans
-from bothways.errors import InputError
+from bothways.data.tags import Scheme, find_illegal_tag, tags_to_spans
 from bothways.evaluation.evaluators import TagEvaluator, document_of
 from bothways.evaluation.scores import Predictions
-from bothways.finetuning import linear_start
-from bothways.finetuning.features import MOST_TOKENS, drawn, head_inputs, last_layer
-from bothways.finetuning.finetune import Result, digest, fine_tuned
-from bothways.finetuning.simple_models import commonest_tags
-from bothways.finetuning.task import Baseline, Figures, Task, at_work, length_line, outputs, window_policy
-from bothways.inference.tag_decoding import (
-    LabelledWindow,
-    Tagset,
-    decode_word_tags,
-    join_words,
-    label_windows,
-    word_probabilities,
+from bothways.finetuning import finetune, linear_head
+from bothways.finetuning.baseline_models import most_frequent_tags
+from bothways.finetuning.finetune import FineTuneResult
+from bothways.finetuning.frozen_features import MAX_LABELLED_TOKENS, last_layer, sample_rows, without_last_layer
+from bothways.finetuning.resume import fingerprint_weights
+from bothways.finetuning.tag_examples import (
+    NO_LABEL,
+    TaggedTexts,
+    TaggedWindows,
+    read_splits,
+    read_tagset,
+    sentence_key,
 )
-from bothways.inference.tagged_texts import all_words, group_sentences, to_iob2
-from bothways.inference.windows import merge_rows, whole_length
+from bothways.finetuning.task import Baseline, Metrics, Task, compute_outputs, describe_lengths, inference_copy
+from bothways.inference.tag_decoding import Tagset, decode_word_tags, join_words, word_probabilities
+from bothways.inference.tagged_texts import all_words
+from bothways.inference.windows import merge_rows
 from bothways.log import escape_line, muted
 from bothways.metrics.entities import entity_scores
 from bothways.metrics.label_errors import label_errors
@@ -54,96 +51,86 @@ from bothways.tokenizer.tokenizer import Encoding
 from bothways.training.losses import Loss, classification_loss
 from bothways.training.run import MetricsCallback
 
-NO_LABEL = -100  # on tokens at which no label counts
+ENTITY_METRICS = ("precision", "recall", "f1", "f1_macro", "accuracy")
 
 
-@dataclass(frozen=True)
-class Windows:
-    """Windows with labels at some of their tokens, each an example of its own."""
+def run(settings: Tag, *, progress: MetricsCallback | None = None) -> FineTuneResult:
+    """Fine-tune a tagger; reports on test if there is one, else on dev."""
+    pretrained = checkpoint.load(settings.model)
+    new_head.check_head_supported(pretrained, "tokens", settings.model)
 
-    labelled: list[LabelledWindow]
+    def build_task(fold: int | None) -> Tagging:
+        errors = RowErrors(settings.on_error)
+        sentences = read_splits(settings, errors, fold)
+        return Tagging.build(settings, pretrained, sentences, errors.notes(len(sentences["train"])))
 
-    @cached_property
-    def sizes(self) -> list[int]:
-        return [len(one.window) for one in self.labelled]
-
-    def batch(self, rows: Sequence[int]) -> Batch:
-        """labels [T]: NO_LABEL where none counts."""
-        batch = Batch.from_encodings([self.labelled[row].window for row in rows])
-        labels_T = torch.full((batch.num_tokens,), NO_LABEL)
-        for start, row in zip(batch.first_tokens.tolist(), rows, strict=True):
-            one = self.labelled[row]
-            labels_T[start + torch.from_numpy(one.rows)] = torch.from_numpy(one.labels)
-        return replace(batch, labels=labels_T)
+    return finetune.run(settings, build_task, progress)
 
 
 @dataclass(frozen=True)
 class Tagging(Task):
-    """Texts of words with a tag each, IOB2 or plain."""
+    """Sentences with a tag for each word: IOB2 for entities, or plain.
+
+    illegal: sentences of dev and test with tags that the scheme does not allow. notes: rows that were skipped.
+    """
 
     name: ClassVar[str] = "tag"
-    constant: ClassVar[str] = "commonest tag"
+    trivial_baseline: ClassVar[str] = "most frequent tag"
     settings: Tag
-    start: Checkpoint
+    pretrained: Checkpoint
     tagset: Tagset
-    texts: Mapping[str, list[list[Sentence]]]
-    data: Mapping[str, Windows]
-    windows_of_text: Mapping[str, list[int]]
-    illegal: Mapping[str, list[Sentence]]  # sentences of dev and test that the scheme would not write so
+    texts: Mapping[str, TaggedTexts]
+    data: Mapping[str, TaggedWindows]
+    illegal: Mapping[str, list[Sentence]]
     notes: Sequence[str] = ()
-    heads: dict[str, linear_start.Linear] = field(default_factory=dict)  # fitted, by what names the model before it
+    # Heads by the fingerprint of the model below them: the baseline and all seeds share one.
+    fitted_heads: dict[str, linear_head.LinearHead] = field(default_factory=dict)
 
     @staticmethod
-    def of(
-        settings: Tag, start: Checkpoint, sentences: Mapping[str, list[Sentence]], notes: Sequence[str] = ()
+    def build(
+        settings: Tag, pretrained: Checkpoint, sentences: Mapping[str, list[Sentence]], notes: Sequence[str] = ()
     ) -> "Tagging":
-        """notes: what was left out when the sentences were read."""
-        # In cross-validation each row is trained on by some fold, so that all of them know the same tags.
-        learned = [*chain.from_iterable(sentences.values())] if settings.folds else sentences["train"]
-        scheme = scheme_of(settings, learned)
-        read = {split: [to_iob2(one, scheme) for one in found] for split, found in sentences.items()}
-        tags = chain.from_iterable(to_iob2(one, scheme).tags for one in learned)
-        tagset = Tagset.from_tags(tags, plain=scheme == "plain")
-        if not tagset.plain and tagset.names == (OUTSIDE,):
-            raise InputError(f"{settings.train}: every tag is {OUTSIDE}; there is nothing to learn")
-        texts, data, numbers = {}, {}, {}
-        for split, found in read.items():
-            texts[split] = list(
-                group_sentences(found, start.need_tokenizer(), settings.window if settings.context else 0)
-            )
-            strict = split == "train"
-            parts = [windows_of(text, start, settings, tagset, strict) for text in texts[split]]
-            data[split], numbers[split] = Windows([*chain.from_iterable(parts)]), [*map(len, parts)]
-        illegal = {
-            split: [one for one in found if find_illegal_tag(one.tags, scheme)] for split, found in sentences.items()
+        scheme, tagset, converted = read_tagset(sentences, settings)
+        texts = {
+            split: TaggedTexts.encode(rows, pretrained, settings, tagset, strict=split == "train")
+            for split, rows in converted.items()
         }
-        return Tagging(settings, start, tagset, texts, data, numbers, illegal, notes)
+        data = {split: tagged.examples for split, tagged in texts.items()}
+        illegal = {
+            split: [sentence for sentence in rows if find_illegal_tag(sentence.tags, scheme)]
+            for split, rows in sentences.items()
+        }
+        return Tagging(settings, pretrained, tagset, texts, data, illegal, notes)
 
     @property
     def metric(self) -> str:
         return "accuracy" if self.tagset.plain else "f1"
 
-    def begin(self, seed: int) -> Checkpoint:
-        return new_head.with_head(self.start, "tokens", self.tagset.names, seed=seed, dropout=self.settings.dropout)
+    def initial_checkpoint(self, seed: int) -> Checkpoint:
+        return new_head.with_head(
+            self.pretrained, "tokens", self.tagset.names, seed=seed, dropout=self.settings.dropout
+        )
 
-    def fit_head(self, model: Model, on: Sequence[str] = ("train",)) -> None:
-        inputs = head_inputs(at_work(model, self.settings), "tokens")
-        name = digest(inputs)  # the baseline's and those of all seeds are one, unless a pooler is drawn by the seed
-        if name not in self.heads:
-            self.heads[name] = self.best_head(inputs)
-        self.heads[name].write_to(last_layer(model, "tokens"))
+    def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:
+        """Fit the head to labelled tokens of train; their number makes other splits unnecessary."""
+        features = without_last_layer(inference_copy(model, self.settings), "tokens")
+        key = fingerprint_weights(features)
+        if key not in self.fitted_heads:
+            self.fitted_heads[key] = self.fit_linear_head(features)
+        self.fitted_heads[key].write_to(last_layer(model, "tokens"))
 
-    def best_head(self, inputs: Model) -> linear_start.Linear:
-        """The linear layer that is best on the features that a model gives."""
+    def fit_linear_head(self, features: Model) -> linear_head.LinearHead:
+        """features: a model without its last layer."""
         rows = {}
-        for split, most in (("train", MOST_TOKENS), ("dev", linear_start.MOST)):
-            labelled = self.data[split].labelled
-            chosen = Windows([labelled[row] for row in drawn([len(one.labels) for one in labelled], most, seed=0)])
-            labels_M = torch.from_numpy(np.concatenate([one.labels for one in chosen.labelled]))
-            rows[split] = torch.cat(outputs(inputs, chosen, labelled_scores)), labels_M
-        return linear_start.fit(rows["train"], classification_loss, len(self.tagset.names), dev=rows["dev"])
+        for split, max_tokens in (("train", MAX_LABELLED_TOKENS), ("dev", linear_head.MAX_ROWS)):
+            windows = self.data[split].windows
+            sampled = sample_rows([len(window.labels) for window in windows], max_tokens, seed=0)
+            examples = TaggedWindows([windows[row] for row in sampled])
+            labels_M = torch.from_numpy(np.concatenate([window.labels for window in examples.windows]))
+            rows[split] = torch.cat(compute_outputs(features, examples, labelled_token_scores)), labels_M
+        return linear_head.fit(rows["train"], classification_loss, len(self.tagset.names), dev=rows["dev"])
 
-    def facts(self, figures: Mapping[str, Figures]) -> dict[str, str]:
+    def metadata(self, metrics_by_split: Mapping[str, Metrics]) -> dict[str, str]:
         return {"scheme": "plain" if self.tagset.plain else "iob2"}
 
     def counts(self, batch: Batch) -> dict[str, int]:
@@ -152,239 +139,183 @@ class Tagging(Task):
 
     def losses(self, model: Model, batch: Batch) -> dict[str, Loss]:
         assert batch.labels is not None
-        places_M = (batch.labels != NO_LABEL).nonzero()[:, 0]
-        scores_MC = model.token_scores("tokens", model(batch)[places_M])
-        return {"tags": classification_loss(scores_MC, batch.labels[places_M])}
+        rows_M = (batch.labels != NO_LABEL).nonzero()[:, 0]
+        return {"tags": classification_loss(model.token_scores("tokens", model(batch)[rows_M]), batch.labels[rows_M])}
 
     def outputs(self, model: Model, split: str) -> list[Tensor]:
-        """Scores of every token of each window, [S, C]."""
-        return outputs(model, self.data[split], token_scores)
+        """Scores of all tokens of each window, [S, C]."""
+        return compute_outputs(model, self.data[split], token_scores)
 
-    def evaluate(self, split: str, outputs: Sequence[Tensor]) -> Figures:
-        """Mean loss, and of the words' tags: precision, recall and F1 of exact entities, share of right tags."""
-        total, number = 0.0, 0
-        for one, scores_SC in zip(self.data[split].labelled, outputs, strict=True):
-            loss, count = classification_loss(scores_SC[one.rows], torch.from_numpy(one.labels))
-            total, number = total + float(loss), number + count
-        gold, predicted = [one.tags for one in self.sentences(split)], list(self.predicted(split, outputs))
+    def compute_metrics(self, split: str, outputs: Sequence[Tensor]) -> Metrics:
+        """For IOB2 tags precision, recall and F1 of exact entities; for plain tags their accuracy."""
+        total, count = 0.0, 0
+        for window, scores_SC in zip(self.data[split].windows, outputs, strict=True):
+            window_loss, window_count = classification_loss(scores_SC[window.rows], torch.from_numpy(window.labels))
+            total, count = total + float(window_loss), count + window_count
+        loss = total / max(1, count)
+        gold, predicted = self.gold_tags(split), self.decode(split, outputs)
         if not self.tagset.plain:
-            found = entity_scores(gold, predicted, "iob2")
-            return {"loss": total / max(1, number), **{name: found[name] for name in SCORES}, "baseline": 0.0}
+            values = entity_scores(gold, predicted, "iob2")
+            return {"loss": loss, **{name: values[name] for name in ENTITY_METRICS}, "baseline": 0.0}
         tags = [*chain.from_iterable(gold)]
-        right = sum(map(str.__eq__, tags, chain.from_iterable(predicted)))
-        commonest = Counter(tag for text in self.texts["train"] for one in text for tag in one.tags).most_common(1)[0][
-            0
-        ]
-        baseline = tags.count(commonest) / len(tags)
-        return {"loss": total / max(1, number), "accuracy": right / len(tags), "baseline": baseline}
+        num_correct = sum(map(str.__eq__, tags, chain.from_iterable(predicted)))
+        most_frequent = Counter(chain.from_iterable(self.gold_tags("train"))).most_common(1)[0][0]
+        return {"loss": loss, "accuracy": num_correct / len(tags), "baseline": tags.count(most_frequent) / len(tags)}
 
-    def sentences(self, split: str) -> list[Sentence]:
-        return [*chain.from_iterable(self.texts[split])]
+    def gold_tags(self, split: str) -> list[list[str]]:
+        return [[*sentence.tags] for sentence in self.texts[split].sentences]
+
+    def decode(self, split: str, outputs: Sequence[Tensor]) -> list[list[str]]:
+        """The predicted tags of each sentence."""
+        predicted = []
+        for text, windows, scores_SC in self.merge_windows(split, outputs):
+            tags = iter(decode_word_tags(windows, scores_SC, all_words(text), self.tagset))
+            predicted += [[next(tags) for _ in sentence.words] for sentence in text]
+        return predicted
+
+    def merge_windows(
+        self, split: str, outputs: Sequence[Tensor]
+    ) -> Iterator[tuple[list[Sentence], list[Encoding], NDArray[np.float32]]]:
+        """Each text, its windows, and the scores of its tokens, [S, C]."""
+        rows = iter(outputs)
+        for text, windows in zip(self.texts[split].texts, self.texts[split].encodings, strict=True):
+            yield text, windows, merge_rows(windows, [next(rows).numpy() for _ in windows])
 
     def num_rows(self, split: str) -> int:
-        return len(self.sentences(split))
+        return len(self.texts[split].sentences)
 
     def predictions(self, split: str, outputs: Sequence[Tensor]) -> Predictions:
-        """details: of each word how likely its own tag is (0 where that is not known), the likeliest, how likely that
-        is."""
+        """details: for each word the probability of its tag, the most probable tag, and its probability."""
         details: list[list[Any]] = []
-        for text, windows, scores_SC in self.read(split, outputs):
-            shares = iter(word_probabilities(windows, scores_SC, all_words(text)).tolist())
-            details += [[self.word_details(tag, next(shares)) for tag in one.tags] for one in text]
-        return replace(self.compared(split, [*self.predicted(split, outputs)]), details=details)
+        for text, windows, scores_SC in self.merge_windows(split, outputs):
+            probabilities = iter(word_probabilities(windows, scores_SC, all_words(text)).tolist())
+            details += [[self.word_details(tag, next(probabilities)) for tag in sentence.tags] for sentence in text]
+        return replace(self.build_predictions(split, self.decode(split, outputs)), details=details)
 
-    def word_details(self, tag: str, shares: Sequence[float]) -> tuple[float, str, float]:
+    def word_details(self, tag: str, probabilities: Sequence[float]) -> tuple[float, str, float]:
         names = self.tagset.names
-        best = max(range(len(names)), key=shares.__getitem__)
-        return shares[names.index(tag)] if tag in names else 0.0, names[best], shares[best]
+        best = max(range(len(names)), key=probabilities.__getitem__)
+        return probabilities[names.index(tag)] if tag in names else 0.0, names[best], probabilities[best]
 
-    def baselines(self, split: str) -> Iterator[Baseline]:
-        predicted = commonest_tags(self.sentences("train"), self.sentences(split), plain=self.tagset.plain)
-        yield Baseline("commonest tag of each word", self.compared(split, predicted))
-        with muted():
-            model = self.begin(self.settings.seed).model
-        self.fit_head(model)
-        outputs = self.outputs(at_work(model, self.settings), split)
-        yield Baseline("frozen states + logistic regression", self.predictions(split, outputs))
+    def build_predictions(self, split: str, predicted: list[list[str]]) -> Predictions:
+        """Predicted tags beside the gold ones, without details."""
+        sentences = self.texts[split].sentences
+        where, groups = [sentence.where for sentence in sentences], [*map(document_of, sentences)]
+        return Predictions(where, self.gold_tags(split), predicted, groups, [None] * len(sentences))
 
-    def compared(self, split: str, predicted: list[list[str]]) -> Predictions:
-        """Tags beside those that are right, without details."""
-        own = self.sentences(split)
-        gold, groups = [[*one.tags] for one in own], [*map(document_of, own)]
-        return Predictions([one.where for one in own], gold, predicted, groups, [None] * len(own))
-
-    def scores(self, found: Predictions) -> dict[str, Any]:
-        return self.evaluator.compare(found.gold, found.predicted, found.groups).by_name
+    def score_predictions(self, predictions: Predictions) -> Metrics:
+        return self.evaluator.compare(predictions.gold, predictions.predicted, predictions.groups).by_name
 
     @property
     def evaluator(self) -> TagEvaluator:
         return TagEvaluator("plain" if self.tagset.plain else "iob2", self.tagset.plain)
 
-    def read(
-        self, split: str, scores: Sequence[Tensor]
-    ) -> Iterator[tuple[list[Sentence], list[Encoding], NDArray[np.float32]]]:
-        """Each text that is read at once, its windows, and the scores of its tokens, [S, C]."""
-        windows = iter(zip(self.data[split].labelled, scores, strict=True))
-        for text, number in zip(self.texts[split], self.windows_of_text[split], strict=True):
-            parts = [next(windows) for _ in range(number)]
-            own = [one.window for one, _ in parts]
-            yield text, own, merge_rows(own, [rows.numpy() for _, rows in parts])
+    def baselines(self, split: str) -> Iterator[Baseline]:
+        train, sentences = self.texts["train"].sentences, self.texts[split].sentences
+        predicted = most_frequent_tags(train, sentences, plain=self.tagset.plain)
+        yield Baseline("most frequent tag per word", self.build_predictions(split, predicted))
+        with muted():
+            model = self.initial_checkpoint(self.settings.seed).model
+        self.fit_head(model)
+        outputs = self.outputs(inference_copy(model, self.settings), split)
+        yield Baseline("frozen states + logistic regression", self.predictions(split, outputs))
 
-    def predicted(self, split: str, scores: Sequence[Tensor]) -> Iterator[list[str]]:
-        """A tag for each word of each sentence, from the scores of the windows."""
-        for text, windows, scores_SC in self.read(split, scores):
-            tags = decode_word_tags(windows, scores_SC, all_words(text), self.tagset)
-            end = 0
-            for sentence in text:
-                begin, end = end, end + len(sentence.words)
-                yield tags[begin:end]
-
-    @cached_property
-    def sentence_at(self) -> dict[str, Sentence]:
-        """Each sentence by file and line."""
-        return {one.where: one for split in self.texts for one in self.sentences(split)}
-
-    def parts(self, found: Predictions) -> list[report.Section]:
+    def report_sections(self, predictions: Predictions) -> list[report.Section]:
         if self.tagset.plain:
-            return self.confused([*chain.from_iterable(found.gold)], [*chain.from_iterable(found.predicted)])
-        by_type = entity_scores(found.gold, found.predicted, "iob2")["by_type"]
-        scores = [
-            report.LabelScore(label, one["precision"], one["recall"], one["f1"], int(one["support"]))
-            for label, one in by_type.items()
+            return confusion_sections(
+                [*chain.from_iterable(predictions.gold)], [*chain.from_iterable(predictions.predicted)]
+            )
+        by_type = entity_scores(predictions.gold, predictions.predicted, "iob2")["by_type"]
+        label_scores = [
+            report.LabelScore(label, values["precision"], values["recall"], values["f1"], int(values["support"]))
+            for label, values in by_type.items()
         ]
         mistakes = []
-        for where, gold, predicted in zip(found.where, found.gold, found.predicted, strict=True):
+        for where, gold, predicted in zip(predictions.where, predictions.gold, predictions.predicted, strict=True):
             if gold != predicted:
-                words = self.sentence_at[where].words
-                mistakes.append(report.TagMistake(join_words(words), marked(words, gold), marked(words, predicted)))
-        return [report.LabelScores(scores), report.TagMistakes(mistakes, len(found.where))]
+                words = self.sentence_by_location[where].words
+                mistakes.append(
+                    report.TagMistake(join_words(words), entity_spans(words, gold), entity_spans(words, predicted))
+                )
+        return [report.LabelScores(label_scores), report.TagMistakes(mistakes, len(predictions.where))]
 
-    def doubts(self, found: Predictions) -> list[report.LabelIssue]:
-        """Word by word."""
-        places = [(row, word) for row, tags in enumerate(found.gold) for word in range(len(tags))]
-        places = [(row, word) for row, word in places if found.gold[row][word] in self.tagset.names]
-        tags = [found.gold[row][word] for row, word in places]
-        shares = []
-        for tag, (row, word) in zip(tags, places, strict=True):
-            own, best, most = found.details[row][word]
-            shares.append({best: most, tag: own})
-        doubts = []
-        for error in label_errors(tags, shares):
-            row, word = places[error.row]
-            words = self.sentence_at[found.where[row]].words
-            start = len(join_words((*words[:word], "")))
-            doubts.append(
+    def label_issues(self, predictions: Predictions) -> list[report.LabelIssue]:
+        """Likely label errors, word by word."""
+        known = {*self.tagset.names}
+        words = [
+            (row, index, tag) for row, tags in enumerate(predictions.gold) for index, tag in enumerate(tags)
+            if tag in known
+        ]  # fmt: skip
+        probabilities = []
+        for row, index, tag in words:
+            tag_probability, best, best_probability = predictions.details[row][index]
+            probabilities.append({best: best_probability, tag: tag_probability})
+        issues = []
+        for error in label_errors([tag for _, _, tag in words], probabilities):
+            row, index, _ = words[error.row]
+            sentence = self.sentence_by_location[predictions.where[row]]
+            issues.append(
                 report.LabelIssue(
-                    found.where[row], join_words(words), error.given, error.suggested, error.given_probability,
-                    error.probability, span=report.Span(start, start + len(words[word])),
+                    sentence.where, join_words(sentence.words), error.given, error.suggested, error.given_probability,
+                    error.probability, span=word_span(sentence.words, index),
                 )
             )  # fmt: skip
-        return doubts
+        return issues
 
-    def confused(self, gold: Sequence[str], predicted: Sequence[str]) -> list[report.Section]:
-        """Which words' tags are taken for which; those that train lacks among them."""
-        places = {name: place for place, name in enumerate(sorted({*gold, *predicted}))}
-        confusion = report.ConfusionMatrix.from_indices(
-            [*places], [places[tag] for tag in gold], [places[tag] for tag in predicted]
-        )
-        return [confusion, report.LabelScores(confusion.scores)]
+    @cached_property
+    def sentence_by_location(self) -> dict[str, Sentence]:
+        """Sentences by file and line."""
+        return {sentence.where: sentence for texts in self.texts.values() for sentence in texts.sentences}
 
     def lengths(self, split: str) -> Sequence[int]:
-        windows = iter(self.data[split].labelled)
-        texts = [[next(windows).window for _ in range(number)] for number in self.windows_of_text[split]]
-        return [*map(whole_length, texts)]
+        return self.texts[split].lengths
 
     def describe(self) -> str:
-        found = []
-        for split, texts in self.texts.items():
-            sentences = [*chain.from_iterable(texts)]
-            words = sum(len(one.words) for one in sentences)
-            scheme: Scheme = "plain" if self.tagset.plain else "iob2"
-            counts = Counter(span.label for one in sentences for span in tags_to_spans(one.tags, scheme))
-            kinds = ", ".join(f"{escape_line(label)} {number:,}" for label, number in sorted(counts.items()))
-            windowed = sum(number > 1 for number in self.windows_of_text[split])
-            found.append(
-                f"{split}: {len(sentences):,} sentences of {words:,} words, read as {len(texts):,} texts, "
-                f"{length_line(self.lengths(split))}; {windowed} read in windows\n  {kinds}"
+        scheme: Scheme = "plain" if self.tagset.plain else "iob2"
+        lines = []
+        for split, tagged in self.texts.items():
+            num_words = sum(len(sentence.words) for sentence in tagged.sentences)
+            counts = Counter(
+                span.label for sentence in tagged.sentences for span in tags_to_spans(sentence.tags, scheme)
             )
-        return "\n".join([*found, *self.warnings])
+            labels = ", ".join(f"{escape_line(label)} {count:,}" for label, count in sorted(counts.items()))
+            lines.append(
+                f"{split}: {len(tagged.sentences):,} sentences of {num_words:,} words, read as {len(tagged.texts):,} "
+                f"texts, {describe_lengths(tagged.lengths)}; {tagged.num_long} read in windows\n  {labels}"
+            )
+        return "\n".join([*lines, *self.warnings])
 
     @property
     def warnings(self) -> list[str]:
-        sentences = {split: [*chain.from_iterable(texts)] for split, texts in self.texts.items()}
-        shared = overlap_warning({split: [_key(one) for one in own] for split, own in sentences.items()})
-        found = [*self.notes, *([shared] if shared else [])]
-        for split, own in sentences.items():
-            if strange := Counter(tag for one in own for tag in one.tags if tag not in self.tagset.names):
-                have = f"{strange.total():,} words have tags that train lacks ({', '.join([*strange][:9])})"
-                found.append(f"{split}: {have}; none of them can be right")
-        for split, wrong in self.illegal.items():
-            if wrong:
-                have = f"{len(wrong):,} of {len(sentences[split]):,} sentences have tags that the scheme does not allow"
-                found.append(f"{split}: {have}, the first at {wrong[0].where}; they are read as conlleval reads them")
-        return found
+        sentences = {split: tagged.sentences for split, tagged in self.texts.items()}
+        overlap = overlap_warning({split: [*map(sentence_key, rows)] for split, rows in sentences.items()})
+        warnings = [*self.notes, *([overlap] if overlap else [])]
+        for split, rows in sentences.items():
+            if unknown := Counter(tag for row in rows for tag in row.tags if tag not in self.tagset.names):
+                examples = ", ".join([*unknown][:9])
+                warnings.append(
+                    f"{split}: {unknown.total():,} words have tags that are not in train ({examples}), so none of them "
+                    "can be predicted"
+                )
+        for split, illegal in self.illegal.items():
+            if illegal:
+                warnings.append(
+                    f"{split}: {len(illegal):,} of {len(sentences[split]):,} sentences have tags that the scheme does "
+                    f"not allow, the first at {illegal[0].where}; they are read as in conlleval"
+                )
+        return warnings
 
 
-SCORES = ("precision", "recall", "f1", "f1_macro", "accuracy")
+def confusion_sections(gold: Sequence[str], predicted: Sequence[str]) -> list[report.Section]:
+    """Confusion matrix and scores of plain tags, those that train lacks among them."""
+    index_by_tag = {tag: index for index, tag in enumerate(sorted({*gold, *predicted}))}
+    confusion = report.ConfusionMatrix.from_indices(
+        [*index_by_tag], [index_by_tag[tag] for tag in gold], [index_by_tag[tag] for tag in predicted]
+    )
+    return [confusion, report.LabelScores(confusion.scores)]
 
 
-def run(settings: Tag, *, progress: MetricsCallback | None = None) -> Result:
-    """Fine-tune as told; keeps the best or median seed by dev, reports on test if there is one, else on dev (and says
-    so)."""
-    start = checkpoint.load(settings.model)
-    new_head.check_head_supported(start, "tokens", settings.model)
-
-    def task(fold: int | None) -> Tagging:
-        errors = RowErrors(settings.on_error)
-        sentences = read_splits(settings, errors, fold)
-        return Tagging.of(settings, start, sentences, errors.notes(len(sentences["train"])))
-
-    return fine_tuned(settings, task, progress)
-
-
-def read_splits(settings: Tag, errors: RowErrors | None = None, fold: int | None = None) -> dict[str, list[Sentence]]:
-    """Sentences by split. What is split off a file is whole documents, where it tells where they begin; of other files
-    near-equal sentences stay together. errors: collects what cannot be read; InputError where that may not be left out.
-    fold: in cross-validation the one that is test."""
-    given = {"train": settings.train, "dev": settings.dev, "test": settings.test}
-    columns = {"words": settings.words_column, "tags": settings.tags_column, "encoding": settings.encoding}
-    errors = errors or RowErrors(settings.on_error)
-    found = {split: read_tagged(path, **columns, errors=errors) for split, path in given.items() if path}
-    errors.notes(len(found["train"]))
-    if "dev" in found:
-        return found
-    whole = found["train"]
-    groups = [_key(one) if one.document is None else one.document for one in whole]
-    rows = divide_rows(settings, groups, parts_for(found), fold, of="documents")
-    return {**found, **{split: [whole[row] for row in own] for split, own in rows.items()}}
-
-
-def _key(sentence: Sentence) -> str:
-    return text_key(" ".join(sentence.words))
-
-
-def scheme_of(settings: Tag, sentences: Sequence[Sentence]) -> Scheme:
-    """The scheme given or found. InputError for the first tag that it does not allow."""
-    scheme: Scheme = detect_scheme([one.tags for one in sentences]) if settings.scheme == "auto" else settings.scheme
-    for one in sentences:
-        if wrong := find_illegal_tag(one.tags, scheme):
-            word = f"word {wrong.position + 1} of the sentence, {one.words[wrong.position]!r}"
-            raise InputError(f"{one.where}: {word}: {wrong.why}; mend the tag, or name another --scheme")
-    return scheme
-
-
-def windows_of(
-    text: Sequence[Sentence], start: Checkpoint, settings: Tag, tagset: Tagset, strict: bool
-) -> list[LabelledWindow]:
-    """strict: a tag that the tagset does not know is an error, and else has no part in the loss."""
-    words = all_words(text)
-    encoding = start.need_tokenizer().encode(join_words(words))
-    (windows,) = window_policy(settings, start).split([encoding])
-    tags = [*chain.from_iterable(sentence.tags for sentence in text)]
-    return label_windows(windows, words, tags, tagset, where=text[0].where, strict=strict)
-
-
-def marked(words: Sequence[str], tags: Sequence[str]) -> list[report.Span]:
+def entity_spans(words: Sequence[str], tags: Sequence[str]) -> list[report.Span]:
     """Entities as characters of join_words(words)."""
     ends = [*accumulate(len(word) + 1 for word in words)]
     return [
@@ -393,14 +324,20 @@ def marked(words: Sequence[str], tags: Sequence[str]) -> list[report.Span]:
     ]
 
 
-def labelled_scores(model: Model, batch: Batch) -> Sequence[Tensor]:
-    """Scores of the tokens of each window that have a label, [M, C]."""
+def word_span(words: Sequence[str], index: int) -> report.Span:
+    """A word as characters of join_words(words)."""
+    start = len(join_words((*words[:index], "")))
+    return report.Span(start, start + len(words[index]))
+
+
+def labelled_token_scores(model: Model, batch: Batch) -> Sequence[Tensor]:
+    """Scores of the labelled tokens of each window, [M, C]."""
     assert batch.labels is not None
-    labelled_T = batch.labels != NO_LABEL
-    numbers_N = [int(part.sum()) for part in labelled_T.split(batch.lengths.tolist())]
-    return model.token_scores("tokens", model(batch)[labelled_T]).split(numbers_N)
+    is_labelled_T = batch.labels != NO_LABEL
+    counts = [int(part.sum()) for part in is_labelled_T.split(batch.lengths.tolist())]
+    return model.token_scores("tokens", model(batch)[is_labelled_T]).split(counts)
 
 
 def token_scores(model: Model, batch: Batch) -> Sequence[Tensor]:
-    """Scores of every token of each window, [S, C]."""
+    """Scores of all tokens of each window, [S, C]."""
     return model.token_scores("tokens", model(batch)).split(batch.lengths.tolist())

@@ -1,4 +1,4 @@
-"""What one kind of fine-tuning is made of: examples, a head, losses, figures, and what a reader is shown."""
+"""Interface of a fine-tuning task: examples, head, losses, metrics, baselines, report."""
 
 import math
 from abc import ABC, abstractmethod
@@ -14,7 +14,6 @@ from bothways import metrics, report
 from bothways.batch import Batch
 from bothways.batching import sort_by_length, token_batches
 from bothways.checkpoint.checkpoint import Checkpoint
-from bothways.config import EncoderConfig
 from bothways.device import choose_device, choose_dtype
 from bothways.evaluation.scores import Predictions
 from bothways.inference.windows import WindowPolicy
@@ -24,8 +23,8 @@ from bothways.model.parameters import move_model
 from bothways.settings import FineTune
 from bothways.training.losses import Loss
 
-Figures = dict[str, Any]  # numbers by name; NAME_interval: [low, high]
-TOKENS = 4096  # a batch of what is only measured
+Metrics = dict[str, Any]  # values by name; NAME_interval: [low, high]
+INFERENCE_TOKENS = 4096  # tokens of a batch without gradients
 
 
 class Examples(Protocol):
@@ -33,14 +32,14 @@ class Examples(Protocol):
 
     @property
     def sizes(self) -> Sequence[int]:
-        """Tokens of each."""
+        """Tokens of each example."""
 
     def batch(self, rows: Sequence[int]) -> Batch:
-        """Those rows as the model reads them, with labels."""
+        """These examples as input of the model, with labels."""
 
 
 class Baseline(NamedTuple):
-    """What a simple model predicts, and the model itself if it can be saved."""
+    """A simple model: its predictions for a split, and the model itself if it can be saved."""
 
     name: str
     predictions: Predictions
@@ -48,156 +47,141 @@ class Baseline(NamedTuple):
 
 
 class Task(ABC):
-    """One kind of fine-tuning: its examples by split (train, dev and perhaps test), its head, losses and figures."""
+    """One kind of fine-tuning. `data` holds its examples by split: train, dev and perhaps test."""
 
     name: ClassVar[str]
-    doubted: ClassVar[str] = report.CONFIDENT_LEARNING
-    """What makes a row's label doubtful; "" where rows have none."""
-    constant: ClassVar[str] = "commonest answer"
-    """The name of the model that learned nothing, whose metric is `baseline`."""
-    at_once: ClassVar[float] = math.inf
-    """Tokens of a micro-batch at most; a longer example is one of its own. Only where losses of examples are apart."""
-    few: ClassVar[int] = 0
-    """Examples of train and dev together below which the encoder is left as it is, unless epochs are asked for."""
-    least_examples: ClassVar[int] = 1
-    """Examples of average length that a step holds at least, where nothing is said of its size."""
-    step_0: ClassVar[str] = "the frozen encoder with a linear head"
-    """What a model is before the first step; "" where it can do nothing then."""
-    start: Checkpoint
+    trivial_baseline: ClassVar[str] = "most frequent answer"
+    """Name of the prediction that needs no learning. Its metric is the `baseline` of `compute_metrics`."""
+    label_issue_criterion: ClassVar[str] = report.CONFIDENT_LEARNING
+    """When a row counts as a likely label error; "" for a task without `label_issues`."""
+    max_micro_batch_tokens: ClassVar[float] = math.inf
+    """Only for tasks whose examples have independent losses. A longer example is a micro-batch by itself."""
+    freeze_below: ClassVar[int] = 0
+    """The encoder stays frozen if train and dev together have fewer examples than this, unless epochs are given."""
+    min_step_examples: ClassVar[int] = 1
+    """Examples of average length that a step holds at least, unless its size is given."""
+    initial_model: ClassVar[str] = "the frozen encoder with a linear head"
+    """Description of the model before the first step; "" if that model is not worth evaluating."""
+    pretrained: Checkpoint
     data: Mapping[str, Examples]
 
     @property
     @abstractmethod
     def metric(self) -> str:
-        """The figure that is reported and chosen by; the higher the better."""
+        """The metric to report and to select weights by; higher is better."""
 
-    def examples(self, seed: int, epoch: int) -> Examples:
-        """What is trained on in one pass."""
+    def training_examples(self, seed: int, epoch: int) -> Examples:
+        """The examples of one epoch."""
         return self.data["train"]
 
     @abstractmethod
-    def begin(self, seed: int) -> Checkpoint:
-        """What training starts from: the encoder with a new head."""
+    def initial_checkpoint(self, seed: int) -> Checkpoint:
+        """The pre-trained encoder with a new head."""
 
-    def fit_head(self, model: Model, on: Sequence[str] = ("train",)) -> None:  # noqa: B027
-        """Give a model that training begins with the head that is best on what its encoder gives now for the examples
-        of these splits (LP-FT, Kumar 2022)."""
+    def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:  # noqa: B027
+        """Fit the head to the model's features of these splits, with the encoder as it is (LP-FT, Kumar 2022)."""
 
     @abstractmethod
     def counts(self, batch: Batch) -> dict[str, int]:
-        """How many targets each loss runs over."""
+        """Number of targets of each loss."""
 
     @abstractmethod
     def losses(self, model: Model, batch: Batch) -> dict[str, Loss]:
-        """The losses by name, each (sum, count)."""
+        """Losses by name, each (sum, count)."""
 
     @abstractmethod
     def outputs(self, model: Model, split: str) -> Any:
-        """What the model gives for the examples of a split, from which all below is worked out."""
+        """Outputs of the model for all examples of a split, the input of `compute_metrics` and `predictions`."""
 
     @abstractmethod
-    def evaluate(self, split: str, outputs: Any) -> Figures:
-        """The mean `loss`, the metric, and as `baseline` what the metric would be of a model that learned nothing."""
+    def compute_metrics(self, split: str, outputs: Any) -> Metrics:
+        """The metric and related ones, the mean `loss`, and the metric of the trivial baseline as `baseline`."""
 
-    def measure(self, model: Model, split: str) -> Figures:
-        return self.evaluate(split, self.outputs(model, split))
+    def evaluate(self, model: Model, split: str) -> Metrics:
+        return self.compute_metrics(split, self.outputs(model, split))
 
     @abstractmethod
     def num_rows(self, split: str) -> int:
-        """Texts, sentences, questions or pairs: what scores are counted by."""
+        """Number of texts, sentences, questions or pairs."""
 
     @abstractmethod
     def predictions(self, split: str, outputs: Any) -> Predictions:
-        """What was predicted of each row."""
+        """The prediction for each row."""
 
     @abstractmethod
-    def scores(self, found: Predictions) -> dict[str, Any]:
-        """The metric and others like it, each with its 95 % interval as NAME_interval."""
+    def score_predictions(self, predictions: Predictions) -> Metrics:
+        """The metric and related ones, each with its 95 % interval."""
 
     @abstractmethod
     def lengths(self, split: str) -> Sequence[int]:
-        """Tokens of each text, or pair that is read as one, before it is divided into windows or cut."""
+        """Tokens of each whole text (or pair that is encoded together)."""
 
     @abstractmethod
     def describe(self) -> str:
-        """The data in a few lines."""
+        """A few lines about the data."""
 
-    def finished(self, model: Model) -> None:  # noqa: B027
-        """What is left to do to a trained model before it is saved."""
+    def finalize(self, model: Model) -> None:  # noqa: B027
+        """Change a trained model, in place, into the one to be saved."""
 
     def baselines(self, split: str) -> Iterator[Baseline]:
-        """Simple models fitted on the same training rows, with all choices made on dev or in cross-validation, and what
-        each predicts of a split."""
+        """Simple models, fitted on train and tuned on dev or in cross-validation, with predictions for a split."""
         yield from ()
 
-    def parts(self, found: Predictions) -> list[report.Section]:
-        """What the report page shows of predictions: mistakes, above all. Their rows are among the task's own."""
+    def report_sections(self, predictions: Predictions) -> list[report.Section]:
+        """Sections of the report page about predictions, such as the mistakes. All rows belong to this task."""
         return []
 
-    def doubts(self, found: Predictions) -> list[report.LabelIssue]:
-        """Rows whose labels may be wrong, the most doubtful first, by a model that was not trained on them."""
+    def label_issues(self, predictions: Predictions) -> list[report.LabelIssue]:
+        """Likely label errors, the most suspicious first, from predictions of models not trained on the rows."""
         return []
 
     @property
     def warnings(self) -> list[str]:
-        """What a reader of the scores must know of the data."""
+        """Warnings about the data."""
         return []
 
-    def facts(self, figures: Mapping[str, Figures]) -> dict[str, Any]:
-        """What prediction needs to know beside weights and labels, of a model with these figures by split."""
+    def metadata(self, metrics_by_split: Mapping[str, Metrics]) -> dict[str, Any]:
+        """What inference needs to know besides weights and labels. metrics_by_split: those of the saved model."""
         return {}
 
 
-def with_bounds(task: Task, split: str, outputs: Any) -> Figures:
-    """The figures of a split, those that have 95 % intervals with them, and the number of its `rows`."""
-    figures, found = task.evaluate(split, outputs), task.predictions(split, outputs)
-    scores = task.scores(found)
-    bounds = {name: scores[f"{name}_interval"] for name in figures if f"{name}_interval" in scores}
-    return {**metrics.with_intervals(figures, bounds), "rows": len(found.where)}
+def metrics_with_intervals(task: Task, split: str, outputs: Any) -> Metrics:
+    """Metrics of a split with their 95 % intervals, and the number of `rows`."""
+    values, predictions = task.compute_metrics(split, outputs), task.predictions(split, outputs)
+    scores = task.score_predictions(predictions)
+    intervals = {name: scores[f"{name}_interval"] for name in values if f"{name}_interval" in scores}
+    return {**metrics.with_intervals(values, intervals), "rows": len(predictions.where)}
 
 
-def length_line(lengths: Sequence[int]) -> str:
-    """How long the texts of a split are."""
-    middle, most = np.percentile(lengths, [50, 90])
-    return f"tokens: median {middle:.0f}, 90 % up to {most:.0f}, longest {max(lengths):,}"
+def describe_lengths(lengths: Sequence[int]) -> str:
+    median, high = np.percentile(lengths, [50, 90])
+    return f"tokens: median {median:.0f}, 90 % up to {high:.0f}, longest {max(lengths):,}"
 
 
-def outputs(
-    model: Model, examples: Examples, read: Callable[[Model, Batch], Iterable[Tensor]], tokens: int = TOKENS
-) -> list[Tensor]:
-    """What `read` gives for each example, in order, on the processor in float32; nothing is trained."""
+def compute_outputs(
+    model: Model, examples: Examples, forward: Callable[[Model, Batch], Iterable[Tensor]],
+    tokens: int = INFERENCE_TOKENS,
+) -> list[Tensor]:  # fmt: skip
+    """`forward` for each example, in order, without gradients, as float32 tensors on the CPU."""
     device, sizes = next(model.parameters()).device, examples.sizes
-    found: dict[int, Tensor] = {}
+    outputs: dict[int, Tensor] = {}
     with torch.inference_mode():
         model.eval()
         for rows in token_batches(sort_by_length(range(len(sizes)), sizes), sizes, tokens):
-            read_rows = read(model, examples.batch(rows).to(device))
-            found |= {row: value.float().cpu() for row, value in zip(rows, read_rows, strict=True)}
-    return [found[row] for row in range(len(sizes))]
+            values = forward(model, examples.batch(rows).to(device))
+            outputs |= {row: value.float().cpu() for row, value in zip(rows, values, strict=True)}
+    return [outputs[row] for row in range(len(sizes))]
 
 
-def peak_rate(settings: FineTune, config: EncoderConfig) -> float:
-    """The rate asked for, or one for the model's width.
-
-    Wide models were fine-tuned at 5e-5 (768; Devlin 2018, appendix A.3) and at 2e-5 to 5e-5 (1,024), narrow ones at
-    3e-4 (256; Clark 2020, appendix B); MiniLM's 384 do better at 1.5e-4 than at 5e-5 (docs/LOG.md).
-    """
-    return (
-        min(5e-5 * (768 / config.hidden_size) ** 1.5, 5e-4)
-        if settings.learning_rate is None
-        else settings.learning_rate
-    )
-
-
-def at_work(model: Model, settings: FineTune) -> Model:
-    """A copy as it predicts: where and in the numbers it was trained in."""
+def inference_copy(model: Model, settings: FineTune) -> Model:
+    """A copy in eval mode, on the device and in the dtype of the training."""
     device = choose_device("auto")
     copy = deepcopy(model)
     move_model(copy, device, choose_dtype(settings.dtype, device))
     return copy.eval()
 
 
-def window_policy(settings: FineTune, start: Checkpoint) -> WindowPolicy:
-    """How long texts are read in training: neighbouring windows share a quarter."""
-    max_length = start.model.config.max_position_embeddings
+def window_policy(settings: FineTune, pretrained: Checkpoint) -> WindowPolicy:
+    """How long texts are split in training; neighbouring windows share a quarter."""
+    max_length = pretrained.model.config.max_position_embeddings
     return WindowPolicy(settings.window, settings.window // 4, settings.long, max_length=max_length)

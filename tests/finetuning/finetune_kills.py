@@ -12,7 +12,7 @@ import sys
 import matplotlib.pyplot  # noqa: F401 (so that no child has to)
 import sklearn.linear_model  # noqa: F401
 
-from bothways.finetuning import baselines, classify, linear_start
+from bothways.finetuning import baselines, classify, linear_head
 from bothways.settings import Classify
 from bothways.training.run import Run
 
@@ -34,9 +34,9 @@ def prepare(place):
     if place == "baselines":
         baselines.write_atomic = die  # all are scored, nothing is written
     if place == "linear start":
-        linear_start.fit = die
+        linear_head.fit = die
     if place == "step 0":
-        Run.metric = after(Run.metric)  # its row is the first that is written
+        Run.log_metrics = after(Run.log_metrics)  # its row is the first that is written
 
 
 def status_of_child(settings, place):

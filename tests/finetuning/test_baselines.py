@@ -17,14 +17,14 @@ from bothways.data import pairs, split_tables
 from bothways.data.conll import Sentence
 from bothways.data.squad import Question
 from bothways.errors import InputError
-from bothways.finetuning import answer, classify, cross_validation, embed, regress, simple_models, tag
+from bothways.finetuning import answer, baseline_models, classify, cross_validation, embed, regress, tag
 from bothways.inference.predictor import Predictor
 from bothways.linear import regressions, tfidf
 from bothways.report import baselines as page_baselines
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
 
 FROZEN = "frozen vectors + logistic regression"
-CONSTANT, TFIDF, RIDGE = "commonest answer", "TF-IDF + logistic regression", "TF-IDF + ridge regression"
+CONSTANT, TFIDF, RIDGE = "most frequent answer", "TF-IDF + logistic regression", "TF-IDF + ridge regression"
 
 
 def rows(number, seed=0):
@@ -56,10 +56,8 @@ def files(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def start(make_model, tokenizer, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("start") / "model"
-    checkpoint.save(checkpoint.Checkpoint(make_model("bert", {"masked_words": 0}), tokenizer), directory)
-    return directory
+def start(checkpoint_of):
+    return checkpoint_of()
 
 
 @pytest.fixture
@@ -134,17 +132,17 @@ def test_the_last_line_says_who_is_better(start, files, settings, capsys):
 
 def test_without_them_nothing_is_said(settings):
     with mock.patch.object(tfidf, "fit", side_effect=AssertionError):
-        found = classify.run(replace(settings, baselines=False))
-    assert (found.baselines, found.verdict) == ({}, "")
+        result = classify.run(replace(settings, baselines=False))
+    assert (result.baselines, result.verdict) == ({}, "")
     page = (settings.out / "report.html").read_text(encoding="utf-8")
     assert page_baselines.BaselineComparison.heading not in page
 
 
 def test_the_page_shows_them_with_what_is_not_better(settings):
-    found = classify.run(settings)
+    result = classify.run(settings)
     page = (settings.out / "report.html").read_text(encoding="utf-8")
-    assert page_baselines.BaselineComparison.heading in page and found.verdict in page.split("<nav")[0]
-    assert f"{TFIDF}: {found.baselines[TFIDF]:.4g}" in page
+    assert page_baselines.BaselineComparison.heading in page and result.verdict in page.split("<nav")[0]
+    assert f"{TFIDF}: {result.baselines[TFIDF]:.4g}" in page
 
 
 def test_a_run_that_goes_on_does_not_compute_them_again(settings):
@@ -157,9 +155,9 @@ def test_a_run_that_goes_on_does_not_compute_them_again(settings):
     with mock.patch.object(
         classify.Classification, "baselines", lambda task, split: (again.append(split), baselines(task, split))[1]
     ):
-        found = classify.run(replace(settings, resume=True))
+        result = classify.run(replace(settings, resume=True))
     assert again in ([], ["dev"])  # on dev, where the model that is saved is fitted
-    assert {*found.baselines} >= {CONSTANT, TFIDF}
+    assert {*result.baselines} >= {CONSTANT, TFIDF}
 
 
 def test_in_cross_validation_they_are_of_the_same_folds(settings, files):
@@ -180,7 +178,7 @@ def test_in_cross_validation_they_are_of_the_same_folds(settings, files):
         mock.patch.object(tfidf, "fit", watched),
         mock.patch.object(classify.Classification, "baselines", baselines_of),
     ):
-        found = classify.run(replace(settings, dev=None, test=None, folds=2))
+        result = classify.run(replace(settings, dev=None, test=None, folds=2))
     held = [
         json.loads(line)
         for line in (settings.out / cross_validation.OUT_OF_FOLD).read_text(encoding="utf-8").splitlines()
@@ -190,7 +188,7 @@ def test_in_cross_validation_they_are_of_the_same_folds(settings, files):
         own = {texts[int(row["where"].rpartition(":")[2]) - 1] for row in held if row["fold"] == fold}
         assert splits[fold] == ("test", own)
         assert own and not own & (train | dev) and own | train | dev == set(texts)
-    assert 0.6 < found.baselines[TFIDF] <= 1 and found.split == "folds"
+    assert 0.6 < result.baselines[TFIDF] <= 1 and result.split == "folds"
 
 
 def test_numbers_have_ridge_regression_in_their_own_unit(start, files, tmp_path):
@@ -201,8 +199,8 @@ def test_numbers_have_ridge_regression_in_their_own_unit(start, files, tmp_path)
         moved[split] = written(
             tmp_path / file.name, [{"text": row["text"], "score": row["number"] + shift} for row in found]
         )
-    told = Regress(model=start, out=tmp_path / "run", epochs=0.1, dtype="float32", **moved)
-    task = regress.Regression.of(told, checkpoint.load(start), split_tables.read_tables(told))
+    settings = Regress(model=start, out=tmp_path / "run", epochs=0.1, dtype="float32", **moved)
+    task = regress.Regression.build(settings, checkpoint.load(start), split_tables.read_tables(settings))
     (one, *_) = task.baselines("test")
     gold, predicted = np.array(one.predictions.gold), np.array(one.predictions.predicted)
     assert abs(predicted.mean() - gold.mean()) < 0.3 and np.corrcoef(gold, predicted)[0, 1] > 0.6
@@ -216,8 +214,8 @@ def test_texts_with_several_labels_and_pairs_have_them_too(start, files, tmp_pat
 
     found = [json.loads(line) for line in files["train"].read_text(encoding="utf-8").splitlines()]
     file = written(tmp_path / "several.jsonl", map(both, found))
-    told = Classify(model=start, train=file, out=tmp_path / "run", epochs=0.1, multi_label=True, dtype="float32")
-    result = classify.run(told)
+    settings = Classify(model=start, train=file, out=tmp_path / "run", epochs=0.1, multi_label=True, dtype="float32")
+    result = classify.run(settings)
     assert result.baselines[TFIDF] > max(0.8, result.baselines[CONSTANT])
 
 
@@ -235,10 +233,10 @@ def test_pairs_have_frozen_vectors_and_numbers_their_cosine(start, tmp_path):
         same = int(rng.integers(0, 7))
         other = [*words[:same], *rng.choice([*"xyz"], 6 - same).tolist()]
         lines.append({"text": " ".join(words), "pair": " ".join(other), "score": same})
-    told = Regress(
+    settings = Regress(
         model=start, train=written(tmp_path / "t.jsonl", lines), out=tmp_path / "run", epochs=0.1, dtype="float32"
     )
-    task = regress.Regression.of(told, checkpoint.load(start), split_tables.read_tables(told))
+    task = regress.Regression.build(settings, checkpoint.load(start), split_tables.read_tables(settings))
     found = {one.name: one.predictions for one in task.baselines("test")}
     assert [*found] == [RIDGE, "frozen vectors + ridge regression", "cosine of frozen vectors"]
     table = task.tables["test"]
@@ -247,7 +245,7 @@ def test_pairs_have_frozen_vectors_and_numbers_their_cosine(start, tmp_path):
     )
     cosines = np.array(found["cosine of frozen vectors"].predicted)
     assert np.abs(np.corrcoef(cosines, (first * second).sum(1))[0, 1] - 1) < 1e-6
-    assert all(task.scores(one)["spearman"] > 0.8 for one in found.values())
+    assert all(task.score_predictions(one)["spearman"] > 0.8 for one in found.values())
 
 
 def test_a_word_gets_the_tag_that_it_has_most_often():
@@ -256,8 +254,8 @@ def test_a_word_gets_the_tag_that_it_has_most_often():
 
     train = [sentence("Paris is Paris", "B-LOC O B-PER"), sentence("Paris or Rome", "B-LOC O B-LOC")]
     asked = [sentence("Rome is in Paris", "O O O O")]
-    assert simple_models.commonest_tags(train, asked, plain=False) == [["B-LOC", "O", "O", "B-LOC"]]
-    assert simple_models.commonest_tags(train, asked, plain=True) == [["B-LOC", "O", "B-LOC", "B-LOC"]]
+    assert baseline_models.most_frequent_tags(train, asked, plain=False) == [["B-LOC", "O", "O", "B-LOC"]]
+    assert baseline_models.most_frequent_tags(train, asked, plain=True) == [["B-LOC", "O", "B-LOC", "B-LOC"]]
 
 
 @pytest.mark.parametrize(
@@ -270,8 +268,8 @@ def test_a_word_gets_the_tag_that_it_has_most_often():
 )
 def test_the_sentence_with_most_of_the_questions_words_answers(question, answer):
     context = "A cat sat on a mat. The dog ran to Rome! It cost 3.5 euros"
-    assert simple_models.sentence_answer(Question("1", question, context, (), False, "here")) == answer
-    assert simple_models.sentence_answer(Question("1", question, " ", (), False, "here")) == ""
+    assert baseline_models.best_matching_sentence(Question("1", question, context, (), False, "here")) == answer
+    assert baseline_models.best_matching_sentence(Question("1", question, " ", (), False, "here")) == ""
 
 
 def test_taggers_and_readers_have_them_in_their_runs(start, tmp_path):
@@ -281,7 +279,7 @@ def test_taggers_and_readers_have_them_in_their_runs(start, tmp_path):
     test = written(tmp_path / "test.jsonl", [*rows[:2], {"words": ["a", "dog"], "tags": ["O", "B-PET"]}])
     given = {"model": start, "epochs": 0.1, "dtype": "float32"}
     found = tag.run(Tag(train=tagged, dev=tagged, test=test, out=tmp_path / "tagger", context=False, **given))
-    assert found.baselines["commonest tag of each word"] == pytest.approx(0.8)  # 2 of 2 are right, 2 of 3 found
+    assert found.baselines["most frequent tag per word"] == pytest.approx(0.8)  # 2 of 2 are right, 2 of 3 found
     assert 0 <= found.baselines["frozen states + logistic regression"] <= 1
     question = {"context": "the cat sat. a dog ran.", "answers": {"text": ["dog"], "answer_start": [15]}}
     asked = [{"id": str(row), "question": "what ran?", **question} for row in range(4)]
@@ -292,18 +290,18 @@ def test_taggers_and_readers_have_them_in_their_runs(start, tmp_path):
 
 
 def test_the_better_model_is_saved_and_read_like_any_other(settings, files, capsys):
-    found = classify.run(settings)
+    result = classify.run(settings)
     saved = settings.out / "tfidf"
-    assert str(saved) in found.verdict and found.baselines[TFIDF] > found.mean
+    assert str(saved) in result.verdict and result.baselines[TFIDF] > result.mean
     assert len({file.stat().st_mode for file in saved.iterdir()}) == 1
     model = bothways.load(saved)
     texts, labels, _ = read(files["test"])
     predicted = model.classify(texts)
     right = sum(one.label == label for one, label in zip(predicted, labels, strict=True))
-    assert right / 90 == pytest.approx(found.baselines[TFIDF])
+    assert right / 90 == pytest.approx(result.baselines[TFIDF])
     assert sum(predicted[0].scores.values()) == pytest.approx(1) and {*predicted[0].scores} == {"feline", "canine"}
     main.main(["evaluate", str(saved), str(files["test"]), "--json"])
-    assert json.loads(capsys.readouterr().out)["metrics"]["accuracy"] == pytest.approx(found.baselines[TFIDF])
+    assert json.loads(capsys.readouterr().out)["metrics"]["accuracy"] == pytest.approx(result.baselines[TFIDF])
     main.main(["predict", str(saved), str(files["test"])])
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [one["label"] for one in lines] == [one.label for one in predicted]
@@ -316,15 +314,15 @@ def test_the_better_model_is_saved_and_read_like_any_other(settings, files, caps
 
 def test_a_model_of_numbers_is_saved_in_their_unit(start, files, tmp_path):
     lines = [{"text": text, "score": number + 40} for text, _, number in zip(*read(files["train"]), strict=True)]
-    told = Regress(model=start, train=written(tmp_path / "t.jsonl", lines), out=tmp_path / "run", epochs=0.1)
-    found = regress.run(told)
-    assert found.mean < found.baselines[RIDGE]
+    settings = Regress(model=start, train=written(tmp_path / "t.jsonl", lines), out=tmp_path / "run", epochs=0.1)
+    result = regress.run(settings)
+    assert result.mean < result.baselines[RIDGE]
     numbers = bothways.load(tmp_path / "run" / "tfidf").regress([line["text"] for line in lines])
     assert abs(numbers.mean() - 42.5) < 0.3 and np.corrcoef(numbers, [line["score"] for line in lines])[0, 1] > 0.6
 
 
 def test_single_texts_have_the_best_linear_model_on_frozen_means(settings, start):
-    task = classify.Classification.of(settings, checkpoint.load(start), split_tables.read_tables(settings))
+    task = classify.Classification.build(settings, checkpoint.load(start), split_tables.read_tables(settings))
     names = [one.name for one in task.baselines("test")]
     (found,) = [one for one in task.baselines("test") if one.name == FROZEN]
     assert names == [TFIDF, FROZEN]
@@ -332,7 +330,7 @@ def test_single_texts_have_the_best_linear_model_on_frozen_means(settings, start
     means = {split: model.embed(task.tables[split].texts, pooling="mean", normalize=False) for split in task.tables}
     means = {split: (x - means["train"].mean(0)) / means["train"].std(0) for split, x in means.items()}
     accuracies = []
-    for strength in simple_models.STRENGTHS:
+    for strength in baseline_models.STRENGTHS:
         peer = LogisticRegression(C=strength / len(means["train"]), max_iter=1000)
         predicted = peer.fit(means["train"], task.tables["train"].labels).predict(means["test"])
         accuracies.append(np.mean(predicted == np.array(found.predictions.predicted)))
@@ -348,10 +346,10 @@ def test_vectors_are_measured_beside_tf_idf(start, tmp_path, scored):
         same = 2 + row % 4
         other = [*words[:same], *rng.choice([*"uvwxyz"], 5 - same, replace=False).tolist()]
         lines.append({"text": " ".join(words), "pair": " ".join(other), **({"score": same} if scored else {})})
-    told = TrainEmbed(
+    settings = TrainEmbed(
         model=start, train=written(tmp_path / "t.jsonl", lines), out=tmp_path / "run", epochs=0.1, dtype="float32"
     )
-    task = embed.Embedding.of(told, checkpoint.load(start), pairs.read_pairs(told))
+    task = embed.Embedding.build(settings, checkpoint.load(start), pairs.read_pairs(settings))
     (found,) = task.baselines("dev")
     first, second = task.pairs["dev"].texts[:2]
     fitted = make_union(*peer_parts()).fit([*task.pairs["train"].texts[0], *task.pairs["train"].texts[1]])
@@ -360,7 +358,9 @@ def test_vectors_are_measured_beside_tf_idf(start, tmp_path, scored):
         assert np.abs(2 * cosines.diagonal() - found.predictions.predicted).max() < 1e-9
     else:
         ranks = (cosines > cosines.diagonal()[:, None]).sum(1) + 1
-        assert task.scores(found.predictions)["mrr@10"] == pytest.approx(np.where(ranks > 10, 0, 1 / ranks).mean())
+        assert task.score_predictions(found.predictions)["mrr@10"] == pytest.approx(
+            np.where(ranks > 10, 0, 1 / ranks).mean()
+        )
 
 
 def test_frozen_states_tell_words_apart_that_the_commonest_tag_cannot(start, tmp_path):
@@ -372,9 +372,9 @@ def test_frozen_states_tell_words_apart_that_the_commonest_tag_cannot(start, tmp
         tags = ["X", *("A" if before == "cat" else "X" for before in words[:-1])]
         lines.append({"words": words, "tags": tags})
     file = written(tmp_path / "tags.jsonl", lines)
-    told = Tag(model=start, train=file, out=tmp_path / "run", scheme="plain", context=False, dtype="float32")
-    task = tag.Tagging.of(told, checkpoint.load(start), tag.read_splits(told))
-    commonest, frozen = (task.scores(one.predictions)["accuracy"] for one in task.baselines("test"))
+    settings = Tag(model=start, train=file, out=tmp_path / "run", scheme="plain", context=False, dtype="float32")
+    task = tag.Tagging.build(settings, checkpoint.load(start), tag.read_splits(settings))
+    commonest, frozen = (task.score_predictions(one.predictions)["accuracy"] for one in task.baselines("test"))
     assert frozen > commonest + 0.05
 
 

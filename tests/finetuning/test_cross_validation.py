@@ -10,7 +10,6 @@ import pytest
 
 import bothways
 from bothways import metrics
-from bothways.checkpoint import checkpoint
 from bothways.data.near_duplicates import text_key
 from bothways.errors import InputError
 from bothways.finetuning import answer, classify, cross_validation, embed, regress, tag
@@ -22,10 +21,8 @@ WRONG = (5, 40, 77)  # rows whose label is not that of their animal
 
 
 @pytest.fixture(scope="module")
-def start(make_model, tokenizer, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("start") / "model"
-    checkpoint.save(checkpoint.Checkpoint(make_model("bert", {"masked_words": 0}), tokenizer), directory)
-    return directory
+def start(checkpoint_of):
+    return checkpoint_of()
 
 
 def sentences(number, seed=0):
@@ -38,35 +35,35 @@ def sentences(number, seed=0):
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory):
-    file = tmp_path_factory.mktemp("tables") / "train.jsonl"
+def rows():
     names = ("feline", "canine")
     rows = [{"text": " ".join(words), "label": names[row % 2]} for row, words in enumerate(sentences(120))]
     rows += [{"text": row["text"].upper(), "label": row["label"]} for row in rows[:9]]  # known duplicates
     for row in WRONG:
         rows[row]["label"] = names[1 - row % 2]
-    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    return file
+    return rows
 
 
 @pytest.fixture(scope="module")
-def settings(start, table, tmp_path_factory):
-    return Classify(
-        baselines=False,
-        model=start, train=table, out=tmp_path_factory.mktemp("runs") / "run", folds=3, epochs=9.0, batch_tokens=512,
-        learning_rate=5e-3, dropout=0.0, dtype="float32", checkpoint_every=3,
-    )  # fmt: skip
+def run(start, rows, table, finetuned):
+    return finetuned(
+        Classify, model=start, train=table(rows), folds=3, epochs=9.0, batch_tokens=512, checkpoint_every=3
+    )
 
 
 @pytest.fixture(scope="module")
-def told():
-    return []
+def settings(run):
+    return run.settings
 
 
 @pytest.fixture(scope="module")
-def result(settings, told):
-    with messages_to(told.append):
-        return classify.run(settings)
+def told(run):
+    return run.messages
+
+
+@pytest.fixture(scope="module")
+def result(run):
+    return run.result
 
 
 def out_of_fold(directory):
@@ -97,8 +94,8 @@ def test_the_score_is_the_mean_over_folds_and_its_interval_that_of_all_rows(sett
     assert (result.mean, result.std) == pytest.approx(metrics.mean_and_std(result.scores))
     right = sum(map(sum, by_fold))
     assert result.interval == pytest.approx(metrics.wilson_interval(right, 129)) and result.rows == 129
-    made = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
-    assert result.pooled == made["result"]["pooled"] == pytest.approx(right / 129) and made["result"]["n"] == 3
+    metadata = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
+    assert result.pooled == metadata["result"]["pooled"] == pytest.approx(right / 129) and metadata["result"]["n"] == 3
     assert not (settings.out / "seeds").exists()
 
 
@@ -120,7 +117,7 @@ def test_wrong_labels_are_listed_with_their_lines_in_the_report(settings, result
 
 
 def test_a_run_that_is_stopped_within_a_fold_goes_on_to_the_same_predictions(settings, result, tmp_path, monkeypatch):
-    own, record = replace(settings, out=tmp_path / "run"), bothways.training.run.Run.metric
+    own, record = replace(settings, out=tmp_path / "run"), bothways.training.run.Run.log_metrics
     rows = iter(range(10**6))
 
     def stop(run, **row):
@@ -129,14 +126,14 @@ def test_a_run_that_is_stopped_within_a_fold_goes_on_to_the_same_predictions(set
             raise Stopped("stopped")
 
     with monkeypatch.context() as patch:
-        patch.setattr(bothways.training.run.Run, "metric", stop)
+        patch.setattr(bothways.training.run.Run, "log_metrics", stop)
         with pytest.raises(Stopped):
             classify.run(own)
-    told = []
-    with messages_to(told.append):
+    messages = []
+    with messages_to(messages.append):
         again = classify.run(replace(own, resume=True))
     assert again.scores == result.scores and out_of_fold(own.out) == out_of_fold(settings.out)
-    assert [line[:6] for line in told if line.startswith("fold ")] == ["fold 2", "fold 3"]
+    assert [line[:6] for line in messages if line.startswith("fold ")] == ["fold 2", "fold 3"]
     steps = [(row["fold"], row["step"]) for row in bothways.training.run.read_metrics(own.out) if "fold" in row]
     assert len(set(steps)) == len({*map(str, steps)})
 

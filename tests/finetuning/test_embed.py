@@ -1,6 +1,5 @@
 """Fine-tuning vectors on pairs made here: a text writes in letters what its pair writes in digits."""
 
-import csv
 import json
 from dataclasses import replace
 
@@ -12,11 +11,10 @@ import transformers
 import bothways
 from bothways import metrics
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.data.pairs import NO_NEGATIVES, read_pair_file, read_pairs
 from bothways.errors import InputError
-from bothways.finetuning import embed, texts
-from bothways.finetuning.pair_texts import PairTexts, text_vectors
+from bothways.finetuning import activation_checkpointing, embed, text_examples
+from bothways.finetuning.pair_examples import PairExamples, text_vectors
 from bothways.log import messages_to
 from bothways.settings import TrainEmbed
 from bothways.training.pair_losses import ranking_loss
@@ -29,72 +27,57 @@ FILLERS = "the and on mat ran sat".split()
 def rows_of(seed, number):
     """Pairs that belong together: three letters, and the digits that stand for them."""
     rng = np.random.default_rng(seed)
-    found = []
+    rows = []
     for _ in range(number):
         signs = rng.choice(10, 3, replace=False)
         first = [rng.choice(FILLERS), *(LETTERS[sign] for sign in signs)]
         second = [*map(str, rng.permutation(signs)), *rng.choice(FILLERS, int(rng.integers(1, 4)))]
-        found.append({"text": " ".join(first), "pair": " ".join(second)})
-    return found
+        rows.append({"text": " ".join(first), "pair": " ".join(second)})
+    return rows
 
 
 def scored_rows(seed, number):
     """Pairs with how much they have in common, from 0 to 3."""
     rng = np.random.default_rng(seed)
-    found = []
+    rows = []
     for row in rows_of(seed, number):
         signs = [LETTERS.index(word) for word in row["text"].split()[1:]]
         shared = int(rng.integers(4))
         others = rng.choice([sign for sign in range(10) if sign not in signs], 3 - shared, replace=False)
-        found.append({"text": row["text"], "pair": " ".join(map(str, [*signs[:shared], *others])), "label": shared})
-    return found
-
-
-def write(file, rows):
-    with file.open("w", encoding="utf-8", newline="") as opened:
-        writer = csv.DictWriter(opened, rows[0].keys())
-        writer.writeheader()
-        writer.writerows(rows)
-    return file
+        rows.append({"text": row["text"], "pair": " ".join(map(str, [*signs[:shared], *others])), "label": shared})
+    return rows
 
 
 @pytest.fixture(scope="module")
-def start(make_model, tokenizer, tmp_path_factory):
-    """A random encoder with a head for masked words and a pooler, as pre-training leaves one."""
-    directory = tmp_path_factory.mktemp("start") / "model"
-    model = make_model("bert", {"masked_words": 0, "next_sentence": 2}, num_hidden_layers=1)
-    checkpoint.save(Checkpoint(model, tokenizer, metadata={"verb": "pretrain"}), directory)
-    return directory
-
-
-def tables(directory, rows):
-    return {name: write(directory / f"{name}.csv", rows(seed, n)) for seed, (name, n) in enumerate(SIZES.items())}
+def start(checkpoint_of):
+    """A random encoder with the heads and the pooler that pre-training leaves."""
+    heads = {"masked_words": 0, "next_sentence": 2}
+    return checkpoint_of(heads=heads, num_hidden_layers=1, options={"metadata": {"verb": "pretrain"}})
 
 
 @pytest.fixture(scope="module")
-def pairs(start, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("pairs")
-    return TrainEmbed(
-        model=start, **tables(directory, rows_of), out=directory / "run", epochs=8.0, batch_size=24, learning_rate=1e-2,
-        dropout=0.0, dtype="float32", evaluations_per_epoch=0.5,
+def run(start, table, finetuned):
+    splits = {name: table(rows_of(seed, count)) for seed, (name, count) in enumerate(SIZES.items())}
+    return finetuned(
+        TrainEmbed, model=start, **splits, epochs=8.0, batch_tokens=None, batch_size=24, learning_rate=1e-2,
+        evaluations_per_epoch=0.5, baselines=True,
     )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def scored(pairs, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("scored")
-    return replace(pairs, **tables(directory, scored_rows), out=directory / "run", matryoshka_dims=(5,))
+def pairs(run):
+    return run.settings
 
 
 @pytest.fixture(scope="module")
-def told():
-    return []
+def result(run):
+    return run.result
 
 
 @pytest.fixture(scope="module")
-def result(pairs, told):
-    with messages_to(told.append):
-        return embed.run(pairs)
+def scored(pairs, table, tmp_path_factory):
+    splits = {name: table(scored_rows(seed, count)) for seed, (name, count) in enumerate(SIZES.items())}
+    return replace(pairs, **splits, out=tmp_path_factory.mktemp("scored") / "run", matryoshka_dims=(5,))
 
 
 def figures_of(result):
@@ -102,7 +85,7 @@ def figures_of(result):
 
 
 def task_of(settings):
-    return embed.Embedding.of(settings, checkpoint.load(settings.model), read_pairs(settings))
+    return embed.Embedding.build(settings, checkpoint.load(settings.model), read_pairs(settings))
 
 
 def test_texts_learn_to_find_their_pairs(result):
@@ -116,27 +99,27 @@ def test_the_page_has_scores_alone(result):
     assert "ndcg@10" in page and "queries" not in page
 
 
-def test_what_is_learned_and_the_figure_before_training_are_told(told, result):
-    assert "train: 240 pairs of 471 different texts, tokens a pair: median 13" in told[0]
-    assert "pairs: each text's own against all others of its step\nbefore training: dev mrr@10" in told[0]
-    assert f"test mrr@10 {figures_of(result)['test']['baseline']:.4f}" in told[0]
+def test_the_data_and_the_metric_before_training_are_logged(run, result):
+    assert "train: 240 pairs of 471 different texts, tokens per pair: median 13" in run.messages[0]
+    assert "\nbefore training: dev mrr@10" in run.messages[0]
+    assert f"test mrr@10 {figures_of(result)['test']['baseline']:.4f}" in run.messages[0]
 
 
 def test_cosines_learn_to_be_scores_with_all_numbers_and_with_the_first_five(scored):
-    told = []
-    with messages_to(told.append):
+    messages = []
+    with messages_to(messages.append):
         result = embed.run(replace(scored, epochs=12.0))
     figures = figures_of(result)["test"]
     bounds = {"spearman_interval", "pearson_interval"}
     assert {*figures} == {"loss", "spearman", "pearson", "spearman_5", "baseline", "best_step", "rows", *bounds}
     assert result.metric == "spearman" and result.mean > 0.6 > abs(figures["baseline"]) + 0.4
     assert figures["spearman"] == result.mean and figures["spearman_5"] > 0.5
-    assert "scores: 0 is to be cosine 0, 3 cosine 1\n1 of 61 examples of test stand in train too (case" in told[0]
+    assert "scores: 0 is cosine 0, 3 is cosine 1\n1 of 61 examples of test stand in train too (case" in messages[0]
 
 
 def test_a_run_that_learned_nothing_is_no_better_than_its_start(pairs, tmp_path):
-    found = embed.run(replace(pairs, learning_rate=1e-12, epochs=0.1, seeds=2, out=tmp_path / "run"))
-    assert found.failed == 2 and found.mean == figures_of(found)["test"]["baseline"]
+    result = embed.run(replace(pairs, learning_rate=1e-12, epochs=0.1, seeds=2, out=tmp_path / "run"))
+    assert result.failed == 2 and result.mean == figures_of(result)["test"]["baseline"]
 
 
 def test_the_same_seed_gives_the_same_model_with_dropout_on(pairs, tmp_path):
@@ -150,11 +133,11 @@ def test_the_same_seed_gives_the_same_model_with_dropout_on(pairs, tmp_path):
 
 def test_training_starts_from_the_encoder_alone_with_the_dropout_asked_for(pairs):
     task = task_of(replace(pairs, dropout=0.2))
-    begun = task.begin(7)
-    assert (begun.model.config.hidden_dropout_prob, begun.model.config.attention_probs_dropout_prob) == (0.2, 0.2)
-    assert {name.split(".")[0] for name in begun.model.state_dict()} == {"encoder"}
-    old = task.start.model.state_dict()
-    assert all(torch.equal(value, old[name]) for name, value in begun.model.state_dict().items())
+    initial = task.initial_checkpoint(7)
+    assert (initial.model.config.hidden_dropout_prob, initial.model.config.attention_probs_dropout_prob) == (0.2, 0.2)
+    assert {name.split(".")[0] for name in initial.model.state_dict()} == {"encoder"}
+    old = task.pretrained.model.state_dict()
+    assert all(torch.equal(value, old[name]) for name, value in initial.model.state_dict().items())
 
 
 def test_few_numbers_of_a_vector_do_better_when_they_were_trained_for_it(pairs, result, tmp_path):
@@ -165,7 +148,7 @@ def test_few_numbers_of_a_vector_do_better_when_they_were_trained_for_it(pairs, 
     for name, run in (("trained", trained), ("not", result)):
         model = bothways.load(run.model, dtype="float32")
         vectors = np.stack([model.embed([row[part] for row in rows]) for part in ("text", "pair")])
-        found[name] = metrics.ranking_scores(*embed.found_pairs(torch.from_numpy(vectors[..., :2]), ids_2N))["mrr@10"]
+        found[name] = metrics.ranking_scores(*embed.rank_pairs(torch.from_numpy(vectors[..., :2]), ids_2N))["mrr@10"]
     assert found["trained"] > found["not"] + 0.1
     assert found["trained"] == pytest.approx(figures_of(trained)["test"]["mrr@10_2"], abs=1e-6)
 
@@ -204,7 +187,7 @@ LONG = [["cat " * 90, "dog", "the b c d", ""], ["a 1 2", "on the mat " * 40, "sa
 
 @pytest.fixture(scope="module")
 def long_texts(make_predictor, pairs):
-    return PairTexts.of(LONG, None, make_predictor().checkpoint, replace(pairs, window=40))
+    return PairExamples.encode(LONG, None, make_predictor().checkpoint, replace(pairs, window=40))
 
 
 @pytest.mark.parametrize("at_once", [10_000, 70])
@@ -238,7 +221,9 @@ def test_what_is_worked_out_again_has_the_same_dropout(make_model, long_texts, m
     batch, gradients = long_texts.batch(range(4)), []
     for keep_all in (False, True):
         if keep_all:
-            monkeypatch.setattr(texts, "checkpoint", lambda encode, *given, use_reentrant: encode(*given))
+            monkeypatch.setattr(
+                activation_checkpointing, "checkpoint", lambda encode, *given, use_reentrant: encode(*given)
+            )
         model = make_model(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2).train()
         torch.manual_seed(5)
         text_vectors(model, batch, "mean", 70).square().sum().backward()
@@ -249,25 +234,27 @@ def test_what_is_worked_out_again_has_the_same_dropout(make_model, long_texts, m
 @pytest.mark.parametrize("states", ["pairs", "texts"])
 def test_working_out_again_repeats_the_draws_of_the_device_that_computes(states, make_model, long_texts, monkeypatch):
     given = []
-    again = texts.checkpoint
-    monkeypatch.setattr(texts, "checkpoint", lambda *all, **how: given.append(all[1:]) or again(*all, **how))
+    again = activation_checkpointing.checkpoint
+    monkeypatch.setattr(
+        activation_checkpointing, "checkpoint", lambda *all, **how: given.append(all[1:]) or again(*all, **how)
+    )
     batch, model = long_texts.batch(range(4)), make_model()
-    text_vectors(model, batch, "mean", 70) if states == "pairs" else texts.first_vectors(model, batch, 70)
+    text_vectors(model, batch, "mean", 70) if states == "pairs" else text_examples.window_vectors(model, batch, 70)
     assert len(given) > 1 and all(any(isinstance(one, torch.Tensor) for one in all) for all in given)
 
 
 def test_pairs_that_fill_a_step_each_are_refused_and_some_are_told(pairs):
-    with pytest.raises(InputError, match=r"batch_tokens \(8\) holds one pair a step, .*; raise it, or give"):
+    with pytest.raises(InputError, match=r"batch_tokens \(8\) "):
         task_of(replace(pairs, batch_size=None, batch_tokens=8))
     task = task_of(replace(pairs, batch_size=None, batch_tokens=24))
-    assert task.alone and f"{task.alone} pairs are alone in their step: they teach nothing" in task.describe()
+    assert task.num_isolated and f"{task.num_isolated} pairs are alone in their step" in task.describe()
     assert "alone" not in task_of(pairs).describe()
 
 
 def test_pairs_compete_within_a_micro_batch_and_scores_by_themselves(pairs, scored):
     for settings, name in ((pairs, "pairs"), (scored, "scores")):
         task = task_of(settings)
-        model = task.begin(0).model.eval()
+        model = task.initial_checkpoint(0).model.eval()
         batches = [task.data["train"].batch(rows) for rows in (range(9), range(4), range(4, 9))]
         (whole, *parts) = [task.losses(model, batch)[name] for batch in batches]
         assert [task.counts(batch) for batch in batches] == [{name: 9}, {name: 4}, {name: 5}]
@@ -297,80 +284,79 @@ def test_reciprocal_ranks_are_those_of_a_slow_count():
         }
         ranked = sorted(cosines, key=cosines.__getitem__, reverse=True)[:10]
         total += next((1 / rank for rank, pair in enumerate(ranked, 1) if pair in own), 0.0)
-    found = metrics.ranking_scores(*embed.found_pairs(vectors_2NH, ids_2N))
+    found = metrics.ranking_scores(*embed.rank_pairs(vectors_2NH, ids_2N))
     assert found["queries"] == len(texts) == 34
     assert found["mrr@10"] == pytest.approx(total / 34, rel=1e-6)
 
 
 def test_sizes_are_those_a_vector_has_and_end_with_all_of_it():
-    assert embed.checked_sizes((16, 8, 16), 24) == (8, 16, 24) and embed.checked_sizes((), 24) == (24,)
+    assert embed.check_dims((16, 8, 16), 24) == (8, 16, 24) and embed.check_dims((), 24) == (24,)
     for wrong in (0, 25):
-        with pytest.raises(InputError, match=rf"sizes \({wrong}\) must be from 1 to the model's hidden_size \(24\)"):
-            embed.checked_sizes((8, wrong), 24)
+        with pytest.raises(InputError, match=rf"matryoshka_dims \({wrong}\) .*\(24\)"):
+            embed.check_dims((8, wrong), 24)
 
 
 @pytest.mark.parametrize(
     ("scores", "expected"), [([1, 5, 3.5], (1, 5)), ([0.2, 1, 0.7], (0, 1)), ([-1, 0.5], (0, 1)), ([-1, 2], (-1, 2))]
 )
 def test_scores_that_can_be_cosines_stay_and_others_are_put_between_0_and_1(scores, expected, pairs):
-    assert embed.cosine_range(pairs, np.array(scores)) == expected
-    with pytest.raises(InputError, match="every score is 3, which teaches nothing; .* --objective pairs"):
-        embed.cosine_range(pairs, np.array([3.0, 3.0]))
+    assert embed.score_range(pairs, np.array(scores)) == expected
+    with pytest.raises(InputError, match="scores are 3;.*--objective pairs"):
+        embed.score_range(pairs, np.array([3.0, 3.0]))
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def test_negatives_are_read_and_compete(pairs, tmp_path):
+def test_negatives_are_read_and_compete(pairs, table):
     rows = [{**row, "negative": f"{index} sat"} for index, row in enumerate(rows_of(0, 40))]
-    files = {name: write(tmp_path / f"{name}.csv", rows) for name in ("train", "dev")}
-    settings = replace(pairs, **files, test=None)
-    task, without = task_of(settings), task_of(replace(pairs, train=files["train"]))
-    assert task.pairs["dev"].texts[2][7] == "7 sat" and "and the negatives given" in task.describe()
+    settings = replace(pairs, train=table(rows), dev=table(rows), test=None)
+    task, without = task_of(settings), task_of(replace(pairs, train=settings.train))
+    assert task.pairs["dev"].texts[2][7] == "7 sat" and "hard negatives" in task.describe()
     batch = task.data["train"].batch(range(6))
     assert batch.labels.shape == (3, 6)
-    model = task.begin(0).model.eval()
+    model = task.initial_checkpoint(0).model.eval()
     plain = replace(task.data["train"], windows=task.data["train"].windows[:2], ids=task.data["train"].ids[:2])
     assert task.losses(model, batch)["pairs"][0] > without.losses(model, plain.batch(range(6)))["pairs"][0]
 
 
-def test_negatives_go_by_their_name_in_any_case_and_of_several_one_is_to_be_named(pairs, tmp_path):
+def test_negatives_go_by_their_name_in_any_case_and_of_several_one_is_to_be_named(pairs, tmp_path, table):
     rows = [{"Anchor": f"a {row}", "Positive": f"b {row}", "Negative": f"c {row}"} for row in range(9)]
-    settings = replace(pairs, train=write(tmp_path / "t.csv", rows), dev=None, test=None)
+    settings = replace(pairs, train=table(rows, "t.csv"), dev=None, test=None)
     assert len(read_pairs(settings)["train"].texts) == 3
     rows = [{**row, "negative_2": "d"} for row in rows]
     for row in rows:
         row["negative_1"] = row.pop("Negative")
-    several = replace(settings, train=write(tmp_path / "s.csv", rows))
-    with pytest.raises(InputError, match=r"s.csv: negative_2, negative_1 could be texts that .* --negative-column"):
+    several = replace(settings, train=table(rows, "s.csv"))
+    with pytest.raises(InputError, match=r"s\.csv: negative_2, negative_1 .*--negative-column"):
         read_pairs(several)
     assert read_pairs(replace(several, negative_column="negative_2"))["train"].texts[2] == ["d"] * 7
     read = read_pair_file(several.train, several, "auto", NO_NEGATIVES)
     assert len(read.texts) == 2 and read.scores is None  # as `evaluate` reads them
     scored = [{**row, "negative_score": 1} for row in rows_of(0, 9)]
-    assert len(read_pairs(replace(settings, train=write(tmp_path / "n.csv", scored)))["train"].texts) == 2
+    assert len(read_pairs(replace(settings, train=table(scored, "n.csv")))["train"].texts) == 2
 
 
-def test_empty_texts_are_counted_and_said(pairs, tmp_path):
+def test_empty_texts_are_counted_and_said(pairs, tmp_path, table):
     rows = [{"text": "a", "pair": ""}, *rows_of(0, 20), {"text": " ", "pair": "b"}]
-    task = task_of(replace(pairs, train=write(tmp_path / "t.csv", rows)))
+    task = task_of(replace(pairs, train=table(rows, "t.csv")))
     assert "2 of 22 pairs of train have an empty text" in task.warnings
 
 
-def test_scores_are_taken_where_there_are_any_unless_pairs_are_asked_for(pairs, tmp_path):
+def test_scores_are_taken_where_there_are_any_unless_pairs_are_asked_for(pairs, tmp_path, table):
     rows = [{"sentence1": "a b", "sentence2": str(index), "score": index % 4 / 2} for index in range(9)]
-    file = write(tmp_path / "train.csv", rows)
+    file = table(rows, "train.csv")
     settings = replace(pairs, train=file, dev=file, test=None)
     assert read_pairs(settings)["dev"].scores.tolist() == [index % 4 / 2 for index in range(9)]
     assert read_pairs(replace(settings, objective="pairs"))["dev"].scores is None
     assert task_of(settings).data["train"].scores.max() == 1.0  # 0 to 1.5 in the file
 
 
-def test_pairs_of_one_text_stay_together_when_the_table_is_divided(pairs, tmp_path):
+def test_pairs_of_one_text_stay_together_when_the_table_is_divided(pairs, tmp_path, table):
     rows = [{"text": f"a {index // 3}", "pair": f"b {index}"} for index in range(120)]
-    found = read_pairs(replace(pairs, train=write(tmp_path / "train.csv", rows), dev=None, test=None))
-    assert {name: len(part.texts[1]) for name, part in found.items()} == {"train": 96, "dev": 12, "test": 12}
-    texts = [set(part.texts[0]) for part in found.values()]
+    splits = read_pairs(replace(pairs, train=table(rows, "train.csv"), dev=None, test=None))
+    assert {name: len(part.texts[1]) for name, part in splits.items()} == {"train": 96, "dev": 12, "test": 12}
+    texts = [set(part.texts[0]) for part in splits.values()]
     assert sum(map(len, texts)) == len(set.union(*texts)) == 40
 
 
@@ -396,10 +382,7 @@ def test_pairs_of_one_text_stay_together_when_the_table_is_divided(pairs, tmp_pa
         ({"text": "a", "pair": "b"}, {"objective": "scores", "negative_column": "c"}, r"negative_column \(c\) is for"),
     ],
 )
-def test_tables_that_teach_nothing_are_refused(row, changes, message, pairs, tmp_path):
-    file = write(tmp_path / "train.csv", [row] * 3)
-    if "negative" in row:
-        file = tmp_path / "train.jsonl"
-        file.write_text("\n".join([json.dumps(row)] * 3), encoding="utf-8")
+def test_tables_that_teach_nothing_are_refused(row, changes, message, pairs, table):
+    file = table([row] * 3, "train.jsonl" if "negative" in row else "train.csv")
     with pytest.raises(InputError, match=message):
         read_pairs(replace(pairs, train=file, **changes))

@@ -19,9 +19,9 @@ import bothways
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
 from bothways.errors import InputError, MissingFile
-from bothways.finetuning import classify, finetune, regress, texts
-from bothways.finetuning.report import rates
-from bothways.finetuning.task import peak_rate
+from bothways.finetuning import classify, finetune, recipe, regress, text_examples
+from bothways.finetuning.activation_checkpointing import MAX_TOKENS, split_batch
+from bothways.finetuning.recipe import layer_learning_rates, peak_learning_rate
 from bothways.log import messages_to
 from bothways.settings import Classify
 from bothways.training import progress
@@ -32,7 +32,7 @@ from bothways.training.signals import Stopped
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory):
+def train_file(tmp_path_factory):
     """A text's class is whether it holds a cat or a dog."""
     file = tmp_path_factory.mktemp("tables") / "train.jsonl"
     rng = np.random.default_rng(0)
@@ -46,19 +46,15 @@ def table(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def start(make_model, tokenizer, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("start") / "model"
-    model = make_model("bert", {"masked_words": 0}, num_hidden_layers=3)
-    checkpoint.save(checkpoint.Checkpoint(model, tokenizer), directory)
-    return directory
+def start(checkpoint_of):
+    return checkpoint_of(num_hidden_layers=3)
 
 
 @pytest.fixture
-def settings(start, table, tmp_path):
+def settings(start, train_file, tmp_path):
     return Classify(
-        baselines=False,
-        model=start, train=table, out=tmp_path / "run", epochs=3.0, batch_tokens=256, learning_rate=5e-3, dropout=0.0,
-        dtype="float32",
+        model=start, train=train_file, out=tmp_path / "run", epochs=3.0, batch_tokens=256, learning_rate=5e-3,
+        dropout=0.0, dtype="float32", baselines=False,
     )  # fmt: skip
 
 
@@ -67,10 +63,10 @@ def rows_of(run):
 
 
 def test_one_file_is_divided_80_10_10_and_reported_on_test(settings):
-    told = []
-    with messages_to(told.append):
-        found = classify.run(settings)
-    assert found.split == "test" and "train: 120 texts" in told[0] and "test: 15 texts" in told[0]
+    messages = []
+    with messages_to(messages.append):
+        result = classify.run(settings)
+    assert result.split == "test" and "train: 120 texts" in messages[0] and "test: 15 texts" in messages[0]
 
 
 @pytest.mark.parametrize("patience", [1, 2])
@@ -109,25 +105,25 @@ def test_frozen_parts_stay_as_they_were_to_the_bit_and_the_rest_learns(settings)
 
 
 def test_freezing_all_layers_is_refused_with_the_most_there_is(settings):
-    with pytest.raises(InputError, match=r"freeze \(4\) leaves no layer to train; at most 3"):
+    with pytest.raises(InputError, match=r"freeze \(4\) .* 3$"):
         classify.run(replace(settings, freeze=4))
 
 
 def test_fine_tuning_tells_how_it_is_doing_where_there_is_no_terminal(settings, monkeypatch):
-    told = []
+    messages = []
     monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
-    with messages_to(told.append):
+    with messages_to(messages.append):
         classify.run(replace(settings, epochs=0.5))
-    shown = [line for line in told if line.startswith("fine-tuning, seed 0: step ")]
+    shown = [line for line in messages if line.startswith("fine-tuning, seed 0: step ")]
     assert len(shown) > 3 and all("learning rate" in line and line.endswith("s left") for line in shown)
 
 
 def test_a_python_caller_hears_every_row_of_the_metrics_and_how_many_steps_there_will_be(settings):
-    heard = []
-    result = bothways.train(replace(settings, epochs=0.5, seeds=2), progress=heard.append)
-    steps = max(row["step"] for row in heard)
-    assert heard == [{**row, "steps": steps} for row in rows_of(result.directory)]
-    assert {row["seed"] for row in heard} == {0, 1} and {row["split"] for row in heard} == {"train", "heldout"}
+    rows = []
+    result = bothways.train(replace(settings, epochs=0.5, seeds=2), progress=rows.append)
+    steps = max(row["step"] for row in rows)
+    assert rows == [{**row, "steps": steps} for row in rows_of(result.directory)]
+    assert {row["seed"] for row in rows} == {0, 1} and {row["split"] for row in rows} == {"train", "heldout"}
 
 
 def test_what_a_callback_raises_ends_the_run_which_can_go_on(settings, undisturbed):
@@ -145,28 +141,28 @@ def test_what_a_callback_raises_ends_the_run_which_can_go_on(settings, undisturb
     ("epochs", "an_epoch", "said"),
     [
         (None, 100, ""),
-        (None, 23, "13 epochs of 23 steps, for so few examples (--epochs)"),
+        (None, 23, "13 epochs of 23 steps"),
         (3.0, 100, ""),
-        (2.0, 100, "2 epochs are 200 steps; without --epochs there are 300 (3 epochs)"),
+        (2.0, 100, "2 epochs are 200 steps; the default is 300 (3 epochs)"),
         (
             3.0,
             23,
-            "warning: 3 epochs are 69 steps; without --epochs there are 300 (13 epochs); so few steps often leave",
+            "warning: 3 epochs are 69 steps; the default is 300 (13 epochs)",
         ),
-        (1.0, 5000, "1 epochs are 5,000 steps; without --epochs there are 15,000 (3 epochs)"),
+        (1.0, 5000, "1 epochs are 5,000 steps; the default is 15,000 (3 epochs)"),
     ],
 )
 def test_epochs_are_said_as_steps_beside_the_usual_ones_and_far_fewer_are_warned_of(epochs, an_epoch, said, settings):
-    line = finetune.epochs_line(replace(settings, epochs=epochs), an_epoch)
+    line = recipe.describe_epochs(replace(settings, epochs=epochs), an_epoch)
     assert line.startswith(said) and bool(line) == bool(said)
     assert ("warning" in line) == ("warning" in said)
 
 
 def test_layer_wise_rates_are_told_as_a_table(settings):
-    told = []
-    with messages_to(told.append):
+    messages = []
+    with messages_to(messages.append):
         classify.run(replace(settings, layer_decay=0.5, freeze=1, epochs=0.1))
-    rates = next(line for line in told if line.startswith("peak learning rates")).splitlines()[1:]
+    rates = next(line for line in messages if line.startswith("peak learning rates")).splitlines()[1:]
     assert [line.split()[-1] for line in rates] == ["frozen", "6.25e-04", "1.25e-03", "2.50e-03", "5.00e-03"]
     assert [" ".join(line.split()[:-1]) for line in rates] == ["embeddings", "layer 1", "layer 2", "layer 3", "head"]
 
@@ -174,21 +170,23 @@ def test_layer_wise_rates_are_told_as_a_table(settings):
 @pytest.mark.parametrize(("width", "rate"), [(1024, 3.25e-5), (768, 5e-5), (384, 1.41e-4), (256, 2.6e-4), (32, 5e-4)])
 def test_without_a_rate_it_goes_by_the_width(width, rate, settings, make_model):
     config = make_model("bert", {}).config.replace(hidden_size=width, num_attention_heads=1)
-    assert peak_rate(replace(settings, learning_rate=None), config) == pytest.approx(rate, rel=0.01)
-    assert peak_rate(replace(settings, learning_rate=1e-3), config) == 1e-3
+    assert peak_learning_rate(replace(settings, learning_rate=None), config) == pytest.approx(rate, rel=0.01)
+    assert peak_learning_rate(replace(settings, learning_rate=1e-3), config) == 1e-3
 
 
 def test_a_rate_by_the_width_is_said_and_is_the_one_trained_with(settings):
-    told = []
+    messages = []
     own = replace(settings, learning_rate=None, warmup=0.0, schedule="constant", epochs=0.5)
-    with messages_to(told.append):
+    with messages_to(messages.append):
         directory = classify.run(own).directory
-    assert any(line.startswith("peak learning rate 5.0e-04, for a width of ") for line in told)
+    assert any(line.startswith("peak learning rate 5.0e-04, for a width of ") for line in messages)
     assert max(row["learning_rate"] for row in rows_of(directory) if "learning_rate" in row) == 5e-4
 
 
 def test_rates_name_the_parts_of_a_model_without_a_head(settings, make_model):
-    found = rates(make_model("bert", {}, num_hidden_layers=3), replace(settings, layer_decay=0.5, freeze=3))
+    found = layer_learning_rates(
+        make_model("bert", {}, num_hidden_layers=3), replace(settings, layer_decay=0.5, freeze=3)
+    )
     assert [(name, rate) for name, rate, _ in found] == [
         ("embeddings", 0.0), ("layer 1", 0.0), ("layer 2", 0.0), ("layer 3", 5e-3),
     ]  # fmt: skip
@@ -196,9 +194,9 @@ def test_rates_name_the_parts_of_a_model_without_a_head(settings, make_model):
 
 def test_the_best_or_the_middle_seed_is_kept():
     scores = {3: 0.7, 4: 0.9, 5: 0.8, 6: 0.9}
-    assert finetune.choose(scores, "best") == 4
-    assert finetune.choose(scores, "median") == 5
-    assert finetune.choose({7: 0.1, 8: 0.2}, "median") == 7
+    assert finetune.select_seed(scores, "best") == 4
+    assert finetune.select_seed(scores, "median") == 5
+    assert finetune.select_seed({7: 0.1, 8: 0.2}, "median") == 7
 
 
 def test_a_step_has_so_many_examples_where_they_are_counted(settings):
@@ -219,7 +217,7 @@ def test_a_step_of_many_tokens_is_cut_between_texts_and_changes_no_loss(settings
     found, losses = {}, classify.Classification.losses
     for bound in (10_000, 30):
         sizes = []
-        monkeypatch.setattr(classify.Classification, "at_once", bound)
+        monkeypatch.setattr(classify.Classification, "max_micro_batch_tokens", bound)
         monkeypatch.setattr(
             classify.Classification, "losses",
             lambda task, model, batch, sizes=sizes: sizes.append(batch.num_tokens) or losses(task, model, batch),
@@ -232,7 +230,7 @@ def test_a_step_of_many_tokens_is_cut_between_texts_and_changes_no_loss(settings
 
 @pytest.mark.parametrize("task", [classify.Classification, regress.Regression])
 def test_what_reads_texts_one_by_one_never_has_more_in_memory_than_is_kept_for_the_way_back(task):
-    assert task.at_once == texts.AT_ONCE
+    assert task.max_micro_batch_tokens == MAX_TOKENS
 
 
 def test_windows_beyond_the_bound_have_the_gradients_of_all_at_once(make_model):
@@ -243,11 +241,11 @@ def test_windows_beyond_the_bound_have_the_gradients_of_all_at_once(make_model):
     found = []
     for bound in (1000, 20, 6):
         model.zero_grad()
-        vectors_WH = texts.first_vectors(model, batch, bound)
+        vectors_WH = text_examples.window_vectors(model, batch, bound)
         (vectors_WH * torch.arange(1, 7)[:, None]).sin().sum().backward()
         found.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
         with torch.no_grad():
-            assert torch.allclose(texts.first_vectors(model, batch, bound), vectors_WH, atol=1e-6)
+            assert torch.allclose(text_examples.window_vectors(model, batch, bound), vectors_WH, atol=1e-6)
     for other in found[1:]:
         assert 0 < (found[0] - other).norm() / found[0].norm() < 1e-6
 
@@ -255,7 +253,7 @@ def test_windows_beyond_the_bound_have_the_gradients_of_all_at_once(make_model):
 def test_parts_of_a_batch_hold_its_entries_in_order_within_the_bound():
     lengths = np.array([3, 5, 5, 9, 30, 2])
     ids = np.arange(lengths.sum())
-    parts = list(texts.parts_of(Batch.from_arrays(ids, ids % 2, lengths), 14))
+    parts = list(split_batch(Batch.from_arrays(ids, ids % 2, lengths), 14))
     assert [part.lengths.tolist() for part in parts] == [[3, 5, 5], [9], [30], [2]]
     assert torch.cat([part.input_ids for part in parts]).tolist() == ids.tolist()
     assert torch.cat([part.segment_ids for part in parts]).tolist() == (ids % 2).tolist()
@@ -270,7 +268,7 @@ def test_a_text_of_a_hundred_windows_keeps_the_activations_of_few(make_model):
         ids = np.random.default_rng(1).integers(5, 20, lengths.sum())
         sizes = []
         with torch.autograd.graph.saved_tensors_hooks(lambda x: sizes.append(x.numel()) or x, lambda x: x):
-            texts.first_vectors(model, Batch.from_arrays(ids, np.zeros_like(ids), lengths), bound).sum()
+            text_examples.window_vectors(model, Batch.from_arrays(ids, np.zeros_like(ids), lengths), bound).sum()
         return sum(sizes)
 
     assert kept_by(100, 160) < kept_by(10, 160) < kept_by(100, 1600) / 8
@@ -285,7 +283,7 @@ def test_dropout_is_the_same_when_activations_are_worked_out_again(make_model):
 
     def value():
         torch.manual_seed(7)
-        return texts.first_vectors(model, batch, 10).sin().sum()
+        return text_examples.window_vectors(model, batch, 10).sin().sum()
 
     weight = model.encoder.layers[0].attention.output.weight
     value().backward()
@@ -312,12 +310,12 @@ def without_seconds(run):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(start, table, tmp_path_factory):
-    given = Classify(
-        model=start, train=table, out=tmp_path_factory.mktemp("whole") / "run", batch_tokens=256, learning_rate=5e-3,
-        baselines=False,
+def undisturbed(start, train_file, tmp_path_factory):
+    settings = Classify(
+        model=start, train=train_file, out=tmp_path_factory.mktemp("whole") / "run", batch_tokens=256,
+        learning_rate=5e-3, baselines=False,
     )  # fmt: skip
-    result = classify.run(resumable(given))
+    result = classify.run(resumable(settings))
     assert len({row["seed"] for row in rows_of(result.directory)}) == 2
     return result
 
@@ -325,7 +323,7 @@ def undisturbed(start, table, tmp_path_factory):
 @pytest.mark.parametrize("rows", [2, 6, 9, 22])
 def test_a_killed_run_goes_on_to_the_same_numbers(settings, undisturbed, rows, monkeypatch):
     """Killed before a checkpoint, after one, and in the second seed."""
-    metric, written = Run.metric, []
+    metric, written = Run.log_metrics, []
 
     def dies(self, **row):
         written.append(row)
@@ -334,23 +332,23 @@ def test_a_killed_run_goes_on_to_the_same_numbers(settings, undisturbed, rows, m
         metric(self, **row)
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Run, "metric", dies)
+        patch.setattr(Run, "log_metrics", dies)
         classify.run(resumable(settings))
-    told = []
-    with messages_to(told.append):
+    messages = []
+    with messages_to(messages.append):
         result = classify.run(resumable(settings, resume=True))
     assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
     assert result.scores == undisturbed.scores
     for name, value in checkpoint.load(undisturbed.model).model.state_dict().items():
         assert torch.equal(value, checkpoint.load(result.model).model.state_dict()[name]), name
-    assert any("resuming from" in line for line in told) == (rows != 2)
+    assert any("resuming from" in line for line in messages) == (rows != 2)
     assert sorted(path.name for path in result.directory.iterdir()) == sorted(
         path.name for path in undisturbed.directory.iterdir()
     )
 
 
 def test_a_run_asked_to_stop_saves_and_goes_on(settings, undisturbed, monkeypatch):
-    metric = Run.metric
+    metric = Run.log_metrics
 
     def asks(self, **row):
         metric(self, **row)
@@ -358,10 +356,10 @@ def test_a_run_asked_to_stop_saves_and_goes_on(settings, undisturbed, monkeypatc
             os.kill(os.getpid(), signal.SIGTERM)
 
     with monkeypatch.context() as patch, pytest.raises(Stopped, match="go on with --resume"):
-        patch.setattr(Run, "metric", asks)
+        patch.setattr(Run, "log_metrics", asks)
         classify.run(resumable(settings))
-    made = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
-    assert made["status"] == "stopped"
+    metadata = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
+    assert metadata["status"] == "stopped"
     with pytest.raises(MissingFile, match="bothways finetune classify command with --resume"):
         bothways.load(settings.out)
     result = classify.run(resumable(settings, resume=True))
@@ -371,7 +369,7 @@ def test_a_run_asked_to_stop_saves_and_goes_on(settings, undisturbed, monkeypatc
 @pytest.mark.parametrize("split", ["train", "heldout"])
 def test_a_run_asked_to_stop_in_its_last_step_begins_no_other_seed(split, settings, undisturbed, monkeypatch):
     last = max(row["step"] for row in rows_of(undisturbed.directory))
-    metric = Run.metric
+    metric = Run.log_metrics
 
     def asks(self, **row):
         metric(self, **row)
@@ -379,7 +377,7 @@ def test_a_run_asked_to_stop_in_its_last_step_begins_no_other_seed(split, settin
             os.kill(os.getpid(), signal.SIGTERM)
 
     with monkeypatch.context() as patch, pytest.raises(Stopped, match=f"stopped at step {last}; go on with --resume"):
-        patch.setattr(Run, "metric", asks)
+        patch.setattr(Run, "log_metrics", asks)
         classify.run(resumable(settings))
     assert {row["seed"] for row in rows_of(settings.out)} == {0}
     result = classify.run(resumable(settings, resume=True))
@@ -395,59 +393,59 @@ def test_a_run_does_not_go_on_from_another_model(settings, monkeypatch, tmp_path
     with torch.no_grad():
         start.model.encoder.layers[0].attention.output.bias += 0.01
     checkpoint.save(start, own)
-    with pytest.raises(InputError, match="start holds other weights than when the run began; put those back"):
+    with pytest.raises(InputError, match="weights in .*start"):
         classify.run(replace(settings, resume=True))
 
 
 def test_one_process_fine_tunes(settings, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(InputError, match=r"by one process, not by 2 \(WORLD_SIZE\); start it without torchrun"):
+    with pytest.raises(InputError, match=r"WORLD_SIZE is 2"):
         classify.run(settings)
     assert not settings.out.exists()
 
 
 def test_a_run_that_is_done_gives_its_result_again_but_not_with_other_settings(settings, monkeypatch):
     done = classify.run(replace(settings, epochs=0.1))
-    told = []
-    monkeypatch.setattr(finetune, "trained", None)  # nothing is trained again
-    with messages_to(told.append):
+    messages = []
+    monkeypatch.setattr(finetune, "run_seed", None)  # nothing is trained again
+    with messages_to(messages.append):
         assert classify.run(replace(settings, epochs=0.1, resume=True)) == done
-    assert told[-1] == f"{done.directory}: its run is done"
+    assert messages[-1] == f"{done.directory}: the run is already done"
     before = (done.directory / "bothways.json").read_text(encoding="utf-8")
-    with pytest.raises(InputError, match=r"started with other settings \(rate: 0.005 -> 0.1\)"):
+    with pytest.raises(InputError, match=r"\(learning_rate: 0.005 -> 0.1\)"):
         classify.run(replace(settings, epochs=0.1, resume=True, learning_rate=0.1))
     assert (done.directory / "bothways.json").read_text(encoding="utf-8") == before
 
 
-def test_a_run_that_is_done_gives_no_result_for_other_data(settings, table, tmp_path):
+def test_a_run_that_is_done_gives_no_result_for_other_data(settings, train_file, tmp_path):
     own = tmp_path / "own.jsonl"
-    own.write_text(table.read_text(encoding="utf-8"), encoding="utf-8")
+    own.write_text(train_file.read_text(encoding="utf-8"), encoding="utf-8")
     classify.run(replace(settings, train=own, epochs=0.1))
-    own.write_text(table.read_text(encoding="utf-8").replace("ran", "sat on a mat"), encoding="utf-8")
-    with pytest.raises(InputError, match="its run began with other examples of train"):
+    own.write_text(train_file.read_text(encoding="utf-8").replace("ran", "sat on a mat"), encoding="utf-8")
+    with pytest.raises(InputError, match="other examples of train"):
         classify.run(replace(settings, train=own, epochs=0.1, resume=True))
 
 
 def test_lengths_are_told_of_texts_and_not_of_their_windows(settings, tmp_path):
     rows = [json.dumps({"text": "cat " * number, "label": "xy"[number % 2]}) for number in range(1, 61)]
     (tmp_path / "long.jsonl").write_text("\n".join(rows), encoding="utf-8")
-    told = []
-    given = replace(settings, train=tmp_path / "long.jsonl", dev=tmp_path / "long.jsonl", epochs=0.1, window=16)
-    with messages_to(told.append):
-        classify.run(given)
-    assert "dev: 60 texts, tokens: median 32, 90 % up to 56, longest 62; 46 read in windows" in told[0]
+    messages = []
+    changed = replace(settings, train=tmp_path / "long.jsonl", dev=tmp_path / "long.jsonl", epochs=0.1, window=16)
+    with messages_to(messages.append):
+        classify.run(changed)
+    assert "dev: 60 texts, tokens: median 32, 90 % up to 56, longest 62; 46 read in windows" in messages[0]
 
 
 def test_a_run_whose_end_failed_is_not_done(settings, monkeypatch):
     """Its report cannot be written, say, for the disk is full: the weights are there, and it goes on to a model."""
-    given = replace(settings, epochs=0.2)
+    changed = replace(settings, epochs=0.2)
     with monkeypatch.context() as patch, pytest.raises(OSError, match="full"):
-        patch.setattr(finetune, "draw", mock.Mock(side_effect=OSError("full")))
-        classify.run(given)
-    assert not (given.out / "model").exists()
-    result = classify.run(replace(given, resume=True))
+        patch.setattr(finetune, "write_report", mock.Mock(side_effect=OSError("full")))
+        classify.run(changed)
+    assert not (changed.out / "model").exists()
+    result = classify.run(replace(changed, resume=True))
     assert checkpoint.load(result.model).labels == ("canine", "feline")
-    assert not (given.out / "seeds").exists()
+    assert not (changed.out / "seeds").exists()
 
 
 @pytest.fixture
@@ -467,18 +465,18 @@ def test_a_disk_without_room_for_a_seed_is_said_before_its_training(settings, sm
     disk, resize = small_disk
     with (disk / "others").open("wb") as file:
         file.write(bytes(900_000))
-    given = replace(settings, epochs=0.2, out=disk / "run")
+    changed = replace(settings, epochs=0.2, out=disk / "run")
     with pytest.raises(OSError, match="No space left on device"):
-        classify.run(given)
+        classify.run(changed)
     assert not (disk / "run").exists()
     resize("8m")
-    assert classify.run(given).model.exists()
+    assert classify.run(changed).model.exists()
 
 
 def test_a_disk_that_is_full_at_a_seeds_end_loses_no_seed(settings, small_disk, undisturbed, monkeypatch):
     """Somebody else fills it during the training, all but what this run holds."""
     disk, resize = small_disk
-    metric, last = Run.metric, max(row["step"] for row in rows_of(undisturbed.directory))
+    metric, last = Run.log_metrics, max(row["step"] for row in rows_of(undisturbed.directory))
 
     def fills(self, **row):
         metric(self, **row)
@@ -489,7 +487,7 @@ def test_a_disk_that_is_full_at_a_seeds_end_loses_no_seed(settings, small_disk, 
 
     resize("8m")
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "metric", fills)
+        patch.setattr(Run, "log_metrics", fills)
         result = classify.run(resumable(settings, out=disk / "run"))
     assert (disk / "others").stat().st_size > 1e5  # it was full, and has the room that the checkpoints freed
     assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
@@ -520,42 +518,42 @@ def test_weights_that_cannot_be_written_are_an_error_of_the_disk_and_the_run_goe
 
 def test_how_often_a_run_is_saved_does_not_change_what_it_comes_to(settings, tmp_path):
     def kept(name, every):
-        given = replace(
+        changed = replace(
             settings, epochs=4.0, evaluations_per_epoch=0.5, patience=2, checkpoint_every=every, out=tmp_path / name
         )
-        result = classify.run(given)
+        result = classify.run(changed)
         return without_seconds(result.directory), result.scores
 
     assert kept("often", 3) == kept("never", 0)
 
 
 @pytest.mark.parametrize("split", ["dev", "test"])
-def test_a_run_does_not_go_on_with_other_rows_to_measure_on(split, settings, table, tmp_path, monkeypatch):
+def test_a_run_does_not_go_on_with_other_rows_to_measure_on(split, settings, train_file, tmp_path, monkeypatch):
     files = {name: tmp_path / f"{name}.jsonl" for name in ("dev", "test")}
-    lines = table.read_text(encoding="utf-8").splitlines()
+    lines = train_file.read_text(encoding="utf-8").splitlines()
     for file in files.values():
         file.write_text("\n".join(lines[:30]), encoding="utf-8")
-    given = replace(settings, epochs=0.2, seeds=2, **files)
-    train_one, done = finetune.train_one, []
+    changed = replace(settings, epochs=0.2, seeds=2, **files)
+    train_and_score, done = finetune.train_and_score, []
 
     def dies(*told):
         if done:
             raise Killed
         done.append(told)
-        return train_one(*told)
+        return train_and_score(*told)
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(finetune, "train_one", dies)
-        classify.run(given)
+        patch.setattr(finetune, "train_and_score", dies)
+        classify.run(changed)
     files[split].write_text("\n".join(lines[30:70]), encoding="utf-8")
-    with pytest.raises(InputError, match=rf"its run began with other examples of {split}; give the same files"):
-        classify.run(replace(given, resume=True))
+    with pytest.raises(InputError, match=f"other examples of {split}"):
+        classify.run(replace(changed, resume=True))
 
 
-def test_a_run_does_not_go_on_with_other_labels(settings, table, tmp_path, monkeypatch):
+def test_a_run_does_not_go_on_with_other_labels(settings, train_file, tmp_path, monkeypatch):
     own = tmp_path / "train.jsonl"
-    own.write_text(table.read_text(encoding="utf-8"), encoding="utf-8")
-    metric = Run.metric
+    own.write_text(train_file.read_text(encoding="utf-8"), encoding="utf-8")
+    metric = Run.log_metrics
 
     def dies(self, **row):
         if row["step"] == 5:
@@ -563,11 +561,11 @@ def test_a_run_does_not_go_on_with_other_labels(settings, table, tmp_path, monke
         metric(self, **row)
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Run, "metric", dies)
+        patch.setattr(Run, "log_metrics", dies)
         classify.run(resumable(settings, train=own))
     swapped = {"feline": "canine", "canine": "feline"}
     rows = [json.loads(line) for line in own.read_text(encoding="utf-8").splitlines()]
     lines = [json.dumps({**row, "label": swapped[row["label"]]}) for row in rows]
     own.write_text("\n".join(lines), encoding="utf-8")
-    with pytest.raises(InputError, match="its run began with other examples of train; give the same files"):
+    with pytest.raises(InputError, match="other examples of train"):
         classify.run(resumable(settings, train=own, resume=True))

@@ -36,12 +36,12 @@ def directory(make_model, tokenizer, tmp_path_factory):
 def test_each_task_is_learned_and_reported_by_its_own_metric(directory, tmp_path, capsys):
     short = ["--epochs", "0.2", "--seeds", "2", "--dtype", "float32", "-o", str(tmp_path / "runs")]
     main.main(["glue", str(directory / "model"), str(directory), *short])
-    said = capsys.readouterr()
-    rows = [line.split()[:2] for line in said.out.splitlines()]
+    output = capsys.readouterr()
+    rows = [line.split()[:2] for line in output.out.splitlines()]
     assert rows[:2] == [["CoLA", "matthews"], ["SST-2", "accuracy"]] and rows[2][0] == "average"
-    assert "QNLI: left out" in said.err
-    made = json.loads((tmp_path / "runs" / "CoLA" / "bothways.json").read_text(encoding="utf-8"))
-    assert made["result"]["metric"] == "matthews" and made["result"]["n"] == 2
+    assert "QNLI: skipped" in output.err
+    metadata = json.loads((tmp_path / "runs" / "CoLA" / "bothways.json").read_text(encoding="utf-8"))
+    assert metadata["result"]["metric"] == "matthews" and metadata["result"]["n"] == 2
 
 
 def test_the_average_is_that_of_the_tasks(directory, tmp_path, capsys):
@@ -68,25 +68,25 @@ def test_the_average_has_the_spread_of_the_seeds_averages_and_leaves_sick_out():
     def row(name, *scores):
         return name, SimpleNamespace(scores=[*scores])
 
-    table = glue.Table((row("CoLA", 0.2, 0.4), row("RTE", 0.6, 0.7), row("SICK", 0.9, 0.9)))
+    table = glue.GlueTable((row("CoLA", 0.2, 0.4), row("RTE", 0.6, 0.7), row("SICK", 0.9, 0.9)))
     assert table.by_seed == pytest.approx([0.4, 0.55])
     assert (table.average, table.std) == pytest.approx((0.475, 0.15 / 2**0.5))
-    assert glue.Table((row("SICK", 0.9, 0.8),)).average == pytest.approx(0.85)
+    assert glue.GlueTable((row("SICK", 0.9, 0.8),)).average == pytest.approx(0.85)
 
 
 def test_a_table_goes_on_behind_the_tasks_that_are_done(directory, tmp_path):
-    told = {"model": directory / "model", "directory": directory, "out": tmp_path / "runs"}
+    options = {"model": directory / "model", "directory": directory, "out": tmp_path / "runs"}
     recipe = {"epochs": 0.2, "dtype": "float32"}
-    first = glue.run(Glue(**told, **recipe, tasks=("CoLA",)))
-    lines = []
-    with messages_to(lines.append):
-        both = glue.run(Glue(**told, **recipe, resume=True))
+    first = glue.run(Glue(**options, **recipe, tasks=("CoLA",)))
+    messages = []
+    with messages_to(messages.append):
+        both = glue.run(Glue(**options, **recipe, resume=True))
     assert [name for name, _ in both.rows] == ["CoLA", "SST-2"] and both.rows[0] == first.rows[0]
-    assert any("CoLA: its run is done" in line for line in lines)
+    assert any("CoLA: the run is already done" in line for line in messages)
 
 
 def test_an_unknown_task_and_an_empty_directory_are_refused(directory, tmp_path):
-    with pytest.raises(InputError, match="task 'SST' is unknown; expected some of CoLA, SST-2"):
+    with pytest.raises(InputError, match="task 'SST' .* CoLA, SST-2"):
         glue.run(Glue(model=directory / "model", directory=directory, out=tmp_path / "r", tasks=("SST",)))
-    with pytest.raises(InputError, match="no task of GLUE there"):
+    with pytest.raises(InputError, match=f"{tmp_path}: .*CoLA"):
         glue.run(Glue(model=directory / "model", directory=tmp_path, out=tmp_path / "r"))

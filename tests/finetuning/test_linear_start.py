@@ -17,7 +17,7 @@ from bothways.checkpoint import checkpoint
 from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.export import export
-from bothways.finetuning import classify, linear_start, regress, tag
+from bothways.finetuning import classify, linear_head, regress, tag
 from bothways.log import messages_to
 from bothways.settings import Classify, Export, Regress, Tag
 from bothways.training.options import TrainingOptions
@@ -45,11 +45,8 @@ def tables(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def start(make_model, tokenizer, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("start") / "model"
-    model = make_model("bert", {"masked_words": 0, "next_sentence": 2}, num_hidden_layers=2)
-    checkpoint.save(checkpoint.Checkpoint(model, tokenizer), directory)
-    return directory
+def start(checkpoint_of):
+    return checkpoint_of(heads={"masked_words": 0, "next_sentence": 2}, num_hidden_layers=2)
 
 
 @pytest.fixture
@@ -74,19 +71,19 @@ def measured(run):
 
 
 def task_of(settings):
-    return classify.Classification.of(settings, checkpoint.load(settings.model), read_tables(settings))
+    return classify.Classification.build(settings, checkpoint.load(settings.model), read_tables(settings))
 
 
 def test_no_other_head_has_a_lower_loss_on_the_frozen_features(given, tables):
     settings = Classify(**given, train=tables / "texts.jsonl")
     task = task_of(settings)
-    model = task.begin(0).model
+    model = task.initial_checkpoint(0).model
     task.fit_head(model)
     head = model.heads["classes"].output
     targets = torch.from_numpy(task.data["train"].targets)
     loss = torch.nn.functional.cross_entropy(task.outputs(model, "train"), targets)
     torch.manual_seed(0)
-    strength = linear_start.fit(*frozen_rows(task, model), 2, score=task.score_of).strength
+    strength = linear_head.fit(*frozen_rows(task, model), 2, score=task.score).strength
     deviation_H = frozen_rows(task, model)[0][0].std(0, correction=0)
     objective = loss + strength / 2 * (head.weight * deviation_H).square().sum()
     for _ in range(20):
@@ -119,32 +116,32 @@ def test_a_run_measures_its_linear_start_which_is_better_than_a_head_drawn_by_ch
     verb.run(other)
     assert [row["step"] for row in measured(other.out)] == [last["step"]]
     assert first["loss"] < measured(other.out)[0]["loss"] - 0.05
-    made = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
-    assert max(row[result.metric] for row in measured(settings.out)) <= made["result"]["scores"]["dev"][0] + 1e-6
+    metadata = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
+    assert max(row[result.metric] for row in measured(settings.out)) <= metadata["result"]["scores"]["dev"][0] + 1e-6
 
 
 def test_a_model_that_training_only_harms_is_kept_as_it_was_and_that_is_said(given, tables):
     settings = Classify(**{**given, "learning_rate": 0.5, "out": given["out"]}, train=tables / "texts.jsonl")
-    told = []
-    with messages_to(told.append):
+    messages = []
+    with messages_to(messages.append):
         classify.run(settings)
-    assert any(FROZEN in line for line in told)
-    made = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
-    assert made["result"]["frozen"] is True
+    assert any(FROZEN in line for line in messages)
+    metadata = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
+    assert metadata["result"]["frozen"] is True
     after = checkpoint.load(settings.out).model.encoder.state_dict()
     before = checkpoint.load(settings.model).model.encoder.state_dict()
     assert all(torch.equal(value, after[name]) for name, value in before.items())
     dev = [row["accuracy"] for row in measured(settings.out)]
-    assert made["result"]["scores"]["dev"] == [dev[0]] and dev[1] < dev[0]
+    assert metadata["result"]["scores"]["dev"] == [dev[0]] and dev[1] < dev[0]
 
 
 def test_a_model_that_training_improves_is_the_trained_one(given, tables):
     settings = Classify(**{**given, "learning_rate": 1e-3, "epochs": 4.0}, train=tables / "texts.jsonl")
-    told = []
-    with messages_to(told.append):
+    messages = []
+    with messages_to(messages.append):
         classify.run(settings)
-    made = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
-    assert made["result"]["frozen"] is False and not any(FROZEN in line for line in told)
+    metadata = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
+    assert metadata["result"]["frozen"] is False and not any(FROZEN in line for line in messages)
 
 
 def test_of_equally_good_weights_those_of_the_lower_loss_are_kept():
@@ -163,18 +160,18 @@ def test_of_equally_good_weights_those_of_the_lower_loss_are_kept():
 
 def test_linear_starts_of_cross_validation_are_fitted_on_each_folds_own_rows(given, tables, monkeypatch):
     fitted = []
-    fit = linear_start.fit
+    fit = linear_head.fit
     monkeypatch.setattr(
-        linear_start, "fit", lambda rows, *given, **named: fitted.append(len(rows[1])) or fit(rows, *given, **named)
+        linear_head, "fit", lambda rows, *given, **named: fitted.append(len(rows[1])) or fit(rows, *given, **named)
     )
     classify.run(Classify(**given, train=tables / "texts.jsonl", folds=3))
     assert len(fitted) == 4 and max(fitted[:3]) <= 160 < fitted[3]
 
 
 def test_the_head_of_a_tagger_is_fitted_once_for_its_baseline_and_all_seeds(given, tables, monkeypatch):
-    fitted, fit = [], linear_start.fit
+    fitted, fit = [], linear_head.fit
     monkeypatch.setattr(
-        linear_start, "fit", lambda rows, *of, **named: fitted.append(len(rows[1])) or fit(rows, *of, **named)
+        linear_head, "fit", lambda rows, *of, **named: fitted.append(len(rows[1])) or fit(rows, *of, **named)
     )
     tag.run(Tag(**given, train=tables / "tags.jsonl", seeds=2))
     assert len(fitted) == 1 and len({row["seed"] for row in measured(given["out"]) if row["step"] == 0}) == 2
@@ -186,21 +183,21 @@ def test_of_few_examples_the_encoder_stays_as_it_is_and_its_head_is_fitted_to_al
     few.write_text("\n".join(lines[:30]), encoding="utf-8")
     test.write_text("\n".join(lines[100:200]), encoding="utf-8")
     settings = Classify(**{**given, "epochs": None, "baselines": False}, train=few, test=test)
-    fitted, fit = [], linear_start.fit
+    fitted, fit = [], linear_head.fit
     monkeypatch.setattr(
-        linear_start, "fit", lambda rows, *of, **named: fitted.append(len(rows[1])) or fit(rows, *of, **named)
+        linear_head, "fit", lambda rows, *of, **named: fitted.append(len(rows[1])) or fit(rows, *of, **named)
     )
-    told = []
-    with messages_to(told.append):
+    messages = []
+    with messages_to(messages.append):
         result = classify.run(settings)
-    assert any("30 examples are too few" in line and "--epochs" in line for line in told)
+    assert any("30 examples are too few" in line and "--epochs" in line for line in messages)
     assert result.frozen and [row["step"] for row in rows_of(settings.out)] == [0] and fitted == [27, 30]
     after = checkpoint.load(settings.out).model
     before = checkpoint.load(settings.model).model.encoder.state_dict()
     assert all(torch.equal(value, after.encoder.state_dict()[name]) for name, value in before.items())
     task = task_of(settings)
     outputs = task.outputs(after.float(), "test")
-    assert task.evaluate("test", outputs)["accuracy"] == pytest.approx(result.mean)
+    assert task.compute_metrics("test", outputs)["accuracy"] == pytest.approx(result.mean)
     for change in ({"epochs": 1.0}, {"dev": test, "test": None}, {"linear_start": False}):
         trained = replace(settings, **change, out=settings.out.with_name("-".join(change)), learning_rate=1e-3)
         classify.run(trained)
@@ -252,10 +249,10 @@ def test_of_few_examples_a_checkpoint_for_vectors_reads_two_thirds_of_its_layers
     )
     checkpoint.save(start, directory)
     settings = Classify(**{**given, "model": directory, "epochs": None}, train=few, test=test)
-    told = []
-    with messages_to(told.append):
+    messages = []
+    with messages_to(messages.append):
         result = classify.run(settings)
-    assert any("first 3 of 4 layers" in line for line in told)
+    assert any("first 3 of 4 layers" in line for line in messages)
     model = bothways.load(settings.out, dtype="float32")
     after, before = model.module.encoder.state_dict(), start.model.encoder.state_dict()
     assert model.module.config.num_hidden_layers == 3 and {*before} - {*after}
@@ -285,10 +282,10 @@ def test_of_few_pairs_a_checkpoint_for_vectors_compares_those_of_both_texts(give
     checkpoint.save(start, directory)
     recipe = {**given, "model": directory, "epochs": None, "window": 16}
     settings = Classify(**recipe, train=rows[:40], test=rows[40:])
-    told = []
-    with messages_to(told.append):
+    messages = []
+    with messages_to(messages.append):
         result = classify.run(settings)
-    assert result.frozen and any("each text read by itself" in line for line in told)
+    assert result.frozen and any("encoded separately" in line for line in messages)
     model = bothways.load(settings.out, dtype="float32")
     first, second = ([row[name] for row in rows] for name in ("text", "pair"))
     found = model.classify(first, second)
@@ -300,8 +297,8 @@ def test_of_few_pairs_a_checkpoint_for_vectors_compares_those_of_both_texts(give
 
     # A linear layer on |u - v|, where u and v are the vectors of the whole encoder.
     def vectors(texts):
-        windows = model._windows(texts, None, None, None, None)
-        hidden = [[torch.from_numpy(model.encode([text], long="truncate")[0]).mean(0)] for text in texts]
+        windows = model.split(model.tokenizer.encode_many(texts))
+        hidden = [[torch.from_numpy(model.hidden_states([text], long="truncate")[0]).mean(0)] for text in texts]
         return torch.stack([one[0] for one in hidden]), [len(parts) for parts in windows]
 
     (u_NH, sizes), (v_NH, others) = vectors(first), vectors(second)

@@ -10,8 +10,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from bothways.batch import Batch
 from bothways.data.columns import Table
-from bothways.finetuning import features, linear_start
-from bothways.finetuning.texts import Texts, text_scores
+from bothways.finetuning import frozen_features, linear_head
+from bothways.finetuning.text_examples import TextExamples, text_scores
 from bothways.model.heads import ClassificationHead
 from bothways.settings import Classify, TextVectors
 from bothways.training.losses import classification_loss, mse_loss
@@ -40,21 +40,21 @@ def standardized(x_NH):
 def test_classes_are_fitted_to_the_optimum_and_the_scaling_is_folded_back(data, strength):
     x_NH, labels_N = data[0], data[1].argmax(1)
     loss = partial(weighted_class_loss, weights_C=torch.ones(C))
-    found = linear_start.fit((x_NH, labels_N), loss, C, strengths=[strength])
+    head = linear_head.fit((x_NH, labels_N), loss, C, strengths=[strength])
     peer = LogisticRegression(C=1 / (strength * N), tol=1e-9, max_iter=5000).fit(standardized(x_NH), labels_N)
     expected = peer.predict_proba(standardized(x_NH))
-    assert np.abs(found(x_NH).softmax(-1).numpy() - expected).max() < 1e-3
-    assert found.strength == strength and found.weight_CH.shape == (C, H)
-    assert found.weight_CH[:, 5].abs().max() == 0  # a dead unit has no say
+    assert np.abs(head(x_NH).softmax(-1).numpy() - expected).max() < 1e-3
+    assert head.strength == strength and head.weight_CH.shape == (C, H)
+    assert head.weight_CH[:, 5].abs().max() == 0  # a dead unit has no say
 
 
 def test_weights_of_classes_are_honoured(data):
     x_NH, labels_N = data[0], data[1].argmax(1)
     weights = torch.tensor([0.2, 1.0, 5.0])
-    found = linear_start.fit((x_NH, labels_N), partial(weighted_class_loss, weights_C=weights), C, strengths=[0.1])
+    head = linear_head.fit((x_NH, labels_N), partial(weighted_class_loss, weights_C=weights), C, strengths=[0.1])
     peer = LogisticRegression(C=1 / (0.1 * N), tol=1e-9, max_iter=5000, class_weight=dict(enumerate(weights.tolist())))
     expected = peer.fit(standardized(x_NH), labels_N).predict_proba(standardized(x_NH))
-    assert np.abs(found(x_NH).softmax(-1).numpy() - expected).max() < 1e-3
+    assert np.abs(head(x_NH).softmax(-1).numpy() - expected).max() < 1e-3
 
 
 def test_a_head_chosen_by_a_metric_is_not_overconfident():
@@ -64,8 +64,8 @@ def test_a_head_chosen_by_a_metric_is_not_overconfident():
     labels_N = (x_NH[:, 0] + torch.randn(80, generator=draw) > 0).long()
     unseen_NH = torch.randn(500, 60, generator=draw)
     unseen_N = (unseen_NH[:, 0] + torch.randn(500, generator=draw) > 0).long()
-    by_loss = linear_start.fit((x_NH, labels_N), classification_loss, 2, strengths=[1e-5])
-    by_metric = linear_start.fit(
+    by_loss = linear_head.fit((x_NH, labels_N), classification_loss, 2, strengths=[1e-5])
+    by_metric = linear_head.fit(
         (x_NH, labels_N), classification_loss, 2, strengths=[1e-5], score=lambda scores, targets: 1.0
     )
     assert by_loss(unseen_NH).argmax(1).equal(by_metric(unseen_NH).argmax(1))
@@ -75,18 +75,18 @@ def test_a_head_chosen_by_a_metric_is_not_overconfident():
 
 def test_several_labels_are_fitted_each_by_itself(data):
     x_NH, labels_NC = data[0], (data[1] > 0).long()
-    found = linear_start.fit((x_NH, labels_NC), partial(multi_label_loss, weights_C=torch.ones(C)), C, strengths=[0.1])
+    head = linear_head.fit((x_NH, labels_NC), partial(multi_label_loss, weights_C=torch.ones(C)), C, strengths=[0.1])
     for label in range(C):
         peer = LogisticRegression(C=1 / (0.1 * N), tol=1e-9, max_iter=5000)
         expected = peer.fit(standardized(x_NH), labels_NC[:, label]).predict_proba(standardized(x_NH))[:, 1]
-        assert np.abs(found(x_NH).sigmoid()[:, label].numpy() - expected).max() < 1e-3
+        assert np.abs(head(x_NH).sigmoid()[:, label].numpy() - expected).max() < 1e-3
 
 
 def test_numbers_are_a_ridge_regression(data):
     x_NH, numbers_N = data[0], data[1][:, 0].float()
-    found = linear_start.fit((x_NH, numbers_N), number_loss, 1, strengths=[0.5])
+    head = linear_head.fit((x_NH, numbers_N), number_loss, 1, strengths=[0.5])
     peer = Ridge(alpha=0.5 * N / 2).fit(standardized(x_NH), numbers_N.double())
-    assert np.abs(found(x_NH)[:, 0].numpy() - peer.predict(standardized(x_NH))).max() < 1e-3
+    assert np.abs(head(x_NH)[:, 0].numpy() - peer.predict(standardized(x_NH))).max() < 1e-3
 
 
 def number_loss(scores_N1, numbers_N):
@@ -101,7 +101,7 @@ def test_the_strength_is_the_one_that_does_best_on_dev_or_in_cross_validation(da
     chance_N, clean_N = torch.from_numpy(draw.integers(0, 2, 300)), (x_NH[:, 0] > 0).long()
     for labels_N, rows in ((chance_N, slice(0, 100)), (clean_N, slice(0, 100))):
         train, dev = (x_NH[rows], labels_N[rows]), (x_NH[100:], labels_N[100:])
-        strengths = [linear_start.fit(train, loss, 2, dev=held).strength for held in (None, dev)]
+        strengths = [linear_head.fit(train, loss, 2, dev=held).strength for held in (None, dev)]
         assert all(strength == 3.0 if labels_N is chance_N else strength < 0.1 for strength in strengths)
 
 
@@ -114,14 +114,14 @@ def test_a_fit_computes_with_one_thread_and_so_gives_equal_bits_with_any_number(
         return weighted_class_loss(scores_NC, targets, torch.ones(C))
 
     torch.set_num_threads(2)
-    linear_start.fit((x_NH, labels_N), loss, C, strengths=[0.1])
+    linear_head.fit((x_NH, labels_N), loss, C, strengths=[0.1])
     assert used == {1} and torch.get_num_threads() == 2
     torch.set_num_threads(before)
 
 
 def test_folds_hold_every_row_once_and_every_class_evenly():
     labels_N = torch.tensor([0] * 20 + [1] * 10 + [2] * 5)
-    found = linear_start.folds((torch.arange(35.0)[:, None], labels_N), seed=1)
+    found = linear_head.split_folds((torch.arange(35.0)[:, None], labels_N), seed=1)
     assert sorted(row for _, (x_N1, _) in found for row in x_N1[:, 0].tolist()) == [*map(float, range(35))]
     assert all(torch.bincount(labels).tolist() == [4, 2, 1] for _, (_, labels) in found)
 
@@ -135,14 +135,14 @@ def texts(make_predictor, tmp_path_factory):
     table = Table(["the cat sat", "dog " * 80, "a dog ran and sat"], None, ["no", "yes", "no"], ["1", "2", "3"])
     folder = tmp_path_factory.mktemp("features")
     settings = Classify(model=folder, train=folder / "t.jsonl", out=folder / "run", window=32)
-    return predictor.module, Texts.of(table, np.array([0, 1, 0]), predictor.checkpoint, settings)
+    return predictor.module, TextExamples.encode(table, np.array([0, 1, 0]), predictor.checkpoint, settings)
 
 
 def test_head_inputs_are_what_the_last_layer_reads(texts):
     model, examples = texts
     batch = examples.batch([0, 1, 2])
     with torch.inference_mode():
-        read_NH = text_scores(features.head_inputs(model, "classes"), batch)
+        read_NH = text_scores(frozen_features.without_last_layer(model, "classes"), batch)
         head = model.heads["classes"]
         assert isinstance(head, ClassificationHead)
         assert torch.allclose(head.output(read_NH), text_scores(model, batch), atol=1e-6)
@@ -150,7 +150,7 @@ def test_head_inputs_are_what_the_last_layer_reads(texts):
 
 def test_frozen_texts_are_states_and_means_averaged_over_windows(texts):
     model, examples = texts
-    frozen = features.FrozenTexts(model, {"train": examples}, Classify(model="m", train="t", out="o"))
+    frozen = frozen_features.FrozenFeatures(model, {"train": examples}, Classify(model="m", train="t", out="o"))
     assert len(examples.windows[1]) > 1
     for row, windows in enumerate(examples.windows):
         with torch.inference_mode():
@@ -164,26 +164,28 @@ def test_frozen_texts_are_states_and_means_averaged_over_windows(texts):
 
 def test_frozen_vectors_of_long_texts_are_of_some_windows_and_of_training_texts_of_few(texts, monkeypatch):
     model, examples = texts
-    long = Texts([examples.windows[1] * 9] * 3, examples.targets)
-    most, few = features.MOST_WINDOWS, TextVectors.train_windows
+    long = TextExamples([examples.windows[1] * 9] * 3, examples.targets)
+    most, few = frozen_features.MAX_WINDOWS, TextVectors.train_windows
     assert len(long.windows[0]) > most > few
 
     def numbers(settings):
-        frozen = features.FrozenTexts(model, {"train": long, "dev": long}, settings)
-        return [{len(parts) for parts in frozen.texts(split).windows} for split in ("train", "dev")]
+        frozen = frozen_features.FrozenFeatures(model, {"train": long, "dev": long}, settings)
+        return [{len(parts) for parts in frozen.sample(split).windows} for split in ("train", "dev")]
 
     settings = Classify(model="m", train="t", out="o")
     assert numbers(settings) == [{most}, {most}]
-    monkeypatch.setattr(features, "FEW_TOKENS", 100)
+    monkeypatch.setattr(frozen_features, "FEW_TOKENS", 100)
     assert numbers(settings) == [{few}, {most}]
     assert numbers(replace(settings, train_windows=0)) == [{most}, {most}]
 
 
 def test_rows_are_drawn_until_there_are_enough():
     counts = [5] * 40
-    found = features.drawn(counts, 23, seed=0)
-    assert len(found) == 5 and found == sorted(found) and found == features.drawn(counts, 23, seed=0)
-    assert found != features.drawn(counts, 23, seed=1) and features.drawn(counts, 10_000, seed=0) == [*range(40)]
+    found = frozen_features.sample_rows(counts, 23, seed=0)
+    assert len(found) == 5 and found == sorted(found) and found == frozen_features.sample_rows(counts, 23, seed=0)
+    assert found != frozen_features.sample_rows(counts, 23, seed=1) and frozen_features.sample_rows(
+        counts, 10_000, seed=0
+    ) == [*range(40)]
 
 
 def test_the_strength_is_the_one_of_the_highest_score_and_of_equal_ones_the_lowest_loss():
@@ -191,7 +193,7 @@ def test_the_strength_is_the_one_of_the_highest_score_and_of_equal_ones_the_lowe
     labels_N = (x_NH[:, 0] + torch.randn(300, generator=torch.Generator().manual_seed(1)) > 1.2).long()
 
     def chosen(score=None):
-        return linear_start.fit(
+        return linear_head.fit(
             (x_NH, labels_N), classification_loss, 2, strengths=[10.0, 1.0, 0.1, 0.01], score=score
         ).strength
 

@@ -13,7 +13,7 @@ from bothways.checkpoint import checkpoint
 from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
-from bothways.finetuning import classify, finetune, texts
+from bothways.finetuning import classify, recipe, text_examples
 from bothways.settings import Classify, Evaluate
 from bothways.training.run import Run
 
@@ -45,13 +45,13 @@ def settings(folder, tmp_path):
 
 
 def task_of(settings):
-    return classify.Classification.of(settings, checkpoint.load(settings.model), read_tables(settings))
+    return classify.Classification.build(settings, checkpoint.load(settings.model), read_tables(settings))
 
 
 def test_a_pass_draws_so_many_windows_of_each_text_anew_and_the_same_for_the_same_seed(settings):
     whole = task_of(settings).data["train"]
     assert max(map(len, whole.windows)) > 4 and min(map(len, whole.windows)) == 1
-    passes = [whole.drawn(2, seed=3, epoch=epoch) for epoch in range(30)]
+    passes = [whole.sample_windows(2, seed=3, epoch=epoch) for epoch in range(30)]
     for drawn in passes:
         assert [*map(len, drawn.windows)] == [min(2, len(parts)) for parts in whole.windows]
         assert drawn.sizes == [sum(map(len, parts)) for parts in drawn.windows]
@@ -60,9 +60,13 @@ def test_a_pass_draws_so_many_windows_of_each_text_anew_and_the_same_for_the_sam
     parts = [window.ids for window in whole.windows[row]]
     assert all(places == sorted(places) for places in ([parts.index(one) for one in own] for own in ids))
     assert {tuple(one) for own in ids for one in own} == {tuple(one) for one in parts}  # each has its turn
-    assert ids == [[window.ids for window in whole.drawn(2, seed=3, epoch=epoch).windows[row]] for epoch in range(30)]
-    assert ids != [[window.ids for window in whole.drawn(2, seed=4, epoch=epoch).windows[row]] for epoch in range(30)]
-    assert whole.drawn(0, seed=3, epoch=0) is whole and whole.drawn(99, seed=3, epoch=0) is whole
+    assert ids == [
+        [window.ids for window in whole.sample_windows(2, seed=3, epoch=epoch).windows[row]] for epoch in range(30)
+    ]
+    assert ids != [
+        [window.ids for window in whole.sample_windows(2, seed=4, epoch=epoch).windows[row]] for epoch in range(30)
+    ]
+    assert whole.sample_windows(0, seed=3, epoch=0) is whole and whole.sample_windows(99, seed=3, epoch=0) is whole
 
 
 def test_training_reads_the_drawn_windows_and_measuring_reads_all(settings, monkeypatch):
@@ -72,43 +76,45 @@ def test_training_reads_the_drawn_windows_and_measuring_reads_all(settings, monk
         classify.Classification, "losses",
         lambda task, model, batch: read.update(train=read["train"] + len(batch)) or losses(task, model, batch),
     )  # fmt: skip
-    given = replace(settings, epochs=1.0, linear_start=False)
-    classify.run(given)
+    changed = replace(settings, epochs=1.0, linear_start=False)
+    classify.run(changed)
     assert read["train"] == sum(min(2, len(parts)) for parts in task.data["train"].windows)
     seen = []
     monkeypatch.setattr(
-        texts,
-        "first_vectors",
-        lambda model, batch, kept=texts.first_vectors: seen.append(len(batch)) or kept(model, batch),
+        text_examples,
+        "window_vectors",
+        lambda model, batch, kept=text_examples.window_vectors: seen.append(len(batch)) or kept(model, batch),
     )
-    outputs(task, task.begin(0).model, "dev")
+    outputs(task, task.initial_checkpoint(0).model, "dev")
     assert sum(seen) == sum(map(len, task.data["dev"].windows))
 
 
 def test_a_step_holds_so_many_long_texts_unless_its_size_is_named(settings):
     task = task_of(replace(settings, window=64))
     sizes = [600] * 100
-    assert all(len(rows) == texts.LEAST_TEXTS for rows in [*finetune.step_rows(settings, task, 0, 0, sizes)][:-1])
+    assert all(
+        len(rows) == text_examples.MIN_STEP_TEXTS for rows in [*recipe.step_rows(settings, task, 0, 0, sizes)][:-1]
+    )
     named = replace(settings, batch_tokens=1200)
-    assert {len(rows) for rows in finetune.step_rows(named, task, 0, 0, sizes)} == {2}
-    short = [*finetune.step_rows(settings, task, 0, 0, [8] * 1000)]
-    assert len(short[0]) == finetune.BATCH_TOKENS // 8
+    assert {len(rows) for rows in recipe.step_rows(named, task, 0, 0, sizes)} == {2}
+    short = [*recipe.step_rows(settings, task, 0, 0, [8] * 1000)]
+    assert len(short[0]) == recipe.BATCH_TOKENS // 8
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max"])
 def test_windows_are_pooled_in_prediction_as_in_training(pooling, settings, folder):
-    given = replace(settings, window_pooling=pooling)
-    result = classify.run(given)
+    changed = replace(settings, window_pooling=pooling)
+    result = classify.run(changed)
     predictor = bothways.load(result.model, dtype="float32")
     assert predictor.checkpoint.settings["window_pooling"] == pooling
-    task = task_of(given)
+    task = task_of(changed)
     windows = task.data["dev"].windows
     row = max(range(len(windows)), key=lambda row: len(windows[row]))
     with torch.inference_mode():
         first_WH = torch.stack([predictor.module(Batch.from_encodings([window]))[0] for window in windows[row]])
         pooled_H = first_WH.mean(0) if pooling == "mean" else first_WH.amax(0)
         (expected,) = predictor.module.text_scores("classes", pooled_H[None]).softmax(-1).tolist()
-        (trained,) = task.read(predictor.module, task.data["dev"].batch([row])).softmax(-1).tolist()
+        (trained,) = task.forward(predictor.module, task.data["dev"].batch([row])).softmax(-1).tolist()
     (found,) = predictor.classify([task.tables["dev"].texts[row]])
     assert [*found.scores.values()] == pytest.approx(expected, abs=1e-5)
     assert trained == pytest.approx(expected, abs=1e-5)
@@ -121,9 +127,9 @@ class Killed(BaseException):
 
 
 def test_a_killed_run_draws_the_same_windows_again(settings, tmp_path, monkeypatch):
-    given = replace(settings, dropout=0.1, checkpoint_every=2, batch_tokens=256, train_windows=1)
-    whole = classify.run(replace(given, out=tmp_path / "whole"))
-    metric, written = Run.metric, []
+    changed = replace(settings, dropout=0.1, checkpoint_every=2, batch_tokens=256, train_windows=1)
+    whole = classify.run(replace(changed, out=tmp_path / "whole"))
+    metric, written = Run.log_metrics, []
 
     def dies(run, **row):
         written.append(row)
@@ -132,9 +138,9 @@ def test_a_killed_run_draws_the_same_windows_again(settings, tmp_path, monkeypat
         metric(run, **row)
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Run, "metric", dies)
-        classify.run(given)
-    again = classify.run(replace(given, resume=True))
+        patch.setattr(Run, "log_metrics", dies)
+        classify.run(changed)
+    again = classify.run(replace(changed, resume=True))
     assert losses_of(again) == losses_of(whole) and len(losses_of(whole)) > 9
     state = checkpoint.load(again.model).model.state_dict()
     assert all(

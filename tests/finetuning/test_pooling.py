@@ -110,8 +110,8 @@ def test_sentence_transformers_gives_its_scores_and_transformers_refuses_it_by_n
 
 def test_means_are_read_as_they_are_where_the_checkpoints_vectors_are(settings, folder, tmp_path):
     checkpoint.save(replace(checkpoint.load(folder / "start"), normalized=False), tmp_path / "start")
-    given = replace(settings, model=tmp_path / "start", out=tmp_path / "run", epochs=0.5)
-    model = bothways.load(classify.run(given).model, dtype="float32")
+    changed = replace(settings, model=tmp_path / "start", out=tmp_path / "run", epochs=0.5)
+    model = bothways.load(classify.run(changed).model, dtype="float32")
     assert model.module.config.pooler_act == "none" and not model.checkpoint.normalized
     head = model.module.heads["classes"].output
     expected = means_of(model, TEXTS) @ head.weight.T + head.bias
@@ -130,37 +130,37 @@ def test_a_pooler_of_another_name_is_refused(result, tmp_path):
 
 
 def test_what_is_saved_comes_back_and_is_saved_again(result, tmp_path):
-    held = checkpoint.load(result.model)
-    assert (held.labels, held.pooling, held.normalized) == (("canine", "feline"), "mean", True)
-    assert (held.model.config.pooling, held.model.config.pooler_act) == ("mean", "unit")
-    assert "pooler.dense.weight" not in held.model.state_dict()
-    checkpoint.save(held, tmp_path / "again")
+    saved = checkpoint.load(result.model)
+    assert (saved.labels, saved.pooling, saved.normalized) == (("canine", "feline"), "mean", True)
+    assert (saved.model.config.pooling, saved.model.config.pooler_act) == ("mean", "unit")
+    assert "pooler.dense.weight" not in saved.model.state_dict()
+    checkpoint.save(saved, tmp_path / "again")
     again = checkpoint.load(tmp_path / "again").model.state_dict()
-    assert all(torch.equal(value, again[name]) for name, value in held.model.state_dict().items())
+    assert all(torch.equal(value, again[name]) for name, value in saved.model.state_dict().items())
     assert "bothways-linear" not in str(info.run(result.model)["model"])
 
 
 def test_the_first_token_is_read_where_that_is_asked_for(settings, tmp_path):
-    found = classify.run(replace(settings, pooling="cls", out=tmp_path / "run", epochs=0.5))
-    _, report = transformers.BertForSequenceClassification.from_pretrained(found.model, output_loading_info=True)
-    assert not any(report.values()) and checkpoint.load(found.model).model.config.pooling == "first"
+    result = classify.run(replace(settings, pooling="cls", out=tmp_path / "run", epochs=0.5))
+    _, report = transformers.BertForSequenceClassification.from_pretrained(result.model, output_loading_info=True)
+    assert not any(report.values()) and checkpoint.load(result.model).model.config.pooling == "first"
 
 
 @pytest.mark.parametrize("pooling", ["mean", "auto"])
 def test_without_word_of_a_pooling_auto_is_the_familys_own_head(pooling, settings, folder, tokenizer, tmp_path):
-    held = checkpoint.load(folder / "start")
-    checkpoint.save(replace(held, pooling=None), tmp_path / "plain")
-    given = replace(settings, model=tmp_path / "plain", pooling=pooling, out=tmp_path / "run", epochs=0.5)
-    assert checkpoint.load(classify.run(given).model).model.config.pooling == {"auto": "first"}.get(pooling, "mean")
+    saved = checkpoint.load(folder / "start")
+    checkpoint.save(replace(saved, pooling=None), tmp_path / "plain")
+    changed = replace(settings, model=tmp_path / "plain", pooling=pooling, out=tmp_path / "run", epochs=0.5)
+    assert checkpoint.load(classify.run(changed).model).model.config.pooling == {"auto": "first"}.get(pooling, "mean")
 
 
 def test_numbers_are_read_off_the_mean_too(folder, settings, tmp_path):
-    given = Regress(
+    changed = Regress(
         model=folder / "start", train=folder / "numbers.jsonl", out=tmp_path / "run", epochs=1.0, learning_rate=1e-3,
         dropout=0.0, dtype="float32", batch_tokens=256,
     )  # fmt: skip
-    found = regress.run(given)
-    model = bothways.load(found.model, dtype="float32")
+    result = regress.run(changed)
+    model = bothways.load(result.model, dtype="float32")
     head = model.module.heads["classes"].output
     expected = means_of(model, TEXTS) @ head.weight.T + head.bias
     assert model.regress(TEXTS) == pytest.approx(expected[:, 0].detach().numpy(), abs=1e-3)
@@ -191,33 +191,33 @@ def test_training_goes_on_from_it(result, settings, folder, tmp_path):
     assert not any(report.values())
     text = tmp_path / "corpus.txt"
     text.write_text("\n\n".join(row["text"] + ". The cat sat." for row in rows_of(3, 80)), encoding="utf-8")
-    given = Pretrain(
+    changed = Pretrain(
         corpus=(text,), out=tmp_path / "words", from_checkpoint=result.model, steps=2, max_length=32, batch_tokens=256,
         dtype="float32",
     )  # fmt: skip
-    assert checkpoint.load(pretrain.run(given).model).model.config.pooling == "first"
+    assert checkpoint.load(pretrain.run(changed).model).model.config.pooling == "first"
 
 
 @pytest.mark.parametrize("family", ["albert", "roberta", "electra", "distilbert", "longformer", "big_bird", "deberta"])
 def test_every_family_is_saved_with_such_a_head(family, make_model, tokenizer, tmp_path):
-    held = Checkpoint(make_model(family), tokenizer, model_type=family)
-    begun = new_head.with_head(held, "classes", ("a", "b", "c"), seed=0, pooling="mean")
-    checkpoint.save(begun, tmp_path / "model")
+    saved = Checkpoint(make_model(family), tokenizer, model_type=family)
+    initial = new_head.with_head(saved, "classes", ("a", "b", "c"), seed=0, pooling="mean")
+    checkpoint.save(initial, tmp_path / "model")
     again = checkpoint.load(tmp_path / "model")
     assert again.model_type == family and again.labels == ("a", "b", "c")
-    assert all(torch.equal(value, again.model.state_dict()[name]) for name, value in begun.model.state_dict().items())
+    assert all(torch.equal(value, again.model.state_dict()[name]) for name, value in initial.model.state_dict().items())
 
 
 def test_modernberts_own_layout_has_the_mean(make_model, tokenizer, tmp_path):
-    held = Checkpoint(make_model("modernbert"), tokenizer, model_type="modernbert")
-    begun = new_head.with_head(held, "classes", ("a", "b", "c"), seed=0, pooling="mean")
-    checkpoint.save(begun, tmp_path / "model")
+    saved = Checkpoint(make_model("modernbert"), tokenizer, model_type="modernbert")
+    initial = new_head.with_head(saved, "classes", ("a", "b", "c"), seed=0, pooling="mean")
+    checkpoint.save(initial, tmp_path / "model")
     peer = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").eval()
     assert peer.config.classifier_pooling == "mean"
     ids = tokenizer.encode("a dog ran on the mat").ids
     with torch.no_grad():
         expected = peer(input_ids=torch.tensor([ids])).logits[0].softmax(-1).tolist()
-    found = Predictor(begun, dtype="float32", device="cpu").classify(["a dog ran on the mat"])
+    found = Predictor(initial, dtype="float32", device="cpu").classify(["a dog ran on the mat"])
     assert [*found[0].scores.values()] == pytest.approx(expected, abs=1e-5)
 
 

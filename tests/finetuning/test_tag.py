@@ -11,10 +11,9 @@ import transformers
 
 import bothways
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
-from bothways.finetuning import tag
+from bothways.finetuning import tag, tag_examples
 from bothways.inference import tagged_texts
 from bothways.inference.predictor import Predictor
 from bothways.log import messages_to
@@ -27,7 +26,7 @@ FILLERS = "the and on b mat ran".split()
 def sentences(seed, number):
     """(words, IOB2 tags)"""
     rng = np.random.default_rng(seed)
-    found = []
+    rows = []
     for _ in range(number):
         words, tags = [], []
         for _ in range(int(rng.integers(4, 10))):
@@ -38,8 +37,8 @@ def sentences(seed, number):
                 words, tags = [*words, "a", "dog"], [*tags, "B-CANINE", "I-CANINE"]
             else:
                 words, tags = [*words, str(rng.choice(FILLERS))], [*tags, "O"]
-        found.append((words, tags))
-    return found
+        rows.append((words, tags))
+    return rows
 
 
 def write(file, rows, *, every=7):
@@ -54,61 +53,55 @@ def write(file, rows, *, every=7):
 
 
 @pytest.fixture(scope="module")
-def settings(make_model, tokenizer, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("tag")
-    checkpoint.save(
-        Checkpoint(make_model("bert", {"masked_words": 0}, num_hidden_layers=2), tokenizer), directory / "start"
-    )
-    for name, seed, number in (("train", 0, 200), ("dev", 1, 30), ("test", 2, 41)):
-        write(directory / f"{name}.txt", sentences(seed, number))
-    return Tag(
-        model=directory / "start", train=directory / "train.txt", dev=directory / "dev.txt",
-        test=directory / "test.txt", out=directory / "run", epochs=8.0, batch_tokens=256, window=48, learning_rate=5e-3,
-        dropout=0.0, dtype="float32",
-    )  # fmt: skip
+def run(checkpoint_of, finetuned, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tag")
+    splits = {
+        name: write(folder / f"{name}.txt", sentences(seed, count))
+        for seed, (name, count) in enumerate({"train": 200, "dev": 30, "test": 41}.items())
+    }
+    return finetuned(Tag, model=checkpoint_of(num_hidden_layers=2), **splits, epochs=8.0, window=48, baselines=True)
 
 
 @pytest.fixture(scope="module")
-def told():
-    return []
+def settings(run):
+    return run.settings
 
 
 @pytest.fixture(scope="module")
-def result(settings, told):
-    with messages_to(told.append):
-        return tag.run(settings)
+def result(run):
+    return run.result
 
 
-def test_entities_that_words_tell_are_learned(result, told):
+def test_entities_that_words_determine_are_learned(result, run):
     assert (result.task, result.metric, result.split) == ("tag", "f1", "test")
     assert result.mean > 0.95 and result.failed == 0
-    assert told[0].startswith("train: 200 sentences of ") and "CANINE" in told[0]
+    assert run.messages[0].startswith("train: 200 sentences of ") and "CANINE" in run.messages[0]
 
 
 def test_the_model_finds_them_in_plain_text_at_exact_characters(result):
     text = "the CAT ran on a dog and b"
-    found = bothways.load(result.model, dtype="float32").tag([text])[0]
-    assert [(one.label, one.text) for one in found] == [("FELINE", "CAT"), ("CANINE", "a dog")]
-    assert all(text[one.start : one.end] == one.text for one in found)
+    predictions = bothways.load(result.model, dtype="float32").tag([text])[0]
+    assert [(one.label, one.text) for one in predictions] == [("FELINE", "CAT"), ("CANINE", "a dog")]
+    assert all(text[one.start : one.end] == one.text for one in predictions)
 
 
 def test_the_score_of_the_run_is_that_of_the_entities_it_predicts(result, settings):
-    task = tag.Tagging.of(settings, checkpoint.load(settings.model), tag.read_splits(settings))
+    task = tag.Tagging.build(settings, checkpoint.load(settings.model), tag.read_splits(settings))
     model = checkpoint.load(result.model).model
-    scores = tag.outputs(model, task.data["test"], tag.token_scores)
-    predicted = list(task.predicted("test", scores))
+    scores = tag.compute_outputs(model, task.data["test"], tag.token_scores)
+    predicted = list(task.decode("test", scores))
     gold = [labels for _, labels in sentences(2, 41)]
     assert [len(one) for one in predicted] == [len(one) for one in gold]
     assert entity_scores(gold, predicted, "iob2")["f1"] == pytest.approx(result.scores[0])
 
 
 def test_evaluate_reads_the_sentences_as_the_run_did(result, settings, monkeypatch):
-    task = tag.Tagging.of(settings, checkpoint.load(settings.model), tag.read_splits(settings))
+    task = tag.Tagging.build(settings, checkpoint.load(settings.model), tag.read_splits(settings))
     read, tag_words = [], Predictor.tag_words
     monkeypatch.setattr(Predictor, "tag_words", lambda self, words, *told: tag_words(self, read.append(words) or words))
-    found = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
-    assert read == [[tagged_texts.all_words(text) for text in task.texts["test"]]]
-    assert found["f1"] == pytest.approx(result.scores[0]) and found["sentences"] == 41
+    scores = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
+    assert read == [[tagged_texts.all_words(text) for text in task.texts["test"].texts]]
+    assert scores["f1"] == pytest.approx(result.scores[0]) and scores["sentences"] == 41
 
 
 def test_sentences_of_two_files_are_not_read_together(result, tmp_path, monkeypatch):
@@ -130,30 +123,30 @@ def test_evaluate_takes_the_columns_the_model_was_fine_tuned_with(settings, tmp_
         files[split] = tmp_path / f"{split}.txt"
         files[split].write_text("\n".join(line and f"{line} B-NN" for line in lines), encoding="utf-8")
     result = tag.run(replace(settings, **files, tags_column="1", epochs=8.0, out=tmp_path / "run"))
-    found = evaluate.run(Evaluate(model=result.model, file=(files["test"],), dtype="float32"))
-    assert 0.1 < result.scores[0] == pytest.approx(found["f1"])
+    scores = evaluate.run(Evaluate(model=result.model, file=(files["test"],), dtype="float32"))
+    assert 0.1 < result.scores[0] == pytest.approx(scores["f1"])
     told, learned = SimpleNamespace(words_column=None, tags_column="-1"), {"words_column": "tokens", "tags_column": "1"}
     words = tagged_texts.tag_columns(files["test"], told, learned)
     assert words == {"words": None, "tags": "-1"}  # what is given counts, and a file without names has no such column
 
 
 def test_sentences_that_splits_share_are_told(settings):
-    given = replace(settings, dev=settings.train)
-    task = tag.Tagging.of(given, checkpoint.load(settings.model), tag.read_splits(given))
+    changed = replace(settings, dev=settings.train)
+    task = tag.Tagging.build(changed, checkpoint.load(settings.model), tag.read_splits(changed))
     assert "200 of 200 examples of dev stand in train too" in task.describe()
     assert task.warnings[0].startswith("200 of 200 examples of dev stand in train too")
 
 
 def test_a_text_is_a_run_of_sentences_of_one_document_within_a_window(settings):
     start = checkpoint.load(settings.model)
-    task = tag.Tagging.of(settings, start, tag.read_splits(settings))
-    texts = task.texts["train"]
+    task = tag.Tagging.build(settings, start, tag.read_splits(settings))
+    texts = task.texts["train"].texts
     assert sum(map(len, texts)) == 200 and max(map(len, texts)) > 2
     assert all(len({one.document for one in text}) == 1 for text in texts)
     assert max(task.data["train"].sizes) <= 48
-    alone = tag.Tagging.of(replace(settings, context=False), start, tag.read_splits(settings))
-    assert len(alone.texts["train"]) == 200
-    labels = [sum(len(one.labels) for one in made.data["train"].labelled) for made in (task, alone)]
+    alone = tag.Tagging.build(replace(settings, context=False), start, tag.read_splits(settings))
+    assert len(alone.texts["train"].texts) == 200
+    labels = [sum(len(one.labels) for one in made.data["train"].windows) for made in (task, alone)]
     assert labels[0] == labels[1]  # every label counts once
 
 
@@ -164,30 +157,30 @@ def test_schemes_are_found_out_and_mean_the_same(settings, tmp_path):
     made = {}
     for scheme in ("iob1", "iob2", "bioes"):
         written = [(words, spans_to_tags(tags_to_spans(tags, "iob2"), len(words), scheme)) for words, tags in rows]
-        given = replace(settings, train=write(tmp_path / f"{scheme}.txt", written, every=1), dev=None, test=None)
-        found = tag.read_splits(given)
-        assert tag.scheme_of(given, found["train"]) == scheme
-        task = tag.Tagging.of(given, checkpoint.load(given.model), found)
-        made[scheme] = [one.labels.tolist() for one in task.data["train"].labelled]
+        changed = replace(settings, train=write(tmp_path / f"{scheme}.txt", written, every=1), dev=None, test=None)
+        splits = tag.read_splits(changed)
+        assert tag_examples.detect_or_check_scheme(changed, splits["train"]) == scheme
+        task = tag.Tagging.build(changed, checkpoint.load(changed.model), splits)
+        made[scheme] = [one.labels.tolist() for one in task.data["train"].windows]
     assert made["iob1"] == made["iob2"] == made["bioes"]
 
 
 def test_a_tag_that_its_scheme_does_not_allow_is_named(settings, tmp_path):
     file = tmp_path / "bad.txt"
     file.write_text("the O\ncat B-X\n\na O\ndog I-X\nran O\n", encoding="utf-8")
-    given = replace(settings, train=file, scheme="iob2", dev=settings.dev, out=tmp_path / "run")
+    changed = replace(settings, train=file, scheme="iob2", dev=settings.dev, out=tmp_path / "run")
     with pytest.raises(InputError, match=r"bad.txt:4: word 2 of the sentence, 'dog': I-X between O and O is not IOB2"):
-        tag.run(given)
+        tag.run(changed)
     assert not (tmp_path / "run").exists()
 
 
 def test_a_label_only_dev_has_is_told_and_counts_as_missed(settings, tmp_path):
     dev = tmp_path / "dev.txt"
     dev.write_text("the O\nmat B-THING\ncat B-FELINE\n", encoding="utf-8")
-    told = []
-    with messages_to(told.append):
+    messages = []
+    with messages_to(messages.append):
         result = tag.run(replace(settings, dev=dev, test=None, out=tmp_path / "run"))
-    assert "1 words have tags that train lacks (B-THING); none of them can be right" in told[0]
+    assert "1 words have tags that are not in train (B-THING)" in messages[0]
     assert result.mean == pytest.approx(2 / 3)  # one of two is found, and nothing else
     assert evaluate.run(Evaluate(model=result.model, file=(dev,), dtype="float32"))["f1"] == pytest.approx(result.mean)
 
@@ -196,49 +189,48 @@ def test_tags_of_dev_that_the_scheme_does_not_allow_are_counted_and_said(setting
     """They are read as conlleval reads them, in training and by `evaluate`."""
     dev = tmp_path / "dev.txt"
     dev.write_text("the O\ncat B-FELINE\n\nthe O\ncat I-FELINE\n\nthe O\ncat I-FELINE\n", encoding="utf-8")
-    given = replace(settings, dev=dev, test=None, scheme="iob2")
-    task = tag.Tagging.of(given, checkpoint.load(settings.model), tag.read_splits(given))
+    changed = replace(settings, dev=dev, test=None, scheme="iob2")
+    task = tag.Tagging.build(changed, checkpoint.load(settings.model), tag.read_splits(changed))
     (line,) = [line for line in task.warnings if line.startswith("dev:")]
-    assert f"2 of 3 sentences have tags that the scheme does not allow, the first at {dev}:4" in line
-    found = evaluate.run(Evaluate(model=result.model, file=(dev,), scheme="iob2", dtype="float32"))
-    assert found["illegal_gold"] == 2 and found["sentences"] == 3
+    assert "2 of 3 sentences" in line and f"{dev}:4" in line
+    scores = evaluate.run(Evaluate(model=result.model, file=(dev,), scheme="iob2", dtype="float32"))
+    assert scores["illegal_gold"] == 2 and scores["sentences"] == 3
 
 
-def test_lengths_are_told_before_training(told):
-    assert re.search(
-        r"read as \d+ texts, tokens: median \d+, 90 % up to \d+, longest \d+; 0 read in windows\n", told[0]
-    )
+def test_lengths_are_logged_before_training(run):
+    pattern = r"read as \d+ texts, tokens: median \d+, 90 % up to \d+, longest \d+; 0 read in windows\n"
+    assert re.search(pattern, run.messages[0])
 
 
 def test_one_text_is_too_few_to_learn_from(settings, tmp_path):
     """Sentences that are read together are one example."""
     file = tmp_path / "few.txt"
     file.write_text("the O\ncat B-FELINE\n\na O\ndog B-CANINE\n", encoding="utf-8")
-    given = replace(settings, train=file, out=tmp_path / "run")
-    with pytest.raises(InputError, match=r"few.txt: one training example; at least two are .* \(--no-context\)"):
-        tag.run(given)
+    changed = replace(settings, train=file, out=tmp_path / "run")
+    with pytest.raises(InputError, match=r"few\.txt: .*\(--no-context\)"):
+        tag.run(changed)
 
 
 def test_the_page_shows_which_words_are_taken_for_which(settings, result, tmp_path):
     """Entities by type with the sentences that went wrong; plain tags as a confusion."""
-    task = tag.Tagging.of(settings, checkpoint.load(settings.model), tag.read_splits(settings))
+    task = tag.Tagging.build(settings, checkpoint.load(settings.model), tag.read_splits(settings))
     model = bothways.load(result.model, dtype="float32")
-    labels, mistakes = task.parts(task.predictions("test", task.outputs(model.module, "test")))
-    found = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
+    labels, mistakes = task.report_sections(task.predictions("test", task.outputs(model.module, "test")))
+    scores = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
     assert {one.label: one.f1 for one in labels.scores} == pytest.approx(
-        {label: one["f1"] for label, one in found["by_type"].items()}
+        {label: one["f1"] for label, one in scores["by_type"].items()}
     )
-    sentences = [sentence for text in task.texts["test"] for sentence in text]
+    sentences = task.texts["test"].sentences
     wrong = sum(
         tags != list(one.tags)
         for one, tags in zip(sentences, model.tag_words([one.words for one in sentences]), strict=True)
     )
-    assert mistakes.examined == 41 and abs(len(mistakes.cases) - wrong) <= 3  # read with neighbours, and alone
+    assert mistakes.num_examined == 41 and abs(len(mistakes.cases) - wrong) <= 3  # read with neighbours, and alone
     plain = replace(settings, scheme="plain", epochs=1.0, out=tmp_path / "run")
     made = tag.run(plain)
-    task = tag.Tagging.of(plain, checkpoint.load(settings.model), tag.read_splits(plain))
+    task = tag.Tagging.build(plain, checkpoint.load(settings.model), tag.read_splits(plain))
     given = task.outputs(bothways.load(made.model, dtype="float32").module, "test")
-    confusion, labels = task.parts(task.predictions("test", given))
+    confusion, labels = task.report_sections(task.predictions("test", given))
     gold = [tag for one in sentences for tag in one.tags]
     right = sum(confusion.counts[place, place] for place in range(len(confusion.labels)))
     assert right / len(gold) == pytest.approx(made.mean)
@@ -257,20 +249,20 @@ def test_tags_that_say_nothing_are_refused(settings, tmp_path):
 
 def test_an_entity_model_is_not_measured_on_labels_of_words(result, tmp_path):
     (tmp_path / "pos.txt").write_text("the DET\ncat NOUN\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"pos\.txt:1: tag 'DET' says no entity to a model that learned O, B-CANINE"):
+    with pytest.raises(InputError, match=r"pos\.txt:1: tag 'DET' .*O, B-CANINE"):
         evaluate.run(Evaluate(model=result.model, file=(tmp_path / "pos.txt",)))
 
 
 def test_plain_labels_are_one_a_word_and_never_merged(settings, tmp_path):
     kinds = {"cat": "NOUN", "dog": "NOUN", "mat": "NOUN", "ran": "VERB"}
     rows = [(words, [kinds.get(word, "OTHER") for word in words]) for words, _ in sentences(0, 150)]
-    given = replace(settings, train=write(tmp_path / "pos.txt", rows), dev=None, test=None, out=tmp_path / "run")
-    result = tag.run(given)
+    changed = replace(settings, train=write(tmp_path / "pos.txt", rows), dev=None, test=None, out=tmp_path / "run")
+    result = tag.run(changed)
     assert result.metric == "accuracy" and result.mean > 0.95
-    made = json.loads((result.directory / "model" / "bothways.json").read_text())
-    assert made["scheme"] == "plain"
-    found = bothways.load(result.model, dtype="float32").tag(["cat dog ran"])[0]
-    assert [(one.label, one.text) for one in found] == [("NOUN", "cat"), ("NOUN", "dog"), ("VERB", "ran")]
+    metadata = json.loads((result.directory / "model" / "bothways.json").read_text())
+    assert metadata["scheme"] == "plain"
+    predictions = bothways.load(result.model, dtype="float32").tag(["cat dog ran"])[0]
+    assert [(one.label, one.text) for one in predictions] == [("NOUN", "cat"), ("NOUN", "dog"), ("VERB", "ran")]
 
 
 def test_transformers_loads_the_tagger(result):
@@ -281,7 +273,7 @@ def test_transformers_loads_the_tagger(result):
 
 
 def test_one_file_is_divided_by_documents(settings):
-    found = tag.read_splits(replace(settings, dev=None, test=None))
-    documents = {split: {one.document for one in rows} for split, rows in found.items()}
-    assert sum(map(len, found.values())) == 200
+    splits = tag.read_splits(replace(settings, dev=None, test=None))
+    documents = {split: {one.document for one in rows} for split, rows in splits.items()}
+    assert sum(map(len, splits.values())) == 200
     assert not documents["train"] & documents["dev"] and not documents["train"] & documents["test"]

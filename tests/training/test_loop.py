@@ -14,7 +14,7 @@ from bothways.batch import Batch
 from bothways.errors import InputError
 from bothways.finetuning.answer import Answering
 from bothways.finetuning.tag import Tagging
-from bothways.finetuning.texts import text_scores
+from bothways.finetuning.text_examples import text_scores
 from bothways.pretraining import objective
 from bothways.training import timing
 from bothways.training.distributed import Replica

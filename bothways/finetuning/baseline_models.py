@@ -1,0 +1,136 @@
+"""Baseline models: linear models over TF-IDF and frozen vectors, most frequent tags.
+
+Letters: N texts (or pairs), H hidden size, F features, C outputs.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.data.columns import Table
+from bothways.data.conll import Sentence
+from bothways.data.squad import Question
+from bothways.data.tags import OUTSIDE
+from bothways.finetuning.frozen_features import FrozenFeatures
+from bothways.finetuning.task import inference_copy
+from bothways.finetuning.text_examples import TextExamples
+from bothways.inference.predictor import Predictor
+from bothways.linear import regressions, tfidf
+from bothways.linear.regressions import Kind, Score, standardized
+from bothways.linear.tfidf import Rows, TfidfModel
+from bothways.settings import FineTune
+
+MAX_OUTPUTS = 300  # of a linear model, whose cost grows with each
+MAX_PAIRS = 10_000  # training pairs whose texts are encoded
+STRENGTHS = (1.0, 10.0, 100.0, 1000.0, 10_000.0)  # C of scikit-learn times the number of rows, for frozen vectors
+METHODS: Mapping[Kind, str] = {
+    "classes": "logistic regression",
+    "labels": "logistic regression",
+    "number": "ridge regression",
+}
+SENTENCE = re.compile(r".+?(?:[.!?]+(?=\s)|$)", re.DOTALL)
+
+
+class LinearBaseline(NamedTuple):
+    """A fitted linear model: its scores [N, C] for a split, and the model itself if it can be saved."""
+
+    name: str
+    scores_NC: np.ndarray
+    model: TfidfModel | None
+
+
+class TextTask(Protocol):
+    """The part of a text task that linear baselines need."""
+
+    @property
+    def settings(self) -> FineTune: ...
+    @property
+    def pretrained(self) -> Checkpoint: ...
+    @property
+    def tables(self) -> Mapping[str, Table]: ...
+    @property
+    def data(self) -> Mapping[str, TextExamples]: ...
+    @property
+    def frozen(self) -> FrozenFeatures: ...
+
+
+def fit_linear_baselines(
+    task: TextTask, split: str, kind: Kind, num_outputs: int, *, balanced: bool = False, score: Score | None = None
+) -> Iterator[LinearBaseline]:
+    """Linear models over TF-IDF and over frozen vectors, fitted on train, chosen on dev by the score.
+
+    Frozen vectors are means of all tokens; of pairs, those of both texts. Pairs with numbers also have the cosine of
+    their vectors, without fitting. Nothing with more than MAX_OUTPUTS outputs.
+    """
+    if num_outputs > MAX_OUTPUTS:
+        return
+    targets = {name: examples.targets for name, examples in task.data.items()}
+    rows = {name: Rows(table.texts, table.pairs, targets[name]) for name, table in task.tables.items()}
+    model = tfidf.fit(rows["train"], rows["dev"], kind, num_outputs, balanced=balanced, score=score)
+    yield LinearBaseline(f"TF-IDF + {METHODS[kind]}", model(rows[split].texts, rows[split].pairs), model)
+    has_pairs = rows["train"].pairs is not None
+    if has_pairs:
+        predictor = Predictor(task.pretrained, dtype=task.settings.dtype)
+        rows |= {name: rows[name].at_most(MAX_PAIRS) for name in ("train", "dev") if name != split}
+        vectors = {name: pair_vectors(predictor, rows[name], task.settings) for name in {"train", "dev", split}}
+        features = {name: pair_features(*both) for name, both in vectors.items()}
+    else:
+        features = mean_vectors(task, {"train", "dev", split})
+    train_NF, dev_NF, split_NF = standardized(*(features[name].numpy() for name in ("train", "dev", split)))
+    strengths = [strength / len(train_NF) for strength in STRENGTHS]
+    train, dev = (train_NF, rows["train"].targets), (dev_NF, rows["dev"].targets)
+    weight_CF, bias_C, _ = regressions.fit(train, dev, kind, num_outputs, strengths, balanced=balanced, score=score)
+    yield LinearBaseline(f"frozen vectors + {METHODS[kind]}", regressions.scores(split_NF, weight_CF, bias_C), None)
+    if kind == "number" and has_pairs:
+        cosines_N1 = F.cosine_similarity(*vectors[split]).double()[:, None].numpy()
+        yield LinearBaseline("cosine of frozen vectors", cosines_N1, None)
+
+
+def mean_vectors(task: TextTask, splits: set[str]) -> dict[str, Tensor]:
+    """Means of all tokens from all layers, [N, H]; of length 1 if the checkpoint normalizes its vectors."""
+    frozen = task.frozen
+    if frozen.model.config.num_hidden_layers < task.pretrained.model.config.num_hidden_layers:
+        model = inference_copy(task.pretrained.model, task.settings)
+        frozen = FrozenFeatures(model, task.data, frozen.settings)
+    features = {name: frozen[name]["mean"] for name in splits}
+    if task.pretrained.pooling and task.pretrained.normalized:
+        features = {name: F.normalize(x_NH) for name, x_NH in features.items()}
+    return features
+
+
+def pair_vectors(predictor: Predictor, rows: Rows, settings: FineTune) -> tuple[Tensor, Tensor]:
+    """Vectors of the first and of the second texts, each [N, H] and of length 1; pooled as the checkpoint says."""
+    assert rows.pairs is not None
+    texts = [*rows.texts, *rows.pairs]
+    vectors = torch.from_numpy(predictor.embed(texts, long=settings.long, window=settings.window))
+    return vectors[: len(rows)], vectors[len(rows) :]
+
+
+def pair_features(u_NH: Tensor, v_NH: Tensor) -> Tensor:
+    """u, v, |u - v| and u * v (Conneau 2017, section 3.1), [N, 4H]."""
+    return torch.cat([u_NH, v_NH, (u_NH - v_NH).abs(), u_NH * v_NH], 1)
+
+
+def most_frequent_tags(train: Sequence[Sentence], sentences: Sequence[Sentence], *, plain: bool) -> list[list[str]]:
+    """The most frequent tag of each word in train. Unknown words are outside; of plain tags, the most frequent one."""
+    counts_by_word: dict[str, Counter[str]] = {}
+    for sentence in train:
+        for word, tag in zip(sentence.words, sentence.tags, strict=True):
+            counts_by_word.setdefault(word, Counter())[tag] += 1
+    unknown = sum(counts_by_word.values(), Counter()).most_common(1)[0][0] if plain else OUTSIDE
+    tag_by_word = {word: counts.most_common(1)[0][0] for word, counts in counts_by_word.items()}
+    return [[tag_by_word.get(word, unknown) for word in sentence.words] for sentence in sentences]
+
+
+def best_matching_sentence(question: Question) -> str:
+    """The sentence of the passage that shares most words with the question, the first of several."""
+    words = {*tfidf.WORD.findall(question.question.lower())}
+    sentences = [match[0].strip() for match in SENTENCE.finditer(question.context)]
+    return max(sentences, key=lambda sentence: len(words & {*tfidf.WORD.findall(sentence.lower())}), default="")

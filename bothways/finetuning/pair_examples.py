@@ -1,0 +1,121 @@
+"""Text pairs as training examples for sentence embeddings, with a pooled vector per text.
+
+Letters: N pairs of R texts each (text, pair, and perhaps a hard negative), W windows of all of them, H hidden size.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bothways.batch import Batch
+from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.finetuning.activation_checkpointing import MAX_TOKENS, checkpointed, split_batch
+from bothways.finetuning.task import window_policy
+from bothways.inference.pooling import Bounds, pool_rows, pool_windows
+from bothways.inference.windows import own_rows, whole_length
+from bothways.model.model import Model
+from bothways.settings import FineTune
+from bothways.tokenizer.tokenizer import Encoding
+
+
+@dataclass(frozen=True)
+class PairBatch(Batch):
+    """All windows of the texts of N pairs; text_of_window is r * N + n for text r of pair n.
+
+    labels: scores [N], or text ids [R, N], equal for equal texts. own_rows [W, 2]: the tokens [first, last) of each
+    window that are pooled, so that no token of overlapping windows counts twice.
+    """
+
+    own_rows: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class PairExamples:
+    """Windows of each text, [R][N][windows]; text ids [R, N], equal for equal texts; scores [N] of scored pairs."""
+
+    windows: list[list[list[Encoding]]]
+    ids: np.ndarray
+    scores: np.ndarray | None = None
+
+    @staticmethod
+    def encode(
+        texts: Sequence[Sequence[str]], scores: np.ndarray | None, pretrained: Checkpoint, settings: FineTune
+    ) -> "PairExamples":
+        """texts: [R][N]."""
+        id_by_text: dict[str, int] = {}
+        ids = [[id_by_text.setdefault(text, len(id_by_text)) for text in column] for column in texts]
+        policy, tokenizer = window_policy(settings, pretrained), pretrained.need_tokenizer()
+        windows = [policy.split(tokenizer.encode_many(column)) for column in texts]
+        return PairExamples(windows, np.array(ids), scores)
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Scores [N] or ids [R, N]."""
+        return self.ids if self.scores is None else self.scores
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """Tokens of each pair, over all windows of all its texts."""
+        return [
+            sum(len(window) for windows in texts for window in windows) for texts in zip(*self.windows, strict=True)
+        ]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each whole text."""
+        return [whole_length(windows) for texts in self.windows for windows in texts]
+
+    def batch(self, rows: Sequence[int]) -> PairBatch:
+        """All windows of these pairs, sorted by length."""
+        entries = [
+            (window, bounds, role * len(rows) + index)
+            for role, windows in enumerate(self.windows)
+            for index, row in enumerate(rows)
+            for window, bounds in zip(windows[row], own_rows(windows[row]), strict=True)
+        ]
+        entries.sort(key=lambda entry: len(entry[0]))
+        batch = Batch.from_encodings([window for window, _, _ in entries])
+        values = {field.name: getattr(batch, field.name) for field in fields(batch)}
+        values["text_of_window"] = torch.tensor([text for _, _, text in entries])
+        values["labels"] = torch.from_numpy(self.labels[..., list(rows)])
+        return PairBatch(**values, own_rows=torch.tensor([bounds for _, bounds, _ in entries]))
+
+    def describe(self) -> str:
+        lengths = [sum(map(whole_length, texts)) for texts in zip(*self.windows, strict=True)]
+        num_long = sum(len(windows) > 1 for texts in self.windows for windows in texts)
+        median, high = np.percentile(lengths, [50, 90])
+        return (
+            f"{self.ids.shape[1]:,} pairs of {len(np.unique(self.ids)):,} different texts, tokens per pair: median "
+            f"{median:.0f}, 90 % up to {high:.0f}, longest {max(lengths):,}; {num_long} texts read in windows"
+        )
+
+
+def text_vectors(model: Model, batch: PairBatch, pooling: str, max_tokens: int = MAX_TOKENS) -> Tensor:
+    """A vector per text as Predictor.embed pools it, not normalized: [R, N, H], float32.
+
+    A batch of more than max_tokens is encoded with activation checkpointing. The loss still compares all vectors at
+    once, so a step of any size has all its in-batch negatives (the same result as GradCache, Gao 2021).
+    """
+    assert batch.own_rows is not None and batch.text_of_window is not None and batch.labels is not None
+    bounds: list[Bounds] = [(first, last) for first, last in batch.own_rows.tolist()]
+
+    def encode(part: Batch, part_bounds: list[Bounds]) -> Tensor:
+        return torch.stack(pool_rows(pooling)(model(part), part, part_bounds))
+
+    if batch.num_tokens <= max_tokens:
+        rows_WH = encode(batch, bounds)
+    else:
+        needs_gradient = torch.is_grad_enabled()
+        rows: list[Tensor] = []
+        for part in split_batch(batch, max_tokens):
+            part_bounds = bounds[len(rows) : len(rows) + len(part)]
+            rows += checkpointed(encode, part, part_bounds) if needs_gradient else encode(part, part_bounds)
+        rows_WH = torch.stack(rows)
+    text_W = batch.text_of_window.cpu()
+    order = text_W.argsort().tolist()
+    vectors = pool_windows(pooling, rows_WH[order], [bounds[row] for row in order], text_W.bincount().tolist())
+    return vectors.to(batch.labels.device).unflatten(0, (-1, batch.labels.shape[-1]))

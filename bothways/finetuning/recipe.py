@@ -1,0 +1,150 @@
+"""Training steps and learning rates: epochs, batches, layer-wise decay, frozen layers."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import count
+from statistics import fmean
+
+from torch import Tensor
+
+from bothways.batching import chunked, divide_evenly, epoch_order, token_batches
+from bothways.config import EncoderConfig
+from bothways.errors import InputError
+from bothways.finetuning.task import Examples, Task
+from bothways.model.model import Model
+from bothways.settings import FineTune
+from bothways.training.optimizer import layer_depths
+
+EPOCHS, MIN_STEPS, MAX_EPOCHS = 3.0, 300, 20.0  # unless --epochs is given
+BATCH_TOKENS = 2048  # unless --batch-tokens is given; more for long texts (Task.min_step_examples)
+
+
+# --- epochs and steps
+
+
+def stays_frozen(settings: FineTune, task: Task) -> bool:
+    """Whether the encoder is not trained: with few examples dev is too small to show whether training helps."""
+    explicit = settings.epochs is not None or settings.dev is not None or not settings.linear_start
+    return not explicit and num_development_rows(task) < task.freeze_below
+
+
+def num_development_rows(task: Task) -> int:
+    return task.num_rows("train") + task.num_rows("dev")
+
+
+def describe_frozen(task: Task) -> str:
+    return (
+        f"{num_development_rows(task)} examples are too few to measure whether training the encoder helps: it stays "
+        "frozen, and its linear head is fitted to all of them (scores on dev are of a head fitted to train alone); "
+        "--epochs 10 trains the encoder too"
+    )
+
+
+def num_epochs(settings: FineTune, steps_per_epoch: int) -> float:
+    """Few examples are repeated more often: they need steps, not epochs (Mosbach 2021, section 6)."""
+    if settings.epochs is not None:
+        return settings.epochs
+    return min(MAX_EPOCHS, max(EPOCHS, MIN_STEPS / steps_per_epoch))
+
+
+def num_steps(settings: FineTune, steps_per_epoch: int) -> int:
+    return max(1, math.ceil(num_epochs(settings, steps_per_epoch) * steps_per_epoch))
+
+
+def describe_epochs(settings: FineTune, steps_per_epoch: int) -> str:
+    """The length of the training, if it is not three epochs; a warning if it is far too short for the data."""
+    default = replace(settings, epochs=None)
+    steps, default_steps = num_steps(settings, steps_per_epoch), num_steps(default, steps_per_epoch)
+    default_epochs = num_epochs(default, steps_per_epoch)
+    if settings.epochs is None:
+        if default_epochs <= EPOCHS:
+            return ""
+        return f"{default_epochs:.3g} epochs of {steps_per_epoch:,} steps, as there are few examples (--epochs)"
+    text = (
+        f"{settings.epochs:g} epochs are {steps:,} steps; the default is {default_steps:,} "
+        f"({default_epochs:.3g} epochs)"
+    )
+    if steps < MIN_STEPS and 2 * steps <= default_steps:
+        return f"warning: {text}; after so few steps a model has often learned little"
+    return text if steps != default_steps else ""
+
+
+# --- batches
+
+
+def count_steps_per_epoch(settings: FineTune, task: Task, seed: int = 0) -> int:
+    return len(list(step_rows(settings, task, seed, 0, task.training_examples(seed, 0).sizes)))
+
+
+def iterate_steps(settings: FineTune, task: Task, seed: int) -> Iterator[tuple[Examples, list[int]]]:
+    """The rows of each step and the examples that they index, without end."""
+    for epoch in count():
+        examples = task.training_examples(seed, epoch)
+        for rows in step_rows(settings, task, seed, epoch, examples.sizes):
+            yield examples, rows
+
+
+def step_rows(settings: FineTune, task: Task, seed: int, epoch: int, sizes: Sequence[int]) -> Iterator[list[int]]:
+    """The rows of each step of an epoch. sizes: tokens of each example."""
+    order = epoch_order(len(sizes), seed=seed, epoch=epoch).tolist()
+    if settings.batch_size:
+        return chunked(order, settings.batch_size)
+    default = max(BATCH_TOKENS, task.min_step_examples * fmean(sizes))
+    return token_batches(order, sizes, settings.batch_tokens or default)
+
+
+def micro_batches(settings: FineTune, task: Task, rows: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
+    """The rows of a step as micro-batches: as many as asked for, or more if those would hold too many tokens."""
+    for part in divide_evenly(rows, sizes, settings.gradient_accumulation):
+        yield from token_batches(part, sizes, task.max_micro_batch_tokens)
+
+
+# --- learning rates
+
+
+def peak_learning_rate(settings: FineTune, config: EncoderConfig) -> float:
+    """The given learning rate, or one for the model's width.
+
+    Wide models were fine-tuned at 5e-5 (768; Devlin 2018, appendix A.3) and at 2e-5 to 5e-5 (1,024), narrow ones at
+    3e-4 (256; Clark 2020, appendix B); MiniLM with 384 does better at 1.5e-4 than at 5e-5 (docs/LOG.md).
+    """
+    if settings.learning_rate is not None:
+        return settings.learning_rate
+    return min(5e-5 * (768 / config.hidden_size) ** 1.5, 5e-4)
+
+
+def layer_learning_rates(model: Model, settings: FineTune) -> list[tuple[str, float, int]]:
+    """(name, peak learning rate, number of parameters) from the embeddings to the head; 0 for a frozen block.
+
+    eta_l = eta * layer_decay^(L - l) (Sun 2019, section 5.3).
+    """
+    depths = layer_depths([name for name, _ in model.named_parameters()])
+    top, sizes = max(depths.values()), Counter[int]()
+    for name, value in model.named_parameters():
+        sizes[depths[name]] += value.numel()
+    num_layers = model.config.num_unique_layers
+    names = ["embeddings", *(f"layer {layer}" for layer in range(1, num_layers + 1)), "head"][: top + 1]
+    peak = peak_learning_rate(settings, model.config)
+    rates = [peak * settings.layer_decay ** (top - depth) for depth in range(top + 1)]
+    return [
+        (name, 0.0 if depth < settings.freeze else rates[depth], sizes[depth])
+        for depth, name in enumerate(names) if sizes[depth]
+    ]  # fmt: skip
+
+
+def format_learning_rates(rates: Sequence[tuple[str, float, int]]) -> str:
+    rows = [f"  {name:12} {f'{rate:.2e}' if rate else 'frozen'}" for name, rate, _ in rates]
+    return "\n".join(["peak learning rates", *rows])
+
+
+def freeze(model: Model, num_blocks: int) -> dict[str, Tensor]:
+    """Freeze the bottom blocks: the embeddings, then layers. Returns copies of their parameters."""
+    depths = layer_depths([name for name, _ in model.named_parameters()])
+    if num_blocks > (limit := model.config.num_unique_layers):
+        raise InputError(f"freeze ({num_blocks}) leaves no layer to train; the maximum is {limit}")
+    frozen = {name: value for name, value in model.named_parameters() if depths[name] < num_blocks}
+    for value in frozen.values():
+        value.requires_grad_(False)
+    return {name: value.detach().clone() for name, value in frozen.items()}

@@ -1,0 +1,48 @@
+"""Resume checks: fingerprints of the examples and the weights that a run was started with."""
+
+import hashlib
+
+import numpy as np
+
+from bothways.batching import batch_fingerprint
+from bothways.errors import InputError
+from bothways.finetuning.task import Examples, Task
+from bothways.model.model import Model
+from bothways.settings import FineTune
+from bothways.training.run import Run
+
+SAMPLES = 256  # examples whose tokens and labels are hashed, and numbers of each tensor
+
+
+def check_unchanged(settings: FineTune, task: Task, run: Run) -> None:
+    """InputError if a resumed run was started with other examples or other weights."""
+    examples = {split: fingerprint_examples(examples) for split, examples in task.data.items()}
+    recorded = run.metadata.get("examples", examples)
+    if changed := [split for split in examples if examples[split] != recorded.get(split)]:
+        raise InputError(
+            f"{run.directory}: the run was started with other examples of {changed[0]}; give the same files, or a new "
+            "directory"
+        )
+    weights = fingerprint_weights(task.pretrained.model)
+    if run.metadata.get("start", weights) != weights:
+        raise InputError(
+            f"{run.directory}: the weights in {settings.model} have changed since the run was started; restore them, "
+            "or give a new directory"
+        )
+    run.update_metadata(examples=examples, start=weights, rows={split: task.num_rows(split) for split in examples})
+
+
+def fingerprint_examples(examples: Examples) -> str:
+    """Hash of all sizes, and of tokens and labels of a sample spread over the examples."""
+    sizes = hashlib.sha256(np.array(examples.sizes).tobytes()).hexdigest()[:16]
+    num_examples = len(examples.sizes)
+    return f"{sizes} {batch_fingerprint(examples.batch(range(0, num_examples, -(-num_examples // SAMPLES))))}"
+
+
+def fingerprint_weights(model: Model) -> str:
+    """Hash of a sample of each tensor."""
+    digest = hashlib.sha256()
+    for name, value in model.state_dict().items():
+        flat = value.detach().flatten()
+        digest.update(name.encode() + flat[:: -(-len(flat) // SAMPLES) or 1].float().cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]

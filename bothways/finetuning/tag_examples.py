@@ -1,0 +1,147 @@
+"""Tagged sentences as training examples: splits, tag schemes, windows with labels.
+
+A training text is a run of sentences of one document, as many as fit into a window. Thus each sentence is read with its
+context, and no token is computed twice.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+
+import torch
+
+from bothways.batch import Batch
+from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.data.conll import Sentence
+from bothways.data.examples import read_tagged
+from bothways.data.near_duplicates import text_key
+from bothways.data.split_tables import divide_rows
+from bothways.data.splits import parts_for
+from bothways.data.tables import RowErrors
+from bothways.data.tags import OUTSIDE, Scheme, detect_scheme, find_illegal_tag
+from bothways.errors import InputError
+from bothways.finetuning.task import window_policy
+from bothways.inference.tag_decoding import LabelledWindow, Tagset, join_words, label_windows
+from bothways.inference.tagged_texts import all_words, group_sentences, to_iob2
+from bothways.inference.windows import whole_length
+from bothways.settings import Tag
+from bothways.tokenizer.tokenizer import Encoding
+
+NO_LABEL = -100  # of tokens that are not the first of a word
+
+
+@dataclass(frozen=True)
+class TaggedWindows:
+    """Windows with labels at some of their tokens; each is an example by itself."""
+
+    windows: list[LabelledWindow]
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        return [len(window.window) for window in self.windows]
+
+    def batch(self, rows: Sequence[int]) -> Batch:
+        """labels [T]: NO_LABEL at tokens without one."""
+        batch = Batch.from_encodings([self.windows[row].window for row in rows])
+        labels_T = torch.full((batch.num_tokens,), NO_LABEL)
+        for start, row in zip(batch.first_tokens.tolist(), rows, strict=True):
+            window = self.windows[row]
+            labels_T[start + torch.from_numpy(window.rows)] = torch.from_numpy(window.labels)
+        return replace(batch, labels=labels_T)
+
+
+@dataclass(frozen=True)
+class TaggedTexts:
+    """The texts of a split as runs of sentences, and the windows of each text, [texts][windows]."""
+
+    texts: list[list[Sentence]]
+    windows_by_text: list[list[LabelledWindow]]
+
+    @staticmethod
+    def encode(
+        sentences: Sequence[Sentence], pretrained: Checkpoint, settings: Tag, tagset: Tagset, *, strict: bool
+    ) -> "TaggedTexts":
+        """sentences: with IOB2 or plain tags. strict: InputError for a tag that the tagset lacks; else ignored."""
+        tokenizer, policy = pretrained.need_tokenizer(), window_policy(settings, pretrained)
+        texts = list(group_sentences(sentences, tokenizer, settings.window if settings.context else 0))
+        windows_by_text = []
+        for text in texts:
+            words = all_words(text)
+            (windows,) = policy.split([tokenizer.encode(join_words(words))])
+            tags = [*chain.from_iterable(sentence.tags for sentence in text)]
+            windows_by_text.append(label_windows(windows, words, tags, tagset, where=text[0].where, strict=strict))
+        return TaggedTexts(texts, windows_by_text)
+
+    @property
+    def examples(self) -> TaggedWindows:
+        return TaggedWindows([*chain.from_iterable(self.windows_by_text)])
+
+    @cached_property
+    def sentences(self) -> list[Sentence]:
+        return [*chain.from_iterable(self.texts)]
+
+    @property
+    def encodings(self) -> list[list[Encoding]]:
+        """Windows of each text, without labels."""
+        return [[window.window for window in windows] for windows in self.windows_by_text]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each whole text."""
+        return [*map(whole_length, self.encodings)]
+
+    @property
+    def num_long(self) -> int:
+        """Texts of several windows."""
+        return sum(len(windows) > 1 for windows in self.windows_by_text)
+
+
+def read_splits(settings: Tag, errors: RowErrors | None = None, fold: int | None = None) -> dict[str, list[Sentence]]:
+    """Sentences by split; what is split off a file is whole documents, or groups of near-duplicate sentences.
+
+    errors: collects rows that cannot be read; InputError if there are any and they must not be skipped. fold: in
+    cross-validation, the test split.
+    """
+    sources = {"train": settings.train, "dev": settings.dev, "test": settings.test}
+    columns = {"words": settings.words_column, "tags": settings.tags_column, "encoding": settings.encoding}
+    errors = errors or RowErrors(settings.on_error)
+    splits = {split: read_tagged(source, **columns, errors=errors) for split, source in sources.items() if source}
+    errors.notes(len(splits["train"]))
+    if "dev" in splits:
+        return splits
+    sentences = splits["train"]
+    groups = [sentence_key(sentence) if sentence.document is None else sentence.document for sentence in sentences]
+    rows_by_split = divide_rows(settings, groups, parts_for(splits), fold, of="documents")
+    return {**splits, **{split: [sentences[row] for row in rows] for split, rows in rows_by_split.items()}}
+
+
+def sentence_key(sentence: Sentence) -> str:
+    """Equal for near-duplicate sentences."""
+    return text_key(" ".join(sentence.words))
+
+
+def read_tagset(
+    sentences: Mapping[str, Sequence[Sentence]], settings: Tag
+) -> tuple[Scheme, Tagset, dict[str, list[Sentence]]]:
+    """The scheme and the tags of the training sentences, and all sentences with IOB2 or plain tags."""
+    # In cross-validation some fold trains on each row, and all folds need the same tags.
+    labelled = [*chain.from_iterable(sentences.values())] if settings.folds else sentences["train"]
+    scheme = detect_or_check_scheme(settings, labelled)
+    converted = {split: [to_iob2(sentence, scheme) for sentence in rows] for split, rows in sentences.items()}
+    tags = chain.from_iterable(to_iob2(sentence, scheme).tags for sentence in labelled)
+    tagset = Tagset.from_tags(tags, plain=scheme == "plain")
+    if not tagset.plain and tagset.names == (OUTSIDE,):
+        raise InputError(f"{settings.train}: every tag is {OUTSIDE}; there is nothing to learn")
+    return scheme, tagset, converted
+
+
+def detect_or_check_scheme(settings: Tag, sentences: Sequence[Sentence]) -> Scheme:
+    """The tag scheme of the settings, or a detected one. InputError for the first tag that it does not allow."""
+    tags = [sentence.tags for sentence in sentences]
+    scheme: Scheme = detect_scheme(tags) if settings.scheme == "auto" else settings.scheme
+    for sentence in sentences:
+        if illegal := find_illegal_tag(sentence.tags, scheme):
+            word = f"word {illegal.position + 1} of the sentence, {sentence.words[illegal.position]!r}"
+            raise InputError(f"{sentence.where}: {word}: {illegal.why}; correct the tag, or give another --scheme")
+    return scheme

@@ -1,0 +1,170 @@
+"""Texts as training examples: windows of long texts, pooled into one vector per text.
+
+A training step reads some windows of a long text, drawn anew in each epoch; inference reads all.
+
+Letters: N texts, W windows of them, H hidden size, C outputs.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bothways.batch import Batch
+from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.new_head import with_head
+from bothways.data.columns import Table
+from bothways.finetuning.activation_checkpointing import MAX_TOKENS, checkpointed, split_batch
+from bothways.finetuning.task import describe_lengths, window_policy
+from bothways.inference.windows import whole_length
+from bothways.log import logger
+from bothways.model.model import Model
+from bothways.model.pooler import reads_apart
+from bothways.rng import Purpose, generator
+from bothways.settings import Classify, FineTune, Regress
+from bothways.tokenizer.tokenizer import Encoding
+
+KEPT_LAYERS = 2 / 3  # of an encoder, if few texts are classified (docs/LOG.md, "Few examples")
+FEW_TEXTS = 50  # with fewer, dev has too few rows to judge a training by
+MIN_STEP_TEXTS = 16  # a step of fewer texts, even long ones, has a noisy gradient
+
+
+@dataclass(frozen=True)
+class TextExamples:
+    """Texts as windows, with their targets: classes [N], numbers [N], or labels [N, C]."""
+
+    windows: list[list[Encoding]]
+    targets: np.ndarray
+    second: "TextExamples | None" = None
+    """The second texts of pairs that are encoded separately."""
+
+    @staticmethod
+    def encode(
+        table: Table, targets: np.ndarray, pretrained: Checkpoint, settings: FineTune, *, separate: bool = False
+    ) -> "TextExamples":
+        """separate: encode the texts of a pair separately.
+
+        InputError if the first text of a pair leaves too little room for the second.
+        """
+        if separate and table.pairs is not None:
+            first, second = (
+                TextExamples.encode(replace(table, texts=texts, pairs=None), targets, pretrained, settings)
+                for texts in (table.texts, table.pairs)
+            )
+            return replace(first, second=second)
+        encodings = pretrained.need_tokenizer().encode_many(table.texts, table.pairs)
+        return TextExamples(window_policy(settings, pretrained).split(encodings, table.where), targets)
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """Tokens of each text or pair, over all windows."""
+        sizes = [sum(map(len, windows)) for windows in self.windows]
+        return [*map(sum, zip(sizes, self.second.sizes, strict=True))] if self.second else sizes
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each whole text or pair."""
+        lengths = [*map(whole_length, self.windows)]
+        return [*map(sum, zip(lengths, self.second.lengths, strict=True))] if self.second else lengths
+
+    def sample_windows(self, max_windows: int, *, seed: int, epoch: int) -> "TextExamples":
+        """The same texts with at most max_windows random windows of each (0: all)."""
+        if self.second:
+            first = replace(self, second=None).sample_windows(max_windows, seed=seed, epoch=epoch)
+            return replace(first, second=self.second.sample_windows(max_windows, seed=seed, epoch=epoch))
+        if not max_windows or all(len(windows) <= max_windows for windows in self.windows):
+            return self
+        sampled = []
+        for row, windows in enumerate(self.windows):
+            if len(windows) > max_windows:
+                indices = generator(seed, Purpose.WINDOWS, epoch, row).permutation(len(windows))[:max_windows]
+                windows = [windows[index] for index in sorted(indices)]
+            sampled.append(windows)
+        return replace(self, windows=sampled)
+
+    def batch(self, rows: Sequence[int]) -> Batch:
+        """All windows of these texts, sorted by length, with `text_of_window` and targets as labels.
+
+        The texts of pair n that are encoded separately have the numbers 2n and 2n + 1.
+        """
+        roles = [self, self.second] if self.second else [self]
+        texts = [role.windows[row] for row in rows for role in roles]
+        entries = [(window, text) for text, windows in enumerate(texts) for window in windows]
+        entries.sort(key=lambda entry: len(entry[0]))
+        return replace(
+            Batch.from_encodings([window for window, _ in entries]),
+            text_of_window=torch.tensor([text for _, text in entries]),
+            labels=torch.from_numpy(self.targets[list(rows)]),
+        )
+
+    def describe(self) -> str:
+        lengths, num_long = self.lengths, sum(len(windows) > 1 for windows in self.windows)
+        kind = "pairs" if self.second else "texts"
+        return f"{len(lengths):,} {kind}, {describe_lengths(lengths)}; {num_long} read in windows"
+
+
+def add_text_head(
+    pretrained: Checkpoint, labels: tuple[str, ...], settings: Classify | Regress, *, seed: int,
+    multi_label: bool = False, few: bool = False, separate: bool = False,
+) -> Checkpoint:  # fmt: skip
+    """The encoder with a new head for classes, or for a number if there are no labels.
+
+    few: keep only the first KEPT_LAYERS of an encoder that was trained for sentence vectors. Its last layers represent
+    the topic of a text, and few examples do not suffice to learn anything else from them.
+    separate: keep all layers; the head reads |u - v| for the vectors of the two texts of a pair.
+    """
+    means = pretrained.pooling == "mean"
+    pooling: str | None = settings.pooling
+    if settings.pooling == "auto":
+        pooling = "mean" if means else None
+    if pooling == "mean" and means and pretrained.normalized:
+        pooling = "unit"
+    layers, depth = None, pretrained.model.config.num_hidden_layers
+    if separate:
+        pooling = "distance"
+        logger.info("few examples: texts of a pair are encoded separately; the classifier reads their distance")
+    elif few and means and settings.pooling != "cls":
+        layers = math.ceil(KEPT_LAYERS * depth)
+        logger.info(f"few examples: the classifier reads the first {layers} of {depth} layers")
+    return with_head(
+        pretrained, "classes", labels, seed=seed, num_outputs=len(labels) or 1, multi_label=multi_label,
+        dropout=settings.dropout, pooling=pooling, near_identity=settings.linear_start, layers=layers,
+    )  # fmt: skip
+
+
+def text_scores(model: Model, batch: Batch, pooling: str = "mean") -> Tensor:
+    """Scores of each text, [N, C]. pooling: over the windows of a text."""
+    x_WH = window_vectors(model, batch)
+    x_NH = pool_over_windows(x_WH, batch, pooling, separate=reads_apart(model.config))
+    return model.text_scores("classes", x_NH)
+
+
+def pool_over_windows(x_WH: Tensor, batch: Batch, pooling: str = "mean", *, separate: bool = False) -> Tensor:
+    """Mean or maximum over the windows of each text: [W, H] -> [N, H]; for separate texts of pairs [N, 2, H]."""
+    assert batch.text_of_window is not None and batch.labels is not None
+    x32_WH = x_WH.float()  # sums in bf16 stop growing after some hundred windows
+    num_texts, text_W = (2 if separate else 1) * len(batch.labels), batch.text_of_window
+    if pooling == "max":
+        lowest_NH = x32_WH.new_full((num_texts, x_WH.shape[1]), -torch.inf)
+        pooled_NH = lowest_NH.scatter_reduce(0, text_W[:, None].expand_as(x32_WH), x32_WH, "amax")
+    else:
+        sums_NH = x32_WH.new_zeros(num_texts, x_WH.shape[1]).index_add(0, text_W, x32_WH)
+        pooled_NH = sums_NH / torch.bincount(text_W, minlength=num_texts)[:, None]
+    return (pooled_NH.unflatten(0, (-1, 2)) if separate else pooled_NH).to(x_WH.dtype)
+
+
+def window_vectors(model: Model, batch: Batch, max_tokens: int = MAX_TOKENS) -> Tensor:
+    """The pooled hidden state of each window, [W, H]; in a batch of more than max_tokens with checkpointing."""
+
+    def encode(part: Batch) -> Tensor:
+        return model.text_states(model(part), part)
+
+    if batch.num_tokens <= max_tokens:
+        return encode(batch)
+    if not torch.is_grad_enabled():
+        return torch.cat([encode(part) for part in split_batch(batch, max_tokens)])
+    return torch.cat([checkpointed(encode, part) for part in split_batch(batch, max_tokens)])
