@@ -41,7 +41,7 @@ def run(settings: Export, write_line: Callable[[str], None] = logger.info) -> di
     source = checkpoint.find(settings.model)
     loaded = checkpoint.load(source)
     if is_int8(loaded.model):
-        raise InputError(f"{source}: an int8 model; export the one it was entry from (--int8 writes an int8 ONNX)")
+        raise InputError(f"{source}: an int8 model; export the one it was made from (--int8 writes an int8 ONNX)")
     if reads_apart(loaded.model.config):
         raise InputError(f"{source}: compares pairs whose texts are read apart, which the exported graph cannot do")
     if loaded.model.config.direction != "both":

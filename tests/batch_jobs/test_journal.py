@@ -234,9 +234,9 @@ import re, sys
 from pathlib import Path
 from bothways.inference.load import load
 from bothways.settings import Predict
-from bothways.batch_jobs.files import printed
+from bothways.batch_jobs.files import predict_blocks
 rows = 0
-for block in printed(Predict(model=Path(sys.argv[1]), file=sys.argv[2], dtype="float32")):
+for block in predict_blocks(Predict(model=Path(sys.argv[1]), file=sys.argv[2], dtype="float32")):
     assert all(len(row["scores"]) == 10_000 for row in block)
     rows += len(block)
 best = load(sys.argv[1], dtype="float32").classify([f"the cat {number}" for number in range(9000)], top=3)

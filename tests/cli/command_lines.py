@@ -128,7 +128,7 @@ def run(line: list[str], capture) -> int:
         raise AssertionError(f"{line!r:.2000} raised {error!r:.300}") from error
     said = capture()
     assert status in (0, 1, 2), (line, status)
-    assert not log.ACTING.search(said.out + said.err), line
+    assert not log.CONTROLS.search(said.out + said.err), line
     if status == 1:
         assert said.err.splitlines()[-1].startswith("bothways"), (line, said.err)
     return int(str(status))

@@ -335,7 +335,7 @@ def test_a_damaged_directory_is_named(vectors, texts, tmp_path):
     with pytest.raises(InputError, match=r"int8\.safetensors: broken"):
         checkpoint.load(small)
     (small / INT8_WEIGHTS).unlink()
-    with pytest.raises(InputError, match=r"int8\.safetensors: no such file"):
+    with pytest.raises(InputError, match=r"int8\.safetensors: not found"):
         checkpoint.load(small)
 
 

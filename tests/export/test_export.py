@@ -260,7 +260,7 @@ def test_weights_beyond_two_gigabytes_stand_beside_the_graph(exported, tmp_path,
     given, _ = rectangle("left")
     moved, whole = (parity.session(place / "model.onnx")(given) for place in (tmp_path / "moved", out))
     assert np.abs(moved["start_logits"] - whole["start_logits"]).max() < 1e-6
-    with pytest.raises(InputError, match="more than 2 GB; int8 is made of smaller ones alone"):
+    with pytest.raises(InputError, match="model.onnx: more than 2 GB"):
         write_int8(source, tmp_path / "moved", tmp_path)
 
 
@@ -308,7 +308,7 @@ def test_int8_of_what_nothing_measures_is_refused_before_any_work(make_model, to
     for family, heads, pooling in (("electra", {"replaced_tokens": 1}, None), ("bert", {"masked_words": 0}, "mean")):
         source, out = tmp_path / family, tmp_path / "out"
         checkpoint.save(Checkpoint(make_model(family, heads), tokenizer, model_type=family, pooling=pooling), source)
-        with pytest.raises(InputError, match=f"{family}: what int8 loses .* leave out --int8"):
+        with pytest.raises(InputError, match=f"{family}: .* leave out --int8"):
             export.run(Export(model=source, out=out, int8=True, texts=texts), print)
         assert not out.exists()
 
@@ -356,7 +356,7 @@ def test_a_guess_that_changes_is_counted(make_predictor, texts):
     drop = before_after.measure_drop(data.evaluator, data.rows, after, before)
     assert drop.points == 100 - 25 * same  # every guess counts, not one per text
     alone = make_predictor("bert", {"next_sentence": 2})
-    with pytest.raises(InputError, match="next sentences alone"):
+    with pytest.raises(InputError, match="next sentence head alone"):
         before_after.read_evaluation_rows(alone, texts, TextColumns())
 
 
@@ -380,11 +380,11 @@ def test_what_cannot_be_done_is_said_in_one_line_before_any_work(tmp_path, texts
     said("model_type 't5' is not supported")
     said("give both --int8 and --with FILE", int8=True)
     said("give both --int8 and --with FILE", texts=texts)
-    said("no such file; name texts", int8=True, texts=tmp_path / "none.txt")
+    said("no such file", int8=True, texts=tmp_path / "none.txt")
     said("contains other files", out=tmp_path / "model")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "model.onnx").touch()
-    said("holds an exported model already", out=tmp_path / "full")
+    said("exported model", out=tmp_path / "full")
     said(str(texts), out=texts)
     said("no such directory", model=tmp_path / "nowhere")
     monkeypatch.setattr(export, "find_spec", lambda name: None if name != "onnxscript" else name)

@@ -138,11 +138,11 @@ def quantized(make_model, tokenizer):
 
 
 def test_the_rows_kept_are_bounded_and_spread_over_all_batches(monkeypatch):
-    monkeypatch.setattr(calibrate, "MOST", 12)
-    monkeypatch.setattr(calibrate, "KEPT", 4)
+    monkeypatch.setattr(calibrate, "MAX_ROWS", 12)
+    monkeypatch.setattr(calibrate, "ROWS_PER_BATCH", 4)
     seen = calibrate.Inputs(torch.zeros(1), torch.zeros(1))
     for batch in range(10):
-        seen.see(torch.arange(4.0)[:, None] + 4 * batch)
+        seen.update(torch.arange(4.0)[:, None] + 4 * batch)
         assert sum(map(len, seen.rows)) <= 12
     rows = torch.cat(seen.rows)[:, 0].tolist()
     assert rows == sorted(set(rows)) and rows[-1] >= 36 and max(np.diff(rows)) <= 8

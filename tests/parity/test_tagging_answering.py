@@ -106,10 +106,10 @@ def test_answers_are_the_best_spans_of_transformers_scores(way, make_peer, ours_
     for question in ("the cats?", "and", "2 dogs of U.S."):
         for longest in (3, 30):
             expected, no_answer = their_spans(peer, tokenizer.encode(question, TEXT), longest)
-            (reading,) = ours.answer_candidates([question], [TEXT], num_candidates=11, max_answer_length=longest)
+            (reading,) = ours.answer_candidates([question], [TEXT], num_candidates=11, max_answer_tokens=longest)
             assert [(span.start, span.end) for span in reading.spans] == [span[1:] for span in expected[:11]]
             scores = [span[0] for span in expected[:11]]
             assert [span.score for span in reading.spans] == pytest.approx(scores, abs=1e-5)
             assert reading.no_answer == pytest.approx(no_answer, abs=1e-5)
-            (answer,) = ours.answer(question, TEXT, max_answer_length=longest)
+            (answer,) = ours.answer(question, TEXT, max_answer_tokens=longest)
             assert answer.text == TEXT[expected[0][1] : expected[0][2]]

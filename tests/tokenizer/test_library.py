@@ -349,7 +349,7 @@ def test_words_for_tags_are_parted_at_punctuation_and_have_no_spaces(ours):
 
 
 def test_only_word_piece_vocabularies_are_extended(ours):
-    with pytest.raises(InputError, match=r"extend_vocab \(5\): only a WordPiece vocabulary"):
+    with pytest.raises(InputError, match=r"extend_vocab \(5\): only WordPiece"):
         extend_vocabulary(ours, ["the cat"], 5)
 
 
