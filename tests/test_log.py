@@ -80,7 +80,7 @@ def test_what_torchrun_says_may_be_empty_and_must_be_a_number(name, value, monke
             pass
     else:
         with process_group() as processes:
-            assert processes.world == 1
+            assert processes.world_size == 1
 
 
 # --- characters that act ----------------------------------------------------------------------------------------------

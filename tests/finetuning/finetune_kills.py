@@ -36,7 +36,7 @@ def prepare(place):
     if place == "linear start":
         linear_start.fit = die
     if place == "step 0":
-        Run.metric = after(Run.metric)  # its row is the first that is written
+        Run.log_metrics = after(Run.log_metrics)  # its row is the first that is written
 
 
 def status_of_child(settings, place):

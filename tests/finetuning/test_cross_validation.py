@@ -120,7 +120,7 @@ def test_wrong_labels_are_listed_with_their_lines_in_the_report(settings, result
 
 
 def test_a_run_that_is_stopped_within_a_fold_goes_on_to_the_same_predictions(settings, result, tmp_path, monkeypatch):
-    own, record = replace(settings, out=tmp_path / "run"), bothways.training.run.Run.metric
+    own, record = replace(settings, out=tmp_path / "run"), bothways.training.run.Run.log_metrics
     rows = iter(range(10**6))
 
     def stop(run, **row):
@@ -129,7 +129,7 @@ def test_a_run_that_is_stopped_within_a_fold_goes_on_to_the_same_predictions(set
             raise Stopped("stopped")
 
     with monkeypatch.context() as patch:
-        patch.setattr(bothways.training.run.Run, "metric", stop)
+        patch.setattr(bothways.training.run.Run, "log_metrics", stop)
         with pytest.raises(Stopped):
             classify.run(own)
     told = []

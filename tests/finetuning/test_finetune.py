@@ -325,7 +325,7 @@ def undisturbed(start, table, tmp_path_factory):
 @pytest.mark.parametrize("rows", [2, 6, 9, 22])
 def test_a_killed_run_goes_on_to_the_same_numbers(settings, undisturbed, rows, monkeypatch):
     """Killed before a checkpoint, after one, and in the second seed."""
-    metric, written = Run.metric, []
+    metric, written = Run.log_metrics, []
 
     def dies(self, **row):
         written.append(row)
@@ -334,7 +334,7 @@ def test_a_killed_run_goes_on_to_the_same_numbers(settings, undisturbed, rows, m
         metric(self, **row)
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Run, "metric", dies)
+        patch.setattr(Run, "log_metrics", dies)
         classify.run(resumable(settings))
     told = []
     with messages_to(told.append):
@@ -350,7 +350,7 @@ def test_a_killed_run_goes_on_to_the_same_numbers(settings, undisturbed, rows, m
 
 
 def test_a_run_asked_to_stop_saves_and_goes_on(settings, undisturbed, monkeypatch):
-    metric = Run.metric
+    metric = Run.log_metrics
 
     def asks(self, **row):
         metric(self, **row)
@@ -358,7 +358,7 @@ def test_a_run_asked_to_stop_saves_and_goes_on(settings, undisturbed, monkeypatc
             os.kill(os.getpid(), signal.SIGTERM)
 
     with monkeypatch.context() as patch, pytest.raises(Stopped, match="go on with --resume"):
-        patch.setattr(Run, "metric", asks)
+        patch.setattr(Run, "log_metrics", asks)
         classify.run(resumable(settings))
     made = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
     assert made["status"] == "stopped"
@@ -371,7 +371,7 @@ def test_a_run_asked_to_stop_saves_and_goes_on(settings, undisturbed, monkeypatc
 @pytest.mark.parametrize("split", ["train", "heldout"])
 def test_a_run_asked_to_stop_in_its_last_step_begins_no_other_seed(split, settings, undisturbed, monkeypatch):
     last = max(row["step"] for row in rows_of(undisturbed.directory))
-    metric = Run.metric
+    metric = Run.log_metrics
 
     def asks(self, **row):
         metric(self, **row)
@@ -379,7 +379,7 @@ def test_a_run_asked_to_stop_in_its_last_step_begins_no_other_seed(split, settin
             os.kill(os.getpid(), signal.SIGTERM)
 
     with monkeypatch.context() as patch, pytest.raises(Stopped, match=f"stopped at step {last}; go on with --resume"):
-        patch.setattr(Run, "metric", asks)
+        patch.setattr(Run, "log_metrics", asks)
         classify.run(resumable(settings))
     assert {row["seed"] for row in rows_of(settings.out)} == {0}
     result = classify.run(resumable(settings, resume=True))
@@ -414,7 +414,7 @@ def test_a_run_that_is_done_gives_its_result_again_but_not_with_other_settings(s
         assert classify.run(replace(settings, epochs=0.1, resume=True)) == done
     assert told[-1] == f"{done.directory}: its run is done"
     before = (done.directory / "bothways.json").read_text(encoding="utf-8")
-    with pytest.raises(InputError, match=r"started with other settings \(rate: 0.005 -> 0.1\)"):
+    with pytest.raises(InputError, match=r"started with other settings \(learning_rate: 0.005 -> 0.1\)"):
         classify.run(replace(settings, epochs=0.1, resume=True, learning_rate=0.1))
     assert (done.directory / "bothways.json").read_text(encoding="utf-8") == before
 
@@ -478,7 +478,7 @@ def test_a_disk_without_room_for_a_seed_is_said_before_its_training(settings, sm
 def test_a_disk_that_is_full_at_a_seeds_end_loses_no_seed(settings, small_disk, undisturbed, monkeypatch):
     """Somebody else fills it during the training, all but what this run holds."""
     disk, resize = small_disk
-    metric, last = Run.metric, max(row["step"] for row in rows_of(undisturbed.directory))
+    metric, last = Run.log_metrics, max(row["step"] for row in rows_of(undisturbed.directory))
 
     def fills(self, **row):
         metric(self, **row)
@@ -489,7 +489,7 @@ def test_a_disk_that_is_full_at_a_seeds_end_loses_no_seed(settings, small_disk, 
 
     resize("8m")
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "metric", fills)
+        patch.setattr(Run, "log_metrics", fills)
         result = classify.run(resumable(settings, out=disk / "run"))
     assert (disk / "others").stat().st_size > 1e5  # it was full, and has the room that the checkpoints freed
     assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
@@ -555,7 +555,7 @@ def test_a_run_does_not_go_on_with_other_rows_to_measure_on(split, settings, tab
 def test_a_run_does_not_go_on_with_other_labels(settings, table, tmp_path, monkeypatch):
     own = tmp_path / "train.jsonl"
     own.write_text(table.read_text(encoding="utf-8"), encoding="utf-8")
-    metric = Run.metric
+    metric = Run.log_metrics
 
     def dies(self, **row):
         if row["step"] == 5:
@@ -563,7 +563,7 @@ def test_a_run_does_not_go_on_with_other_labels(settings, table, tmp_path, monke
         metric(self, **row)
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Run, "metric", dies)
+        patch.setattr(Run, "log_metrics", dies)
         classify.run(resumable(settings, train=own))
     swapped = {"feline": "canine", "canine": "feline"}
     rows = [json.loads(line) for line in own.read_text(encoding="utf-8").splitlines()]

@@ -123,7 +123,7 @@ class Killed(BaseException):
 def test_a_killed_run_draws_the_same_windows_again(settings, tmp_path, monkeypatch):
     given = replace(settings, dropout=0.1, checkpoint_every=2, batch_tokens=256, train_windows=1)
     whole = classify.run(replace(given, out=tmp_path / "whole"))
-    metric, written = Run.metric, []
+    metric, written = Run.log_metrics, []
 
     def dies(run, **row):
         written.append(row)
@@ -132,7 +132,7 @@ def test_a_killed_run_draws_the_same_windows_again(settings, tmp_path, monkeypat
         metric(run, **row)
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Run, "metric", dies)
+        patch.setattr(Run, "log_metrics", dies)
         classify.run(given)
     again = classify.run(replace(given, resume=True))
     assert losses_of(again) == losses_of(whole) and len(losses_of(whole)) > 9
