@@ -74,7 +74,7 @@ def new_model(options: argparse.Namespace) -> Any:
 
     config = (
         FAMILIES[options.family]
-        .new(SIZES[options.size])
+        .new_config(SIZES[options.size])
         .replace(vocab_size=30522, hidden_dropout_prob=options.rate, attention_probs_dropout_prob=options.rate)
     )
     pairs = options.family == "bert"
@@ -88,8 +88,9 @@ def ours(options: argparse.Namespace, batches: list[Any]) -> tuple[Callable[[int
 
     from bothways.model.compile import compile_layers
     from bothways.pretraining.objectives import build_objective
-    from bothways.training.loop import Progress, train_step
+    from bothways.training.loop import train_step
     from bothways.training.options import TrainingOptions
+    from bothways.training.run_checkpoints import TrainingState
     from bothways.training.trainer import Trainer
 
     model = new_model(options)
@@ -100,7 +101,7 @@ def ours(options: argparse.Namespace, batches: list[Any]) -> tuple[Callable[[int
     trainer = Trainer(model, losses, objective.counts, training)
     if options.side == COMPILED:
         compile_layers(model)
-    progress = Progress()
+    progress = TrainingState()
 
     def step(number: int) -> None:
         nonlocal progress

@@ -23,7 +23,7 @@ import torch
 import bothways
 from bothways.corpus.documents import mark_held_out
 from bothways.inference.predictor import Predictor
-from bothways.pretraining.inputs import HELD_OUT_EVERY, open_corpora, read
+from bothways.pretraining.inputs import HELD_OUT_EVERY, open_corpora, read_data
 from bothways.settings import Classify, FineTune, Pretrain, Regress
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.run import read_metrics
@@ -122,7 +122,7 @@ def fills_of(model: Predictor) -> int:
 def tokens_a_word(settings: Pretrain) -> float:
     """Tokens of held-out text for each of its words, by which losses of vocabularies compare. settings: of a finished
     run."""
-    text = read(settings, Tokenizer.load(settings.out / "model"))
+    text = read_data(settings, Tokenizer.load(settings.out / "model"))
     corpus, other = open_corpora(settings)
     marked = mark_held_out(corpus.documents(), HELD_OUT_EVERY)
     documents = other.documents() if other else (document for document, is_held_out in marked if is_held_out)

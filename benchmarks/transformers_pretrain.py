@@ -143,7 +143,7 @@ def main() -> None:
             "token_store": recipe["token_store"],
         }
     )
-    text = read_data(settings, Tokenizer.load(options.run / "model"), print)
+    text = read_data(settings, Tokenizer.load(options.run / "model"))
     held = HeldOut(
         text.unseen,
         text.heldout,

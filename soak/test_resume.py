@@ -58,7 +58,7 @@ def test_twenty_kills_change_no_loss(corpus, tmp_path, pairs, masks, dtype):
         told += said
     print(f"{pairs}, {masks}, {dtype}: {kills} kills")
     subprocess.run(command(corpus, cut, *more, "--resume"), check=True, capture_output=True)
-    assert kills == KILLS and "going on from" in told
+    assert kills == KILLS and "resuming from" in told
     rows = [[json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()] for run in (whole, cut)]
     for one, other in zip(*rows, strict=True):
         assert {**one, "seconds": 0} == {**other, "seconds": 0}
