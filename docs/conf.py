@@ -19,6 +19,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc"]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build"]
 html_theme = "furo"
+smartquotes = False  # "mean" is a value
 
 myst_heading_anchors = 3  # links such as finetuning.md#long-texts, with GitHub's names
 myst_enable_extensions = ["colon_fence"]

@@ -5,23 +5,17 @@ from collections.abc import Sequence
 
 
 def to_rst(lines: Sequence[str]) -> list[str]:
-    """Escape every character that means something in reStructuredText; indented lines keep their line breaks.
-
-    A single backtick pair becomes a literal.
-    """
+    """Paragraphs with every special character escaped, except code in backticks; indented lines as literal blocks."""
     rst: list[str] = []
+    is_literal = False
     for line in lines:
-        text = escape(line.strip())
-        if not text:
+        is_indented = line.startswith(" ")
+        if is_indented and not is_literal:
+            rst += ["", "::", ""]
+        elif is_literal and line and not is_indented:
             rst.append("")
-        elif line.startswith(" "):
-            if rst and rst[-1] and not rst[-1].startswith("| "):
-                rst.append("")
-            rst.append(f"| {text}")
-        else:
-            if rst and rst[-1].startswith("| "):
-                rst.append("")
-            rst.append(text)
+        is_literal = is_indented or (is_literal and not line)
+        rst.append(line if is_literal else escape(line))
     return rst
 
 

@@ -108,6 +108,16 @@ def settings_source(name: str) -> str:
     return (ROOT / f"bothways/settings/{name}.py").read_text(encoding="utf-8")
 
 
+def test_docstrings_are_plain_text_to_the_site(monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS))
+    from plain_docstrings import to_rst
+
+    text = ["*args of `load`, x_TH:", "", "    model.load(**options)", "", "End."]
+    assert to_rst(text) == [
+        r"\*args of ``load``, x\_TH\:", "", "", "::", "", "    model.load(**options)", "", "", "End.",
+    ]  # fmt: skip
+
+
 @pytest.mark.timeout(300)
 def test_the_site_builds_and_broken_links_are_errors(tmp_path):
     """One build of a copy with one page of broken links: these are reported, and nothing else."""
