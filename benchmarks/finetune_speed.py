@@ -30,7 +30,7 @@ from benchmarks.finetune_scores import minilm
 from bothways import metrics
 from bothways.checkpoint import checkpoint
 from bothways.data.split_tables import read_tables
-from bothways.finetuning import answer, classify, tag
+from bothways.finetuning import answer, classify, tag, tag_examples
 from bothways.finetuning.finetune import run_seeds
 from bothways.finetuning.task import Task, inference_copy
 from bothways.settings import Answer, Classify, FineTune, Tag
@@ -57,7 +57,7 @@ def settings_of(name: str, out: Path, epochs: float) -> FineTune:
 def task_of(settings: FineTune) -> Task:
     start = checkpoint.load(settings.model)
     if isinstance(settings, Tag):
-        return tag.Tagging.build(settings, start, tag.read_splits(settings))
+        return tag.Tagging.build(settings, start, tag_examples.read_splits(settings))
     if isinstance(settings, Classify):
         tables = read_tables(settings)
         tables["train"] = tables["train"].take(range(ROWS["SST-2"]))
