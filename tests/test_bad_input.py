@@ -222,7 +222,7 @@ def test_a_label_the_model_does_not_know_is_named_with_those_it_does(classifier,
 def test_one_class_only_is_refused(filler, refused, tmp_path):
     file = write(tmp_path / "table.csv", "text,label\n" + "".join(f"a {row},x\n" for row in range(30)))
     error = refused("finetune", "classify", "--model", filler, "--train", file, "-o", tmp_path / "out")
-    assert "table.csv: one class only ('x')" in error and not (tmp_path / "out").exists()
+    assert "table.csv: only one class ('x')" in error and not (tmp_path / "out").exists()
 
 
 def test_too_few_rows_are_refused(filler, refused, tmp_path):
