@@ -71,9 +71,9 @@ class HeldOut:
                 outputs = self.objective.forward(module, batch)
                 losses = self.objective.losses(module, batch, outputs)
                 predictions = self.objective.predictions(module, batch, outputs)
-                for loss, (value, number) in losses.items():
+                for loss, (value, count) in losses.items():
                     sums[loss] = sums.get(loss, 0.0) + float(value)
-                    totals[loss] = totals.get(loss, 0) + number
+                    totals[loss] = totals.get(loss, 0) + count
                 for name, (predicted, gold) in predictions.items():  # noqa: B007 (there is one name at most)
                     correct += int((predicted == gold).sum())
                     trials += len(gold)
@@ -108,8 +108,8 @@ def _sample(store: TokenStore, documents: np.ndarray) -> np.ndarray:
     """A random sample of documents, sorted: at most one section of tokens, at least two documents."""
     order = documents[generator(0, Purpose.HELD_OUT, 1).permutation(len(documents))]
     sizes = np.diff(store.sentences[store.documents])[order]
-    number = int((sizes.cumsum() - sizes < SECTION_TOKENS).sum())
-    return np.sort(order[: max(2, number)])
+    count = int((sizes.cumsum() - sizes < SECTION_TOKENS).sum())
+    return np.sort(order[: max(2, count)])
 
 
 def next_sentence_verdict(figures: Mapping[str, Any]) -> str:

@@ -76,9 +76,9 @@ def open_corpora(settings: Pretrain) -> tuple[Corpus, Corpus | None]:
     """The training corpus and the held-out corpus, if given. InputError if files are missing or overlap."""
 
     def corpus(paths: tuple[TableSource, ...]) -> Corpus:
-        found = Corpus(paths, settings.documents, settings.text_column, settings.on_error, settings.encoding)
-        found.files()
-        return found
+        opened = Corpus(paths, settings.documents, settings.text_column, settings.on_error, settings.encoding)
+        opened.files()
+        return opened
 
     text, other = corpus(settings.corpus), corpus(settings.heldout) if settings.heldout else None
     if other:
@@ -121,12 +121,12 @@ def _tokens(store: TokenStore, documents: np.ndarray) -> int:
     return int(np.diff(store.sentences[store.documents])[documents].sum())
 
 
-def _are_held_out(number: int) -> np.ndarray:
+def _are_held_out(count: int) -> np.ndarray:
     """Every 20th document, or the last of fewer than 20; the same choice as `held_out` makes while streaming."""
-    if number == 1:
+    if count == 1:
         raise InputError("the corpus is one document, so none can be held out; split it or add --heldout")
-    every = min(HELD_OUT_EVERY, number)
-    are: np.ndarray = (np.arange(number) + 1) % every == 0
+    every = min(HELD_OUT_EVERY, count)
+    are: np.ndarray = (np.arange(count) + 1) % every == 0
     return are
 
 

@@ -2,7 +2,7 @@
 
 None of them is saved.
 
-Letters: T tokens, M masked places, H hidden, E embedding size, V vocabulary.
+Letters: T tokens, M masked positions, H hidden, E embedding size, V vocabulary.
 """
 
 import torch

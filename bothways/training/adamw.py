@@ -51,7 +51,7 @@ class AdamW:
             groups.setdefault((peaks[name], decays[name]), []).append(name)
         self.groups = {rates: list(_pieces(_flat(masters), names)) for rates, names in groups.items()}
         flat = [_flat(values) for values in (masters, self.first, self.second)]
-        self.own = {
+        self.parts = {
             part: [part.of(values) for values in flat]
             for pieces in self.groups.values()
             for piece in pieces
@@ -71,7 +71,7 @@ class AdamW:
                 there = [part for part in piece if part.name in gradients]
                 if not there:
                     continue
-                masters, first, second = map(list, zip(*(self.own[part] for part in there), strict=True))
+                masters, first, second = map(list, zip(*(self.parts[part] for part in there), strict=True))
                 torch._fused_adamw_(
                     masters, _as_float32([part.of(flat_gradients) for part in there], room), first, second, [],
                     [self.steps[part.name] for part in there], lr=peak * share, beta1=BETA_1, beta2=self.beta2,

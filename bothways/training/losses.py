@@ -2,7 +2,7 @@
 
 Sums and counts of micro-batches and processes add up exactly.
 
-Letters: M masked places, N texts, C classes, E embedding size, V vocabulary.
+Letters: M masked positions, N texts, C classes, E embedding size, V vocabulary.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ Counts = Callable[[Batch], Mapping[str, int]]  # number of targets of each loss
 
 
 def masked_lm_loss(x_ME: Tensor, table_VE: Tensor, bias_V: Tensor, labels_M: Tensor) -> Loss:
-    """Cross-entropy of the vocabulary scores at masked places (Devlin 2018, section 3.1). Zero if nothing is masked."""
+    """Cross-entropy of vocabulary scores at masked positions (Devlin 2018, section 3.1). Zero if nothing is masked."""
     if not len(labels_M):
         # Keeps every parameter in the graph: sharded processes must agree on which ones have gradients.
         return (x_ME.sum() + table_VE.sum() + bias_V.sum()) * 0.0, 0

@@ -55,4 +55,4 @@ class Muon:
 
 def _blocks(name: str, value: Tensor) -> list[Tensor]:
     """Split stacked query, key and value matrices, which Muon must orthogonalize separately."""
-    return list(value.chunk(next((number for part, number in STACKED.items() if part in name), 1)))
+    return list(value.chunk(next((count for part, count in STACKED.items() if part in name), 1)))

@@ -67,7 +67,7 @@ class SavedCheckpoint:
 
 class Checkpoints:
     """Checkpoints of a run: keeps the newest `keep` and the best by held-out loss, which state.json names
-    (`best_checkpoint`). order: facts that determine the order of batches, compared on resume. memo: numbers of the
+    (`best_checkpoint`). order: values that determine the order of batches, compared on resume. memo: numbers of the
     caller, stored for resume. at_end: also save at the end of the run.
 
     All processes call all methods; the main process writes."""
@@ -94,21 +94,21 @@ class Checkpoints:
         """Save the state after a step. heldout: held-out loss, if evaluated at this step."""
         if self.folder is None:
             return
-        place = self.folder / f"step-{progress.step:08}"
+        path = self.folder / f"step-{progress.step:08}"
         if heldout is not None and (self.best is None or heldout < self.best["loss"]):
-            self.best = {"path": place.name, "loss": heldout}
+            self.best = {"path": path.name, "loss": heldout}
         if self.processes.is_main_process:
-            facts = {
+            state = {
                 **asdict(progress),
                 "heldout": heldout,
                 "best_checkpoint": self.best,
                 "order": self.order,
                 "memo": list(self.memo),
             }
-            facts |= {"torch": torch.__version__, "dtype": _name(dtype), "processes": self.processes.world_size}
-            self._write(place, facts, tensors)
-            self._remove_old(place)
-        self.last = place
+            state |= {"torch": torch.__version__, "dtype": _name(dtype), "processes": self.processes.world_size}
+            self._write(path, state, tensors)
+            self._remove_old(path)
+        self.last = path
         self.processes.barrier()
 
     def load_latest(self, dtype: torch.dtype | None = None) -> SavedCheckpoint | None:
@@ -127,36 +127,36 @@ class Checkpoints:
         if self.folder is None:
             return None
         _remove_unfinished(self.folder)
-        for place in sorted(self.folder.glob("step-*"), reverse=True):
+        for path in sorted(self.folder.glob("step-*"), reverse=True):
             try:
-                saved = read(place)
+                saved = read(path)
             except InputError as error:
                 logger.info(f"{error}; trying the previous one")
                 continue
             if {**self.order, **saved.state["order"]} != self.order:  # older runs may lack some
-                raise InputError(f"{place}: {differences(saved.state['order'], self.order)}; start a new run")
-            logger.info(f"resuming from {place}, step {saved.state['step']:,}")
+                raise InputError(f"{path}: {differences(saved.state['order'], self.order)}; start a new run")
+            logger.info(f"resuming from {path}, step {saved.state['step']:,}")
             current = {"dtype": _name(dtype)} if dtype else {}
             log_changes(saved.state, current | {"processes": self.processes.world_size})
             return saved
         logger.info(f"{self.folder}: no valid checkpoint; starting at step 0")
         return None
 
-    def _write(self, place: Path, facts: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    def _write(self, path: Path, state: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """Replaces a broken or outdated checkpoint of the same step."""
-        with atomic_directory(place, marker=STATE) as beside:
+        with atomic_directory(path, marker=STATE) as beside:
             write_weights({name: value.contiguous() for name, value in tensors.items()}, beside / TENSORS)
-            text = json.dumps({"format": FORMAT, **facts, "checksum": checksum(beside / TENSORS)}, indent=2)
+            text = json.dumps({"format": FORMAT, **state, "checksum": checksum(beside / TENSORS)}, indent=2)
             (beside / STATE).write_text(text + "\n", encoding="utf-8")
 
     def _remove_old(self, newest: Path) -> None:
         """Delete all but the newest `keep` up to this one, and the best. Later steps are from before a resume."""
         assert self.folder is not None
-        places = sorted(place for place in self.folder.glob("step-*") if place.name <= newest.name)
-        kept = {place.name for place in places[-self.keep :]} | ({self.best["path"]} if self.best else set())
-        for place in self.folder.glob("step-*"):
-            if place.name not in kept:
-                shutil.rmtree(place, ignore_errors=True)
+        paths = sorted(path for path in self.folder.glob("step-*") if path.name <= newest.name)
+        kept = {path.name for path in paths[-self.keep :]} | ({self.best["path"]} if self.best else set())
+        for path in self.folder.glob("step-*"):
+            if path.name not in kept:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -166,20 +166,20 @@ def _name(dtype: torch.dtype) -> str:
 NO_CHECKPOINTS = Checkpoints(None)
 
 
-def read(place: Path) -> SavedCheckpoint:
+def read(path: Path) -> SavedCheckpoint:
     """Read a checkpoint and verify its checksum. InputError if it is broken."""
     try:
-        facts = json.loads((place / STATE).read_text(encoding="utf-8"))
-        if facts["format"] != FORMAT:
-            raise InputError(f"{place}: format {facts['format']}, this version reads {FORMAT}")
-        actual = checksum(place / TENSORS)
-        if actual != facts["checksum"]:
-            raise InputError(f"{place / TENSORS}: broken (checksum {actual[:12]}, not {facts['checksum'][:12]})")
+        state = json.loads((path / STATE).read_text(encoding="utf-8"))
+        if state["format"] != FORMAT:
+            raise InputError(f"{path}: format {state['format']}, this version reads {FORMAT}")
+        actual = checksum(path / TENSORS)
+        if actual != state["checksum"]:
+            raise InputError(f"{path / TENSORS}: broken (checksum {actual[:12]}, not {state['checksum'][:12]})")
     except (OSError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{place}: broken ({type(error).__name__}: {error})") from None
-    return SavedCheckpoint(place, facts)
+        raise InputError(f"{path}: broken ({type(error).__name__}: {error})") from None
+    return SavedCheckpoint(path, state)
 
 
 def checksum(file: Path) -> str:
@@ -202,5 +202,5 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 
 def _remove_unfinished(folder: Path) -> None:
     """Delete leftovers of interrupted writes."""
-    for place in folder.glob(".step-*"):
-        shutil.rmtree(place, ignore_errors=True)
+    for path in folder.glob(".step-*"):
+        shutil.rmtree(path, ignore_errors=True)

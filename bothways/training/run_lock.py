@@ -57,8 +57,8 @@ def is_alive(process: Mapping[str, Any]) -> bool | None:
     """Whether a process described by `current_process` is still running; None if it is on another machine."""
     if process["host"] != socket.gethostname() or process.get("machine", machine()) != machine():
         return None
-    found = find_process(process["id"])
-    return found is not None and process.items() <= found.items()
+    running = find_process(process["id"])
+    return running is not None and process.items() <= running.items()
 
 
 class Lock:

@@ -28,14 +28,14 @@ def catch_stop_signals(*, when: bool = True) -> Iterator[Callable[[], bool]]:
         return
     caught: list[float] = []
 
-    def catch(number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT and caught and time.monotonic() - caught[0] > GRACE_SECONDS:
+    def catch(signum: int, frame: FrameType | None) -> None:
+        if signum == signal.SIGINT and caught and time.monotonic() - caught[0] > GRACE_SECONDS:
             raise KeyboardInterrupt
         caught.append(time.monotonic())
 
-    before = {number: signal.signal(number, catch) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {signum: signal.signal(signum, catch) for signum in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield lambda: bool(caught)
     finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        for signum, handler in before.items():
+            signal.signal(signum, signal.SIG_DFL if handler is None else handler)

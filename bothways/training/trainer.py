@@ -20,9 +20,9 @@ from bothways.training.run_checkpoints import SavedCheckpoint, TrainingState
 def clone_module(module: nn.Module) -> nn.Module:
     """A deep copy that is compiled where the original is; `deepcopy` alone loses that."""
     copy = deepcopy(module)
-    for part, own in zip(module.modules(), copy.modules(), strict=True):
+    for part, part_copy in zip(module.modules(), copy.modules(), strict=True):
         if part._compiled_call_impl is not None:
-            own.compile(dynamic=True)
+            part_copy.compile(dynamic=True)
     return copy
 
 
