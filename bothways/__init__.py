@@ -1,49 +1,72 @@
-"""Bothways: the whole life of a BERT. Public names are loaded when first used, so that importing costs nothing."""
+"""Bothways: the whole life of a BERT: pre-train, fine-tune, evaluate, predict, embed, quantize, export.
+
+Public names are imported when they are first used, so that `import bothways` is fast and loads no torch.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bothways import settings
     from bothways.errors import InputError
+    from bothways.evaluation.scores import Scores
+    from bothways.finetuning.finetune import FineTuneResult
     from bothways.inference.answer_decoding import Answer
     from bothways.inference.load import load
     from bothways.inference.masked_words import Fill
     from bothways.inference.predictor import Predictor
     from bothways.inference.tag_decoding import Entity
     from bothways.inference.text_scores import Prediction
+    from bothways.pretraining.setup import PretrainingResult
     from bothways.tokenizer.tokenizer import Encoding, Tokenizer
+    from bothways.training.callbacks import Callback
     from bothways.verbs import evaluate, train
 
 __version__ = "0.1.0"
 __all__ = [
     "Answer",
+    "Callback",
     "Encoding",
     "Entity",
     "Fill",
+    "FineTuneResult",
     "InputError",
     "Prediction",
     "Predictor",
+    "PretrainingResult",
+    "Scores",
     "Tokenizer",
     "evaluate",
     "load",
+    "settings",
     "train",
 ]
-_HOME = {
-    "Answer": "bothways.inference.answer_decoding",
-    "Encoding": "bothways.tokenizer.tokenizer",
-    "Entity": "bothways.inference.tag_decoding",
-    "Fill": "bothways.inference.masked_words",
-    "InputError": "bothways.errors",
-    "Prediction": "bothways.inference.text_scores",
-    "Predictor": "bothways.inference.predictor",
-    "Tokenizer": "bothways.tokenizer.tokenizer",
-    "evaluate": "bothways.verbs",
-    "load": "bothways.inference.load",
-    "train": "bothways.verbs",
+_MODULES = {
+    "Answer": "inference.answer_decoding",
+    "Callback": "training.callbacks",
+    "Encoding": "tokenizer.tokenizer",
+    "Entity": "inference.tag_decoding",
+    "Fill": "inference.masked_words",
+    "FineTuneResult": "finetuning.finetune",
+    "InputError": "errors",
+    "Prediction": "inference.text_scores",
+    "Predictor": "inference.predictor",
+    "PretrainingResult": "pretraining.setup",
+    "Scores": "evaluation.scores",
+    "Tokenizer": "tokenizer.tokenizer",
+    "evaluate": "verbs",
+    "load": "inference.load",
+    "train": "verbs",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name == "settings":
+        return import_module("bothways.settings")
+    if name not in _MODULES:
         raise AttributeError(f"module 'bothways' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    return getattr(import_module(f"bothways.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,49 +1,123 @@
-"""Settings -> the function that runs them: bothways.train and bothways.evaluate."""
+"""The verbs: one table with the settings, function and help of each, for the command line and `bothways.train`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
-from bothways import settings
 from bothways.errors import InputError
-from bothways.settings import Evaluate
 
 if TYPE_CHECKING:
     from bothways.evaluation.scores import Scores
+    from bothways.finetuning.finetune import FineTuneResult
+    from bothways.pretraining.setup import PretrainingResult
+    from bothways.settings import Evaluate, FineTune, Pretrain
+    from bothways.training.callbacks import Callbacks
 
-TASKS = {
-    settings.Pretrain: "pretraining.pretrain",
-    settings.Classify: "finetuning.classify",
-    settings.Regress: "finetuning.regress",
-    settings.Tag: "finetuning.tag",
-    settings.Answer: "finetuning.answer",
-    settings.TrainEmbed: "finetuning.embed",
+
+@dataclass(frozen=True)
+class Verb:
+    """A verb of the command line.
+
+    settings: name of the class in bothways.settings. function: what runs it, "module:function" in this package.
+    group: heading in `bothways --help`. trains: whether `bothways.train` takes its settings.
+    """
+
+    settings: str
+    function: str
+    help: str
+    group: str
+    trains: bool = False
+
+    @property
+    def settings_class(self) -> type[Any]:
+        loaded: type[Any] = getattr(import_module("bothways.settings"), self.settings)
+        return loaded
+
+    def load(self) -> Callable[..., Any]:
+        """The function, which takes settings and returns a result."""
+        module, name = self.function.split(":")
+        function: Callable[..., Any] = getattr(import_module(f"bothways.{module}"), name)
+        return function
+
+
+TRY, TRAIN, USE = "Try it", "Train", "Use a model"
+MEASURE, DEPLOY, INSPECT = "Measure", "Deploy", "Inspect"
+
+# Verbs of one group are neighbours. Modules are loaded when a verb runs, so that help takes no time.
+VERBS: dict[str, Verb] = {
+    "demo": Verb("Demo", "cli.demo:run", "train and use a small BERT on novels in the package, in 3 minutes", TRY),
+    "vocab": Verb("Vocab", "cli.commands:vocab", "learn a WordPiece vocabulary from text", TRAIN),
+    "pretrain": Verb("Pretrain", "pretraining.pretrain:run", "pre-train a BERT on text", TRAIN, trains=True),
+    "finetune classify": Verb("Classify", "finetuning.classify:run", "fine-tune a text classifier", TRAIN, trains=True),
+    "finetune regress": Verb(
+        "Regress", "finetuning.regress:run", "fine-tune a model that gives each text a number", TRAIN, trains=True
+    ),
+    "finetune tag": Verb(
+        "Tag", "finetuning.tag:run", "fine-tune a tagger: named entities (NER), parts of speech", TRAIN, trains=True
+    ),
+    "finetune answer": Verb(
+        "Answer", "finetuning.answer:run", "fine-tune a question answering model (SQuAD)", TRAIN, trains=True
+    ),
+    "finetune embed": Verb(
+        "TrainEmbed", "finetuning.embed:run", "fine-tune a sentence embedding model", TRAIN, trains=True
+    ),
+    "glue": Verb("Glue", "finetuning.glue:run", "fine-tune on every task of GLUE", TRAIN),
+    "predict": Verb("Predict", "cli.commands:predict", "predict labels, numbers, entities or answers", USE),
+    "fill": Verb("Fill", "cli.commands:fill", "fill each [MASK] in a text", USE),
+    "embed": Verb("Embed", "batch_jobs.files:embed", "write a vector for each text", USE),
+    "evaluate": Verb("Evaluate", "evaluation.evaluate:run", "score a model, or predictions in a file", MEASURE),
+    "bench": Verb("Bench", "bench.bench:run", "measure the speed of a model, next to other libraries", MEASURE),
+    "quantize": Verb("Quantize", "compression.quantize:run", "make a model int8: smaller and faster", DEPLOY),
+    "export": Verb("Export", "cli.commands:export", "export a model to ONNX", DEPLOY),
+    "info": Verb("Info", "cli.commands:info", "show what a checkpoint or run is, and how it was made", INSPECT),
+    "cache": Verb("Cache", "cli.commands:cache", "list or delete cached token stores", INSPECT),
 }
 
 
-def train(settings: Any, *, progress: Callable[[Mapping[str, Any]], None] | None = None) -> Any:
-    """Run what a settings dataclass of bothways.settings asks for; what the verbs pretrain and finetune do.
+@overload
+def train(settings: "Pretrain", *, callbacks: "Callbacks" = ()) -> "PretrainingResult": ...
+@overload
+def train(settings: "FineTune", *, callbacks: "Callbacks" = ()) -> "FineTuneResult": ...
 
-    Its corpus, heldout, train, dev and test may be paths or tables in memory: dicts (one a row), a dict of columns, a
-    pandas DataFrame, an Arrow table, a Dataset of `datasets`, or whatever else gives Arrow data. A list of
-    strings is paths; texts of a corpus are given as {"text": texts}. Rows count from 1 in messages: "train: row 17".
 
-    progress: called in the first process with each row of the run's metrics.jsonl as it is written: `split` ("train"
-    after a step, "heldout" after an evaluation), `step`, `loss`, `tokens` and `seconds` of training so far,
-    `learning_rate`, `seed` if there are several, and `steps`, the number of steps there will be. What it
-    raises ends the run, which can go on with resume=True from its last checkpoint.
+def train(settings: Any, *, callbacks: "Callbacks" = ()) -> Any:
+    """Pre-train or fine-tune a model, like the commands `bothways pretrain` and `bothways finetune`.
+
+    settings: a Pretrain, Classify, Regress, Tag, Answer or TrainEmbed of bothways.settings. Its corpus, heldout, train,
+    dev and test may be paths or tables in memory: a list of dicts, a dict of columns, a pandas DataFrame, an Arrow
+    table, a Dataset of `datasets`, or any other object that exports Arrow data. A list of strings is a list of paths;
+    give texts of a corpus as {"text": texts}. Messages count rows from 1: "train: row 17".
+
+    callbacks: functions, each called with every row of metrics.jsonl as it is written, or Callback objects. A row has
+    `split` ("train" after a step, "heldout" after an evaluation), `step`, `steps` (of the whole run), `loss`, `tokens`
+    and `seconds` of training so far, `learning_rate`, and `seed` when fine-tuning. Callbacks run in the first process
+    only. An exception in a callback ends the run, which resume=True continues from its last checkpoint.
     """
-    if type(settings) not in TASKS:
-        known = ", ".join(kind.__name__ for kind in TASKS)
-        raise InputError(f"{type(settings).__name__} is no training; give one of bothways.settings: {known}")
-    return import_module(f"bothways.{TASKS[type(settings)]}").run(settings, progress=progress)
+    verb = next((verb for verb in VERBS.values() if verb.trains and verb.settings_class is type(settings)), None)
+    if verb is None:
+        classes = ", ".join(verb.settings for verb in VERBS.values() if verb.trains)
+        raise InputError(
+            f"settings of type {type(settings).__name__} cannot be trained; bothways.settings has {classes}"
+        )
+    result = verb.load()(settings, callbacks=callbacks)
+    from bothways.training.callbacks import Callback
+
+    for callback in callbacks:
+        if isinstance(callback, Callback):
+            callback.on_end(result)
+    return result
 
 
-def evaluate(settings: Evaluate) -> "Scores":
-    """Measure a model as bothways.settings.Evaluate asks; what the verb evaluate does. Scores by name; one with a 95 %
-    interval is followed by it as NAME_interval. `file` may be paths or tables in memory, as for `train`."""
-    if type(settings) is not Evaluate:
-        raise InputError(f"{type(settings).__name__} is no measurement; give bothways.settings.Evaluate")
-    from bothways.evaluation.evaluate import run
+def evaluate(settings: "Evaluate") -> "Scores":
+    """Evaluate a model or predictions in a file, like the command `bothways evaluate`.
 
-    return run(settings)
+    Returns scores by name; a score with a 95 % interval is followed by the interval as NAME_interval. `file` may be
+    paths or tables in memory, as for `train`.
+    """
+    if type(settings) is not VERBS["evaluate"].settings_class:
+        raise InputError(
+            f"settings of type {type(settings).__name__} cannot be evaluated; use bothways.settings.Evaluate"
+        )
+    scores: Scores = VERBS["evaluate"].load()(settings)
+    return scores

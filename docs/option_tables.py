@@ -12,8 +12,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from tyro.conf import Positional
 from tyro.conf._confstruct import _ArgConfig
 
-from bothways import settings
-from bothways.cli.main import VERBS
+from bothways.verbs import VERBS
 
 POSITIONAL = get_args(Positional[str])[1:]
 
@@ -43,8 +42,8 @@ def class_table() -> str:
 
 
 def settings_by_verb() -> Iterator[tuple[str, type]]:
-    for verb, (name, *_) in VERBS.items():
-        yield verb, getattr(settings, name)
+    for name, verb in VERBS.items():
+        yield name, verb.settings_class
 
 
 def table(kind: type) -> str:

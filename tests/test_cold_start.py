@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from bothways.cli.main import VERBS
+from bothways.verbs import VERBS
 
 HEAVY = ("torch", "transformers", "sklearn", "matplotlib", "pyarrow", "numpy")
 TELL = """

@@ -13,7 +13,7 @@ from bothways.training.run import METRICS, read_metrics, run_status
 from bothways.training.run_checkpoints import FOLDER, STATE
 
 
-def run(path: Path) -> dict[str, Any]:
+def describe(path: Path) -> dict[str, Any]:
     """Facts by name, for a run, a checkpoint, or a directory of runs (a demo)."""
     if not path.exists():
         raise MissingFile(f"{path}: no such directory; name a checkpoint or a run")

@@ -37,16 +37,16 @@ from bothways.model.model import Model
 from bothways.settings import Answer
 from bothways.tokenizer.tokenizer import Encoding
 from bothways.training.losses import Loss, classification_loss
-from bothways.training.run import MetricsCallback
+from bothways.training.run import Callbacks
 
 METRICS = ("exact_match", "f1", "HasAns_f1", "NoAns_f1")
 
 
-def run(settings: Answer, *, progress: MetricsCallback | None = None) -> FineTuneResult:
+def run(settings: Answer, *, callbacks: Callbacks = ()) -> FineTuneResult:
     """Fine-tune an extractive question answering model; reports on test if there is one, else on dev."""
     pretrained = checkpoint.load(settings.model)
     new_head.check_head_supported(pretrained, "spans", settings.model)
-    return finetune.run(settings, lambda fold: Answering.build(settings, pretrained, fold), progress)
+    return finetune.run(settings, lambda fold: Answering.build(settings, pretrained, fold), callbacks)
 
 
 @dataclass(frozen=True)

@@ -37,19 +37,19 @@ from bothways.metrics.label_errors import label_errors, label_set_errors
 from bothways.model.model import Model
 from bothways.settings import Classify
 from bothways.training.losses import Loss
-from bothways.training.run import MetricsCallback
+from bothways.training.run import Callbacks
 from bothways.training.task_losses import multi_label_loss, weighted_class_loss
 
 NUM_STORED = 5  # most probable classes of a text whose probabilities are stored
 MAX_LISTED, NUM_FREQUENT = 30, 5  # classes whose counts are listed; with more, only the most frequent
 
 
-def run(settings: Classify, *, progress: MetricsCallback | None = None) -> FineTuneResult:
+def run(settings: Classify, *, callbacks: Callbacks = ()) -> FineTuneResult:
     """Fine-tune a text classifier; reports on test if there is one, else on dev."""
     pretrained = checkpoint.load(settings.model)
     new_head.check_head_supported(pretrained, "classes", settings.model)
     return finetune.run(
-        settings, lambda fold: Classification.build(settings, pretrained, read_tables(settings, fold)), progress
+        settings, lambda fold: Classification.build(settings, pretrained, read_tables(settings, fold)), callbacks
     )
 
 

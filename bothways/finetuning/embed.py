@@ -41,12 +41,12 @@ from bothways.model.model import Model
 from bothways.settings import TrainEmbed
 from bothways.training.losses import Loss
 from bothways.training.pair_losses import cosine_loss, matryoshka_loss, ranking_loss
-from bothways.training.run import MetricsCallback
+from bothways.training.run import Callbacks
 
 LOSS_PAIRS = 256  # pairs that compete with each other in the loss of an evaluation
 
 
-def run(settings: TrainEmbed, *, progress: MetricsCallback | None = None) -> FineTuneResult:
+def run(settings: TrainEmbed, *, callbacks: Callbacks = ()) -> FineTuneResult:
     """Fine-tune a sentence embedding model; reports on test if there is one, else on dev.
 
     In-batch negatives come from one micro-batch. Memory is bounded without micro-batches, see pair_examples.py.
@@ -54,7 +54,7 @@ def run(settings: TrainEmbed, *, progress: MetricsCallback | None = None) -> Fin
     pretrained = checkpoint.load(settings.model)
     checkpoint.check_not_int8(pretrained.model)
     return finetune.run(
-        settings, lambda fold: Embedding.build(settings, pretrained, read_pairs(settings, fold)), progress
+        settings, lambda fold: Embedding.build(settings, pretrained, read_pairs(settings, fold)), callbacks
     )
 
 

@@ -53,7 +53,7 @@ from bothways.settings import FineTune
 from bothways.training.loop import fit
 from bothways.training.options import TrainingOptions
 from bothways.training.progress import TrainingProgress
-from bothways.training.run import MetricsCallback, Run
+from bothways.training.run import Callbacks, Run
 from bothways.training.run_checkpoints import FOLDER, Checkpoints
 
 SEEDS, MODEL, SCORES = "seeds", "model", "scores.json"
@@ -88,14 +88,12 @@ class FineTuneResult:
     frozen: bool = False
 
 
-def run(
-    settings: FineTune, build_task: Callable[[int | None], Task], progress: MetricsCallback | None = None
-) -> FineTuneResult:
+def run(settings: FineTune, build_task: Callable[[int | None], Task], callbacks: Callbacks = ()) -> FineTuneResult:
     """Fine-tune in a run directory. build_task: makes the task, or the one that tests on a fold (cross-validation)."""
     if (processes := os.environ.get("WORLD_SIZE") or "1") != "1":
         raise InputError(f"fine-tuning uses a single process, but WORLD_SIZE is {processes}; start it without torchrun")
     task = build_task(None)
-    with Run(settings.out, f"finetune {task.name}", settings, resume=settings.resume, progress=progress) as run:
+    with Run(settings.out, f"finetune {task.name}", settings, resume=settings.resume, callbacks=callbacks) as run:
         return run_seeds(settings, task, run, build_task)
 
 

@@ -33,18 +33,18 @@ from bothways.model.heads import ClassificationHead
 from bothways.model.model import Model
 from bothways.settings import Regress
 from bothways.training.losses import Loss, mse_loss
-from bothways.training.run import MetricsCallback
+from bothways.training.run import Callbacks
 
 # Distance of neighbouring float32 numbers, in standard deviations of the training numbers.
 COARSE, TOO_COARSE = 0.001, 0.1  # a warning, an error
 
 
-def run(settings: Regress, *, progress: MetricsCallback | None = None) -> FineTuneResult:
+def run(settings: Regress, *, callbacks: Callbacks = ()) -> FineTuneResult:
     """Fine-tune a regression model; reports on test if there is one, else on dev."""
     pretrained = checkpoint.load(settings.model)
     new_head.check_head_supported(pretrained, "classes", settings.model)
     return finetune.run(
-        settings, lambda fold: Regression.build(settings, pretrained, read_tables(settings, fold)), progress
+        settings, lambda fold: Regression.build(settings, pretrained, read_tables(settings, fold)), callbacks
     )
 
 

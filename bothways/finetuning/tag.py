@@ -49,12 +49,12 @@ from bothways.model.model import Model
 from bothways.settings import Tag
 from bothways.tokenizer.tokenizer import Encoding
 from bothways.training.losses import Loss, classification_loss
-from bothways.training.run import MetricsCallback
+from bothways.training.run import Callbacks
 
 ENTITY_METRICS = ("precision", "recall", "f1", "f1_macro", "accuracy")
 
 
-def run(settings: Tag, *, progress: MetricsCallback | None = None) -> FineTuneResult:
+def run(settings: Tag, *, callbacks: Callbacks = ()) -> FineTuneResult:
     """Fine-tune a tagger; reports on test if there is one, else on dev."""
     pretrained = checkpoint.load(settings.model)
     new_head.check_head_supported(pretrained, "tokens", settings.model)
@@ -64,7 +64,7 @@ def run(settings: Tag, *, progress: MetricsCallback | None = None) -> FineTuneRe
         sentences = read_splits(settings, errors, fold)
         return Tagging.build(settings, pretrained, sentences, errors.notes(len(sentences["train"])))
 
-    return finetune.run(settings, build_task, progress)
+    return finetune.run(settings, build_task, callbacks)
 
 
 @dataclass(frozen=True)

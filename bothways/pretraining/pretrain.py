@@ -18,15 +18,16 @@ from bothways.pretraining.objective import example_batch
 from bothways.pretraining.recipes import CompleteSettings
 from bothways.settings import Pretrain
 from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.training.callbacks import Callbacks
 from bothways.training.distributed import Processes, process_group
 from bothways.training.loop import fit
 from bothways.training.losses import Loss
 from bothways.training.progress import track_progress
-from bothways.training.run import MetricsCallback, Run
+from bothways.training.run import Run
 from bothways.training.timing import seconds_per_step
 
 
-def run(settings: Pretrain, *, progress: MetricsCallback | None = None) -> setup.PretrainingResult:
+def run(settings: Pretrain, *, callbacks: Callbacks = ()) -> setup.PretrainingResult:
     """Pre-train a model. Writes model, checkpoints, metrics, curves and bothways.json to the run directory."""
     open_corpora(settings)  # before the run directory exists: a mistyped path leaves nothing behind
     start = setup.load_start(settings)
@@ -34,7 +35,7 @@ def run(settings: Pretrain, *, progress: MetricsCallback | None = None) -> setup
     tokenizer = Tokenizer.load(settings.tokenizer) if settings.tokenizer else start.tokenizer if start else None
     with process_group() as processes:
         main, resume = processes.is_main_process, settings.resume
-        with Run(settings.out, "pretrain", settings, resume=resume, is_main_process=main, progress=progress) as run:
+        with Run(settings.out, "pretrain", settings, resume=resume, is_main_process=main, callbacks=callbacks) as run:
             data = read_data(settings, prepare_tokenizer(settings, run.directory, processes, tokenizer))
             return train(*setup.build_initial(settings, start, data), data, run, processes)
 

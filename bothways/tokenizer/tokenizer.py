@@ -123,6 +123,9 @@ class Tokenizer:
         )  # fmt: skip
         self.replaced_surrogates = 0
 
+    def __repr__(self) -> str:
+        return f"Tokenizer({len(self.vocab):,} entries, {type(self.backend).__name__})"
+
     # --- load, learn, save ----------------------------------------------------------------------------------------
 
     @classmethod

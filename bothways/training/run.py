@@ -4,7 +4,7 @@ import json
 import platform
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -22,6 +22,7 @@ from bothways.errors import InputError
 from bothways.io import list_entries, remove_leftovers, to_json, write_atomic
 from bothways.log import logger
 from bothways.tables_in_memory import MemoryTable
+from bothways.training.callbacks import Callbacks, call_with_row
 from bothways.training.run_checkpoints import differences, log_changes
 from bothways.training.run_lock import LOCK, Lock, current_process, is_alive
 from bothways.training.signals import Stopped
@@ -29,7 +30,6 @@ from bothways.training.signals import Stopped
 METRICS = "metrics.jsonl"
 # Settings that may differ on resume, because they do not change results.
 CHANGEABLE_SETTINGS = ("out", "resume", "json", "device", "processes", "token_store", "keep_checkpoints", "tensorboard")
-MetricsCallback = Callable[[Mapping[str, Any]], None]
 
 
 class Run:
@@ -38,7 +38,7 @@ class Run:
     resume: continue the run in the directory, if any. Its settings must be equal, except CHANGEABLE_SETTINGS and a
     larger number of steps; InputError names the differences, and refuses a run that is still active, on this host or on
     another one (run_lock.py). Other versions, hardware or number of threads are logged, since they change rounding.
-    is_main_process: only the main process writes. progress: called with each row of metrics plus `steps`, their total.
+    is_main_process: only the main process writes. callbacks: called with each row of metrics plus `steps`, their total.
 
     As a context manager it keeps the directory locked and records the final status: done, stopped or failed.
     """
@@ -51,9 +51,9 @@ class Run:
         *,
         resume: bool = False,
         is_main_process: bool = True,
-        progress: MetricsCallback | None = None,
+        callbacks: Callbacks = (),
     ) -> None:
-        self.directory, self.is_main_process, self.progress = directory, is_main_process, progress
+        self.directory, self.is_main_process, self.callbacks = directory, is_main_process, callbacks
         plain_settings = {key: _plain(value) for key, value in asdict(settings).items()}
         self.metadata: dict[str, Any] = {
             "verb": verb, "settings": plain_settings, "versions": versions(), "hardware": describe_hardware(),
@@ -150,14 +150,13 @@ class Run:
         return {key: value for key, value in self.metadata.items() if key not in ("status", "process", "reason")}
 
     def log_metrics(self, **row: Any) -> None:
-        """Append a row to metrics.jsonl and call `progress`."""
+        """Append a row to metrics.jsonl and call the callbacks."""
         self.has_stepped = True
         if self.lock:
             self.lock.check()
             with (self.directory / METRICS).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
-            if self.progress:
-                self.progress({**row, "steps": self.metadata.get("steps")})
+            call_with_row(self.callbacks, {**row, "steps": self.metadata.get("steps")})
 
     def metrics(self) -> list[dict[str, Any]]:
         return read_metrics(self.directory)

@@ -156,7 +156,7 @@ def test_rows_that_cannot_be_read_are_set_aside_and_the_others_keep_their_number
     run("embed", models / "vectors", file, "-o", out, "--on-error", "skip", "--json")
     told = json.loads(capsys.readouterr().out)
     assert told == {
-        "vectors": 34, "size": 24, "file": str(out), "set_aside": 3, "set_aside_file": f"{out}.skipped.jsonl",
+        "vectors": 34, "size": 24, "file": str(out), "skipped": 3, "skipped_file": f"{out}.skipped.jsonl",
     }  # fmt: skip
     aside = json_lines(side_file(out))
     assert [row["row"] for row in aside] == [3, 20, 36]

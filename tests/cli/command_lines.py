@@ -10,8 +10,9 @@ from random import Random
 from types import SimpleNamespace
 from typing import Literal, get_args, get_origin
 
-from bothways import log, settings
+from bothways import log
 from bothways.cli import main
+from bothways.verbs import VERBS
 from tests.fuzz import NASTY, mutated, mutated_bytes
 
 # These run to their end on small files. Of the others only what comes before the work is asked for: they get no model.
@@ -59,8 +60,8 @@ def write_files(directory: Path) -> None:
 
 def command_line(random: Random, *, models: list[str], files: list[str]) -> list[str]:
     """A random command line. models, files: names of those there are; the last model is not there."""
-    verb = random.choice([*main.VERBS, *RUN])
-    kind = getattr(settings, main.VERBS[verb][0])
+    verb = random.choice([*VERBS, *RUN])
+    kind = VERBS[verb].settings_class
     if verb not in RUN:
         models, files = ["t.txt", "folder.txt", models[-1]], ["empty.txt", "broken0-t.csv", "no-file.csv"]
     known = {field.name: field for field in fields(kind)}

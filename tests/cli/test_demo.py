@@ -70,9 +70,9 @@ def test_its_commands_for_later_work_work_as_printed(shortened, capsys):
         main.main(words[1:])
     said = capsys.readouterr()
     assert str(out / "pretrain") in said.out and '"label"' in said.out and said.err == ""
-    assert info.run(out)["status"] == "done" and info.run(out)["run"] == "demo"
+    assert info.describe(out)["status"] == "done" and info.describe(out)["run"] == "demo"
     for part in ("pretrain", "authors"):
-        assert info.run(out / part)["status"] == "done"
+        assert info.describe(out / part)["status"] == "done"
         assert (out / part / "curves.png").exists() and (out / part / "model" / "model.safetensors").exists()
     assert figures["seconds"] > 0
 

@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 
 import bothways
-from bothways import settings
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
-from bothways.cli import main
-from bothways.cli.main import VERBS
+from bothways.cli import main, output
+from bothways.verbs import VERBS
 
 TEXTS = ["the cat sat", "", "a dog ran and ran", "on the mat", "a", "the dog sat on a cat " * 30, "b"]
 
@@ -95,7 +94,13 @@ def test_the_overview_names_every_verb(capsys):
             main.main(arguments)
         assert stopped.value.code == 0
         shown = capsys.readouterr().out
-        assert [line[2:].split("  ")[0].strip() for line in shown.splitlines()[2:-2]] == listed
+        assert [line[2:].split("  ")[0].strip() for line in shown.splitlines() if line.startswith("  ")] == listed
+
+
+def test_every_verb_has_a_function_and_prints_its_result():
+    for name, verb in VERBS.items():
+        assert callable(verb.load()) and callable(getattr(output, name.split()[0])), name
+        assert len(verb.help) < 90 and verb.help[0].islower() and not verb.help.endswith("."), name
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -104,7 +109,7 @@ def test_help_tells_of_every_setting_with_its_default(verb, capsys):
         main.main([*verb.split(), "--help"])
     assert stopped.value.code == 0
     shown = capsys.readouterr().out
-    kind = getattr(settings, VERBS[verb][0])
+    kind = VERBS[verb].settings_class
     flags = [field.name for field in fields(kind) if "Positional" not in str(field.type)]
     words = shown.replace("│", " ").split()
     for name in flags:
@@ -259,14 +264,14 @@ def test_the_whole_way_by_commands(tmp_path, said):
     assert json.loads(said("predict", tmp_path / "c", tmp_path / "new.txt"))["label"] in "xy"
 
 
-def test_prose_says_what_a_score_was_chosen_on(make_model, tokenizer, tmp_path, said):
+def test_a_score_on_dev_is_marked_as_selected_on(make_model, tokenizer, tmp_path, said):
     checkpoint.save(Checkpoint(make_model("bert", {"masked_words": 0}), tokenizer), tmp_path / "m")
     (tmp_path / "t.csv").write_text("text,label\n" + "".join(f"a cat {n},x\nthe dog {n},y\n" for n in range(10)))
     tuning = ("finetune", "classify", "--model", tmp_path / "m", "--train", tmp_path / "t.csv", "--epochs", "0.1")
     prose = said(*tuning, "-o", tmp_path / "a", "--dev", tmp_path / "t.csv")
-    assert prose.startswith("dev accuracy") and "one seed" in prose and "no measure of new text" in prose
+    assert prose.startswith("dev accuracy") and "one seed" in prose and "selected on this set" in prose
     prose = said(*tuning, "-o", tmp_path / "b", "--test", tmp_path / "t.csv", "--seeds", "2")
-    assert prose.startswith("test accuracy") and "over 2 seeds" in prose and "no measure" not in prose
+    assert prose.startswith("test accuracy") and "over 2 seeds" in prose and "selected on" not in prose
 
 
 # --- a run stopped, and several processes -----------------------------------------------------------------------------
@@ -342,7 +347,7 @@ def test_half_a_character_from_the_command_line_is_no_hindrance(filler, said):
     [(2e-5, "2e-05"), (1.4e-4, "0.00014"), (0.0, "0"), (0.12345, "0.1235"), (3.0, "3")],
 )
 def test_small_numbers_keep_their_digits(value, shown):
-    assert main._short(value) == shown
+    assert output.shorten(value) == shown
 
 
 def test_what_a_head_does_not_read_is_refused(filler, reader, tmp_path):

@@ -150,7 +150,7 @@ def test_a_run_that_goes_on_does_not_compute_them_again(settings):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        classify.run(settings, progress=stop)
+        classify.run(settings, callbacks=[stop])
     again, baselines = [], classify.Classification.baselines
     with mock.patch.object(
         classify.Classification, "baselines", lambda task, split: (again.append(split), baselines(task, split))[1]

@@ -181,7 +181,7 @@ def test_transformers_loads_the_classifier_and_gives_the_same_scores(result):
 
 
 def test_info_names_the_labels_and_the_result(result):
-    facts = info.run(result.directory)
+    facts = info.describe(result.directory)
     assert facts["run"] == "finetune classify" and facts["labels"] == "canine, feline, none"
     assert facts["result"]["n"] == 2 and facts["figures"]["dev"]["accuracy"] > 0.9
     rows = [json.loads(line) for line in (result.directory / "metrics.jsonl").read_text().splitlines()]

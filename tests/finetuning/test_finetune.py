@@ -120,7 +120,7 @@ def test_fine_tuning_tells_how_it_is_doing_where_there_is_no_terminal(settings, 
 
 def test_a_python_caller_hears_every_row_of_the_metrics_and_how_many_steps_there_will_be(settings):
     rows = []
-    result = bothways.train(replace(settings, epochs=0.5, seeds=2), progress=rows.append)
+    result = bothways.train(replace(settings, epochs=0.5, seeds=2), callbacks=[rows.append])
     steps = max(row["step"] for row in rows)
     assert rows == [{**row, "steps": steps} for row in rows_of(result.directory)]
     assert {row["seed"] for row in rows} == {0, 1} and {row["split"] for row in rows} == {"train", "heldout"}
@@ -132,7 +132,7 @@ def test_what_a_callback_raises_ends_the_run_which_can_go_on(settings, undisturb
             raise RuntimeError("enough")
 
     with pytest.raises(RuntimeError, match="enough"):
-        bothways.train(resumable(settings), progress=enough)
+        bothways.train(resumable(settings), callbacks=[enough])
     result = bothways.train(resumable(settings, resume=True))
     assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
 

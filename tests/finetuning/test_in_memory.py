@@ -136,7 +136,7 @@ def test_a_run_from_memory_goes_on_with_the_same_rows_alone(start, tmp_path, cap
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        bothways.train(settings, progress=stop)
+        bothways.train(settings, callbacks=[stop])
     before = (tmp_path / "run" / "bothways.json").read_bytes()
     with pytest.raises(InputError, match="started with other settings .*dev: .*fingerprint"):
         bothways.train(replace(settings, dev=classes(12, 2), resume=True))
@@ -185,5 +185,5 @@ def test_texts_in_memory_pretrain_as_those_of_a_file(tmp_path):
 
 
 def test_evaluate_is_for_measuring_alone(start):
-    with pytest.raises(InputError, match="Pretrain is no measurement"):
+    with pytest.raises(InputError, match="Pretrain"):
         bothways.evaluate(Pretrain(corpus="a.txt", out="o"))

@@ -137,7 +137,7 @@ def test_what_is_saved_comes_back_and_is_saved_again(result, tmp_path):
     checkpoint.save(saved, tmp_path / "again")
     again = checkpoint.load(tmp_path / "again").model.state_dict()
     assert all(torch.equal(value, again[name]) for name, value in saved.model.state_dict().items())
-    assert "bothways-linear" not in str(info.run(result.model)["model"])
+    assert "bothways-linear" not in str(info.describe(result.model)["model"])
 
 
 def test_the_first_token_is_read_where_that_is_asked_for(settings, tmp_path):

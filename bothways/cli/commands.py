@@ -1,0 +1,84 @@
+"""Commands that have no function of their own elsewhere: vocab, predict, fill, export, info, cache."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bothways.errors import InputError
+from bothways.log import logger, print_lines
+from bothways.settings import Cache, Export, Fill, Info, Predict, Vocab
+
+if TYPE_CHECKING:
+    from bothways.batch_jobs.journal import Journal
+    from bothways.corpus.cache import CachedStore
+    from bothways.inference.masked_words import Fill as Guess
+
+
+def vocab(settings: Vocab) -> int:
+    """Learn a vocabulary and save its tokenizer. Returns the number of entries."""
+    from bothways.checkpoint.checkpoint import check_target
+    from bothways.corpus.documents import Corpus, skipped_summary
+    from bothways.tokenizer.tokenizer import Tokenizer
+
+    check_target(settings.out, holds="tokenizer.json")
+    if (settings.out / "tokenizer.json").exists():
+        raise InputError(f"{settings.out}: has a tokenizer already; name a new directory, or delete that one")
+    corpus = Corpus(settings.corpus, settings.documents, settings.text_column, settings.on_error, settings.encoding)
+    skipped: Counter[str] = Counter()
+    tokenizer = Tokenizer.learn(
+        corpus.documents(skipped), settings.size, settings.lowercase, settings.processes, settings.alphabet,
+        strip_accents=settings.strip_accents,
+    )  # fmt: skip
+    if left_out := corpus.left_out():
+        logger.info(left_out)
+    if skipped:
+        logger.info(skipped_summary(skipped))
+    tokenizer.save(settings.out)
+    return len(tokenizer)
+
+
+def predict(settings: Predict) -> "Journal | Iterator[list[dict[str, Any]]]":
+    """Predict into a file; without one, rows block by block."""
+    from bothways.batch_jobs import files
+
+    return files.predict_blocks(settings) if settings.out is None else files.predict(settings)
+
+
+def fill(settings: Fill) -> "list[list[Guess]]":
+    """The best guesses for each mask."""
+    from bothways.inference.load import load
+
+    return load(settings.model, dtype=settings.dtype, window=settings.window).fill(settings.text, top=settings.top)
+
+
+def export(settings: Export) -> dict[str, Any]:
+    """Export a model; prints the table of differences while it runs, except for --json."""
+    from bothways.export import export
+
+    return export.run(settings, logger.debug if settings.json else print_lines)
+
+
+@dataclass(frozen=True)
+class CacheContents:
+    """Token stores in a directory: those that were deleted, and those that are left."""
+
+    directory: Path
+    deleted: "list[CachedStore]"
+    stores: "list[CachedStore]"
+
+
+def cache(settings: Cache) -> CacheContents:
+    from bothways.corpus import cache
+
+    directory = settings.token_store or cache.cache_directory() / "stores"
+    if settings.clear:
+        return CacheContents(directory, *cache.clear_cache(directory))
+    return CacheContents(directory, [], cache.cached_stores(directory))
+
+
+def info(settings: Info) -> dict[str, Any]:
+    from bothways.cli.info import describe
+
+    return describe(settings.path)

@@ -1,0 +1,258 @@
+"""Output of the command line: the result of each verb as text or as JSON.
+
+A function per verb, named after its first word; it takes the settings and the result.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from bothways.log import print_json, print_lines
+
+if TYPE_CHECKING:
+    from bothways.batch_jobs.journal import Journal
+    from bothways.bench.result import Measured
+    from bothways.cli.commands import CacheContents
+    from bothways.compression.quantize import Quantized
+    from bothways.evaluation.scores import Scores
+    from bothways.finetuning.finetune import FineTuneResult
+    from bothways.finetuning.glue import GlueTable
+    from bothways.inference.masked_words import Fill as Guess
+    from bothways.pretraining.setup import PretrainingResult
+    from bothways.settings import (
+        Bench,
+        Cache,
+        Demo,
+        Embed,
+        Evaluate,
+        Export,
+        Fill,
+        FineTune,
+        Glue,
+        Info,
+        Predict,
+        Pretrain,
+        Quantize,
+        Vocab,
+    )
+
+
+def print_result(verb: str, settings: Any, result: Any) -> None:
+    """Print the result of a verb."""
+    globals()[verb.split()[0]](settings, result)
+
+
+def demo(settings: "Demo", scores: dict[str, Any]) -> None:
+    if settings.json:  # the demo prints its text while it runs
+        print_json(scores)
+
+
+def vocab(settings: "Vocab", entries: int) -> None:
+    if settings.json:
+        print_json({"entries": entries, "directory": str(settings.out)})
+    else:
+        print_lines(f"{entries:,} entries in {settings.out}")
+
+
+def pretrain(settings: "Pretrain", result: "PretrainingResult") -> None:
+    from bothways.pretraining.heldout import next_sentence_verdict
+
+    if int(os.environ.get("RANK", "0")):  # only the first of several processes prints
+        return
+    if settings.json:
+        print_json({"model": str(result.model), "heldout": dict(result.figures), "cost": dict(result.cost)})
+        return
+    figures, cost = result.figures, result.cost
+    words = "masked words" if "masked_lm" in figures else "next words"
+    words += " (guesses of the generator)" if "replaced_accuracy" in figures else ""
+    print_lines(
+        f"{words}, held out: perplexity {figures['perplexity']:.1f} (by word frequency alone "
+        f"{figures['unigram_perplexity']:.1f})"
+    )
+    objectives = {
+        "next_sentence_accuracy": "next sentence", "sentence_order_accuracy": "sentence order",
+        "replaced_accuracy": "replaced tokens",
+    }  # fmt: skip
+    for name in (name for key, name in objectives.items() if key in figures):
+        print_lines(f"{name}, held out: {next_sentence_verdict(figures)}")
+    print_lines(
+        f"{cost['tokens']:,} tokens in {cost['minutes']:.1f} minutes, about {cost['kwh']:.2g} kWh at "
+        f"{cost['watts']:g} W per processor thread or GPU",
+        f"model in {result.model}, curves in {result.directory / 'curves.png'}",
+    )
+
+
+def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
+    from bothways.finetuning.baselines import format_table
+
+    n = len(result.scores)
+    if settings.json:
+        print_json(
+            {
+                "task": result.task, "metric": result.metric, "mean": result.mean, "std": result.std, "n": n,
+                "failed": result.failed, "scores": result.scores, "split": result.split, "model": str(result.model),
+                "interval": result.interval, "rows": result.rows,
+                **({} if result.pooled is None else {"pooled": result.pooled}),
+                "baselines": result.baselines, "verdict": result.verdict, "frozen": result.frozen,
+            }
+        )  # fmt: skip
+        return
+    name, unit = ("cross-validated", "folds") if result.split == "folds" else (result.split, "seeds")
+    spread = f" +- {result.std:.2%} over {n} {unit}" if n > 1 else ", one seed (no standard deviation)"
+    pooled = "" if result.pooled is None else f"; all rows together {result.pooled:.2%}"
+    low, high = result.interval or (None, None)
+    interval = "" if low is None else f"{pooled} (95 % interval {low:.2%} to {high:.2%}, {result.rows:,} rows)"
+    failed = f"; {result.failed} no better than the simplest baseline" if result.failed else ""
+    selected = " (the model was selected on this set, so new text may score lower)" if result.split == "dev" else ""
+    print_lines(
+        f"{name} {result.metric} {result.mean:.2%}{spread}{interval}{failed}{selected}",
+        *format_table(result.metric, name, result.baselines),
+        f"model in {result.model}",
+        *([result.verdict] if result.verdict else []),
+    )
+
+
+def glue(settings: "Glue", table: "GlueTable") -> None:
+    if settings.json:
+        tasks = {
+            name: {
+                "metric": result.metric, "mean": result.mean, "std": result.std, "n": len(result.scores),
+                "failed": result.failed, "selected_on": "dev", "interval": result.interval, "rows": result.rows,
+            }
+            for name, result in table.rows
+        }  # fmt: skip
+        print_json({"tasks": tasks, "average": table.average, "std": table.std, "n": len(table.by_seed)})
+        return
+    for name, result in table.rows:
+        failed = f"  {result.failed} failed" if result.failed else ""
+        interval = f"  95 %: {result.interval[0]:.2%} to {result.interval[1]:.2%}" if result.interval else ""
+        spread = _spread(result.std, len(result.scores))
+        print_lines(f"{name:8} {result.metric:10} {result.mean:7.2%} {spread}{interval}{failed}")
+    spread = _spread(table.std, len(table.by_seed))
+    print_lines(f"{'average':19} {table.average:7.2%} {spread}  (on dev, which the models were selected on)")
+
+
+def _spread(std: float, count: int) -> str:
+    return f"+- {std:6.2%}" if count > 1 else "one seed "
+
+
+def predict(settings: "Predict", result: "Journal | Iterator[list[dict[str, Any]]]") -> None:
+    if settings.out is None:
+        blocks: Iterable[list[dict[str, Any]]] = result  # type: ignore[assignment]
+        for rows in blocks:
+            print_json(*rows)
+    else:
+        _print_file(settings, result, {"predictions": result.results}, f"{result.results:,} predictions")  # type: ignore[union-attr, arg-type]
+
+
+def embed(settings: "Embed", result: "tuple[Journal, int]") -> None:
+    journal, size = result
+    facts = {"vectors": journal.results, "size": size}
+    _print_file(settings, journal, facts, f"{journal.results:,} vectors of size {size}")
+
+
+def _print_file(settings: Any, journal: "Journal", facts: dict[str, Any], text: str) -> None:
+    """What was written to a file, and how many rows were skipped."""
+    from bothways.batch_jobs.journal import side_file
+
+    facts["file"] = str(settings.out)
+    if journal.set_aside:
+        facts |= {"skipped": journal.set_aside, "skipped_file": str(side_file(settings.out))}
+        skipped = f"; {journal.set_aside:,} rows skipped, listed in {side_file(settings.out)}"
+    else:
+        skipped = ""
+    print_json(facts) if settings.json else print_lines(f"{text} in {settings.out}{skipped}")
+
+
+def fill(settings: "Fill", masks: "list[list[Guess]]") -> None:
+    if settings.json:
+        print_json(
+            [[{"token": guess.token, "score": guess.score, "text": guess.text} for guess in mask] for mask in masks]
+        )
+        return
+    for number, mask in enumerate(masks, 1):
+        if len(masks) > 1:
+            print_lines(f"mask {number}")
+        print_lines(*(f"{guess.score:6.1%}  {guess.token:16} {guess.text}" for guess in mask))
+
+
+def evaluate(settings: "Evaluate", scores: "Scores") -> None:
+    if settings.json:
+        print_json({"metrics": dict(scores)})
+        return
+    intervals = {name: f"{name}_interval" for name in scores if f"{name}_interval" in scores}
+    for name, value in scores.items():
+        if name in intervals:
+            low, high = map(shorten, scores[intervals[name]])
+            print_lines(f"{name:24} {shorten(value):8} (95 % interval {low} to {high})")
+        elif name not in intervals.values():
+            print_lines(f"{name:24} {shorten(value)}")
+
+
+def bench(settings: "Bench", result: "Measured") -> None:
+    from bothways.bench.result import as_json, as_table
+
+    if settings.json:
+        print_json(as_json(result))
+        return
+    print_lines(*as_table(result))
+    if settings.out:
+        print_lines(f"chart in {settings.out}")
+
+
+def quantize(settings: "Quantize", result: "Quantized") -> None:
+    print_json(result.as_json()) if settings.json else print_lines(*result.as_table())
+
+
+def export(settings: "Export", metadata: dict[str, Any]) -> None:
+    if settings.json:  # the table is printed while the export runs
+        print_json({"directory": str(settings.out), **metadata})
+
+
+def info(settings: "Info", facts: dict[str, Any]) -> None:
+    if settings.json:
+        print_json(facts)
+        return
+    for name, value in facts.items():
+        lines = [shorten(value)]
+        if isinstance(value, dict):
+            lines = [f"{key} {shorten(inner)}" for key, inner in value.items()]
+        for index, line in enumerate(lines):
+            print_lines(f"{name if index == 0 else '':12} {line}")
+
+
+def cache(settings: "Cache", contents: "CacheContents") -> None:
+    if settings.json:
+        deleted, stores = (
+            [{**asdict(store), "path": str(store.path)} for store in column]
+            for column in (contents.deleted, contents.stores)
+        )
+        print_json({"directory": str(contents.directory), "deleted": deleted, "stores": stores})
+        return
+    for store in contents.deleted or contents.stores:
+        text = "damaged or unfinished"
+        if store.statistics:
+            text = f"{store.statistics['tokens']:,} tokens of {', '.join(store.corpus)}"
+        print_lines(f"{store.path.name}  {store.modified}  {store.size / 1e6:9,.1f} MB  {text}")
+    count, size = len(contents.stores), sum(store.size for store in contents.stores) / 1e6
+    left = f"{size:,.1f} MB in {count} token stores in {contents.directory}"
+    if settings.clear:
+        deleted_size = f"deleted {sum(store.size for store in contents.deleted) / 1e6:,.1f} MB"
+        print_lines(f"{deleted_size}; kept {left}, in use by a run" if count else deleted_size)
+    else:
+        print_lines(f"{left}; bothways cache --clear deletes them" if count else left)
+
+
+def shorten(value: Any) -> str:
+    """A value for people: numbers with few digits, lists and dicts in one line."""
+    if isinstance(value, float):
+        small = 0 < abs(value) < 0.01
+        return f"{value:.4g}" if small else f"{value:.4f}".rstrip("0").rstrip(".")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(shorten, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {shorten(inner)}" for key, inner in value.items())
+    return str(value)

@@ -1,0 +1,62 @@
+"""The public interface: `dir` lists it, annotations of `train` are typed, reprs help."""
+
+import typing
+from dataclasses import is_dataclass
+
+import pytest
+
+import bothways
+from bothways import verbs
+from bothways.evaluation.scores import Scores
+from bothways.training.callbacks import Callback, call_with_row
+
+
+def test_dir_lists_the_public_names_and_all_can_be_imported():
+    assert set(dir(bothways)) == {*bothways.__all__, "__version__"}
+    assert all(getattr(bothways, name) is not None for name in bothways.__all__)
+    assert bothways.__all__ == sorted(bothways.__all__)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = bothways.no_such_name
+
+
+def test_every_public_class_has_a_repr_of_its_own():
+    for name in bothways.__all__:
+        value = getattr(bothways, name)
+        if isinstance(value, type) and not issubclass(value, Exception):
+            assert is_dataclass(value) or value.__repr__ is not object.__repr__, name
+
+
+def test_train_is_typed_by_the_class_of_settings():
+    from bothways import settings
+
+    scope = {**vars(bothways.settings), "PretrainingResult": bothways.PretrainingResult}
+    scope |= {"FineTuneResult": bothways.FineTuneResult, "Callbacks": object}
+    hints = [typing.get_type_hints(overload, scope) for overload in typing.get_overloads(verbs.train)]
+    assert [(hint["settings"], hint["return"]) for hint in hints] == [
+        (settings.Pretrain, bothways.PretrainingResult), (settings.FineTune, bothways.FineTuneResult),
+    ]  # fmt: skip
+    trained = [verb.settings_class for verb in verbs.VERBS.values() if verb.trains]
+    assert all(issubclass(cls, (settings.Pretrain, settings.FineTune)) for cls in trained) and len(trained) == 6
+
+
+def test_callbacks_are_functions_or_objects():
+    calls = []
+
+    class Recorder(Callback):
+        def on_step(self, row):
+            calls.append(("step", row["step"]))
+
+        def on_evaluate(self, row):
+            calls.append(("evaluate", row["step"]))
+
+    for split in ("train", "heldout"):
+        call_with_row([Recorder(), Callback(), lambda row: calls.append(row["split"])], {"split": split, "step": 3})
+    assert calls == [("step", 3), "train", ("evaluate", 3), "heldout"]
+    assert repr(Recorder()) == "Recorder()"
+
+
+def test_scores_are_a_mapping_with_a_primary_score():
+    scores = Scores.with_intervals("f1", {"f1": 0.5, "accuracy": 1.0}, {"f1": (0.25, 0.75)}, counts={"texts": 4})
+    assert dict(scores) == {"f1": 0.5, "f1_interval": [0.25, 0.75], "accuracy": 1.0, "texts": 4}
+    assert scores == dict(scores) and scores[scores.primary] == 0.5 and scores.percentages == {"f1": 50.0}
+    assert repr(scores).startswith("Scores(f1=0.5, f1_interval=[0.25, 0.75]") and len(scores) == 4
