@@ -18,12 +18,11 @@ from bothways.pretraining.objective import example_batch
 from bothways.pretraining.recipes import CompleteSettings
 from bothways.settings import Pretrain
 from bothways.tokenizer.tokenizer import Tokenizer
-from bothways.training.callbacks import Callbacks
 from bothways.training.distributed import Processes, process_group
 from bothways.training.loop import fit
 from bothways.training.losses import Loss
 from bothways.training.progress import track_progress
-from bothways.training.run import Run
+from bothways.training.run import Callbacks, Run
 from bothways.training.timing import seconds_per_step
 
 

@@ -108,8 +108,7 @@ class Tokenizer:
     ) -> None:  # fmt: skip
         self.special_tokens = backend.special_tokens if backend else SPECIAL_TOKENS
         if missing := [token for token in self.special_tokens if token not in vocab]:
-            names = ", ".join(map(shorten, missing))
-            raise InputError(f"vocabulary of {len(vocab)} entries lacks {names}; add a line for each")
+            raise InputError(f"vocabulary of {len(vocab)} entries lacks {', '.join(map(shorten, missing))}; add them")
         self.vocab = vocab
         self.tokens = [token for token, _ in sorted(vocab.items(), key=lambda entry: entry[1])]
         if sorted(vocab.values()) != list(range(len(vocab))):
@@ -201,8 +200,7 @@ class Tokenizer:
             strings = list(chain(*columns))
             ids_by_text = encode_ids_parallel(self, strings, processes)
             tokenized = [TokenizedText(text, self, ids=ids) for text, ids in zip(strings, ids_by_text, strict=True)]
-            num_texts = len(texts)
-            return [self._encode_whole(tokenized[index::num_texts]) for index in range(num_texts)]
+            return [self._encode_whole(tokenized[index :: len(texts)]) for index in range(len(texts))]
         return [self.encode(*row) for row in zip(*columns, strict=True)]
 
     def encode_windows(self, text: str, pair: str | None = None, size: int = 512, overlap: int = 128) -> list[Encoding]:

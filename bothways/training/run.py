@@ -22,7 +22,8 @@ from bothways.errors import InputError
 from bothways.io import list_entries, remove_leftovers, to_json, write_atomic
 from bothways.log import logger
 from bothways.tables_in_memory import MemoryTable
-from bothways.training.callbacks import Callbacks, call_with_row
+from bothways.training.callbacks import Callbacks as Callbacks  # exported to whatever starts a run
+from bothways.training.callbacks import call_with_row
 from bothways.training.run_checkpoints import differences, log_changes
 from bothways.training.run_lock import LOCK, Lock, current_process, is_alive
 from bothways.training.signals import Stopped

@@ -353,9 +353,9 @@ def test_small_numbers_keep_their_digits(value, shown):
 def test_what_a_head_does_not_read_is_refused(filler, reader, tmp_path):
     (tmp_path / "t.txt").write_text("The cat sat.\n\nThe dog ran.\n")
     failed = run("evaluate", filler, tmp_path / "t.txt", "--window", "32")
-    assert failed.returncode == 1 and "window (32) is for texts with labels; masked words" in failed.stderr
+    assert failed.returncode == 1 and "window (32)" in failed.stderr
     failed = run("evaluate", reader, tmp_path / "t.txt", "--pair-column", "body")
-    assert failed.returncode == 1 and "column 'body': answers are evaluated by columns named question" in failed.stderr
+    assert failed.returncode == 1 and "column 'body'" in failed.stderr
     row = {"id": "1", "question": "who", "context": "a cat", "answers": {"text": ["cat"], "answer_start": [2]}}
     (tmp_path / "t.jsonl").write_text(json.dumps(row))
     named = ("--text-column", "question", "--pair-column", "context", "--json")
