@@ -88,7 +88,7 @@ def test_vectors_are_the_same_in_every_format_and_beside_them_is_nothing(models,
         run("embed", models / "vectors", texts, "-o", tmp_path / f"v.{ending}")
     said = capsys.readouterr()
     assert said.out.splitlines() == [
-        f"37 vectors of 24 in {tmp_path / name}" for name in ("v.npy", "v.parquet", "v.jsonl")
+        f"37 vectors of size 24 in {tmp_path / name}" for name in ("v.npy", "v.parquet", "v.jsonl")
     ]
     assert said.err == ""  # no bar where there is no terminal
     found = np.load(tmp_path / "v.npy")
