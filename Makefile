@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DEMO ?= bothways-demo
+# Tests run in as many processes as there are cores, at most 8; `make test WORKERS=0` runs them in one.
+WORKERS ?= logical
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile
 
 .PHONY: install demo test soak check docs clean
 
@@ -25,7 +28,7 @@ demo: $(VENV)/installed
 	$(BIN)/bothways demo --out $(DEMO)
 
 test: $(VENV)/installed-tests
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 soak: $(VENV)/installed-tests
 	$(BIN)/python -m pytest soak --timeout 3600 -s

@@ -7,6 +7,7 @@ import atexit
 import os
 import shutil
 import string
+import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -74,6 +75,14 @@ PEER_CONFIGS = {  # their configuration: class, arguments, without dropout
     ),
 }
 WORDS = ["the", "cat", "sat", "on", "mat", "dog", "##s", "##ing", "and", "ran", "a", "b"]
+
+
+@pytest.fixture(autouse=True)
+def same_threads():
+    """Fail a test that leaves another number of threads: with 97 of them, all later tests took 30 times as long."""
+    yield
+    if torch := sys.modules.get("torch"):
+        assert torch.get_num_threads() == int(os.environ["OMP_NUM_THREADS"]), "the number of threads was not restored"
 
 
 def family_of(architecture):

