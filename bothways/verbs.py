@@ -1,4 +1,4 @@
-"""The verbs: one table with the settings, function and help of each, for the command line and `bothways.train`."""
+"""The verbs: settings, function and help of each, for the command line and `bothways.train`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class Verb:
     """A verb of the command line.
 
-    settings: name of the class in bothways.settings. function: what runs it, "module:function" in this package.
-    group: heading in `bothways --help`. trains: whether `bothways.train` takes its settings.
+    settings: name of the class in bothways.settings. function: "module:function" in this package that runs the verb.
+    group: heading in `bothways --help`. trains: whether `bothways.train` accepts the settings.
     """
 
     settings: str
@@ -35,7 +35,7 @@ class Verb:
         return loaded
 
     def load(self) -> Callable[..., Any]:
-        """The function, which takes settings and returns a result."""
+        """Import the function; it takes settings and returns a result."""
         module, name = self.function.split(":")
         function: Callable[..., Any] = getattr(import_module(f"bothways.{module}"), name)
         return function
@@ -44,14 +44,14 @@ class Verb:
 TRY, TRAIN, USE = "Try it", "Train", "Use a model"
 MEASURE, DEPLOY, INSPECT = "Measure", "Deploy", "Inspect"
 
-# Verbs of one group are neighbours. Modules are loaded when a verb runs, so that help takes no time.
+# Verbs of a group must be adjacent. Modules are imported when a verb runs, so that --help is fast.
 VERBS: dict[str, Verb] = {
-    "demo": Verb("Demo", "cli.demo:run", "train and use a small BERT on novels in the package, in 3 minutes", TRY),
+    "demo": Verb("Demo", "cli.demo:run", "train and use a small BERT on the included novels, in 3 minutes", TRY),
     "vocab": Verb("Vocab", "cli.commands:vocab", "learn a WordPiece vocabulary from text", TRAIN),
     "pretrain": Verb("Pretrain", "pretraining.pretrain:run", "pre-train a BERT on text", TRAIN, trains=True),
     "finetune classify": Verb("Classify", "finetuning.classify:run", "fine-tune a text classifier", TRAIN, trains=True),
     "finetune regress": Verb(
-        "Regress", "finetuning.regress:run", "fine-tune a model that gives each text a number", TRAIN, trains=True
+        "Regress", "finetuning.regress:run", "fine-tune a regression model: a number per text", TRAIN, trains=True
     ),
     "finetune tag": Verb(
         "Tag", "finetuning.tag:run", "fine-tune a tagger: named entities (NER), parts of speech", TRAIN, trains=True
@@ -67,10 +67,10 @@ VERBS: dict[str, Verb] = {
     "fill": Verb("Fill", "cli.commands:fill", "fill each [MASK] in a text", USE),
     "embed": Verb("Embed", "batch_jobs.files:embed", "write a vector for each text", USE),
     "evaluate": Verb("Evaluate", "evaluation.evaluate:run", "score a model, or predictions in a file", MEASURE),
-    "bench": Verb("Bench", "bench.bench:run", "measure the speed of a model, next to other libraries", MEASURE),
-    "quantize": Verb("Quantize", "compression.quantize:run", "make a model int8: smaller and faster", DEPLOY),
+    "bench": Verb("Bench", "bench.bench:run", "measure a model's speed, next to other libraries", MEASURE),
+    "quantize": Verb("Quantize", "compression.quantize:run", "quantize a model to int8: smaller and faster", DEPLOY),
     "export": Verb("Export", "cli.commands:export", "export a model to ONNX", DEPLOY),
-    "info": Verb("Info", "cli.commands:info", "show what a checkpoint or run is, and how it was made", INSPECT),
+    "info": Verb("Info", "cli.commands:info", "describe a checkpoint or run, and how it was made", INSPECT),
     "cache": Verb("Cache", "cli.commands:cache", "list or delete cached token stores", INSPECT),
 }
 
@@ -85,14 +85,14 @@ def train(settings: Any, *, callbacks: "Callbacks" = ()) -> Any:
     """Pre-train or fine-tune a model, like the commands `bothways pretrain` and `bothways finetune`.
 
     settings: a Pretrain, Classify, Regress, Tag, Answer or TrainEmbed of bothways.settings. Its corpus, heldout, train,
-    dev and test may be paths or tables in memory: a list of dicts, a dict of columns, a pandas DataFrame, an Arrow
+    dev and test may be paths or in-memory tables: a list of dicts, a dict of columns, a pandas DataFrame, an Arrow
     table, a Dataset of `datasets`, or any other object that exports Arrow data. A list of strings is a list of paths;
-    give texts of a corpus as {"text": texts}. Messages count rows from 1: "train: row 17".
+    pass the texts of a corpus as {"text": texts}. Messages count rows from 1: "train: row 17".
 
-    callbacks: functions, each called with every row of metrics.jsonl as it is written, or Callback objects. A row has
+    callbacks: Callback objects, or functions that are called with each row of metrics.jsonl as it is written. A row has
     `split` ("train" after a step, "heldout" after an evaluation), `step`, `steps` (of the whole run), `loss`, `tokens`
     and `seconds` of training so far, `learning_rate`, and `seed` when fine-tuning. Callbacks run in the first process
-    only. An exception in a callback ends the run, which resume=True continues from its last checkpoint.
+    only. An exception in a callback ends the run; resume=True continues it from the last checkpoint.
     """
     verb = next((verb for verb in VERBS.values() if verb.trains and verb.settings_class is type(settings)), None)
     if verb is None:
@@ -110,10 +110,10 @@ def train(settings: Any, *, callbacks: "Callbacks" = ()) -> Any:
 
 
 def evaluate(settings: "Evaluate") -> "Scores":
-    """Evaluate a model or predictions in a file, like the command `bothways evaluate`.
+    """Evaluate a model, or a file of predictions, like the command `bothways evaluate`.
 
-    Returns scores by name; a score with a 95 % interval is followed by the interval as NAME_interval. `file` may be
-    paths or tables in memory, as for `train`.
+    Returns the scores by name; the 95 % interval of a score follows it as NAME_interval. `file` may hold paths or
+    in-memory tables, as for `train`.
     """
     if type(settings) is not VERBS["evaluate"].settings_class:
         raise InputError(

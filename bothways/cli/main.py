@@ -137,9 +137,8 @@ def parse(name: str, options: Sequence[str]) -> Any:
     errors = StringIO()  # messages that repeat the arguments, whose control characters print_message escapes
     try:
         with redirect_stderr(errors):
-            return tyro.cli(
-                settings_class, prog=f"bothways {name}", args=list(options), description=settings_class.__doc__
-            )
+            description = " ".join((settings_class.__doc__ or "").split())  # tyro would keep the line breaks
+            return tyro.cli(settings_class, prog=f"bothways {name}", args=list(options), description=description)
     finally:
         if errors.getvalue():
             print_message(errors.getvalue().rstrip("\n"))

@@ -1,4 +1,4 @@
-"""Settings: one frozen dataclass per verb, from which the command line takes its options. No torch."""
+"""Settings: a frozen dataclass per verb, which also defines the command-line options. No torch."""
 
 from bothways.settings.base import (
     BOUNDS,

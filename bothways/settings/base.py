@@ -1,4 +1,4 @@
-"""Base of all settings: types of options, bounds, and mixins that several verbs share. No torch."""
+"""Base of all settings: option types, bounds, validation, and mixins shared by verbs. No torch."""
 
 import math
 from dataclasses import MISSING, dataclass
@@ -39,7 +39,7 @@ OptionalOutput = Annotated[Path | None, arg(aliases=("-o",))]
 Directory = Annotated[Path, arg(metavar="DIR")]
 OptionalDirectory = Annotated[Path | None, arg(metavar="DIR")]
 Model = Positional[Directory]
-# Data: on the command line paths, in Python tables in memory too (tables_in_memory.py).
+# Data: paths; from Python also in-memory tables (tables_in_memory.py).
 Data = Annotated[TableSource, arg(constructor=Path)]
 OptionalData = Annotated[TableSource | None, arg(constructor=Path | None, help_behavior_hint="(default: None)")]
 DataList = Annotated[tuple[TableSource, ...], arg(constructor=tuple[Path, ...], help_behavior_hint="(default: )")]
@@ -50,24 +50,24 @@ AccentFlag = Annotated[
 
 
 def accents(strip_accents: AccentFlag = False, keep_accents: AccentFlag = False) -> bool | None:
-    """Two flags as one setting; None without either of them.
+    """Two flags for one setting; None if neither is given.
 
     Args:
-        strip_accents: Strip accents and vowel signs, as BERT does. [if lower-casing, and few words need them]
-        keep_accents: Keep accents and vowel signs. [if many words need them, and with --no-lowercase]
+        strip_accents: Strip accents and vowel signs, as BERT does. [if lower-casing and few words need them]
+        keep_accents: Keep accents and vowel signs. [if many words need them, or with --no-lowercase]
     """
     return strip_accents if strip_accents or keep_accents else None
 
 
 Accents = Annotated[bool | None, arg(constructor=accents, name="")]
 
-# Languages whose sentence boundaries `sentencex` knows. It silently splits all others by the rules of English.
+# Languages with rules in `sentencex`. It silently applies the English rules to all others.
 LANGUAGES = (
     "am", "ar", "bg", "bn", "ca", "da", "de", "el", "en", "es", "fi", "fr", "gu", "hi", "hy", "it", "ja", "kk", "kn",
     "ml", "mr", "my", "nl", "pa", "pl", "pt", "ru", "sk", "ta", "te", "uk",
 )  # fmt: skip
 
-# The smallest and largest value of a setting, both included, for every verb that has it.
+# The smallest and largest allowed value of each setting, inclusive, in every verb that has it.
 BOUNDS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("size", "vocab_size", "alphabet", "processes", "steps"), (1, math.inf)),
     **dict.fromkeys(("batch_tokens", "gradient_accumulation"), (1, math.inf)),
@@ -100,18 +100,18 @@ T = TypeVar("T", bound=type)
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def settings(cls: T) -> T:
-    """A frozen, keyword-only dataclass. Its fields, and so --help, begin with required ones, then its own, then the
-    mixins'."""
-    made: Any = dataclass(frozen=True, kw_only=True)(cls)
-    fields = made.__dataclass_fields__
+    """A frozen, keyword-only dataclass. Field order, which is also that of --help: required fields, then the class's
+    own, then those of the mixins."""
+    settings_class: Any = dataclass(frozen=True, kw_only=True)(cls)
+    fields = settings_class.__dataclass_fields__
     required = [name for name, field in fields.items() if field.default is MISSING]
     by_class = [name for base in cls.__mro__ for name in get_annotations(base)]
-    made.__dataclass_fields__ = {name: fields[name] for name in dict.fromkeys((*required, *by_class))}
+    settings_class.__dataclass_fields__ = {name: fields[name] for name in dict.fromkeys((*required, *by_class))}
     return cls
 
 
 class Checked:
-    """Settings that check themselves: declared types, bounds, files given, known languages and encodings.
+    """Settings that validate themselves: declared types, bounds, missing files, unknown languages and encodings.
 
     InputError names the setting and its value.
     """
@@ -131,8 +131,8 @@ class Checked:
                 raise InputError(f"{name} ({value}) must be {wanted}")
         if (language := getattr(self, "language", "en")) not in LANGUAGES:
             raise InputError(
-                f"language ({language}) has no rules for the end of a sentence; {', '.join(LANGUAGES)} have. Give the "
-                "closest of these, or en, whose rules are the fallback"
+                f"language ({language}) has no rules for sentence splitting; choose the closest of "
+                f"{', '.join(LANGUAGES)}, or en"
             )
 
     def _convert(self) -> None:
@@ -159,15 +159,15 @@ class Encoded:
 
 @settings
 class Compute:
-    """Device and number format for inference."""
+    """Number format of the computation."""
 
     dtype: Dtype = "auto"
-    """auto: bf16 on hardware that is fast at it, else float32."""
+    """Number format. auto: bfloat16 where the hardware is faster with it, else float32."""
 
 
 @settings
 class Printed:
-    """How results are printed."""
+    """Output format of the results."""
 
     json: bool = False
     """Print one JSON object instead of text."""
@@ -175,7 +175,7 @@ class Printed:
 
 @settings
 class TextColumns(Encoded):
-    """Columns of a table's texts and labels."""
+    """Table columns with texts and labels."""
 
     text_column: str | None = None
     """Column with the texts, or several separated by commas, which are joined. [text, sentence, ...]"""
@@ -187,14 +187,14 @@ class TextColumns(Encoded):
 
 @settings
 class TagColumns:
-    """Columns of a table's words and tags."""
+    """Table columns with words and tags."""
 
     words_column: str | None = None
-    """Column with lists of words; in CoNLL files its number, from 0. [tokens, words; 0]"""
+    """Column with lists of words; for CoNLL files its index from 0. [tokens, words; 0]"""
     tags_column: str | None = None
-    """Column with lists of tags; in CoNLL files its number, -1 for the last. [tags, ner_tags, labels; -1]"""
+    """Column with lists of tags; for CoNLL files its index, -1 for the last. [tags, ner_tags, labels; -1]"""
     scheme: TagScheme = "auto"
-    """Tagging scheme. auto: detected; plain: one label per word, such as part-of-speech tags."""
+    """Tag scheme. auto: detected; plain: one label per word, such as part-of-speech tags."""
 
 
 @settings
@@ -206,17 +206,17 @@ class Corpus(Encoded):
     text_column: str = "text"
     """Table column with the texts, or several separated by commas; each row is a document."""
     on_error: OnError = "stop"
-    """Rows that cannot be read: stop with file and line, or skip and count them."""
+    """Unreadable rows: stop and report file and line, or skip and count them."""
 
 
 @settings
 class Windows:
-    """Long texts."""
+    """How long texts are read."""
 
     window: int | None = None
     """Maximum tokens per window, special tokens included. [as in fine-tuning, else 512]"""
     long: LongTexts | None = None
-    """Texts longer than a window: read in windows, refuse, or truncate. [as in fine-tuning, else windows]"""
+    """Texts longer than a window: split into windows, raise an error, or truncate. [as in fine-tuning, else windows]"""
 
 
 @settings
@@ -226,10 +226,10 @@ class Optimization(Checked):
     schedule: ScheduleName = "linear"
     """Learning rate schedule after warm-up."""
     weight_decay: float = 0.01
-    """Weight decay, on matrices only."""
+    """Weight decay, applied to matrices only."""
     max_grad_norm: float = 1.0
-    """Clip gradients to this norm."""
+    """Maximum gradient norm; larger gradients are scaled down to it."""
     gradient_accumulation: int = 1
-    """Micro-batches per step. Saves memory; the gradient is the same except for dropout."""
+    """Micro-batches per step. More save memory; the gradient stays the same except for dropout."""
     seed: int = 0
-    """Random seed (the first one, if there are several)."""
+    """Random seed; the first one if there are several."""

@@ -1,6 +1,6 @@
-"""Check and convert values of settings by their declared types.
+"""Check and convert the values of settings by their declared types.
 
-From Python, a path may be a string, a tuple any list, and a number one of NumPy's.
+From Python, paths may be strings, tuples may be any iterable, and numbers may be NumPy's.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ def declared_types(cls: type) -> dict[str, Any]:
 
 
 def convert(name: str, value: Any, declared: Any) -> Any:
-    """The value, converted to its declared type. InputError if it cannot be."""
+    """The value, converted to its declared type. InputError if that is impossible."""
     if MemoryTable in _options(declared):
         value = as_source(name, value)
     elif get_origin(declared) is tuple and MemoryTable in _options(get_args(declared)[0]):
@@ -42,7 +42,7 @@ def _options(declared: Any) -> tuple[Any, ...]:
 
 
 def _converted(value: Any, declared: Any) -> Any:
-    """The value, converted. TypeError if it is of another type."""
+    """The converted value. TypeError if its type does not fit."""
     if len(options := _options(declared)) > 1:
         for option in options:
             with suppress(TypeError):

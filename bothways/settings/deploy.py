@@ -23,50 +23,49 @@ OptionalTexts = Annotated[Path | None, arg(name="with")]
 
 @settings
 class Quantize(TextColumns, Checked, Compute, Printed):
-    """Quantize a model to int8: smaller, and faster on processors. The loss is measured before anything is written."""
+    """Quantize a model to int8: smaller, and faster on CPUs. Nothing is written if its scores drop too much."""
 
     model: Model
     """Checkpoint or run."""
     texts: Texts
-    """At least 32 of your own texts: some calibrate, the others measure the loss, by their labels, tags or answers if
-    the file has any, else by how much the predictions change."""
+    """At least 32 of your own texts, with or without labels: half for calibration, half to measure the drop."""
     out: Output
     """Output directory."""
     max_drop: float | None = None
-    """Largest loss allowed, in points (hundredths). [0.5; for vectors a mean cosine of 0.995]"""
+    """Largest allowed drop of the score, in percentage points. [0.5; for vectors a mean cosine of 0.995]"""
 
 
 @settings
 class Export(TextColumns, Checked, Printed):
-    """Export a model to ONNX. Its scores are compared with ours before the file gets its name."""
+    """Export a model to ONNX. Nothing is written if its scores under ONNX Runtime differ from the original's."""
 
     model: Model
     """Checkpoint or run."""
     out: Output
-    """Output directory: model.onnx, the tokenizer's files, and how it was made."""
+    """Output directory, for model.onnx, the tokenizer files and metadata."""
     to: Literal["onnx"] = "onnx"
-    """Format."""
+    """Output format."""
     tolerance: float = 1e-4
-    """Largest difference of a score from ours."""
+    """Largest allowed difference between a score and the original."""
     int8: bool = False
-    """Write model-int8.onnx too; its loss is measured on --with."""
+    """Also write model-int8.onnx; its drop is measured on the texts of --with."""
     texts: OptionalTexts = None
-    """Your own texts, with or without labels, to measure int8 on."""
+    """Your own texts, with or without labels, for calibrating and measuring int8."""
     max_drop: float | None = None
-    """Largest loss allowed for int8, in points (hundredths). [0.5; for vectors a mean cosine of 0.995]"""
+    """Largest allowed drop of the int8 score, in percentage points. [0.5; for vectors a mean cosine of 0.995]"""
 
 
 @settings
 class Bench(Encoded, Checked, Compute, Printed):
-    """Benchmark a model on this machine: texts and tokens per second, and latency, over batch sizes and lengths, beside
-    every installed peer."""
+    """Benchmark a model on this machine: throughput and latency by batch size and text length, next to other installed
+    libraries."""
 
     model: Model
     """Checkpoint or run."""
     out: OptionalOutput = None
-    """Picture to write (.png)."""
+    """Chart to write (.png)."""
     texts: OptionalTexts = None
-    """Your own texts, for their distribution of lengths. [random words in the lengths below]"""
+    """Your own texts, to measure their mix of lengths too. [only random words of the lengths in --lengths]"""
     lengths: tuple[int, ...] = (16, 64, 128, 256, 512)
     """Tokens per text."""
     window: int | None = None
@@ -74,6 +73,6 @@ class Bench(Encoded, Checked, Compute, Printed):
     batches: tuple[int, ...] = (1, 8, 64)
     """Texts per call."""
     repeats: int = 5
-    """Repetitions; the median counts."""
+    """Repetitions; the median is reported."""
     peers: bool = True
-    """Also measure installed peers: sentence-transformers, ONNX Runtime, OpenVINO."""
+    """Also measure other libraries, if installed: sentence-transformers, transformers, ONNX Runtime, OpenVINO."""

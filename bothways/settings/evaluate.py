@@ -1,4 +1,4 @@
-"""Settings of `evaluate`: score a model, or predictions in a file."""
+"""Settings of `evaluate`: score a model, or a file of predictions."""
 
 from pathlib import Path
 
@@ -22,25 +22,23 @@ from bothways.settings.base import (
 
 @settings
 class Evaluate(TagColumns, TextColumns, Checked, Compute, Printed):
-    """Evaluate a fine-tuned model on labelled data, or a pre-trained one on text. To score predictions in a file:
-    evaluate --predictions FILE GOLD."""
+    """Evaluate a fine-tuned model on labelled data, or a pre-trained model on plain text. To score a file of
+    predictions: bothways evaluate --predictions FILE GOLD."""
 
     model: Model
-    """Checkpoint or run; with --predictions the file with gold answers."""
+    """Checkpoint or run; with --predictions, the file with the gold labels or answers."""
     file: Positional[DataList] = ()
-    """Labelled data; text for masked-word perplexity; for embeddings pairs, or a BEIR directory (corpus, queries,
-    qrels)."""
+    """Labelled data; plain text (masked-word perplexity); for embedding models, pairs or a BEIR directory."""
     predictions: Path | None = None
     """Predictions to score: a label per line, a table, CoNLL columns, SQuAD's {id: answer}, or a TREC run."""
     multi_label: bool = False
     """With --predictions: each text may have several labels."""
     positive: str | None = None
-    """Positive label for f1 with two classes. [the model's last label; of files the last in the alphabet]"""
+    """Positive label for f1 with two classes. [the model's last; with --predictions the last alphabetically]"""
     documents: DocumentBreak = "blank"
     """For masked words: what separates documents in .txt files: a blank line, the end of a line or of the file."""
     on_error: OnError = "stop"
-    """Rows that cannot be read, or answers that are not at their stated position: stop with file and line, or skip and
-    count them."""
+    """Unreadable rows, or answers not found at their offset: stop and report the place, or skip and count them."""
     window: int | None = None
     """Maximum tokens per window, special tokens included. [as in fine-tuning, else 512]"""
     max_length: int = 128

@@ -20,17 +20,16 @@ from bothways.settings.base import (
 
 @settings
 class Predict(Windows, Encoded, Checked, Compute, Printed):
-    """Predict labels, numbers, entities or answers: one JSON object per line, in input order."""
+    """Predict labels, numbers, entities or answers, in input order; by default one JSON object per line."""
 
     model: Model
     """Checkpoint or run."""
     file: Positional[str] = "-"
-    """.txt (one text per line), .jsonl, .csv, .tsv, .parquet, or - for lines of standard input; for questions SQuAD's
-    JSON or a table with columns question and context."""
+    """.txt (one text per line), .jsonl, .csv, .tsv, .xlsx, .parquet, SQuAD's JSON, or - for standard input."""
     text: str | None = None
     """One text, instead of a file."""
     pair: str | None = None
-    """With --text: the second text of a pair; the passage, if the text is a question."""
+    """With --text: the second text of a pair, or the passage of a question."""
     keep_columns: str | None = None
     """Input columns to copy into the result, such as id,text; or all."""
     text_column: str | None = None
@@ -38,15 +37,15 @@ class Predict(Windows, Encoded, Checked, Compute, Printed):
     pair_column: str | None = None
     """Column (or columns) with second texts. [pair, sentence2, ... if there is one]"""
     top: int | None = None
-    """Number of labels in `scores`, or of answers per question in `answers`, best first. [all labels; one answer]"""
+    """Number of labels in `scores`, or of answers in `answers`, best first. [all labels; one answer]"""
     out: OptionalOutput = None
     """Output file: .jsonl, .parquet, .csv or .tsv. [standard output]"""
     escape_formulas: bool = False
-    """In .csv and .tsv: put ' before texts that a spreadsheet would compute (those that begin with =, +, - or @)."""
+    """In .csv and .tsv: put ' before texts that spreadsheets evaluate (those that begin with =, +, - or @)."""
     resume: bool = False
     """Continue an output file that an interrupted command left unfinished."""
     on_error: OnError = "stop"
-    """Rows that cannot be read: stop with file and line, or set them aside in a file beside the output."""
+    """Unreadable rows: stop and report file and line, or skip them and list them in a file next to the output."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -55,7 +54,7 @@ class Predict(Windows, Encoded, Checked, Compute, Printed):
         if self.text is not None and self.file != "-":
             raise InputError(f"file ({self.file}) and text ({self.text!r}) exclude each other; leave one out")
         if self.escape_formulas and (self.out is None or self.out.suffix not in (".csv", ".tsv")):
-            raise InputError("escape_formulas is for a .csv or .tsv; name one with --out")
+            raise InputError("escape_formulas needs a .csv or .tsv; name one with --out")
 
 
 @settings
@@ -65,7 +64,7 @@ class Fill(Checked, Compute, Printed):
     model: Model
     """Checkpoint or run."""
     text: Positional[str]
-    """A text with [MASK] in it."""
+    """A text that contains [MASK]."""
     top: int = 5
     """Guesses per mask."""
     window: int | None = None
@@ -79,7 +78,7 @@ class Embed(Windows, Encoded, Checked, Compute, Printed):
     model: Model
     """Checkpoint or run."""
     file: Positional[str]
-    """.txt (one text per line), .jsonl, .csv, .tsv, .parquet, or - for lines of standard input."""
+    """.txt (one text per line), .jsonl, .csv, .tsv, .xlsx, .parquet, or - for standard input."""
     out: Output
     """Output file: .npy, .parquet or .jsonl."""
     text_column: str | None = None
@@ -91,4 +90,4 @@ class Embed(Windows, Encoded, Checked, Compute, Printed):
     resume: bool = False
     """Continue an output file that an interrupted command left unfinished."""
     on_error: OnError = "stop"
-    """Rows that cannot be read: stop with file and line, or set them aside in a file beside the output."""
+    """Unreadable rows: stop and report file and line, or skip them and list them in a file next to the output."""

@@ -24,10 +24,10 @@ from bothways.settings.base import (
 
 @settings
 class Pretrain(Optimization, Corpus, Printed):
-    """Pre-train a BERT or a relative of it. On several processes: torchrun -m bothways pretrain ..."""
+    """Pre-train a BERT or a related encoder. For several processes: torchrun -m bothways pretrain ..."""
 
     corpus: Positional[DataList]
-    """Files, folders, globs: .txt, .jsonl, .csv, .tsv, .parquet, each also .gz, .xz or .zst; or hf:OWNER/NAME."""
+    """Files, folders or globs (.txt, .jsonl, .csv, .tsv, .parquet; also .gz, .xz, .zst), or hf:OWNER/NAME."""
     out: Output
     """Run directory."""
     resume: bool = False
@@ -37,9 +37,9 @@ class Pretrain(Optimization, Corpus, Printed):
     family: Family | None = None
     """Architecture of a new model. [modernbert; bert with sentence pairs or --recipe paper]"""
     recipe: Literal["measured", "paper"] = "measured"
-    """Defaults of the options in brackets: the ones that learned fastest in our trials, or BERT's (Devlin 2018)."""
+    """Source of the defaults in [brackets]: the fastest learning in our trials, or the BERT paper (Devlin 2018)."""
     minutes: float | None = None
-    """Train for about this long; becomes a fixed number of steps after a few timed ones."""
+    """Train for about this long; converted to a number of steps after timing the first ones."""
     steps: int | None = None
     """Number of steps. [1000 without --minutes]"""
     from_checkpoint: Annotated[Path | None, arg(name="from", metavar="DIR")] = None
@@ -47,16 +47,15 @@ class Pretrain(Optimization, Corpus, Printed):
     extend_vocab: int = 0
     """With --from: add this many words of the new text to the vocabulary."""
     lengthen: int = 0
-    """With --from: make a Longformer of a BERT or RoBERTa, with this attention window; it reads --max-length tokens."""
+    """With --from: convert a BERT or RoBERTa to a Longformer with this attention window, for --max-length tokens."""
     tokenizer: Path | None = None
     """Tokenizer directory or file. [learned from the text]"""
     vocab_size: int | None = None
     """Maximum size of a learned vocabulary. [8,000 to 30,522, by the amount of text]"""
     lowercase: bool = True
-    """Lower-case the text of a learned vocabulary."""
+    """Lower-case the text, if a vocabulary is learned."""
     strip_accents: Accents = None
-    """Strip accents and vowel signs with a learned vocabulary. [if lower-casing, and few words of the text need
-    them]"""
+    """Strip accents and vowel signs, if a vocabulary is learned. [if lower-casing and few words need them]"""
     drop_duplicates: bool = False
     """Drop documents that are identical to an earlier one, and count them."""
     heldout: DataList = ()
@@ -64,20 +63,19 @@ class Pretrain(Optimization, Corpus, Printed):
     heldout_examples: int = 256
     """Maximum number of held-out examples to evaluate on."""
     token_store: OptionalDirectory = None
-    """Directory where tokenized text is cached. [a folder `bothways` in the user's cache]"""
+    """Cache directory for tokenized text. [`bothways` in the user's cache directory]"""
     objective: Literal["auto", "masked", "boundary", "enhanced", "replaced", "forward", "halves"] = "auto"
-    """Training objective: masked (MLM), boundary (SpanBERT), enhanced (DeBERTa's mask decoder), replaced (ELECTRA),
-    forward (causal), halves (two one-way stacks)."""
+    """masked (MLM), boundary (SpanBERT), enhanced (DeBERTa), replaced (ELECTRA), forward or halves (causal)."""
     pairs: Literal["auto", "next", "order", "none"] = "auto"
     """Sentence pairs. next: next-sentence prediction (BERT); order: sentence order (ALBERT); none: single texts."""
     masking: Literal["tokens", "words", "spans"] = "tokens"
-    """Mask single tokens (BERT), whole words, or spans of words (SpanBERT)."""
+    """Unit of masking: single tokens (BERT), whole words, or spans of words (SpanBERT)."""
     mask_rate: float | None = None
     """Fraction of tokens to predict. [0.3; 0.15 for words and spans]"""
     final_mask_rate: float | None = None
-    """Mask rate at the end of the run; changes linearly from --mask-rate. [constant]"""
+    """Mask rate at the end of the run, reached linearly from --mask-rate. [constant]"""
     max_length: int = 128
-    """Maximum tokens per example, special tokens included. A new model reads this many; longer texts become windows."""
+    """Maximum tokens per example, special tokens included; also the longest input of a new model."""
     batch_tokens: int = 4096
     """Tokens per step, over all processes."""
     learning_rate: LearningRate = None
@@ -85,17 +83,17 @@ class Pretrain(Optimization, Corpus, Printed):
     warmup: float | None = None
     """Fraction of the steps in which the learning rate rises. [0.05]"""
     decay: float = 0.1
-    """Fraction of the steps in which the learning rate falls, for warm-up-stable-decay."""
+    """Fraction of the steps in which the learning rate falls, with --schedule warm-up-stable-decay."""
     muon_learning_rate: float | None = None
     """Optimize the layers' matrices with Muon at this peak learning rate, and the rest with AdamW. [AdamW for all]"""
     beta2: float | None = None
-    """AdamW's decay of squared gradients. [0.98]"""
+    """AdamW's beta2, the decay rate of the average of squared gradients. [0.98]"""
     dropout: float | None = None
-    """Dropout everywhere. [0; 0.1 if the text is read more than 4 times]"""
+    """Dropout probability, in all places. [0; 0.1 for more than 4 passes over the text]"""
     initializer_range: float = 0.02
     """Standard deviation of initial weights."""
     local_init: bool | None = None
-    """Initialize attention heads so that they look at neighbouring tokens. [yes for new models]"""
+    """Initialize attention heads to attend to neighbouring tokens. [yes for new models]"""
     word_vectors: bool | None = None
     """Initialize token embeddings from co-occurrence counts of the text. [yes for new models]"""
     frequency_bias: bool = True
@@ -107,27 +105,28 @@ class Pretrain(Optimization, Corpus, Printed):
     keep_checkpoints: int = 2
     """Checkpoints to keep, in addition to the best by held-out loss."""
     language: str = "en"
-    """Language for sentence splitting (ISO 639-1, such as de); en for languages without rules of their own."""
+    """Language code (ISO 639-1) for sentence splitting, such as de; en if there are no rules for the language."""
     processes: int | None = None
-    """Worker processes that read the corpus. [one per core]"""
+    """Worker processes that tokenize the corpus. [one per core]"""
     compile: bool = False
-    """Compile the layers with torch.compile; pays on GPUs."""
+    """Compile the layers with torch.compile; worthwhile on GPUs."""
     shard: bool = False
-    """Shard weights and optimizer state over the processes (FSDP) instead of copying them."""
+    """Shard weights and optimizer state over the processes (FSDP) instead of replicating them."""
     watts: float = 10.0
-    """Power of one processor thread, or of the GPU (about 300), for the reported energy."""
+    """Power of a CPU thread, or of the GPU (about 300), for the energy estimate."""
     tensorboard: bool = False
-    """Write TensorBoard files as well (extra `tensorboard`)."""
+    """Also write TensorBoard files (extra `tensorboard`)."""
     deterministic: bool = False
-    """On GPUs: only deterministic kernels. Processors are always deterministic."""
+    """On GPUs, use only deterministic kernels. CPUs are always deterministic."""
     dtype: TrainingDtype = "auto"
-    """auto: bf16 on hardware that is fast at it. float16 uses loss scaling, for older GPUs."""
+    """Number format. auto: bfloat16 where it is faster, else float32; float16, with loss scaling, for older GPUs."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.from_checkpoint and self.tokenizer:
             raise InputError(
-                f"tokenizer ({self.tokenizer}) and from ({self.from_checkpoint}) exclude each other: --from has its own"
+                f"tokenizer ({self.tokenizer}) and from ({self.from_checkpoint}) exclude each other: the checkpoint "
+                "has its own tokenizer"
             )
         if self.from_checkpoint and self.family:
             raise InputError(f"family ({self.family}) is for a new model; --from ({self.from_checkpoint}) has its own")

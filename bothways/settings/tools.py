@@ -9,7 +9,7 @@ from bothways.settings.base import Checked, Compute, OptionalDirectory, Output, 
 
 @settings
 class Info(Checked, Printed):
-    """Show what a checkpoint or run is, how it was made, and from which data."""
+    """Describe a checkpoint or run: what it is, how it was made, and from which data."""
 
     path: Positional[Path]
     """Checkpoint or run."""
@@ -17,21 +17,21 @@ class Info(Checked, Printed):
 
 @settings
 class Cache(Checked, Printed):
-    """List or delete the token stores that pre-training caches. They are rebuilt when they are needed."""
+    """List or delete cached token stores (tokenized text of pre-training). They are rebuilt when needed."""
 
     clear: bool = False
-    """Delete them, except those that a run is building."""
+    """Delete all token stores, except those that a run is building."""
     token_store: OptionalDirectory = None
-    """Directory of the token stores. [a folder `bothways` in the user's cache]"""
+    """Directory of the token stores. [`bothways` in the user's cache directory]"""
 
 
 @settings
 class Demo(Checked, Compute, Printed):
-    """The whole life of a small BERT on the novels in the package, in about three minutes on two cores."""
+    """Train and use a small BERT on the included novels, in about three minutes on two cores."""
 
     out: Output = Path("bothways-demo")
     """Output directory."""
     minutes: float = 1.3
-    """Pre-training time; the rest takes about as long again."""
+    """Minutes of pre-training; the other steps together take about as long."""
     seed: int = 0
     """Random seed."""
