@@ -15,7 +15,7 @@ TYPES: dict[str, type | tuple[type, ...]] = {
 FACTS = {
     **dict.fromkeys(("verb", "scheme", "status", "started", "reason"), TEXT),
     **dict.fromkeys(("process", "versions", "hardware"), OBJECT),
-    **dict.fromkeys(("no_answer_threshold", "matrix_peak", "work_of_token"), NUMBER),
+    **dict.fromkeys(("no_answer_threshold", "peak_flops", "flops_per_token"), NUMBER),
     **{"reads_pairs": BOOL, "steps": INTEGER},
 }
 SETTINGS = {

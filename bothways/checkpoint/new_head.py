@@ -51,7 +51,7 @@ def with_head(
             if near_identity:
                 initialize_near_identity(model.pooler)
     model.load_state_dict(state, strict=False)
-    logger.info(f"newly initialized: {', '.join(new)}; train before use")
+    logger.info(f"newly initialized: {', '.join(new)}")
     return replace(checkpoint, model=model, labels=labels, multi_label=multi_label, metadata={})
 
 

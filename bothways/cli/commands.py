@@ -1,4 +1,4 @@
-"""Commands that have no function of their own elsewhere: vocab, predict, fill, export, info, cache."""
+"""Small commands: vocab, predict, fill, export, info, cache. Other verbs are run by their own rooms."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def vocab(settings: Vocab) -> int:
 
     check_target(settings.out, holds="tokenizer.json")
     if (settings.out / "tokenizer.json").exists():
-        raise InputError(f"{settings.out}: has a tokenizer already; name a new directory, or delete that one")
+        raise InputError(f"{settings.out}: already contains a tokenizer; name a new directory, or delete that one")
     corpus = Corpus(settings.corpus, settings.documents, settings.text_column, settings.on_error, settings.encoding)
     skipped: Counter[str] = Counter()
     tokenizer = Tokenizer.learn(
@@ -40,21 +40,21 @@ def vocab(settings: Vocab) -> int:
 
 
 def predict(settings: Predict) -> "Journal | Iterator[list[dict[str, Any]]]":
-    """Predict into a file; without one, rows block by block."""
+    """Write predictions to a file; without an output file, yield rows block by block."""
     from bothways.batch_jobs import files
 
     return files.predict_blocks(settings) if settings.out is None else files.predict(settings)
 
 
 def fill(settings: Fill) -> "list[list[Guess]]":
-    """The best guesses for each mask."""
+    """The most probable tokens for each mask."""
     from bothways.inference.load import load
 
     return load(settings.model, dtype=settings.dtype, window=settings.window).fill(settings.text, top=settings.top)
 
 
 def export(settings: Export) -> dict[str, Any]:
-    """Export a model; prints the table of differences while it runs, except for --json."""
+    """Export a model. Prints the table of differences while it runs, unless --json is given."""
     from bothways.export import export
 
     return export.run(settings, logger.debug if settings.json else print_lines)
@@ -62,7 +62,7 @@ def export(settings: Export) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class CacheContents:
-    """Token stores in a directory: those that were deleted, and those that are left."""
+    """Token stores in a directory: those that were deleted, and those that remain."""
 
     directory: Path
     deleted: "list[CachedStore]"

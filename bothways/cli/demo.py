@@ -1,5 +1,4 @@
-"""The whole life of a small BERT on the novels in the package: vocabulary, pre-training, gaps, a classifier, new
-text."""
+"""The demo: a small BERT from vocabulary to predictions, on the novels in the package."""
 
 import json
 import time
@@ -21,43 +20,43 @@ from bothways.settings import Classify, Demo, Pretrain
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.run import Run
 
-NUM_GAPS, NUM_SHOWN = 200, 3
-GAP_WORDS = range(8, 25)  # words of a sentence with a gap
-NUM_NEW = 3
+NUM_SENTENCES, NUM_SHOWN = 200, 3
+SENTENCE_WORDS = range(8, 25)  # words of a sentence in which one is masked
+NUM_CLASSIFIED = 3
 
 
 def run(settings: Demo) -> dict[str, Any]:
-    """Everything in one run directory; prints and returns the figures."""
-    began = time.perf_counter()
+    """Run all steps in one run directory; prints and returns the figures."""
+    start = time.perf_counter()
     run = Run(settings.out, "demo", settings)
     books = sample()
     texts = write_texts(books, settings.out / "text")
     authors = sorted({book["author"] for book in books})
-    trained, unread = ([book for book in books if book["split"] == split] for split in ("train", "test"))
-    write(f"The novels: {len(books)} books by {', '.join(authors)}; {len(unread)} of them stay unread.\n")
+    training, heldout = ([book for book in books if book["split"] == split] for split in ("train", "test"))
+    write(f"Text: {len(books)} novels by {', '.join(authors)}; {len(heldout)} of them are held out.\n")
 
-    write("1. Learn a vocabulary from the books to be read")
+    write(f"1. Learn a vocabulary from the {len(training)} training novels")
     with muted():
-        tokenizer = Tokenizer.learn((book["text"] for book in trained), size=5000)
+        tokenizer = Tokenizer.learn((book["text"] for book in training), size=5000)
     tokenizer.save(settings.out / "tokenizer")
-    words = "An unfathomable whisper, said Mr. Rochester."
-    write(f"   {len(tokenizer):,} entries: {words!r} -> {' '.join(tokenizer.encode(words).tokens)}\n")
+    example = "An unfathomable whisper, said Mr. Rochester."
+    write(f"   {len(tokenizer):,} entries: {example!r} -> {' '.join(tokenizer.encode(example).tokens)}\n")
 
-    write(f"2. Pre-train a small BERT with masked words, {settings.minutes:g} minutes")
-    with messages_to(indented):
-        told = pretrain.run(pretraining(settings, texts))
-    figures = dict(told.figures)
+    write(f"2. Pre-train a small BERT on masked words for {settings.minutes:g} minutes")
+    with messages_to(write_indented):
+        pretrained = pretrain.run(pretrain_settings(settings, texts))
+    figures = dict(pretrained.figures)
     write(
-        f"   masked words, books not read: perplexity {figures['perplexity']:.0f}; by word frequency alone "
-        f"{figures['unigram_perplexity']:.0f}\n"
+        f"   masked words of the held-out novels: perplexity {figures['perplexity']:.0f} (word frequencies alone: "
+        f"{figures['unigram_perplexity']:.0f})\n"
     )
 
-    write("3. Fill gaps in sentences of the unread books")
-    filled = fill_gaps(Predictor(load_checkpoint(told.model), dtype=settings.dtype), unread, settings.seed)
+    write("3. Fill in masked words in the held-out novels")
+    fills = fill_masks(Predictor(load_checkpoint(pretrained.model), dtype=settings.dtype), heldout, settings.seed)
 
-    write("4. Fine-tune it to tell the authors apart, and ask about paragraphs from books it has not read")
-    with messages_to(indented):
-        result = classify.run(fine_tuning(settings, told.model, texts))
+    write("4. Fine-tune it to recognize the authors, and test it on paragraphs of the held-out novels")
+    with messages_to(write_indented):
+        result = classify.run(classify_settings(settings, pretrained.model, texts))
     low, high = result.interval or (0.0, 1.0)
     width = max(map(len, ("this BERT", *result.baselines)))
     write(f"   {'this BERT':{width}} {result.mean:6.1%} (95 % interval {low:.1%} to {high:.1%}), one seed")
@@ -65,17 +64,13 @@ def run(settings: Demo) -> dict[str, Any]:
         write(f"   {name:{width}} {score:6.1%}")
     write(f"   {result.verdict}")
     if result.verdict.startswith(NOT_BETTER):
-        write("   Why: of two books an author, the words tell more than what a BERT has learned in a minute.")
+        write("   Why: with two novels per author, word counts say more than a BERT can learn in a minute.")
     write("")
 
-    write("5. Ask it about new text")
-    ask(Predictor(load_checkpoint(result.model), dtype=settings.dtype), texts["test"], settings.seed)
-    figures |= {
-        "fills": filled,
-        "accuracy": result.mean,
-        "baselines": result.baselines,
-    }
-    figures["seconds"] = time.perf_counter() - began
+    write("5. Classify new text")
+    classify_paragraphs(Predictor(load_checkpoint(result.model), dtype=settings.dtype), texts["test"], settings.seed)
+    figures |= {"fills": fills, "accuracy": result.mean, "baselines": result.baselines}
+    figures["seconds"] = time.perf_counter() - start
     parts = {
         "text": "the novels",
         "tokenizer": "vocabulary",
@@ -84,10 +79,10 @@ def run(settings: Demo) -> dict[str, Any]:
     }
     run.update_metadata(status="done", figures=figures, parts=parts)
     run.close()
-    write(f"\nDone in {figures['seconds']:.0f} s. All of it is in {settings.out}:")
-    pretrained, classifier = (quote(str(settings.out / name)) for name in ("pretrain", "authors"))
-    write(f"   {command_name()} info {pretrained}")
-    write(f'   {command_name()} fill {pretrained} "She looked at the [MASK] and smiled."')
+    write(f"\nDone in {figures['seconds']:.0f} s. Everything is in {settings.out}:")
+    encoder, classifier = (quote(str(settings.out / name)) for name in ("pretrain", "authors"))
+    write(f"   {command_name()} info {encoder}")
+    write(f'   {command_name()} fill {encoder} "She looked at the [MASK] and smiled."')
     write(f'   {command_name()} predict {classifier} --text "The river lay grey and still under the morning fog."')
     return figures
 
@@ -96,18 +91,18 @@ def write(text: str) -> None:
     print_lines(*text.split("\n"))
 
 
-def indented(text: str) -> None:
+def write_indented(text: str) -> None:
     write("   " + text.replace("\n", "\n   "))
 
 
 def write_texts(books: Sequence[dict[str, Any]], directory: Path) -> dict[str, Path]:
-    """Corpora (a book a document) and labelled paragraphs, as files anyone can look at."""
+    """Write a corpus (a document per novel) and a table of labelled paragraphs for each split."""
     directory.mkdir(parents=True)
     files = {}
     for split in ("train", "test"):
-        chosen = [book for book in books if book["split"] == split]
-        rows = [{"text": text, "label": book["author"]} for book in chosen for text in book["text"].split("\n\n")]
-        for name, content in ((f"{split}_books", [{"text": book["text"]} for book in chosen]), (split, rows)):
+        novels = [book for book in books if book["split"] == split]
+        rows = [{"text": text, "label": book["author"]} for book in novels for text in book["text"].split("\n\n")]
+        for name, content in ((f"{split}_books", [{"text": book["text"]} for book in novels]), (split, rows)):
             files[name] = directory / f"{name}.jsonl"
             files[name].write_text(
                 "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in content), encoding="utf-8"
@@ -119,8 +114,8 @@ def read_rows(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for _, line in read_lines(file)]
 
 
-def pretraining(settings: Demo, texts: dict[str, Path]) -> Pretrain:
-    # Small steps and short texts, since a minute or two is a few hundred steps (docs/LOG.md).
+def pretrain_settings(settings: Demo, texts: dict[str, Path]) -> Pretrain:
+    # Small steps and short texts give more steps in a minute, and learn faster (docs/LOG.md).
     return Pretrain(
         corpus=(texts["train_books"],), heldout=(texts["test_books"],), out=settings.out / "pretrain", model="tiny",
         token_store=settings.out / "pretrain" / "store", tokenizer=settings.out / "tokenizer", minutes=settings.minutes,
@@ -128,7 +123,7 @@ def pretraining(settings: Demo, texts: dict[str, Path]) -> Pretrain:
     )  # fmt: skip
 
 
-def fine_tuning(settings: Demo, model: Path, texts: dict[str, Path]) -> Classify:
+def classify_settings(settings: Demo, model: Path, texts: dict[str, Path]) -> Classify:
     return Classify(
         model=model,
         train=texts["train"],
@@ -141,47 +136,53 @@ def fine_tuning(settings: Demo, model: Path, texts: dict[str, Path]) -> Classify
     )
 
 
-def fill_gaps(predictor: Predictor, books: Sequence[dict[str, Any]], seed: int) -> dict[str, float]:
-    """One word masked in each of some sentences; tells how often it was guessed, and shows hits and misses as they
-    come."""
+def fill_masks(predictor: Predictor, books: Sequence[dict[str, Any]], seed: int) -> dict[str, float]:
+    """Mask one word in each of some sentences. Prints examples, and the accuracy of the first and the top five
+    guesses."""
     rng = generator(seed, Purpose.MASK)
-    found = [line for book in books for line in sentences(book["text"], "en") if len(line.split()) in GAP_WORDS]
-    first = best = 0
-    hits: dict[str, str] = {}  # by the word that was hidden, so that different ones are shown
+    candidates = [
+        line for book in books for line in sentences(book["text"], "en") if len(line.split()) in SENTENCE_WORDS
+    ]
+    num_first = num_top5 = num_masks = 0
+    hits: dict[str, str] = {}  # by the masked word, so that the examples differ
     misses: dict[str, str] = {}
-    number = 0
-    for index in rng.permutation(len(found))[:NUM_GAPS].tolist():
-        words = found[index].split()
-        places = [
-            place for place, word in enumerate(words[1:-1], 1) if word.isalpha() and word.islower() and len(word) > 2
+    for index in rng.permutation(len(candidates))[:NUM_SENTENCES].tolist():
+        words = candidates[index].split()
+        positions = [
+            position
+            for position, word in enumerate(words[1:-1], 1)
+            if word.isalpha() and word.islower() and len(word) > 2
         ]
-        if not places:
+        if not positions:
             continue
-        place = places[int(rng.integers(len(places)))]
-        gapped = " ".join([*words[:place], "[MASK]", *words[place + 1 :]])
-        guesses = [fill.token for fill in predictor.fill(gapped)[0]]
-        first += guesses[0] == words[place]
-        best += words[place] in guesses
-        hit = words[place] in guesses
-        guessed = f"{words[place]!r}; guessed: {', '.join(guesses)}"
-        (hits if hit else misses)[words[place]] = f"   {'hit ' if hit else 'miss'}  {gapped}\n         {guessed}"
-        number += 1
+        position = positions[int(rng.integers(len(positions)))]
+        word = words[position]
+        text = " ".join([*words[:position], "[MASK]", *words[position + 1 :]])
+        guesses = [fill.token for fill in predictor.fill(text)[0]]
+        hit = word in guesses
+        num_first += guesses[0] == word
+        num_top5 += hit
+        num_masks += 1
+        example = f"   {'hit ' if hit else 'miss'}  {text}\n         {word!r}; guesses: {', '.join(guesses)}"
+        (hits if hit else misses)[word] = example
     write("\n".join([*list(hits.values())[:NUM_SHOWN], *list(misses.values())[: NUM_SHOWN - 1]]))
-    write(f"   of {number} such gaps, {first / number:.0%} guessed at once and {best / number:.0%} within five\n")
-    return {"gaps": number, "first": first / number, "within_five": best / number}
+    first, top5 = num_first / num_masks, num_top5 / num_masks
+    write(f"   {num_masks} masked words: {first:.0%} are the first guess, {top5:.0%} are among the first five\n")
+    return {"masks": num_masks, "top1": first, "top5": top5}
 
 
-def ask(predictor: Predictor, test: Path, seed: int) -> None:
-    """A few unread paragraphs, with what the classifier makes of them and who wrote them."""
+def classify_paragraphs(predictor: Predictor, test: Path, seed: int) -> None:
+    """Print the predicted and the true authors of some held-out paragraphs."""
     rows = read_rows(test)
-    chosen = [rows[index] for index in generator(seed, Purpose.ORDER).permutation(len(rows))[:NUM_NEW].tolist()]
-    for row, found in zip(chosen, predictor.classify([row["text"] for row in chosen]), strict=True):
-        start = " ".join(row["text"].split())[:88]
-        write(f"   {start}...\n         {found.label} ({found.score:.0%}); it was {row['label']}")
+    order = generator(seed, Purpose.ORDER).permutation(len(rows))[:NUM_CLASSIFIED].tolist()
+    paragraphs = [rows[index] for index in order]
+    for row, prediction in zip(paragraphs, predictor.classify([row["text"] for row in paragraphs]), strict=True):
+        beginning = " ".join(row["text"].split())[:88]
+        write(f"   {beginning}...\n         predicted {prediction.label} ({prediction.score:.0%}), gold {row['label']}")
     longest = max(rows, key=lambda row: len(row["text"]))
-    found = predictor.classify([longest["text"]])[0]
+    prediction = predictor.classify([longest["text"]])[0]
     windows = len(predictor.split([predictor.tokenizer.encode(longest["text"])])[0])
     write(
-        f"   and the longest paragraph, read in {windows} windows: {found.label} ({found.score:.0%}); it was "
-        f"{longest['label']}"
+        f"   the longest paragraph, read in {windows} windows:\n         predicted {prediction.label} "
+        f"({prediction.score:.0%}), gold {longest['label']}"
     )

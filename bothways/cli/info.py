@@ -1,4 +1,4 @@
-"""What a checkpoint or run is, how it was made, and from which data: rows of (what, value)."""
+"""Facts about a checkpoint or run: what it is, how it was made, and from which data."""
 
 from pathlib import Path
 from typing import Any
@@ -12,75 +12,78 @@ from bothways.tokenizer.files import read_json
 from bothways.training.run import METRICS, read_metrics, run_status
 from bothways.training.run_checkpoints import FOLDER, STATE
 
+RUN_FACTS = ("reason", "resumed", "data", "steps", "heldout", "result", "figures", "parts")  # copied from bothways.json
+
 
 def describe(path: Path) -> dict[str, Any]:
-    """Facts by name, for a run, a checkpoint, or a directory of runs (a demo)."""
+    """Facts by name about a run, a checkpoint, or a directory of runs (a demo)."""
     if not path.exists():
         raise MissingFile(f"{path}: no such directory; name a checkpoint or a run")
     facts: dict[str, Any] = {"path": str(path)}
-    made = read_metadata(path / METADATA_FILE)
-    facts |= of_run(path, made) if "status" in made else {}
-    if "status" not in made or (path / "model").exists():
-        facts |= of_checkpoint(path)
+    metadata = read_metadata(path / METADATA_FILE)
+    if "status" in metadata:
+        facts |= describe_run(path, metadata)
+    if "status" not in metadata or (path / "model").exists():
+        facts |= describe_checkpoint(path)
     return facts
 
 
-def of_run(path: Path, made: dict[str, Any]) -> dict[str, Any]:
+def describe_run(path: Path, metadata: dict[str, Any]) -> dict[str, Any]:
     facts = {
-        "run": made["verb"],
-        "status": run_status(made),
-        "started": made.get("started"),
-        "made by": made.get("versions"),
-        "made on": made.get("hardware"),
+        "run": metadata["verb"],
+        "status": run_status(metadata),
+        "started": metadata.get("started"),
+        "versions": metadata.get("versions"),
+        "hardware": metadata.get("hardware"),
     }
-    told = ("reason", "resumed", "data", "steps", "heldout", "result", "figures", "parts")
-    facts |= {key: made[key] for key in told if key in made}
+    facts |= {key: metadata[key] for key in RUN_FACTS if key in metadata}
     if rows := read_metrics(path):
-        last = {row.get("seed"): row for row in rows}  # each seed counts from 0
-        whole = {key: sum(row[key] for row in last.values()) for key in ("step", "tokens", "seconds")}
-        facts["trained"] = trained(whole, made) + (f", over {len(last)} seeds" if len(last) > 1 else "")
-    if places := sorted((path / FOLDER).glob("step-*")):
-        facts["checkpoints"] = ", ".join(place.name for place in places) + best_of(places[-1])
-    given = made.get("settings") or {}
-    facts["settings"] = {key: value for key, value in given.items() if value not in (None, [], "")}
+        last_rows = {row.get("seed"): row for row in rows}  # each seed counts from 0
+        totals = {key: sum(row[key] for row in last_rows.values()) for key in ("step", "tokens", "seconds")}
+        seeds = f", {len(last_rows)} seeds" if len(last_rows) > 1 else ""
+        facts["trained"] = describe_progress(totals, metadata) + seeds
+    if checkpoints := sorted((path / FOLDER).glob("step-*")):
+        facts["checkpoints"] = ", ".join(folder.name for folder in checkpoints) + describe_best(checkpoints[-1])
+    settings = metadata.get("settings") or {}
+    facts["settings"] = {key: value for key, value in settings.items() if value not in (None, [], "")}
     facts["files"] = sorted(entry.name for entry in path.iterdir() if not entry.name.startswith("."))
     return facts
 
 
-def trained(last: dict[str, Any], made: dict[str, Any]) -> str:
-    """How far a run came, and how fast."""
-    told = f"{last['step']:,} steps, {last['tokens']:,} tokens, {last['seconds']:.0f} s"
-    if last["seconds"] and made.get("matrix_peak") and made.get("work_of_token"):
-        speed = last["tokens"] / last["seconds"]
-        share = speed * made["work_of_token"] / made["matrix_peak"]
-        told += f", {speed:,.0f} tokens/s, {share:.0%} of the matrix peak"
-    return told
+def describe_progress(totals: dict[str, Any], metadata: dict[str, Any]) -> str:
+    """Steps, tokens and time of a run, and its speed."""
+    text = f"{totals['step']:,} steps, {totals['tokens']:,} tokens, {totals['seconds']:.0f} s"
+    if totals["seconds"] and metadata.get("peak_flops") and metadata.get("flops_per_token"):
+        speed = totals["tokens"] / totals["seconds"]
+        utilization = speed * metadata["flops_per_token"] / metadata["peak_flops"]
+        text += f", {speed:,.0f} tokens/s, {utilization:.0%} of peak FLOP/s"
+    return text
 
 
-def best_of(newest: Path) -> str:
+def describe_best(newest: Path) -> str:
     try:
         best = read_json(newest / STATE).get("best_checkpoint")
-    except InputError as error:  # --resume takes the one before
+    except InputError as error:  # --resume uses the previous one
         return f" (the newest is broken: {error})"
     return f" (best: {best['path']}, held-out loss {best['loss']:.4f})" if best else ""
 
 
-def of_checkpoint(path: Path) -> dict[str, Any]:
+def describe_checkpoint(path: Path) -> dict[str, Any]:
     loaded = checkpoint.load(path)
     config, model = loaded.model.config, loaded.model
     size = f"{config.num_hidden_layers} layers x {config.hidden_size}, {config.num_attention_heads} heads"
     facts: dict[str, Any] = {
-        "model": f"{loaded.model_type}, {size}, reads {config.max_position_embeddings} tokens",
+        "model": f"{loaded.model_type}, {size}, up to {config.max_position_embeddings} tokens",
         "parameters": sum(value.numel() for value in model.state_dict().values()),
         "vocabulary": config.vocab_size,
         "heads": ", ".join(model.num_outputs) or "none",
     }
     if is_int8(model):
-        facts["numbers"] = "int8 where the work grows with the tokens"
+        facts["number format"] = "int8, in most linear layers"
     if loaded.labels:
         facts["labels"] = ", ".join(loaded.labels)
     if loaded.pooling:
         facts["pooling"] = loaded.pooling
     if "verb" in loaded.metadata and not (path / METRICS).exists():
-        facts["made by"] = f"bothways {loaded.metadata['verb']}"
+        facts["made with"] = f"bothways {loaded.metadata['verb']}"
     return facts

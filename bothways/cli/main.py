@@ -22,8 +22,8 @@ from bothways.verbs import VERBS
 
 
 def entry() -> None:
-    """The entry point: `main`, after which one of several processes exits at once. Otherwise a thread of gloo that
-    still holds a tensor could abort the process while Python shuts down."""
+    """Run `main` as a program. With several processes, each exits without Python's shutdown, in which a gloo thread
+    that still holds a tensor could abort the process."""
     # SIGTERM raises KeyboardInterrupt like Ctrl-C, so that unfinished files and directories are removed.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     status: Any = 1
@@ -41,7 +41,7 @@ def entry() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command line. If the input cannot be used or the disk cannot be written: prints one line, exits with 1."""
+    """Run a command line. For invalid input or a disk error, prints one line and exits with status 1."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     _prepare_streams()
     name = ""
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _prepare_streams() -> None:
-    """Make standard output and standard error accept any text; a closed one becomes the null device."""
+    """Make standard output and standard error accept any text; replace closed streams by the null device."""
     for name in ("stdout", "stderr"):
         if (stream := getattr(sys, name)) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
@@ -78,7 +78,7 @@ def _prepare_streams() -> None:
 
 
 def _drop_output() -> None:
-    """Discard what is left in standard output's buffer, so that Python does not fail on it when it exits."""
+    """Discard the buffer of standard output, which Python would fail to write when it exits."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -88,7 +88,7 @@ def _full_name(verb: str) -> str:
 
 
 def _split_verb(words: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """The verb and its options; "" if there is nothing left to do. SystemExit if the verb is unknown."""
+    """The verb and its options; the verb is "" if there is nothing to run. SystemExit if it is unknown."""
     if not words or words[0] in ("-h", "--help"):
         print_lines(*overview())
         sys.exit(0 if words else 2)
@@ -105,7 +105,7 @@ def _split_verb(words: Sequence[str]) -> tuple[str, Sequence[str]]:
         sys.exit(2 if name == "finetune" else 0)
     if name not in VERBS:
         near = "".join(f" (did you mean {verb!r}?)" for verb in get_close_matches(name, VERBS, n=1))
-        print_message(f"bothways: no verb {name!r}{near}; the verbs are {', '.join(VERBS)} (bothways --help)")
+        print_message(f"bothways: unknown verb {name!r}{near}; available: {', '.join(VERBS)} (see bothways --help)")
         sys.exit(2)
     return name, options
 
@@ -121,7 +121,7 @@ def _run(name: str, options: Sequence[str]) -> None:
 
 
 def overview(prefix: str = "") -> list[str]:
-    """Help for `bothways --help`: the verbs in groups, one per line. prefix: of the verbs to list."""
+    """The text of `bothways --help`: the verbs in groups, one per line. prefix: list only verbs that start with it."""
     verbs = {name: verb for name, verb in VERBS.items() if name.startswith(prefix)}
     lines = ["usage: bothways VERB ..."]
     for group, names in groupby(verbs, key=lambda name: verbs[name].group):
@@ -130,11 +130,11 @@ def overview(prefix: str = "") -> list[str]:
 
 
 def parse(name: str, options: Sequence[str]) -> Any:
-    """The settings of a verb from its options. SystemExit after --help and for wrong usage."""
+    """The settings of a verb, parsed from its options. SystemExit after --help and for wrong usage."""
     import tyro
 
     settings_class = VERBS[name].settings_class
-    errors = StringIO()  # messages that repeat the arguments, whose control characters print_message escapes
+    errors = StringIO()  # messages repeat arguments, whose control characters print_message escapes
     try:
         with redirect_stderr(errors):
             description = " ".join((settings_class.__doc__ or "").split())  # tyro would keep the line breaks

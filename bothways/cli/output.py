@@ -1,6 +1,6 @@
 """Output of the command line: the result of each verb as text or as JSON.
 
-A function per verb, named after its first word; it takes the settings and the result.
+One function per verb, named after the verb's first word, called with the settings and the result.
 """
 
 import os
@@ -65,9 +65,9 @@ def pretrain(settings: "Pretrain", result: "PretrainingResult") -> None:
         return
     figures, cost = result.figures, result.cost
     words = "masked words" if "masked_lm" in figures else "next words"
-    words += " (guesses of the generator)" if "replaced_accuracy" in figures else ""
+    words += " (generator)" if "replaced_accuracy" in figures else ""
     print_lines(
-        f"{words}, held out: perplexity {figures['perplexity']:.1f} (by word frequency alone "
+        f"{words}, held out: perplexity {figures['perplexity']:.1f} (word frequencies alone: "
         f"{figures['unigram_perplexity']:.1f})"
     )
     objectives = {
@@ -78,7 +78,7 @@ def pretrain(settings: "Pretrain", result: "PretrainingResult") -> None:
         print_lines(f"{name}, held out: {next_sentence_verdict(figures)}")
     print_lines(
         f"{cost['tokens']:,} tokens in {cost['minutes']:.1f} minutes, about {cost['kwh']:.2g} kWh at "
-        f"{cost['watts']:g} W per processor thread or GPU",
+        f"{cost['watts']:g} W per CPU thread or GPU",
         f"model in {result.model}, curves in {result.directory / 'curves.png'}",
     )
 
@@ -153,7 +153,7 @@ def embed(settings: "Embed", result: "tuple[Journal, int]") -> None:
 
 
 def _print_file(settings: Any, journal: "Journal", facts: dict[str, Any], text: str) -> None:
-    """What was written to a file, and how many rows were skipped."""
+    """Print the number of results in an output file, and of skipped rows."""
     from bothways.batch_jobs.journal import side_file
 
     facts["file"] = str(settings.out)
@@ -245,7 +245,7 @@ def cache(settings: "Cache", contents: "CacheContents") -> None:
 
 
 def shorten(value: Any) -> str:
-    """A value for people: numbers with few digits, lists and dicts in one line."""
+    """A value in short, readable form: few digits, lists and dicts on one line."""
     if isinstance(value, float):
         small = 0 < abs(value) < 0.01
         return f"{value:.4g}" if small else f"{value:.4f}".rstrip("0").rstrip(".")

@@ -23,7 +23,7 @@ from bothways.finetuning.task import inference_copy
 from bothways.finetuning.text_examples import TextExamples
 from bothways.inference.predictor import Predictor
 from bothways.linear import regressions, tfidf
-from bothways.linear.regressions import Kind, Score, standardized
+from bothways.linear.regressions import Kind, Score, standardize
 from bothways.linear.tfidf import Rows, TfidfModel
 from bothways.settings import FineTune
 
@@ -78,12 +78,12 @@ def fit_linear_baselines(
     has_pairs = rows["train"].pairs is not None
     if has_pairs:
         predictor = Predictor(task.pretrained, dtype=task.settings.dtype)
-        rows |= {name: rows[name].at_most(MAX_PAIRS) for name in ("train", "dev") if name != split}
+        rows |= {name: rows[name].sample(MAX_PAIRS) for name in ("train", "dev") if name != split}
         vectors = {name: pair_vectors(predictor, rows[name], task.settings) for name in {"train", "dev", split}}
         features = {name: pair_features(*both) for name, both in vectors.items()}
     else:
         features = mean_vectors(task, {"train", "dev", split})
-    train_NF, dev_NF, split_NF = standardized(*(features[name].numpy() for name in ("train", "dev", split)))
+    train_NF, dev_NF, split_NF = standardize(*(features[name].numpy() for name in ("train", "dev", split)))
     strengths = [strength / len(train_NF) for strength in STRENGTHS]
     train, dev = (train_NF, rows["train"].targets), (dev_NF, rows["dev"].targets)
     weight_CF, bias_C, _ = regressions.fit(train, dev, kind, num_outputs, strengths, balanced=balanced, score=score)

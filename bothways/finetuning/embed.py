@@ -36,7 +36,7 @@ from bothways.finetuning.pair_examples import PairBatch, PairExamples, text_vect
 from bothways.finetuning.recipe import BATCH_TOKENS, micro_batches, step_rows
 from bothways.finetuning.task import Baseline, Metrics, Task, compute_outputs
 from bothways.inference.pooling import pooling_name
-from bothways.linear.tfidf import MOST_TERMS, Tfidf
+from bothways.linear.tfidf import MAX_TERMS, Tfidf
 from bothways.model.model import Model
 from bothways.settings import TrainEmbed
 from bothways.training.losses import Loss
@@ -216,7 +216,7 @@ class Embedding(Task):
         """The cosine of TF-IDF vectors."""
         examples, name = self.data[split], "cosine of TF-IDF"
         train_texts = [text for column in self.pairs["train"].texts[:2] for text in column]
-        tfidf, _ = Tfidf.learned(train_texts, MOST_TERMS)
+        tfidf, _ = Tfidf.learn(train_texts, MAX_TERMS)
         first, second = (tfidf(column) for column in self.pairs[split].texts[:2])
         if examples.scores is not None:
             yield Baseline(name, self.cosine_predictions(split, (first * second).sum(1).tolist()))

@@ -1,7 +1,6 @@
-"""TF-IDF vectors of texts and a linear model over them (Salton 1988; Wang and Manning 2012 on how far that goes): the
-simple model that fine-tuning has to beat. No torch.
+"""TF-IDF vectors (Salton 1988) and linear models over them, the baseline for fine-tuning. No torch.
 
-Letters: N texts (or pairs), F features, C outputs.
+Wang and Manning 2012 show how strong such a baseline is. Letters: N texts (or pairs), F features, C outputs.
 """
 
 import re
@@ -16,23 +15,23 @@ import numpy as np
 from scipy import sparse
 
 from bothways.linear import regressions
-from bothways.linear.regressions import Kind, Score, order_of, scores
+from bothways.linear.regressions import Kind, Score, random_order, scores
 
 Matrix = Any  # a scipy.sparse.csr_array, [N, F]
-WORD, SIZES = re.compile(r"\w+"), range(2, 6)  # characters of an n-gram
-FEW_TEXTS = 50  # with fewer, n-grams that stand in one text alone count too
-MOST_TERMS, MOST_WEIGHTS = 100_000, 4_000_000  # n-grams, and features times outputs: of more the commonest are kept
+WORD, NGRAM_SIZES = re.compile(r"\w+"), range(2, 6)
+MIN_TEXTS = 50  # with fewer texts, n-grams that occur in a single text are kept too
+MAX_TERMS, MAX_WEIGHTS = 100_000, 4_000_000  # limits of n-grams, and of features times outputs
 CLASS_STRENGTHS, NUMBER_STRENGTHS = (1.0, 10.0, 100.0), (0.1, 1.0, 10.0)
-MOST_ROWS, MOST_DEV = 100_000, 10_000
-PARTS = 4  # of a pair's features: one text, the other, their product and their difference
+MAX_TRAIN_ROWS, MAX_DEV_ROWS = 100_000, 10_000
+NUM_PAIR_PARTS = 4  # features of a pair: both texts, their product and their difference
 
 
 @dataclass(frozen=True)
 class Tfidf:
-    """Texts -> (1 + log count) * idf of words, pairs of words, and n-grams of 2 to 5 characters within words, all in
-    lower case; words and characters have length 1 each.
+    """Texts to vectors: (1 + log count) * idf of words, word bigrams, and character n-grams (2 to 5) within words.
 
-    words, characters: the column of each n-gram, characters' after the words'. idf_F: log((1 + N) / (1 + n)) + 1.
+    Everything is lower-cased. The word part and the character part of a vector each have length 1.
+    words, characters: the column of each n-gram within its part; words come first. idf_F: log((1 + N) / (1 + n)) + 1.
     """
 
     words: dict[str, int]
@@ -40,30 +39,34 @@ class Tfidf:
     idf_F: np.ndarray
 
     @staticmethod
-    def learned(texts: Sequence[str], most: int) -> tuple["Tfidf", Matrix]:
-        """With the `most` commonest n-grams of those that stand in more than one text; and the texts' vectors."""
-        tables = (_growing(), _growing())
-        counts = _counts(texts, *tables)
+    def learn(texts: Sequence[str], max_terms: int) -> tuple["Tfidf", Matrix]:
+        """The vocabulary and idf of these texts, and their vectors.
+
+        Keeps at most `max_terms` n-grams, the most frequent ones, and drops those that occur in a single text.
+        """
+        vocabularies = (_growing_vocabulary(), _growing_vocabulary())
+        counts = _count_ngrams(texts, *vocabularies)
         frequencies = [np.bincount(part.indices, minlength=part.shape[1]) for part in counts]
         ranked = np.sort(np.concatenate(frequencies))[::-1]
-        least = 2 if len(texts) >= FEW_TEXTS else 1
-        least = max(least, int(ranked[most]) + 1) if len(ranked) > most else least
-        columns = [np.flatnonzero(frequency >= least) for frequency in frequencies]
-        terms = ([*table] for table in tables)
+        min_frequency = 2 if len(texts) >= MIN_TEXTS else 1
+        if len(ranked) > max_terms:
+            min_frequency = max(min_frequency, int(ranked[max_terms]) + 1)
+        columns = [np.flatnonzero(frequency >= min_frequency) for frequency in frequencies]
+        terms = ([*vocabulary] for vocabulary in vocabularies)
         words, characters = (
-            {names[column]: place for place, column in enumerate(kept.tolist())}
-            for names, kept in zip(terms, columns, strict=True)
+            {names[column]: index for index, column in enumerate(part_columns.tolist())}
+            for names, part_columns in zip(terms, columns, strict=True)
         )
-        found = np.concatenate([frequency[kept] for frequency, kept in zip(frequencies, columns, strict=True)])
-        tfidf = Tfidf(words, characters, np.log((1 + len(texts)) / (1 + found)) + 1)
-        return tfidf, tfidf._weighed([part[:, kept] for part, kept in zip(counts, columns, strict=True)])
+        num_texts_F = np.concatenate([frequency[part] for frequency, part in zip(frequencies, columns, strict=True)])
+        tfidf = Tfidf(words, characters, np.log((1 + len(texts)) / (1 + num_texts_F)) + 1)
+        return tfidf, tfidf._weigh([count[:, part] for count, part in zip(counts, columns, strict=True)])
 
     def __call__(self, texts: Sequence[str]) -> Matrix:
         """[N, F] float64."""
-        return self._weighed(_counts(texts, self.words, self.characters))
+        return self._weigh(_count_ngrams(texts, self.words, self.characters))
 
-    def _weighed(self, counts: Sequence[Matrix]) -> Matrix:
-        """Vectors from how often each word and each n-gram of characters stands in each text."""
+    def _weigh(self, counts: Sequence[Matrix]) -> Matrix:
+        """Vectors from the counts of word and character n-grams in each text."""
         parts = []
         for part, idf_F in zip(counts, np.split(self.idf_F, [len(self.words)]), strict=True):
             values, sizes = (np.log(part.data) + 1) * idf_F[part.indices], np.diff(part.indptr)
@@ -73,12 +76,12 @@ class Tfidf:
         return sparse.hstack(parts, format="csr")
 
     def features(self, texts: Sequence[str], pairs: Sequence[str] | None) -> Matrix:
-        """What a linear model reads of texts or pairs."""
-        return self(texts) if pairs is None else self.of_pairs(self(texts), self(pairs))
+        """Features of texts or pairs for a linear model."""
+        return self(texts) if pairs is None else self.pair_features(self(texts), self(pairs))
 
-    def of_pairs(self, first: Matrix, second: Matrix) -> Matrix:
-        """Of pairs both vectors, their product, their distance in every place, and their cosines by words and by
-        characters."""
+    def pair_features(self, first: Matrix, second: Matrix) -> Matrix:
+        """Features of pairs: both vectors, their product, their absolute difference, and the cosines of the word part
+        and of the character part."""
         product = first * second
         cosines = [product[:, : len(self.words)].sum(1), product[:, len(self.words) :].sum(1)]
         parts = [first, second, product, abs(first - second), sparse.csr_array(np.stack(cosines, 1))]
@@ -87,8 +90,10 @@ class Tfidf:
 
 @dataclass(frozen=True)
 class TfidfModel:
-    """A linear model over TF-IDF vectors of texts or pairs: scores of classes or labels, or a number. strength: the
-    weight of the losses beside the penalty's, C of scikit-learn."""
+    """A linear model over TF-IDF vectors of texts or pairs, whose outputs are scores of classes or labels, or a number.
+
+    strength: scikit-learn's C, the weight of the losses relative to the penalty.
+    """
 
     tfidf: Tfidf
     weight_CF: np.ndarray
@@ -100,13 +105,13 @@ class TfidfModel:
         return scores(self.tfidf.features(texts, pairs), self.weight_CF, self.bias_C)
 
     def scaled(self, deviation: float, mean: float) -> "TfidfModel":
-        """The same model of numbers that were standardized."""
+        """The model for the original numbers, if this one was fitted to standardized ones."""
         return replace(self, weight_CF=self.weight_CF * deviation, bias_C=self.bias_C * deviation + mean)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Texts, their pairs if they have some, and targets: classes [N], labels [N, C] (0 or 1) or numbers [N]."""
+    """Texts, optionally with second texts, and targets: classes [N], labels [N, C] (0 or 1) or numbers [N]."""
 
     texts: Sequence[str]
     pairs: Sequence[str] | None
@@ -115,24 +120,24 @@ class Rows:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def at_most(self, number: int) -> "Rows":
-        """So many of these rows, drawn, or all."""
-        if len(self) <= number:
+    def sample(self, max_rows: int) -> "Rows":
+        """At most `max_rows` of these rows, chosen at random."""
+        if len(self) <= max_rows:
             return self
-        drawn = order_of(len(self))[:number].tolist()
-        pairs = None if self.pairs is None else [self.pairs[row] for row in drawn]
-        return Rows([self.texts[row] for row in drawn], pairs, self.targets[drawn])
+        rows = random_order(len(self))[:max_rows].tolist()
+        pairs = None if self.pairs is None else [self.pairs[row] for row in rows]
+        return Rows([self.texts[row] for row in rows], pairs, self.targets[rows])
 
 
 def fit(
     train: Rows, dev: Rows, kind: Kind, num_outputs: int = 1, *, balanced: bool = False, score: Score | None = None
 ) -> TfidfModel:
-    """The best model of the training rows (regressions.fit), of at most MOST_ROWS."""
-    train, dev = train.at_most(MOST_ROWS), dev.at_most(MOST_DEV)
-    most = min(MOST_TERMS, MOST_WEIGHTS // (num_outputs * (1 if train.pairs is None else PARTS)))
-    tfidf, x_NF = Tfidf.learned([*train.texts, *(train.pairs or [])], most)
+    """Fit a model to at most MAX_TRAIN_ROWS rows; see `regressions.fit`."""
+    train, dev = train.sample(MAX_TRAIN_ROWS), dev.sample(MAX_DEV_ROWS)
+    max_terms = min(MAX_TERMS, MAX_WEIGHTS // (num_outputs * (1 if train.pairs is None else NUM_PAIR_PARTS)))
+    tfidf, x_NF = Tfidf.learn([*train.texts, *(train.pairs or [])], max_terms)
     if train.pairs is not None:
-        x_NF = tfidf.of_pairs(x_NF[: len(train)], x_NF[len(train) :])
+        x_NF = tfidf.pair_features(x_NF[: len(train)], x_NF[len(train) :])
     held_out = tfidf.features(dev.texts, dev.pairs), dev.targets
     strengths = NUMBER_STRENGTHS if kind == "number" else CLASS_STRENGTHS
     solution = regressions.fit(
@@ -141,44 +146,47 @@ def fit(
     return TfidfModel(tfidf, *solution)
 
 
-def _growing() -> dict[str, int]:
-    """A table in which every term that is asked for gets the next number."""
-    table: defaultdict[str, int] = defaultdict()
-    table.default_factory = table.__len__
-    return table
+def _growing_vocabulary() -> dict[str, int]:
+    """A dict in which looking up a new term assigns it the next index."""
+    vocabulary: defaultdict[str, int] = defaultdict()
+    vocabulary.default_factory = vocabulary.__len__
+    return vocabulary
 
 
-def _counts(texts: Sequence[str], words: dict[str, int], characters: dict[str, int]) -> tuple[Matrix, Matrix]:
-    """How often each word (or pair of words) and each n-gram of characters stands in each text; of tables that do not
-    grow, only their own terms.
+def _count_ngrams(texts: Sequence[str], words: dict[str, int], characters: dict[str, int]) -> tuple[Matrix, Matrix]:
+    """Counts of the words and word bigrams, and of the character n-grams, in each text.
 
-    Characters are counted once for every different word: of 1,780 articles in a third of the time.
+    Terms that are missing from a vocabulary are ignored, unless it grows. Characters are counted once per distinct
+    word, which takes a third of the time on 1,780 articles.
     """
-    by_word = _growing()
-    words_of_text = _counted((text.lower().split() for text in texts), by_word)
-    grams_of_word = _counted(map(_characters, by_word), characters)
-    return _counted(map(_words, texts), words), (words_of_text @ grams_of_word).tocsr()
+    chunks = _growing_vocabulary()
+    chunks_by_text = _count_terms((text.lower().split() for text in texts), chunks)
+    ngrams_by_chunk = _count_terms(map(_character_ngrams, chunks), characters)
+    return _count_terms(map(_word_ngrams, texts), words), (chunks_by_text @ ngrams_by_chunk).tocsr()
 
 
-def _counted(rows: Iterable[Sequence[str]], table: dict[str, int]) -> Matrix:
-    """[rows, terms of the table]"""
-    places, ends = array("l"), array("l", [0])
-    grows = isinstance(table, defaultdict)
+def _count_terms(rows: Iterable[Sequence[str]], vocabulary: dict[str, int]) -> Matrix:
+    """Counts of the vocabulary's terms in each row: [rows, terms]."""
+    indices, ends = array("l"), array("l", [0])
+    grows = isinstance(vocabulary, defaultdict)
     for terms in rows:
-        places.extend(map(table.__getitem__, terms) if grows else (table[term] for term in terms if term in table))
-        ends.append(len(places))
-    columns = np.frombuffer(places, np.dtype("l")) if places else np.zeros(0, np.int64)
-    shape = (len(ends) - 1, len(table))
-    found = sparse.csr_array((np.ones(len(columns)), columns, np.frombuffer(ends, np.dtype("l"))), shape)
-    found.sum_duplicates()
-    return found
+        if grows:
+            indices.extend(map(vocabulary.__getitem__, terms))
+        else:
+            indices.extend(vocabulary[term] for term in terms if term in vocabulary)
+        ends.append(len(indices))
+    columns = np.frombuffer(indices, np.dtype("l")) if indices else np.zeros(0, np.int64)
+    shape = (len(ends) - 1, len(vocabulary))
+    counts = sparse.csr_array((np.ones(len(columns)), columns, np.frombuffer(ends, np.dtype("l"))), shape)
+    counts.sum_duplicates()
+    return counts
 
 
-def _words(text: str) -> list[str]:
+def _word_ngrams(text: str) -> list[str]:
     words = WORD.findall(text.lower())
     return [*words, *(f"{first} {second}" for first, second in pairwise(words))]
 
 
-def _characters(word: str) -> list[str]:
-    framed = f" {word} "
-    return [framed[start : start + size] for size in SIZES for start in range(len(framed) - size + 1)]
+def _character_ngrams(word: str) -> list[str]:
+    padded = f" {word} "
+    return [padded[start : start + size] for size in NGRAM_SIZES for start in range(len(padded) - size + 1)]

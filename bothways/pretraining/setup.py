@@ -221,7 +221,7 @@ def continue_from(settings: CompleteSettings, start: Checkpoint, data: Pretraini
     for name in state.keys() & kept.keys():
         state[name][: len(kept[name])] = kept[name]  # of a longer vocabulary, the old entries
     if new := sorted({".".join(name.split(".")[:2]) for name in state.keys() - kept.keys()}):
-        logger.info(f"new, to be trained: {', '.join(new)}")
+        logger.info(f"newly initialized: {', '.join(new)}")
     if settings.frequency_bias and "masked_words" not in old.heads:
         init_bias_from_frequencies(model, data.frequencies)
     _fill_new_rows(model, start.tokenizer or tokenizer, tokenizer)

@@ -123,11 +123,11 @@ def track_progress(
     batches: a sample, to estimate FLOPs per token. start: the checkpoint the run resumes from.
     """
     tokens = sum(batch.num_tokens for batch in batches)
-    work = sum(training_flops(config, batch) for batch in batches) / max(1, tokens)
+    flops = sum(training_flops(config, batch) for batch in batches) / max(1, tokens)
     peak = sum(processes.gather(measure_peak_flops(options.device, options.dtype)))
-    run.update_metadata(work_of_token=work, matrix_peak=peak)
+    run.update_metadata(flops_per_token=flops, peak_flops=peak)
     with ExitStack() as stack:
-        bar = TrainingProgress("pre-training", options.steps, flops_per_token=work, peak=peak)
+        bar = TrainingProgress("pre-training", options.steps, flops_per_token=flops, peak=peak)
         displays: list[TrainingProgress | TensorBoard] = [stack.enter_context(bar)]
         first = start.progress.step if start else 0
         if board and run.is_main_process:

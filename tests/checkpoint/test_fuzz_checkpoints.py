@@ -121,9 +121,9 @@ def test_a_broken_file_is_one_line(name, whole, tmp_path):
 
 
 RUN = {
-    "verb": "pretrain", "settings": {"steps": 3, "out": "run"}, "status": "running", "steps": 3, "matrix_peak": 1e12,
-    "process": {"host": "a", "machine": "b", "id": 7, "began": "12"}, "versions": {"torch": "2"}, "work_of_token": 1e6,
-    "started": "2026-11-23", "result": {"mean": 0.5}, "figures": {"dev": {"accuracy": 0.5}},
+    "verb": "pretrain", "settings": {"steps": 3, "out": "run"}, "status": "running", "steps": 3, "peak_flops": 1e12,
+    "process": {"host": "a", "machine": "b", "id": 7, "began": "12"}, "versions": {"torch": "2"},
+    "flops_per_token": 1e6, "started": "2026-11-23", "result": {"mean": 0.5}, "figures": {"dev": {"accuracy": 0.5}},
 }  # fmt: skip
 
 

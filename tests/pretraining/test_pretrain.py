@@ -234,15 +234,15 @@ def test_evaluating_on_the_held_out_text_gives_the_figures_of_the_run(result, te
     assert found["tokens"] == store.num_tokens
 
 
-def test_info_tells_of_the_run_of_its_model_and_of_a_model_without_a_tokenizer(result, tmp_path):
+def test_info_describes_a_run_its_model_and_a_model_without_a_tokenizer(result, tmp_path):
     of_run, of_model = info.describe(result.directory), info.describe(result.model)
     assert of_run["run"] == "pretrain" and of_run["status"] == "done" and of_run["steps"] == 85
     assert of_run["data"]["train"]["documents"] == 60
     assert of_run["trained"].startswith("85 steps")
     assert of_run["files"] == sorted(entry.name for entry in result.directory.iterdir())
     assert of_run["parameters"] == of_model["parameters"]
-    assert of_model["made by"] == "bothways pretrain" and of_model["heads"] == "masked_words, next_sentence"
-    assert of_model["model"] == "bert, 2 layers x 128, 2 heads, reads 48 tokens"
+    assert of_model["made with"] == "bothways pretrain" and of_model["heads"] == "masked_words, next_sentence"
+    assert of_model["model"] == "bert, 2 layers x 128, 2 heads, up to 48 tokens"
     bare = tmp_path / "bare"
     checkpoint.save(replace(checkpoint.load(result.model), tokenizer=None), bare)
     assert info.describe(bare)["vocabulary"] == of_model["vocabulary"]
