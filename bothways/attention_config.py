@@ -1,6 +1,6 @@
 """Config of special attention: global tokens (Longformer), random blocks (BigBird), relative positions (DeBERTa).
 
-Frozen dataclasses, without torch. Also the ranges that config values are checked against.
+Frozen dataclasses, without torch; also the allowed ranges of config values.
 """
 
 from dataclasses import dataclass

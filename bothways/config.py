@@ -1,7 +1,7 @@
 """EncoderConfig: sizes and architecture options of an encoder; frozen, without torch.
 
-Field names follow google-research/bert. The defaults are BERT's (Devlin 2018, section 3); a family sets those that its
-paper changed.
+Field names follow google-research/bert. The defaults are BERT's (Devlin 2018, section 3); each family overrides those
+that its paper changed.
 """
 
 from dataclasses import dataclass, fields, replace

@@ -103,7 +103,7 @@ def retain_freed_memory() -> None:
     """Make this process keep the memory it frees for later allocations.
 
     By default, glibc returns large blocks to the system at once, so every step allocates the same pages again. On a CPU
-    that costs a tenth of our step, and 40 % of a step with padded batches and logits over the vocabulary (docs/LOG.md).
+    that takes a tenth of a step, and 40 % of a step with padded batches and logits over the vocabulary (docs/LOG.md).
     """
     _mallopt({M_TRIM_THRESHOLD: 2**31 - 1, M_MMAP_MAX: 0})
 
@@ -111,8 +111,9 @@ def retain_freed_memory() -> None:
 def cap_retained_memory() -> None:
     """Keep the memory that is retained now, and return later growth to the system when it is freed.
 
-    Batches differ in size, and so do their blocks. Small long-lived allocations split the free space between them into
-    holes that are too small for the next batch, so without a cap a long run grows without bound (docs/LOG.md).
+    Batches differ in size, and so do their memory blocks. Small long-lived allocations fragment the free space into
+    holes that are too small for the next batch, so without a cap the memory of a long run grows without bound
+    (docs/LOG.md).
     """
     _mallopt({M_MMAP_THRESHOLD: 2**20, M_MMAP_MAX: 2**16})
 

@@ -19,8 +19,8 @@ NUM_SAMPLES, SAMPLE_SIZE = 64, 1 << 18  # parts of a file in which lines are cou
 class Block:
     """Input rows that are processed together.
 
-    row_numbers: the numbers of `inputs` among all rows of the file, from 0. errors: why the other rows cannot be used,
-    by number.
+    row_numbers: the index of each input among all rows of the file, from 0. errors: the reasons why other rows cannot
+    be used, by index.
     """
 
     row_numbers: list[int] = field(default_factory=list)
@@ -31,7 +31,7 @@ class Block:
         return len(self.row_numbers) + len(self.errors)
 
     def without(self, errors: Mapping[int, str]) -> "Block":
-        """A copy without some of its inputs. errors: why they cannot be used, by their indices in `inputs`."""
+        """A copy without some of the inputs. errors: the reasons, by index in `inputs`."""
         indices = [index for index in range(len(self.inputs)) if index not in errors]
         merged = self.errors | {self.row_numbers[index]: reason for index, reason in errors.items()}
         return Block(
@@ -41,18 +41,18 @@ class Block:
         )
 
     def digest(self, previous: str) -> str:
-        """A hash of all rows so far. previous: the digest of the block before; "" for the first block."""
+        """A hash of all rows so far. previous: the digest of the previous block; "" for the first block."""
         return hashlib.sha256(repr((previous, self)).encode()).hexdigest()
 
 
 def split_into_blocks(
     inputs: Iterable[LiveInput], on_error: Literal["stop", "skip"], scores: int = 1
 ) -> Iterator[Block]:
-    """All rows in blocks, which depend on the rows alone. A block ends early at None, which live input gives when the
-    next row has not arrived yet.
+    """Divide all rows into blocks, which depend only on the rows.
 
-    on_error: raise an InputError among the rows, or record it in `errors`. scores: how many scores each row gets; with
-    very many, blocks have fewer rows.
+    A block ends early at None, which live input yields when the next row has not arrived yet. on_error: raise an
+    InputError that takes the place of a row, or record it in `errors`. scores: number of scores per row; with very
+    many, blocks have fewer rows.
     """
     max_rows = max(1, min(ROWS, SCORES // scores))
     block, size, number = Block(), 0, -1
@@ -80,7 +80,7 @@ def split_into_blocks(
 
 
 def estimate_num_rows(file: str) -> int | None:
-    """About how many rows a file has, estimated from its size and the lines in some of its parts; None if unknown."""
+    """The approximate number of rows in a file, from its size and the lines in some parts; None if unknown."""
     path = Path(file)
     if not path.is_file() or is_compressed(path) or file_type(path) in (*EXPLICIT_TYPES, ".json"):
         return None

@@ -1,4 +1,4 @@
-"""Batch prediction and embedding: a file of any size, or standard input, through a model in blocks, in input order."""
+"""Batch prediction and embedding of files of any size or standard input, in blocks and in input order."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

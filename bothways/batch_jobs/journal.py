@@ -1,9 +1,9 @@
 """Resumable output files with a journal, written block by block.
 
 A command that is killed at any moment can be resumed after the last complete block; the finished file has the same
-bytes as that of an uninterrupted command. Until then these files are beside OUT: .OUT.partial, the results so far;
-.OUT.skipped.partial, the skipped rows; .OUT.partial.json, the journal: how many bytes of both are valid. The journal is
-rewritten after each block has been synced to disk.
+bytes as that of an uninterrupted command. Until then there are three files next to OUT: .OUT.partial, the results so
+far; .OUT.skipped.partial, the skipped rows; and .OUT.partial.json, the journal with the number of valid bytes in both.
+The journal is rewritten after each block has been synced to disk.
 """
 
 import json
@@ -27,8 +27,8 @@ from bothways.training.run_checkpoints import differences
 class Journal:
     """The progress of an output file.
 
-    blocks, rows, digest: what was read. results, size: rows and bytes written. set_aside, set_aside_size: rows skipped
-    and the bytes of their list. made_with: what else the file's bytes depend on, by name.
+    blocks, rows, digest: the input read so far. results, size: rows and bytes written. set_aside, set_aside_size: rows
+    skipped, and bytes of their list. made_with: everything else that the output depends on, by name.
     """
 
     made_with: Mapping[str, Any]
@@ -42,12 +42,12 @@ class Journal:
 
 
 def side_file(out: Path) -> Path:
-    """The list of skipped rows: their numbers from 0, and the reasons."""
+    """The file that lists the skipped rows: their indices from 0, and the reasons."""
     return out.with_name(f"{out.name}.skipped.jsonl")
 
 
 def check_output(out: Path, suffixes: Sequence[str], content: str, *, resume: bool) -> None:
-    """InputError if the output cannot be written. To be called before the model is loaded."""
+    """InputError if the output cannot be written. Call it before the model is loaded."""
     if out.suffix not in suffixes:
         formats = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
         raise InputError(f"{out}: {content} are written as {formats}; name a file with one of these suffixes")
@@ -66,7 +66,7 @@ def check_output(out: Path, suffixes: Sequence[str], content: str, *, resume: bo
 def open_output(out: Path, form: Format, made_with: Mapping[str, Any]) -> Iterator["PartialOutput"]:
     """A new output, or the unfinished one truncated to its last complete block.
 
-    After an error the complete blocks are kept, and a message says so; without any, nothing is left. InputError if the
+    After an error, complete blocks are kept and reported; if there are none, no file is left behind. InputError if the
     unfinished output was made with other settings, or if another command is writing it.
     """
     with ExitStack() as stack:
@@ -99,7 +99,7 @@ def open_output(out: Path, form: Format, made_with: Mapping[str, Any]) -> Iterat
 
 
 class PartialOutput:
-    """An open unfinished output. All that its journal counts is on disk."""
+    """An open unfinished output. Everything that its journal counts is on disk."""
 
     def __init__(
         self, out: Path, form: Format, journal: Journal, results: "AppendOnlyFile", skipped: "AppendOnlyFile"
@@ -107,7 +107,7 @@ class PartialOutput:
         self.out, self.form, self.journal, self.results, self.skipped = out, form, journal, results, skipped
 
     def skip_done(self, blocks: Iterator[Block]) -> None:
-        """Skip the blocks that are done. InputError if they are not the same as before."""
+        """Skip the blocks that are done. InputError if they have changed."""
         digest = ""
         for _ in range(self.journal.blocks):
             digest = next(blocks, Block()).digest(digest)

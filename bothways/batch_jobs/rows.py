@@ -19,8 +19,8 @@ class PredictRows(Protocol):
 def predict_labels(
     model: Predictor, rows: Sequence[ModelInput], long: Long | None, top: int | None = None
 ) -> list[ResultRow]:
-    """The likeliest label, its score and the scores of all labels (or the `top` best); of multi-label models also the
-    labels above the threshold."""
+    """The most probable label, its score and the scores of all labels (or the `top` best); for multi-label models also
+    the labels above the threshold."""
     predictions = model.classify([row.text for row in rows], _pairs(rows), long=long, top=top)
     if not model.checkpoint.multi_label:
         return [{"label": one.label, "score": one.score, "scores": one.scores} for one in predictions]

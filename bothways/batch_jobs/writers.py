@@ -29,7 +29,7 @@ class Format(Protocol):
         """The bytes before the first block."""
 
     def block(self, numbers: Sequence[int], results: Vectors | Sequence[ResultRow]) -> Iterable[bytes]:
-        """The bytes of a block's results, in pieces. numbers: of their input rows."""
+        """The bytes of a block's results, in pieces. numbers: the indices of the input rows."""
 
     def complete(self, partial: Path, num_rows: int) -> Path:
         """Finish the file from the head and blocks in `partial` (idempotent); returns its path, perhaps `partial`."""
@@ -79,7 +79,8 @@ def _row_lines(numbers: Sequence[int], rows: Sequence[ResultRow]) -> Iterator[st
 
 
 def _vector_lines(numbers: Sequence[int], vectors: Vectors) -> Iterator[str]:
-    """Nine digits represent a float32 exactly; takes a third of the time and two thirds of the bytes of json.dumps."""
+    """Vectors with nine digits, which represent a float32 exactly: a third of the time and two thirds of the bytes of
+    json.dumps."""
     form = ", ".join(["%.9g"] * vectors.shape[1])
     for number, vector in zip(numbers, vectors, strict=True):
         yield f'{{"row": {number}, "vector": [{form % tuple(vector.tolist())}]}}'

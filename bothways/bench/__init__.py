@@ -1,1 +1,1 @@
-"""Speed benchmark beside other libraries on the same model and texts."""
+"""Speed benchmark against other libraries, on the same model and texts."""

@@ -1,7 +1,8 @@
-"""Benchmark a model on this machine over batch sizes and lengths, beside every installed peer library.
+"""Benchmark a model on this machine, against other installed libraries, by batch size and length.
 
-Measured is the method of the model's task, from texts to results, including tokenization; peers are measured if they
-compute the same (vectors, class scores). All systems take turns, so that other load affects them alike.
+The benchmark times the method of the model's task, from texts to results, including tokenization. Other libraries
+("peers") are timed if they compute the same outputs (vectors, class scores). All systems take turns, so that other load
+affects them equally.
 """
 
 import os
@@ -28,7 +29,7 @@ SECONDS = 0.1  # minimum duration of a measurement
 
 
 def run(settings: Bench) -> Measured:
-    """Measure, and draw the picture if `out` is set."""
+    """Run the benchmark, and draw the chart if `out` is set."""
     check(settings)
     settings = replace(settings, lengths=ascending(settings.lengths), batches=ascending(settings.batches))
     model = load(settings.model, dtype=settings.dtype, window=settings.window)
@@ -52,14 +53,14 @@ def run(settings: Bench) -> Measured:
 
 
 def check(settings: Bench) -> None:
-    """InputError if the picture cannot be written or there is nothing to measure."""
+    """InputError if the chart cannot be written or there is nothing to measure."""
     if settings.out and settings.out.suffix != ".png":
-        raise InputError(f"{settings.out}: the picture is a PNG; name a file that ends in .png")
+        raise InputError(f"{settings.out}: the chart is a PNG; name a file that ends in .png")
     if settings.out and not settings.out.parent.is_dir():
         raise InputError(f"{settings.out.parent}: no such directory; make it, or name a file elsewhere")
     for name, values in (("lengths", settings.lengths), ("batches", settings.batches)):
         if not values or min(values) < 1:
-            raise InputError(f"{name} ({' '.join(map(str, values))}) must be at least one number from 1 on")
+            raise InputError(f"{name} ({' '.join(map(str, values))}) must be one or more numbers of at least 1")
 
 
 def ascending(numbers: tuple[int, ...]) -> tuple[int, ...]:
@@ -69,7 +70,7 @@ def ascending(numbers: tuple[int, ...]) -> tuple[int, ...]:
 def all_sides(
     settings: Bench, model: Predictor, method: Method, files: Path
 ) -> tuple[dict[str, Calls], dict[str, str], dict[str, str]]:
-    """What runs, how it is set up, and why others are left out, each by name; this library comes first."""
+    """The systems to run, their setups, and why others are left out, each by name; this library comes first."""
     ours = f"bothways {str(model.dtype).removeprefix('torch.')}"
     sides: dict[str, Calls] = {ours: lambda texts, _: method.run(texts)}
     setups, left_out = {ours: f"model.{method.name}"}, {}
@@ -137,7 +138,7 @@ def measurement(side: Calls, batch: int, calls: Iterator[tuple[tuple[str, ...], 
 
 
 def timing(name: str, work: Workload, measurements: list[list[tuple[int, float]]]) -> Timing:
-    """The timing of these measurements, each a list of (tokens, seconds) of its calls."""
+    """The timing of these measurements, each a list of (tokens, seconds) per call."""
     seconds = [sum(taken for _, taken in calls) for calls in measurements]
     tokens = [sum(number for number, _ in calls) for calls in measurements]
     texts = [work.texts_a_call * len(calls) for calls in measurements]
@@ -151,7 +152,7 @@ def timing(name: str, work: Workload, measurements: list[list[tuple[int, float]]
 
 
 def watched(works: list[Workload]) -> Iterator[Workload]:
-    """The workloads, with a bar on a terminal."""
+    """The workloads, with a progress bar on a terminal."""
     from rich.console import Console
     from rich.progress import track
 

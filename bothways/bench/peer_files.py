@@ -16,7 +16,7 @@ Work = Literal["vectors", "classes"]
 
 
 def onnx(directory: Path, files: Path, work: Work, pooling: str, kind: Literal["fused", "int8"]) -> Path:
-    """An ONNX file with its attention, norms and activations fused for processors; int8: its weights too."""
+    """An ONNX file with attention, norms and activations fused for CPUs. int8: also quantize the weights."""
     fused, int8 = files / "fused.onnx", files / "int8.onnx"
     if not fused.exists():
         with quiet():

@@ -1,8 +1,8 @@
-"""Peer libraries (sentence-transformers, transformers, ONNX Runtime, OpenVINO), imported only when they are measured.
+"""Peer libraries (sentence-transformers, transformers, ONNX Runtime, OpenVINO), imported on use.
 
-Each computes the same from the same checkpoint and texts, truncated to the same length, including tokenization, with
-the same number of threads. Texts are sorted by length and padded to the longest of their batch.
-Letters: N texts of a batch, S tokens of the longest. A text's numbers are its vector, [H], or its scores, [C].
+Each computes the same outputs from the same checkpoint and texts, truncated to the same length, including tokenization,
+with the same number of threads. Texts are sorted by length and padded to the longest in their batch.
+Letters: N texts of a batch, S tokens of the longest. The output for a text is its vector, [H], or its scores, [C].
 """
 
 import time

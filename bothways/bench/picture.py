@@ -1,6 +1,6 @@
 """Plot of benchmark results: tokens per second and latency over text length.
 
-A column per batch size; below them a bar chart of the user's own texts, if there are any.
+There is a column per batch size, and below them a bar chart of the user's own texts, if there are any.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -14,8 +14,10 @@ PERCENTS = (50, 95, 99)
 
 @dataclass(frozen=True)
 class Timing:
-    """One system on one workload. text_rates, token_rates: per second, one per measurement; calls: seconds of each
-    call."""
+    """Timing of one system on one workload.
+
+    text_rates, token_rates: texts and tokens per second, one per measurement. calls: seconds of each call.
+    """
 
     side: str
     work: Workload
@@ -36,7 +38,7 @@ class Timing:
         return float(np.percentile(self.calls, percent)) * 1e3
 
     def slower_than(self, other: "Timing") -> float:
-        """How many times as long this system takes as another: the median over the turns."""
+        """Ratio of this system's time to another's: the median over the turns."""
         return median(theirs / own for theirs, own in zip(other.text_rates, self.text_rates, strict=True))
 
 
@@ -50,7 +52,7 @@ class Measured:
     timings: list[Timing]
 
     def rows(self) -> Iterator[tuple[Timing, float]]:
-        """Each timing, and how many times as fast this library is on the same workload."""
+        """Each timing, and the speed-up of this library on the same workload."""
         ours = next(iter(self.setups))
         own = {one.work: one for one in self.timings if one.side == ours}
         for one in self.timings:

@@ -22,8 +22,11 @@ VARIETY = 512  # different texts per length, so that no system sees the same tex
 
 @dataclass(frozen=True)
 class Method:
-    """The method of a model's task. peers: what comparable peers compute, if any do; frame: tokens of an empty text
-    (special tokens, and a question); gap: whether one word is a mask."""
+    """The method of a model's task.
+
+    peers: the output that comparable peers compute; None if there are none. frame: tokens of an empty text (special
+    tokens, and a question). gap: whether one word is a mask.
+    """
 
     name: str
     run: Callable[[Sequence[str]], object]
@@ -34,7 +37,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Workload:
-    """Calls that are made in turn. texts: a description; length: tokens of every text, if equal; tokens: of each
+    """Calls that are made in turn. texts: a description; length: tokens of every text, if equal; tokens: tokens of each
     call."""
 
     texts: str
@@ -63,10 +66,14 @@ def method_of(model: Predictor) -> Method:
 
 
 def workloads(settings: Bench, model: Predictor, method: Method) -> list[Workload]:
-    """Every batch size at every length that the model reads, then with the user's texts. InputError if a length has no
-    room for a word, or if no length is left."""
+    """Workloads for every batch size and every length that the model can read, then for the user's texts.
+
+    InputError if a length has no room for a word, or if no length is left.
+    """
     if short := [length for length in settings.lengths if length <= method.frame]:
-        raise InputError(f"lengths ({short[0]}) must be at least {method.frame + 1}: {method.frame} tokens are no text")
+        raise InputError(
+            f"lengths ({short[0]}) must be at least {method.frame + 1}: {method.frame} tokens are not text"
+        )
     lengths = [length for length in settings.lengths if length <= longest(model)]
     if not lengths:
         most = longest(model)
@@ -81,7 +88,7 @@ def workloads(settings: Bench, model: Predictor, method: Method) -> list[Workloa
 
 
 def longest(model: Predictor) -> int:
-    """Tokens that are read at once; the user's texts are truncated to it for every system."""
+    """The maximum number of tokens that is read at once; the user's texts are truncated to it for every system."""
     return model.window_policy.read_size
 
 
@@ -101,7 +108,7 @@ def of_lengths(
 def of_own(
     texts: Sequence[str], batches: Sequence[int], tokenizer: Tokenizer, method: Method, *, most: int
 ) -> Iterator[Workload]:
-    """The texts, truncated to `most` tokens beside the frame, in calls of each size and all in one."""
+    """The texts, truncated to `most` tokens in addition to the frame, in calls of each size and all in one call."""
     plain = len(tokenizer.encode(""))
     cut = [shortened(text, most + plain, tokenizer) for text in texts]
     specials: tuple[str, ...] = ()
@@ -124,7 +131,7 @@ def own_texts(path: Path, method: Method, encoding: str | None = None) -> list[s
         texts = read_table(path, text="context" if passages else None, need_labels=False, encoding=encoding).texts
     texts = [text for text in texts if text.strip()]
     if not texts:
-        raise InputError(f"{path}: holds blank texts only; give some with words")
+        raise InputError(f"{path}: contains only blank texts; give some with words")
     return random.Random(0).sample(texts, min(len(texts), OWN_TEXTS))
 
 

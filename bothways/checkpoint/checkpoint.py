@@ -58,9 +58,9 @@ class Checkpoint:
     """A model with its tokenizer, labels and metadata.
 
     labels: names of the classes, in the order of the head's outputs; empty for regression. multi_label: a text may have
-    any number of labels. pooling: how sentence vectors are pooled (mean, cls, max), if the directory says so;
-    normalized: whether they are scaled to length 1. extra: unknown config keys, kept when saving. metadata:
-    bothways.json, how the model was trained."""
+    any number of labels. pooling: how sentence vectors are pooled (mean, cls, max); None if the directory does not
+    specify it. normalized: whether they are scaled to length 1. extra: unknown config keys, kept when saving. metadata:
+    content of bothways.json, which records how the model was trained."""
 
     model: Model
     tokenizer: Tokenizer | None = None
@@ -115,8 +115,9 @@ def find(path: str | PathLike[str], warn: Callable[[str], None] = logger.warning
 def load(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32) -> Checkpoint:
     """Load a checkpoint or the model of a run.
 
-    dtype: of the parameters. A warning is logged for what is ignored or unusual. InputError for missing, malformed or
-    unsupported files. A checkpoint that is replaced while it is read is read again, so that two never mix.
+    dtype: data type of the parameters. Ignored or unusual content is logged as a warning. InputError for missing,
+    malformed or unsupported files. If the checkpoint is replaced while it is read, it is read again, so that two
+    checkpoints are never mixed.
     """
     parts = ("", TRANSFORMER, POOLING, DENSE)
     folders = [Path(path, above, part) for above in ("", "model") for part in parts]
@@ -240,11 +241,10 @@ def check_not_int8(model: Model) -> None:
 
 
 def save(checkpoint: Checkpoint, path: str | PathLike[str]) -> None:
-    """Write a checkpoint that transformers loads, and sentence-transformers if it has pooling; int8 models load only
-    here.
+    """Write a checkpoint that transformers can load, and sentence-transformers if it has a pooling.
 
-    Everything is written beside the target and renamed, so a failed write leaves the old files in place. InputError if
-    the target contains anything but a checkpoint, such as a run.
+    Only Bothways loads int8 models. Everything is written next to the target and renamed, so a failed write leaves the
+    old files in place. InputError if the target contains anything but a checkpoint, such as a run.
     """
     target = Path(path)
     check_target(target, holds=METADATA_FILE)
@@ -255,7 +255,7 @@ def save(checkpoint: Checkpoint, path: str | PathLike[str]) -> None:
 
 
 def check_target(target: Path, *, holds: str) -> None:
-    """InputError if a directory contains other files but none named `holds`, or cannot be written."""
+    """InputError if a directory is not empty and lacks a file named `holds`, or cannot be written."""
     above = next(path for path in (target, *target.absolute().parents) if path.exists())
     if not above.is_dir():
         raise InputError(f"{above}: an existing file; pass a directory")
@@ -316,8 +316,8 @@ def encoder_only(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def pooling_config(config: EncoderConfig, model_type: str, pooling: str | None) -> EncoderConfig:
-    """The config whose classification head reads this pooling ("cls", "mean", "unit", "distance"); None: the family's
-    own."""
+    """The config with a classification head that reads this pooling ("cls", "mean", "unit", "distance"); None: the
+    family's own."""
     family = FAMILIES[model_type]
     if config.pooler_act in NO_POOLER:  # back to the family's own
         config = config.replace(pooling="first", pooler_act=family.defaults.get("pooler_act", "tanh"))

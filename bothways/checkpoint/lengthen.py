@@ -1,7 +1,7 @@
 """Convert a BERT or RoBERTa to a Longformer, which reads longer texts (Beltagy 2020, section 5).
 
-Positions are repeated, and full attention becomes a window; continued pre-training has to adapt the model to far
-positions."""
+Position embeddings are repeated, and full attention becomes a window. Continued pre-training must then adapt the model
+to far positions."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,10 +21,10 @@ LONG = "longformer"
 
 
 def lengthen(checkpoint: Checkpoint, length: int, window: int) -> Checkpoint:
-    """A Longformer with the weights of a BERT or RoBERTa, for texts of `length` tokens with an attention window.
+    """A Longformer with the weights of a BERT or RoBERTa, for texts of up to `length` tokens.
 
-    window: tokens on both sides together. The old positions repeat; global projections start as copies of the others.
-    InputError for other models.
+    window: size of the attention window, both sides together. The old positions repeat; global projections start as
+    copies of the ordinary ones. InputError for other models.
     """
     old = checkpoint.model
     check_not_int8(old)
@@ -68,7 +68,7 @@ def sees_all_as_others(model: Model) -> bool:
 
 
 def lengthened_model_type(checkpoint: Checkpoint, length: int, window: int) -> str:
-    """The model_type of the result of `lengthen`. InputError as there."""
+    """The model_type of the result of `lengthen`. InputError as in `lengthen`."""
     longer_config(checkpoint, length, window)
     return LONG
 

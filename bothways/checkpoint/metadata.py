@@ -1,4 +1,4 @@
-"""Metadata of a model or run, bothways.json: settings, versions, results; checked when it is read."""
+"""Metadata of a model or run, bothways.json: settings, versions, results; validated on reading."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ PROCESS = {"id": INTEGER, **dict.fromkeys(("host", "machine", "began"), TEXT)}
 
 
 def read_metadata(file: Path) -> dict[str, Any]:
-    """The content of bothways.json; empty if there is no such file. InputError for a missing entry or a wrong type."""
+    """The content of bothways.json; empty if the file does not exist. InputError for missing or mistyped entries."""
     metadata = read_json(file) if file.exists() else {}
     settings, process = get_object(metadata, "settings", file), get_object(metadata, "process", file)
     for entries, types in ((metadata, FACTS), (settings, SETTINGS), (process, PROCESS)):

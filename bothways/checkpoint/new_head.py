@@ -17,12 +17,13 @@ def with_head(
     multi_label: bool = False, dropout: float | None = None, pooling: str | None = None, near_identity: bool = False,
     layers: int | None = None,
 ) -> Checkpoint:  # fmt: skip
-    """A checkpoint with the same encoder and one new head, initialized from the seed; the log names the new modules.
+    """A checkpoint with the same encoder and one new head, initialized from the seed. New modules are logged.
 
-    pooling: what a classification head reads: "cls" (the first token's state, through a pooler), "mean" (of all tokens,
-    without a pooler unless the family's layout has one) "unit" (the mean scaled to unit length) or "distance" (of the
-    means of a pair's texts); None: the family's. near_identity: initialize a pooler that the checkpoint lacks so that a
-    linear layer on it can do the same as without. layers: keep only the first ones. InputError for int8 models."""
+    pooling: input of a classification head: "cls" (the first token's state, through a pooler), "mean" (of all tokens,
+    without a pooler unless the family's layout has one), "unit" (the mean scaled to unit length) or "distance" (between
+    the means of the two texts of a pair); None: the family's. near_identity: initialize a missing pooler so that it is
+    nearly the identity for the layer on top. layers: keep only this many, from below. InputError for int8 models.
+    """
     check_not_int8(checkpoint.model)
     old = checkpoint.model
     config = pooling_config(old.config, checkpoint.model_type, pooling if head == "classes" else None)

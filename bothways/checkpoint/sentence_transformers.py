@@ -39,7 +39,7 @@ def read_modules(directory: Path) -> list[str]:
 
 
 def normalizes(directory: Path) -> bool:
-    """Whether sentence vectors are scaled to length 1: as in modules.json, else yes, as `bothways embed` does."""
+    """Whether sentence vectors are scaled to length 1, by modules.json; True without that file."""
     kinds = read_modules(directory)
     return not kinds or "Normalize" in kinds
 
@@ -90,7 +90,8 @@ def write_linear(directory: Path, layer: nn.Linear, config: EncoderConfig) -> No
     """Write the files, beside an encoder in TRANSFORMER, with which sentence-transformers computes the logits of a
     linear layer on the mean of the tokens (scaled to length 1 if pooler_act is "unit").
 
-    A layer on distances between the texts of a pair is stored beside, and the modules give the texts' vectors.
+    A layer on distances between the texts of a pair is stored in a separate file, and the modules compute the vectors
+    of single texts.
     """
     _write_pooling(directory, "mean", config)
     _write_limits(directory / TRANSFORMER, config)

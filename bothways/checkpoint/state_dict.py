@@ -1,4 +1,4 @@
-"""Model parameters from and to Hugging Face's names: build a model for a state dict, fill it, and write one."""
+"""State dicts in Hugging Face's names: build the model for one, load it, and write one."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -29,7 +29,7 @@ def read_model(
     family: FamilySpec, config: EncoderConfig, labels: tuple[str, ...], hf_config: Mapping[str, Any], directory: Path,
     tensors: Mapping[str, Tensor], dtype: torch.dtype, warn: Callable[[str], None],
 ) -> Model:  # fmt: skip
-    """The model of these tensors. InputError names missing, misshapen, left over or untied parameters."""
+    """Build the model for these tensors and load them. InputError names missing, misshapen or untied parameters."""
     model = _build(family, config, tensors, labels, hf_config, directory, dtype)
     _fill(model, family, tensors, directory, warn)
     file, outputs = directory / "config.json", model.num_outputs.get("classes", 1)
@@ -80,8 +80,8 @@ def _build(
 
 
 def _find_heads(family: FamilySpec, tensors: Mapping[str, Tensor], architecture: str) -> set[str]:
-    """The heads with a parameter in the file that is not a pooler's. If heads share their names, as classes and tokens
-    do in BERT, the architecture decides, else the first."""
+    """The heads that have a parameter in the file other than a pooler's. If heads have the same parameter names, such
+    as classes and tokens in BERT, the architecture in the config decides, else the first head is used."""
     poolers = {
         name for table in family.head_names.values() for ours, name in table.items() if ours.startswith("pooler.")
     }
@@ -167,7 +167,7 @@ def shorten(names: list[str], limit: int = 5) -> str:
 
 
 def hf_state_dict(model: Model, family: FamilySpec, prefix: str) -> dict[str, Tensor]:
-    """Our parameters by Hugging Face's names, stacked ones split. prefix: replaces the family's."""
+    """Our parameters under Hugging Face's names, with stacked ones split. prefix: replaces the family's prefix."""
     tensors = {}
     for parameter, value in model.state_dict().items():
         names = family.hf_names(parameter, model.num_outputs)

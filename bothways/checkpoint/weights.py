@@ -1,4 +1,4 @@
-"""Weight files: tensors by name in one or several safetensors files, or an old pickle, read safely."""
+"""Weight files: tensors in one or several safetensors files, or in an old pickle, read safely."""
 
 import math
 import re
@@ -22,8 +22,8 @@ OLD_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}  # of layer norm paramete
 class TensorFiles(Mapping[str, Tensor]):
     """Tensors in safetensors files, read on access and not cached.
 
-    A file is reopened after every MAX_MAPPED_BYTES: what was read of a memory-mapped file stays in memory until it is
-    closed, which would be the whole file beside the model.
+    A file is reopened after every MAX_MAPPED_BYTES: the parts of a memory-mapped file that were read stay in memory
+    until it is closed, in the end the whole file in addition to the model.
     """
 
     def __init__(self, locations: Mapping[str, tuple[Path, str]]) -> None:
@@ -55,7 +55,7 @@ class TensorFiles(Mapping[str, Tensor]):
 
 
 def read_weights(directory: Path) -> Mapping[str, Tensor]:
-    """The tensors of a checkpoint directory, by modern names. InputError if they are broken or missing."""
+    """The tensors of a checkpoint directory, with old names replaced. InputError if they are broken or missing."""
     file, index = directory / WEIGHTS, directory / f"{WEIGHTS}.index.json"
     if index.exists() and not file.exists():
         return TensorFiles(
@@ -71,14 +71,14 @@ def read_weights(directory: Path) -> Mapping[str, Tensor]:
 
 
 def num_bytes(state: Mapping[str, Tensor]) -> int:
-    """The size of the tensors or of their files, an upper bound for their number of elements."""
+    """The size in bytes of the tensors or of their files, an upper bound of the number of elements."""
     if isinstance(state, TensorFiles):
         return sum(file.stat().st_size for file in {file for file, _ in state.locations.values()})
     return sum(value.nbytes for value in state.values())
 
 
 def is_finite(values: Tensor) -> bool:
-    """Whether no value is NaN or infinite. The sum, which costs a twentieth, is tried first; it may overflow."""
+    """Whether no value is NaN or infinite. Tries the sum first, in a twentieth of the time; it may overflow."""
     return math.isfinite(values.sum().item()) or bool(values.isfinite().all())
 
 

@@ -1,8 +1,8 @@
 """int8 calibration (SmoothQuant): scales of inputs and weights from sample texts.
 
-Input columns differ in magnitude by a factor of ten and more, and the largest would set the step for all. So each
-column is divided by largest_input^s / largest_weight^(1-s), and the weights are multiplied by it (Xiao 2023, eq. 4).
-The strength s is chosen from STRENGTHS by the least error in the layer's outputs.
+Input columns differ in magnitude by a factor of ten and more, and the largest would determine the quantization step of
+all. Therefore each column is divided by largest_input^s / largest_weight^(1-s), and the weights are multiplied by it
+(Xiao 2023, eq. 4). The strength s is the one of STRENGTHS with the least error in the layer's outputs.
 
 Letters: T tokens, S of them kept, I inputs, O outputs.
 """
@@ -66,7 +66,7 @@ def linears_of(model: Model) -> dict[str, nn.Linear]:
 
 
 def observe(model: Model, read: Callable[[], object]) -> dict[str, Inputs]:
-    """The inputs of each of these layers while `read` runs."""
+    """Collect the inputs of each of these layers while `read` runs."""
     inputs: dict[str, Inputs] = {}
 
     def hook(name: str, module: nn.Module, arguments: tuple[Tensor, ...]) -> None:

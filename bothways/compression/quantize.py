@@ -1,6 +1,6 @@
-"""Post-training int8 quantization: calibrate on half of the texts, measure the loss on the other half.
+"""Post-training int8 quantization: calibrate on half of the texts, measure the drop on the other half.
 
-Nothing is written if too much is lost.
+Nothing is written if the score drops too much.
 
 `texts -calibrating half-> what each layer reads -> int8 layers -measuring half-> figures -> write, or refuse`
 """
@@ -50,8 +50,8 @@ class Form:
 class Quantized:
     """The result of a quantization.
 
-    kept: the most sensitive layers, which are not int8. layers: how many there are in all. texts: how many were
-    measured. most: the allowed loss in points.
+    kept: the most sensitive layers, which are not int8. layers: number of all layers. texts: number of texts that were
+    measured. max_drop: the largest allowed drop, in points.
     """
 
     directory: Path
@@ -88,7 +88,7 @@ class Quantized:
 
 
 def run(settings: Quantize) -> Quantized:
-    """Quantize, measure and write. InputError if it loses more than allowed, or if texts or model cannot be used."""
+    """Quantize, measure and write. InputError if the drop is too large, or if texts or model cannot be used."""
     loaded = checkpoint.load(settings.model)
     check_not_int8(loaded.model)
     check_target(settings.out, holds=METADATA_FILE)
@@ -117,7 +117,7 @@ def run(settings: Quantize) -> Quantized:
 
 
 def halves(size: int, source: Path) -> tuple[Sequence[int], Sequence[int]]:
-    """Alternate rows for calibration and measurement; of long files rows that are spread evenly."""
+    """Alternating rows for calibration and measurement; for long files an evenly spread sample."""
     if size < 2 * MIN_TEXTS:
         raise InputError(f"{source}: {size} texts; calibrating and measuring need {MIN_TEXTS} each; add more")
     return spread_evenly(range(0, size, 2), MAX_CALIBRATION), spread_evenly(range(1, size, 2), MAX_ROWS)
@@ -126,8 +126,8 @@ def halves(size: int, source: Path) -> tuple[Sequence[int], Sequence[int]]:
 def choose(
     loaded: Checkpoint, layers: Mapping[str, Candidate], data: LabelledRows, dtype: str, max_drop: float
 ) -> tuple[Model, list[str]]:
-    """The model with as many int8 layers as the allowed loss on these rows permits, and the names of the other layers,
-    which have the greatest errors. At least half become int8; refuse_loss decides whether the loss is acceptable."""
+    """The model with as many int8 layers as the allowed drop on these rows permits, and the names of the other layers,
+    which have the greatest errors. At least half become int8; refuse_loss checks whether the drop is acceptable."""
     sensitive = sorted(layers, key=lambda name: -layers[name].error)
     evaluator, rows = data.evaluator, data.rows
     exact = evaluator.predict(Predictor(loaded, dtype="float32", device="cpu"), rows)
@@ -148,8 +148,8 @@ def forms_of(exact: Predictor, int8: Checkpoint, dtype: str) -> list[Predictor]:
 
 
 def compare(models: list[Predictor], data: LabelledRows) -> tuple[list[Form], list[list[Any]]]:
-    """Measure all models on the same rows in turn, repeatedly, so that other load affects all alike. Also returns each
-    model's results."""
+    """Measure all models on the same rows in turn, repeatedly, so that other load affects all equally. Also returns
+    the results of each model."""
     seconds: list[list[float]] = [[] for _ in models]
     for _ in range(REPEATS):
         found = []

@@ -20,7 +20,7 @@ Contents: TypeAlias = tuple[dict[str, np.ndarray], dict[str, Any]]
 
 
 class DamagedStore(Exception):
-    """The files differ from what was written."""
+    """The files of a store are missing or have changed since they were written."""
 
 
 @contextmanager
@@ -93,7 +93,7 @@ def write_metadata(folder: Path, dtypes: Mapping[str, np.dtype], metadata: Mappi
 
 
 def read_arrays(folder: Path) -> Contents:
-    """The arrays by name, and the metadata. DamagedStore says which file differs from what was written."""
+    """The arrays by name, and the metadata. DamagedStore names a file that has changed since it was written."""
     try:
         metadata = json.loads((folder / METADATA_FILE).read_text())
         checksum = metadata.pop("checksum")

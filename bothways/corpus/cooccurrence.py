@@ -1,8 +1,8 @@
 """Word vectors from co-occurrence counts: factorized positive PMI, to initialize embeddings.
 
 Sources: Levy & Goldberg 2014, section 3; square root of the singular values: Levy 2015, section 3.3. An encoder
-initialized with these vectors starts with similar tokens close together. Counting takes seconds, while learning the
-same takes millions of tokens. Letters: T tokens, V vocabulary entries, E embedding size.
+initialized with these vectors starts with similar tokens close together. Counting takes seconds, while learning this by
+training takes millions of tokens. Letters: T tokens, V vocabulary entries, E embedding size.
 """
 
 from collections.abc import Iterator

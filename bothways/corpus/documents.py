@@ -136,7 +136,7 @@ class Corpus:
 
 
 def documents(paths: Sequence[Path]) -> Iterator[str]:
-    """The documents of these files, with the default settings of `Corpus`."""
+    """Stream the documents of these files, with the default settings of `Corpus`."""
     return Corpus(tuple(paths)).documents()
 
 
@@ -166,7 +166,7 @@ def mark_held_out(documents: Iterable[str], every: int = 20) -> Iterator[tuple[s
 
 
 def sample() -> list[dict[str, Any]]:
-    """The novels that come with the package: author, title, year, split ("train" or "test", by book) and text."""
+    """The novels in the package: author, title, year, split ("train" or "test", by book) and text."""
     data = files("bothways").joinpath("sample", "novels.jsonl.xz").read_bytes()
     return [json.loads(line) for line in lzma.decompress(data).decode().splitlines()]
 

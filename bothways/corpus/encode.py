@@ -1,6 +1,6 @@
 """Tokenize documents in parallel: sentence splitting and encoding, in bounded memory.
 
-T tokens.
+Letters: T tokens.
 """
 
 import gc

@@ -21,10 +21,10 @@ MaskUnit = Literal["tokens", "words", "spans"]
 
 @dataclass(frozen=True)
 class MaskRule:
-    """What to mask, how often, and the masks' view of the vocabulary.
+    """What to mask and how often, with the properties of vocabulary entries that masking needs.
 
-    kind: the unit that is masked. ordinary_ids: all entries but special tokens. is_ordinary [V]. continues_word [V]:
-    pieces like `##ing`.
+    kind: the unit that is masked. ordinary_ids: all entries except special tokens; is_ordinary [V]: the same as a mask.
+    continues_word [V]: True for pieces like `##ing`.
     """
 
     rate: float
@@ -52,8 +52,8 @@ def mask_tokens(
 ) -> Batch:
     """The batch with masked input ids, and masked_positions, masked_labels (original ids) and masked_draws. [M]
 
-    example_ids [N, 3]: (epoch, section, row) of each text. Its masks depend only on these, the seed and the rate, not
-    on the rest of the batch. rate: overrides the rule's.
+    example_ids [N, 3]: (epoch, section, row) of each text. The masks of a text depend only on these, the seed and the
+    rate, not on the rest of the batch. rate: overrides the rule's rate.
     """
     rate = rule.rate if rate is None else rate
     ids_T, positions_T = batch.input_ids.numpy(), batch.position_ids.numpy()

@@ -1,4 +1,4 @@
-"""Hugging Face datasets, from the hub or saved to disk, and all rows of any labelled data.
+"""Hugging Face datasets, from the hub or saved to disk, and the rows of any source of labelled data.
 
 Reading from the hub needs the extra `hub`.
 """

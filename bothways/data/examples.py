@@ -55,7 +55,7 @@ def read_table(
     refuse_column_names(path, text, pair)
     numbered_lines = list(read_lines(path, encoding))
     if not numbered_lines:
-        raise InputError(f"{path}: empty; a file of texts holds one a line")
+        raise InputError(f"{path}: empty; a file of texts has one per line")
     return Table([line for _, line in numbered_lines], None, None, [f"{path}:{number}" for number, _ in numbered_lines])
 
 
@@ -95,7 +95,7 @@ def _tagged_rows(
     rows = read_rows(path, on_row_error=errors, encoding=encoding)
     if not rows:
         errors.notes(0)
-        raise InputError(f"{path}: empty; a table of sentences holds one a row")
+        raise InputError(f"{path}: empty; a table of sentences has one per row")
     columns = list(rows[0][1])
     words = find_column(path, columns, "words", words, ["words"], ["tokens"])
     tags = find_column(path, columns, "tags", tags, ["tags"], TAGS)

@@ -69,7 +69,7 @@ TASKS: Mapping[str, GlueTask] = {
 def read_glue(directory: Path, task: str) -> dict[GlueSplit, Table]:
     """The available splits of a task, in the order train, dev, test; the test set may lack labels.
 
-    directory: of the task, or its parent with a subdirectory of the task's name.
+    directory: the task's directory, or its parent with a subdirectory of the task's name.
     """
     if task not in TASKS:
         raise InputError(f"task {task!r} is unknown; expected one of {', '.join(TASKS)}")
@@ -95,7 +95,7 @@ def _read(path: Path, label: str, *, need_labels: bool) -> Table:
     )
 
 
-# --- files known by their look ----------------------------------------------------------------------------------------
+# --- files recognized by their first line -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def glue_table(
 
 
 def detect_format(path: Path, encoding: str | None = None) -> FileFormat | None:
-    """The one of FORMATS that matches the first line of a file, if any."""
+    """The format in FORMATS that matches the first line of a file, if any."""
     if file_type(path) not in (".tsv", ".csv", ".txt") or not path.is_file():
         return None
     for line in decoded_lines(path, encoding):

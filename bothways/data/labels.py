@@ -78,7 +78,7 @@ def _labels(table: Table) -> Iterable[tuple[str, str]]:
 
 def _unknown_label(where: str, label: str, names: Sequence[str]) -> InputError:
     similar = next((name for name in names if label_key(name) == label_key(label)), None)
-    hint = f"it differs from {similar!r} only in case or blanks" if similar else f"the model knows {join_names(names)}"
+    hint = f"it differs from {similar!r} only in case or spaces" if similar else f"the model knows {join_names(names)}"
     advice = "fix the label, or train with " + ("--merge-labels" if similar else "rows that have it")
     return InputError(f"{where}: label {label!r} is unknown; {hint}; {advice}")
 
@@ -112,7 +112,7 @@ def parse_number(where: str, label: str) -> float:
         raise InputError(f"{where}: label {label!r} is not a finite number; fix it or drop the row")
     if abs(value) > FLOAT32_MAX:
         raise InputError(
-            f"{where}: label {label!r} exceeds {FLOAT32_MAX:.2g}, the largest float32; scale all or drop the row"
+            f"{where}: label {label!r} exceeds {FLOAT32_MAX:.2g}, the largest float32; rescale all, or drop the row"
         )
     return value
 

@@ -28,7 +28,7 @@ class TextPairs:
     """N text pairs.
 
     texts: columns of first texts, second texts and optionally negatives, each [N]. scores [N]: as in the file; None if
-    the objective is pairs.
+    the pairs have no scores or ignore them.
     """
 
     texts: list[list[str]]
@@ -48,12 +48,12 @@ def read_pairs(settings: TrainEmbed, fold: int | None = None) -> dict[str, TextP
     """
     if settings.objective == "scores" and settings.negative_column is not None:
         raise InputError(
-            f"negative_column ({settings.negative_column}) is for pairs; leave it out, or take --objective pairs"
+            f"negative_column ({settings.negative_column}) is for pairs; leave it out, or use --objective pairs"
         )
     on_error = settings.on_error
     train = read_pair_file(settings.train, settings, settings.objective, settings.negative_column, on_error)
     if train.scores is None and len(set(train.texts[1])) < 2:
-        raise InputError(f"{settings.train}: a single pair has no other to compete with; add pairs")
+        raise InputError(f"{settings.train}: a single pair has no negatives; add pairs")
     objective: PairObjective = "pairs" if train.scores is None else "scores"
     files = {"dev": settings.dev, "test": settings.test}
     negative = settings.negative_column
@@ -113,8 +113,8 @@ def read_pair_file(
 def text_columns(table: Table) -> list[list[str]]:
     if table.pairs is None:
         raise InputError(
-            f"{table.where[0]}: no second text; vectors are of pairs: add a column 'pair', or name yours "
-            "with --pair-column"
+            f"{table.where[0]}: no second text; embeddings need pairs: add a column 'pair', or name yours with "
+            "--pair-column"
         )
     return [table.texts, table.pairs]
 

@@ -47,7 +47,7 @@ def conflict_warnings(settings: Classify | Regress, tables: Mapping[str, Table])
         return []
     shown = [" but ".join(f"{_shown(labels[row])} at {where[row]}" for row in rows[:3]) for rows in conflicts[:LISTED]]
     texts = f"{len(conflicts):,} text{'s' if len(conflicts) > 1 else ''} with different labels"
-    return [f"{texts} (case, blanks and punctuation aside): {_listed(shown, len(conflicts))}"]
+    return [f"{texts} (apart from case, spaces and punctuation): {_listed(shown, len(conflicts))}"]
 
 
 def _comparable(settings: Classify | Regress, table: Table) -> Sequence[Hashable]:
@@ -72,8 +72,8 @@ def label_warnings(tables: Mapping[str, Table], several: bool) -> list[str]:
     warnings = []
     if variants := spelling_variants(chain.from_iterable(labels for _, labels in rows)):
         shown = [", ".join(f"{name!r} ({count:,})" for name, count in spellings.items()) for spellings in variants]
-        advice = "--merge-labels takes them for one"
-        warnings.append(f"labels that differ only in case or blanks: {_listed(shown, len(variants))}; {advice}")
+        advice = "--merge-labels merges them"
+        warnings.append(f"labels that differ only in case or spaces: {_listed(shown, len(variants))}; {advice}")
     counts = Counter(chain.from_iterable(labels for _, labels in rows))
     if rare := [(label, where) for where, labels in rows for label in labels if counts[label] == 1]:
         shown = [f"{label!r} at {where}" for label, where in rare]

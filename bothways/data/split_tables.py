@@ -99,7 +99,7 @@ def check_pairs(tables: Mapping[str, Table]) -> None:
 
 
 def refuse_numeric_classes(table: Table, source: TableSource) -> None:
-    """InputError for many fractional numbers as classes, which call for regression."""
+    """InputError if the classes are many fractional numbers, which need regression instead."""
     names = sorted(set(table.labels or ()))
     if len(names) <= FEW_NUMBERS:
         return

@@ -15,7 +15,7 @@ Parts = Mapping[str, int]  # relative size of each split, which must include "tr
 def parts_for(existing: Collection[str]) -> Parts:
     """How to divide the training rows if `existing` splits have their own files.
 
-    With a dev set nothing is split off: a test set is not needed for model selection.
+    If there is a dev set, nothing is split off: model selection does not need a test set.
     """
     if "dev" in existing:
         return {"train": 1}
@@ -55,7 +55,7 @@ def split(
         num_class_rows = sum(map(len, class_groups))
         room.update(sizes := _sizes(num_class_rows, parts, rows_by_split))
         if class_groups and not sizes["train"]:
-            raise InputError(f"{source}: with {num_class_rows} rows {label!r} has none to train on; add rows of it")
+            raise InputError(f"{source}: with {num_class_rows} rows {label!r} has none for training; add such rows")
         for index, rows in enumerate(class_groups):
             fits = (name for name in parts if 2 * room[name] >= len(rows))
             name = next(fits, "train") if index else "train"
@@ -187,8 +187,8 @@ def overlap_warning(splits: Mapping[str, Sequence[Hashable]]) -> str:
     splits: keys of the examples, see near_duplicates.text_key.
     """
     shared = "; ".join(
-        f"{count:,} of {len(splits[later]):,} examples of {later} stand in {earlier} too"
+        f"{count:,} of {len(splits[later]):,} examples of {later} are also in {earlier}"
         for (earlier, later), count in overlaps(splits).items()
         if count
     )
-    return shared and f"{shared} (case, blanks and punctuation aside)"
+    return shared and f"{shared} (apart from case, spaces and punctuation)"

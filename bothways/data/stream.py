@@ -56,7 +56,7 @@ def read_texts(
     live: bool = False,
     encoding: str | None = None,
 ) -> Iterator[LiveInput]:
-    """Stream the texts, with second ones if any, of a file, dataset or standard input ("-").
+    """Stream the texts, and second texts if there are any, of a file, dataset or standard input ("-").
 
     Accepts a .txt (one text per line), a table, a dataset (data/datasets.py) or a GLUE file (data/glue.py).
     text, pair: column names, or several, comma-separated, which are joined; None: found by standard or common names
@@ -85,7 +85,7 @@ def refuse_column_names(file: object, text: str | None, pair: str | None) -> Non
     """InputError if a column other than the standard ones is named for a source without columns."""
     for named in (text, pair):
         if named not in (None, "text", "pair"):
-            raise InputError(f"{file}: has one text per line and no column {named!r}; give a table, or name no column")
+            raise InputError(f"{file}: has one text per line and no column {named!r}; give a table, or omit the column")
 
 
 def first_columns(file: str | TableSource, encoding: str | None = None) -> Sequence[str]:

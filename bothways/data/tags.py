@@ -72,7 +72,7 @@ def _split_tag(tag: str) -> tuple[str, str]:
 
 
 def _unknown_tag(tag: str) -> str:
-    return f"tag {tag!r} is neither O nor a label after B-, I-, E- or S-; fix it, or use the scheme plain"
+    return f"tag {tag!r} is neither O nor a label with B-, I-, E- or S-; fix it, or use the scheme plain"
 
 
 def spans_to_tags(spans: Iterable[Span], length: int, scheme: Scheme = "iob2") -> list[str]:
@@ -89,7 +89,7 @@ def spans_to_tags(spans: Iterable[Span], length: int, scheme: Scheme = "iob2") -
 
 
 def _write_span(span: Span, touches: bool, scheme: Scheme) -> list[str]:
-    """The tags of one span. touches: a span with the same label ends where it starts."""
+    """The tags of one span. touches: whether a span with the same label ends where this one starts."""
     num_words = span.last - span.first
     if scheme == "plain":
         return [span.label] * num_words

@@ -1,1 +1,1 @@
-"""How good a model is: one evaluator a task."""
+"""Evaluation of models and predictions: one evaluator per task."""

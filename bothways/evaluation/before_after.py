@@ -1,8 +1,8 @@
-"""Measure what quantization or export costs a model on a user's own texts: the drop of its primary score.
+"""Drop of a model's score after quantization or export, on a user's own texts.
 
-With labels the score is the task's metric, such as accuracy, entity F1 or SQuAD's F1; without labels it is the
-percentage of predictions that stay the same (guesses of masked words included), or the mean cosine of vectors. All
-scores are percentages, so that a drop is in points.
+With labels the score is the task's metric, such as accuracy, entity F1 or SQuAD's F1. Without labels it is the
+percentage of unchanged predictions (including guesses of masked words), or the mean cosine of vectors. All scores are
+percentages, so drops are in percentage points.
 """
 
 from collections import Counter
@@ -48,7 +48,7 @@ MIN_TAGGED_TEXTS = 64  # made of sentences, if there are that many sentences
 
 @dataclass(frozen=True)
 class LabelledRows:
-    """Rows of a file, the evaluator that scores predictions for them, and whether the rows have labels."""
+    """The rows of a file, their evaluator, and whether they have labels."""
 
     evaluator: Evaluator[Any, Any]
     rows: Sequence[Any]
@@ -82,8 +82,7 @@ def read_texts(file: Path, columns: TextColumns) -> Table:
 
 
 def mask_words(text: str, tokenizer: Tokenizer) -> str:
-    """The text with every seventh word masked; without spaces, which leaves many tokenizers one word, every seventh
-    token."""
+    """The text with every seventh word masked, or every seventh token if the text has no spaces."""
     encoding = tokenizer.encode(text)
     word_ids = encoding.word_ids
     has_words = len({*word_ids}) > len(word_ids) / MASK_EVERY
@@ -107,7 +106,7 @@ def read_tagged_rows(model: Predictor, file: Path, columns: TextColumns) -> Labe
         if unknown := [tag for tag in sentence.tags if _entity_type(tag) not in known]:
             raise InputError(
                 f"{sentence.where}: tag {unknown[0]!r} is unknown to the model; it has {join_names(model.labels)}; "
-                "mend the tag"
+                "fix the tag"
             )
     scheme = detect_scheme([sentence.tags for sentence in sentences])
     plain = "plain" in (scheme, model.checkpoint.metadata.get("scheme"))
@@ -174,8 +173,11 @@ class Drop:
 def measure_drop(
     evaluator: Evaluator[Any, Any], rows: Sequence[Any], predictions: Sequence[Any], reference: Sequence[Any]
 ) -> Drop:
-    """The drop from the unchanged model's predictions (`reference`) to the changed model's. Its standard error is the
-    jackknife's over 20 groups of rows (Efron 1982); if no prediction changes, as if one had."""
+    """The drop from the unchanged model's predictions (`reference`) to those of the changed model.
+
+    The standard error is a jackknife estimate over 20 groups of rows (Efron 1982). If no prediction has changed, it is
+    computed as if one had.
+    """
 
     def drop(indices: Sequence[int]) -> tuple[str, float]:
         some_rows, after, before = ([column[index] for index in indices] for column in (rows, predictions, reference))

@@ -33,9 +33,9 @@ from bothways.tables_in_memory import MemoryTable, TableSource
 
 
 def run(settings: Evaluate) -> Scores:
-    """Scores of a model by its head, or of the predictions in a file.
+    """Score a model by its head, or a file of predictions.
 
-    A score with a 95 % interval is followed by it as NAME_interval; the number of rows has one of the names in ROWS.
+    The 95 % interval of a score follows it as NAME_interval; the number of rows has one of the names in ROWS.
     """
     scores = measure(settings)
     rows = next(((scores[name], kind) for name, kind in ROWS.items() if name in scores), None)
@@ -59,7 +59,7 @@ def measure(settings: Evaluate) -> Scores:
     model = load(settings.model, dtype=settings.dtype, window=settings.window)
     heads = model.module.num_outputs
     if settings.on_error == "skip" and not {"spans", "masked_words"} & {*heads}:
-        raise InputError("on_error skip is for plain text and answers; every row of a labelled file counts, mend it")
+        raise InputError("on_error skip is for plain text and answers; every row of a labelled file counts, so fix it")
     if model.task in EVALUATIONS:
         evaluate = EVALUATIONS[model.task]
     elif "masked_words" in heads:
@@ -71,7 +71,7 @@ def measure(settings: Evaluate) -> Scores:
     return add_counts(evaluate(model, settings), selected_on(model, settings))
 
 
-# The name of the number of rows in scores, and what the rows are.
+# The name of the row count in the scores, and the plural noun for the rows.
 ROWS = {"texts": "texts", "sentences": "sentences", "n": "questions", "pairs": "pairs", "queries": "queries"}
 
 
@@ -80,8 +80,7 @@ def add_counts(scores: Scores, counts: Mapping[str, Any]) -> Scores:
 
 
 def selected_on(model: Predictor, settings: Evaluate) -> dict[str, str]:
-    """{"selected_on": split} with a warning, if a file is one that the model was trained on or its weights selected
-    by."""
+    """{"selected_on": split}, with a warning, if the model was trained or selected on one of the files; else {}."""
     for split, use in (("train", "trained on"), ("dev", "selected on")):
         used = model.checkpoint.settings.get(split)
         for file in settings.file:
@@ -92,7 +91,7 @@ def selected_on(model: Predictor, settings: Evaluate) -> dict[str, str]:
 
 
 def _is_same(file: TableSource, used: Any) -> bool:
-    """Whether data is the `used` one of bothways.json: a path, or the record of a table in memory."""
+    """Whether data is `used`, an entry of bothways.json: a path, or the record of an in-memory table."""
     if isinstance(file, MemoryTable):
         return isinstance(used, dict) and used.get("fingerprint") == file.fingerprint
     return isinstance(used, str) and Path(used).resolve() == file.resolve()
@@ -108,15 +107,15 @@ def texts(model: Predictor, settings: Evaluate) -> Scores:
 
 
 def positive_label(model: Predictor, label: str | None) -> str | None:
-    """The label that `f1` is computed for: `label`, else the one of fine-tuning, else the last of two."""
+    """The label that `f1` is computed for: `label`, else that of fine-tuning, else the last of two."""
     if label is not None and label not in model.labels:
-        raise InputError(f"positive ({label!r}) is no label of the model ({join_names(model.labels)}); name one")
+        raise InputError(f"positive ({label!r}) is not a label of the model ({join_names(model.labels)}); name one")
     default = model.labels[-1] if len(model.labels) == 2 else None
     return label or model.checkpoint.settings.get("positive") or default
 
 
 def tags(model: Predictor, settings: Evaluate) -> Scores:
-    """Scores of a tagger. Sentences are read with their neighbours if the model was fine-tuned so."""
+    """Scores of a tagger. Sentences are read with their neighbours if the model was fine-tuned that way."""
     trained = model.checkpoint.settings
     by_file = [read_sentences(file, settings, trained) for file in settings.file]
     sentences = [*chain.from_iterable(by_file)]
@@ -128,7 +127,7 @@ def tags(model: Predictor, settings: Evaluate) -> Scores:
         for sentence in sentences:
             if unknown := [tag for tag in sentence.tags if tag not in (*model.labels, OUTSIDE)]:
                 raise InputError(
-                    f"{sentence.where}: tag {unknown[0]!r} is no entity, and the model was trained on entities "
+                    f"{sentence.where}: tag {unknown[0]!r} is not an entity tag, and the model was trained on entities "
                     f"({', '.join(model.labels)}); write it with B- and I-"
                 )
     evaluator = TagEvaluator(scheme, plain=is_plain or scheme == "plain")

@@ -1,8 +1,8 @@
 """One evaluator per task: predict rows with a model, and score the predictions (accuracy, F1, SQuAD, correlation).
 
-Fine-tuning, `evaluate`, `quantize` and `export` share them. `predict` and `score` take rows of a file; `compare` takes
-gold labels and predictions, wherever they come from. Without labels the predictions of a changed model are compared
-with those of the unchanged one, the reference.
+They are shared by fine-tuning, `evaluate`, `quantize` and `export`. `predict` and `score` take rows of a file;
+`compare` takes gold labels and predictions from any source. For rows without labels, the predictions of a changed model
+are compared with those of the unchanged model, the reference.
 """
 
 from abc import ABC, abstractmethod
@@ -46,8 +46,10 @@ class Evaluator(ABC, Generic[Row, Prediction]):
         self, rows: Sequence[Row], predictions: Sequence[Prediction], reference: Sequence[Prediction] | None = None,
         *, intervals: bool = False,
     ) -> Scores:  # fmt: skip
-        """Scores against the labels of the rows; for rows without labels against `reference`, other predictions for
-        them. intervals: add 95 % intervals, which take longer than the scores."""
+        """Scores against the labels of the rows, or for rows without labels against the predictions `reference`.
+
+        intervals: add 95 % intervals, which take longer to compute than the scores.
+        """
 
 
 # --- texts and pairs of texts -----------------------------------------------------------------------------------------
@@ -144,7 +146,7 @@ class VectorEvaluator(Evaluator[TextRow, np.ndarray]):
 
 @dataclass(frozen=True)
 class MaskEvaluator(Evaluator[str, list[str]]):
-    """Masked words: how many guesses are those of the reference. Rows are texts with masks in them."""
+    """Masked words: the percentage of guesses that equal the reference's. Rows are texts with masks."""
 
     def predict(self, model: Predictor, rows: Sequence[str]) -> list[list[str]]:
         return [[best.token for best, *_ in model.fill(text, top=1)] for text in rows]
@@ -164,7 +166,7 @@ class MaskEvaluator(Evaluator[str, list[str]]):
 class TagEvaluator(Evaluator[list[Sentence], list[list[str]]]):
     """Tags of words: F1 of exact entities (NER), or for plain tags accuracy. Rows are sentences that are read together.
 
-    scheme: that of the gold tags. plain: whether gold or predicted tags are plain, one label per word.
+    scheme: tag scheme of the gold tags. plain: whether gold or predicted tags are plain, one label per word.
     """
 
     scheme: Scheme
@@ -201,7 +203,7 @@ class TagEvaluator(Evaluator[list[Sentence], list[list[str]]]):
 
 @dataclass(frozen=True)
 class EntityEvaluator(Evaluator[TextRow, list[tuple[str, int, int]]]):
-    """Named entities in texts without labels: how many texts keep all of the reference's entities."""
+    """Named entities in texts without labels: the percentage of texts with the same entities as the reference."""
 
     def predict(self, model: Predictor, rows: Sequence[TextRow]) -> list[list[tuple[str, int, int]]]:
         entities = model.tag([row.text for row in rows])
@@ -225,7 +227,7 @@ def entity_scores(
 
 
 def document_of(sentence: Sentence) -> str:
-    """The name of the document that a sentence belongs to; without documents, that of the sentence."""
+    """The name of a sentence's document; without documents, the location of the sentence."""
     file, _, line = sentence.where.rpartition(":")
     return f"{file}:{line}" if sentence.document is None else f"{file}, document {sentence.document}"
 
@@ -298,6 +300,6 @@ def has_labels(rows: Sequence[TextRow]) -> bool:
 
 
 def columns_of(rows: Sequence[TextRow]) -> tuple[list[str], list[str] | None]:
-    """Texts, and their pairs if they have some."""
+    """The texts, and the second texts if there are any."""
     pairs = [row.pair for row in rows if row.pair is not None]
     return [row.text for row in rows], pairs or None

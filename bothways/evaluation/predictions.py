@@ -56,27 +56,27 @@ def score_file(
     on_error: Literal["stop", "skip"] = "stop",
     encoding: str | None = None,
 ) -> Scores:
-    """Scores of the kind of data that the gold file holds. InputError if the two files do not match.
+    """Score a file of predictions by the metrics of the gold file's task. InputError if the two files do not match.
 
-    Columns are those of the gold file; the columns of words and tags, and the encoding, apply to both files. scheme:
-    detected by default; if given, both files hold tags, whatever their names. multi_label: a text may have several
-    labels, even if none is a list. positive: the class that `f1` is computed for. on_error: questions with an answer
-    that is not at its stated position stop the evaluation, or are skipped and counted. A CoNLL file that is given as
-    both files has its gold tags in the last column but one.
+    Column names refer to the gold file; the columns of words and tags, and the encoding, apply to both files. scheme:
+    detected by default; if given, both files are read as tags, whatever their names. multi_label: a text may have
+    several labels, even if none is a list. positive: the class that `f1` is computed for. on_error: a question whose
+    answer is not at its offset stops the evaluation, or is skipped and counted. If both files are the same CoNLL file,
+    the gold tags are in the second-to-last column.
     """
     labelled = bool(text_column or pair_column or label_column or multi_label or positive)
     kind = "tags" if scheme or words_column or tags_column else _kind(gold, labelled, encoding)
     if kind == "answers":
         return _answers(predictions, gold, on_error, encoding)
     if on_error == "skip":
-        raise InputError("on_error skip is for gold answers; every row of these files counts, mend the broken ones")
+        raise InputError("on_error skip is for gold answers; every row of these files counts, so fix the broken ones")
     if kind == "ranking":
         return _ranking(predictions, gold, encoding)
     if kind == "tags":
         if predictions == gold and tags_column is not None:
             fix = "split the file"
             if not has_named_columns(gold):
-                fix = "leave it out: gold tags are read from the last column but one, predictions from the last"
+                fix = "leave it out: gold tags are read from the second-to-last column, predictions from the last"
             raise InputError(f"{gold}: --tags-column ({tags_column}) is the same for gold and predictions; {fix}")
         gold_column = "-2" if predictions == gold and tags_column is None else tags_column
         gold_tags = read_tagged(gold, words=words_column, tags=gold_column, encoding=encoding)
@@ -98,8 +98,10 @@ def score_file(
 
 
 def _kind(gold: Path, labelled: bool, encoding: str | None) -> Literal["labels", "tags", "answers", "ranking"]:
-    """The kind of data in a file, by its first row, or by its name if columns have no names. labelled: an option was
-    given that only labels have, so that columns query, document and label are not qrels."""
+    """The kind of data in a file, by its first row, or by its name if columns have no names.
+
+    labelled: an option for labels was given, so columns query, document and label are not qrels.
+    """
     if not labelled and not detect_format(gold, encoding) and is_qrels_file(gold, encoding):
         return "ranking"
     if has_named_columns(gold):
@@ -113,7 +115,7 @@ def _kind(gold: Path, labelled: bool, encoding: str | None) -> Literal["labels",
 
 
 def _labels(path: Path, encoding: str | None) -> tuple[str, list[tuple[str, str]]]:
-    """(name of the column, ('file:line', label) of each row); a list of labels is written as JSON."""
+    """(name of the column, ('file:line', label) of each row); a list of labels becomes JSON."""
     if file_type(path) == ".txt":
         return "label", [(f"{path}:{number}", line) for number, line in read_lines(path, encoding)]
     rows = read_rows(path, encoding=encoding)
@@ -240,7 +242,7 @@ def _read_answers(path: Path, encoding: str | None) -> dict[str, str]:
     for where, id, answer in rows:
         id = str(id) if type(id) is int else id
         if id in answers:
-            raise InputError(f"{where}: {id!r} has an answer above already; keep one answer")
+            raise InputError(f"{where}: {id!r} already has an answer above; keep one answer")
         if not (isinstance(id, str) and isinstance(answer, str)):
             raise InputError(f"{where}: expected an id and an answer as text, found {id!r} and {answer!r}")
         answers[id] = answer

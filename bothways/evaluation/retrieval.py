@@ -1,4 +1,4 @@
-"""Evaluate sentence embeddings: retrieval (BEIR), each text's own pair among all, or correlation with pair scores.
+"""Evaluation of sentence embeddings: retrieval (BEIR), pair retrieval, or correlation with pair scores.
 
 Letters: N pairs of R texts each, H vector size; Q queries or distinct texts, D documents or distinct pairs.
 """
@@ -30,8 +30,8 @@ COMPARE_CHUNK = 256  # texts that are compared with all others together
 
 
 def vectors(model: Predictor, settings: Evaluate) -> Scores:
-    """Scores of a model without a head. A BEIR directory: nDCG, MRR and recall at 10. Pairs with scores: their
-    correlation with the cosines. Other pairs: how well each text finds its own pair among all."""
+    """Scores of an embedding model: nDCG, MRR and recall at 10 for a BEIR directory, the correlation of scores and
+    cosines for scored pairs, and how well each text retrieves its partner among all for other pairs."""
     if len(settings.file) != 1:
         raise InputError("an embedding model is evaluated on one file of pairs, or one BEIR directory")
     (file,) = settings.file
@@ -48,8 +48,10 @@ def vectors(model: Predictor, settings: Evaluate) -> Scores:
 
 
 def read_trained_pairs(file: TableSource, settings: Evaluate, trained: Mapping[str, Any]) -> TextPairs:
-    """Pairs by the columns named, else those of the settings that a model was `trained` with; without scores if it was
-    trained on pairs alone, unless a column of scores is named."""
+    """Read pairs by the named columns, else by those of the model's own settings (`trained`).
+
+    Scores are ignored if the model was trained on pairs without scores, unless a column of scores is named.
+    """
     names = resolve_columns(file, settings, trained, ("text", "pair", "label"))
     columns = TextColumns(**{f"{use}_column": name for use, name in names.items()}, encoding=settings.encoding)
     unscored = trained.get("objective") == "pairs" or trained.get("negative_column") is not None
@@ -65,7 +67,7 @@ def evaluate_retrieval(model: Predictor, dataset: BeirDataset) -> Scores:
 
 
 def embed_chunks(model: Predictor, texts: Sequence[str]) -> Tensor:
-    """A vector per text, [N, H], in chunks, so that of millions of texts only the vectors stay in memory."""
+    """A vector per text, [N, H], computed in chunks, so that only the vectors of all texts are in memory."""
     vectors_NH = torch.empty(len(texts), model.module.config.hidden_size)
     for rows in chunked(range(len(texts)), EMBED_CHUNK):
         vectors_NH[rows[0] : rows[-1] + 1] = torch.from_numpy(model.embed([texts[row] for row in rows]))
@@ -75,8 +77,8 @@ def embed_chunks(model: Predictor, texts: Sequence[str]) -> Tensor:
 def nearest_documents(
     queries_QH: Tensor, documents_DH: Tensor, queries: Sequence[str], documents: Sequence[str]
 ) -> dict[str, list[str]]:
-    """{query: the documents with the greatest cosines, best first}, by comparing all. Vectors have length 1. A document
-    with the query's own name is left out (as in the code of Thakur 2021)."""
+    """{query: the documents with the greatest cosines, best first}, by exhaustive search. Vectors have length 1. A
+    document with the same id as the query is excluded (as in the code of Thakur 2021)."""
     ranking: dict[str, list[str]] = {}
     for rows in chunked(range(len(queries)), COMPARE_CHUNK):
         best = (queries_QH[rows] @ documents_DH.T).topk(min(TOP + 1, len(documents))).indices.tolist()
@@ -90,7 +92,7 @@ def rank_pairs(vectors_RNH: Tensor, ids_RN: np.ndarray) -> tuple[dict[str, dict[
     """The gold pairs of each text, {text: {pair: 1}}, and the TOP pairs with the greatest cosines among all, best
     first.
 
-    A text that is also a pair of another text does not find itself, unless it is its own pair.
+    A text is excluded from its own ranking, unless it is its own gold pair.
     """
     firsts = (np.unique(ids_N, return_index=True)[1] for ids_N in ids_RN[:2])
     texts_QH, pairs_DH = (
@@ -102,8 +104,8 @@ def rank_pairs(vectors_RNH: Tensor, ids_RN: np.ndarray) -> tuple[dict[str, dict[
 def rank_by_scores(
     scores: Callable[[Sequence[int]], Tensor], ids_RN: np.ndarray
 ) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:
-    """`rank_pairs` from a function that scores some distinct texts with all distinct pairs, [B, D]; both sorted by
-    id."""
+    """`rank_pairs`, given a function that scores some distinct texts with all distinct pairs, [B, D]. Both are sorted
+    by id."""
     texts_Q, pairs_D = (np.unique(ids_N) for ids_N in ids_RN[:2])
     own_pairs = ids_RN[0][ids_RN[0] == ids_RN[1]]
     gold: dict[str, dict[str, float]] = {str(text): {} for text in texts_Q}

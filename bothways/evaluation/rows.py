@@ -1,4 +1,4 @@
-"""Rows to evaluate a model on, read as the model was trained: columns, second texts, and spelling of labels."""
+"""Rows to evaluate a model on, read as in training: columns, second texts, and spelling of labels."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,9 +16,10 @@ from bothways.tables_in_memory import TableSource
 
 
 def read_trained_table(model: Predictor, file: TableSource, columns: TextColumns, *, need_labels: bool) -> Table:
-    """A table by the columns named, else those that the model was fine-tuned on, else usual ones; labels in the
-    model's spelling if it was fine-tuned with merge_labels. InputError if the table holds pairs and the model was
-    fine-tuned on single texts, or the reverse."""
+    """Read a table by the named columns, else by those of the fine-tuning, else by the usual names.
+
+    Labels get the model's spelling if it was fine-tuned with merge_labels. InputError if the table has pairs and the
+    model was fine-tuned on single texts, or the reverse."""
     names = resolve_columns(file, columns, model.checkpoint.settings, ("text", "pair", "label"))
     table = read_table(
         file, text=names["text"], pair=names["pair"], label=names["label"], need_labels=need_labels,
@@ -41,7 +42,7 @@ def text_evaluator(model: Predictor, positive: str | None = None) -> Evaluator[T
 
 
 def text_rows(model: Predictor, table: Table) -> list[TextRow]:
-    """The rows of a table for `text_evaluator`. InputError for a label that is unknown to the model, or no number."""
+    """The rows of a table for `text_evaluator`. InputError for labels that are unknown to the model or not numbers."""
     labels: Sequence[Any] = [None] * len(table)
     if table.labels is not None and not model.labels:
         labels = numeric_labels(table)

@@ -1,4 +1,4 @@
-"""Scores by name, with a primary one and 95 % intervals; predictions of a model beside the gold labels."""
+"""Scores by name, with a primary score and 95 % intervals; predictions with their gold labels."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -10,11 +10,11 @@ from bothways.metrics import Interval
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scores(Mapping[str, Any]):
-    """Scores of predictions, a mapping from name to value. A score with a 95 % interval is followed by the interval
-    as NAME_interval; the number of rows and other counts come last.
+    """Scores of predictions, a mapping from name to value. The 95 % interval of a score follows it as NAME_interval;
+    the number of rows and other counts come last.
 
-    primary: the name of the score that models are compared by. secondary: another one to show beside it. maximum: of
-    the primary score: 1, or 100 (SQuAD's scores).
+    primary: the name of the score that models are compared by. secondary: another score to show with it. maximum: the
+    maximum of the primary score: 1, or 100 (SQuAD's scores).
     """
 
     primary: str
@@ -50,11 +50,10 @@ class Scores(Mapping[str, Any]):
 
 @dataclass(frozen=True)
 class Predictions:
-    """Predictions for rows that the model was not trained on, beside the gold labels; one entry per row, each of a type
-    that JSON has.
+    """Predictions and gold labels for rows that the model was not trained on. All entries are JSON values.
 
-    where: file and line. groups: the document or passage that a row belongs to, else the row itself. details: what
-    the task adds to a row, such as the probabilities of its most likely classes.
+    where: file and line. groups: the document or passage that a row belongs to, else the row itself. details: further
+    values of a row, by task, such as the probabilities of its most likely classes.
     """
 
     where: list[str]

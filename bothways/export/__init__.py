@@ -1,1 +1,1 @@
-"""ONNX export, with a check that the scores are the same."""
+"""ONNX export, verified by comparing scores with the original."""

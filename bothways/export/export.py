@@ -1,4 +1,4 @@
-"""ONNX export: write the graph, compare its scores with the model's (parity.py), and keep it only if they agree.
+"""ONNX export: write the graph, and keep it only if its scores equal the model's (parity.py).
 
 The directory also gets the tokenizer's files and config.json, which is all that transformers' AutoTokenizer and ONNX
 Runtime need, and bothways.json with the report of the comparison.
@@ -32,10 +32,10 @@ PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
 def run(settings: Export, write_line: Callable[[str], None] = logger.info) -> dict[str, Any]:
-    """Write the directory; returns its entry in bothways.json. write_line is called with each line of the tables.
+    """Export to a directory; returns its entry in bothways.json. write_line is called with each line of the tables.
 
-    InputError if a score differs by more than the tolerance (nothing is written then), or if int8 loses too much (the
-    float32 file is kept).
+    InputError if a score differs by more than the tolerance (then nothing is written), or if the int8 score drops too
+    much (then the float32 file is kept).
     """
     check(settings)
     source = checkpoint.find(settings.model)
@@ -43,13 +43,13 @@ def run(settings: Export, write_line: Callable[[str], None] = logger.info) -> di
     if is_int8(loaded.model):
         raise InputError(f"{source}: an int8 model; export the one it was made from (--int8 writes an int8 ONNX)")
     if reads_apart(loaded.model.config):
-        raise InputError(f"{source}: compares pairs whose texts are read apart, which the exported graph cannot do")
+        raise InputError(f"{source}: encodes the texts of a pair separately, which the exported graph cannot do")
     if loaded.model.config.direction != "both":
         direction = loaded.model.config.direction
         raise InputError(f"{source}: a one-directional model ({direction}); only bidirectional models can be exported")
     heads = set(loaded.model.num_outputs)
     if settings.int8 and ("replaced_tokens" in heads or ("masked_words" in heads and loaded.pooling)):
-        raise InputError(f"{source}: no metric measures what int8 loses for these heads; leave out --int8")
+        raise InputError(f"{source}: no metric is available for these heads to measure int8; leave out --int8")
     vectors = vector_pooling(loaded)
     with atomic_directory(settings.out, marker=GRAPH) as directory:
         graph.write(loaded.model, vectors, directory / GRAPH)
@@ -73,10 +73,10 @@ def check(settings: Export) -> None:
     if settings.int8 != (settings.texts is not None):
         raise InputError("--int8 is measured on your texts; give both --int8 and --with FILE, or neither")
     if settings.texts and not settings.texts.exists():
-        raise MissingFile(f"{settings.texts}: no such file; name a file of texts on which int8 is measured")
+        raise MissingFile(f"{settings.texts}: no such file; name a file of texts to measure int8 on")
     check_target(settings.out, holds=GRAPH)
     if (settings.out / GRAPH).exists():
-        raise InputError(f"{settings.out}: already has an exported model; name a new directory, or delete that one")
+        raise InputError(f"{settings.out}: already contains an exported model; name another, or delete that one")
 
 
 def vector_pooling(loaded: Checkpoint) -> Vectors:

@@ -1,4 +1,4 @@
-"""The exported ONNX graph: input_ids and attention_mask [B, S] in, scores under transformers' output names out.
+"""The exported ONNX graph: from input_ids and attention_mask [B, S] to transformers' outputs.
 
 Written by torch's exporter with standard operators only, so that any runtime can read it. Letters: B texts padded to S
 tokens, T = B * S; H hidden size.
@@ -39,7 +39,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Vectors:
-    """How a text's vector is computed: mean, cls or max of its tokens' vectors, then perhaps scaled to length 1."""
+    """How a text's vector is computed: mean, cls or max of its tokens' vectors, optionally scaled to length 1."""
 
     pooling: str
     normalize: bool

@@ -1,4 +1,4 @@
-"""int8 quantization of an exported ONNX file, kept if it loses little on the user's texts.
+"""int8 quantization of an exported ONNX file, kept if the drop on the user's texts is small.
 
 Weights are int8 with a scale per channel; activations are quantized dynamically (ONNX Runtime). Mean cosine to float32
 on MiniLM-L6 and 200 lines of Wikipedia (docs/LOG.md): 0.955 with a scale per tensor; 0.993 per channel; 0.996 with
@@ -58,13 +58,13 @@ class Int8Loss:
 
 
 def write(loaded: Checkpoint, file: Path, settings: Export) -> Int8Loss:
-    """Write NAME beside the file: the first attempt that loses at most settings.max_drop points.
+    """Write NAME next to the file: the first attempt that loses at most settings.max_drop points.
 
-    InputError if every attempt loses more; only the float32 file is kept then.
+    InputError if every attempt loses more; then only the float32 file is kept.
     """
     assert settings.texts is not None
     if file.with_name(f"{file.name}.data").exists():
-        raise InputError(f"{file}: more than 2 GB; only smaller files can be quantized, {file.name} is kept")
+        raise InputError(f"{file}: larger than 2 GB, which cannot be quantized; {file.name} is kept")
     max_drop = DEFAULT_MAX_DROP if settings.max_drop is None else settings.max_drop
     before, beside = file_predictor(file, loaded), file.with_name(f".{NAME}.partial")
     data = read_evaluation_rows(before, settings.texts, settings)

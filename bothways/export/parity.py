@@ -1,4 +1,4 @@
-"""Parity check: an ONNX file's scores against the model's, over lengths, batch sizes and padding sides.
+"""Parity check: scores of an ONNX file against the model's, over lengths, batch sizes and padding sides.
 
 The model's scores are computed in float32 on ragged batches, without the padded layout that was exported: `Bucketed`.
 Letters: N texts of S tokens or fewer, T tokens of all.
@@ -72,8 +72,8 @@ class Report:
         if cell.difference > self.tolerance:
             padding = "without padding" if cell.side == "none" else f"padded on the {cell.side}"
             raise InputError(
-                f"{what}: {cell.output} differs from ours by {cell.difference:.3g} (tolerance {self.tolerance:g}) at "
-                f"length {cell.length}, batch {cell.batch}, {padding}; nothing was written"
+                f"{what}: {cell.output} differs from the original by {cell.difference:.3g} (tolerance {self.tolerance:g}) "
+                f"at length {cell.length}, batch {cell.batch}, {padding}; nothing was written"
             )
 
     def as_json(self) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class Report:
         """A line per length, a column per padding side: the greatest difference over batch sizes and outputs."""
         batches = ", ".join(map(str, sorted({cell.batch for cell in self.cells})))
         lines = [
-            f"greatest difference from ours, batches of {batches} (tolerance {self.tolerance:g})",
+            f"greatest difference from the original, batches of {batches} (tolerance {self.tolerance:g})",
             f"{'tokens':>6} " + " ".join(f"{'no padding' if side == 'none' else side:>10}" for side in SIDES),
         ]
         for length in sorted({cell.length for cell in self.cells}):
@@ -94,7 +94,7 @@ class Report:
 
 
 def session(file: Path) -> Run:
-    """ONNX Runtime on the CPU with all its optimizations: a function from inputs to outputs, both by name."""
+    """ONNX Runtime on the CPU with all optimizations: a function from inputs to outputs, both by name."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -105,7 +105,7 @@ def session(file: Path) -> Run:
 
 
 def lengths_for(config: EncoderConfig) -> tuple[int, ...]:
-    """LENGTHS, and one beyond which most tokens no longer attend to the whole text."""
+    """LENGTHS, and a length at which most tokens no longer attend to the whole text."""
     if isinstance(config.sparse_attention, RandomBlocksConfig):
         return (*LENGTHS, config.sparse_attention.max_full_length + 2)
     return (*LENGTHS, 2 * config.attention_window + 2)
@@ -156,7 +156,7 @@ def texts(loaded: Checkpoint, length: int, size: int, *, mixed: bool) -> Batch:
 def padded(
     batch: Batch, size: int, side: Side, vocab_size: int = 1
 ) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.bool_]]:
-    """The inputs [N, S] and which tokens are real. Padding is random words, so that only the mask can hide it."""
+    """The inputs [N, S], and which tokens are real. Padding is random words, so that only the mask can hide it."""
     lengths_N1, places_S = batch.lengths.numpy()[:, None], np.arange(size)
     real_NS = places_S >= size - lengths_N1 if side == "left" else places_S < lengths_N1
     ids_NS = np.random.default_rng(size).integers(0, vocab_size, real_NS.shape)

@@ -1,6 +1,6 @@
 """Encoder families, such as BERT, RoBERTa and ModernBERT, by Hugging Face model_type; one file each.
 
-Nothing outside this folder depends on a family's name.
+Code outside this folder does not depend on the name of a family.
 """
 
 from bothways.families.albert import ALBERT

@@ -1,4 +1,4 @@
-"""BigBird (Zaheer 2020): BERT with block-sparse attention to neighbouring, first, last and random blocks."""
+"""BigBird (Zaheer 2020): BERT with attention to neighbouring, first, last and random blocks."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Longformer (Beltagy 2020): RoBERTa with window attention and a few global tokens with their own projections."""
+"""Longformer (Beltagy 2020): RoBERTa with window attention and a few global tokens."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +16,7 @@ DEFAULT_WINDOW = 512
 
 
 def read_config(hf_config: Mapping[str, Any]) -> dict[str, Any]:
-    """attention_window is the whole window, on both sides together: one size for all layers, or a list of sizes."""
+    """attention_window counts both sides together; it is one size for all layers, or a list of sizes."""
     window = hf_config.get("attention_window", DEFAULT_WINDOW)
     windows = window if isinstance(window, list) else [window]
     if len(set(windows)) != 1:

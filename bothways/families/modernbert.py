@@ -1,4 +1,4 @@
-"""ModernBERT (Warner 2024): rotary positions, pre-norm, gated feed-forward, window attention in two of three layers."""
+"""ModernBERT (Warner 2024): rotary positions, pre-norm, gated feed-forward, windows in most layers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -88,7 +88,8 @@ def write_config(config: EncoderConfig) -> dict[str, Any]:
 
 
 def new_config(config: EncoderConfig) -> EncoderConfig:
-    """With biases, which local initialization needs (model/local_init.py), and with windows only for long texts."""
+    """The config of a new model: with biases, which local initialization needs (model/local_init.py), and with windows
+    only if it reads long texts."""
     every = DEFAULT_EVERY if config.max_position_embeddings > LONG else 1
     axes = {**AXES, "linear_bias": True}
     return config.replace(**axes, attention_window=DEFAULT_WINDOW // 2, full_attention_every=every)

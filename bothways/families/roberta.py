@@ -1,4 +1,4 @@
-"""RoBERTa (Liu 2019) and XLM-RoBERTa (Conneau 2020): BERT with one segment and positions offset by the padding id."""
+"""RoBERTa (Liu 2019), XLM-RoBERTa (Conneau 2020): BERT with one segment and shifted positions."""
 
 from collections.abc import Mapping
 from dataclasses import replace

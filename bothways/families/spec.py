@@ -1,4 +1,4 @@
-"""How one encoder family maps to Hugging Face: config keys, parameter names, model classes, in both directions."""
+"""Specification of an encoder family: how config keys, parameters and classes map to Hugging Face's."""
 
 import re
 from collections.abc import Callable, Collection, Mapping

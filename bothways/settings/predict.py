@@ -54,7 +54,7 @@ class Predict(Windows, Encoded, Checked, Compute, Printed):
         if self.text is not None and self.file != "-":
             raise InputError(f"file ({self.file}) and text ({self.text!r}) exclude each other; leave one out")
         if self.escape_formulas and (self.out is None or self.out.suffix not in (".csv", ".tsv")):
-            raise InputError("escape_formulas needs a .csv or .tsv; name one with --out")
+            raise InputError("escape_formulas is for a .csv or .tsv; name one with --out")
 
 
 @settings

@@ -178,7 +178,7 @@ def test_a_model_of_merged_labels_is_measured_by_any_spelling(settings, make_mod
     found = evaluate.run(Evaluate(model=model, file=(spelled,), dtype="float32"))
     assert found["texts"] == 12 and found["accuracy"] in (0.0, 0.5)  # of one class or another
     other = classify.run(replace(short, merge_labels=False, out=tmp_path / "other")).model
-    with pytest.raises(InputError, match=r"label 'Sport' is unknown; it differs from 'SPORT' only in case or blanks"):
+    with pytest.raises(InputError, match=r"label 'Sport' .*'SPORT'"):
         evaluate.run(Evaluate(model=other, file=(spelled,), dtype="float32"))
 
 

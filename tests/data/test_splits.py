@@ -82,7 +82,7 @@ def test_the_seed_alone_decides():
         (["a"] * 5, PARTS, "5 rows are too few to take some of each for test" + WAY),
         (["a"] * 4, parts_for(["test"]), "4 rows are too few to take some of each for dev" + WAY),
         ([*"abcabcabc"], PARTS, "9 rows of 3 classes are too few to take some of each for dev" + WAY),
-        ([*"aaaaaaab"], {"dev": 9, "train": 4}, "with 1 rows 'b' has none to train on; add rows of it"),
+        ([*"aaaaaaab"], {"dev": 9, "train": 4}, "with 1 rows 'b' has none"),
     ],
 )  # fmt: skip
 def test_too_few_rows_are_refused(labels, parts, said):
@@ -157,8 +157,8 @@ def test_examples_that_stand_in_two_splits_are_counted():
     splits = {"train": ["a", "b", "b", "c"], "dev": ["b", "x", "b", "A"], "test": ["c", "x", "y"]}
     assert overlaps(splits) == {("train", "dev"): 2, ("train", "test"): 1, ("dev", "test"): 1}
     assert overlap_warning(splits) == (
-        "2 of 4 examples of dev stand in train too; 1 of 3 examples of test stand in train too; "
-        "1 of 3 examples of test stand in dev too (case, blanks and punctuation aside)"
+        "2 of 4 examples of dev are also in train; 1 of 3 examples of test are also in train; "
+        "1 of 3 examples of test are also in dev (apart from case, spaces and punctuation)"
     )
     assert overlap_warning({"train": ["a"], "dev": ["b"]}) == "" == overlap_warning({"train": ["a"]})
 

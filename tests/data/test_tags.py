@@ -100,7 +100,7 @@ def test_the_strict_reading_of_any_sequence_is_seqevals(scheme, their_scheme):
         ("bioes", "O B-PER O", 1, "B-PER between O and O is not BIOES; expected S-PER"),
         ("bioes", "B-PER I-PER B-LOC E-LOC", 1, "I-PER between B-PER and B-LOC is not BIOES; expected E-PER"),
         ("bioes", "S-PER E-PER", 1, "E-PER between S-PER and the end is not BIOES; expected S-PER"),
-        ("iob2", "O I-PER PER", 2, "tag 'PER' is neither O nor a label after B-, I-, E- or S-"),
+        ("iob2", "O I-PER PER", 2, "tag 'PER' is neither O nor a label with B-, I-, E- or S-"),
         ("iob2", "B-", 0, "tag 'B-' is neither"),
         ("iob1", "O ", 1, "tag '' is neither"),
     ],

