@@ -72,8 +72,8 @@ class Report:
         if cell.difference > self.tolerance:
             padding = "without padding" if cell.side == "none" else f"padded on the {cell.side}"
             raise InputError(
-                f"{what}: {cell.output} differs from the original by {cell.difference:.3g} (tolerance {self.tolerance:g}) "
-                f"at length {cell.length}, batch {cell.batch}, {padding}; nothing was written"
+                f"{what}: {cell.output} differs from the original by {cell.difference:.3g} (tolerance "
+                f"{self.tolerance:g}) at length {cell.length}, batch {cell.batch}, {padding}; nothing was written"
             )
 
     def as_json(self) -> dict[str, Any]:

@@ -13,10 +13,10 @@ MAX_TOKENS = 8192  # tokens whose activations are kept; the windows of larger ba
 
 
 def checkpointed(encode: Callable[..., Tensor], batch: Batch, *arguments: Any) -> Tensor:
-    """encode(batch, *arguments) without keeping activations: the backward pass computes them again.
+    """encode(batch, *arguments) without storing activations; the backward pass recomputes them.
 
     Dropout is the same both times, since torch restores the random state. It does so only for the devices of tensors
-    that it is given directly, so input_ids are passed although unused.
+    that are direct arguments, so input_ids are passed although unused.
     """
     result: Tensor = checkpoint(lambda _: encode(batch, *arguments), batch.input_ids, use_reentrant=False)
     return result

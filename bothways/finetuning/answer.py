@@ -51,7 +51,7 @@ def run(settings: Answer, *, callbacks: Callbacks = ()) -> FineTuneResult:
 
 @dataclass(frozen=True)
 class AnswerWindows:
-    """Windows of questions and passages, each an example by itself, and the first and last row of its answer."""
+    """Windows of questions and passages, each an example of its own, with the first and last row of its answer."""
 
     windows: list[Encoding]
     rows: list[tuple[int, int]]
@@ -72,13 +72,13 @@ class AnswerWindows:
 class Answering(Task):
     """Questions about passages, and the spans that answer them.
 
-    windows: those of each question. skipped: counts of questions that were left out, by reason. thresholds:
-    "no_answer", tuned whenever dev is evaluated, for the splits that are evaluated next.
+    windows: the windows of each question. skipped: counts of questions that were left out, by reason. thresholds:
+    "no_answer", tuned whenever dev is evaluated and used for the splits that are evaluated afterwards.
     """
 
     name: ClassVar[str] = "answer"
     trivial_baseline: ClassVar[str] = "no answer"
-    label_issue_criterion: ClassVar[str] = "it is as confident of another answer as it is of correct ones on average"
+    label_issue_criterion: ClassVar[str] = "it is as confident in another answer as it is in correct ones on average"
     initial_model: ClassVar[str] = ""  # a linear layer on frozen token states finds hardly any answers
     settings: Answer
     pretrained: Checkpoint
@@ -177,7 +177,7 @@ class Answering(Task):
         return len(self.questions[split])
 
     def predictions(self, split: str, outputs: Sequence[Tensor]) -> Predictions:
-        """At the threshold that was tuned last. details: score, start and end of the answer."""
+        """Predictions at the threshold that was tuned last. details: score, start and end of the answer."""
         candidates, questions = self.find_candidates(split, outputs), self.questions[split]
         threshold = self.thresholds.get("no_answer")
         best = [candidates[question.id].answers(threshold=threshold)[0] for question in questions]
@@ -185,7 +185,7 @@ class Answering(Task):
         return replace(self.build_predictions(split, [answer.text for answer in best]), details=details)
 
     def build_predictions(self, split: str, answers: list[str]) -> Predictions:
-        """Predicted answers beside the gold ones, without details. groups: the first question about a passage."""
+        """Predicted and gold answers, without details. groups: the first question about each passage."""
         questions = self.questions[split]
         first_by_passage: dict[str, str] = {}
         groups = [first_by_passage.setdefault(question.context, question.where) for question in questions]
@@ -194,10 +194,10 @@ class Answering(Task):
 
     def baselines(self, split: str) -> Iterator[Baseline]:
         answers = [best_matching_sentence(question) for question in self.questions[split]]
-        yield Baseline("sentence with most words of the question", self.build_predictions(split, answers))
+        yield Baseline("sentence that shares most words with the question", self.build_predictions(split, answers))
 
     def score_predictions(self, predictions: Predictions) -> Metrics:
-        """In 0..1."""
+        """Scores in 0..1."""
         gold, predicted, passages = (
             dict(zip(predictions.where, column, strict=True))
             for column in (predictions.gold, predictions.predicted, predictions.groups)
@@ -286,9 +286,9 @@ class Answering(Task):
 
 
 def read_splits(settings: Answer, skipped: Counter[str], fold: int | None = None) -> dict[str, list[Question]]:
-    """Questions by split; what is split off a file is whole passages.
+    """Questions by split. A file is split by whole passages.
 
-    skipped: counts questions that are left out. fold: in cross-validation, the test split.
+    skipped: counts questions that are left out. fold: the test fold in cross-validation.
     """
     sources = {"train": settings.train, "dev": settings.dev, "test": settings.test}
     splits = {
@@ -305,7 +305,7 @@ def read_splits(settings: Answer, skipped: Counter[str], fold: int | None = None
 
 
 def target_rows(windows: Sequence[Encoding], question: Question) -> list[tuple[int, int]]:
-    """First and last row of the first answer in each window. InputError if no token of it is read."""
+    """First and last row of the first answer in each window. InputError if the answer has no token."""
     if not question.answers:
         return answer_decoding.answer_rows(windows, None)
     text, start = question.answers[0]

@@ -64,10 +64,10 @@ class TextTask(Protocol):
 def fit_linear_baselines(
     task: TextTask, split: str, kind: Kind, num_outputs: int, *, balanced: bool = False, score: Score | None = None
 ) -> Iterator[LinearBaseline]:
-    """Linear models over TF-IDF and over frozen vectors, fitted on train, chosen on dev by the score.
+    """Linear models over TF-IDF and over frozen vectors, fitted on train, with the penalty selected on dev.
 
-    Frozen vectors are means of all tokens; of pairs, those of both texts. Pairs with numbers also have the cosine of
-    their vectors, without fitting. Nothing with more than MAX_OUTPUTS outputs.
+    Frozen vectors are means of all tokens; for pairs, those of both texts. For pairs with numbers, the cosine of their
+    vectors is a further baseline. Yields nothing for more than MAX_OUTPUTS outputs.
     """
     if num_outputs > MAX_OUTPUTS:
         return
@@ -106,7 +106,7 @@ def mean_vectors(task: TextTask, splits: set[str]) -> dict[str, Tensor]:
 
 
 def pair_vectors(predictor: Predictor, rows: Rows, settings: FineTune) -> tuple[Tensor, Tensor]:
-    """Vectors of the first and of the second texts, each [N, H] and of length 1; pooled as the checkpoint says."""
+    """Vectors of the first and of the second texts, each [N, H] and of length 1, with the checkpoint's pooling."""
     assert rows.pairs is not None
     texts = [*rows.texts, *rows.pairs]
     vectors = torch.from_numpy(predictor.embed(texts, long=settings.long, window=settings.window))
@@ -119,7 +119,7 @@ def pair_features(u_NH: Tensor, v_NH: Tensor) -> Tensor:
 
 
 def most_frequent_tags(train: Sequence[Sentence], sentences: Sequence[Sentence], *, plain: bool) -> list[list[str]]:
-    """The most frequent tag of each word in train. Unknown words are outside; of plain tags, the most frequent one."""
+    """The most frequent tag of each word in train. Unknown words get O, or for plain tags the most frequent tag."""
     counts_by_word: dict[str, Counter[str]] = {}
     for sentence in train:
         for word, tag in zip(sentence.words, sentence.tags, strict=True):
@@ -130,7 +130,7 @@ def most_frequent_tags(train: Sequence[Sentence], sentences: Sequence[Sentence],
 
 
 def best_matching_sentence(question: Question) -> str:
-    """The sentence of the passage that shares most words with the question, the first of several."""
+    """The sentence of the passage that shares most words with the question; the first one if there are several."""
     words = {*tfidf.WORD.findall(question.question.lower())}
     sentences = [match[0].strip() for match in SENTENCE.finditer(question.context)]
     return max(sentences, key=lambda sentence: len(words & {*tfidf.WORD.findall(sentence.lower())}), default="")

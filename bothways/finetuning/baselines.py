@@ -34,7 +34,7 @@ class BaselineScore:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The baselines' scores, and the verdict on the fine-tuned model beside them."""
+    """The scores of the baselines, and the verdict: whether the fine-tuned model is better."""
 
     scores: Sequence[BaselineScore]
     verdict: str
@@ -45,7 +45,7 @@ class Comparison:
 
 
 def score(task: Task, split: str, file: Path) -> list[BaselineScore]:
-    """Score all baselines on a split. The scores are stored in a file, from which a resumed run reads them."""
+    """Score all baselines on a split. The scores are stored in a file for resumed runs."""
     if not file.exists():
         rows, start = [], time.monotonic()
         for baseline in task.baselines(split):
@@ -82,7 +82,7 @@ def format_table(metric: str, split: str, baselines: Mapping[str, float]) -> lis
 def verdict(result: Mapping[str, Any], saved: Path | None = None) -> str:
     """Whether the fine-tuned model beats the best baseline, and how to use a baseline that is as good.
 
-    result: the one in bothways.json. saved: directory of the TF-IDF model.
+    result: `result` of bothways.json. saved: directory of the TF-IDF model, if it was saved.
     """
     name = max(result["baselines"], key=result["baselines"].__getitem__)
     score = result["baselines"][name]

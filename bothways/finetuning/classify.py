@@ -166,7 +166,7 @@ class Classification(Task):
         return LabelSetEvaluator(self.names) if self.settings.multi_label else ClassEvaluator(self.positive)
 
     def trivial_metrics(self, gold: np.ndarray) -> Metrics:
-        """Metrics of always predicting what is most frequent in train."""
+        """Metrics of always predicting the most frequent class (or label set) of train."""
         targets = self.data["train"].targets
         if not self.settings.multi_label:
             return self.label_metrics(gold, np.full_like(gold, np.bincount(targets).argmax()))
@@ -291,7 +291,7 @@ class Classification(Task):
 
 
 def describe_counts(names: Sequence[str], counts: Sequence[int]) -> str:
-    """The number of texts of each class; with many classes only of the most frequent, and the number of rare ones."""
+    """The number of texts of each class; for many classes, only the most frequent, and the number of rare classes."""
     if len(names) <= MAX_LISTED:
         return ", ".join(f"{escape_line(name)} {count:,}" for name, count in zip(names, counts, strict=True))
     frequent = sorted(zip(names, counts, strict=True), key=lambda pair: -pair[1])[:NUM_FREQUENT]
@@ -320,7 +320,7 @@ def read_label_names(tables: Sequence[Table], settings: Classify) -> tuple[str, 
 
 
 def _is_list(label: str) -> bool:
-    """Whether it was a list in its file (data/columns.py)."""
+    """Whether a label was a list in its file (data/columns.py)."""
     try:
         return label.startswith("[") and isinstance(json.loads(label), list)
     except (ValueError, RecursionError):

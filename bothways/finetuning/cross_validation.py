@@ -1,8 +1,8 @@
 """Cross-validation (Stone 1974): each fold is predicted by a model trained on the other folds.
 
-The final model is trained on all folds by the same recipe. It has seen more rows than a fold's model, so the
-cross-validated score is slightly pessimistic. Trainings share most of their rows: the deviation over folds shows how
-far the score of one fold may be off, the interval over all rows how far the score of all may be.
+The final model is trained on all folds by the same recipe. It is trained on more rows than the model of a fold, so the
+cross-validated score is slightly pessimistic. The trainings share most of their rows: the deviation over folds is the
+uncertainty of the score of one fold, the interval over all rows that of the score of all folds.
 """
 
 import json
@@ -34,8 +34,11 @@ class Train(Protocol):
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """metrics, baselines (empty if not asked for) and predictions: of each fold. scores: of all rows together, each
-    with its 95 % interval as NAME_interval."""
+    """Results of cross-validation.
+
+    metrics, baselines (empty if not requested) and predictions have an entry per fold. scores: the scores of all rows
+    together, each with its 95 % interval as NAME_interval.
+    """
 
     metrics: Sequence[Metrics]
     baselines: Sequence[Sequence[BaselineScore]]
@@ -80,8 +83,8 @@ def cross_validate(
 ) -> CrossValidation:  # fmt: skip
     """Train and score a model for each fold; fold k uses seed + 1 + k.
 
-    task: the task of all folds. build_task: makes the task whose test split is a fold. directory: has a subdirectory
-    per seed, in which a resumed run finds the folds that are done.
+    task: the task of all folds. build_task: creates the task whose test split is a fold. directory: has a subdirectory
+    per seed, from which a resumed run reads the folds that are done.
     """
     fold_metrics, fold_predictions, fold_baselines = [], [], []
     for fold in range(folds):

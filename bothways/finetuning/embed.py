@@ -62,14 +62,14 @@ def run(settings: TrainEmbed, *, callbacks: Callbacks = ()) -> FineTuneResult:
 class Embedding(Task):
     """Pairs of texts, with or without scores. There is no head; the whole encoder is trained.
 
-    dims: numbers of leading dimensions that are trained to work as vectors (Matryoshka), rising; the last is all. low,
-    high: the scores of cosine 0 and 1.
+    dims: numbers of leading dimensions that are trained to work as vectors (Matryoshka), ascending; the last one is the
+    hidden size. low, high: the scores that correspond to cosine 0 and 1.
     """
 
     name: ClassVar[str] = "embed"
     trivial_baseline: ClassVar[str] = "before training"
     label_issue_criterion: ClassVar[str] = ""
-    initial_model: ClassVar[str] = "the model as it was before training"
+    initial_model: ClassVar[str] = "the model before training"
     settings: TrainEmbed
     pretrained: Checkpoint
     pairs: Mapping[str, TextPairs]
@@ -106,7 +106,7 @@ class Embedding(Task):
 
     @cached_property
     def num_isolated(self) -> int:
-        """Pairs of the first epoch without any negative, since they are alone in a micro-batch."""
+        """The number of pairs in the first epoch that have no negatives, since they are alone in a micro-batch."""
         if self.has_scores or len(self.data["train"].windows) > 2:
             return 0
         sizes = self.data["train"].sizes
@@ -114,7 +114,7 @@ class Embedding(Task):
         return sum(len(part) == 1 for rows in steps for part in micro_batches(self.settings, self, rows, sizes))
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
-        """The encoder as it is; seeds differ in the order of examples and in dropout."""
+        """The unchanged encoder; seeds differ in the order of examples and in dropout."""
         dropout = self.settings.dropout
         config = self.pretrained.model.config.replace(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
         model = Model(config)
@@ -186,7 +186,7 @@ class Embedding(Task):
         return len(self.pairs[split].texts[0])
 
     def predictions(self, split: str, outputs: Tensor) -> Predictions:
-        """Of scored pairs the score and the cosine, else the ranking metrics of each different text."""
+        """For scored pairs the score and the cosine, else the ranking metrics of each distinct text."""
         examples = self.data[split]
         if examples.scores is not None:
             return self.cosine_predictions(split, F.cosine_similarity(outputs[0], outputs[1], dim=-1).tolist())
@@ -263,15 +263,15 @@ class Embedding(Task):
 
 
 def check_dims(dims: tuple[int, ...], hidden_size: int) -> tuple[int, ...]:
-    """Sorted, without duplicates, with hidden_size. InputError if a vector does not have as many dimensions."""
+    """Matryoshka sizes, sorted, without duplicates, and with hidden_size. InputError for sizes above hidden_size."""
     if invalid := [size for size in dims if not 1 <= size <= hidden_size]:
         raise InputError(f"matryoshka_dims ({invalid[0]}) must be from 1 to the model's hidden_size ({hidden_size})")
     return tuple(sorted({*dims, hidden_size}))
 
 
 def score_range(settings: TrainEmbed, scores: np.ndarray | None) -> tuple[float, float]:
-    """The scores of cosine 0 and 1: 0 and 1 if all are in -1..1, like cosines; else their minimum and maximum, such as
-    0 and 5 of STS-B."""
+    """The scores that correspond to cosine 0 and 1: 0 and 1 if all scores are in -1..1; else their minimum and maximum,
+    such as 0 and 5 in STS-B."""
     if scores is None:
         return 0.0, 1.0
     low, high = float(scores.min()), float(scores.max())

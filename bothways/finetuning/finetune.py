@@ -62,13 +62,13 @@ RESERVED_BYTES = 2**18  # for a seed's metrics and the header of its weights
 
 @dataclass(frozen=True)
 class FineTuneResult:
-    """Scores of a run: mean and standard deviation of the metric on `split`, over seeds or folds.
+    """Result of a run: mean and standard deviation of the metric on `split`, over seeds or folds.
 
     failed: number of seeds or folds no better than the trivial baseline. interval: 95 % interval (bounds averaged over
-    seeds). rows: number of rows behind the metric. pooled: in cross-validation, the metric of all folds' rows together,
-    to which the interval belongs. baselines: the metric of simple models on the same rows; verdict: whether fine-tuning
-    beats the best of them. frozen: whether the saved model's encoder is the pre-trained one, since no training of it
-    was better on dev.
+    seeds). rows: number of rows in the split. pooled: in cross-validation, the metric of all rows together, to which
+    the interval belongs. baselines: the metric of simple models on the same rows; verdict: whether fine-tuning beats
+    the best of them. frozen: whether the encoder of the saved model is the pre-trained one, since training it was not
+    better on dev.
     """
 
     directory: Path
@@ -89,7 +89,7 @@ class FineTuneResult:
 
 
 def run(settings: FineTune, build_task: Callable[[int | None], Task], callbacks: Callbacks = ()) -> FineTuneResult:
-    """Fine-tune in a run directory. build_task: makes the task, or the one that tests on a fold (cross-validation)."""
+    """Fine-tune in a run directory. build_task: creates the task, or in cross-validation the task of a fold."""
     if (processes := os.environ.get("WORLD_SIZE") or "1") != "1":
         raise InputError(f"fine-tuning uses a single process, but WORLD_SIZE is {processes}; start it without torchrun")
     task = build_task(None)
@@ -164,9 +164,9 @@ def run_seeds(
 
 
 def run_seed(settings: FineTune, task: Task, model: Model, seed: int, run: Run) -> dict[str, Metrics]:
-    """Train with one seed and store its weights and metrics by split; a resumed run reads those that are stored.
+    """Train with one seed and store its weights and metrics by split, which a resumed run reads.
 
-    OSError before the training if the disk has no room for them.
+    OSError, before the training, if the disk has no space for them.
     """
     file = seed_directory(run, seed) / SCORES
     if not file.exists():
@@ -183,7 +183,7 @@ def run_seed(settings: FineTune, task: Task, model: Model, seed: int, run: Run) 
 
 
 def train_and_score(settings: FineTune, task: Task, model: Model, seed: int, run: Run) -> dict[str, Metrics]:
-    """Metrics by split of one training. The model is left with the weights that were best on dev."""
+    """Train and return the metrics by split. Afterwards the model has the weights that were best on dev."""
     trained, best_step = train(settings, task, model, seed, run)
     metrics_by_split = {"dev": metrics_with_intervals(task, "dev", task.outputs(trained, "dev"))}
     if stays_frozen(settings, task):
@@ -202,7 +202,7 @@ def train(
 ) -> tuple[Model, int]:
     """Train with one seed, perhaps on the training rows of a fold.
 
-    The model is left with the weights that were best on dev. Returns a copy for inference, and the step of these
+    Afterwards the model has the weights that were best on dev. Returns a copy for inference, and the step of these
     weights.
     """
     device = choose_device("auto")
@@ -309,7 +309,7 @@ def compare_with_baselines(
 ) -> Comparison:
     """Add the baselines' scores and the verdict to the result; save the TF-IDF model if fine-tuning is not better.
 
-    final: the labels of the model, and the metadata of its task.
+    final: a checkpoint with the labels of the model and the metadata of its task.
     """
     result["baselines"] = {score.name: score.value for score in scores}
     result["baseline_intervals"] = {score.name: score.interval for score in scores if score.interval}

@@ -31,8 +31,8 @@ class FrozenFeatures:
 
     "head" is the hidden state that the model's head reads, "mean" the mean of all tokens, each pooled over windows.
 
-    Long texts are sampled: at most MAX_WINDOWS windows; long and many training texts with as many windows as in a
-    training step. Thus the features take less than half an epoch, or some seconds.
+    At most MAX_WINDOWS windows of a text are read, and of large training sets only as many as in a training step, so
+    that computing the features takes less than half an epoch, or a few seconds.
 
     model: in eval mode, on the device and in the dtype of the computation.
     """
@@ -57,7 +57,7 @@ class FrozenFeatures:
 
 
 def pool_states(model: Model, batch: Batch, *, encode: Callable[[Batch], Tensor], window_pooling: str) -> Tensor:
-    """The state read by the head and the mean of all tokens, of each text: [N, 2, H]; of separate pairs [N, 2, 2, H].
+    """The state read by the head and the mean of all tokens, for each text: [N, 2, H]; for separate pairs [N, 2, 2, H].
 
     encode: computes the model's hidden states.
     """
@@ -76,7 +76,8 @@ def fit_text_head(
 ) -> None:
     """Fit the last layer of a text head, in place, to the features of these splits.
 
-    The penalty is chosen on dev by the score (without one by the loss), or in cross-validation if dev is one of them.
+    The penalty is selected on dev by the score (by the loss if there is no score), or in cross-validation if dev is
+    among the splits.
     """
     pooler = model.eval().pooler
     assert pooler is not None

@@ -15,9 +15,9 @@ from bothways.settings import Classify, Glue, Recipe, Regress
 
 @dataclass(frozen=True)
 class GlueTable:
-    """(task, result) of each task. `average` and `std` are over the seeds' averages.
+    """(task, result) of each task. `average` and `std` are the mean and deviation of each seed's average over tasks.
 
-    SICK, which is not a task of GLUE, only counts if it is alone.
+    SICK, which is not a GLUE task, is excluded from the average unless it is the only task.
     """
 
     rows: tuple[tuple[str, FineTuneResult], ...]
@@ -38,7 +38,7 @@ class GlueTable:
 
 
 def run(settings: Glue) -> GlueTable:
-    """Fine-tune on each task, in a directory each. Tasks without training data are skipped with a message."""
+    """Fine-tune on each task, each in its own directory. Tasks without training data are skipped with a message."""
     if unknown := sorted(set(settings.tasks) - TASKS.keys()):
         raise InputError(f"task {unknown[0]!r} is unknown; use some of {', '.join(TASKS)}")
     rows = []

@@ -56,9 +56,9 @@ def fit(
 ) -> LinearHead:  # fmt: skip
     """Fit a head to all training rows, with the strength of the best score on dev; ties go to the lower loss.
 
-    Without dev, or with fewer than MIN_DEV_ROWS, the strength is chosen by cross-validation over the training rows.
-    Without a score it has the lowest loss; strengths are then tried in order until the loss rises. With a score, which
-    is for classes, the head is then scaled down to the lowest loss on the same rows (see `best_scale`).
+    Without dev, or with fewer than MIN_DEV_ROWS rows, the strength is selected by cross-validation on the training
+    rows. Without a score, the strength with the lowest loss is selected; they are tried in order until the loss rises.
+    With a score (for classes), the head is then scaled down to the lowest loss on the same rows (see `best_scale`).
 
     Deterministic: equal arguments give equal bits, whatever the number of threads.
     """
@@ -90,8 +90,8 @@ def fit(
 def best_scale(scores_NC: Tensor, targets: Tensor, loss: RowLoss) -> float:
     """The factor of class scores with the lowest loss on held-out rows (temperature scaling, Guo 2017).
 
-    The penalty with the best metric may give a head that is far too confident; training hardly recovers from its loss.
-    Predicted labels stay the same.
+    The penalty with the best metric may give a head that is far too confident, and training hardly recovers from its
+    loss. Predicted labels do not change.
     """
     return min(SCALES, key=lambda scale: float(loss(scores_NC * scale, targets)[0]))
 
@@ -121,7 +121,7 @@ def split_folds(rows: Rows, seed: int) -> list[tuple[Rows, Rows]]:
 
 
 class _Solver:
-    """A problem that is solved for falling strengths; each fit starts at the solution of the previous one."""
+    """A problem that is solved for a decreasing sequence of strengths; each fit starts at the previous solution."""
 
     def __init__(self, rows: Rows, loss: RowLoss, num_outputs: int) -> None:
         x_NH, self.targets = rows

@@ -26,8 +26,8 @@ from bothways.tokenizer.tokenizer import Encoding
 class PairBatch(Batch):
     """All windows of the texts of N pairs; text_of_window is r * N + n for text r of pair n.
 
-    labels: scores [N], or text ids [R, N], equal for equal texts. own_rows [W, 2]: the tokens [first, last) of each
-    window that are pooled, so that no token of overlapping windows counts twice.
+    labels: scores [N], or text ids [R, N], equal for equal texts. own_rows [W, 2]: the range of tokens [first, last) to
+    pool in each window, so that no token of overlapping windows counts twice.
     """
 
     own_rows: Tensor | None = None

@@ -25,7 +25,7 @@ BATCH_TOKENS = 2048  # unless --batch-tokens is given; more for long texts (Task
 
 
 def stays_frozen(settings: FineTune, task: Task) -> bool:
-    """Whether the encoder is not trained: with few examples dev is too small to show whether training helps."""
+    """Whether the encoder stays frozen: with few examples, dev is too small to show whether training helps."""
     explicit = settings.epochs is not None or settings.dev is not None or not settings.linear_start
     return not explicit and num_development_rows(task) < task.freeze_below
 
@@ -37,13 +37,13 @@ def num_development_rows(task: Task) -> int:
 def describe_frozen(task: Task) -> str:
     return (
         f"{num_development_rows(task)} examples are too few to measure whether training the encoder helps: it stays "
-        "frozen, and its linear head is fitted to all of them (scores on dev are of a head fitted to train alone); "
+        "frozen, and its linear head is fitted to all of them (dev is scored by a head fitted to train only); "
         "--epochs 10 trains the encoder too"
     )
 
 
 def num_epochs(settings: FineTune, steps_per_epoch: int) -> float:
-    """Few examples are repeated more often: they need steps, not epochs (Mosbach 2021, section 6)."""
+    """The number of epochs: more for few examples, which need a minimum of steps (Mosbach 2021, section 6)."""
     if settings.epochs is not None:
         return settings.epochs
     return min(MAX_EPOCHS, max(EPOCHS, MIN_STEPS / steps_per_epoch))
@@ -54,7 +54,7 @@ def num_steps(settings: FineTune, steps_per_epoch: int) -> int:
 
 
 def describe_epochs(settings: FineTune, steps_per_epoch: int) -> str:
-    """The length of the training, if it is not three epochs; a warning if it is far too short for the data."""
+    """The length of the training, if it is not three epochs, with a warning if it is far too short."""
     default = replace(settings, epochs=None)
     steps, default_steps = num_steps(settings, steps_per_epoch), num_steps(default, steps_per_epoch)
     default_epochs = num_epochs(default, steps_per_epoch)
@@ -79,7 +79,7 @@ def count_steps_per_epoch(settings: FineTune, task: Task, seed: int = 0) -> int:
 
 
 def iterate_steps(settings: FineTune, task: Task, seed: int) -> Iterator[tuple[Examples, list[int]]]:
-    """The rows of each step and the examples that they index, without end."""
+    """The rows of each step and the examples that they index, endlessly."""
     for epoch in count():
         examples = task.training_examples(seed, epoch)
         for rows in step_rows(settings, task, seed, epoch, examples.sizes):
@@ -96,7 +96,7 @@ def step_rows(settings: FineTune, task: Task, seed: int, epoch: int, sizes: Sequ
 
 
 def micro_batches(settings: FineTune, task: Task, rows: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
-    """The rows of a step as micro-batches: as many as asked for, or more if those would hold too many tokens."""
+    """The rows of a step as micro-batches: as many as requested, or more if they would hold too many tokens."""
     for part in divide_evenly(rows, sizes, settings.gradient_accumulation):
         yield from token_batches(part, sizes, task.max_micro_batch_tokens)
 
@@ -105,7 +105,7 @@ def micro_batches(settings: FineTune, task: Task, rows: Sequence[int], sizes: Se
 
 
 def peak_learning_rate(settings: FineTune, config: EncoderConfig) -> float:
-    """The given learning rate, or one for the model's width.
+    """The learning rate of the settings, or a default for the model's width.
 
     Wide models were fine-tuned at 5e-5 (768; Devlin 2018, appendix A.3) and at 2e-5 to 5e-5 (1,024), narrow ones at
     3e-4 (256; Clark 2020, appendix B); MiniLM with 384 does better at 1.5e-4 than at 5e-5 (docs/LOG.md).

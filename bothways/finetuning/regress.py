@@ -52,7 +52,7 @@ def run(settings: Regress, *, callbacks: Callbacks = ()) -> FineTuneResult:
 class Regression(Task):
     """Texts or text pairs with numbers, which are standardized for training: (number - mean) / deviation.
 
-    `finalize` folds mean and deviation into the head, so that the saved model gives the numbers themselves.
+    `finalize` folds mean and deviation into the head, so that the saved model predicts the original numbers.
     """
 
     name: ClassVar[str] = "regress"
@@ -134,7 +134,7 @@ class Regression(Task):
         return numbers_N
 
     def compute_metrics(self, split: str, outputs: np.ndarray) -> Metrics:
-        """The loss is of standardized numbers, the mean squared error of the numbers themselves."""
+        """The loss is computed on standardized numbers, the mean squared error on the original ones."""
         errors = (outputs - self.mean) / self.deviation - self.data[split].targets
         gold = numeric_labels(self.tables[split])
         scores = NumberEvaluator().compare(gold, outputs.tolist(), intervals=False).by_name

@@ -49,7 +49,7 @@ def write_report(
     if issues.are_credible:
         first = issues.cases[0]
         logger.info(
-            f"{len(issues.cases):,} labels may be wrong, such as {first.label!r} (likelier {first.suggested!r}) at "
+            f"{len(issues.cases):,} labels may be wrong, such as {first.label!r} (suggested: {first.suggested!r}) at "
             f"{first.where}; see report.html"
         )
     sections: list[page.Section] = [
@@ -70,7 +70,7 @@ def write_report(
 
 
 def compare(task: Task, score: page.ScoreSummary, comparison: Comparison) -> page.BaselineComparison:
-    """The main score beside those of the baselines."""
+    """The main score and those of the baselines."""
     fine_tuned = page.ModelScore("fine-tuned", score.mean, None if score.over == "folds" else score.interval)
     baselines = (page.ModelScore(score.name, score.value, score.interval) for score in comparison.scores)
     return page.BaselineComparison(task.metric, [fine_tuned, *baselines], comparison.verdict, metric_unit(task.metric))
@@ -80,7 +80,8 @@ def compare(task: Task, score: page.ScoreSummary, comparison: Comparison) -> pag
 class Content:
     """The part of the page that differs between seeds and folds.
 
-    predictions: rows whose mistakes are shown. unseen: all rows that a model did not train on; note: those left out.
+    predictions: rows whose mistakes are shown. unseen: all rows that a model was not trained on; note: the excluded
+    ones.
     """
 
     scores: list[page.ScoreSummary]

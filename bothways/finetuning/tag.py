@@ -112,7 +112,7 @@ class Tagging(Task):
         )
 
     def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:
-        """Fit the head to labelled tokens of train; their number makes other splits unnecessary."""
+        """Fit the head to labelled tokens of train, which are always enough without the other splits."""
         features = without_last_layer(inference_copy(model, self.settings), "tokens")
         key = fingerprint_weights(features)
         if key not in self.fitted_heads:
@@ -198,7 +198,7 @@ class Tagging(Task):
         return probabilities[names.index(tag)] if tag in names else 0.0, names[best], probabilities[best]
 
     def build_predictions(self, split: str, predicted: list[list[str]]) -> Predictions:
-        """Predicted tags beside the gold ones, without details."""
+        """Predicted and gold tags, without details."""
         sentences = self.texts[split].sentences
         where, groups = [sentence.where for sentence in sentences], [*map(document_of, sentences)]
         return Predictions(where, self.gold_tags(split), predicted, groups, [None] * len(sentences))
@@ -307,7 +307,7 @@ class Tagging(Task):
 
 
 def confusion_sections(gold: Sequence[str], predicted: Sequence[str]) -> list[report.Section]:
-    """Confusion matrix and scores of plain tags, those that train lacks among them."""
+    """Confusion matrix and scores of plain tags, including those that are missing from train."""
     index_by_tag = {tag: index for index, tag in enumerate(sorted({*gold, *predicted}))}
     confusion = report.ConfusionMatrix.from_indices(
         [*index_by_tag], [index_by_tag[tag] for tag in gold], [index_by_tag[tag] for tag in predicted]

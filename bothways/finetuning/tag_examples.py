@@ -1,7 +1,7 @@
 """Tagged sentences as training examples: splits, tag schemes, windows with labels.
 
-A training text is a run of sentences of one document, as many as fit into a window. Thus each sentence is read with its
-context, and no token is computed twice.
+A training text is a run of sentences of one document, as many as fit into a window, so that each sentence is read in
+context and no token is computed twice.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ NO_LABEL = -100  # of tokens that are not the first of a word
 
 @dataclass(frozen=True)
 class TaggedWindows:
-    """Windows with labels at some of their tokens; each is an example by itself."""
+    """Windows with labels at some of their tokens; each is an example of its own."""
 
     windows: list[LabelledWindow]
 
@@ -62,7 +62,7 @@ class TaggedTexts:
     def encode(
         sentences: Sequence[Sentence], pretrained: Checkpoint, settings: Tag, tagset: Tagset, *, strict: bool
     ) -> "TaggedTexts":
-        """sentences: with IOB2 or plain tags. strict: InputError for a tag that the tagset lacks; else ignored."""
+        """sentences: with IOB2 or plain tags. strict: InputError for a tag that is not in the tagset; else ignored."""
         tokenizer, policy = pretrained.need_tokenizer(), window_policy(settings, pretrained)
         texts = list(group_sentences(sentences, tokenizer, settings.window if settings.context else 0))
         windows_by_text = []
@@ -98,10 +98,10 @@ class TaggedTexts:
 
 
 def read_splits(settings: Tag, errors: RowErrors | None = None, fold: int | None = None) -> dict[str, list[Sentence]]:
-    """Sentences by split; what is split off a file is whole documents, or groups of near-duplicate sentences.
+    """Sentences by split. A file is split by whole documents, or by groups of near-duplicate sentences.
 
-    errors: collects rows that cannot be read; InputError if there are any and they must not be skipped. fold: in
-    cross-validation, the test split.
+    errors: collects rows that cannot be read; InputError if there are any and they must not be skipped. fold: the test
+    fold in cross-validation.
     """
     sources = {"train": settings.train, "dev": settings.dev, "test": settings.test}
     columns = {"words": settings.words_column, "tags": settings.tags_column, "encoding": settings.encoding}
@@ -117,7 +117,7 @@ def read_splits(settings: Tag, errors: RowErrors | None = None, fold: int | None
 
 
 def sentence_key(sentence: Sentence) -> str:
-    """Equal for near-duplicate sentences."""
+    """A key that near-duplicate sentences share."""
     return text_key(" ".join(sentence.words))
 
 

@@ -47,19 +47,19 @@ class Baseline(NamedTuple):
 
 
 class Task(ABC):
-    """One kind of fine-tuning. `data` holds its examples by split: train, dev and perhaps test."""
+    """Base class of fine-tuning tasks. `data` has the examples by split: train, dev and optionally test."""
 
     name: ClassVar[str]
     trivial_baseline: ClassVar[str] = "most frequent answer"
     """Name of the prediction that needs no learning. Its metric is the `baseline` of `compute_metrics`."""
     label_issue_criterion: ClassVar[str] = report.CONFIDENT_LEARNING
-    """When a row counts as a likely label error; "" for a task without `label_issues`."""
+    """The condition for a likely label error; "" for a task without `label_issues`."""
     max_micro_batch_tokens: ClassVar[float] = math.inf
-    """Only for tasks whose examples have independent losses. A longer example is a micro-batch by itself."""
+    """Limit of a micro-batch, for tasks whose examples have independent losses. A longer example forms its own."""
     freeze_below: ClassVar[int] = 0
     """The encoder stays frozen if train and dev together have fewer examples than this, unless epochs are given."""
     min_step_examples: ClassVar[int] = 1
-    """Examples of average length that a step holds at least, unless its size is given."""
+    """Minimum size of a step in examples of average length, unless its size is set."""
     initial_model: ClassVar[str] = "the frozen encoder with a linear head"
     """Description of the model before the first step; "" if that model is not worth evaluating."""
     pretrained: Checkpoint
@@ -95,7 +95,7 @@ class Task(ABC):
 
     @abstractmethod
     def compute_metrics(self, split: str, outputs: Any) -> Metrics:
-        """The metric and related ones, the mean `loss`, and the metric of the trivial baseline as `baseline`."""
+        """The metric and related ones, the mean `loss`, and the trivial baseline's metric as `baseline`."""
 
     def evaluate(self, model: Model, split: str) -> Metrics:
         return self.compute_metrics(split, self.outputs(model, split))
@@ -118,7 +118,7 @@ class Task(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """A few lines about the data."""
+        """A description of the data, in a few lines."""
 
     def finalize(self, model: Model) -> None:  # noqa: B027
         """Change a trained model, in place, into the one to be saved."""
@@ -141,7 +141,7 @@ class Task(ABC):
         return []
 
     def metadata(self, metrics_by_split: Mapping[str, Metrics]) -> dict[str, Any]:
-        """What inference needs to know besides weights and labels. metrics_by_split: those of the saved model."""
+        """Metadata that inference needs besides weights and labels. metrics_by_split: of the saved model."""
         return {}
 
 

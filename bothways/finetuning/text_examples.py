@@ -1,6 +1,6 @@
 """Texts as training examples: windows of long texts, pooled into one vector per text.
 
-A training step reads some windows of a long text, drawn anew in each epoch; inference reads all.
+A training step reads a random sample of a long text's windows, drawn anew in each epoch; inference reads all windows.
 
 Letters: N texts, W windows of them, H hidden size, C outputs.
 """
@@ -89,7 +89,7 @@ class TextExamples:
     def batch(self, rows: Sequence[int]) -> Batch:
         """All windows of these texts, sorted by length, with `text_of_window` and targets as labels.
 
-        The texts of pair n that are encoded separately have the numbers 2n and 2n + 1.
+        Texts of pairs that are encoded separately have the indices 2n and 2n + 1 for pair n.
         """
         roles = [self, self.second] if self.second else [self]
         texts = [role.windows[row] for row in rows for role in roles]

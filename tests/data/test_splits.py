@@ -82,7 +82,7 @@ def test_the_seed_alone_decides():
         (["a"] * 5, PARTS, "5 rows are too few to take some of each for test" + WAY),
         (["a"] * 4, parts_for(["test"]), "4 rows are too few to take some of each for dev" + WAY),
         ([*"abcabcabc"], PARTS, "9 rows of 3 classes are too few to take some of each for dev" + WAY),
-        ([*"aaaaaaab"], {"dev": 9, "train": 4}, "with 1 rows 'b' has none"),
+        ([*"aaaaaaab"], {"dev": 9, "train": 4}, "with 1 rows 'b' has none for training; add such rows"),
     ],
 )  # fmt: skip
 def test_too_few_rows_are_refused(labels, parts, said):

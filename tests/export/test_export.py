@@ -207,9 +207,7 @@ def test_a_graph_that_counts_positions_from_the_left_edge_is_refused_and_leaves_
     source, *_ = exported("spans")
     places = property(lambda self: torch.arange(self.real.shape[1]).expand(self.real.shape).flatten())
     monkeypatch.setattr(Padded, "position_ids", places)
-    said = (
-        r"(start|end)_logits .* \S+ \(tolerance 0.0001\) at length \d+, batch \d+, padded on the left"
-    )
+    said = r"(start|end)_logits .* \S+ \(tolerance 0.0001\) at length \d+, batch \d+, padded on the left"
     with pytest.raises(InputError, match=said):
         export.run(Export(model=source, out=tmp_path / "out"), print)
     assert not list(tmp_path.iterdir())

@@ -286,7 +286,7 @@ def test_taggers_and_readers_have_them_in_their_runs(start, tmp_path):
     squad = written(tmp_path / "squad.jsonl", asked)
     found = answer.run(Answer(train=squad, dev=squad, out=tmp_path / "reader", **given))
     # "a dog ran." is normalized to "dog ran": of its words one of two is right
-    assert found.baselines["sentence with most words of the question"] == pytest.approx(2 / 3)
+    assert found.baselines["sentence that shares most words with the question"] == pytest.approx(2 / 3)
 
 
 def test_the_better_model_is_saved_and_read_like_any_other(settings, files, capsys):
