@@ -10,9 +10,9 @@ from bothways.errors import InputError, shorten
 def read_one_or_many(
     texts: Any, pairs: Any = None, *, names: tuple[str, str] = ("texts", "pairs")
 ) -> tuple[list[str], list[str] | None, bool]:
-    """Texts and their pairs as lists, and whether a single text (with a single pair) was given.
+    """Texts and their pairs as lists, and whether the input was a single text (or pair).
 
-    names: of the arguments. InputError if one of them is a single string and the other is not.
+    names: names of the arguments, for messages. InputError if one of them is a single string and the other is not.
     """
     if isinstance(texts, str) and (pairs is None or isinstance(pairs, str)):
         return [texts], None if pairs is None else [pairs], True
@@ -22,9 +22,10 @@ def read_one_or_many(
 
 
 def read_texts(name: str, texts: Any) -> list[str]:
-    """Convert an iterable, a NumPy array, or a pandas or Arrow column to a list of strings. name: of the argument.
+    """Convert an iterable, a NumPy array, or a pandas or Arrow column to a list of strings.
 
-    InputError for a single string, a table, or a value that is not a string, such as None or NaN in an empty cell.
+    name: name of the argument, for messages. InputError for a single string, a table, or a value that is not a string,
+    such as None or NaN in an empty cell.
     """
     values = _read_values(name, texts)
     for number, value in enumerate(values, 1):
@@ -35,7 +36,7 @@ def read_texts(name: str, texts: Any) -> list[str]:
 
 
 def read_words(words: Any) -> tuple[list[list[str]], bool]:
-    """Pre-split texts, each a list of words, and whether a single list of words was given."""
+    """Pre-split texts, each a list of words, and whether the input was a single list of words."""
     values = _read_values("words", words)
     if values and isinstance(values[0], str):
         return [read_texts("words", values)], True
@@ -43,7 +44,7 @@ def read_words(words: Any) -> tuple[list[list[str]], bool]:
 
 
 def whole_number(name: str, value: Any, minimum: int, unit: str = "") -> int:
-    """An integer of any type that is at least `minimum`."""
+    """An integer of any type as int. InputError if it is less than `minimum`."""
     required = f"{minimum} {unit}".strip()
     try:
         number = index(value)
@@ -71,7 +72,7 @@ def _read_values(name: str, texts: Any) -> list[Any]:
 
 
 def _column_names(texts: Any) -> list[Any] | None:
-    """The column names of a table; None for anything else. A dict counts as a table, as in pandas and Arrow."""
+    """The column names of a table; None for anything else. A dict counts as a table of columns."""
     if isinstance(texts, Mapping):
         return [*texts]
     for attribute in ("column_names", "columns"):  # Arrow and datasets; pandas and polars

@@ -1,9 +1,9 @@
-"""Answer spans (question answering): labels for training windows, and the best spans of a passage from scores.
+"""Answer spans (question answering): labels for training windows, and decoding of scores.
 
 Devlin 2018, sections 4.2 and 4.3: the best span has the highest start + end score; [CLS] scores "no answer", which wins
 if it exceeds the best span by more than a threshold chosen on dev. For a passage in several windows, spans are compared
 by their raw scores, and the score of "no answer" is the lowest of the windows (google-research/bert, run_squad.py).
-Unlike there, the search is exact, and each span is scored by one window: the one that contains it furthest from a cut.
+Unlike in that code, the search is exact, and each span is scored only by the window in which it is furthest from a cut.
 
 Letters: S rows of a window; P passage tokens in it; L span lengths.
 """
@@ -30,7 +30,7 @@ Scores = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Answer:
-    """A slice of the passage: always text == passage[start:end]; "" with start = end = 0 if there is no answer.
+    """A slice of the passage: text == passage[start:end] always holds. "" with start = end = 0 means no answer.
 
     score: its probability among the best spans (and "no answer", if the model was trained with it).
     """
@@ -86,7 +86,7 @@ class Candidates:
 
 
 def encode_pairs(tokenizer: Tokenizer, questions: Sequence[str], passages: Sequence[str]) -> list[Encoding]:
-    """[CLS] question [SEP] passage [SEP] for each question; a passage of several questions is encoded once."""
+    """[CLS] question [SEP] passage [SEP] for each question; consecutive equal passages are encoded once."""
     if len(questions) != len(passages):
         raise InputError(f"{len(questions)} questions but {len(passages)} passages: give one passage per question")
     encoded = {passage: tokenizer.encode(passage) for passage in dict.fromkeys(passages)}

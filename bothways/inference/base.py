@@ -1,4 +1,4 @@
-"""What all methods of Predictor share: the loaded checkpoint, reading options, windows and saving."""
+"""Base class of Predictor: the loaded checkpoint, reading options, windows and saving."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from copy import deepcopy
@@ -36,11 +36,11 @@ LABELS_SHOWN = 5  # in the representation of a Predictor
 class ReadOptions(TypedDict, total=False):
     """Keyword options of every method that reads texts.
 
-    long: "windows" reads long texts in overlapping windows, "truncate" cuts them (with a message, counted in
-    `truncated_texts`), "error" refuses them. window: tokens of a window, special tokens included. overlap: text tokens
-    that neighbouring windows share. Defaults: as in the fine-tuning, else windows of 512 tokens that share 128.
-    batch_tokens: tokens per batch (4096). progress: a function called after each batch with (windows done, windows in
-    total), equal ones counted once.
+    long: "windows" splits long texts into overlapping windows, "truncate" truncates them (with a message, and counted
+    in `truncated_texts`), "error" raises an error. window: maximum tokens of a window, special tokens included.
+    overlap: text tokens shared by neighbouring windows. Defaults: as in fine-tuning, else 512 and 128. batch_tokens:
+    maximum tokens per batch (default 4096). progress: a function called after each batch with the number of windows
+    done and in total, where equal windows count once.
     """
 
     long: Long | None
@@ -51,7 +51,7 @@ class ReadOptions(TypedDict, total=False):
 
 
 class PredictorBase:
-    """A checkpoint on a device in a number format, and how its texts are read."""
+    """A loaded checkpoint on a device, in a number format, with defaults for reading texts."""
 
     def __init__(
         self,
@@ -63,8 +63,8 @@ class PredictorBase:
         window: int | None = None,
         batch_tokens: int = BATCH_TOKENS,
     ) -> None:
-        """source: where the checkpoint was loaded from, if its weights are not float32. window: tokens of a window if a
-        call names none; default as in the fine-tuning, else 512."""
+        """source: directory of the checkpoint, if the loaded weights are not float32. window: the default window size;
+        None means as in fine-tuning, else 512."""
         self.device = choose_device(device)
         self.dtype = choose_dtype(dtype, self.device)
         self.checkpoint, self.source = loaded, source
@@ -84,7 +84,7 @@ class PredictorBase:
 
     @property
     def task(self) -> TaskName:
-        """The method that the model's head is for: getattr(model, model.task)(texts)."""
+        """The name of the method for the model's head, to be called as getattr(model, model.task)(texts)."""
         return task_from_heads(self.checkpoint)
 
     @property
@@ -114,7 +114,7 @@ class PredictorBase:
         return reads_pairs
 
     def ignores_pairs(self, text_column: str | None, pair_column: str | None) -> bool:
-        """Whether to drop second texts: the model was fine-tuned on single texts and only their column is named."""
+        """Whether to drop second texts: the model was fine-tuned on single texts, and only their column is named."""
         return self.reads_pairs is False and text_column is not None and pair_column is None
 
     def check_pairs(self, has_pairs: bool, source: object) -> None:
@@ -132,8 +132,8 @@ class PredictorBase:
     def save(self, path: str | PathLike[str]) -> None:
         """Write the checkpoint with float32 weights, in the layout that transformers loads.
 
-        A model in another number format has rounded weights, so the exact ones are read again from where it was loaded.
-        InputError if they are gone, or if either copy has changed since.
+        If the model is in another number format, its weights are rounded, so the exact ones are read again from their
+        source. InputError if the source is missing, or if either copy has changed.
         """
         if self.dtype is torch.float32:
             checkpoint.save(self.checkpoint, path)
@@ -167,7 +167,7 @@ class PredictorBase:
     def split(
         self, encodings: Sequence[Encoding], options: ReadOptions | None = None, names: Sequence[str] | None = None
     ) -> list[list[Encoding]]:
-        """The windows in which the model reads each encoding. RowsError if long="error" refuses some."""
+        """The windows of each encoding. RowsError if texts are too long for long="error"."""
         options = options or {}
         _check_names(options)
         policy = self.window_policy.changed(
@@ -198,7 +198,7 @@ class PredictorBase:
     def _run_rows(
         self, windows: Sequence[Sequence[Encoding]], options: ReadOptions, outputs: Callable[[Tensor], Tensor]
     ) -> list[list[Rows]]:
-        """What `outputs` makes of the hidden states of each window of each text: float32, one row per token."""
+        """The result of `outputs` for the hidden states of each window of each text: float32, one row per token."""
 
         def split(hidden_TH: Tensor, batch: Batch) -> list[Tensor]:
             return list(outputs(hidden_TH).float().cpu().split(batch.lengths.tolist()))
@@ -208,7 +208,7 @@ class PredictorBase:
 
 
 def _window_policy(settings: Mapping[str, Any], max_length: int, window: int | None) -> WindowPolicy:
-    """The windows of the fine-tuning, as its settings record them; or of `window` tokens with the default overlap."""
+    """The window policy recorded by fine-tuning; or windows of `window` tokens with the default overlap."""
     size, overlap = settings.get("window") or WINDOW, settings.get("overlap")
     policy = WindowPolicy(
         size=size,
@@ -223,7 +223,7 @@ def _window_policy(settings: Mapping[str, Any], max_length: int, window: int | N
 
 
 def _check_names(options: Mapping[str, Any]) -> None:
-    """TypeError for an option that does not exist, as Python raises for any other unknown keyword."""
+    """TypeError for an unknown option, as Python raises for any unknown keyword."""
     if unknown := [name for name in options if name not in ReadOptions.__annotations__]:
         known = ", ".join(ReadOptions.__annotations__)
         raise TypeError(f"got an unexpected keyword argument {unknown[0]!r}; reading options are {known}")

@@ -22,12 +22,12 @@ def load(
     window: int | None = None,
     batch_tokens: int = BATCH_TOKENS,
 ) -> Predictor:
-    """A Predictor from a checkpoint directory in the Hugging Face layout, from a run, or from a model over TF-IDF.
+    """Load a Predictor from a checkpoint directory in the Hugging Face layout, a run, or a saved TF-IDF model.
 
-    dtype: "float32" is exact; "auto" is bf16 if the processor is fast at it, else float32. device: "auto" is a GPU if
-    there is one. window: tokens of a window of long texts, special tokens included; default as in the fine-tuning, else
-    512. batch_tokens: tokens that are computed together. A TF-IDF model computes in float64 on the processor and
-    reads texts whole.
+    dtype: "float32" is exact; "auto" is bf16 where the hardware is faster with it, else float32. device: "auto" is a
+    GPU if there is one. window: maximum tokens of a window, special tokens included; the default is that of
+    fine-tuning, else 512. batch_tokens: maximum tokens per batch. TF-IDF models compute in float64 on the CPU and do
+    not split texts.
     """
     config = Path(path) / CONFIG
     if config.is_file() and read_json(config).get("model_type") == TFIDF:

@@ -1,4 +1,4 @@
-"""Predictor.fill: words for masks (fill-mask, cloze)."""
+"""Predictor.fill: predict masked words (fill-mask, cloze)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ Guesses = tuple[list[float], list[int]]  # probabilities and ids of the likelies
 
 @dataclass(frozen=True)
 class Fill:
-    """A word for a mask: the token, its probability, and the text with the word in place of the mask."""
+    """A guess for a mask: the token, its probability, and the text with the token in place of the mask."""
 
     token: str
     score: float
@@ -34,10 +34,10 @@ class MaskedWords(PredictorBase):
     def fill(
         self, texts: Texts, *, top: int = 5, **options: Unpack[ReadOptions]
     ) -> list[list[Fill]] | list[list[list[Fill]]]:
-        """The `top` likeliest words for each [MASK] of a text, best first; of several texts a list of such lists.
+        """The `top` most probable tokens for each [MASK] of a text, best first; for many texts, a list of such lists.
 
-        The model's own mask token (`<mask>` in RoBERTa) is read as well. A mask in a long text is read in the window in
-        which it is most central. InputError if a text has no mask or the model no head for masked words.
+        The model's own mask token (`<mask>` in RoBERTa) works as well. A mask in a long text is filled in the window in
+        which it is most central. InputError if a text has no mask, or the model has no head for masked words.
         """
         texts, _, is_single = read_one_or_many(texts)
         self._need_head("masked_words", "masked words", "use a model pre-trained with them")
@@ -51,7 +51,7 @@ class MaskedWords(PredictorBase):
         masks = [_indices(encoding.ids, self.tokenizer.mask_id) for encoding in encodings]
         for text, indices in zip(texts, masks, strict=True):
             if not indices:
-                raise InputError(f"no {mask} in {shorten(text)!r}; write {mask} where a word is to be guessed")
+                raise InputError(f"no {mask} in {shorten(text)!r}; put {mask} where a word is to be guessed")
         windows = self.split(encodings, options)
         positions = [
             [_most_central(parts, index, mask) for index in indices]
@@ -68,7 +68,7 @@ class MaskedWords(PredictorBase):
         return fills[0] if is_single else fills
 
     def warn_of_lost_decoder(self) -> None:
-        """Say once that words are guessed without the decoder that the model was pre-trained with (DeBERTa's EMD)."""
+        """Warn once that the decoder of pre-training (DeBERTa's EMD) is missing."""
         if self.checkpoint.settings.get("objective") == "enhanced" and not self._warned:
             logger.warning(
                 "the enhanced mask decoder (--objective enhanced) is not saved with the model; words are guessed "
@@ -79,7 +79,7 @@ class MaskedWords(PredictorBase):
     def _guesses(
         self, windows: list[list[Encoding]], positions: list[list[tuple[int, int]]], top: int, options: ReadOptions
     ) -> list[list[Guesses]]:
-        """For each text the guesses at its (window, row) positions. Windows without one are not run."""
+        """The guesses for each text at its (window, row) positions. Windows without a position are not run."""
         num_words = len(self.tokenizer)
 
         def guess(hidden_TH: Tensor, batch: Batch, rows_of_windows: list[tuple[int, ...]]) -> list[list[Guesses]]:

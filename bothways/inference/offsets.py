@@ -1,6 +1,6 @@
-"""Character offsets: from tokens to characters, to BERT's words, and to given words.
+"""Character offsets: from tokens to characters, to BERT's words, and to pre-split words.
 
-Letters: W of BERT's words in a text.
+Letters: W words of BERT's basic tokenization in a text.
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ Indices = NDArray[np.int64]
 
 @lru_cache(maxsize=1)
 def with_positions(source: TokenizedText) -> TokenizedText:
-    """A copy whose `token_spans` may be read: they take 220 bytes per token, which a data set should not keep. The last
-    copy is cached, for consecutive questions about one passage."""
+    """A copy whose `token_spans` may be accessed. They take 220 bytes per token, so the original should not store them.
+    The last copy is cached, for consecutive questions about one passage."""
     return TokenizedText(source.text, source.tokenizer, source.special_tokens, source.ids)
 
 
@@ -49,8 +49,8 @@ class BertWords:
 
 
 def bert_words(windows: Sequence[Encoding]) -> BertWords:
-    """BERT's words of the text that these windows cover. Words of other tokenizers are split at punctuation as
-    well, and their space tokens are no words."""
+    """BERT's words of the text that these windows cover. Words of other tokenizers are split at punctuation too, and
+    their space tokens are not words."""
     source = with_positions(windows[0].ranges[0][0])
     text, places = source.text, source.token_spans
     assert isinstance(text, str)

@@ -1,4 +1,4 @@
-"""Predictor.answer: spans of a passage that answer a question (extractive question answering, SQuAD)."""
+"""Predictor.answer: find answers in a passage (extractive question answering, SQuAD)."""
 
 from functools import partial
 from typing import Unpack, overload
@@ -40,11 +40,12 @@ class PassageAnswers(PredictorBase):
         max_answer_tokens: int | None = None,
         **options: Unpack[ReadOptions],
     ) -> list[Answer] | list[list[Answer]]:
-        """The `top` best answers to a question about a passage, best first; of several questions a list of such lists.
+        """The `top` best answers to a question about a passage, best first; for several questions, a list of such
+        lists.
 
-        Always answer.text == passage[answer.start : answer.end]. The text is "" (start = end = 0) if the passage is
-        empty, or if the model was trained with unanswerable questions and takes this one for one of them.
-        max_answer_tokens: in tokens; default as in the fine-tuning, else 30.
+        answer.text == passage[answer.start : answer.end] always holds. The text is "" (start = end = 0) if the passage
+        is empty, or if the model predicts "no answer", for which it must have been trained with unanswerable questions.
+        max_answer_tokens: maximum length of an answer; the default is that of fine-tuning, else 30.
         """
         is_single = isinstance(questions, str) and isinstance(passages, str)
         num_candidates = max(whole_number("top", top, 1), NUM_CANDIDATES)

@@ -25,8 +25,8 @@ def pooling_name(name: str, stored: str | None) -> str:
 
 
 def pool_rows(kind: str) -> Callable[[Tensor, Batch, list[Bounds]], list[Tensor]]:
-    """A function that reduces rows [first, last) of each window of a batch to one vector, in float32: their sum (for
-    the mean), their maximum, or the first row of the window (cls)."""
+    """A function that reduces rows [first, last) of each window of a batch to one float32 vector: their sum (for the
+    mean), their maximum, or the first row of the window (cls)."""
 
     def pool(hidden_TH: Tensor, batch: Batch, bounds: list[Bounds]) -> list[Tensor]:
         starts = (batch.lengths.cumsum(0) - batch.lengths).tolist()

@@ -18,21 +18,20 @@ STREAM_ROWS = 1024  # texts that `stream` reads ahead and computes together
 
 
 class Predictor(TextVectors, TextScores, MaskedWords, WordTags, PassageAnswers):
-    """A loaded model. `task` names the method that it was trained for; `stream` runs any of them over endless input.
+    """A loaded model. `task` is the name of the method for its head; `stream` applies a method to endless input.
 
-    Every method takes one text and gives one result, or takes many (a list, an iterator, a NumPy array, a pandas or
-    Arrow column) and gives a result for each; all options are keywords (see ReadOptions).
+    Every method takes one text and returns one result, or takes many texts (a list, an iterator, a NumPy array, a
+    pandas or Arrow column) and returns a result for each. All options are keywords (see ReadOptions).
 
-    Results do not depend on the order, the batch or the company of the texts. float32: to within 1e-5. bfloat16 on a
-    processor with AVX512-BF16: vectors to the bit, probabilities to within 1e-6, measured on all families. Other
-    processors and GPUs may sum a product in another order for another batch; in bfloat16 and float16 that can move a
-    component of a unit vector by about 0.002 and a probability by about 0.05. Equal texts of one call always have equal
-    results, since each is computed once.
+    The result for a text does not depend on the order, the batch or the other texts: in float32 to within 1e-5; in
+    bfloat16 on a CPU with AVX512-BF16 bit for bit for vectors and to within 1e-6 for probabilities, measured on all
+    families. Other CPUs and GPUs may sum products in a different order for a different batch; in bfloat16 and float16
+    this can change a component of a unit vector by about 0.002 and a probability by about 0.05. Equal texts of one call
+    always have equal results, since they are computed once.
 
-    Threads may share a Predictor. It can be pickled, so it can be sent to processes that are spawned or come from a
-    fork server. A forked process may use a model that was loaded before the fork, unless torch has computed with
-    several threads before it (any method below does): then it hangs, as all of torch does. Load the model after the
-    fork, or spawn.
+    Threads may share a Predictor. It can be pickled and sent to processes that are started by spawn or forkserver. A
+    forked process may use a model that was loaded before the fork, unless torch has already computed with several
+    threads (any method below does): then it hangs, as always with torch. Load the model after the fork, or use spawn.
     """
 
     def stream(
@@ -44,10 +43,10 @@ class Predictor(TextVectors, TextScores, MaskedWords, WordTags, PassageAnswers):
         rows: int = STREAM_ROWS,
         **options: Any,
     ) -> Iterator[Result]:
-        """The results of a method for texts from an iterator that may never end, one by one, in order.
+        """Yield the results of a method for texts from an iterator that may never end, one by one, in order.
 
-        method: of this model, such as `model.embed`; options are passed to it. rows: texts that are read from the
-        iterator and computed together; with 1 a result comes as soon as its text does.
+        method: a method of this model, such as `model.embed`; options are passed to it. rows: number of texts that are
+        read from the iterator and computed together; with 1, each result is available as soon as its text arrives.
 
             for vector in model.stream(model.embed, lines, pooling="cls"): ...
             for answers in model.stream(model.answer, questions, passages, top=3): ...

@@ -1,4 +1,4 @@
-"""Batched inference: encodings sorted by length, run in batches of a token budget, results in the input's order.
+"""Batched inference: sort encodings by length, run batches of a token budget, restore the input order.
 
 Letters: N encodings, n of them in a batch; T tokens of a batch; H hidden size.
 """
@@ -19,7 +19,7 @@ from bothways.tokenizer.tokenizer import Encoding
 
 Result = TypeVar("Result")
 Progress = Callable[[int, int], object]  # called with (inputs done, inputs in total)
-BATCH_TOKENS = 4096  # enough to keep the processor busy, small enough for its caches
+BATCH_TOKENS = 4096  # enough to keep the CPU busy, small enough for its caches
 TOKENS_PER_RELEASE = 1 << 15  # computed tokens after which freed memory is returned to the system
 
 
@@ -84,7 +84,7 @@ class BatchRunner:
                 num_tokens = 0
 
     def hidden_states(self) -> Callable[[Batch], Tensor]:
-        """The function batch -> last hidden states [T, H]; prepacked again if weights have changed."""
+        """The function batch -> last hidden states [T, H]; weights are prepacked again if they have changed."""
         weights = self._weight_versions() if self.dtype is not torch.float32 else []
         prepacked = self._prepacked
         if prepacked is None or prepacked[0] != weights:
@@ -101,7 +101,7 @@ class BatchRunner:
 
 
 def _first_equal_rows(encodings: Sequence[Encoding], columns: Sequence[Sequence[Hashable]]) -> list[int]:
-    """For each encoding the first row with the same ids, the same second text and the same values in `columns`."""
+    """For each encoding, the first row with the same ids, the same second text and the same values in `columns`."""
     row_by_key: dict[Hashable, int] = {}
     first_rows = []
     for row, encoding in enumerate(encodings):

@@ -1,8 +1,8 @@
-"""Tag decoding (NER): token labels from word tags, and entities with exact character offsets from scores.
+"""Tag decoding (NER): from word tags to token labels, and from scores to entities with exact offsets.
 
-A given word may be several of BERT's words ("U.S.-based" is six). Its tag is the label of the first token of each of
-them (Devlin 2018, section 5.3, labels the first token of the given word only), so that plain text is read as in
-training.
+A pre-split word may be several of BERT's words ("U.S.-based" is six). Its tag is the label of the first token of each
+of them, so that plain text is tagged as in training. (Devlin 2018, section 5.3, labels only the first token of the
+pre-split word.)
 
 Letters: S tokens of a text, special tokens included; W of BERT's words in it; C labels.
 """
@@ -37,9 +37,10 @@ class Entity:
 
 @dataclass(frozen=True)
 class Tagset:
-    """What the labels of a tagger mean. names: one per output of the head.
+    """The labels of a tagger. names: one per output of the head.
 
-    plain: labels of single words rather than of spans. legal: trained on IOB2, so every span must begin with B-.
+    plain: labels of single words instead of spans. legal: the model was trained on IOB2, so every span must begin with
+    B-.
     """
 
     names: tuple[str, ...]
@@ -48,7 +49,7 @@ class Tagset:
 
     @staticmethod
     def from_names(names: Sequence[str], scheme: object = None) -> "Tagset":
-        """scheme: "iob2" or "plain", as the model was trained; if unknown, names without B- and I- are plain."""
+        """scheme: "iob2" or "plain", as in training; if unknown, names without B- and I- are plain."""
         if scheme in ("iob2", "plain"):
             return Tagset(tuple(names), plain=scheme == "plain", legal=scheme == "iob2")
         return Tagset(tuple(names), plain=not any(name.startswith(("B-", "I-")) for name in names))
@@ -111,8 +112,8 @@ def label_windows(
     """The windows of join_words(words) with their labels; each label counts once, in the window that owns its row.
 
     tags: IOB2 or plain, one per word. The first of BERT's words in an entity X is B-X, the others are I-X; a plain tag
-    labels all of them. A word that BERT drops has no label, and neither has, with strict=False, a word whose tag is not
-    in the tagset. InputError, beginning with `where`: an unknown tag, or not one tag per word.
+    labels all of them. Words that BERT drops have no label; with strict=False, neither have words with a tag that is
+    not in the tagset. InputError, beginning with `where`, for an unknown tag or a wrong number of tags.
     """
     if len(words) != len(tags):
         raise InputError(f"{where}: {len(words)} words but {len(tags)} tags; give one tag per word")
@@ -138,7 +139,7 @@ def label_windows(
 
 
 def _entity_starts(tags: Sequence[str]) -> list[int]:
-    """The first word of each word's entity; the word itself if it continues none."""
+    """For each word, the first word of its entity; the word itself if it does not continue an entity."""
     starts: list[int] = []
     for word, tag in enumerate(tags):
         continues = word > 0 and tag[:2] == "I-" and tags[word - 1] != OUTSIDE and tags[word - 1][2:] == tag[2:]
@@ -150,7 +151,7 @@ def _entity_starts(tags: Sequence[str]) -> list[int]:
 
 
 def decode_entities(windows: Sequence[Encoding], scores_SC: Scores, tagset: Tagset) -> list[Entity]:
-    """The entities of a text from its scores, one row per token. O is no entity in any tagset.
+    """The entities of a text from its scores, one row per token. O is never an entity.
 
     With plain labels each of BERT's words is an entity.
     """
@@ -166,7 +167,7 @@ def decode_entities(windows: Sequence[Encoding], scores_SC: Scores, tagset: Tags
 
 
 def decode_word_tags(windows: Sequence[Encoding], scores_SC: Scores, words: Sequence[str], tagset: Tagset) -> list[str]:
-    """One tag per given word, IOB2 or plain, from the scores of join_words(words).
+    """One tag per pre-split word, IOB2 or plain, from the scores of join_words(words).
 
     A word has the tag of the first of BERT's words in it. A word that BERT drops is O, unless an entity continues after
     it.
@@ -185,8 +186,8 @@ def decode_word_tags(windows: Sequence[Encoding], scores_SC: Scores, words: Sequ
 
 
 def word_probabilities(windows: Sequence[Encoding], scores_SC: Scores, words: Sequence[str]) -> NDArray[np.float64]:
-    """The probability of each label for each given word, [words, C], taken at the first of BERT's words in it; zeros
-    for a word that BERT drops."""
+    """The probability of each label for each pre-split word, [words, C], at the first of BERT's words in it; zeros for
+    words that BERT drops."""
     bert = bert_words(windows)
     word_W, is_first_W = align_words(words, bert)
     exact_WC = scores_SC[bert.first_W + 1].astype(np.float64)
@@ -213,9 +214,9 @@ def _as_bioes(name: str) -> str:
 
 
 def viterbi(log_WC: NDArray[np.float64], tagset: Tagset) -> Indices:
-    """The likeliest sequence of labels in which I-X follows only B-X or I-X (Viterbi 1967), [W].
+    """The most probable sequence of labels in which I-X follows only B-X or I-X (Viterbi 1967), [W].
 
-    If the words' likeliest labels are legal together, they are that sequence.
+    If the most probable labels of the words form a legal sequence, that is the result.
     """
     starts_C, steps_CC = tagset.transitions
     labels_W: Indices = log_WC.argmax(1)

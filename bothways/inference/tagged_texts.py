@@ -20,8 +20,8 @@ NO_LABEL = -100  # label of tokens that are not trained on
 
 
 def tag_columns(file: TableSource, settings: object, trained: Mapping[str, Any]) -> dict[str, str | None]:
-    """The columns of words and of tags in a file: `settings.words_column` and `tags_column`, else those of the
-    fine-tuning (its settings: `trained`) if the file can have them."""
+    """The columns of words and of tags in a file: those of the settings, else those of fine-tuning (`trained`, its
+    settings) if they fit the file."""
     if has_named_columns(file):
         return resolve_columns(file, settings, trained, ("words", "tags"))
     numbers = {use: str(trained.get(f"{use}_column")) for use in ("words", "tags")}

@@ -1,4 +1,4 @@
-"""The task of a model: which of the Predictor's methods its head is for."""
+"""The task of a model: which method of Predictor its head is for."""
 
 from typing import Literal
 
@@ -8,10 +8,10 @@ TaskName = Literal["answer", "classify", "embed", "fill", "is_next", "regress", 
 
 
 def task_from_heads(checkpoint: Checkpoint) -> TaskName:
-    """The name of a Predictor's method, read from the checkpoint's heads, labels and pooling.
+    """The name of a method of Predictor, from the checkpoint's heads, labels and pooling.
 
-    Fine-tuned heads come first. A pre-trained model with a pooling is used for its vectors, and so is any model whose
-    heads no method uses.
+    Fine-tuned heads come first. Pre-trained models with a pooling, and models whose heads no method uses, are embedding
+    models.
     """
     heads = checkpoint.model.num_outputs
     if "spans" in heads:

@@ -22,9 +22,9 @@ MAX_SCORES = 1 << 21  # scores of texts that are in memory at once
 
 @dataclass(frozen=True)
 class Prediction:
-    """The likeliest label of a text, its probability, and the probabilities by label (all, or the `top` highest).
+    """The most probable label of a text, its probability, and the probabilities by label (all, or the `top` highest).
 
-    labels: the label; of a multi-label model every label with probability > 0.5, perhaps none.
+    labels: the label; for multi-label models, every label with probability > 0.5, possibly none.
     """
 
     label: str
@@ -45,11 +45,11 @@ class TextScores(PredictorBase):
     def classify(
         self, texts: Texts, pairs: Texts | None = None, *, top: int | None = None, **options: Unpack[ReadOptions]
     ) -> Prediction | list[Prediction]:
-        """The likeliest label of each text (or pair).
+        """The most probable label of each text (or pair).
 
         A long text is classified by the mean of its windows' vectors, or by their maximum if the model was fine-tuned
-        so. top: how many labels `scores` holds, the likeliest first; default all, which take about 60 bytes per label
-        and text.
+        that way. top: number of labels in `scores`, the most probable first; by default all, which take about 60 bytes
+        per label and text.
         """
         firsts, seconds, is_single = read_one_or_many(texts, pairs)
         self._need_head("classes", "text classes", "fine-tune one: bothways finetune classify")
@@ -87,8 +87,8 @@ class TextScores(PredictorBase):
     def is_next(self, first: Texts, second: Texts, **options: Unpack[ReadOptions]) -> float | Rows:
         """The probability that the second text follows the first, float32 [N].
 
-        A softmax over the two scores of the next-sentence head (Devlin 2018, section 3.1), of which the first means
-        "follows"; in ALBERT's sentence-order head it means "in the original order".
+        This is a softmax over the two scores of the next-sentence head (Devlin 2018, section 3.1). The first score
+        means "follows", or "in the original order" for ALBERT's sentence-order head.
         """
         self._need_head("next_sentence", "next sentences", "use a model pre-trained with next-sentence prediction")
         firsts, seconds, is_single = read_one_or_many(first, second, names=("first", "second"))

@@ -36,8 +36,8 @@ class TextVectors(PredictorBase):
     ) -> Rows:
         """A vector per text, float32 [N, H]; [H] for a single text.
 
-        pooling: "mean", "cls" or "max"; "auto" is the pooling that the checkpoint names, else the mean. mean and max
-        are over the text's tokens, each counted once however many windows hold it; cls is the mean over the windows.
+        pooling: "mean", "cls" or "max"; "auto" is the checkpoint's own pooling, else the mean. mean and max are over
+        the text's tokens, each counted once even if several windows contain it; cls is averaged over the windows.
         normalize: scale to length 1.
         """
         texts, _, is_single = read_one_or_many(texts)

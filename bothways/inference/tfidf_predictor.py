@@ -1,4 +1,4 @@
-"""Predictor for linear models over TF-IDF, and how they are saved."""
+"""Predictor for linear models over TF-IDF, with saving and loading."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,17 +28,17 @@ TFIDF, TERMS, WEIGHTS = "bothways-tfidf", "terms.json", "tfidf.safetensors"
 
 
 class TfidfPredictor(Predictor):
-    """A linear model over TF-IDF features. It has `classify` or `regress`, and reads texts whole."""
+    """A linear model over TF-IDF features, with `classify` or `regress`. It does not split texts into windows."""
 
     def __init__(self, directory: Path, *, window: int | None = None) -> None:
         if window:
-            raise InputError(f"window ({window}) is for models that read tokens; one over TF-IDF reads texts whole")
+            raise InputError(f"window ({window}) is for models that read tokens; TF-IDF models read whole texts")
         config, metadata = read_json(directory / CONFIG), read_metadata(directory / METADATA_FILE)
         self.model = _read(directory, float(config["strength"]))
         labels = tuple(map(str, (config.get("id2label") or {}).values()))
         if len(self.model.bias_C) != max(1, len(labels)):
             raise InputError(f"{directory / CONFIG}: id2label does not belong to {WEIGHTS}; fine-tune again")
-        # The part of a Model that a Predictor's methods look at.
+        # The attributes of Model that the methods of Predictor use.
         self.module = cast(Any, SimpleNamespace(num_outputs={"classes": len(self.model.bias_C)}))
         is_multi_label = config.get("problem_type") == MULTI_LABEL
         self.checkpoint = Checkpoint(
@@ -61,7 +61,7 @@ class TfidfPredictor(Predictor):
             yield torch.from_numpy(scores_NC).float()
 
     def _encode(self, *arguments: object) -> NoReturn:
-        raise InputError("a model over TF-IDF has no vectors of texts; it gives labels or numbers")
+        raise InputError("a TF-IDF model has no text vectors; it predicts labels or numbers")
 
 
 def save(model: TfidfModel, target: Path, described: Checkpoint) -> None:

@@ -1,4 +1,4 @@
-"""Windows over long texts: how texts that exceed the model's length are cut, and how windows are merged."""
+"""Windows over long texts: how long texts are split or truncated, and how results are merged."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -23,11 +23,11 @@ WINDOW, OVERLAP = 512, 128  # defaults
 class WindowPolicy:
     """How texts longer than a window are read.
 
-    size: tokens of a window, special tokens included. overlap: text tokens that neighbouring windows share.
+    size: maximum tokens of a window, special tokens included. overlap: text tokens shared by neighbouring windows.
     long: "windows" reads the whole text in overlapping windows; "truncate" keeps the first window; "error" raises
     RowsError. max_length: the longest input of the model; None if `size` never exceeds it.
 
-    Sizes above max_length become max_length. An overlap that leaves no step becomes a quarter of the window. A pair
+    Sizes above max_length are reduced to it. An overlap that leaves no stride becomes a quarter of the window. A pair
     whose first text does not leave MIN_WINDOW_TEXT tokens for the second gets a larger window, up to max_length.
     """
 
@@ -52,14 +52,14 @@ class WindowPolicy:
 
     @property
     def read_size(self) -> int:
-        """Tokens that are really read at once: `size`, or what the model reads if that is less."""
+        """The effective window size: `size`, limited to the longest input of the model."""
         return self.size if self.max_length is None else min(self.size, self.max_length)
 
     def split(self, encodings: Sequence[Encoding], names: Sequence[str] | None = None) -> list[list[Encoding]]:
-        """The windows of each encoding; of a pair the first text stays whole and the second is divided.
+        """The windows of each encoding; in a pair, the first text stays whole and the second is split.
 
-        names: what error messages call each encoding ("train.tsv:7"); default "pair 3 of 7". RowsError if a first text
-        leaves too little room for the second, or if a text is too long and `long` is "error".
+        names: names of the encodings in error messages ("train.tsv:7"); default "pair 3 of 7". RowsError if a first
+        text leaves too little room for the second, or if a text is too long and `long` is "error".
         """
         sizes: list[int] = []
         errors: dict[int, str] = {}
@@ -138,13 +138,13 @@ def is_truncated(windows: Sequence[Encoding]) -> bool:
 
 
 def whole_length(windows: Sequence[Encoding]) -> int:
-    """Tokens of the whole text (or pair), including those that truncation left out."""
+    """Tokens of the whole text (or pair), including truncated ones."""
     source, first, last = windows[0].ranges[-1]
     return len(windows[0]) - (last - first) + len(source.ids)
 
 
 def own_rows(windows: Sequence[Encoding]) -> list[tuple[int, int]]:
-    """The rows [first, last) of each window that count for the text, so that every token counts once.
+    """The rows [first, last) to use from each window, so that every token of the text is used once.
 
     Tokens that two windows share are divided at the middle: each token is taken from the window in which it is
     furthest from a cut. [CLS] comes from the first window, [SEP] from the last.
@@ -163,8 +163,8 @@ def own_rows(windows: Sequence[Encoding]) -> list[tuple[int, int]]:
 def span_bounds(windows: Sequence[Encoding]) -> list[int]:
     """Bounds [W + 1]: window k scores the spans of tokens first..last with bounds[k] <= first + last < bounds[k + 1].
 
-    So every span is scored by the window in which its nearer end is furthest from a cut. That window contains the whole
-    span if any window does: between two neighbours, one loses room at its end and the other at its start.
+    Every span is scored by the window in which its nearer end is furthest from a cut. That window contains the whole
+    span if any window does.
     """
     ranges = [window.ranges[-1][1:] for window in windows]
     shared = [right_first + left_last for (_, left_last), (right_first, _) in pairwise(ranges)]

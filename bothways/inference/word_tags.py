@@ -1,4 +1,4 @@
-"""Predictor.tag and tag_words: entities of texts and tags of given words (NER, part-of-speech tagging)."""
+"""Predictor.tag and tag_words: entities in texts, tags of pre-split words (NER, parts of speech)."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -18,9 +18,9 @@ class WordTags(PredictorBase):
     @overload
     def tag(self, texts: Texts, **options: Unpack[ReadOptions]) -> list[list[Entity]]: ...
     def tag(self, texts: Texts, **options: Unpack[ReadOptions]) -> list[Entity] | list[list[Entity]]:
-        """The entities of each text, in order; always entity.text == text[entity.start : entity.end].
+        """The entities of each text, in order; entity.text == text[entity.start : entity.end] always holds.
 
-        A model with one label per word (part of speech) gives an entity for each word, split at punctuation.
+        A model with one label per word (part of speech) returns an entity for each word, split at punctuation.
         """
         texts, _, is_single = read_one_or_many(texts)
         windows, scores = self._tag_scores(texts, options)
@@ -50,7 +50,7 @@ class WordTags(PredictorBase):
 
     @property
     def tagset(self) -> Tagset:
-        """What the labels of a tagger mean."""
+        """The labels of the tagger and their scheme."""
         return Tagset.from_names(self.labels, self.checkpoint.metadata.get("scheme"))
 
     def _tag_scores(self, texts: Sequence[str], options: ReadOptions) -> tuple[list[list[Encoding]], list[Rows]]:
