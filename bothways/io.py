@@ -57,7 +57,7 @@ def write_atomic(file: Path, text: str) -> None:
 
 @contextmanager
 def atomic_directory(target: Path, *, marker: str = "config.json") -> Iterator[Path]:
-    """Yield a new directory that replaces the target when the block succeeds, and is removed when it fails.
+    """Yield a new directory that replaces the target if the block succeeds, and is removed if it fails.
 
     All files are flushed to disk first; symbolic links are followed. Some directories cannot be renamed: a mount point,
     one whose parent is read-only, and the working directory. Their entries are replaced instead. The marker, a file

@@ -47,7 +47,7 @@ def print_json(*values: Any) -> None:
 
 
 def command_name() -> str:
-    """How to start this program from a shell: `bothways` if that is on the PATH, else the way it was started."""
+    """The shell command that starts this program: `bothways` if it is on the PATH, else as it was started."""
     program = Path(sys.argv[0])
     if program.match("bothways/__main__.py"):
         return f"{shlex.quote(sys.executable)} -m bothways"
@@ -120,7 +120,7 @@ def draws_bars() -> bool:
 class ProgressBar:
     """A progress bar on standard error with count and remaining time. Draws nothing if `draws_bars()` is false.
 
-    done: the count at the start, for example of a resumed run. unit: of the count.
+    done: the count at the start, for example of a resumed run. unit: what is counted, such as "steps".
     """
 
     def __init__(self, title: str, total: int | None, *, done: int = 0, unit: str = "steps") -> None:
@@ -141,7 +141,7 @@ class ProgressBar:
         self.bar.stop()
 
     def update(self, done: int, detail: str | None = None) -> None:
-        """Set the count. detail: text beside the bar, by default count and speed."""
+        """Set the count. detail: text after the bar, by default count and speed."""
         if detail is None:
             speed = (done - self.done) / max(time.monotonic() - self.start, 1e-9)
             detail = f"{done:,} {self.unit}  {speed:,.0f} {self.unit}/s"

@@ -1,8 +1,8 @@
 """Counter-based random numbers: reproducible in any order, in any process.
 
-Each draw is addressed by integers, such as an epoch, a text and a token. The same seed and address give the same
+Each draw has an address of integers, such as an epoch, a text and a token. The same seed and address give the same
 numbers, whatever was drawn before. Vectorized draws use a tree of hashes (SplitMix64, Steele 2014): each key seeds a
-sequence whose outputs are the keys below it. A single generator uses NumPy's Philox (Salmon 2011).
+sequence whose outputs are the keys below it. Single generators are NumPy's Philox (Salmon 2011).
 """
 
 from enum import IntEnum
@@ -14,7 +14,7 @@ STEP = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, odd
 
 
 class Purpose(IntEnum):
-    """The use of a draw, so that no two uses share random numbers."""
+    """The purpose of a draw. Different purposes never share random numbers."""
 
     MASK = 1
     PAIRS = 2

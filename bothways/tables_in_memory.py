@@ -22,8 +22,8 @@ MAX_SHOWN = 60  # characters of a value in a message
 class MemoryTable:
     """A table in memory. Lists and dicts are copied, Arrow data is shared.
 
-    name: the setting that holds it, used in messages like a file name: "train: row 17" (rows count from 1). kind: the
-    original type, such as "pandas.DataFrame". data: a pyarrow.Table, or a list of rows whose columns may differ.
+    name: name of the setting, used in messages like a file name: "train: row 17" (counted from 1). kind: the original
+    type, such as "pandas.DataFrame". data: a pyarrow.Table, or a list of rows whose columns may differ.
     """
 
     def __init__(self, name: str, kind: str, data: Any) -> None:
@@ -64,7 +64,7 @@ class MemoryTable:
             if isinstance(row, dict):
                 yield where, row
             else:
-                on_error(InputError(f"{where}: expected a dict, found {type(row).__name__}; give one dict a row"))
+                on_error(InputError(f"{where}: expected a dict, found {type(row).__name__}; give one dict per row"))
 
     @cached_property
     def fingerprint(self) -> str:
@@ -89,7 +89,7 @@ TableSource = Path | MemoryTable  # a path may also be a folder, a glob or hf:OW
 def as_source(name: str, value: Any) -> Any:
     """Convert a table to a MemoryTable; return anything else, such as a path, unchanged.
 
-    value: a list of dicts (one a row), a dict of columns, a DataFrame, an Arrow Table or RecordBatch, a Dataset of
+    value: a list of dicts (one per row), a dict of columns, a DataFrame, an Arrow Table or RecordBatch, a Dataset of
     `datasets`, any object with `__arrow_c_stream__`; or a single column of pandas, Arrow or `datasets`, which becomes
     the column "text". InputError if a table cannot be converted.
     """
@@ -179,7 +179,9 @@ def _arrow_table(name: str, kind: str, value: Any) -> Any:
         table = pyarrow.table(value)
     except (pyarrow.ArrowException, ValueError, TypeError) as error:
         reason = "; ".join(str(part).partition("\n")[0] for part in error.args)
-        raise InputError(f"{name}: {kind} does not fit into Arrow columns ({reason}); use one type a column") from None
+        raise InputError(
+            f"{name}: {kind} does not fit into Arrow columns ({reason}); use one type per column"
+        ) from None
     index_columns = [column for column in table.column_names if column.startswith("__index_level_")]  # from pandas
     return table.drop_columns(index_columns) if index_columns else table
 
@@ -212,7 +214,7 @@ def _rows_from_columns(name: str, columns: Mapping[Any, Any]) -> list[TableRow]:
 def _column_values(name: str, column: str, value: Any) -> list[Any]:
     """The values of a column as Python objects."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-        raise InputError(f"{name}: column {column!r} holds {value!r:.{MAX_SHOWN}}; give a list, one value a row")
+        raise InputError(f"{name}: column {column!r} holds {value!r:.{MAX_SHOWN}}; give a list with one value per row")
     convert = getattr(value, "to_pylist", None) or getattr(value, "tolist", None) or value.__iter__
     return [*map(_json_value, convert())]
 

@@ -123,7 +123,7 @@ def test_wrong_rows_are_named_as_in_a_file(tmp_path):
     same = {
         f"{tmp_path}/t.jsonl:": "train: row ",
         "a JSON object": "a dict",
-        "write one object per line": "give one dict a row",
+        "write one object per line": "give one dict per row",
     }
     for old, new in same.items():
         in_file, all_in_file = in_file.replace(old, new), all_in_file.replace(old, new)

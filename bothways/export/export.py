@@ -23,7 +23,7 @@ from bothways.inference.pooling import pooling_name
 from bothways.io import atomic_directory, write_json
 from bothways.log import logger
 from bothways.model.int8 import is_int8
-from bothways.model.pooler import reads_apart
+from bothways.model.pooler import encodes_separately
 from bothways.settings import Export
 from bothways.tokenizer.files import read_json
 
@@ -42,7 +42,7 @@ def run(settings: Export, write_line: Callable[[str], None] = logger.info) -> di
     loaded = checkpoint.load(source)
     if is_int8(loaded.model):
         raise InputError(f"{source}: an int8 model; export the one it was made from (--int8 writes an int8 ONNX)")
-    if reads_apart(loaded.model.config):
+    if encodes_separately(loaded.model.config):
         raise InputError(f"{source}: encodes the texts of a pair separately, which the exported graph cannot do")
     if loaded.model.config.direction != "both":
         direction = loaded.model.config.direction

@@ -16,7 +16,7 @@ from bothways.finetuning.task import compute_outputs
 from bothways.finetuning.text_examples import TextExamples, pool_over_windows
 from bothways.model.heads import ClassificationHead
 from bothways.model.model import Model
-from bothways.model.pooler import mean_pool, reads_apart
+from bothways.model.pooler import encodes_separately, mean_pool
 from bothways.model.prepacked import prepack
 from bothways.rng import Purpose, generator
 from bothways.settings import TextVectors
@@ -63,7 +63,7 @@ def pool_states(model: Model, batch: Batch, *, encode: Callable[[Batch], Tensor]
     """
     hidden_TH = encode(batch)
     states = model.text_states(hidden_TH, batch), mean_pool(hidden_TH, batch.lengths)
-    separate = reads_apart(model.config)
+    separate = encodes_separately(model.config)
     return torch.stack([pool_over_windows(x_WH, batch, window_pooling, separate=separate) for x_WH in states], 1)
 
 

@@ -23,7 +23,7 @@ from bothways.finetuning.task import describe_lengths, window_policy
 from bothways.inference.windows import whole_length
 from bothways.log import logger
 from bothways.model.model import Model
-from bothways.model.pooler import reads_apart
+from bothways.model.pooler import encodes_separately
 from bothways.rng import Purpose, generator
 from bothways.settings import Classify, FineTune, Regress
 from bothways.tokenizer.tokenizer import Encoding
@@ -139,7 +139,7 @@ def add_text_head(
 def text_scores(model: Model, batch: Batch, pooling: str = "mean") -> Tensor:
     """Scores of each text, [N, C]. pooling: over the windows of a text."""
     x_WH = window_vectors(model, batch)
-    x_NH = pool_over_windows(x_WH, batch, pooling, separate=reads_apart(model.config))
+    x_NH = pool_over_windows(x_WH, batch, pooling, separate=encodes_separately(model.config))
     return model.text_scores("classes", x_NH)
 
 

@@ -86,7 +86,7 @@ class Candidates:
 
 
 def encode_pairs(tokenizer: Tokenizer, questions: Sequence[str], passages: Sequence[str]) -> list[Encoding]:
-    """[CLS] question [SEP] passage [SEP] for each question; consecutive equal passages are encoded once."""
+    """[CLS] question [SEP] passage [SEP] for each question; each distinct passage is encoded once."""
     if len(questions) != len(passages):
         raise InputError(f"{len(questions)} questions but {len(passages)} passages: give one passage per question")
     encoded = {passage: tokenizer.encode(passage) for passage in dict.fromkeys(passages)}

@@ -15,7 +15,7 @@ from bothways.errors import InputError
 from bothways.inference.base import PredictorBase, ReadOptions, Rows, Texts
 from bothways.inference.pooling import pool_windows
 from bothways.inputs import read_one_or_many, whole_number
-from bothways.model.pooler import reads_apart
+from bothways.model.pooler import encodes_separately
 
 MAX_SCORES = 1 << 21  # scores of texts that are in memory at once
 
@@ -102,7 +102,7 @@ class TextScores(PredictorBase):
         self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
     ) -> Iterator[Tensor]:
         """Scores float32 [n, C] of n texts at a time, at most MAX_SCORES in one part."""
-        is_bi_encoder = head == "classes" and reads_apart(self.module.config)
+        is_bi_encoder = head == "classes" and encodes_separately(self.module.config)
         if is_bi_encoder and pairs is None:
             raise InputError("the model compares pairs of texts; give pairs too")
         if is_bi_encoder and len(texts) != len(pairs or ()):

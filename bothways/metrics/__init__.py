@@ -1,6 +1,6 @@
 """Metrics: accuracy, F1, correlations, entity F1, SQuAD scores, nDCG, confidence intervals.
 
-Nothing here imports torch: predictions are scored the same way whatever produced them.
+Nothing here imports torch; predictions may come from any system.
 """
 
 from bothways.metrics.answers import answer_intervals, answer_scores, best_threshold

@@ -1,4 +1,4 @@
-"""Question answering metrics: exact match and word F1, as the SQuAD scorers define them.
+"""Question answering metrics: exact match and word F1, as in the official SQuAD scorers.
 
 SQuAD 1.1: Rajpurkar 2016, section 6.1. SQuAD 2.0: Rajpurkar 2018, where the answer "" means that the question has no
 answer. The two differ when normalization leaves nothing of both answers: F1 is 0 in 1.1 and 1 in 2.0. Scores are in
@@ -128,11 +128,11 @@ class Threshold(NamedTuple):
 def best_threshold(
     gold: GoldAnswers, predictions: Mapping[str, str], no_answer_scores: Mapping[str, float], metric: Metric = "f1"
 ) -> Threshold:
-    """The no-answer threshold with the best score (as in the SQuAD 2.0 scorer); the lowest of equals.
+    """The no-answer threshold with the best score, as in the SQuAD 2.0 scorer; ties go to the lowest.
 
     predictions: the best non-empty answer to each question. no_answer_scores: higher means that "" is preferred.
-    Questions with equal no-answer scores are decided together, so that `score` is what `answer_scores` gives at this
-    threshold. (The official scorer adds questions one by one and may report a score that no threshold reaches.)
+    Questions with equal no-answer scores are treated alike, so that `answer_scores` at this threshold equals `score`.
+    (The official scorer adds questions one by one and may report a score that no threshold reaches.)
     """
     if missing := gold.keys() - (predictions.keys() & no_answer_scores.keys()):
         raise InputError(

@@ -66,9 +66,9 @@ def multi_label(
 ) -> dict[str, float]:
     """Multi-label scores over the labels `names`: subset accuracy, f1_micro, f1_macro, f1_samples and `majority`.
 
-    accuracy: the share of texts whose set of labels is exactly right. majority: the accuracy of always predicting the
-    most frequent set of labels. A text with no gold and no predicted label has F1 1. f1_macro skips labels that occur
-    in neither gold nor predictions.
+    accuracy: the fraction of texts whose label set is exactly right. majority: the accuracy of always predicting the
+    most frequent label set. A text without gold and predicted labels has F1 1. f1_macro skips labels that occur neither
+    in the gold labels nor in the predictions.
     """
     gold_NC, predicted_NC = _indicators(gold, names), _indicators(predicted, names)
     right_NC, total_NC = 2 * (gold_NC & predicted_NC), gold_NC.astype(int) + predicted_NC
@@ -158,13 +158,13 @@ def _pearson(a_N: np.ndarray, b_N: np.ndarray) -> float:
 
 
 def _order(values_N: np.ndarray) -> np.ndarray:
-    """The place of each value among the different ones, from 0."""
+    """The index of each value among the sorted distinct values."""
     order_N: np.ndarray = np.unique(values_N, return_inverse=True)[1]
     return order_N
 
 
 def _ranks(order_N: np.ndarray) -> np.ndarray:
-    """From 1; equal values share the mean of their ranks."""
+    """Ranks from 1; equal values have the mean of their ranks."""
     count_U = np.bincount(order_N)
     ranks_U = count_U.cumsum() - (count_U - 1) / 2
     ranks_N: np.ndarray = ranks_U[order_N]
@@ -173,7 +173,7 @@ def _ranks(order_N: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Bin:
-    """Predictions of similar confidence: their mean confidence, accuracy and number."""
+    """Predictions of similar confidence: their mean confidence, accuracy and count."""
 
     confidence: float
     accuracy: float

@@ -16,18 +16,18 @@ LocatedSpan = tuple[Hashable, str, int, int]  # (document, label, start, end), i
 def entity_scores(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], scheme: Scheme, *, strict: bool = False
 ) -> dict[str, Any]:
-    """The scores of `span_scores`, and `accuracy`: the share of words with the right tag.
+    """The scores of `span_scores`, and `accuracy`: the fraction of words with the right tag.
 
     gold, predicted: one sequence of tags per text.
     Gold and predicted tags may mix IOB1, IOB2 and BIOES (see `tags_to_spans`); accuracy compares tags literally.
     InputError if the numbers of sequences, or of tags in one sequence, differ.
     """
     if len(gold) != len(predicted):
-        raise InputError(f"{len(gold)} gold sequences of tags, {len(predicted)} predicted; give one for each")
+        raise InputError(f"{len(gold)} gold sequences of tags, {len(predicted)} predicted; give one per text")
     for index, (gold_tags, predicted_tags) in enumerate(zip(gold, predicted, strict=True), 1):
         if len(gold_tags) != len(predicted_tags):
             raise InputError(
-                f"sequence {index}: {len(gold_tags)} gold tags, {len(predicted_tags)} predicted; give one a word"
+                f"sequence {index}: {len(gold_tags)} gold tags, {len(predicted_tags)} predicted; give one per word"
             )
     correct = sum(
         a == b

@@ -1,8 +1,8 @@
-"""Label errors found by confident learning (Northcutt 2021, section 3). No torch here.
+"""Label errors found by confident learning (Northcutt 2021, section 3). No torch.
 
-A model is more confident of some labels than of others, so each label has its own threshold: its mean probability over
-the rows that carry it. A row is suspicious if another label reaches its threshold and is more probable than the given
-one among those that do. The probabilities must come from a model that was not trained on these rows.
+A model is more confident in some labels than in others, so each label has its own threshold: its mean probability over
+the rows with that label. A row is suspicious if some labels reach their thresholds, and the most probable of them is
+not the row's own label. The probabilities must come from a model that was not trained on these rows.
 """
 
 from collections import Counter

@@ -14,7 +14,7 @@ from bothways.model.positions import Positions, Prepared
 
 @dataclass(frozen=True)
 class Context:
-    """What all layers share for one batch: the attention layout, and what each position module prepared."""
+    """Data that all layers share for one batch: the attention layout, and the output of each position module."""
 
     layout: Layout
     positions: dict[Positions, Prepared]

@@ -1,4 +1,4 @@
-"""Block-sparse attention: texts are cut into blocks, and each block of queries attends to some blocks of keys.
+"""Block-sparse attention: each block of query tokens attends to some blocks of key tokens.
 
 A pattern (a window, global tokens, random blocks) is a list of key blocks for each query block, and a mask inside them.
 Time and memory grow with the number of key blocks: linearly with the text if each row has a bounded number. Letters:
@@ -41,10 +41,10 @@ class BlockRows:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Texts cut into blocks, which begin at the text's first token; the last one is padded.
+    """Texts divided into blocks, from the first token of each text; the last block of a text is padded.
 
-    tokens [Q * b]: the token of T in each slot, in padding any of the same text. slots [T]: each token's slot. rows:
-    the key blocks of each query block. After the texts' blocks there may be blocks of keys alone: global tokens."""
+    tokens [Q * b]: the index in T of each slot's token; in padding any token of the same text. slots [T]: the slot of
+    each token. rows: the key blocks of each query block. Further blocks at the end have global tokens, only as keys."""
 
     size: int
     tokens: Tensor
@@ -56,7 +56,7 @@ class Blocks:
         return len(self.tokens) // self.size
 
     def gather(self, x_TND: Tensor) -> Tensor:
-        """As blocks, [N, Q, b * D]."""
+        """The tokens as blocks, [N, Q, b * D]."""
         return x_TND.transpose(0, 1).index_select(1, self.tokens).unflatten(1, (self.count, -1)).flatten(2)
 
     def ungather(self, x_NQX: Tensor) -> Tensor:
@@ -73,8 +73,8 @@ def choose_block_size(reach: int) -> int:
 
 
 def is_faster(q_TND: Tensor, sides: tuple[int, int], max_length: int, dropout: float) -> bool:
-    """Whether blocks beat dense attention for texts of up to `max_length` tokens: windows in time, dropout over all of
-    a very long text in memory."""
+    """Whether blocks beat dense attention for texts of up to `max_length` tokens: windows in time, full attention with
+    dropout over very long texts in memory."""
     if min(sides) < 0:
         return dropout > 0 and max_length > MAX_SAVED_LENGTH and q_TND.device.type == "cpu"
     size = choose_block_size(max(sides))
@@ -86,7 +86,8 @@ def is_faster(q_TND: Tensor, sides: tuple[int, int], max_length: int, dropout: f
 
 @dataclass(frozen=True)
 class TextBlocks:
-    """Texts cut into blocks of b: for each block its text's first block, first token, length and block count."""
+    """Texts divided into blocks of b tokens: for each block the first block, first token, length and number of blocks
+    of its text."""
 
     size: int
     lengths: np.ndarray  # [texts]
@@ -181,10 +182,10 @@ def _global_blocks(cut: TextBlocks, global_tokens: np.ndarray) -> _GlobalBlocks:
 def random_blocks(
     lengths: Sequence[int], config: RandomBlocksConfig, device: torch.device, keys: Sequence[int] | None = None
 ) -> Blocks:
-    """BigBird's pattern: a block attends to its neighbours, the first and last block of its text, and random others.
+    """BigBird's pattern: a block attends to its neighbours, the first and last block of its text, and random blocks.
 
-    keys: seeds of the random draws, one per text. None: the first block takes the random blocks' place, as in
-    transformers outside of training. The first and the last block, and all blocks of short texts, attend to all.
+    keys: seeds of the random draws, one per text. None: the first block replaces the random blocks, as in transformers
+    outside of training. The first and the last block, and all blocks of short texts, attend to all.
     """
     size, num_random = config.size, config.num_random
     cut = TextBlocks.cut(np.asarray(lengths), size)
@@ -236,7 +237,7 @@ def block_attention(q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, blocks: Blocks,
 
 
 def plain_attention(q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, blocks: Blocks, dropout: float = 0.0) -> Tensor:
-    """The same in torch's own operations."""
+    """The same, written in plain torch operations."""
     q, k, v = (blocks.gather(x_TND) for x_TND in (q_TND, k_TND, v_TND))
     attended = []
     for rows in blocks.rows:
@@ -252,8 +253,8 @@ def plain_attention(q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, blocks: Blocks,
 
 
 class _BlockAttention(torch.autograd.Function):
-    """A few rows at a time, so that scores stay in the cache. Nothing of their size is saved: the backward pass
-    computes them again, and draws the dropout mask again from its key."""
+    """Processes a few rows at a time, so that scores stay in the cache. Scores are not saved: the backward pass
+    recomputes them, and the dropout mask from its key."""
 
     @staticmethod
     def forward(ctx: Any, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, blocks: Blocks, dropout: float) -> Tensor:
@@ -324,7 +325,7 @@ def _weights(rows: BlockRows, q_RbD: Tensor, k_RkD: Tensor) -> Tensor:
 
 
 def _gather_gradients(g_TND: Tensor, blocks: Blocks) -> Tensor:
-    """As blocks, with zeros in slots that are no token's."""
+    """Gradients as blocks, with zeros in padding slots."""
     g_NPD = g_TND.new_zeros(g_TND.shape[1], len(blocks.tokens), g_TND.shape[2])
     g_NPD[:, blocks.slots] = g_TND.transpose(0, 1)
     return g_NPD.unflatten(1, (blocks.count, -1)).flatten(2)

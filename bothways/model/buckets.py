@@ -1,8 +1,8 @@
-"""Buckets of texts of similar lengths, so that a few large matrix products replace many small ones.
+"""Buckets of texts of similar lengths, for a few large matrix products instead of many small ones.
 
-Texts of equal length need no padding. Similar lengths share a bucket: shorter texts are padded with their own last
-token, which no other token attends to and whose result is dropped. Letters: T tokens of all texts, N heads, D head
-size; a bucket is n texts of S tokens, the shortest of which has s; t tokens without padding."""
+Texts of equal length need no padding. Texts of similar lengths share a bucket: shorter ones are padded with copies of
+their last token, which are masked as keys and whose results are dropped. Letters: T tokens of all texts, N heads, D
+head size; a bucket is n texts of S tokens, the shortest of which has s; t tokens without padding."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 
 MAX_SCORES = 1 << 18  # per head and bucket, so that the scores of all heads stay in the cache
-MANY_TEXTS = 8  # mean texts per length from which each length has buckets of its own: a sixth less time for lines
+MANY_TEXTS = 8  # from this many texts per length (mean), each length has its own buckets: a sixth less time for lines
 
 
 @dataclass(frozen=True)
 class Bucket:
     """n texts of up to S = `size` tokens, from `start` to `end` in T.
 
-    If their lengths differ: tokens [n * S], the token in each slot; slots [end - start], the slot of each token;
-    padding_bias [n, 1, S - s], minus infinity in padding.
+    If their lengths differ, it has: tokens [n * S], the token of each slot; slots [end - start], the slot of each
+    token; padding_bias [n, 1, S - s], minus infinity in padding.
     """
 
     start: int
@@ -61,13 +61,13 @@ class Bucket:
         return (x_NtD if self.slots is None else x_NtD.index_select(1, self.slots)).transpose(0, 1)
 
     def mask_scores(self, scores_NnSS: Tensor) -> Tensor:
-        """Minus infinity, in place, for keys that are padding."""
+        """Set the scores of padding keys to minus infinity, in place."""
         if self.padding_bias is not None:
             scores_NnSS[..., -self.padding_bias.shape[-1] :].add_(self.padding_bias.to(scores_NnSS.dtype))
         return scores_NnSS
 
     def zero_padding(self, g_NnSD: Tensor) -> Tensor:
-        """Zeros, in place, in padding."""
+        """Set padding to zero, in place."""
         if self.padding_bias is not None:
             is_real = self.padding_bias.exp().to(g_NnSD.dtype).transpose(1, 2)
             g_NnSD[:, :, -self.padding_bias.shape[-1] :] *= is_real
@@ -85,7 +85,7 @@ class Bucket:
 
 
 def build_buckets(lengths: list[int], device: torch.device) -> list[Bucket]:
-    """Runs of texts of similar lengths, each of at most MAX_SCORES; sort by length for few buckets."""
+    """Group consecutive texts of similar lengths, each bucket of at most MAX_SCORES; sort by length for few buckets."""
     buckets, start = [], 0
     for size, run in groupby(lengths, round_length):
         texts = list(run)
@@ -99,6 +99,6 @@ def build_buckets(lengths: list[int], device: torch.device) -> list[Bucket]:
 
 
 def round_length(length: int) -> int:
-    """Up to the next multiple of 16, or for long texts of an eighth of the next power of two."""
+    """Round up to a multiple of 16, or for long texts to a multiple of an eighth of the next power of two."""
     step = max(16, (1 << (length - 1).bit_length()) // 8)
     return -(-length // step) * step

@@ -1,4 +1,4 @@
-"""The layers, attention and position modules that a config asks for."""
+"""Build the layers, attention and position modules of a config."""
 
 from torch import nn
 
@@ -12,7 +12,7 @@ from bothways.model.positions import Positions, Rotary
 
 
 def build_layers(config: EncoderConfig) -> tuple[nn.ModuleList, nn.ModuleDict]:
-    """The layers with weights of their own, and the modules they share."""
+    """The unique layers, and the modules they share."""
     relative = config.relative_positions
     shared = nn.ModuleDict({"distances": DistanceTable(config, relative)} if relative else {})
     windows = [config.layer_window(index) for index in range(config.num_unique_layers)]

@@ -1,6 +1,6 @@
-"""Compile layers with torch.compile; attention and dropout stay outside, since their shapes change every batch.
+"""Compile layers with torch.compile, except attention and dropout, whose shapes change every batch.
 
-Worth its half minute on GPUs and wherever matrix products are fast (docs/LOG.md), otherwise not.
+Compilation takes half a minute. It pays on GPUs and wherever matrix products are fast (docs/LOG.md).
 """
 
 import torch
@@ -13,7 +13,7 @@ from bothways.model.model import Model
 def compile_layers(model: Model) -> None:
     """Compile the token-wise parts of each layer, in place, once for all layers and any number of tokens.
 
-    The compiled code depends on the first batch, so runs that must be repeatable need the same first batch.
+    The compiled code depends on the first batch, so reproducible runs need the same first batch.
     """
     for owner, name in (
         (layout.Bucketed, "attend"),

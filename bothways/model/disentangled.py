@@ -1,4 +1,4 @@
-"""Relative positions as DeBERTa has them: disentangled attention over a table of distances.
+"""Relative positions of DeBERTa: disentangled attention with a table of distance embeddings.
 
 An attention score is the sum of content to content, content to position and position to content (He 2021, section 3.1,
 eq. 4; logarithmic buckets, shared projections and the convolution beside the first layer: He 2021b, section 3.2).
@@ -47,7 +47,7 @@ class Distances(Prepared):
 
 
 class RelativePositions(Positions):
-    """Hands the distance table to the layers. The table belongs to the encoder, not to this module."""
+    """Passes the distance table to the layers. The table belongs to the encoder, not to this module."""
 
     biases = True
 
@@ -109,7 +109,7 @@ class DisentangledAttention(Attention):
         return q_TND + query_bias, k_TND, v_TND + value_bias
 
     def project_distances(self, table_RH: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Keys and queries of the distances, [N, R, D] each; None for a term that is left out."""
+        """Keys and queries of the distances, [N, R, D] each; None for a term that the config omits."""
         if self.relative.shared:
             weight, bias = self.qkv.weight, self.qkv.bias
             queries_RH, keys_RH = (

@@ -12,7 +12,7 @@ from bothways.model.kernels import Dropout
 
 
 class NoEmbedding(nn.Module):
-    """For embeddings that a family leaves out: adds nothing."""
+    """A placeholder for embeddings that a family does not have: adds nothing."""
 
     def forward(self, ids_T: Tensor) -> float:
         return 0.0
@@ -26,7 +26,7 @@ class SingleSegment(nn.Embedding):
 
 
 class ShiftedEmbedding(nn.Embedding):
-    """Positions that start at a later row of their table (RoBERTa)."""
+    """Position embeddings that start at a later row of their table (RoBERTa)."""
 
     def __init__(self, first: int, count: int, size: int) -> None:
         super().__init__(first + count, size)

@@ -1,6 +1,6 @@
 """The encoder: embeddings and a stack of layers, from token ids to hidden states [T, H].
 
-The batch is ragged throughout; only attention depends on which tokens form a text, by way of the layout.
+The batch is ragged throughout; only attention depends on which tokens form a text, through the layout.
 """
 
 from torch import Tensor, nn
@@ -35,12 +35,12 @@ class Encoder(nn.Module):
 
     @property
     def layer_sequence(self) -> list[nn.Module]:
-        """The layers in the order they are applied; shared ones occur several times (Lan 2020, section 3.1)."""
+        """The layers in the order of application; shared layers occur several times (Lan 2020, section 3.1)."""
         depth = self.config.num_hidden_layers
         return [self.layers[index * len(self.layers) // depth] for index in range(depth)]
 
     def build_context(self, batch: Batch, layout: Layout | None = None) -> Context:
-        """What the layers share for this batch. layout: overrides the best one for this device and dtype."""
+        """The context that the layers share for this batch. layout: None chooses the best one for device and dtype."""
         weight = self.embeddings.words.weight
         dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
         has_bias = any(positions.biases for positions in self.positions)

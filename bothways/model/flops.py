@@ -1,6 +1,6 @@
-"""FLOPs of a training step, for the share of the hardware's peak that is used (Chowdhery 2022, appendix B).
+"""FLOPs of a training step, to report hardware utilization (Chowdhery 2022, appendix B).
 
-Floating-point operations of matrix products alone; padding and everything else is not counted.
+Counts only the floating-point operations of matrix products, without padding.
 """
 
 import torch

@@ -1,4 +1,6 @@
-"""Sparse attention with global tokens (Longformer, Beltagy 2020) or random blocks (BigBird, Zaheer 2020).
+"""Sparse attention with global tokens (Longformer) or random blocks (BigBird).
+
+Sources: Beltagy 2020; Zaheer 2020.
 
 A `Positions` module builds an attention pattern once per batch; the attention of each layer uses it. Letters: T tokens,
 N heads, D head size, H hidden = N x D, G global tokens; B texts padded to S tokens.
@@ -62,8 +64,8 @@ class GlobalPattern(Prepared):
 
 
 class GlobalTokens(Positions):
-    """Chooses the global tokens: those the batch names; else [CLS] for classification, the question for answers, and
-    none for other tasks."""
+    """Chooses the global tokens: those of the batch if it has any; else [CLS] for classification, the question for
+    question answering, and none for other tasks."""
 
     def __init__(self, config: GlobalTokensConfig, sides: Sides) -> None:
         super().__init__()
@@ -162,8 +164,8 @@ class BlockPatterns(Prepared):
 
 
 class RandomBlocks(Positions):
-    """Draws which blocks attend to which. In training the draw depends only on the text and the layer, so that neither
-    the batch, nor micro-batches, nor resuming change it."""
+    """Draws the random blocks. In training the draw depends only on the text and the layer, but not on the rest of the
+    batch, micro-batches or resuming."""
 
     def __init__(self, config: RandomBlocksConfig, num_layers: int) -> None:
         super().__init__()
@@ -206,7 +208,7 @@ class RandomBlockAttention(Attention):
         return self.attend_in_blocks(context, q_TND, k_TND, v_TND).flatten(1)
 
     def attend_in_blocks(self, context: Context, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor) -> Tensor:
-        """With this layer's pattern; apart from `attend`, since all layers are compiled alike."""
+        """Attention with this layer's pattern; separate from `attend`, since all layers share their compiled code."""
         prepared = context.positions[self.positions]
         assert isinstance(prepared, BlockPatterns)
         pattern = prepared.patterns[self.index % len(prepared.patterns)]

@@ -1,7 +1,7 @@
-"""An encoder of two one-way stacks, one left to right and one right to left, concatenated at the end.
+"""An encoder of two one-way stacks, left to right and right to left, concatenated at the end.
 
-Each has half the width, over one embedding table. Peters 2018 concatenates two directions so; Devlin 2018, section 5.1,
-compares BERT with it.
+Each stack has half the width; both share one embedding table. Peters 2018 concatenates two directions in this way;
+Devlin 2018, section 5.1, compares BERT with it.
 """
 
 import torch

@@ -1,6 +1,6 @@
-"""Heads: masked language model, classification of texts and tokens, answer spans (Devlin 2018, sections 3.1, 4).
+"""Heads: masked language model, classification of texts and tokens, answer spans (Devlin 2018).
 
-Letters: T tokens, M masked positions, H hidden, E embedding size, V vocabulary, C classes.
+See its sections 3.1 and 4. Letters: T tokens, M masked positions, H hidden, E embedding size, V vocabulary, C classes.
 """
 
 import torch
@@ -13,8 +13,8 @@ from bothways.model.layer import ACTIVATIONS, FeedForward, norm
 
 
 class MaskedLMHead(nn.Module):
-    """Predicts masked words. `forward` ends before the output embeddings, which are the token table: [M, H] -> [M,
-    E]."""
+    """Predicts masked words. `forward` stops before the output embeddings, which are tied to the token table.
+    [M, H] -> [M, E]"""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class ReplacedTokensHead(nn.Module):
 class ClassificationHead(nn.Module):
     """Logits of C classes for texts (from pooled vectors) or tokens; C = 1 for regression. [*, H] -> [*, C]
 
-    In float32 even if the encoder is not: the three digits of bf16 would make different scores equal.
+    Computes in float32 even if the encoder does not: with bf16's three digits, different scores would become equal.
     """
 
     def __init__(self, config: EncoderConfig, num_classes: int) -> None:

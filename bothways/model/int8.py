@@ -1,9 +1,10 @@
-"""Int8 quantization: linear layers of 8-bit integers (Jacob 2018, section 2), and models with such layers.
+"""Int8 quantization: linear layers with 8-bit integers (Jacob 2018), and models with such layers.
 
-About twice as fast as bf16 on CPUs with an instruction for it. A weight is weight_scale[o] * integer[o, i], an input
-(integer - input_zero) / input_factor[i], both rounded once; sums are exact. Scales are fixed beforehand
-(compression/calibrate.py), so a token's result does not depend on the rest of the batch. Inputs have a factor per
-column, which evens out columns of very different magnitudes (Xiao 2023, eq. 3); the weights contain its inverse.
+About twice as fast as bf16 on CPUs with int8 instructions. A weight is weight_scale[o] * integer[o, i], an input
+(integer - input_zero) / input_factor[i], both rounded once; sums are exact (Jacob 2018, section 2). Scales are fixed in
+advance (compression/calibrate.py), so the result for a token does not depend on the rest of the batch. Inputs have a
+factor per column, which balances columns of very different magnitudes (Xiao 2023, eq. 3); the weights contain its
+inverse.
 
 Models are quantized from float ones, and stored and loaded as tensors by name. The token table is stored as int8 too,
 with a scale per row, and loaded as float: it is half of a small model. Letters: T tokens, I inputs, O outputs, H
@@ -146,7 +147,7 @@ class Int8FeedForward(nn.Module):
 
 @cache
 def fast_int8(device: torch.device) -> bool:
-    """Whether the CPU has instructions for sums of 8-bit products. Older ones can overflow on the way."""
+    """Whether the CPU has instructions for sums of 8-bit products. Those of older CPUs can overflow."""
     capabilities = torch.cpu.get_capabilities()
     return device.type == "cpu" and any(
         capabilities.get(name, False) for name in ("avx512_vnni", "avx_vnni", "amx_int8")
@@ -160,7 +161,7 @@ def int8_error() -> InputError:
 def quantize_symmetric(weight_OI: Tensor) -> tuple[Tensor, Tensor]:
     """Integers -127..127 and a scale per row: weight = scale * integer, to within half a scale.
 
-    Quantizing scale * integer gives the same again: in float32, x / 127 * 127 / 127 equals x / 127 for any x.
+    Quantizing scale * integer again gives the same integers: in float32, x / 127 * 127 / 127 equals x / 127 for any x.
     """
     largest_O = weight_OI.abs().amax(1).clamp_min(torch.finfo(torch.float32).tiny * MAX_INTEGER)
     scale_O = largest_O / MAX_INTEGER

@@ -1,6 +1,8 @@
 """Fast kernels: attention, dropout, and cross-entropy over the vocabulary.
 
-Each has the result of a plain form, which tests compare it with. Letters: T tokens of all texts, N heads, D head size;
+Each computes the same as a plain form, with which the tests compare it.
+
+Letters: T tokens of all texts, N heads, D head size;
 a bucket is n texts of S tokens; M masked positions, E embedding size, V vocabulary.
 """
 
@@ -29,7 +31,7 @@ SMALLEST = torch.finfo(torch.float).tiny
 
 
 def append_dummy_text(batch: Batch, weight: Tensor) -> Batch:
-    """The batch, for bf16 weights on a CPU with a dummy text of fewer than TOKEN_MULTIPLE tokens at its end.
+    """The batch; for bf16 weights on a CPU, followed by a dummy text of fewer than TOKEN_MULTIPLE tokens.
 
     oneDNN prepares a kernel for each new shape, which takes longer than a small product itself, and ragged batches
     rarely have equal token counts: a fifth of a small step, a tenth of MiniLM-L6's (docs/LOG.md)."""
@@ -232,7 +234,7 @@ def sample_words(x_ME: Tensor, weight_VE: Tensor, bias_V: Tensor, draws_M: Tenso
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """Computes gradients in the forward pass, where the probabilities are at hand: three products rather than four."""
+    """Computes gradients in the forward pass, where the probabilities are available: three products instead of four."""
 
     @staticmethod
     def forward(ctx: Any, x_ME: Tensor, weight_VE: Tensor, bias_V: Tensor, labels_M: Tensor) -> Tensor:

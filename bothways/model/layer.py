@@ -1,4 +1,4 @@
-"""A transformer layer: attention and feed-forward, each with residual and layer norm (Vaswani 2017, section 3.1)."""
+"""A transformer layer: attention and feed-forward with residual and layer norm (Vaswani 2017)."""
 
 import torch
 import torch.nn.functional as F

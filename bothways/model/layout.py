@@ -1,8 +1,8 @@
 """Attention layouts: which tokens attend to which, for texts of different lengths in one batch.
 
-Everything but attention treats tokens one by one; a layout, built once per batch, knows the texts' bounds and takes the
-place of an attention mask. Letters: T tokens of all texts, N heads, D head size. sides: how many tokens before and
-after it a token attends to; -1: all."""
+All operations except attention process tokens independently. A layout is built once per batch, stores the bounds of the
+texts, and replaces the attention mask. Letters: T tokens of all texts, N heads, D head size. sides: how many tokens
+before and after it a token attends to; -1: all."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

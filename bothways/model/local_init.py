@@ -1,12 +1,14 @@
 """Initialization of attention to neighbouring tokens, so that a new model learns faster.
 
-Each of the first heads attends to one nearby position and copies a slice of the word vector there. The encoder begins
-as a sum of nearby words' vectors, compared with the word embeddings: CBOW (Mikolov 2013, section 3.1).
+Each of the first heads attends to one nearby position and copies a slice of the word vector at that position. Initially
+the model compares the sum of nearby word vectors with the word embeddings, as CBOW (Mikolov 2013, section 3.1).
 
 With the usual initialization a model predicts word frequencies until its heads have learned where to attend: slow
-attention maps cause the plateau of masked language modelling (Gopalani 2025, arXiv 2506.13688). Here an attention score
-has a peak at one distance, sum_f cos(w_f (key position - query position - offset)), besides what content adds. Only
-initial values differ, so other libraries load the model as usual. Letters: F frequencies, N heads, D head size, H
+attention maps cause the plateau of masked language modelling (Gopalani 2025, arXiv 2506.13688). Here the attention
+score has a peak at one distance, sum_f cos(w_f (key position - query position - offset)), in addition to the content
+term. Only initial values differ, so other libraries load the model as usual.
+
+Letters: F frequencies, N heads, D head size, H
 hidden, E embedding size."""
 
 import math
@@ -36,7 +38,7 @@ POSITION_SHARE = 0.2  # of an embedding's squared norm that comes from the posit
 def initialize_locally(model: Model) -> bool:
     """Set a new model's weights so that heads attend to neighbours and, with a masked-word head, copy their vectors.
 
-    False, without changes, for two one-way halves and for rotary positions without biases.
+    Returns False, without changes, for two one-way halves and for rotary positions without biases.
     """
     config, encoder = model.config, model.encoder
     attentions = [module for module in encoder.layers.modules() if isinstance(module, Attention)]
@@ -91,7 +93,8 @@ def _copy_neighbours(attention: Attention, layer: int, scale: float, num_positio
 
 
 def _initialize_head(words: MaskedLMHead, embeddings: Embeddings) -> None:
-    """The head begins as the identity, or as the transpose of the embeddings' projection; logits deviate by about 1."""
+    """Initialize the head as the identity, or as the transpose of the embedding projection, for logits of about unit
+    deviation."""
     widen, weight_EH = embeddings.widen, words.transform.weight
     inverse_EH = widen.weight.T if isinstance(widen, nn.Linear) else torch.eye(len(weight_EH))
     weight_EH.copy_(LINEAR * inverse_EH / inverse_EH.norm(dim=1, keepdim=True))
@@ -110,7 +113,7 @@ def _heads(attention: Attention, values: Tensor) -> list[tuple[int, Tensor]]:
 
 
 def _attend_by_rotation(attention: Attention, peak: float) -> None:
-    """By biases of queries and keys, which the rotation turns into a score by distance."""
+    """Set biases of queries and keys, which the rotation turns into a score by distance."""
     rotary = attention.positions
     assert isinstance(rotary, Rotary)
     frequencies = rotary.theta ** (-torch.arange(0, rotary.head_size, 2) / rotary.head_size)
@@ -141,7 +144,7 @@ def _write_positions(embeddings: Embeddings, frequencies_F: Tensor, std: float) 
 
 
 def _attend_by_position(attention: Attention, frequencies_F: Tensor, peak: float) -> None:
-    """By projections of queries and keys that read the sinusoids, the key's rotated by the offset."""
+    """Set projections of queries and keys that read the sinusoids, with the key's rotated by the offset."""
     num_frequencies = len(frequencies_F)
     size = math.sqrt(peak * math.sqrt(attention.qkv.weight.shape[1] // attention.num_heads) / num_frequencies)
     q_HH, k_HH, _ = attention.qkv.weight.chunk(3)
@@ -164,7 +167,7 @@ def _write_distances(table: nn.Embedding, frequencies_F: Tensor) -> float:
 
 
 def _attend_by_distance(attention: Attention, frequencies_F: Tensor, peak: float) -> None:
-    """By the bias of queries, and the projection that makes keys of distances."""
+    """Set the bias of queries, and the projection from distances to keys."""
     assert isinstance(attention, DisentangledAttention)
     width = 2 * len(frequencies_F)
     q_bias = attention.query_bias if attention.relative.joint else attention.qkv.bias.chunk(3)[0]

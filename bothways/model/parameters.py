@@ -1,4 +1,4 @@
-"""Model parameters in memory: create a model without initializing it, and move it to a device and dtype."""
+"""Model parameters in memory: create models uninitialized, and move them to a device and dtype."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,10 +38,10 @@ class _NoInit(TorchFunctionMode):
 
 @contextmanager
 def no_init(dtype: torch.dtype = torch.float32, max_elements: float = math.inf) -> Iterator[None]:
-    """Within this context, new parameters have this dtype and uninitialized values, to be read from a file.
+    """In this context, new parameters have this dtype and are not initialized, since they will be read from a file.
 
     InputError, before memory is allocated, for more than max_elements elements in all. (Building a module on the device
-    "meta" and allocating memory afterwards imports half of torch's compiler: a second, and 80 MB.)
+    "meta" and allocating memory afterwards would import half of torch's compiler, in a second and 80 MB.)
     """
     default = torch.get_default_dtype()
     torch.set_default_dtype(dtype)

@@ -49,7 +49,7 @@ def build_pooler(config: EncoderConfig, heads: Collection[str], pooler: bool) ->
     return Pooler(config, activation)
 
 
-def reads_apart(config: EncoderConfig) -> bool:
+def encodes_separately(config: EncoderConfig) -> bool:
     """Whether the classification head compares the texts of a pair, each encoded separately."""
     return config.pooler_act == "distance"
 

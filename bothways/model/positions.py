@@ -1,4 +1,4 @@
-"""Positional information inside attention: none (BERT's is in the embeddings) or rotary embeddings (Su 2021).
+"""Positional information inside attention: none (as in BERT), or rotary embeddings (Su 2021).
 
 A `Positions` module is prepared once per batch and applied in every layer. Letters: T tokens, N heads, D head size.
 """
@@ -15,7 +15,7 @@ from bothways.model.layout import Layout
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a position module computed for one batch; subclasses hold it."""
+    """Base class of the data that a position module prepares for a batch."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Positions(nn.Module):
     biases = False  # whether attention scores get a bias, which not every layout supports
 
     def prepare(self, batch: Batch, layout: Layout, dtype: torch.dtype) -> Prepared:
-        """What the layers need for this batch."""
+        """The data that the layers need for this batch."""
         return Prepared()
 
     def rotate(self, q_TND: Tensor, k_TND: Tensor, prepared: Prepared) -> tuple[Tensor, Tensor]:

@@ -1,8 +1,8 @@
 """Prepacked layers for fast inference in bf16 on a CPU, through oneDNN.
 
-Each weight is laid out once in the order that the matrix product needs, and activations and residual sums are fused
-into the product, before rounding to bf16. Saves a fifth of the time (docs/LOG.md) and is closer to the float32 result
-than the plain form."""
+Each weight is reordered once for the matrix product, and activations and residual sums are fused into the product,
+before rounding to bf16. This saves a fifth of the time (docs/LOG.md), and the result is closer to float32 than that of
+the plain form."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ FUSED = {"gelu": ("gelu", "none"), "gelu_tanh": ("gelu", "tanh"), "relu": ("relu
 def prepack(model: Model) -> Callable[[Batch], Tensor]:
     """A function that computes the last hidden states [T, H] of a batch as `model` does, faster if possible.
 
-    It has a copy of the current weights, for inference alone. Models of other classes are returned unchanged.
+    It has a copy of the current weights, for inference only. Models of other classes are returned unchanged.
     """
     if type(model) is not Model or type(model.encoder) is not Encoder:
         return model
