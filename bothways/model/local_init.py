@@ -8,8 +8,7 @@ attention maps cause the plateau of masked language modelling (Gopalani 2025, ar
 score has a peak at one distance, sum_f cos(w_f (key position - query position - offset)), in addition to the content
 term. Only initial values differ, so other libraries load the model as usual.
 
-Letters: F frequencies, N heads, D head size, H
-hidden, E embedding size."""
+Letters: F frequencies, N heads, D head size, H hidden, E embedding size."""
 
 import math
 

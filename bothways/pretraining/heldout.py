@@ -33,7 +33,8 @@ class HeldOut:
     ) -> None:  # fmt: skip
         """documents: indices of held-out documents. frequencies [V]: token counts of the training text.
 
-        15 % of the tokens are masked, independently, whatever the run's masking is, so that runs are comparable.
+        15 % of the tokens are masked, independently of each other and of the run's masking, so that runs are
+        comparable.
         """
         self.pairs: PairTask = "none" if pairs == "next" and len(documents) < 2 else pairs
         self.objective = build_objective(objective, self.pairs)
@@ -100,7 +101,7 @@ PLATEAU = 0.03  # a loss this close (relative) to that of word frequencies count
 
 
 def on_plateau(figures: Mapping[str, Any], unigram_perplexity: float) -> bool:
-    """Whether the model is hardly better than word frequencies."""
+    """Whether the model is hardly better than word frequencies alone."""
     return math.log(figures["perplexity"]) > (1 - PLATEAU) * math.log(unigram_perplexity)
 
 

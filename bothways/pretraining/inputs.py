@@ -122,7 +122,7 @@ def _tokens(store: TokenStore, documents: np.ndarray) -> int:
 
 
 def _are_held_out(count: int) -> np.ndarray:
-    """Every 20th document, or the last of fewer than 20; the same choice as `held_out` makes while streaming."""
+    """Every 20th document, or the last one if there are fewer; the same choice as `mark_held_out` while streaming."""
     if count == 1:
         raise InputError("the corpus is one document, so none can be held out; split it or add --heldout")
     every = min(HELD_OUT_EVERY, count)
@@ -162,7 +162,7 @@ def _open_store(settings: Pretrain, corpus: Corpus, tokenizer: Tokenizer) -> tup
 def prepare_tokenizer(
     settings: Pretrain, directory: Path, processes: Processes, tokenizer: Tokenizer | None
 ) -> Tokenizer:
-    """The given tokenizer; extended, or learned from the training text, it is saved into the run directory."""
+    """The tokenizer of the settings, or a new one: learned or extended, and saved in the run directory."""
     if settings.from_checkpoint and not tokenizer:
         raise InputError(f"{settings.from_checkpoint}: has no tokenizer files; add tokenizer.json or vocab.txt")
     if tokenizer and not settings.extend_vocab:

@@ -1,4 +1,4 @@
-"""Modules for pre-training only: SpanBERT head, ELECTRA generator, DeBERTa mask decoder.
+"""Modules used only in pre-training: SpanBERT head, ELECTRA generator, DeBERTa mask decoder.
 
 None of them is saved.
 
@@ -68,7 +68,7 @@ def runs(positions_M: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class DisentangledTable(nn.Embedding):
-    """An embedding table plus a learned difference, without gradients to that table (gradient-disentangled sharing, He
+    """An embedding table plus a learned difference, without gradients to the table (gradient-disentangled sharing, He
     2021b, section 3.3). weight: the difference."""
 
     def __init__(self, below: nn.Embedding) -> None:
@@ -86,8 +86,10 @@ class DisentangledTable(nn.Embedding):
 
 
 class ReplacedTokenModel(nn.Module):
-    """ELECTRA: a discriminator (the model) and a small generator with shared embeddings. apart: the discriminator's
-    gradients do not reach the shared token table (DeBERTa v3)."""
+    """ELECTRA: a discriminator (the model) and a small generator with shared embeddings.
+
+    apart: stop the discriminator's gradients at the shared token table (DeBERTa v3).
+    """
 
     def __init__(self, model: Model, seed: int, *, apart: bool = False) -> None:
         super().__init__()
@@ -142,8 +144,8 @@ class ReplacedTokenModel(nn.Module):
 
 
 class EnhancedMaskDecoder(nn.Module):
-    """DeBERTa with its mask decoder: the last layer applied twice, with queries from absolute positions and keys and
-    values from the layer before (He 2021, section 3.2). All other layers have relative positions only."""
+    """DeBERTa with its mask decoder: the last layer applied twice, with queries from absolute positions, and keys and
+    values from the previous layer (He 2021, section 3.2). All other layers have only relative positions."""
 
     def __init__(self, model: Model, seed: int) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ from bothways.training.losses import Loss, classification_loss, masked_lm_loss
 
 
 def example_batch(store: TokenStore, step: StepRows, rows: Sequence[int], tokenizer: Tokenizer) -> Batch:
-    """Some rows of a step as token ids, with the labels of their sentence pairs."""
+    """Rows of a step as token ids, with the labels of their sentence pairs."""
     batch, labels_N = to_batch(store, step.examples, np.array(rows, np.int64), tokenizer)
     return replace(batch, labels=torch.from_numpy(labels_N))
 

@@ -1,7 +1,7 @@
 """Pre-training objectives: MLM, SpanBERT, DeBERTa, ELECTRA, and causal language models.
 
-A class names the heads of the saved model, builds the module that is trained (a model, or a model with parts that only
-training needs), prepares batches, and computes outputs, losses and predictions.
+Each class names the heads of the saved model, builds the module to train (a model, or a model with further parts that
+only training needs), prepares batches, and computes outputs, losses and predictions.
 
 Letters: T tokens, M target positions, N texts, H hidden, E embedding size, V vocabulary.
 """
@@ -57,7 +57,7 @@ class Objective:
         return objective.counts(batch)
 
     def forward(self, module: nn.Module, batch: Batch) -> Any:
-        """Hidden states [T, H], or whatever else `losses` and `predictions` need."""
+        """Hidden states [T, H], or other outputs that `losses` and `predictions` need."""
         return module(batch)
 
     def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> dict[str, Loss]:

@@ -1,7 +1,7 @@
 """Default hyperparameters of pre-training: learning rate, warmup, mask rate, dropout.
 
-The recipe "measured" has the values that learned fastest in short trials (docs/LOG.md, "Leaving the plateau"), "paper"
-those of Devlin 2018, appendix A.2.
+The recipe "measured" has the values that learned fastest in short trials (docs/LOG.md, "Leaving the plateau"); the
+recipe "paper" has those of Devlin 2018, appendix A.2.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ TOKENS_PER_MINUTE = 600_000  # of the mini model on two cores, about
 
 @dataclass(frozen=True, kw_only=True)
 class CompleteSettings(Pretrain):
-    """Settings without open values."""
+    """Settings in which all values are set."""
 
     mask_rate: float
     dropout: float
@@ -55,7 +55,7 @@ def with_family(settings: Pretrain) -> Pretrain:
 
 
 def complete_settings(settings: Pretrain, config: EncoderConfig, tokens: int) -> CompleteSettings:
-    """Fill in open settings from the recipe. config: of the model to train; tokens: size of the training text."""
+    """Fill in unset values from the recipe. config: config of the model to train; tokens: size of the training text."""
     defaults: dict[str, Any] = dict(PAPER)
     if settings.recipe == "measured":
         peak = PEAK_CONTINUED if settings.from_checkpoint else PEAK_LEARNING_RATE[config.norm]

@@ -62,7 +62,7 @@ class PretrainingResult:
 
 
 def load_start(settings: Pretrain) -> Checkpoint | None:
-    """The checkpoint to continue from, if any; without a head that pre-training cannot keep."""
+    """The checkpoint to continue from, if any, without heads that pre-training cannot keep."""
     if settings.from_checkpoint is None:
         return None
     start = checkpoint.load(settings.from_checkpoint)
@@ -256,12 +256,13 @@ def build_options(settings: CompleteSettings, processes: Processes) -> TrainingO
 
 
 def prefetched(steps: Steps, options: TrainingOptions) -> Steps:
-    """Prepare batches in a background thread if a GPU trains; on a CPU no core is free for it."""
+    """Prepare batches in a background thread on GPUs; on CPUs no core is free for it."""
     return steps if options.device.type == "cpu" else lambda first: prefetch(steps(first))
 
 
 def num_steps(settings: Pretrain, run: Run, processes: Processes, timed: Callable[[], float]) -> int:
-    """The number of steps: as set, or as the resumed run has if more; else as many as fit the minutes, timed."""
+    """The number of steps: that of the settings, or of the resumed run if it is larger; else estimated from the minutes
+    by timing some steps."""
     previous: int = processes.broadcast(run.metadata.get("steps", 0))
     known = max(settings.steps or 0, previous)
     if known or not settings.minutes:
@@ -281,7 +282,7 @@ def mask_rate_at(step: int, settings: CompleteSettings, options: TrainingOptions
 def warn_on_plateau(
     record: Callable[[dict[str, Any]], None], heldout: HeldOut, options: TrainingOptions, start: SavedCheckpoint | None
 ) -> Callable[[dict[str, Any]], None]:
-    """Wrap `record`: the first evaluation after a tenth of the run warns if the model only knows word frequencies."""
+    """Wrap `record`: after a tenth of the run, warn if the model is no better than word frequencies alone."""
     due = options.steps / 10
     is_over = start is not None and start.progress.step >= due
 
@@ -301,7 +302,7 @@ def warn_on_plateau(
 
 
 def compute_cost(settings: Pretrain, directory: Path, processes: int = 1) -> dict[str, Any]:
-    """Minutes of training, tokens, and energy (kWh) from the stated power per CPU thread or GPU."""
+    """Minutes of training, tokens, and an energy estimate (kWh) from the power per CPU thread or GPU."""
     last = read_metrics(directory)[-1]
     units = 1 if choose_device("auto").type == "cuda" else torch.get_num_threads()
     kwh = last["seconds"] * units * processes * settings.watts / 3.6e6

@@ -15,7 +15,7 @@ KINDS: tuple[AnswerMistakeKind, ...] = ("partly right", "elsewhere", "no answer 
 
 @dataclass(frozen=True)
 class AnswerMistake:
-    """A wrong answer. gold: the accepted answers; empty if the question has none. predicted: None if none was given.
+    """A wrong answer. gold: the accepted answers; empty if the question has none. predicted: None for "no answer".
 
     f1: word F1 of the prediction.
     """

@@ -37,7 +37,7 @@ class Axis:
         return [multiple * self.step for multiple in range(first, last + 1)]
 
     def format_tick(self, tick: float) -> str:
-        """With enough decimals to distinguish neighbours; in three digits if that would be too long."""
+        """A tick label with enough decimals to distinguish neighbours; with three digits if that would be too long."""
         scale = 100 if self.unit == "share" else 1
         decimals = max(0, -math.floor(math.log10(self.step * scale) + 1e-9))
         if decimals > 4 or abs(self.high) >= 1e5:
@@ -48,7 +48,7 @@ class Axis:
 def build_axis(
     name: str, values: Sequence[float], ends: tuple[float, float], unit: Unit = "number", *, max_ticks: int = 5
 ) -> Axis:
-    """An axis over the values, with round ends and steps: 1, 2 or 5 times a power of ten."""
+    """An axis over the values, with round ends and steps of 1, 2 or 5 times a power of ten."""
     low, high = min(values), max(values)
     if low == high:
         low, high = sorted((0.9 * low, low)) if low else (0.0, 1.0)

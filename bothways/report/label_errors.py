@@ -18,7 +18,7 @@ CREDIBLE = 0.1  # share of wrong labels; published datasets have 0 to 10 % (Nort
 
 @dataclass(frozen=True)
 class LabelIssue:
-    """A row: file and line, text (perhaps a pair), its label and the suggested one, with their probabilities if known.
+    """A row: file and line, text or pair, its label and the suggested one, with their probabilities if known.
 
     span: the part of the text that the label applies to; None for the whole text.
     """
@@ -35,10 +35,10 @@ class LabelIssue:
 
 @dataclass(frozen=True)
 class LabelIssues:
-    """All suspicious rows among `num_examined`, none of which the model was trained on, the most suspicious first.
+    """All suspicious rows among `num_examined` rows that the model was not trained on, the most suspicious first.
 
-    note: rows that were not examined, and the reason. criterion: the condition for a label issue. Shows `max_shown`
-    rows in full, the others by file and line.
+    note: the rows that were not examined, with the reason. criterion: the condition for a label issue. Shows
+    `max_shown` rows in full, and the others by file and line.
     """
 
     cases: Sequence[LabelIssue]
@@ -51,7 +51,7 @@ class LabelIssues:
 
     @property
     def are_credible(self) -> bool:
-        """Whether there are any, and so few that wrong labels are a likelier cause than the model."""
+        """Whether there are any issues, and few enough that most are probably wrong labels and not model errors."""
         return 0 < len(self.cases) <= CREDIBLE * self.num_examined
 
     def body(self) -> Html:

@@ -34,7 +34,7 @@ def join(parts: Iterable[str]) -> Html:
 
 
 def isolate(text: str) -> Html:
-    """User text within ours, with its own language and a direction that does not affect its surroundings."""
+    """User text inside our text, with its own language and a direction that does not affect its surroundings."""
     return element("bdi", text, attributes={"lang": ""})
 
 

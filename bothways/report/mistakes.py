@@ -23,7 +23,7 @@ def render_texts(text: str, pair: str | None) -> Html:
 
 @dataclass(frozen=True)
 class LabelMistake:
-    """A text (perhaps a pair) with a wrong predicted label and its probability."""
+    """A text or pair with a wrong predicted label and its probability."""
 
     text: str
     gold: str
@@ -58,7 +58,7 @@ def _render_label_mistake(case: LabelMistake) -> Html:
 
 @dataclass(frozen=True)
 class NumberMistake:
-    """A text (perhaps a pair) with its gold and predicted number."""
+    """A text or pair with its gold and predicted number."""
 
     text: str
     gold: float

@@ -86,7 +86,7 @@ def _render_section(name: str, section: Section) -> Html:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Facts about the run, and the command that repeats it."""
+    """Facts about the run, and the command to reproduce it."""
 
     facts: Sequence[tuple[str, str]]
     command: str

@@ -19,7 +19,7 @@ PRETRAINING: tuple[Panel, ...] = (
 
 
 def save_curves(rows: MetricRows, file: Path, *, title: str, levels: Mapping[str, float], metric: str = "") -> None:
-    """Write a PNG with one panel for each recorded quantity, and in it one line for each seed.
+    """Write a PNG with a panel for each recorded quantity and a line for each seed.
 
     Training is grey (smoothed: blue), held-out orange. metric: the key of the metric that fine-tuning selects by;
     `levels` has its baseline as "baseline".
@@ -67,7 +67,7 @@ def points_by_seed(rows: MetricRows, split: str, key: str) -> Iterator[tuple[lis
 
 
 def _smooth(values: Sequence[float], weight: float = 0.05) -> list[float]:
-    """An exponential moving average with bias correction. weight: of the newest value."""
+    """An exponential moving average with bias correction. weight: weight of the newest value."""
     mean, total_weight, smoothed = 0.0, 0.0, []
     for value in values:
         mean = (1 - weight) * mean + weight * value

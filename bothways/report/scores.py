@@ -11,8 +11,8 @@ from bothways.report.markup import Html, Unit, data_element, element, format_num
 class ScoreSummary:
     """A metric on a split: mean and sample standard deviation over n seeds or folds.
 
-    selected: the model was selected on this split. interval: 95 % interval over other rows; rows: their number. pooled:
-    with folds, the metric of all their rows together, to which the interval belongs.
+    selected: whether the model was selected on this split. interval: 95 % interval of the metric on other rows; rows:
+    the number of rows. pooled: with folds, the metric of all rows together, to which the interval belongs.
     """
 
     metric: str
@@ -38,7 +38,7 @@ def format_interval(score: ScoreSummary) -> str:
 
 
 def format_std(score: ScoreSummary) -> str:
-    """'± 0.4, 3 seeds', in percentage points for a share; 'one seed' for a single one, which has no deviation."""
+    """'± 0.4, 3 seeds', in percentage points for fractions; 'one seed' for a single seed, without a deviation."""
     if score.n == 1:
         return "one seed"
     return f"± {format_number(score.std, score.unit).rstrip('%')}, {score.n} {score.over}"
@@ -49,7 +49,7 @@ def selected_badge(score: ScoreSummary) -> Html:
 
 
 def render_headline(scores: Sequence[ScoreSummary]) -> Html:
-    """The first metric in large digits, on every split that has it."""
+    """The first metric in large digits, for every split that has it."""
     tiles = [
         element(
             "div.tile",

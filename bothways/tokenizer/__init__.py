@@ -1,1 +1,1 @@
-"""Text to ids and back. Loads no torch."""
+"""Tokenizers: text to ids and back. No torch."""

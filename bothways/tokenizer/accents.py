@@ -1,7 +1,7 @@
 """Whether to strip accents: measures how many words of a text would be merged.
 
-BERT's lower-casing also strips marks: "café" becomes "cafe", which costs English little, but "wurde" and "würde" become
-one word, and so do फल (fruit) and फूल (flower). Marks are kept if stripping would merge words, or if there are many.
+BERT's lower-casing also strips marks: "café" becomes "cafe", which hardly matters in English, but "wurde" and "würde"
+become one word, as do फल (fruit) and फूल (flower). Marks are kept if stripping would merge words, or if there are many.
 """
 
 from collections import Counter, defaultdict
@@ -12,9 +12,9 @@ from unicodedata import normalize
 from bothways.tokenizer import unicode
 from bothways.tokenizer.basic import Splitter
 
-# Marks are kept from these shares on. English Wikipedia has 0.06 % and 0.05 %; languages that need their marks exceed
-# one or the other (docs/RESULTS.md). Marks are counted as well as words, since a short text, or one without spaces
-# (Thai, Lao), rarely contains both words of a pair.
+# Marks are kept from these fractions on. English Wikipedia has 0.06 % and 0.05 %; languages that need their marks
+# exceed at least one of them (docs/RESULTS.md). Marks are counted as well as merged words, since a short text, or a
+# text without spaces (Thai, Lao), rarely contains both words of a pair.
 MAX_MERGED = 0.002  # of running words
 MAX_MARKED = 0.005  # of letters
 STRIP_ACCENTS, KEEP_ACCENTS = Splitter(), Splitter(strip_accents=False)
@@ -51,7 +51,7 @@ class AccentStats:
 
 
 def measure_accents(words: Mapping[str, int]) -> AccentStats:
-    """words: counts of a text split by KEEP_ACCENTS, in any order."""
+    """Measure the effect on a text. words: counts of its words as split by KEEP_ACCENTS, in any order."""
     letters = marks = 0
     counts: dict[str, Counter[str]] = defaultdict(Counter)  # stripped word -> word -> count
     for word, count in words.items():
@@ -72,12 +72,12 @@ def measure_accents(words: Mapping[str, int]) -> AccentStats:
 
 
 def _decompose(word: str) -> str:
-    """Decomposed, so that both encodings of é are the same word; without the variation selectors of emoji."""
+    """The word decomposed, so that both encodings of é are equal, and without the variation selectors of emoji."""
     return "".join(char for char in unicode.decompose_text(word) if not unicode.is_variation_selector(char))
 
 
 def strip_accents_from(words: Mapping[str, int]) -> Counter[str]:
-    """Counts of the words that STRIP_ACCENTS finds in the same text."""
+    """Word counts of the same text as split by STRIP_ACCENTS."""
     counts: Counter[str] = Counter()
     for word, count in words.items():
         for stripped in [word] if word.isascii() else STRIP_ACCENTS(word):

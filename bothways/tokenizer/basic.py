@@ -80,7 +80,7 @@ class Splitter:
     def _reorder(self, text: str) -> tuple[str, list[int]]:
         """Normalized text and origins, with combining marks sorted by class (Unicode 3.11, D109). Rarely needed.
 
-        As in the reference, the characters move but their origins stay in the order of the text.
+        As in the reference, characters are reordered but their origins keep the order of the text.
         """
         chars: list[tuple[str, int]] = []  # with the number of characters of the text each stands for: 1, or 0 if added
         kept = [index for index, char in enumerate(text) if not unicode.is_removed(char)]

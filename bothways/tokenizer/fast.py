@@ -29,10 +29,11 @@ class TokenSpan(NamedTuple):
 
 
 class BertBackend:
-    """Text to ids and token spans, tokens to text. special_tokens: those parsed in the text, such as `[MASK]`.
+    """Text to ids and token spans, and tokens to text.
 
-    num_separators: [SEP] tokens between the texts of a pair. second_segment_id: of the second text. leading_space:
-    whether a space precedes the text, which only library.py distinguishes.
+    special_tokens: tokens such as `[MASK]` to parse in the text. num_separators: number of [SEP] tokens between the
+    texts of a pair. second_segment_id: segment id of the second text. leading_space: whether a space precedes the text,
+    which matters only in library.py.
     """
 
     num_separators = second_segment_id = 1

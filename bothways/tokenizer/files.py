@@ -177,7 +177,7 @@ def _options(config: Mapping[str, Any], rules: Mapping[str, Any]) -> dict[str, A
 
 
 def read_flags(values: Mapping[str, Any], file: Path) -> dict[str, bool]:
-    """The FLAGS that are set; null counts as missing. InputError for values other than true and false."""
+    """The FLAGS that are present; null counts as missing. InputError for values other than true and false."""
     flags = {name: values[name] for name in FLAGS if values.get(name) is not None}
     if wrong := [name for name, value in flags.items() if type(value) is not bool]:
         raise InputError(f"{file}: {wrong[0]} ({short_repr(flags[wrong[0]])}) must be true or false")
@@ -207,8 +207,8 @@ def save(
 ) -> None:  # fmt: skip
     """Write the three files into a directory, which is created if necessary. tokens: the vocabulary in id order.
 
-    max_length: transformers truncates there if asked to. segments: number of segment types of the model; below 2,
-    transformers does not return token_type_ids.
+    max_length: length at which transformers truncates on request. segments: number of segment types of the model; below
+    2, transformers does not return token_type_ids.
     """
     directory = Path(path)
     directory.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Parts of a tokenizer.json (BPE, Unigram): decoders, special tokens, template."""
+"""Components of a tokenizer.json (BPE, Unigram): decoders, special tokens, template."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ GENERIC_CLASS = "PreTrainedTokenizer"  # transformers' class that uses a tokeniz
 
 
 def special_token_name(role: str, config: Mapping[str, Any], vocab: Mapping[str, int]) -> str:
-    """The special token of a role such as "mask": from the configuration, else a usual name in the vocabulary."""
+    """The special token for a role such as "mask": that of the config, else a usual name in the vocabulary."""
     token = config.get(f"{role}_token")
     token = token.get("content") if isinstance(token, dict) else token
     return str(token or next((name for name in ROLES[role] if name in vocab), ROLES[role][0]))

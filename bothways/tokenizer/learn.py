@@ -55,8 +55,8 @@ def learn_vocabulary(
 ) -> tuple[dict[str, int], SplitRules]:  # fmt: skip
     """Learn a vocabulary: `count_words`, then `merge_pieces`. Returns token -> id, and the options of `Splitter`.
 
-    size: None chooses it by the text (`choose_size`). strip_accents: None strips them from lower-cased text that does
-    not need them; the choice and its reason are logged.
+    size: None chooses a size for the text (`choose_size`). strip_accents: None strips accents from lower-cased text
+    that does not need them; the choice and its reason are logged.
     """
     rules: SplitRules = {"lowercase": lowercase, "strip_accents": strip_accents}
     if strip_accents is None and lowercase:
@@ -82,8 +82,8 @@ def choose_size(words: Mapping[str, int]) -> int:
 def count_words(texts: Iterable[str], split: SplitFunction, processes: int = 1) -> Counter[str]:
     """Count the words of texts. split: normalizes a text and returns its words.
 
-    `split` runs once per distinct chunk between white space, so it may be slow, but must not depend on text beyond the
-    chunk. With more than one process it must be picklable.
+    `split` runs once per distinct chunk between white space, so it may be slow, but it must not depend on the
+    surrounding text. With more than one process it must be picklable.
     """
     if isinstance(texts, str):
         raise InputError(f"texts is a single string ({texts[:20]!r}...); give a list of texts: [text]")

@@ -1,4 +1,4 @@
-"""Byte-level BPE (RoBERTa) and Unigram (ALBERT, XLM-RoBERTa) by the `tokenizers` library.
+"""Byte-level BPE (RoBERTa) and Unigram (ALBERT, XLM-RoBERTa), with the `tokenizers` library.
 
 Sources: Radford 2019, section 2.2; Kudo 2018. The tokenizer.json is kept unchanged. Only its model, normalizer and
 pre-tokenizer are used to encode text: special tokens are parsed only on request, and nothing is truncated or padded.
@@ -80,7 +80,7 @@ class LibraryBackend:
         return spans
 
     def text(self, tokens: Sequence[str], clean_up_spaces: bool) -> str:
-        """clean_up_spaces has no effect: the tokens include the spaces of the text."""
+        """The text of these tokens. clean_up_spaces has no effect, since tokens include the spaces of the text."""
         with _library_errors():
             return str(self.library.decoder.decode(list(tokens)))
 
@@ -115,7 +115,8 @@ class LibraryBackend:
     def _deterministic_model(self, model: dict[str, Any]) -> dict[str, Any]:
         """The model without dropout, and without special tokens in text.
 
-        Unigram would find special tokens in a text. A leading space, which no word has, prevents that.
+        Unigram would find special tokens in a text. A leading space in their vocabulary entries prevents this, since no
+        word has one.
         """
         if self.space_symbol == BYTE_LEVEL_SPACE:
             return {**model, "dropout": None}

@@ -47,7 +47,7 @@ class TokenizedText:
 
 @dataclass(slots=True)  # not frozen: that would cost as much as encoding a short text
 class Encoding:
-    """A text, a pair, or a window of one, as model input. All lists have one entry a token, special tokens included.
+    """A text, a pair, or a window of one, as model input. Lists have an entry per token, special tokens included.
 
     ids: vocabulary indices. ranges: the text and its pair, each with the token range [first, last) in this window.
     """
@@ -188,11 +188,11 @@ class Tokenizer:
     def encode_many(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, processes: int = 1
     ) -> list[Encoding]:
-        """Encode texts (with their pairs). Several processes pay off for a very large number of texts."""
+        """Encode texts, optionally with second texts. Several processes pay off only for very many texts."""
         if isinstance(texts, str):
             raise InputError("texts is a single string; give a list of texts: [text]")
         if pairs is not None and len(pairs) != len(texts):
-            raise InputError(f"{len(texts)} texts but {len(pairs)} pairs; give one pair a text")
+            raise InputError(f"{len(texts)} texts but {len(pairs)} pairs; give one pair per text")
         columns = [texts] if pairs is None else [texts, pairs]
         if processes > 1:
             from bothways.tokenizer.workers import encode_ids_parallel
@@ -215,8 +215,8 @@ class Tokenizer:
     def split_windows(self, encoding: Encoding, *, size: int, overlap: int, cut: bool = False) -> list[Encoding]:
         """Split an encoding into sliding windows; an encoding that fits is returned as it is.
 
-        cut: return the first two windows at most, for a caller that keeps only the first. The second text of a pair
-        then needs room for only one token.
+        cut: return at most the first two windows, for callers that keep only the first. The second text of a pair then
+        needs room for only one token.
         """
         if len(encoding) <= size:
             return [encoding]

@@ -1,4 +1,4 @@
-"""Unicode properties and case mapping of characters, from frozen tables.
+"""Unicode properties and case mapping of characters, from fixed tables.
 
 The tables are part of the package, so that ids do not depend on the Unicode version of the Python interpreter.
 """

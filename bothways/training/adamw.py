@@ -29,9 +29,9 @@ class Part(NamedTuple):
 def norm_of(gradients: Mapping[str, Tensor]) -> float:
     """Norm of all gradients together, in float32."""
     norms: list[Tensor] = []
-    flat, room = _flat(gradients), _room(gradients)
+    flat, buffer = _flat(gradients), _buffer(gradients)
     for piece in _pieces(flat, flat):
-        norms += torch._foreach_norm(_as_float32([part.of(flat) for part in piece], room))
+        norms += torch._foreach_norm(_as_float32([part.of(flat) for part in piece], buffer))
     return float(torch.stack(norms).double().norm()) if norms else 0.0
 
 
@@ -59,26 +59,28 @@ class AdamW:
         }
 
     def step(
-        self, weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor], share: float, divisor: float
+        self, weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor], lr_factor: float, divisor: float
     ) -> None:
-        """One step at `share` of each peak, for those that have a gradient, which is divided first; rounds the masters
-        into the weights."""
+        """One step at `lr_factor` times the peaks, with gradients divided by `divisor`; rounds masters into weights.
+
+        Parameters without a gradient do not change.
+        """
         torch._foreach_add_([steps for name, steps in self.steps.items() if name in gradients], 1)
-        flat_weights, flat_gradients, room = _flat(weights), _flat(gradients), _room(gradients)
-        scale = None if divisor == 1 else torch.tensor(divisor, device=room.device)
+        flat_weights, flat_gradients, buffer = _flat(weights), _flat(gradients), _buffer(gradients)
+        scale = None if divisor == 1 else torch.tensor(divisor, device=buffer.device)
         for (peak, decay), pieces in self.groups.items():
             for piece in pieces:
-                there = [part for part in piece if part.name in gradients]
-                if not there:
+                parts = [part for part in piece if part.name in gradients]
+                if not parts:
                     continue
-                masters, first, second = map(list, zip(*(self.parts[part] for part in there), strict=True))
+                masters, first, second = map(list, zip(*(self.parts[part] for part in parts), strict=True))
                 torch._fused_adamw_(
-                    masters, _as_float32([part.of(flat_gradients) for part in there], room), first, second, [],
-                    [self.steps[part.name] for part in there], lr=peak * share, beta1=BETA_1, beta2=self.beta2,
+                    masters, _as_float32([part.of(flat_gradients) for part in parts], buffer), first, second, [],
+                    [self.steps[part.name] for part in parts], lr=peak * lr_factor, beta1=BETA_1, beta2=self.beta2,
                     weight_decay=decay, eps=self.eps, amsgrad=False, maximize=False, grad_scale=scale,
                 )  # fmt: skip
-                if weights[there[0].name].dtype is not torch.float32:
-                    torch._foreach_copy_([part.of(flat_weights) for part in there], masters)
+                if weights[parts[0].name].dtype is not torch.float32:
+                    torch._foreach_copy_([part.of(flat_weights) for part in parts], masters)
 
     def state(self) -> dict[str, Mapping[str, Tensor]]:
         """What later steps depend on beside the masters, by kind and name."""
@@ -89,18 +91,18 @@ def _flat(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: value.reshape(-1) for name, value in tensors.items()}
 
 
-def _room(tensors: Mapping[str, Tensor]) -> Tensor:
+def _buffer(tensors: Mapping[str, Tensor]) -> Tensor:
     """Memory for one piece."""
     device = next(iter(tensors.values())).device if tensors else torch.device("cpu")
     return torch.empty(PIECE[device.type], device=device)
 
 
-def _as_float32(parts: list[Tensor], room: Tensor) -> list[Tensor]:
-    """The same values, in `room` where they are not float32 already."""
+def _as_float32(parts: list[Tensor], buffer: Tensor) -> list[Tensor]:
+    """The same values, in `buffer` where they are not float32 already."""
     if parts[0].dtype is torch.float32:
         return parts
     sizes = [part.numel() for part in parts]
-    copies = list(room[: sum(sizes)].split_with_sizes(sizes))
+    copies = list(buffer[: sum(sizes)].split_with_sizes(sizes))
     torch._foreach_copy_(copies, parts)
     return copies
 
@@ -108,15 +110,15 @@ def _as_float32(parts: list[Tensor], room: Tensor) -> list[Tensor]:
 def _pieces(flat: Mapping[str, Tensor], names: Iterable[str]) -> Iterator[list[Part]]:
     """All elements of the named tensors in runs of at most PIECE, one large tensor in several, small ones together."""
     piece: list[Part] = []
-    room = 0
+    buffer = 0
     for name in names:
         size, most = len(flat[name]), PIECE[flat[name].device.type]
         for start in range(0, size, most):
             stop = min(start + most, size)
-            if piece and room < stop - start:
+            if piece and buffer < stop - start:
                 yield piece
                 piece = []
-            room = (room if piece else most) - (stop - start)
+            buffer = (buffer if piece else most) - (stop - start)
             piece.append(Part(name, start, stop))
     if piece:
         yield piece

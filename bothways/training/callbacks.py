@@ -7,8 +7,10 @@ Row = Mapping[str, Any]  # of metrics.jsonl, with the number of `steps` of the r
 
 
 class Callback:
-    """Base class of callback objects: override the methods you need. An exception ends the run, which `resume=True`
-    continues from its last checkpoint."""
+    """Base class of callback objects: override the methods you need.
+
+    An exception ends the run; `resume=True` continues it from the last checkpoint.
+    """
 
     def on_step(self, row: Row) -> None:
         """After a training step."""

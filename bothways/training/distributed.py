@@ -76,8 +76,8 @@ _groups: list[Any] = []
 
 @contextmanager
 def process_group(timeout: timedelta = TIMEOUT) -> Iterator[Processes]:
-    """Initialize torch.distributed inside: gloo on CPUs, nccl on GPUs. Without torchrun: SINGLE_PROCESS. Only the main
-    process logs."""
+    """Initialize torch.distributed in this context: gloo on CPUs, nccl on GPUs. SINGLE_PROCESS without torchrun.
+    Only the main process logs."""
     world = _read_env_int("WORLD_SIZE", 1)
     if world == 1:
         yield SINGLE_PROCESS
@@ -124,7 +124,7 @@ class Replica(nn.Module):
     def forward(self, batch: Batch | None, totals: Mapping[str, int]) -> tuple[Tensor, dict[str, Tensor]]:
         """A micro-batch's part of the mean losses of a step: their sum, and each by name.
 
-        totals: counts of the whole step. batch None (no text left for this process): zero.
+        totals: counts of the whole step. batch: None if no text is left for this process; the losses are then zero.
         """
         if batch is None:
             return self._zero_loss(totals), {}
@@ -166,7 +166,8 @@ def shard(replica: Replica, dtype: torch.dtype) -> None:
 
 
 def gradient_sync(replica: Any, enabled: bool) -> AbstractContextManager[None]:
-    """Synchronize gradients in a backward pass inside only if `enabled`: once per step, at its last micro-batch."""
+    """Synchronize gradients of backward passes in this context only if `enabled`: once per step, at the last
+    micro-batch."""
     if isinstance(replica, DistributedDataParallel) and not enabled:
         return replica.no_sync()
     if hasattr(replica, "set_requires_gradient_sync"):

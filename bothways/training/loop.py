@@ -34,7 +34,7 @@ def fit(
     processes: Processes = SINGLE_PROCESS,
     fingerprint: Callable[[Batch], str] = lambda batch: f"of {batch.num_tokens} tokens",
 ) -> TrainingState:  # fmt: skip
-    """Train a float32 module, computing in options.dtype; afterwards it is float32 on the CPU.
+    """Train a float32 module, computing in options.dtype; after training it is float32 on the CPU.
 
     steps(first) yields the micro-batches of this process for each step. losses(module, batch) gives (sum, count) by
     name, counts(batch) the same counts from the labels alone. record is called with a row of metrics per step ("train")
@@ -109,11 +109,10 @@ def backward(
     replica: nn.Module, counts: Counts, micro_batches: Sequence[Batch], *, seed: int = 0, step: int = 0,
     scale: float = 1.0, processes: Processes = SINGLE_PROCESS,
 ) -> dict[str, float]:  # fmt: skip
-    """Accumulate the gradients of the mean losses, times `scale`, over the micro-batches of all processes. Returns this
-    process's part of each loss.
+    """Accumulate the gradients of the mean losses, times `scale`, over the micro-batches of all processes.
 
-    Each sum is divided by its count over the whole step, so the division into micro-batches does not matter. Every
-    micro-batch has its own dropout seed.
+    Returns this process's part of each loss. Each sum is divided by its count over the whole step, so the division into
+    micro-batches does not matter. Every micro-batch has its own dropout seed.
     """
     replica.train()
     gathered = processes.gather((sum_by_name(counts(batch) for batch in micro_batches), len(micro_batches)))

@@ -13,7 +13,7 @@ STACKED = {".qkv.": 3, ".global_key_value.": 2}  # matrices stacked in one param
 
 
 def is_hidden_matrix(name: str, value: Tensor) -> bool:
-    """Whether a parameter is a matrix of a layer: no embedding, no head, no norm, no bias."""
+    """Whether a parameter is a matrix of a layer, not an embedding, head, norm or bias."""
     return value.ndim == 2 and re.search(r"(^|\.)layers\.\d+\.", name) is not None
 
 

@@ -13,12 +13,13 @@ CPU = torch.device("cpu")
 class TrainingOptions:
     """Options of the training loop.
 
-    learning_rate: peak. warmup: fraction of the steps. decay: fraction of the steps, for warm-up-stable-decay. beta2:
-    AdamW's. muon_learning_rate: peak for the layers' matrices, if Muon trains them. checkpoint_every: steps; 0: only at
-    the end. best_by: metric whose highest held-out value selects the weights; None keeps the last ones. evaluate_first:
-    also evaluate before the first step, so that the initial weights can be the best; ties go to the lower loss.
-    patience: stop after this many evaluations without a new best. shard: FSDP. compile_warmup: run the compiler on the
-    first step's batch before training, so that compiled code does not depend on where a run resumes.
+    learning_rate: peak learning rate. warmup: fraction of the steps. decay: fraction of the steps, for
+    warm-up-stable-decay. beta2: AdamW's beta2. muon_learning_rate: peak learning rate of the layers' matrices, if Muon
+    trains them. checkpoint_every: steps between checkpoints; 0: only at the end. best_by: metric whose highest held-out
+    value selects the weights; None keeps the last weights. evaluate_first: also evaluate before the first step, so that
+    the initial weights can be the best; ties go to the lower loss. patience: stop after this many evaluations without
+    improvement. shard: use FSDP. compile_warmup: compile for the first step's batch before training, so that compiled
+    code does not depend on where a run resumes.
     """
 
     steps: int

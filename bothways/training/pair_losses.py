@@ -19,8 +19,8 @@ def ranking_loss(vectors_RNH: Tensor, ids_RN: Tensor, temperature: float) -> Los
     """Multiple negatives ranking loss: cross-entropy of cosine / temperature between each anchor and all candidates
     (Henderson 2017; InfoNCE, van den Oord 2018, eq. 4).
 
-    One direction, anchor to positive. ids: equal for equal texts; duplicates are no negatives. A row without negatives
-    counts with loss 0.
+    Only in the direction from anchor to positive. ids: equal for equal texts; duplicates are not negatives. A row
+    without negatives has loss 0.
     """
     unit_RNH = F.normalize(vectors_RNH.float(), dim=-1)
     scores_NC = unit_RNH[0] @ unit_RNH[1:].flatten(0, 1).T / temperature
@@ -30,8 +30,8 @@ def ranking_loss(vectors_RNH: Tensor, ids_RN: Tensor, temperature: float) -> Los
 
 
 def non_negatives(ids_RN: Tensor) -> Tensor:
-    """Candidates that are no negatives of an anchor, [N, C]: copies of its positive, of itself, and of any positive of
-    the same anchor elsewhere."""
+    """True for candidates that are not negatives of an anchor, [N, C]: copies of its positive, of itself, and of any
+    positive of the same anchor in other rows."""
     text_N1, pair_N1 = ids_RN[0][:, None], ids_RN[1][:, None]
     candidate_C = ids_RN[1:].flatten()
     same_NC = (candidate_C == pair_N1) | (candidate_C == text_N1)

@@ -24,7 +24,7 @@ class LossScale:
 
     @staticmethod
     def for_dtype(dtype: torch.dtype) -> "LossScale":
-        """Dynamic for float16; bfloat16 has the range of float32 and needs none."""
+        """Dynamic scaling for float16; bfloat16 has the range of float32 and needs no scaling."""
         return LossScale(INITIAL_SCALE, dynamic=True) if dtype is torch.float16 else LossScale()
 
     def skips(self, norm: float) -> bool:

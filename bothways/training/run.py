@@ -37,9 +37,10 @@ class Run:
     """A new run directory (InputError if it exists), or an existing one to resume.
 
     resume: continue the run in the directory, if any. Its settings must be equal, except CHANGEABLE_SETTINGS and a
-    larger number of steps; InputError names the differences, and refuses a run that is still active, on this host or on
-    another one (run_lock.py). Other versions, hardware or number of threads are logged, since they change rounding.
-    is_main_process: only the main process writes. callbacks: called with each row of metrics plus `steps`, their total.
+    larger number of steps. InputError names the differences; it is also raised for a run that is still active, on this
+    or another host (run_lock.py). Changed versions, hardware or number of threads are logged, since they change
+    rounding. is_main_process: only the main process writes. callbacks: called with each row of metrics plus `steps`,
+    the total number of steps.
 
     As a context manager it keeps the directory locked and records the final status: done, stopped or failed.
     """
@@ -163,7 +164,7 @@ class Run:
         return read_metrics(self.directory)
 
     def truncate_metrics(self, step: int, seed: int | None = None) -> None:
-        """Delete the metrics after a step, before resuming from it; of runs with several seeds, those of one seed."""
+        """Delete the metrics after a step, before resuming from it. seed: only those of this seed."""
         if self.is_main_process and (self.directory / METRICS).exists():
             kept = [row for row in self.metrics() if row["step"] <= step or row.get("seed") != seed]
             rows = [json.dumps(row) + "\n" for row in kept]

@@ -29,8 +29,8 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class TrainingState:
-    """Position of a run. seconds: of training. best: highest value of TrainingOptions.best_by so far, with its loss and
-    step; stale: evaluations since then."""
+    """Progress of a run. seconds: training time. best: highest value of TrainingOptions.best_by so far, with its loss
+    and step; stale: evaluations since then."""
 
     step: int = 0
     tokens: int = 0
@@ -66,9 +66,10 @@ class SavedCheckpoint:
 
 
 class Checkpoints:
-    """Checkpoints of a run: keeps the newest `keep` and the best by held-out loss, which state.json names
-    (`best_checkpoint`). order: values that determine the order of batches, compared on resume. memo: numbers of the
-    caller, stored for resume. at_end: also save at the end of the run.
+    """Checkpoints of a run: keeps the newest `keep`, and the best by held-out loss (`best_checkpoint` in state.json).
+
+    order: values that determine the order of batches, compared on resume. memo: numbers that the caller needs on
+    resume. at_end: also save at the end of the run.
 
     All processes call all methods; the main process writes."""
 
@@ -114,7 +115,7 @@ class Checkpoints:
     def load_latest(self, dtype: torch.dtype | None = None) -> SavedCheckpoint | None:
         """The newest valid checkpoint, to resume from; None if there is none. Broken ones are logged.
 
-        dtype: of the resumed run. InputError if the order of the data has changed.
+        dtype: number format of the resumed run. InputError if the order of the data has changed.
         """
         latest = self._load_latest(dtype) if self.processes.is_main_process else None
         saved: SavedCheckpoint | None = self.processes.broadcast(latest)

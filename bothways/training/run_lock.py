@@ -1,9 +1,9 @@
 """Lock of a run directory: one process at a time, across hosts that share the directory.
 
-The lock file names the process and contains a heartbeat count, increased every few seconds. On the same machine the
-operating system knows whether the process is alive. From another machine the count is watched: if it does not change
-for `PATIENCE`, the process is dead and the lock is taken over. Clocks of hosts need not agree, and no file system lock
-is needed.
+The lock file identifies the process and contains a heartbeat count, incremented every few seconds. On the same machine
+the operating system reports whether the process is alive. Other machines watch the count: if it does not change for
+`PATIENCE`, the process is considered dead and the lock is taken over. The clocks of hosts need not agree, and no file
+system lock is needed.
 """
 
 import json

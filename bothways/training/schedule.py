@@ -1,7 +1,7 @@
 """Learning rate schedules with warmup: linear, cosine, one-cycle, WSD, constant.
 
-Pure functions of (step, steps, warmup), step in 0..steps-1, that return a fraction of the peak learning rate. It rises
-during the first `warmup` fraction of the run; the next step has the peak.
+Pure functions of (step, steps, warmup), with step in 0..steps-1, that return a fraction of the peak learning rate. It
+rises during the first `warmup` fraction of the run, and reaches the peak in the following step.
 """
 
 import math

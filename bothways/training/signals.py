@@ -19,7 +19,7 @@ class Stopped(Exception):
 
 @contextmanager
 def catch_stop_signals(*, when: bool = True) -> Iterator[Callable[[], bool]]:
-    """Catch SIGTERM and Ctrl-C inside; the yielded function returns whether one arrived. Handlers are restored.
+    """Catch SIGTERM and Ctrl-C in this context; the yielded function returns whether one arrived.
 
     Without `when`, or outside the main thread, nothing is caught.
     """

@@ -258,7 +258,7 @@ def test_weights_beyond_two_gigabytes_stand_beside_the_graph(exported, tmp_path,
     given, _ = rectangle("left")
     moved, whole = (parity.session(place / "model.onnx")(given) for place in (tmp_path / "moved", out))
     assert np.abs(moved["start_logits"] - whole["start_logits"]).max() < 1e-6
-    with pytest.raises(InputError, match="model.onnx: more than 2 GB"):
+    with pytest.raises(InputError, match="model.onnx: .* 2 GB"):
         write_int8(source, tmp_path / "moved", tmp_path)
 
 
