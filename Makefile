@@ -8,7 +8,7 @@ DEMO ?= bothways-demo
 WORKERS ?= logical
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile
 
-.PHONY: install demo test soak check docs clean
+.PHONY: install demo test test-fast soak check docs clean
 
 install: $(VENV)/installed
 
@@ -29,6 +29,10 @@ demo: $(VENV)/installed
 
 test: $(VENV)/installed-tests
 	$(PYTEST)
+
+# Without the tests marked slow: about a minute, for use while editing.
+test-fast: $(VENV)/installed-tests
+	$(PYTEST) -m "not slow"
 
 soak: $(VENV)/installed-tests
 	$(BIN)/python -m pytest soak --timeout 3600 -s

@@ -77,6 +77,14 @@ PEER_CONFIGS = {  # their configuration: class, arguments, without dropout
 WORDS = ["the", "cat", "sat", "on", "mat", "dog", "##s", "##ing", "and", "ran", "a", "b"]
 
 
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("gpu"):
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("needs CUDA")
+
+
 @pytest.fixture(autouse=True)
 def same_threads():
     """Fail a test that leaves another number of threads: with 97 of them, all later tests took 30 times as long."""

@@ -252,6 +252,7 @@ def test_training_text_of_one_document_has_no_pairs(refused, tmp_path):
     assert "at least 2 documents, found 1" in refused(*short(file, tmp_path / "out"), "--pairs", "next")
 
 
+@pytest.mark.slow
 def test_held_out_text_too_short_to_measure_on_is_refused(refused, tmp_path):
     file, new = write(tmp_path / "corpus.txt", TEXT), write(tmp_path / "new.txt", "cat\n")
     error = refused(*short(file, tmp_path / "out"), "--heldout", new)
@@ -519,6 +520,7 @@ def with_files_of_at_most(size, *arguments):
     return error
 
 
+@pytest.mark.slow
 def test_a_disk_too_full_for_vectors_leaves_no_half_file(filler, tmp_path):
     texts = write(tmp_path / "a.txt", "a cat\n" * 50)
     before = contents(tmp_path)
@@ -527,6 +529,7 @@ def test_a_disk_too_full_for_vectors_leaves_no_half_file(filler, tmp_path):
     assert contents(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_a_disk_too_full_for_a_model_is_one_line_and_leaves_what_was_sound(tmp_path):
     corpus = write(tmp_path / "corpus.txt", "\n\n".join(["The cat sat on the mat.\n" * 30] * 3))
     error = with_files_of_at_most(200_000, *short(corpus, tmp_path / "out"))
@@ -553,6 +556,7 @@ def test_a_disk_too_full_to_save_again_leaves_the_old_checkpoint(classifier, cap
 # ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command_itself_says_one_line_and_exits_with_1(filler, tmp_path):
     command = [sys.executable, "-m", "bothways", "embed", str(filler), str(tmp_path / "no.txt"), "-o", "a.npy"]
     run = subprocess.run(command, capture_output=True, text=True)
@@ -560,6 +564,7 @@ def test_the_command_itself_says_one_line_and_exits_with_1(filler, tmp_path):
     assert run.stderr == f"bothways embed: error: {tmp_path / 'no.txt'}: no such file; check the path\n"
 
 
+@pytest.mark.slow
 def test_standard_input_that_is_not_utf8_is_named_with_its_line(classifier):
     command = [sys.executable, "-m", "bothways", "predict", str(classifier), "-"]
     run = subprocess.run(command, input=b"a cat\nsome \xff\n", capture_output=True)

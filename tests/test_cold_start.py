@@ -45,6 +45,7 @@ def test_importing_takes_less_than_50_ms_and_loads_nothing_heavy():
     assert min(times) < 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["", *VERBS])
 def test_help_is_printed_without_loading_anything_heavy(verb):
     shown = run("-c", TELL.format(heavy=HEAVY), *verb.split(), "--help")
@@ -53,6 +54,7 @@ def test_help_is_printed_without_loading_anything_heavy(verb):
     assert shown.stdout.startswith(f"usage: bothways {verb or 'VERB'} ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["", *VERBS])
 def test_help_takes_less_than_300_ms(verb):
     # A shared machine may be several times slower for some seconds, in processor time too: then twelve times what an

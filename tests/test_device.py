@@ -29,6 +29,7 @@ print(*levels)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mallopt is glibc's")
 def test_retained_memory_stops_growing_once_it_is_capped():
     def growth(*arguments):
@@ -57,6 +58,7 @@ print(before - freed, freed - resident())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="malloc_trim is glibc's")
 def test_freed_memory_between_long_lived_blocks_is_released():
     run = subprocess.run([sys.executable, "-c", HOLES], capture_output=True, text=True, check=True)

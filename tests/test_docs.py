@@ -32,6 +32,7 @@ def snippets(page: Path) -> list[tuple[str, str]]:
     return re.findall(pattern, page.read_text(encoding="utf-8"), re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
 def test_python_snippets_run(page, tmp_path, monkeypatch, capsys):
     """A block of text after a snippet is what it prints."""
@@ -81,6 +82,7 @@ def option_tables(monkeypatch):
     return option_tables
 
 
+@pytest.mark.slow
 def test_option_tables_list_the_flags_of_the_command_line(option_tables):
     """Another way to the same flags: tyro's own parser."""
     for verb, kind in option_tables.settings_by_verb():
@@ -118,6 +120,7 @@ def test_docstrings_are_plain_text_to_the_site(monkeypatch):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_site_builds_and_broken_links_are_errors(tmp_path):
     """One build of a copy with one page of broken links: these are reported, and nothing else."""

@@ -14,6 +14,7 @@ WORDS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", WORDS)
 def test_a_file_is_found_by_the_usual_word(word):
     lines = [f"{name} {summary(path)}".lower() for name, path in modules().items()]

@@ -66,6 +66,7 @@ def test_order_does_not_change_a_result(predictor):
     assert_same(moved, [expected[row] for row in order])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tokens", [1, 40, 100_000])
 def test_batch_size_does_not_change_a_result(predictor, tokens, monkeypatch):
     expected = results(predictor, TEXTS)
@@ -77,6 +78,7 @@ def test_batch_size_does_not_change_a_result(predictor, tokens, monkeypatch):
     assert (max(batches) == 1) == (tokens == 1)
 
 
+@pytest.mark.slow
 def test_company_does_not_change_a_result(predictor):
     expected = results(predictor, TEXTS)
     assert_same([results(predictor, [text])[0] for text in TEXTS], expected)
@@ -85,6 +87,7 @@ def test_company_does_not_change_a_result(predictor):
     assert_same(twice[len(TEXTS) :], expected)
 
 
+@pytest.mark.slow
 def test_company_does_not_change_a_result_in_half_precision_either(family_predictor):
     half = family_predictor("bf16")
     for found, text in zip(results(half, TEXTS), TEXTS, strict=True):

@@ -38,6 +38,7 @@ def shell(line, **environment):
 # --- streams ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "status", "told"),
     [
@@ -54,11 +55,13 @@ def test_streams_that_are_closed_or_full_are_no_traceback(line, status, told):
     assert (ended, error) == (status, told) and b"Traceback" not in out
 
 
+@pytest.mark.slow
 def test_a_closed_standard_input_is_named(classifier):
     status, out, error = shell(f"bothways predict '{classifier}' - <&-")
     assert (status, out) == (1, b"") and error.count("\n") == 1 and "standard input is closed" in error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_results_are_the_same_json_in_every_encoding(encoding, classifier):
     line = f"bothways predict '{classifier}' --text 'a café' --keep-columns text; bothways info '{classifier}'"
@@ -112,6 +115,7 @@ def test_labels_of_a_checkpoint_do_not_reach_the_terminal_as_they_are(classifier
     assert "labels       x, \\u001b[2Jé, \\u009b31m\\u202ez\\n\n" in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_fine_tuning_escapes_labels_and_names(make_model, tokenizer, tmp_path, capfd):
     checkpoint.save(Checkpoint(make_model("bert", {"masked_words": 0}), tokenizer), tmp_path / "m")
     rows = "".join(f'a {word},\x1b[2Jé\nthe {word},"\x9b\u202ez\nseed 9"\n' for word in "cat dog mat b s".split() * 3)
@@ -123,6 +127,7 @@ def test_fine_tuning_escapes_labels_and_names(make_model, tokenizer, tmp_path, c
     assert not [line for line in said.err.splitlines() if line.startswith("seed 9")]
 
 
+@pytest.mark.slow
 def test_only_one_file_prints():
     """So that nothing goes around the escaping; rich draws bars, of texts that are escaped."""
     for file in PACKAGE.rglob("*.py"):
@@ -163,6 +168,7 @@ def test_the_command_is_named_as_a_shell_finds_it(tmp_path, monkeypatch):
 # --- stopped ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_sigterm_while_a_model_is_exported_leaves_nothing_behind(classifier, tmp_path):
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")

@@ -41,6 +41,7 @@ def test_an_editable_install_is_a_path_which_type_checkers_read(build):
     assert Path(next(iter(files.values())).decode().strip()).samefile(source)
 
 
+@pytest.mark.slow
 def test_a_type_checker_finds_an_editable_install(build, tmp_path):
     """mypy on a user's script, with a Python that has nothing else: a wrong name is an error, a right one is none."""
     pytest.importorskip("mypy")
@@ -62,6 +63,7 @@ def _without_path():
     return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MYPYPATH")}
 
 
+@pytest.mark.slow
 def test_a_wheel_holds_every_file_of_the_package(build):
     source, files = build("wheel")
     kinds = (".py", ".typed", ".xz", ".md")

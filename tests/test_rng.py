@@ -80,6 +80,7 @@ def test_the_first_draws_do_not_depend_on_the_number_of_draws():
     assert np.array_equal(uniform(keys, 7)[:3], uniform(keys, 3))
 
 
+@pytest.mark.slow
 def test_keys_of_different_addresses_differ():
     indices = np.meshgrid(*[np.arange(size) for size in (5, 13, 19, 31)], indexing="ij")
     keys = np.concatenate([make_keys(seed, purpose, *indices).ravel() for seed in (0, 1) for purpose in Purpose])

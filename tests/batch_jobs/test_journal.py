@@ -245,6 +245,7 @@ print(rows, len(best), int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/st
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is counted as Linux does")
 def test_ten_thousand_classes_are_told_in_less_than_a_gigabyte(make_predictor, tmp_path):
     labels = tuple(f"class {number}" for number in range(10_000))
@@ -332,6 +333,7 @@ def separated(file):
         return [*csv.DictReader(opened)]
 
 
+@pytest.mark.slow
 def test_kept_columns_stand_in_every_format_under_names_of_their_own(models, tmp_path, capsys):
     file = written(tmp_path / "t.csv", WIDE)
     expected = list(csv.DictReader(io.StringIO(WIDE)))
@@ -358,6 +360,7 @@ def test_kept_columns_stand_in_every_format_under_names_of_their_own(models, tmp
     )
 
 
+@pytest.mark.slow
 def test_kept_values_are_those_of_the_input_whatever_they_are(models, tmp_path, capsys):
     table = pyarrow.table(
         {
@@ -470,6 +473,7 @@ def test_a_text_on_the_command_line(models, tmp_path, capsys):
 # --- a pipe -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_lines_of_a_pipe_are_answered_as_they_come(models):
     """Each before the next is written, as behind `tail -f`; what is there together is answered together."""
     command = [sys.executable, "-m", "bothways", "predict", str(models / "labels"), "-", "--keep-columns", "text"]
@@ -485,6 +489,7 @@ def test_lines_of_a_pipe_are_answered_as_they_come(models):
     assert running.returncode == 0
 
 
+@pytest.mark.slow
 def test_what_is_there_already_is_read_in_whole_blocks(monkeypatch, tmp_path):
     from bothways.batch_jobs.blocks import split_into_blocks
     from bothways.data import stream
@@ -654,6 +659,7 @@ def killed(models):
         yield ask
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["npy", "parquet", "jsonl"])
 def test_killed_at_any_write_it_goes_on_to_the_same_bytes(ending, killed, tmp_path):
     lines = [json.dumps({"text": text}) for text in TEXTS[:25]]
@@ -662,6 +668,7 @@ def test_killed_at_any_write_it_goes_on_to_the_same_bytes(ending, killed, tmp_pa
     assert set(found["digests"]) == {found["whole"]} and found["kills"] > 15
 
 
+@pytest.mark.slow
 def test_ten_thousand_lines_killed_at_random_moments_are_the_same_bytes(killed, tmp_path):
     file = tmp_path / "t.txt.gz"
     file.write_bytes(gzip.compress("".join(f"{text} {n}\n" for n in range(271) for text in TEXTS).encode(), 1))

@@ -144,6 +144,7 @@ def test_own_texts_get_masks_where_gaps_are_filled(directory_of, tmp_path):
     assert sorted(own.calls[0]) == ["[MASK]", "the [MASK] sat"]
 
 
+@pytest.mark.slow
 def test_peers_that_are_missing_or_fail_are_named_and_the_others_measured(directory_of, monkeypatch):
     def fail(place):
         raise ValueError("no such\nkernel")
@@ -193,6 +194,7 @@ def test_lengths_beyond_the_window_are_named_and_a_window_may_be_longer(director
         assert ("590 tokens" in measured.left_out) == (window is None)
 
 
+@pytest.mark.slow
 def test_the_picture_has_the_size_that_is_stated(directory_of, tmp_path):
     from PIL import Image
 
@@ -275,6 +277,7 @@ def test_what_is_converted_pools_as_the_checkpoint_says_and_reads_no_padding(poo
     assert np.abs(found - model.embed(texts, pooling=pooling)).max() < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PEERS)
 def test_a_peer_gives_what_we_give_for_each_text_in_order(name, directory_of, tmp_path):
     """So both do the same work. int8 of a random model is far off, but the nearest text is its own."""

@@ -538,6 +538,7 @@ def test_a_checkpoint_replaced_during_a_load_is_read_again(moment, tmp_path, mon
     assert versions_of(quietly(tmp_path / "m")) == {2} and len(opened) > moment
 
 
+@pytest.mark.slow
 def test_a_checkpoint_replaced_all_the_time_is_refused(tmp_path, monkeypatch):
     versions = iter(range(1, 99))
     save_version(next(versions), tmp_path / "m")
@@ -551,6 +552,7 @@ def test_a_checkpoint_replaced_all_the_time_is_refused(tmp_path, monkeypatch):
     refused(tmp_path / "m", f"replaced {checkpoint.TRIES} times while it was read", unchanged=False)
 
 
+@pytest.mark.slow
 def test_loads_beside_saves_never_mix_two_models(tmp_path, monkeypatch):
     monkeypatch.setattr(io, "fsync", lambda path: None)  # a busy disk would take all the time
     save_version(1, tmp_path / "m")
@@ -696,6 +698,7 @@ for limit in sys.argv[2:]:
 """
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_in_the_middle_of_a_file_leaves_the_old_checkpoint(directory, tmp_path):
     before = contents(tmp_path)
     sizes = sorted(file.stat().st_size for file in directory.iterdir() if file.is_file())

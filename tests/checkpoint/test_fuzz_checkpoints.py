@@ -114,6 +114,7 @@ def whole(make_model, tokenizer, tmp_path_factory):
     return directory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_a_broken_file_is_one_line(name, whole, tmp_path):
     number = 20 * FILES[name]

@@ -119,6 +119,7 @@ def test_what_cannot_be_is_one_clear_line(family, length, window, line, make_mod
         lengthen(of(family, make_model, tokenizer), length, window)
 
 
+@pytest.mark.slow
 def test_pre_training_goes_on_with_longer_texts(make_model, tokenizer, tmp_path):
     checkpoint.save(of("bert", make_model, tokenizer, {"masked_words": 0}), tmp_path / "start")
     (tmp_path / "text.txt").write_text(
@@ -147,6 +148,7 @@ def test_pre_training_goes_on_with_longer_texts(make_model, tokenizer, tmp_path)
         replace(settings, from_checkpoint=None, tokenizer=tmp_path / "start")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", ["none", "untrained maps", "maps of their own"])
 def test_maps_that_nothing_trains_follow_those_of_the_others(start, make_model, tokenizer, tmp_path):
     own = make_model("longformer", {"masked_words": 0}, max_position_embeddings=128)

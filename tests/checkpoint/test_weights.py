@@ -28,6 +28,7 @@ def test_tensors_are_read_by_name_and_old_names_are_modern(file):
     assert torch.equal(found["a.weight"], torch.arange(7.0))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc tells what is mapped, on Linux")
 def test_little_of_a_file_is_in_memory_beside_what_is_made_of_it(tmp_path, monkeypatch):
     file, rows = tmp_path / "large.safetensors", 2**20  # 4 MiB a tensor

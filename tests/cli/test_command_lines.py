@@ -44,6 +44,7 @@ def refuse_tracebacks(place, capsys, number, *, seed):
     return Counter(run(line, capsys.readouterr) for line in lines)
 
 
+@pytest.mark.slow
 def test_random_command_lines_end_without_a_traceback(place, capsys):
     ended = refuse_tracebacks(place, capsys, NUMBER, seed=0)
     assert min(ended[status] for status in (0, 1, 2)) > NUMBER / 30, ended

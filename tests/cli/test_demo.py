@@ -9,6 +9,8 @@ import pytest
 from bothways.cli import demo, main
 from bothways.settings import Demo
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def shortened(tmp_path_factory):

@@ -136,6 +136,7 @@ def test_predictions_are_an_object_a_line_in_input_order(classifier, texts, said
         assert row["scores"] == pytest.approx(found.scores, abs=1e-6) and row["score"] == max(row["scores"].values())
 
 
+@pytest.mark.slow
 def test_predictions_keep_input_order_over_blocks(classifier, tmp_path, said):
     numbers = np.random.default_rng(0).integers(0, 5, 9000).tolist()
     (tmp_path / "many.txt").write_text("".join(TEXTS[(0, 2, 3, 4, 6)[number]] + "\n" for number in numbers))
@@ -146,6 +147,7 @@ def test_predictions_keep_input_order_over_blocks(classifier, tmp_path, said):
     assert all(score == pytest.approx(means[number], abs=2e-3) for score, number in zip(rows, numbers, strict=True))
 
 
+@pytest.mark.slow
 def test_standard_input_is_read_a_text_a_line(classifier, texts, said):
     from_file = said("predict", classifier, texts, "--dtype", "float32")
     from_pipe = run("predict", classifier, "-", "--dtype", "float32", text=texts.read_text())
@@ -242,6 +244,7 @@ def test_a_vocabulary_is_learned_and_its_size_told(tmp_path, said):
     assert "entries in" in said("vocab", tmp_path / "t.txt", "-o", tmp_path / "w", "--size", "40")
 
 
+@pytest.mark.slow
 def test_the_whole_way_by_commands(tmp_path, said):
     words = ["the cat sat", "a dog ran", "the mat", "on and on"]
     text = "\n\n".join("\n".join(f"{words[(i + j) % 4]} {words[(i * j) % 4]}." for j in range(9)) for i in range(30))
@@ -264,6 +267,7 @@ def test_the_whole_way_by_commands(tmp_path, said):
     assert json.loads(said("predict", tmp_path / "c", tmp_path / "new.txt"))["label"] in "xy"
 
 
+@pytest.mark.slow
 def test_a_score_on_dev_is_marked_as_selected_on(make_model, tokenizer, tmp_path, said):
     checkpoint.save(Checkpoint(make_model("bert", {"masked_words": 0}), tokenizer), tmp_path / "m")
     (tmp_path / "t.csv").write_text("text,label\n" + "".join(f"a cat {n},x\nthe dog {n},y\n" for n in range(10)))
@@ -288,6 +292,7 @@ def rows_of(run):
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
+@pytest.mark.slow
 def test_a_run_told_to_stop_saves_says_so_and_goes_on(tmp_path):
     command = [sys.executable, "-m", "bothways", *pretraining(tmp_path, "-o", str(tmp_path / "run"))]
     run = subprocess.Popen([*command, "--steps", "100000"], stderr=subprocess.PIPE, text=True)
@@ -312,6 +317,7 @@ def test_one_of_several_processes_leaves_before_python_is_taken_down(world):
     assert ("taken down" in ended.stdout) == (world == 1)
 
 
+@pytest.mark.slow
 def test_torchrun_starts_a_run_in_two_processes_that_has_the_losses_of_one(tmp_path):
     flags = ["--steps", "4", "--dropout", "0", "--dtype", "float32"]
     alone = pretraining(tmp_path, "-o", str(tmp_path / "alone"), *flags)
@@ -350,6 +356,7 @@ def test_small_numbers_keep_their_digits(value, shown):
     assert output.shorten(value) == shown
 
 
+@pytest.mark.slow
 def test_what_a_head_does_not_read_is_refused(filler, reader, tmp_path):
     (tmp_path / "t.txt").write_text("The cat sat.\n\nThe dog ran.\n")
     failed = run("evaluate", filler, tmp_path / "t.txt", "--window", "32")

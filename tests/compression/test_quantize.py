@@ -104,6 +104,7 @@ def test_other_libraries_refuse_the_directory_by_name(vectors, texts, tmp_path):
         transformers.BertModel.from_pretrained(tmp_path / "small")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [1000.0, float("nan")])
 def test_a_model_that_loses_too_much_is_refused_and_nothing_is_written(vectors, texts, tmp_path, monkeypatch, broken):
     whole = calibrate.int8_linear
@@ -149,6 +150,7 @@ def labelled(text):
     return {"text": text, "label": "pos" if "cat" in text else "neg"}
 
 
+@pytest.mark.slow
 def test_a_classifier_is_measured_by_its_labels_as_evaluate_measures(make, tmp_path):
     model = make({"classes": 2}, labels=("neg", "pos"))
     file = rows(tmp_path, map(labelled, TEXTS))
@@ -173,6 +175,7 @@ def test_without_labels_the_share_of_texts_that_keep_theirs_counts(make, texts, 
     assert not found.labelled and found.forms[1].figures == {"same label": pytest.approx(100 * same)}
 
 
+@pytest.mark.slow
 def test_several_labels_numbers_tags_and_answers_have_their_own_figures(make, texts, tmp_path):
     def measured(model, file, name):
         found = quantize.run(settings(model, file, tmp_path / name))
@@ -357,6 +360,7 @@ def drop_of_accuracy(after, before):
     return measure_drop(evaluator, range(len(after)), after, before)
 
 
+@pytest.mark.slow
 def test_95_percent_intervals_contain_the_true_drop_in_95_percent_of_samples():
     rng = np.random.default_rng(0)
     within, errors = [], []
@@ -376,6 +380,7 @@ def test_without_a_changed_prediction_the_interval_is_that_of_one_change():
     assert drop_of_accuracy([True] * 40, [True] * 40).interval == pytest.approx((-4.9, 4.9))
 
 
+@pytest.mark.slow
 def test_a_drop_near_the_limit_is_reported_as_unsure(vectors, texts, tmp_path, monkeypatch):
     def found(points, error):
         with monkeypatch.context() as patch:

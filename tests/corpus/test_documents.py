@@ -254,6 +254,7 @@ HARMS = {  # and in which kinds of packed file they show: lzma passes over what 
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("packing", "harm"),
     [

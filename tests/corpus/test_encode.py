@@ -68,6 +68,7 @@ def test_ids_are_those_of_each_sentence_alone(rules, learned, texts):
     assert rows(encode(texts, Tokenizer(learned.vocab, **rules), language="en", processes=1)) == expected
 
 
+@pytest.mark.slow
 def test_the_number_of_processes_changes_nothing(learned, texts, monkeypatch):
     monkeypatch.setattr(module, "BLOCK_CHARACTERS", 10_000)
     expected = slowly(texts, learned)

@@ -96,6 +96,7 @@ def test_tokens_are_chosen_one_by_one(tokenizer, big):
     assert stats.chi2_contingency([chosen_by_text, all_by_text - chosen_by_text]).pvalue > LEAST
 
 
+@pytest.mark.slow
 def test_special_tokens_are_never_chosen_and_unchosen_ones_never_change(tokenizer, rule, big):
     for rate in (0.15, 1.0):
         masked = mask(big, rule, rate=rate)
@@ -164,6 +165,7 @@ def test_a_piece_after_a_special_token_is_a_word_of_its_own(tokenizer):
     assert stats.binomtest(both, 5003, 0.15**2).pvalue > LEAST
 
 
+@pytest.mark.slow
 def test_the_tokens_of_a_chosen_word_become_masks_one_by_one(tokenizer, big):
     masked = mask(big, MaskRule.from_tokenizer(tokenizer, 0.15, "words"))
     chosen = set(masked.masked_positions.tolist())
@@ -183,6 +185,7 @@ def spans_of(words, texts, rate):
     )
 
 
+@pytest.mark.slow
 def test_span_lengths_are_geometric_up_to_ten_words_and_3_8_on_average():
     leaders = spans_of(97, 9001, 0.15)
     first = np.arange(9001) * 97  # of 14.55 words to hide the first span is always taken whole

@@ -123,6 +123,7 @@ def test_a_random_second_is_never_of_the_same_document_however_few_there_are():
         assert len(first) > 1000 and (first != second).all() and set(second) == set(documents)
 
 
+@pytest.mark.slow
 def test_random_seconds_begin_with_any_sentence_of_the_others_as_often_and_are_never_of_any_else():
     store = store_of(8, 25, sentences=(150, 400), tokens=(1, 2))  # where nothing is trimmed
     others = np.array([2, 3, 5, 7, 11, 13, 17, 19, 23])

@@ -149,6 +149,7 @@ def test_the_files_are_the_same_whatever_the_number_of_processes(opened, paragra
         assert (one / name).read_bytes() == (two / name).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*NAMES, arrays.METADATA_FILE])
 def test_a_damaged_store_is_said_and_built_again(name, opened, store, tmp_path, monkeypatch):
     monkeypatch.setattr(arrays, "CHECKSUM_BYTES", 16)  # so that there are several

@@ -151,6 +151,7 @@ WORD = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=" \t\
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(
     documents=st.lists(st.lists(st.lists(st.tuples(WORD, WORD), min_size=1), min_size=1), min_size=1),

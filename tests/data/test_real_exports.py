@@ -379,6 +379,7 @@ def test_a_packed_file_of_one_endless_line_is_refused(kind, tmp_path, monkeypatc
         [*decoded_lines(file)]
 
 
+@pytest.mark.slow
 def test_a_packed_bomb_takes_bounded_memory(tmp_path):
     bomb = tmp_path / "bomb.jsonl.gz"
     with gzip.open(bomb, "wb", compresslevel=1) as out:

@@ -168,6 +168,7 @@ def test_of_several_labels_the_spellings_are_merged_in_lists_too(settings):
     assert names == {"a", "b"}
 
 
+@pytest.mark.slow
 def test_a_model_of_merged_labels_is_measured_by_any_spelling(settings, make_model, tokenizer, tmp_path):
     checkpoint.save(checkpoint.Checkpoint(make_model(), tokenizer), settings.model)
     rows = [(f"the cat {n}", label) for n, label in enumerate(ALIKE)]
@@ -190,6 +191,7 @@ def start(settings, make_model, tokenizer):
     checkpoint.save(checkpoint.Checkpoint(make_model(), tokenizer), settings.model)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("start")
 def test_columns_read_together_are_remembered_by_evaluate_predict_and_embed(settings, tmp_path):
     rows = [{"title": f"cat {n}", "body": "a dog sat", "kind": "ab"[n % 2]} for n in range(30)]
@@ -218,6 +220,7 @@ def test_columns_read_together_are_remembered_by_evaluate_predict_and_embed(sett
     np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("start")
 @pytest.mark.parametrize("kind", ["classify", "regress", "tag", "embed"])
 def test_every_kind_of_fine_tuning_leaves_bad_rows_out_if_asked_to(kind, settings, tmp_path):

@@ -108,6 +108,7 @@ def test_rows_of_one_group_stay_together(groups, seed):
     assert all(rows == sorted(rows) for rows in found.values())
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.data(), st.integers(0, 2**31))
 def test_rows_of_one_text_stay_together_and_classes_keep_about_their_shares(data, seed):

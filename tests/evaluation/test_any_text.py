@@ -37,6 +37,7 @@ def run(*arguments):
     main.main([*map(str, arguments), "--dtype", "float32"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STRANGE)
 def test_a_strange_text_between_others_has_a_result_in_every_format(name, models, tmp_path, capsys):
     texts = ["the cat sat", STRANGE[name], "a dog ran"]

@@ -26,7 +26,8 @@ from bothways.model.padded import Padded
 from bothways.settings import Export, TextColumns
 
 absent = [name for name in export.PACKAGES if find_spec(name) is None]
-pytestmark = pytest.mark.skipif(bool(absent), reason=f"not installed: {', '.join(absent)} (the extra onnx)")
+needs_packages = pytest.mark.skipif(bool(absent), reason=f"not installed: {', '.join(absent)} (the extra onnx)")
+pytestmark = [pytest.mark.slow, needs_packages]
 
 SEGMENTS, PLAIN = ["input_ids", "attention_mask", "token_type_ids"], ["input_ids", "attention_mask"]
 PRETRAINING, ENDS = ["prediction_logits", "seq_relationship_logits"], ["start_logits", "end_logits"]

@@ -18,6 +18,8 @@ from bothways.finetuning import answer
 from bothways.log import messages_to
 from bothways.settings import Answer, Evaluate
 
+pytestmark = pytest.mark.slow
+
 FILLERS = "the and on a b".split()
 
 

@@ -81,6 +81,7 @@ def peer(model):
     return make_pipeline(make_union(*peer_parts()), model)
 
 
+@pytest.mark.slow
 def test_the_scores_are_those_of_scikit_learn_on_the_same_splits(settings, files):
     texts, labels, _ = read(files["train"])
     theirs = {c: peer(LogisticRegression(C=c, max_iter=300)).fit(texts, labels) for c in tfidf.CLASS_STRENGTHS}
@@ -116,6 +117,7 @@ def test_a_model_of_texts_or_numbers_is_scikit_learns_with_its_strength(files):
     assert np.abs(ours(dev[0])[:, 0] - theirs.predict(dev[0])).max() < 0.01
 
 
+@pytest.mark.slow
 def test_the_last_line_says_who_is_better(start, files, settings, capsys):
     """With hardly any training the words win; after enough of it neither is worse."""
     weak = classify.run(settings)
@@ -130,6 +132,7 @@ def test_the_last_line_says_who_is_better(start, files, settings, capsys):
     assert strong["mean"] > weak.mean and f"{strong['mean']:.2%} (fine-tuned)" in last
 
 
+@pytest.mark.slow
 def test_without_them_nothing_is_said(settings):
     with mock.patch.object(tfidf, "fit", side_effect=AssertionError):
         result = classify.run(replace(settings, baselines=False))
@@ -138,6 +141,7 @@ def test_without_them_nothing_is_said(settings):
     assert page_baselines.BaselineComparison.heading not in page
 
 
+@pytest.mark.slow
 def test_the_page_shows_them_with_what_is_not_better(settings):
     result = classify.run(settings)
     page = (settings.out / "report.html").read_text(encoding="utf-8")
@@ -145,6 +149,7 @@ def test_the_page_shows_them_with_what_is_not_better(settings):
     assert f"{TFIDF}: {result.baselines[TFIDF]:.4g}" in page
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_does_not_compute_them_again(settings):
     def stop(row):
         raise KeyboardInterrupt
@@ -160,6 +165,7 @@ def test_a_run_that_goes_on_does_not_compute_them_again(settings):
     assert {*result.baselines} >= {CONSTANT, TFIDF}
 
 
+@pytest.mark.slow
 def test_in_cross_validation_they_are_of_the_same_folds(settings, files):
     seen = []
     fit = tfidf.fit
@@ -207,6 +213,7 @@ def test_numbers_have_ridge_regression_in_their_own_unit(start, files, tmp_path)
     assert one.name == RIDGE and np.abs(one.model(task.tables["test"].texts)[:, 0] - predicted).max() < 1e-9
 
 
+@pytest.mark.slow
 def test_texts_with_several_labels_and_pairs_have_them_too(start, files, tmp_path):
     def both(row):
         label = [row["label"], *(["many"] if row["number"] > 2 else [])]
@@ -272,6 +279,7 @@ def test_the_sentence_with_most_of_the_questions_words_answers(question, answer)
     assert baseline_models.best_matching_sentence(Question("1", question, " ", (), False, "here")) == ""
 
 
+@pytest.mark.slow
 def test_taggers_and_readers_have_them_in_their_runs(start, tmp_path):
     """Of the words' tags one is never seen in train, so that the commonest tag of each word is known: 2 of 3 are."""
     rows = [{"words": ["the", "cat", "ran"], "tags": ["O", "B-PET", "O"]}] * 6
@@ -289,6 +297,7 @@ def test_taggers_and_readers_have_them_in_their_runs(start, tmp_path):
     assert found.baselines["sentence that shares most words with the question"] == pytest.approx(2 / 3)
 
 
+@pytest.mark.slow
 def test_the_better_model_is_saved_and_read_like_any_other(settings, files, capsys):
     result = classify.run(settings)
     saved = settings.out / "tfidf"
@@ -312,6 +321,7 @@ def test_the_better_model_is_saved_and_read_like_any_other(settings, files, caps
             call(texts[:2])
 
 
+@pytest.mark.slow
 def test_a_model_of_numbers_is_saved_in_their_unit(start, files, tmp_path):
     lines = [{"text": text, "score": number + 40} for text, _, number in zip(*read(files["train"]), strict=True)]
     settings = Regress(model=start, train=written(tmp_path / "t.jsonl", lines), out=tmp_path / "run", epochs=0.1)

@@ -124,6 +124,7 @@ def test_numbers_as_labels_are_for_regression(settings, tmp_path, table):
         tables.refuse_numeric_classes(table_of(labels), settings.train)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("good", [0, 1, 2])
 def test_the_model_kept_is_that_of_the_seed_best_on_dev(good, settings, tmp_path, monkeypatch):
     train_and_score = finetune.train_and_score
@@ -196,6 +197,7 @@ def test_empty_texts_are_counted_and_the_first_is_located(settings, table):
     assert "2 of 32" in warning and f"{path}:2" in warning
 
 
+@pytest.mark.slow
 def test_splits_beside_train_of_a_saved_dictionary_are_told_and_measuring_asks_for_one(settings, result, tmp_path):
     parts = {
         name: datasets.Dataset.from_list(rows_of(seed, 30))
@@ -219,6 +221,7 @@ def test_splits_beside_train_of_a_saved_dictionary_are_told_and_measuring_asks_f
     assert evaluate.run(Evaluate(model=result.model, file=(saved / "validation",)))["texts"] == 30
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_model_with_dropout_on(settings, tmp_path):
     short = replace(settings, epochs=1.0, seeds=1, dropout=0.1, linear_start=False)
     for name, seed in (("one", 3), ("same", 3), ("other", 4)):
@@ -228,6 +231,7 @@ def test_the_same_seed_gives_the_same_model_with_dropout_on(settings, tmp_path):
     assert weights[0] == weights[1] != weights[2]
 
 
+@pytest.mark.slow
 def test_a_score_on_dev_says_so(settings, tmp_path):
     short = replace(settings, test=None, epochs=1.0, seeds=1, out=tmp_path / "run")
     result = classify.run(short)
@@ -351,6 +355,7 @@ def test_hundreds_of_windows_are_averaged_exactly_in_bf16(start):
     assert torch.equal(many, one)
 
 
+@pytest.mark.slow
 def test_a_run_on_long_texts_learns(settings, tmp_path, table):
     train = table(rows_of(0, 150, words=(30, 60), signs=9), "train.csv")
     short = replace(settings, train=train, dev=None, test=None, window=32, seeds=1, out=tmp_path / "run")
@@ -360,6 +365,7 @@ def test_a_run_on_long_texts_learns(settings, tmp_path, table):
     assert "120 read in windows" in messages[0]
 
 
+@pytest.mark.slow
 def test_pairs_are_told_apart_by_their_second_text(settings, tmp_path, table):
     rng = np.random.default_rng(0)
     rows = []
@@ -375,6 +381,7 @@ def test_pairs_are_told_apart_by_their_second_text(settings, tmp_path, table):
     assert [one.label for one in model.classify(["the dog", "the cat"], ["a cat sat", "a dog sat"])] == ["cat", "dog"]
 
 
+@pytest.mark.slow
 def test_what_a_model_was_fine_tuned_for_is_known_when_it_is_measured(settings, tmp_path, capsys, table):
     """Its columns and the class its F1 is of, until another is named; columns only where the file has them."""
     rows = [row for row in rows_of(0, 240) if row["label"] != "none"]
@@ -400,6 +407,7 @@ def test_what_a_model_was_fine_tuned_for_is_known_when_it_is_measured(settings, 
     assert [*first] == [*second]
 
 
+@pytest.mark.slow
 def test_pairs_are_measured_in_the_windows_they_were_learned_in(settings, make_model, tokenizer, tmp_path, table):
     """A first text that leaves little of a window has a larger one, in `evaluate` and `predict` too."""
     rows = [{"text": "the " * 40 + row["text"], "pair": row["text"], "label": row["label"]} for row in rows_of(0, 60)]
@@ -418,6 +426,7 @@ def test_pairs_are_measured_in_the_windows_they_were_learned_in(settings, make_m
     assert "accuracy" in evaluate.run(Evaluate(model=result.model, file=(changed.train,)))
 
 
+@pytest.mark.slow
 def test_the_report_tells_how_long_texts_are_and_what_becomes_of_them(settings, tmp_path, table):
     """Of texts, not of their windows; and of what the model reads, not of a wider window that was asked for."""
     rows = [{**row, "text": row["text"] + " the" * 60} for row in rows_of(0, 60)]
@@ -464,6 +473,7 @@ def test_a_single_class_and_labels_only_dev_knows_are_refused(settings, tmp_path
         classify.run(replace(settings, dev=dev, out=tmp_path / "run2"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "family",
     ["albert", "distilbert", "electra", "roberta", "modernbert", "longformer", "big_bird", "deberta", "deberta-v2"],
@@ -590,6 +600,7 @@ def test_giving_no_label_is_no_better_than_learning_nothing_where_most_have_none
     assert task.trivial_metrics(gold)["accuracy"] == pytest.approx(1 - gold.mean()) and gold.mean() < 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "told", "steps"), [(30, {}, 60), (4000, {}, 1200), (30, {"epochs": 2.0}, 6)])
 def test_few_examples_are_read_more_often_unless_epochs_are_named(rows, told, steps, settings, tmp_path, table):
     """Three steps an epoch: 20 epochs. 4,000 rows: 400 steps an epoch, and three of them."""
@@ -616,6 +627,7 @@ def test_a_score_on_data_of_the_training_is_marked(result, settings, caplog):
         assert warned == (selected_on is not None)
 
 
+@pytest.mark.slow
 def test_f1_is_of_two_classes_and_of_the_one_named(settings, tmp_path, table):
     with pytest.raises(InputError, match=r"metric \(f1\) .* 3; use f1_macro"):
         classify.run(replace(settings, metric="f1", out=tmp_path / "run"))

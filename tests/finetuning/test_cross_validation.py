@@ -17,6 +17,8 @@ from bothways.log import messages_to
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
 from bothways.training.signals import Stopped
 
+pytestmark = pytest.mark.slow
+
 WRONG = (5, 40, 77)  # rows whose label is not that of their animal
 
 

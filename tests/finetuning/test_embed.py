@@ -105,6 +105,7 @@ def test_the_data_and_the_metric_before_training_are_logged(run, result):
     assert f"test mrr@10 {figures_of(result)['test']['baseline']:.4f}" in run.messages[0]
 
 
+@pytest.mark.slow
 def test_cosines_learn_to_be_scores_with_all_numbers_and_with_the_first_five(scored):
     messages = []
     with messages_to(messages.append):
@@ -117,11 +118,13 @@ def test_cosines_learn_to_be_scores_with_all_numbers_and_with_the_first_five(sco
     assert "scores: 0 is cosine 0, 3 is cosine 1\n1 of 61 examples of test are also in train (" in messages[0]
 
 
+@pytest.mark.slow
 def test_a_run_that_learned_nothing_is_no_better_than_its_start(pairs, tmp_path):
     result = embed.run(replace(pairs, learning_rate=1e-12, epochs=0.1, seeds=2, out=tmp_path / "run"))
     assert result.failed == 2 and result.mean == figures_of(result)["test"]["baseline"]
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_model_with_dropout_on(pairs, tmp_path):
     short = replace(pairs, epochs=0.5, dropout=0.1)
     for name, seed in (("one", 3), ("same", 3), ("other", 4)):
@@ -140,6 +143,7 @@ def test_training_starts_from_the_encoder_alone_with_the_dropout_asked_for(pairs
     assert all(torch.equal(value, old[name]) for name, value in initial.model.state_dict().items())
 
 
+@pytest.mark.slow
 def test_few_numbers_of_a_vector_do_better_when_they_were_trained_for_it(pairs, result, tmp_path):
     trained = embed.run(replace(pairs, matryoshka_dims=(2,), out=tmp_path / "run"))
     rows = rows_of(2, 61)
@@ -156,6 +160,7 @@ def test_few_numbers_of_a_vector_do_better_when_they_were_trained_for_it(pairs, 
 # --- what is saved ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["mean", "max"])
 def test_sentence_transformers_loads_the_model_and_gives_the_same_vectors(pooling, pairs, result, tmp_path):
     from sentence_transformers import SentenceTransformer

@@ -62,6 +62,7 @@ def rows_of(run):
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
+@pytest.mark.slow
 def test_one_file_is_divided_80_10_10_and_reported_on_test(settings):
     messages = []
     with messages_to(messages.append):
@@ -94,6 +95,7 @@ def test_training_ends_when_patience_runs_out_and_the_best_weights_are_kept(pati
     assert module.weight.item() == pytest.approx(seen[1])
 
 
+@pytest.mark.slow
 def test_frozen_parts_stay_as_they_were_to_the_bit_and_the_rest_learns(settings):
     before = checkpoint.load(settings.model).model.state_dict()
     result = classify.run(replace(settings, freeze=2, epochs=1.0, dtype="bfloat16", linear_start=False))
@@ -109,6 +111,7 @@ def test_freezing_all_layers_is_refused_with_the_most_there_is(settings):
         classify.run(replace(settings, freeze=4))
 
 
+@pytest.mark.slow
 def test_fine_tuning_tells_how_it_is_doing_where_there_is_no_terminal(settings, monkeypatch):
     messages = []
     monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
@@ -118,6 +121,7 @@ def test_fine_tuning_tells_how_it_is_doing_where_there_is_no_terminal(settings, 
     assert len(shown) > 3 and all("learning rate" in line and line.endswith("s left") for line in shown)
 
 
+@pytest.mark.slow
 def test_a_python_caller_hears_every_row_of_the_metrics_and_how_many_steps_there_will_be(settings):
     rows = []
     result = bothways.train(replace(settings, epochs=0.5, seeds=2), callbacks=[rows.append])
@@ -126,6 +130,7 @@ def test_a_python_caller_hears_every_row_of_the_metrics_and_how_many_steps_there
     assert {row["seed"] for row in rows} == {0, 1} and {row["split"] for row in rows} == {"train", "heldout"}
 
 
+@pytest.mark.slow
 def test_what_a_callback_raises_ends_the_run_which_can_go_on(settings, undisturbed):
     def enough(row):
         if row["step"] == 6:
@@ -158,6 +163,7 @@ def test_epochs_are_said_as_steps_beside_the_usual_ones_and_far_fewer_are_warned
     assert ("warning" in line) == ("warning" in said)
 
 
+@pytest.mark.slow
 def test_layer_wise_rates_are_told_as_a_table(settings):
     messages = []
     with messages_to(messages.append):
@@ -174,6 +180,7 @@ def test_without_a_rate_it_goes_by_the_width(width, rate, settings, make_model):
     assert peak_learning_rate(replace(settings, learning_rate=1e-3), config) == 1e-3
 
 
+@pytest.mark.slow
 def test_a_rate_by_the_width_is_said_and_is_the_one_trained_with(settings):
     messages = []
     own = replace(settings, learning_rate=None, warmup=0.0, schedule="constant", epochs=0.5)
@@ -199,11 +206,13 @@ def test_the_best_or_the_middle_seed_is_kept():
     assert finetune.select_seed({7: 0.1, 8: 0.2}, "median") == 7
 
 
+@pytest.mark.slow
 def test_a_step_has_so_many_examples_where_they_are_counted(settings):
     result = classify.run(replace(settings, batch_size=7, epochs=1.0, gradient_accumulation=3))
     assert sum(row["split"] == "train" for row in rows_of(result.directory)) == -(-120 // 7)
 
 
+@pytest.mark.slow
 def test_micro_batches_change_no_loss(settings, tmp_path):
     losses = []
     for parts in (1, 3):
@@ -212,6 +221,7 @@ def test_micro_batches_change_no_loss(settings, tmp_path):
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_step_of_many_tokens_is_cut_between_texts_and_changes_no_loss(settings, tmp_path, monkeypatch):
     """So that nothing is worked out twice, but for a text that is longer than the bound itself."""
     found, losses = {}, classify.Classification.losses
@@ -320,6 +330,7 @@ def undisturbed(start, train_file, tmp_path_factory):
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [2, 6, 9, 22])
 def test_a_killed_run_goes_on_to_the_same_numbers(settings, undisturbed, rows, monkeypatch):
     """Killed before a checkpoint, after one, and in the second seed."""
@@ -347,6 +358,7 @@ def test_a_killed_run_goes_on_to_the_same_numbers(settings, undisturbed, rows, m
     )
 
 
+@pytest.mark.slow
 def test_a_run_asked_to_stop_saves_and_goes_on(settings, undisturbed, monkeypatch):
     metric = Run.log_metrics
 
@@ -366,6 +378,7 @@ def test_a_run_asked_to_stop_saves_and_goes_on(settings, undisturbed, monkeypatc
     assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["train", "heldout"])
 def test_a_run_asked_to_stop_in_its_last_step_begins_no_other_seed(split, settings, undisturbed, monkeypatch):
     last = max(row["step"] for row in rows_of(undisturbed.directory))
@@ -384,6 +397,7 @@ def test_a_run_asked_to_stop_in_its_last_step_begins_no_other_seed(split, settin
     assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
 
 
+@pytest.mark.slow
 def test_a_run_does_not_go_on_from_another_model(settings, monkeypatch, tmp_path):
     own = tmp_path / "start"
     shutil.copytree(settings.model, own)
@@ -404,6 +418,7 @@ def test_one_process_fine_tunes(settings, monkeypatch):
     assert not settings.out.exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_done_gives_its_result_again_but_not_with_other_settings(settings, monkeypatch):
     done = classify.run(replace(settings, epochs=0.1))
     messages = []
@@ -417,6 +432,7 @@ def test_a_run_that_is_done_gives_its_result_again_but_not_with_other_settings(s
     assert (done.directory / "bothways.json").read_text(encoding="utf-8") == before
 
 
+@pytest.mark.slow
 def test_a_run_that_is_done_gives_no_result_for_other_data(settings, train_file, tmp_path):
     own = tmp_path / "own.jsonl"
     own.write_text(train_file.read_text(encoding="utf-8"), encoding="utf-8")
@@ -426,6 +442,7 @@ def test_a_run_that_is_done_gives_no_result_for_other_data(settings, train_file,
         classify.run(replace(settings, train=own, epochs=0.1, resume=True))
 
 
+@pytest.mark.slow
 def test_lengths_are_told_of_texts_and_not_of_their_windows(settings, tmp_path):
     rows = [json.dumps({"text": "cat " * number, "label": "xy"[number % 2]}) for number in range(1, 61)]
     (tmp_path / "long.jsonl").write_text("\n".join(rows), encoding="utf-8")
@@ -436,6 +453,7 @@ def test_lengths_are_told_of_texts_and_not_of_their_windows(settings, tmp_path):
     assert "dev: 60 texts, tokens: median 32, 90 % up to 56, longest 62; 46 read in windows" in messages[0]
 
 
+@pytest.mark.slow
 def test_a_run_whose_end_failed_is_not_done(settings, monkeypatch):
     """Its report cannot be written, say, for the disk is full: the weights are there, and it goes on to a model."""
     changed = replace(settings, epochs=0.2)
@@ -461,6 +479,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
+@pytest.mark.slow
 def test_a_disk_without_room_for_a_seed_is_said_before_its_training(settings, small_disk):
     disk, resize = small_disk
     with (disk / "others").open("wb") as file:
@@ -473,6 +492,7 @@ def test_a_disk_without_room_for_a_seed_is_said_before_its_training(settings, sm
     assert classify.run(changed).model.exists()
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_at_a_seeds_end_loses_no_seed(settings, small_disk, undisturbed, monkeypatch):
     """Somebody else fills it during the training, all but what this run holds."""
     disk, resize = small_disk
@@ -494,6 +514,7 @@ def test_a_disk_that_is_full_at_a_seeds_end_loses_no_seed(settings, small_disk, 
     assert result.scores == undisturbed.scores
 
 
+@pytest.mark.slow
 def test_weights_that_cannot_be_written_are_an_error_of_the_disk_and_the_run_goes_on(
     settings, undisturbed, monkeypatch
 ):
@@ -516,6 +537,7 @@ def test_weights_that_cannot_be_written_are_an_error_of_the_disk_and_the_run_goe
     assert result.scores == undisturbed.scores
 
 
+@pytest.mark.slow
 def test_how_often_a_run_is_saved_does_not_change_what_it_comes_to(settings, tmp_path):
     def kept(name, every):
         changed = replace(
@@ -527,6 +549,7 @@ def test_how_often_a_run_is_saved_does_not_change_what_it_comes_to(settings, tmp
     assert kept("often", 3) == kept("never", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["dev", "test"])
 def test_a_run_does_not_go_on_with_other_rows_to_measure_on(split, settings, train_file, tmp_path, monkeypatch):
     files = {name: tmp_path / f"{name}.jsonl" for name in ("dev", "test")}
@@ -550,6 +573,7 @@ def test_a_run_does_not_go_on_with_other_rows_to_measure_on(split, settings, tra
         classify.run(replace(changed, resume=True))
 
 
+@pytest.mark.slow
 def test_a_run_does_not_go_on_with_other_labels(settings, train_file, tmp_path, monkeypatch):
     own = tmp_path / "train.jsonl"
     own.write_text(train_file.read_text(encoding="utf-8"), encoding="utf-8")

@@ -13,6 +13,8 @@ from bothways.finetuning import glue
 from bothways.log import messages_to
 from bothways.settings import Glue
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def directory(make_model, tokenizer, tmp_path_factory):

@@ -99,6 +99,7 @@ def test_a_table_in_memory_is_divided_as_a_file_of_it(tmp_path):
     assert all(one == found[0] for one in found[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_a_run_from_memory_is_the_run_from_a_file(task, start, tmp_path):
     kind, given, rows, make = TASKS[task]
@@ -127,6 +128,7 @@ def test_a_run_from_memory_is_the_run_from_a_file(task, start, tmp_path):
     assert scores[0] == scores[1]
 
 
+@pytest.mark.slow
 def test_a_run_from_memory_goes_on_with_the_same_rows_alone(start, tmp_path, capsys):
     options = recipe(on_error="skip", epochs=4.0)
     settings = Classify(model=start, train=classes(40), dev=classes(12, 1), out=tmp_path / "run", **options)
@@ -154,6 +156,7 @@ def test_a_run_from_memory_goes_on_with_the_same_rows_alone(start, tmp_path, cap
     assert "kind list of dicts, rows 42, columns text, label, fingerprint " in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_texts_in_memory_pretrain_as_those_of_a_file(tmp_path):
     documents = ["\n".join(" ".join(words).capitalize() + "." for words in texts(6, seed)) for seed in range(30)]
     train, held = documents[:24], documents[24:]

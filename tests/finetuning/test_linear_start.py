@@ -24,6 +24,8 @@ from bothways.training.options import TrainingOptions
 from bothways.training.run_checkpoints import TrainingState
 from bothways.training.trainer import Trainer
 
+pytestmark = pytest.mark.slow
+
 FROZEN = "was best on dev; kept"
 
 

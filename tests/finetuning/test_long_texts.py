@@ -69,6 +69,7 @@ def test_a_pass_draws_so_many_windows_of_each_text_anew_and_the_same_for_the_sam
     assert whole.sample_windows(0, seed=3, epoch=0) is whole and whole.sample_windows(99, seed=3, epoch=0) is whole
 
 
+@pytest.mark.slow
 def test_training_reads_the_drawn_windows_and_measuring_reads_all(settings, monkeypatch):
     task, read = task_of(settings), {"train": 0, "all": 0}
     losses, outputs = classify.Classification.losses, classify.Classification.outputs
@@ -101,6 +102,7 @@ def test_a_step_holds_so_many_long_texts_unless_its_size_is_named(settings):
     assert len(short[0]) == recipe.BATCH_TOKENS // 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["mean", "max"])
 def test_windows_are_pooled_in_prediction_as_in_training(pooling, settings, folder):
     changed = replace(settings, window_pooling=pooling)
@@ -126,6 +128,7 @@ class Killed(BaseException):
     """Stands for a process that is gone."""
 
 
+@pytest.mark.slow
 def test_a_killed_run_draws_the_same_windows_again(settings, tmp_path, monkeypatch):
     changed = replace(settings, dropout=0.1, checkpoint_every=2, batch_tokens=256, train_windows=1)
     whole = classify.run(replace(changed, out=tmp_path / "whole"))

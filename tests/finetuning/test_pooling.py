@@ -108,6 +108,7 @@ def test_sentence_transformers_gives_its_scores_and_transformers_refuses_it_by_n
     assert torch.equal(encoder.embeddings.word_embeddings.weight, ours.module.encoder.embeddings.words.weight)
 
 
+@pytest.mark.slow
 def test_means_are_read_as_they_are_where_the_checkpoints_vectors_are(settings, folder, tmp_path):
     checkpoint.save(replace(checkpoint.load(folder / "start"), normalized=False), tmp_path / "start")
     changed = replace(settings, model=tmp_path / "start", out=tmp_path / "run", epochs=0.5)
@@ -140,12 +141,14 @@ def test_what_is_saved_comes_back_and_is_saved_again(result, tmp_path):
     assert "bothways-linear" not in str(info.describe(result.model)["model"])
 
 
+@pytest.mark.slow
 def test_the_first_token_is_read_where_that_is_asked_for(settings, tmp_path):
     result = classify.run(replace(settings, pooling="cls", out=tmp_path / "run", epochs=0.5))
     _, report = transformers.BertForSequenceClassification.from_pretrained(result.model, output_loading_info=True)
     assert not any(report.values()) and checkpoint.load(result.model).model.config.pooling == "first"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["mean", "auto"])
 def test_without_word_of_a_pooling_auto_is_the_familys_own_head(pooling, settings, folder, tokenizer, tmp_path):
     saved = checkpoint.load(folder / "start")
@@ -154,6 +157,7 @@ def test_without_word_of_a_pooling_auto_is_the_familys_own_head(pooling, setting
     assert checkpoint.load(classify.run(changed).model).model.config.pooling == {"auto": "first"}.get(pooling, "mean")
 
 
+@pytest.mark.slow
 def test_numbers_are_read_off_the_mean_too(folder, settings, tmp_path):
     changed = Regress(
         model=folder / "start", train=folder / "numbers.jsonl", out=tmp_path / "run", epochs=1.0, learning_rate=1e-3,
@@ -167,6 +171,7 @@ def test_numbers_are_read_off_the_mean_too(folder, settings, tmp_path):
     assert 48 < model.regress(TEXTS).mean() < 55
 
 
+@pytest.mark.slow
 def test_it_is_measured_predicted_made_int8_and_exported(result, folder, tmp_path):
     file = folder / "classes.jsonl"
     scores = evaluate.run(Evaluate(model=result.model, file=(file,), dtype="float32"))
@@ -182,6 +187,7 @@ def test_it_is_measured_predicted_made_int8_and_exported(result, folder, tmp_pat
     assert sorted(path.name for path in (tmp_path / "onnx").iterdir() if path.is_dir()) == []
 
 
+@pytest.mark.slow
 def test_training_goes_on_from_it(result, settings, folder, tmp_path):
     again = classify.run(replace(settings, model=result.directory, out=tmp_path / "classes", epochs=0.5))
     assert checkpoint.load(again.model).model.config.pooling == "mean"

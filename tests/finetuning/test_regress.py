@@ -113,6 +113,7 @@ def scaled_rows(seed, count, offset, scale):
     return [{**row, "score": offset + scale * (row["score"] - 7000) / 500} for row in rows_of(seed, count)]
 
 
+@pytest.mark.slow
 def test_a_large_offset_is_rounded_in_the_reported_metrics_too_with_a_warning(run, table, finetuned):
     train, dev, test = (scaled_rows(seed, count, 1.7e9, 3000) for seed, count in ((0, 250), (1, 40), (2, 50)))
     shifted = finetuned(

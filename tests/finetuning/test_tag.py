@@ -115,6 +115,7 @@ def test_sentences_of_two_files_are_not_read_together(result, tmp_path, monkeypa
     assert len(ends[0]) in np.cumsum([*map(len, read)])
 
 
+@pytest.mark.slow
 def test_evaluate_takes_the_columns_the_model_was_fine_tuned_with(settings, tmp_path):
     """Parts of speech behind, entities in the second of three columns."""
     files = {}
@@ -174,6 +175,7 @@ def test_a_tag_that_its_scheme_does_not_allow_is_named(settings, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_label_only_dev_has_is_told_and_counts_as_missed(settings, tmp_path):
     dev = tmp_path / "dev.txt"
     dev.write_text("the O\nmat B-THING\ncat B-FELINE\n", encoding="utf-8")
@@ -211,6 +213,7 @@ def test_one_text_is_too_few_to_learn_from(settings, tmp_path):
         tag.run(changed)
 
 
+@pytest.mark.slow
 def test_the_page_shows_which_words_are_taken_for_which(settings, result, tmp_path):
     """Entities by type with the sentences that went wrong; plain tags as a confusion."""
     task = tag.Tagging.build(settings, checkpoint.load(settings.model), tag.read_splits(settings))
@@ -253,6 +256,7 @@ def test_an_entity_model_is_not_measured_on_labels_of_words(result, tmp_path):
         evaluate.run(Evaluate(model=result.model, file=(tmp_path / "pos.txt",)))
 
 
+@pytest.mark.slow
 def test_plain_labels_are_one_a_word_and_never_merged(settings, tmp_path):
     kinds = {"cat": "NOUN", "dog": "NOUN", "mat": "NOUN", "ran": "VERB"}
     rows = [(words, [kinds.get(word, "OTHER") for word in words]) for words, _ in sentences(0, 150)]

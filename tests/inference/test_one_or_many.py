@@ -183,6 +183,7 @@ def test_a_stream_ends_with_its_texts_and_its_pairs_must_be_as_many(make_predict
 # --- threads --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bf16"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_four_threads_get_the_results_of_one(family, dtype, make_predictor):

@@ -245,6 +245,7 @@ def places_of(entities):
     return [(entity.label, entity.start, entity.end) for entity in entities]
 
 
+@pytest.mark.slow
 def test_where_context_does_not_matter_windows_do_not_either(make_predictor):
     """Entities and answers across the borders of windows come out once and whole."""
     given = {"max_position_embeddings": 1500}
@@ -284,6 +285,7 @@ def test_ten_thousand_words_are_classified_by_all_their_windows(make_predictor):
     assert list(shorter.scores.values()) != pytest.approx(scores, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_ten_thousand_words_are_tagged_and_answered_and_far_text_moves_no_entity(tagger, reader):
     words = words_of(10_000)
     text = " ".join(words)
@@ -550,6 +552,7 @@ print(ended[0] == child and os.waitstatus_to_exitcode(ended[1]) == 0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts threads as Linux lists them")
 @pytest.mark.parametrize("dtype", ["float32", "bf16"])
 def test_a_model_that_was_loaded_before_a_fork_works_in_the_child(dtype, minilm_directory):

@@ -136,6 +136,7 @@ def test_wrong_tags_are_refused_in_one_line_that_begins_with_their_place(tokeniz
         label_windows(windows, ["the", "cat"], ["O"], IOB2, where="dev.txt:7")
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(data=st.data())
 def test_tags_come_back_from_the_scores_they_ask_for(data, any_tokenizer):

@@ -60,6 +60,7 @@ def test_all_right_of_thirty_rows_is_no_certainty():
     assert all(low < 0.95 for low, _ in metrics.entity_intervals(tags, tags, "iob2").values())
 
 
+@pytest.mark.slow
 def test_an_interval_of_f1_holds_the_true_value_about_as_often_as_it_says(monkeypatch):
     monkeypatch.setattr(intervals, "RESAMPLES", 200)
     true = metrics.classification(*labelled(200_000, 0.6))["f1_macro"]

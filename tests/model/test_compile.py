@@ -12,6 +12,7 @@ from bothways.model import global_attention, kernels, layout
 from bothways.model.compile import compile_layers
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler")
 @pytest.mark.timeout(120)
 @pytest.mark.filterwarnings("default")  # torch.compile uses deprecated parts of torch
@@ -37,6 +38,7 @@ def test_compiled_layers_give_the_losses_and_gradients_of_plain_ones(make_model,
         assert torch.allclose(gradient, gradient_fast, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler")
 @pytest.mark.timeout(120)
 @pytest.mark.filterwarnings("default")

@@ -157,6 +157,7 @@ def test_an_int8_model_is_near_the_float_one(quantized):
     assert 0.99 < cosines_T.mean() < 0.99999999
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "family", ["bert", "distilbert", "electra", "albert", "roberta", "modernbert", "longformer", "big_bird", "deberta"]
 )

@@ -82,6 +82,7 @@ def test_batched_attention_reads_slices_of_one_projection_as_it_reads_copies():
     assert relative(gradients(ours, whole)[0], gradients(theirs, whole)[0]) < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.5])
 @pytest.mark.parametrize("lengths", [[2, 2, 3], [2, 2], [3]])
 def test_the_way_back_drops_what_the_way_forward_dropped(lengths, rate):

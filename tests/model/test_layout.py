@@ -117,7 +117,7 @@ def test_the_ragged_kernel_refuses_dropout_rather_than_forgetting_it():
         layout.attend(*rows(), sides=(-1, -1), dropout=0.1)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="the ragged kernel needs CUDA")
+@pytest.mark.gpu
 @pytest.mark.parametrize("sides", [(-1, -1), (1, 1), (3, 3), (100, 100), *ONE_WAY])
 def test_the_ragged_kernel_equals_the_slow_formula(sides):
     q, k, v = (part.bfloat16() for part in rows())
@@ -126,7 +126,7 @@ def test_the_ragged_kernel_equals_the_slow_formula(sides):
     assert float((attended.float().cpu() - expected).abs().max()) < 0.03
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="the ragged kernel needs CUDA")
+@pytest.mark.gpu
 def test_the_ragged_kernel_has_the_gradients_of_rectangles():
     device, found = torch.device("cuda"), []
     weights = torch.randn(int(LENGTHS.sum()), N, D, generator=torch.Generator().manual_seed(1)).cuda()

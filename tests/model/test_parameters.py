@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 import torch
 from torch import nn
 
@@ -29,6 +30,7 @@ def test_an_error_within_leaves_the_number_format_as_it_was():
     assert torch.get_default_dtype() == torch.float32
 
 
+@pytest.mark.slow
 def test_torchs_compiler_stays_unloaded():
     code = (
         "import sys, torch; from bothways.model.parameters import no_init; before = len(sys.modules)\n"

@@ -41,6 +41,7 @@ def cosines(ours, theirs):
     return (ours * theirs).sum(1) / np.linalg.norm(ours, axis=1) / np.linalg.norm(theirs, axis=1)
 
 
+@pytest.mark.slow
 def test_hidden_states_of_mixed_lines_equal_transformers(exact, lines, minilm_directory):
     transformers.logging.disable_progress_bar()
     peer = transformers.AutoModel.from_pretrained(minilm_directory).eval()
@@ -54,6 +55,7 @@ def test_hidden_states_of_mixed_lines_equal_transformers(exact, lines, minilm_di
     assert largest < 2e-5
 
 
+@pytest.mark.slow
 def test_hidden_states_in_company_equal_those_alone(exact, lines):
     batch = Batch.from_encodings([exact.tokenizer.encode(text) for text in lines])
     with torch.inference_mode():
@@ -62,6 +64,7 @@ def test_hidden_states_in_company_equal_those_alone(exact, lines):
         assert np.abs(ours.numpy() - alone).max() < 2e-5
 
 
+@pytest.mark.slow
 def test_sentence_vectors_equal_sentence_transformers(exact, lines, sentence_transformer):
     theirs = sentence_transformer.encode(lines, show_progress_bar=False)
     ours = exact.embed(lines)
@@ -70,11 +73,13 @@ def test_sentence_vectors_equal_sentence_transformers(exact, lines, sentence_tra
     assert np.abs(np.linalg.norm(ours, axis=1) - 1).max() < 1e-6
 
 
+@pytest.mark.slow
 def test_vectors_in_half_precision_point_the_same_way(exact, lines, minilm_directory):
     half = bothways.load(minilm_directory, dtype="bfloat16", device="cpu")
     assert cosines(half.embed(lines), exact.embed(lines)).min() >= 0.999
 
 
+@pytest.mark.slow
 def test_a_saved_copy_loads_in_sentence_transformers(minilm_directory, lines, sentence_transformer, tmp_path):
     from sentence_transformers import SentenceTransformer
 
@@ -88,6 +93,7 @@ def test_a_saved_copy_loads_in_sentence_transformers(minilm_directory, lines, se
     assert np.array_equal(copy.encode(some, show_progress_bar=False), theirs)
 
 
+@pytest.mark.slow
 def test_a_saved_copy_loads_here_with_equal_vectors(exact, lines, tmp_path):
     exact.save(tmp_path / "copy")
     copy = bothways.load(tmp_path / "copy", dtype="float32", device="cpu")
@@ -95,6 +101,7 @@ def test_a_saved_copy_loads_here_with_equal_vectors(exact, lines, tmp_path):
     assert np.array_equal(copy.embed(lines[::4]), exact.embed(lines[::4]))
 
 
+@pytest.mark.slow
 def test_a_long_text_is_read_to_its_end(exact, paragraphs):
     long = " ".join(paragraphs[:12])
     assert len(exact.tokenizer.encode(long)) > 1000

@@ -427,6 +427,7 @@ def load_theirs(architecture, directory, **options):
     return peer.eval()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ALL)
 def test_what_we_save_transformers_loads(architecture, make_peer, ours_of, tmp_path):
     peer = make_peer(architecture, **LABELS.get(architecture, {}))
@@ -461,6 +462,7 @@ def test_an_encoder_without_a_pooler_stays_without(make_peer, ours_of, tmp_path)
     assert all(torch.equal(value, back.state_dict()[name]) for name, value in peer.state_dict().items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ALL)
 def test_transformers_computes_the_same_from_a_model_of_ours(architecture, make_peer, ours_of, tmp_path):
     loaded = ours_of(make_peer(architecture, **LABELS.get(architecture, {})))
@@ -481,6 +483,7 @@ def test_transformers_computes_the_same_from_a_model_of_ours(architecture, make_
             assert_close(ours, torch.cat([their_scores(output, names) for output in outputs]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["classes", "tokens", "spans", "masked_words"])
 @pytest.mark.parametrize(
     ("encoder", "pooler"),
@@ -527,6 +530,7 @@ def test_modern_bert_s_new_heads_begin_with_the_masked_words_map_as_theirs_do(he
     assert "pooler" not in said[0]
 
 
+@pytest.mark.slow
 def test_their_names_cover_every_parameter(make_peer, ours_of):
     for architecture in ALL:
         peer = make_peer(architecture)

@@ -130,6 +130,7 @@ def test_fixture_texts_are_read_as_tokenizers_reads_them_uncased(uncased, uncase
     assert differences(uncased, uncased_peer, texts) == []
 
 
+@pytest.mark.slow
 def test_fixture_texts_are_read_as_tokenizers_reads_them_cased(cased):
     assert differences(*cased, fixture_lines()) == []
 
@@ -139,6 +140,7 @@ def test_pairs_are_read_as_tokenizers_reads_them(uncased, uncased_peer):
     assert differences(uncased, uncased_peer, [*itertools.pairwise(texts), ("", texts[0]), (texts[0], "")]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which, options", list(enumerate(OPTIONS)), ids=str)
 def test_characters_are_read_as_tokenizers_reads_them_with_every_option(characters, which, options):
     options = dict(zip(("lowercase", "strip_accents", "split_chinese"), options, strict=True))
@@ -153,6 +155,7 @@ def test_any_text_is_read_as_tokenizers_reads_it(uncased, uncased_peer, text):
     assert differences(uncased, uncased_peer, [text]) == []
 
 
+@pytest.mark.slow
 def test_any_order_of_marks_is_read_as_tokenizers_reads_it(characters):
     ours, peer = Tokenizer(characters), make_peer(characters)
 
@@ -164,6 +167,7 @@ def test_any_order_of_marks_is_read_as_tokenizers_reads_it(characters):
     check()
 
 
+@pytest.mark.slow
 def test_a_word_whose_marks_would_move_again_keeps_its_order(characters):
     # The grapheme joiner keeps the marks apart, then is stripped: what is left would be sorted if it were split anew.
     text = "a\U0001d16d\u034f\u302e"
@@ -240,6 +244,7 @@ def test_reading_what_was_decoded_decodes_to_the_same(uncased):
 LONG = " ".join(wikipedia_paragraphs())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size, overlap", [(512, 128), (97, 0), (130, 61)])
 @pytest.mark.parametrize("first", [None, "Which text is this, if not the first?"])
 def test_windows_are_those_of_transformers(uncased, hugging_face, size, overlap, first):

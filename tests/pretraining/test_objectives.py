@@ -26,6 +26,8 @@ from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.optimizer import layer_depths
 from bothways.training.run import read_metrics
 
+pytestmark = pytest.mark.slow
+
 PEOPLE = dict(zip("king queen farmer sailor doctor".split(), "castle palace field harbour clinic".split(), strict=True))
 V = 97
 CASES = {  # name: what is asked for, the model's type, a loss that has to fall

@@ -26,6 +26,8 @@ from bothways.training.distributed import SINGLE_PROCESS
 from bothways.training.run import read_metrics
 from bothways.training.trainer import Trainer
 
+pytestmark = pytest.mark.slow
+
 SUBJECTS = "king queen farmer sailor doctor baker".split()
 PLACES = "castle palace field harbour clinic bakery".split()
 FEELINGS = "proud gentle patient brave careful cheerful".split()

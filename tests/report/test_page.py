@@ -532,6 +532,7 @@ function look() {
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
 def test_layout_in_a_browser_on_narrow_and_wide_screens(tmp_path):
     """A script inspects the page in frames of both widths."""

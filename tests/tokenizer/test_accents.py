@@ -76,6 +76,7 @@ def test_words_that_differ_by_marks_alone_keep_different_ids():
     assert tokenizer.ids("WÜRDE") == tokenizer.ids("würde")
 
 
+@pytest.mark.slow
 def test_english_is_read_as_bert_reads_it():
     """The novels hold some French; the vocabulary is the one that stripping gives."""
     books = [book["text"] for book in sample()[:3]]
@@ -124,6 +125,7 @@ def contexts(points):
         yield f"a{char}b {char}{char}e {char} {char}f \u302e{char}\u0301\u0316 E\u0323{char}\u302f\u0301"
 
 
+@pytest.mark.slow
 def test_words_read_with_marks_and_then_stripped_are_those_of_stripping_at_once():
     draw, moving = random.Random(0), [point for point in CODE_POINTS if unicodedata.combining(chr(point))]
     pools = [moving, range(0x250), range(0x900, 0xF00), CODE_POINTS]
@@ -155,6 +157,7 @@ def test_what_is_asked_for_is_done_without_a_word(lowercase, strip_accents):
     assert tokenizer.decode(tokenizer.ids(text)).replace(" ", "") == "".join(expected.split())
 
 
+@pytest.mark.slow
 def test_what_was_learned_with_marks_is_read_alike_by_others_on_every_code_point(tmp_path):
     rules = Tokenizer.learn([NEEDED["German"]], 300).backend.rules
     chars = [chr(point) for point in WRITTEN]

@@ -92,6 +92,7 @@ def test_marks_that_stay_move_as_in_normalization_form_d(text):
     assert Splitter(lowercase=False, strip_accents=True)(text) == expected.split()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strip_accents", [True, False])
 def test_a_word_of_any_character_is_split_no_further(strip_accents):
     splitter = Splitter(strip_accents=strip_accents)
@@ -111,6 +112,7 @@ def test_decompositions_are_those_of_every_unicode_version():
     assert changed > 13_000  # of which 11,172 Hangul syllables
 
 
+@pytest.mark.slow
 def test_combining_classes_are_those_of_every_unicode_version():
     classes = {char: unicode.combining_class(char) for char in map(chr, CODE_POINTS)}
     found = {char: value for char, value in classes.items() if value}

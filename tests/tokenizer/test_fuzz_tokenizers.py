@@ -137,6 +137,7 @@ def check(number, whole, directory, seed=0):
     return refusals(number, make, load, seed=seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_broken_tokenizer_files_are_refused_in_one_line(kind, tmp_path, make_sentencepiece):
     whole = make_directory(kind, tmp_path / "whole", make_sentencepiece)
@@ -191,6 +192,7 @@ def test_patterns_of_published_tokenizers_are_read(regex):
     check_patterns({"normalizers": [replacing(regex)]}, None, 5)
 
 
+@pytest.mark.slow
 def test_what_is_read_takes_time_in_proportion_to_the_text():
     """Random patterns of few letters: the library works through a long text that fits none of them, or nearly."""
     from tokenizers import Regex
@@ -291,6 +293,7 @@ def test_half_a_character_in_a_vocabulary_is_refused(tmp_path, make_sentencepiec
         Tokenizer.load(whole)
 
 
+@pytest.mark.slow
 def test_a_damaged_table_of_normalizations_is_one_line_for_the_text_that_shows_it(tmp_path, make_sentencepiece):
     from tests.tokenizer.conftest import CHARSMAP
 

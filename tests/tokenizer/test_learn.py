@@ -62,6 +62,7 @@ def random_words(seed, letters, num_words=60, max_count=9):
     return {word: draw.randint(1, max_count) for word in words}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("letters", ["a", "ab", "abc", "aé漢😀z", string.ascii_lowercase])
 @pytest.mark.parametrize("max_count", [1, 3, 1000])
 def test_merges_are_those_of_the_definition(letters, max_count):
@@ -95,6 +96,7 @@ def test_overlapping_pairs_merge_left_to_right():
     assert found == [*SPECIAL_TOKENS, "x", "##a", "##aa", "##aaa", "##aaaaa", "xaaaaa"]  # x aa aa a, x aa aaa, x aaaaa
 
 
+@pytest.mark.slow
 def test_no_piece_is_made_twice():
     """What lets `_Line` give each merge a new symbol and `_Pairs` count only downwards."""
     for seed in range(150):
@@ -130,6 +132,7 @@ def random_texts(seed, num_texts=40):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 def test_words_are_counted_as_if_split_at_once(processes, monkeypatch):
     monkeypatch.setattr(learn, "BLOCK", 311)
@@ -159,6 +162,7 @@ def test_how_many_characters_get_an_entry_may_be_said():
     assert len(Tokenizer.learn(texts, size=5000)) == len(known) and chr(0x4E00 + 69) in known.vocab
 
 
+@pytest.mark.slow
 def test_every_character_between_words_is_read_as_the_splitter_reads_it(monkeypatch):
     monkeypatch.setattr(learn, "BLOCK", 101)
     split = Splitter()
@@ -211,6 +215,7 @@ def test_the_same_texts_give_the_same_vocabulary():
     assert Tokenizer.learn(texts, size=211, processes=2).tokens == expected
 
 
+@pytest.mark.slow
 def test_the_hash_seed_does_not_change_a_vocabulary():
     program = (
         "import random; from bothways.tokenizer.learn import merge_pieces; draw = random.Random(5);"

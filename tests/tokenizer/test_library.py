@@ -92,6 +92,7 @@ def differences(kind, ours, peer, texts):
 # --- text -> ids, places ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_pairs_of_all_fixtures_are_read_as_transformers_reads_what_we_saved(kind, ours, saved):
     peer = AutoTokenizer.from_pretrained(saved)
     assert type(peer).__name__ == CLASSES[kind]

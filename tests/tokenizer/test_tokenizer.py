@@ -120,6 +120,7 @@ def test_lone_surrogates_are_read_as_replacement_characters_and_counted():
 # --- many texts -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_processes_give_what_one_gives():
     texts = [numbered_words(number % 31) + " é\ud800 ωω [SEP]" for number in range(4500)]  # more than two blocks
     pairs = texts[::-1]
@@ -168,6 +169,7 @@ def test_every_id_has_a_place_in_the_text(text):
 # --- windows --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.integers(0, 400), st.integers(3, 99), st.integers(0, 60))
 def test_windows_cover_a_text_in_equal_steps(count, size, overlap):
@@ -253,6 +255,7 @@ def test_decoding_joins_pieces_and_closes_up_punctuation(tokenizer):
     assert tokenizer.decode([]) == ""
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(st.text(ASCII, max_size=40) | st.lists(st.sampled_from(PIECES_OF_TEXT), max_size=15).map("".join))
 def test_reading_what_was_decoded_decodes_to_the_same(text):
@@ -317,6 +320,7 @@ def test_importing_takes_no_time():
     assert min(float(run(code)[0]) for _ in range(3)) < 0.05
 
 
+@pytest.mark.slow
 def test_a_full_vocabulary_is_loaded_and_used_in_a_fifth_of_a_second(tmp_path):
     filling = [f"word{number}" for number in range(30522 - len(TOKENS))]
     (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in TOKENS + filling), encoding="utf-8")

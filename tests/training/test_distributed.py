@@ -38,6 +38,7 @@ def distance(out, other):
     return float((found - expected).norm() / expected.norm())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "told", [
         {"dropout": 0.0}, {"dropout": 0.1}, {"dropout": 0.0, "shard": True},
@@ -69,6 +70,7 @@ def test_a_process_without_a_gpu_of_its_own_is_told(monkeypatch):
         pass
 
 
+@pytest.mark.slow
 def test_a_process_without_texts_takes_part(work, undisturbed, tmp_path):
     out, told = tmp_path / "run", {**LONG, "parts": 1, "dropout": 0.0}
     assert work({"out": out, **told}, {"out": out, **told}) == [0, 0], log_of(out)
@@ -77,6 +79,7 @@ def test_a_process_without_texts_takes_part(work, undisturbed, tmp_path):
     assert_close(out, undisturbed(**LONG, dropout=0.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
 @pytest.mark.parametrize("shard", [False, True], ids=["replicated", "shared out"])
 def test_a_run_goes_on_with_another_number_of_processes(shard, before, after, work, undisturbed, tmp_path):
@@ -90,6 +93,7 @@ def test_a_run_goes_on_with_another_number_of_processes(shard, before, after, wo
     assert_close(out, undisturbed(**LONG, dropout=0.0))
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_stops_all_processes(work, tmp_path):
     out = tmp_path / "run"
     run = {"out": out, **LONG, "spoil": 12}

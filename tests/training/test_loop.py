@@ -197,6 +197,7 @@ def endless(first):
         yield [batch_of([(3 * step) % 11, (3 * step + 4) % 11])]
 
 
+@pytest.mark.slow
 def test_micro_batches_have_the_losses_of_one_batch_for_20_steps(make_model):
     found = []
     for cuts in CUTS.values():
@@ -399,6 +400,7 @@ def test_a_run_evaluates_where_it_saves_and_saves_where_it_is_stopped(make_model
     assert tokens[0] == tokens[1]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # torch.compile uses deprecated parts of torch
 def test_copies_are_compiled_where_their_model_is(make_model):
     model = make_model("bert", HEADS)

@@ -29,6 +29,7 @@ def assert_the_same(out, other):
     assert all(torch.equal(value, theirs[name]) for name, value in load_file(out / "weights.safetensors").items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("die", "left"),
     [(["step", 5], "step-00000004"), (["evaluation", 4], "step-00000004"), (["write", 4], "step-00000002")],
@@ -47,6 +48,7 @@ def test_a_run_killed_anywhere_goes_on_bit_for_bit(dtype, die, left, work, undis
     assert set(kept) <= {f"step-0000000{step}" for step in (2, 4, 6, 8)}  # nothing half written stays
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("told", [{"muon_learning_rate": 0.02}, {"best_by": "accuracy"}], ids=["Muon", "best weights"])
 def test_what_else_a_run_remembers_is_saved_too(told, work, undisturbed, tmp_path):
     out = tmp_path / "run"
@@ -67,6 +69,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_at_step_0_and_says_so(w
     assert_the_same(out, undisturbed(dtype="float32"))
 
 
+@pytest.mark.slow
 def test_a_broken_newest_checkpoint_is_named_and_the_one_before_is_used(work, undisturbed, tmp_path):
     out = tmp_path / "run"
     assert work({"out": out, "die": ["step", 7]}) == [-signal.SIGKILL]
@@ -79,6 +82,7 @@ def test_a_broken_newest_checkpoint_is_named_and_the_one_before_is_used(work, un
     assert_the_same(out, undisturbed(dtype="float32"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [1, 2])
 def test_sigterm_saves_and_stops_all_processes(world, work, undisturbed, tmp_path):
     out = tmp_path / "run"

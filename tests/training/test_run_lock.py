@@ -57,6 +57,7 @@ def test_a_run_at_work_on_another_machine_is_refused_and_left_alone(elsewhere, t
     assert json.loads((tmp_path / LOCK).read_text())["id"] == elsewhere.pid
 
 
+@pytest.mark.slow
 def test_a_run_killed_on_another_machine_is_taken_over_once_its_count_stands_still(elsewhere, tmp_path):
     elsewhere.kill()
     elsewhere.wait()
@@ -69,6 +70,7 @@ def test_a_run_killed_on_another_machine_is_taken_over_once_its_count_stands_sti
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_process_that_was_suspended_finds_its_run_taken_over_and_writes_nothing_more(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=f"process {os.getpid()} on .* took this run over"):  # noqa: SIM117
         with Run(tmp_path / "run", "finetune classify", SETTINGS) as run:
@@ -83,6 +85,7 @@ def test_a_process_that_was_suspended_finds_its_run_taken_over_and_writes_nothin
     assert json.loads(files["bothways.json"])["status"] == "running"
 
 
+@pytest.mark.slow
 def test_of_many_processes_that_take_over_a_dead_lock_at_once_one_gets_it(tmp_path):
     (tmp_path / LOCK).write_text(json.dumps({**current_process(), "id": 2**22 - 1, "token": "gone", "count": 3}))
     racer = (
@@ -110,6 +113,7 @@ def test_a_lock_that_comes_to_life_while_it_is_taken_over_is_put_back(tmp_path):
     assert not live.lost_to and [path.name for path in tmp_path.iterdir()] == [LOCK]
 
 
+@pytest.mark.slow
 def test_a_lock_cut_off_by_a_power_failure_is_taken_over_after_watching(tmp_path):
     (tmp_path / LOCK).write_bytes(b"")
     told = []
