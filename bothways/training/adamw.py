@@ -110,15 +110,15 @@ def _as_float32(parts: list[Tensor], buffer: Tensor) -> list[Tensor]:
 def _pieces(flat: Mapping[str, Tensor], names: Iterable[str]) -> Iterator[list[Part]]:
     """All elements of the named tensors in runs of at most PIECE, one large tensor in several, small ones together."""
     piece: list[Part] = []
-    buffer = 0
+    remaining = 0
     for name in names:
         size, most = len(flat[name]), PIECE[flat[name].device.type]
         for start in range(0, size, most):
             stop = min(start + most, size)
-            if piece and buffer < stop - start:
+            if piece and remaining < stop - start:
                 yield piece
                 piece = []
-            buffer = (buffer if piece else most) - (stop - start)
+            remaining = (remaining if piece else most) - (stop - start)
             piece.append(Part(name, start, stop))
     if piece:
         yield piece
