@@ -8,7 +8,7 @@ MiniLM-L6-v2, from text to vectors of length 1, tokenizing included, every side 
 same number of tokens (--longest 256, which is what the checkpoint's own settings say). Each side is a process of its
 own that lives through a set; they take turns, round by round, while the others sleep. Every round has texts of its
 own, the same for all sides. A peer's batch size is the fastest of a few on 256 texts; all sort by length and pad to a
-batch's longest (bothways/tasks/peers.py says how each is set up). Speeds are medians over rounds; "ours is faster" by
+batch's longest (bothways/bench/peers.py has the setups). Speeds are medians over rounds; "ours is faster" by
 the median of the rounds' own ratios to the first side. Cosines are to sentence-transformers' float32. Peak memory is a
 process's resident peak. Start is from the start of a process to its first vector.
 """

@@ -41,9 +41,9 @@ def run_of(side: Side) -> Run:
         where = side.int8 if side.name == "ours int8" else minilm()
         model = bothways.load(where, dtype=OURS[side.name], device=side.device)
         return lambda texts, _: model.embed(texts, long="truncate", window=side.longest)
-    from bothways.bench.peers import PEERS, Place
+    from bothways.bench.peers import PEERS, PeerConfig
 
-    place = Place(
+    place = PeerConfig(
         minilm(), Path(side.files), "vectors", longest=side.longest, threads=side.threads, device=side.device
     )  # fmt: skip
     return PEERS[side.name].start(place)
@@ -70,12 +70,12 @@ def work(side: Side) -> None:
 
 
 def tune(side: Side, run: Run, texts: list[str], asked: Answer) -> Answer:
-    from bothways.bench.peers import BATCH_SIZES, tuned
+    from bothways.bench.peers import BATCH_SIZES, best_batch_size
 
     if side.name in OURS:
         run(texts[:TUNED], 0)
         return {"batch": 0}
-    return {"batch": tuned(run, texts[:TUNED], BATCH_SIZES[side.device])}
+    return {"batch": best_batch_size(run, texts[:TUNED], BATCH_SIZES[side.device])}
 
 
 def embed(side: Side, run: Run, texts: list[str], asked: Answer) -> Answer:

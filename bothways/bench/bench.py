@@ -15,9 +15,9 @@ from pathlib import Path
 
 import torch
 
-from bothways.bench.peers import BATCH_SIZES, PEERS, Calls, Device, Place, tuned
+from bothways.bench.peers import BATCH_SIZES, PEERS, Calls, Device, PeerConfig, best_batch_size
 from bothways.bench.result import Measured, Timing
-from bothways.bench.workload import Method, Workload, longest, method_of, workloads
+from bothways.bench.workload import Method, Workload, longest, task_method, workloads
 from bothways.checkpoint import checkpoint
 from bothways.device import processor_name
 from bothways.errors import InputError
@@ -33,18 +33,18 @@ def run(settings: Bench) -> Measured:
     check(settings)
     settings = replace(settings, lengths=ascending(settings.lengths), batches=ascending(settings.batches))
     model = load(settings.model, dtype=settings.dtype, window=settings.window)
-    method = method_of(model)
-    works = workloads(settings, model, method)
+    method = task_method(model)
+    all_workloads = workloads(settings, model, method)
     with tempfile.TemporaryDirectory() as files:
-        sides, setups, left_out = all_sides(settings, model, method, Path(files))
+        sides, setups, left_out = start_systems(settings, model, method, Path(files))
         timings: list[Timing] = []
-        for work in watched(works):
-            timings += timings_of(work, sides, left_out, settings.repeats, device_of(model))
-    timings = [one for one in timings if one.side in sides]
+        for workload in with_progress(all_workloads):
+            timings += time_workload(workload, sides, left_out, settings.repeats, device_of(model))
+    timings = [timing for timing in timings if timing.side in sides]
     setups = {name: setup for name, setup in setups.items() if name in sides}
-    most = longest(model)
-    too_long = {f"{size} tokens": f"{most} are read at once (--window)" for size in settings.lengths if size > most}
-    measured = Measured(facts_of(settings, model, method), setups, {**too_long, **left_out}, timings)
+    limit = longest(model)
+    too_long = {f"{size} tokens": f"the window has {limit} (--window)" for size in settings.lengths if size > limit}
+    measured = Measured(collect_facts(settings, model, method), setups, {**too_long, **left_out}, timings)
     if settings.out:
         from bothways.bench.picture import draw
 
@@ -67,7 +67,7 @@ def ascending(numbers: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(set(numbers)))
 
 
-def all_sides(
+def start_systems(
     settings: Bench, model: Predictor, method: Method, files: Path
 ) -> tuple[dict[str, Calls], dict[str, str], dict[str, str]]:
     """The systems to run, their setups, and why others are left out, each by name; this library comes first."""
@@ -75,19 +75,19 @@ def all_sides(
     sides: dict[str, Calls] = {ours: lambda texts, _: method.run(texts)}
     setups, left_out = {ours: f"model.{method.name}"}, {}
     if not settings.peers or not method.peers:
-        return sides, setups, {} if method.peers else {"peers": f"none of them is set up to do what {method.name} does"}
-    place = Place(
+        return sides, setups, {} if method.peers else {"peers": f"none supports {method.name}"}
+    config = PeerConfig(
         checkpoint.find(settings.model), files, method.peers, pooling=model.checkpoint.pooling or "mean",
         longest=longest(model), threads=torch.get_num_threads(), device=device_of(model),
     )  # fmt: skip
     for name, peer in PEERS.items():
-        if place.work not in peer.works or place.device not in peer.devices:
+        if config.work not in peer.works or config.device not in peer.devices:
             continue
         if peer.missing:
             left_out[name] = f"not installed: {', '.join(peer.missing)}"
             continue
         try:
-            sides[name] = peer.start(place)
+            sides[name] = peer.start(config)
             sides[name](["a text"], 1)
             setups[name] = peer.setup
         except Exception as error:  # a failing peer must not stop the others
@@ -100,64 +100,64 @@ def leave_out(name: str, error: Exception, sides: dict[str, Calls], left_out: di
     left_out[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
-# --- how it is measured ----------------------------------------------------------------------------------------------
+# --- measurements -----------------------------------------------------------------------------------------------------
 
 
-def timings_of(
+def time_workload(
     work: Workload, sides: dict[str, Calls], left_out: dict[str, str], repeats: int, device: Device
 ) -> list[Timing]:
     """Time every system on one workload, peers at their best batch size. A peer that fails moves from `sides` to
     `left_out`."""
-    sizes = [size for size in BATCH_SIZES[device] if size <= work.texts_a_call] or [work.texts_a_call]
+    sizes = [size for size in BATCH_SIZES[device] if size <= work.texts_per_call] or [work.texts_per_call]
     calls = {name: cycle(zip(work.calls, work.tokens, strict=True)) for name in sides}
     batch: dict[str, int] = {}
-    found: dict[str, list[list[tuple[int, float]]]] = {name: [] for name in sides}
+    measurements: dict[str, list[list[tuple[int, float]]]] = {name: [] for name in sides}
     for turn in range(repeats + 1):
         for name, side in [*sides.items()]:
             try:
                 if turn == 0:
-                    batch[name] = tuned(side, work.calls[0], sizes if name in PEERS else sizes[:1])
+                    batch[name] = best_batch_size(side, work.calls[0], sizes if name in PEERS else sizes[:1])
                 else:
-                    found[name].append(measurement(side, batch[name], calls[name]))
+                    measurements[name].append(measure_calls(side, batch[name], calls[name]))
             except Exception as error:  # out of memory, or an unsupported input
                 if name not in PEERS:
                     raise
                 leave_out(name, error, sides, left_out)
-    return [timing(name, work, found[name]) for name in sides]
+    return [timing(name, work, measurements[name]) for name in sides]
 
 
-def measurement(side: Calls, batch: int, calls: Iterator[tuple[tuple[str, ...], int]]) -> list[tuple[int, float]]:
-    """(tokens, seconds) of calls, for SECONDS altogether or one."""
-    found: list[tuple[int, float]] = []
-    while sum(seconds for _, seconds in found) < SECONDS:
+def measure_calls(side: Calls, batch: int, calls: Iterator[tuple[tuple[str, ...], int]]) -> list[tuple[int, float]]:
+    """(tokens, seconds) of each call; makes calls until they have taken SECONDS, at least one."""
+    results: list[tuple[int, float]] = []
+    while sum(seconds for _, seconds in results) < SECONDS:
         texts, tokens = next(calls)
-        began = time.perf_counter()
+        start = time.perf_counter()
         side(texts, batch)
-        found.append((tokens, time.perf_counter() - began))
-    return found
+        results.append((tokens, time.perf_counter() - start))
+    return results
 
 
 def timing(name: str, work: Workload, measurements: list[list[tuple[int, float]]]) -> Timing:
     """The timing of these measurements, each a list of (tokens, seconds) per call."""
-    seconds = [sum(taken for _, taken in calls) for calls in measurements]
-    tokens = [sum(number for number, _ in calls) for calls in measurements]
-    texts = [work.texts_a_call * len(calls) for calls in measurements]
+    seconds = [sum(duration for _, duration in calls) for calls in measurements]
+    tokens = [sum(num_tokens for num_tokens, _ in calls) for calls in measurements]
+    texts = [work.texts_per_call * len(calls) for calls in measurements]
     return Timing(
         side=name,
         work=work,
-        text_rates=tuple(number / taken for number, taken in zip(texts, seconds, strict=True)),
-        token_rates=tuple(number / taken for number, taken in zip(tokens, seconds, strict=True)),
-        calls=tuple(taken for calls in measurements for _, taken in calls),
+        text_rates=tuple(count / duration for count, duration in zip(texts, seconds, strict=True)),
+        token_rates=tuple(count / duration for count, duration in zip(tokens, seconds, strict=True)),
+        calls=tuple(duration for calls in measurements for _, duration in calls),
     )
 
 
-def watched(works: list[Workload]) -> Iterator[Workload]:
+def with_progress(all_workloads: list[Workload]) -> Iterator[Workload]:
     """The workloads, with a progress bar on a terminal."""
     from rich.console import Console
     from rich.progress import track
 
     console = Console(stderr=True)
-    yield from track(works, "measuring", console=console, transient=True, disable=not console.is_terminal)
+    yield from track(all_workloads, "measuring", console=console, transient=True, disable=not console.is_terminal)
 
 
 # --- facts -----------------------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def device_of(model: Predictor) -> Device:
     return "cuda" if model.device.type == "cuda" else "cpu"
 
 
-def facts_of(settings: Bench, model: Predictor, method: Method) -> dict[str, str | int]:
+def collect_facts(settings: Bench, model: Predictor, method: Method) -> dict[str, str | int]:
     config, name = model.module.config, "/".join(settings.model.resolve().parts[-2:])
     return {
         "model": f"{name}, {config.num_hidden_layers} layers x {config.hidden_size}",

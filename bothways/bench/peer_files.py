@@ -33,13 +33,13 @@ def onnx(directory: Path, files: Path, work: Work, pooling: str, kind: Literal["
 
 
 def openvino(directory: Path, files: Path, work: Work, pooling: str) -> Path:
-    """OpenVINO's file, converted from torch, where attention is one operation."""
+    """An OpenVINO file, converted from the torch model with fused attention."""
     file = files / "openvino.xml"
     if not file.exists():
         from openvino import convert_model, save_model
 
         with quiet():
-            module = _with_numbers(directory, work, pooling, attention="sdpa")
+            module = _wrap_model(directory, work, pooling, attention="sdpa")
             save_model(convert_model(module, example_input=_example()), file, compress_to_fp16=False)
     return file
 
@@ -50,7 +50,7 @@ def _export(directory: Path, file: Path, work: Work, pooling: str) -> None:
     # The optimizer can fuse only the graph of the older exporter with eager attention.
     names, axes = ["input_ids", "attention_mask"], {0: "N", 1: "S"}
     torch.onnx.export(
-        _with_numbers(directory, work, pooling, attention="eager"), _example(), str(file), dynamo=False,
+        _wrap_model(directory, work, pooling, attention="eager"), _example(), str(file), dynamo=False,
         opset_version=17, input_names=names, output_names=["numbers"],
         dynamic_axes={names[0]: axes, names[1]: axes, "numbers": {0: "N"}},
     )  # fmt: skip
@@ -61,29 +61,29 @@ def _fuse(directory: Path, plain: Path, fused: Path) -> None:
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(directory)
-    made = optimizer.optimize_model(
+    optimized = optimizer.optimize_model(
         str(plain), model_type="bert", num_heads=config.num_attention_heads, hidden_size=config.hidden_size, opt_level=0
     )
-    made.save_model_to_file(str(fused))
+    optimized.save_model_to_file(str(fused))
 
 
-def _with_numbers(directory: Path, work: Work, pooling: str, attention: str) -> Any:
+def _wrap_model(directory: Path, work: Work, pooling: str, attention: str) -> Any:
     """transformers' model as one module, (ids [N, S], mask [N, S]) -> vectors of length 1 [N, H], or scores [N, C]."""
     import torch
     import transformers
 
-    class Numbers(torch.nn.Module):
+    class Wrapper(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             kind = transformers.AutoModel if work == "vectors" else transformers.AutoModelForSequenceClassification
             self.model = kind.from_pretrained(directory, dtype=torch.float32, attn_implementation=attention)
 
         def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-            found = self.model(input_ids=input_ids, attention_mask=attention_mask)
+            outputs = self.model(input_ids=input_ids, attention_mask=attention_mask)
             if work == "classes":
-                scores: torch.Tensor = found.logits
+                scores: torch.Tensor = outputs.logits
                 return scores
-            hidden_NSH, real_NS1 = found.last_hidden_state, attention_mask[:, :, None].to(torch.float32)
+            hidden_NSH, real_NS1 = outputs.last_hidden_state, attention_mask[:, :, None].to(torch.float32)
             if pooling == "cls":
                 pooled_NH = hidden_NSH[:, 0]
             elif pooling == "max":
@@ -92,7 +92,7 @@ def _with_numbers(directory: Path, work: Work, pooling: str, attention: str) -> 
                 pooled_NH = (hidden_NSH * real_NS1).sum(1) / real_NS1.sum(1)
             return torch.nn.functional.normalize(pooled_NH)
 
-    return Numbers().eval()
+    return Wrapper().eval()
 
 
 def _example() -> tuple[Any, Any]:

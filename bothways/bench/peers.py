@@ -20,16 +20,16 @@ from bothways.bench import peer_files
 
 Work = peer_files.Work
 Device = Literal["cpu", "cuda"]
-Numbers = NDArray[np.float32]
+Outputs = NDArray[np.float32]
 Ids = NDArray[np.int64]
-Calls = Callable[[Sequence[str], int], object]  # (texts, texts a batch)
-Side = Callable[[Sequence[str], int], Numbers]  # the same -> numbers, one row a text
-BATCH_SIZES: dict[Device, tuple[int, ...]] = {"cpu": (4, 8, 16, 32, 64), "cuda": (32, 128, 512)}  # those that are tried
+Calls = Callable[[Sequence[str], int], object]  # (texts, batch size)
+Side = Callable[[Sequence[str], int], Outputs]  # (texts, batch size) -> outputs, a row per text
+BATCH_SIZES: dict[Device, tuple[int, ...]] = {"cpu": (4, 8, 16, 32, 64), "cuda": (32, 128, 512)}  # candidates
 
 
 @dataclass(frozen=True)
-class Place:
-    """The setup of a peer: a checkpoint directory, a directory for files converted from it once, and options."""
+class PeerConfig:
+    """Configuration of a peer: the checkpoint directory, a directory for converted files, and options."""
 
     directory: Path
     files: Path
@@ -42,12 +42,12 @@ class Place:
 
 @dataclass(frozen=True)
 class Peer:
-    """A peer library in one configuration. modules: required packages; setup: its description for the reader."""
+    """A peer library in one setup. modules: required packages; setup: a description for the reader."""
 
     modules: tuple[str, ...]
     works: tuple[Work, ...]
     setup: str
-    start: Callable[[Place], Side]
+    start: Callable[[PeerConfig], Side]
     devices: tuple[Device, ...] = ("cpu",)
 
     @property
@@ -55,106 +55,106 @@ class Peer:
         return [name for name in self.modules if find_spec(name) is None]
 
 
-def tuned(side: Calls, texts: Sequence[str], sizes: Sequence[int]) -> int:
+def best_batch_size(side: Calls, texts: Sequence[str], sizes: Sequence[int]) -> int:
     """The fastest batch size for these texts; each is tried once after a warm-up call."""
     side(texts[: min(sizes)], min(sizes))
     seconds = {}
     for size in sizes:
-        began = time.perf_counter()
+        start = time.perf_counter()
         side(texts, size)
-        seconds[size] = time.perf_counter() - began
+        seconds[size] = time.perf_counter() - start
     return min(seconds, key=seconds.__getitem__)
 
 
-def sentence_transformers(place: Place, dtype: str) -> Side:
+def sentence_transformers(config: PeerConfig, dtype: str) -> Side:
     with peer_files.quiet():
         from sentence_transformers import SentenceTransformer
 
-        model = SentenceTransformer(str(place.directory), device=place.device, model_kwargs={"dtype": dtype})
-    model.max_seq_length = place.longest
+        model = SentenceTransformer(str(config.directory), device=config.device, model_kwargs={"dtype": dtype})
+    model.max_seq_length = config.longest
 
-    def side(texts: Sequence[str], batch_size: int) -> Numbers:
-        found = model.encode(
+    def side(texts: Sequence[str], batch_size: int) -> Outputs:
+        vectors = model.encode(
             list(texts), batch_size=batch_size, show_progress_bar=False, normalize_embeddings=True,
             convert_to_numpy=True,
         )  # fmt: skip
-        return np.asarray(found, np.float32)
+        return np.asarray(vectors, np.float32)
 
     return side
 
 
-def transformers(place: Place, dtype: str) -> Side:
+def transformers(config: PeerConfig, dtype: str) -> Side:
     import torch
 
     with peer_files.quiet():
         from transformers import AutoModelForSequenceClassification
 
-        model = AutoModelForSequenceClassification.from_pretrained(place.directory, dtype=dtype)
-    model = model.eval().to(place.device)
+        model = AutoModelForSequenceClassification.from_pretrained(config.directory, dtype=dtype)
+    model = model.eval().to(config.device)
 
-    def forward(ids_NS: Ids, mask_NS: Ids) -> Numbers:
-        ids, mask = (torch.from_numpy(rows).to(place.device) for rows in (ids_NS, mask_NS))
+    def forward(ids_NS: Ids, mask_NS: Ids) -> Outputs:
+        ids, mask = (torch.from_numpy(rows).to(config.device) for rows in (ids_NS, mask_NS))
         with torch.inference_mode():
-            scores: Numbers = model(input_ids=ids, attention_mask=mask).logits.float().cpu().numpy()
+            scores: Outputs = model(input_ids=ids, attention_mask=mask).logits.float().cpu().numpy()
             return scores
 
-    return padded(place, forward)
+    return padded(config, forward)
 
 
-def onnx_runtime(place: Place, kind: Literal["fused", "int8"]) -> Side:
-    file = peer_files.onnx(place.directory, place.files, place.work, place.pooling, kind)
+def onnx_runtime(config: PeerConfig, kind: Literal["fused", "int8"]) -> Side:
+    file = peer_files.onnx(config.directory, config.files, config.work, config.pooling, kind)
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = place.threads
+    options.intra_op_num_threads = config.threads
     session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
 
-    def forward(ids_NS: Ids, mask_NS: Ids) -> Numbers:
-        found: Numbers = session.run(None, {"input_ids": ids_NS, "attention_mask": mask_NS})[0]
-        return found
+    def forward(ids_NS: Ids, mask_NS: Ids) -> Outputs:
+        outputs: Outputs = session.run(None, {"input_ids": ids_NS, "attention_mask": mask_NS})[0]
+        return outputs
 
-    return padded(place, forward)
+    return padded(config, forward)
 
 
-def openvino(place: Place) -> Side:
-    file = peer_files.openvino(place.directory, place.files, place.work, place.pooling)
+def openvino(config: PeerConfig) -> Side:
+    file = peer_files.openvino(config.directory, config.files, config.work, config.pooling)
     from openvino import Core
 
-    hints = {"INFERENCE_PRECISION_HINT": "bf16", "PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": place.threads}
+    hints = {"INFERENCE_PRECISION_HINT": "bf16", "PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": config.threads}
     model = Core().compile_model(str(file), "CPU", hints)
     request = model.create_infer_request()
 
-    def forward(ids_NS: Ids, mask_NS: Ids) -> Numbers:
+    def forward(ids_NS: Ids, mask_NS: Ids) -> Outputs:
         return np.array(request.infer([ids_NS, mask_NS])[0], np.float32)
 
-    return padded(place, forward)
+    return padded(config, forward)
 
 
-def padded(place: Place, forward: Callable[[Ids, Ids], Numbers]) -> Side:
+def padded(config: PeerConfig, forward: Callable[[Ids, Ids], Outputs]) -> Side:
     """A forward pass over padded batches as a function of texts: sorted by length, padded, in the original order."""
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_file(str(place.directory / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(config.directory / "tokenizer.json"))
     tokenizer.no_padding()
-    tokenizer.enable_truncation(place.longest)
+    tokenizer.enable_truncation(config.longest)
 
-    def side(texts: Sequence[str], batch_size: int) -> Numbers:
+    def side(texts: Sequence[str], batch_size: int) -> Outputs:
         rows = [encoding.ids for encoding in tokenizer.encode_batch_fast(list(texts))]
         order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
-        found = np.concatenate(
+        outputs = np.concatenate(
             [
-                forward(*rectangle([rows[row] for row in order[start : start + batch_size]]))
+                forward(*pad_rows([rows[row] for row in order[start : start + batch_size]]))
                 for start in range(0, len(order), batch_size)
             ]
         )
-        restored = np.empty_like(found)
-        restored[order] = found
+        restored = np.empty_like(outputs)
+        restored[order] = outputs
         return restored
 
     return side
 
 
-def rectangle(rows: Sequence[Sequence[int]]) -> tuple[Ids, Ids]:
+def pad_rows(rows: Sequence[Sequence[int]]) -> tuple[Ids, Ids]:
     """Padded ids and attention mask, [N, S] each."""
     ids_NS = np.zeros((len(rows), max(map(len, rows))), np.int64)
     mask_NS = np.zeros_like(ids_NS)
@@ -166,21 +166,26 @@ def rectangle(rows: Sequence[Sequence[int]]) -> tuple[Ids, Ids]:
 
 VECTORS: tuple[Work, ...] = ("vectors",)
 CLASSES: tuple[Work, ...] = ("classes",)
-GPU_TOO: tuple[Device, ...] = ("cpu", "cuda")
+CPU_AND_GPU: tuple[Device, ...] = ("cpu", "cuda")
 TORCH = ("torch", "transformers")
-SENTENCES, ONNX, OPENVINO = (*TORCH, "sentence_transformers"), (*TORCH, "onnx", "onnxruntime"), (*TORCH, "openvino")
+SENTENCE_TRANSFORMERS, ONNX, OPENVINO = (
+    (*TORCH, "sentence_transformers"),
+    (*TORCH, "onnx", "onnxruntime"),
+    (*TORCH, "openvino"),
+)
 PEERS: dict[str, Peer] = {
     "sentence-transformers float32": Peer(
-        SENTENCES, VECTORS, "as it comes", partial(sentence_transformers, dtype="float32"), GPU_TOO
+        SENTENCE_TRANSFORMERS, VECTORS, "default settings", partial(sentence_transformers, dtype="float32"), CPU_AND_GPU
     ),
     "sentence-transformers bf16": Peer(
-        SENTENCES, VECTORS, "with dtype='bfloat16'", partial(sentence_transformers, dtype="bfloat16"), GPU_TOO
+        SENTENCE_TRANSFORMERS, VECTORS, "with dtype='bfloat16'", partial(sentence_transformers, dtype="bfloat16"),
+        CPU_AND_GPU,
     ),
     "transformers float32": Peer(
-        TORCH, CLASSES, "AutoModelForSequenceClassification", partial(transformers, dtype="float32"), GPU_TOO
+        TORCH, CLASSES, "AutoModelForSequenceClassification", partial(transformers, dtype="float32"), CPU_AND_GPU
     ),
     "transformers bf16": Peer(
-        TORCH, CLASSES, "the same with dtype='bfloat16'", partial(transformers, dtype="bfloat16"), GPU_TOO
+        TORCH, CLASSES, "the same with dtype='bfloat16'", partial(transformers, dtype="bfloat16"), CPU_AND_GPU
     ),
     "ONNX Runtime float32": Peer(
         ONNX, VECTORS + CLASSES, "exported by torch, fused by onnxruntime.transformers.optimizer",

@@ -14,7 +14,7 @@ COLUMN, ROW = 3.6, 3.2  # inches per panel
 LEFT, RIGHT, TOP, BOTTOM = 1.1, 2.6, 0.7, 0.6  # inches around the panels; the systems' names are at the right
 COLOURS = ("#0b5fa5", "#c8102e", "#e8843b", "#5b8c2a", "#7b4ea3", "#3aa6a0", "#8a8a8a")  # ours first
 QUANTITIES: tuple[tuple[str, str, Callable[[Timing], float]], ...] = (
-    ("tokens per second", "linear", lambda one: one.tokens_a_second),
+    ("tokens per second", "linear", lambda one: one.tokens_per_second),
     ("milliseconds per call\n(line: median, shade: up to 95 %)", "log", lambda one: one.milliseconds(50)),
 )
 Colours = Mapping[str, str]
@@ -28,9 +28,9 @@ def draw(measured: Measured, file: Path) -> None:
     from matplotlib import pyplot
 
     curves = [one for one in measured.timings if one.work.length]
-    own = [one for one in measured.timings if not one.work.length]
-    sizes = sorted({one.work.texts_a_call for one in curves})
-    rows = 3 if own else 2
+    user_texts = [one for one in measured.timings if not one.work.length]
+    sizes = sorted({one.work.texts_per_call for one in curves})
+    rows = 3 if user_texts else 2
     width, height = LEFT + COLUMN * len(sizes) + RIGHT, TOP + ROW * rows + BOTTOM
     figure = pyplot.figure(figsize=(width, height))
     grid = figure.add_gridspec(
@@ -41,8 +41,8 @@ def draw(measured: Measured, file: Path) -> None:
     for row in range(len(QUANTITIES)):
         panels = grid[row, :].subgridspec(1, len(sizes), wspace=0.08).subplots(sharey=True, squeeze=False)[0]
         _row_of_curves(panels, curves, sizes, colours, row=row)
-    if own:
-        _bars(figure.add_subplot(grid[2, :]), own, colours)
+    if user_texts:
+        _bars(figure.add_subplot(grid[2, :]), user_texts, colours)
     figure.suptitle(_title(measured), x=LEFT / width, ha="left", fontsize=11)
     figure.savefig(file, dpi=DPI)
     pyplot.close(figure)
@@ -66,14 +66,15 @@ def _row_of_curves(
         axis.grid(alpha=0.3)
         axis.set_title(f"{size:,} {'text' if size == 1 else 'texts'} per call", fontsize=10)
         axis.set_xlabel("tokens per text")
-        here = [one for one in timings if one.work.texts_a_call == size]
+        here = [one for one in timings if one.work.texts_per_call == size]
         for order, (side, colour) in enumerate(colours.items()):
-            own = [one for one in here if one.side == side]
+            curve = [one for one in here if one.side == side]
             style = {"color": colour, "linewidth": 2.4 if order == 0 else 1.3, "zorder": 9 - order}
-            axis.plot(lengths, [value(one) for one in own], marker="o", markersize=3.5, **style)
+            values = [value(one) for one in curve]
+            axis.plot(lengths, values, marker="o", markersize=3.5, **style)
             if scale == "log":
-                highest = [one.milliseconds(95) for one in own]
-                axis.fill_between(lengths, [value(one) for one in own], highest, color=colour, alpha=0.15, linewidth=0)
+                highest = [one.milliseconds(95) for one in curve]
+                axis.fill_between(lengths, values, highest, color=colour, alpha=0.15, linewidth=0)
     if scale == "linear":
         panels[0].set_ylim(bottom=0)
         panels[0].yaxis.set_major_formatter("{x:,.0f}")
@@ -81,7 +82,9 @@ def _row_of_curves(
         panels[0].yaxis.set_major_formatter("{x:,g}")
     panels[0].set_ylabel(name)
     ends = {
-        one.side: value(one) for one in timings if (one.work.length, one.work.texts_a_call) == (lengths[-1], sizes[-1])
+        one.side: value(one)
+        for one in timings
+        if (one.work.length, one.work.texts_per_call) == (lengths[-1], sizes[-1])
     }
     _names(panels[-1], ends, lengths[-1], colours)
 
@@ -103,13 +106,13 @@ def _names(axis: Any, ends: Mapping[str, float], last: int, colours: Colours, ro
 
 def _bars(axis: Any, timings: Sequence[Timing], colours: Colours) -> None:
     """Texts per second for the user's texts, all in one call."""
-    size = max(one.work.texts_a_call for one in timings)
-    here = [one for one in timings if one.work.texts_a_call == size]
-    fastest = max(one.texts_a_second for one in here)
-    for place, one in enumerate(reversed(here)):
-        axis.barh(place, one.texts_a_second, color=colours[one.side], height=0.7)
-        told = f"{one.side}: {one.texts_a_second:,.{0 if one.texts_a_second > 100 else 1}f}"
-        axis.text(one.texts_a_second + 0.01 * fastest, place, told, va="center", fontsize=9, color=colours[one.side])
+    size = max(one.work.texts_per_call for one in timings)
+    here = [one for one in timings if one.work.texts_per_call == size]
+    fastest = max(one.texts_per_second for one in here)
+    for row, one in enumerate(reversed(here)):
+        axis.barh(row, one.texts_per_second, color=colours[one.side], height=0.7)
+        label = f"{one.side}: {one.texts_per_second:,.{0 if one.texts_per_second > 100 else 1}f}"
+        axis.text(one.texts_per_second + 0.01 * fastest, row, label, va="center", fontsize=9, color=colours[one.side])
     axis.set_xlim(0, 1.45 * fastest)
     axis.set_yticks([])
     axis.grid(alpha=0.3, axis="x")

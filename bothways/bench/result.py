@@ -26,11 +26,11 @@ class Timing:
     calls: tuple[float, ...]
 
     @property
-    def texts_a_second(self) -> float:
+    def texts_per_second(self) -> float:
         return median(self.text_rates)
 
     @property
-    def tokens_a_second(self) -> float:
+    def tokens_per_second(self) -> float:
         return median(self.token_rates)
 
     def milliseconds(self, percent: float) -> float:
@@ -39,7 +39,7 @@ class Timing:
 
     def slower_than(self, other: "Timing") -> float:
         """Ratio of this system's time to another's: the median over the turns."""
-        return median(theirs / own for theirs, own in zip(other.text_rates, self.text_rates, strict=True))
+        return median(theirs / ours for theirs, ours in zip(other.text_rates, self.text_rates, strict=True))
 
 
 @dataclass(frozen=True)
@@ -54,18 +54,18 @@ class Measured:
     def rows(self) -> Iterator[tuple[Timing, float]]:
         """Each timing, and the speed-up of this library on the same workload."""
         ours = next(iter(self.setups))
-        own = {one.work: one for one in self.timings if one.side == ours}
-        for one in self.timings:
-            yield one, one.slower_than(own[one.work])
+        reference = {timing.work: timing for timing in self.timings if timing.side == ours}
+        for timing in self.timings:
+            yield timing, timing.slower_than(reference[timing.work])
 
 
 def as_json(measured: Measured) -> dict[str, Any]:
     rows = [
         {
-            "side": one.side, "texts": one.work.texts, "length": one.work.length, "texts_a_call": one.work.texts_a_call,
-            "texts_a_second": one.texts_a_second, "tokens_a_second": one.tokens_a_second,
+            "side": one.side, "texts": one.work.texts, "length": one.work.length,
+            "texts_per_call": one.work.texts_per_call, "texts_per_second": one.texts_per_second, "tokens_per_second": one.tokens_per_second,
             **{f"p{percent}_ms": one.milliseconds(percent) for percent in PERCENTS},
-            "calls": len(one.calls), "ours_is_faster_by": faster,
+            "calls": len(one.calls), "speed_up": faster,
         }
         for one, faster in measured.rows()
     ]  # fmt: skip
@@ -76,13 +76,14 @@ def as_table(measured: Measured) -> Iterator[str]:
     """Lines of text: what was measured, a row per timing, and the configurations."""
     yield "{model}: model.{method}; threads: {threads}; {device}, {processor}".format(**measured.facts)
     columns = f"{'texts/s':>10} {'tokens/s':>10} {'p50 ms':>9} {'p95 ms':>9} {'p99 ms':>9}"
-    yield f"\n{'texts':12} {'a call':>6}  {'side':30} {columns}  ours is faster by"
+    yield f"\n{'texts':10} {'per call':>8}  {'system':30} {columns}  speed-up of bothways"
     before = None
     for one, faster in measured.rows():
-        what = f"{one.work.texts:12} {one.work.texts_a_call:6,}" if one.work is not before else " " * 19
+        what = f"{one.work.texts:10} {one.work.texts_per_call:8,}" if one.work is not before else " " * 19
         before = one.work
         times = " ".join(f"{one.milliseconds(percent):9.2f}" for percent in PERCENTS)
-        yield f"{what}  {one.side:30} {one.texts_a_second:10,.1f} {one.tokens_a_second:10,.0f} {times}  {faster:.2f}x"
+        rates = f"{one.texts_per_second:10,.1f} {one.tokens_per_second:10,.0f}"
+        yield f"{what}  {one.side:30} {rates} {times}  {faster:.2f}x"
     yield ""
     for name, setup in measured.setups.items():
         yield f"{name}: {setup}"

@@ -16,8 +16,8 @@ from bothways.settings import Bench
 from bothways.tokenizer.tokenizer import Tokenizer
 
 QUESTION = "What is it about?"  # asked about every passage
-OWN, OWN_TEXTS = "your texts", 1000  # a random sample of at most 1000
-VARIETY = 512  # different texts per length, so that no system sees the same text repeatedly
+OWN, MAX_USER_TEXTS = "your texts", 1000  # a random sample of at most 1000
+TEXTS_PER_LENGTH = 512  # distinct texts per length, so that no system computes the same text repeatedly
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class Workload:
 
     texts: str
     length: int | None
-    texts_a_call: int
+    texts_per_call: int
     calls: tuple[tuple[str, ...], ...]
     tokens: tuple[int, ...]
 
 
-def method_of(model: Predictor) -> Method:
+def task_method(model: Predictor) -> Method:
     """The method of the model's task; embed for tasks that have no single-text method."""
     frame = len(model.tokenizer.encode(""))
     match model.task:
@@ -76,15 +76,15 @@ def workloads(settings: Bench, model: Predictor, method: Method) -> list[Workloa
         )
     lengths = [length for length in settings.lengths if length <= longest(model)]
     if not lengths:
-        most = longest(model)
         raise InputError(
-            f"lengths ({settings.lengths[0]}) must be at most {most}, which is what is read at once (--window)"
+            f"lengths ({settings.lengths[0]}) must be at most {longest(model)}, the size of a window (--window)"
         )
-    found = list(of_lengths(lengths, settings.batches, model.tokenizer, method))
+    results = list(fixed_length_workloads(lengths, settings.batches, model.tokenizer, method))
     if settings.texts:
-        texts = own_texts(settings.texts, method, settings.encoding)
-        found += of_own(texts, settings.batches, model.tokenizer, method, most=longest(model) - method.frame)
-    return found
+        texts = read_user_texts(settings.texts, method, settings.encoding)
+        max_tokens = longest(model) - method.frame
+        results += user_text_workloads(texts, settings.batches, model.tokenizer, method, max_tokens=max_tokens)
+    return results
 
 
 def longest(model: Predictor) -> int:
@@ -92,66 +92,67 @@ def longest(model: Predictor) -> int:
     return model.window_policy.read_size
 
 
-def of_lengths(
+def fixed_length_workloads(
     lengths: Sequence[int], batches: Sequence[int], tokenizer: Tokenizer, method: Method
 ) -> Iterator[Workload]:
-    words, draw = words_of_one_token(tokenizer), random.Random(0)
+    words, draw = single_token_words(tokenizer), random.Random(0)
     for length in lengths:
         for size in batches:
             calls = [
-                tuple(text_of(draw.choices(words, k=length - method.frame), method) for _ in range(size))
-                for _ in range(max(1, VARIETY // size))
+                tuple(build_text(draw.choices(words, k=length - method.frame), method) for _ in range(size))
+                for _ in range(max(1, TEXTS_PER_LENGTH // size))
             ]
             yield Workload(f"{length} tokens", length, size, tuple(calls), (length * size,) * len(calls))
 
 
-def of_own(
-    texts: Sequence[str], batches: Sequence[int], tokenizer: Tokenizer, method: Method, *, most: int
+def user_text_workloads(
+    texts: Sequence[str], batches: Sequence[int], tokenizer: Tokenizer, method: Method, *, max_tokens: int
 ) -> Iterator[Workload]:
-    """The texts, truncated to `most` tokens in addition to the frame, in calls of each size and all in one call."""
-    plain = len(tokenizer.encode(""))
-    cut = [shortened(text, most + plain, tokenizer) for text in texts]
+    """The texts, truncated to the frame plus `max_tokens` tokens, in calls of each size and all in one call."""
+    num_special = len(tokenizer.encode(""))
+    truncated = [truncate(text, max_tokens + num_special, tokenizer) for text in texts]
     specials: tuple[str, ...] = ()
     if method.gap:
         specials = (tokenizer.tokens[tokenizer.mask_id],)
-        cut = [text_of(text.split(), method).replace(MASK, *specials) for text in cut]
-    sizes = [len(tokenizer.encode(text, allow_special=specials)) - plain + method.frame for text in cut]
-    for size in [*(size for size in batches if size < len(cut)), len(cut)]:
-        starts = range(0, len(cut) - size + 1, size)
-        calls = tuple(tuple(cut[start : start + size]) for start in starts)
+        truncated = [build_text(text.split(), method).replace(MASK, *specials) for text in truncated]
+    sizes = [len(tokenizer.encode(text, allow_special=specials)) - num_special + method.frame for text in truncated]
+    for size in [*(size for size in batches if size < len(truncated)), len(truncated)]:
+        starts = range(0, len(truncated) - size + 1, size)
+        calls = tuple(tuple(truncated[start : start + size]) for start in starts)
         yield Workload(OWN, None, size, calls, tuple(sum(sizes[start : start + size]) for start in starts))
 
 
-def own_texts(path: Path, method: Method, encoding: str | None = None) -> list[str]:
+def read_user_texts(path: Path, method: Method, encoding: str | None = None) -> list[str]:
     """A sample of the file's non-blank texts; for question answering its passages. InputError if there are none."""
     if method.name == "answer" and file_type(path) == ".json":
-        texts = list(dict.fromkeys(one.context for one in read_squad(path, on_error="skip", encoding=encoding)))
+        questions = read_squad(path, on_error="skip", encoding=encoding)
+        texts = list(dict.fromkeys(question.context for question in questions))
     else:
         passages = method.name == "answer" and file_type(path) != ".txt"
         texts = read_table(path, text="context" if passages else None, need_labels=False, encoding=encoding).texts
     texts = [text for text in texts if text.strip()]
     if not texts:
         raise InputError(f"{path}: contains only blank texts; give some with words")
-    return random.Random(0).sample(texts, min(len(texts), OWN_TEXTS))
+    return random.Random(0).sample(texts, min(len(texts), MAX_USER_TEXTS))
 
 
-def words_of_one_token(tokenizer: Tokenizer) -> list[str]:
+def single_token_words(tokenizer: Tokenizer) -> list[str]:
     """Words that are a single token between spaces."""
     frame = len(tokenizer.encode(""))
     words = (tokenizer.backend.text([token], clean_up_spaces=False).strip() for token in tokenizer.tokens)
-    found = [word for word in words if word.isalpha() and len(tokenizer.encode(f"{word} {word}")) == frame + 2]
-    if not found:
-        raise InputError("no word of the vocabulary is a token of its own; a vocabulary of words has some")
-    return found
+    single = [word for word in words if word.isalpha() and len(tokenizer.encode(f"{word} {word}")) == frame + 2]
+    if not single:
+        raise InputError("the vocabulary has no word that is a single token; use another tokenizer")
+    return single
 
 
-def text_of(words: Sequence[str], method: Method) -> str:
+def build_text(words: Sequence[str], method: Method) -> str:
     """The words as a text, with a mask in place of the middle one if the method fills masks."""
     middle = len(words) // 2
     return " ".join([*words[:middle], MASK, *words[middle + 1 :]] if method.gap else words)
 
 
-def shortened(text: str, tokens: int, tokenizer: Tokenizer) -> str:
+def truncate(text: str, tokens: int, tokenizer: Tokenizer) -> str:
     """The longest prefix of a text with at most `tokens` tokens, special tokens included, found by bisection."""
     low, high = 0, len(text)
     if len(tokenizer.encode(text)) <= tokens:

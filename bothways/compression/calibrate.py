@@ -4,7 +4,7 @@ Input columns differ in magnitude by a factor of ten and more, and the largest w
 all. Therefore each column is divided by largest_input^s / largest_weight^(1-s), and the weights are multiplied by it
 (Xiao 2023, eq. 4). The strength s is the one of STRENGTHS with the least error in the layer's outputs.
 
-Letters: T tokens, S of them kept, I inputs, O outputs.
+Letters: T tokens, S sampled tokens, I inputs, O outputs.
 """
 
 from collections.abc import Callable
@@ -22,8 +22,8 @@ from bothways.model.layer import FeedForward
 from bothways.model.model import Model
 
 STRENGTHS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # 0: one step for all columns
-ROWS_PER_BATCH = 64  # rows kept per batch (about), on which errors are measured
-MAX_ROWS = 2048  # rows kept in all; beyond it every other one is dropped
+ROWS_PER_BATCH = 64  # rows to sample per batch (about), for measuring errors
+MAX_ROWS = 2048  # sampled rows in all; beyond this, every other row is dropped
 EPSILON = 1e-30  # avoids division by 0
 
 
@@ -34,7 +34,7 @@ class Inputs:
     low_I: Tensor
     high_I: Tensor
     rows: list[Tensor] = field(default_factory=list)
-    step: int = 1  # every step-th candidate row is kept
+    step: int = 1  # every step-th candidate row is sampled
 
     def update(self, x_TI: Tensor) -> None:
         self.low_I = torch.minimum(self.low_I, x_TI.amin(0))
@@ -57,7 +57,7 @@ MAPS = ("attention.qkv", "attention.output", "feed_forward.inner", "feed_forward
 def linears_of(model: Model) -> dict[str, nn.Linear]:
     """The layers to quantize, by name: those whose cost grows with the number of tokens."""
     relative = model.config.relative_positions
-    through_qkv = relative is not None and relative.shared  # its use for positions is not observed here
+    through_qkv = relative is not None and relative.shared  # its inputs for positions are not observed here
     maps = [name for name in MAPS if not (through_qkv and name == "attention.qkv")]
     return {
         name: part for name, part in model.named_modules()
@@ -93,7 +93,9 @@ def candidates(model: Model, inputs: dict[str, Inputs]) -> dict[str, Candidate]:
     quantized = {}
     for name, linear in linears_of(model).items():
         if not (inputs[name].low_I.isfinite().all() and inputs[name].high_I.isfinite().all()):
-            raise InputError(f"{name} overflows float32 on these texts; the model is broken: train or fetch it again")
+            raise InputError(
+                f"{name} overflows float32 on these texts; the model is broken: train or download it again"
+            )
         strengths = STRENGTHS[:1] if name in rounded else STRENGTHS
         attempts = [candidate(linear, inputs[name], strength) for strength in strengths]
         quantized[name] = min(attempts, key=lambda attempt: attempt.error)

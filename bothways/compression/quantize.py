@@ -2,7 +2,7 @@
 
 Nothing is written if the score drops too much.
 
-`texts -calibrating half-> what each layer reads -> int8 layers -measuring half-> figures -> write, or refuse`
+`texts -calibration half-> inputs of each layer -> int8 layers -measurement half-> scores -> write, or InputError`
 """
 
 import time
@@ -33,7 +33,7 @@ from bothways.settings import Quantize
 
 MIN_TEXTS = 16  # in each half
 MAX_CALIBRATION = 256  # texts
-REPEATS = 3  # of each speed measurement
+REPEATS = 3  # repetitions of each speed measurement
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,12 @@ class Quantized:
         for form in self.forms:
             figures = "".join(f"  {form.figures[name]:13.2f}" for name in names)
             lines.append(f"{form.name:10}{form.size / 1e6:7.1f} MB  {form.speed:8,.0f}{figures}")
-        stay = f"; unchanged: {', '.join(self.kept)}" if self.kept else ""
-        how = "against their labels" if self.labelled else "against float32's results, since there are no labels"
-        lines.append(f"measured on {self.texts:,} texts {how}")
-        sure = "; too few texts to tell whether it is more; measure on others too" if self.is_unsure else ""
-        lines.append(f"int8 loses {self.drop}; {self.max_drop:g} are allowed{sure}")
-        lines.append(f"{self.layers - len(self.kept)} of {self.layers} layers are int8{stay}")
+        unchanged = f"; unchanged: {', '.join(self.kept)}" if self.kept else ""
+        reference = "by their labels" if self.labelled else "by the results in float32, since there are no labels"
+        lines.append(f"measured on {self.texts:,} texts {reference}")
+        doubt = "; with so few texts the drop may be larger, so measure on more" if self.is_unsure else ""
+        lines.append(f"int8 loses {self.drop}; {self.max_drop:g} are allowed{doubt}")
+        lines.append(f"{self.layers - len(self.kept)} of {self.layers} layers are int8{unchanged}")
         return [*lines, f"model in {self.directory}"]
 
 
@@ -93,7 +93,7 @@ def run(settings: Quantize) -> Quantized:
     check_not_int8(loaded.model)
     check_target(settings.out, holds=METADATA_FILE)
     if (settings.out / METADATA_FILE).exists():
-        raise InputError(f"{settings.out}: already has a model or a run; name a new directory, or delete that one")
+        raise InputError(f"{settings.out}: already contains a model or a run; name another, or delete that one")
     exact = Predictor(loaded, dtype="float32", device="cpu")
     data = read_evaluation_rows(exact, settings.texts, settings)
     calibrating, measuring = (
@@ -106,14 +106,14 @@ def run(settings: Quantize) -> Quantized:
     int8 = replace(loaded, model=model)
     forms, results = compare(forms_of(exact, int8, settings.dtype), measuring)
     drop = measure_drop(data.evaluator, measuring.rows, results[-1], results[0])
-    found = Quantized(settings.out, forms, kept, len(layers), len(measuring), data.labelled, drop, max_drop)
-    refuse_loss(found, settings)
+    result = Quantized(settings.out, forms, kept, len(layers), len(measuring), data.labelled, drop, max_drop)
+    check_drop(result, settings)
     record = {"from": str(settings.model), "texts": str(settings.texts), "kept": kept, "forms": [*map(asdict, forms)]}
     checkpoint.save(
         replace(int8, metadata={**loaded.metadata, "verb": "quantize", "quantize": {**record, "drop": asdict(drop)}}),
         settings.out,
     )
-    return found
+    return result
 
 
 def halves(size: int, source: Path) -> tuple[Sequence[int], Sequence[int]]:
@@ -127,22 +127,23 @@ def choose(
     loaded: Checkpoint, layers: Mapping[str, Candidate], data: LabelledRows, dtype: str, max_drop: float
 ) -> tuple[Model, list[str]]:
     """The model with as many int8 layers as the allowed drop on these rows permits, and the names of the other layers,
-    which have the greatest errors. At least half become int8; refuse_loss checks whether the drop is acceptable."""
+    which have the greatest errors. At least half become int8; check_drop decides whether the drop is acceptable."""
     sensitive = sorted(layers, key=lambda name: -layers[name].error)
     evaluator, rows = data.evaluator, data.rows
     exact = evaluator.predict(Predictor(loaded, dtype="float32", device="cpu"), rows)
-    (name, before), *_ = evaluator.score(rows, exact, exact).percentages.items()
+    (metric, before), *_ = evaluator.score(rows, exact, exact).percentages.items()
     num_kept = 0
     while True:
-        model = replace_linears(loaded.model, {one: layers[one].linear for one in sensitive[num_kept:]})
-        found = evaluator.predict(Predictor(replace(loaded, model=model), dtype=dtype, device="cpu"), rows)
-        if before - evaluator.score(rows, found, exact).percentages[name] <= max_drop or 4 * num_kept > len(layers):
+        model = replace_linears(loaded.model, {layer: layers[layer].linear for layer in sensitive[num_kept:]})
+        predictions = evaluator.predict(Predictor(replace(loaded, model=model), dtype=dtype, device="cpu"), rows)
+        after = evaluator.score(rows, predictions, exact).percentages[metric]
+        if before - after <= max_drop or 4 * num_kept > len(layers):
             return model, sorted(sensitive[:num_kept])
         num_kept = max(1, 2 * num_kept)
 
 
 def forms_of(exact: Predictor, int8: Checkpoint, dtype: str) -> list[Predictor]:
-    """The model in float32, in the default number format if that is another one, and in int8."""
+    """The model in float32, in the default number format if that differs, and in int8."""
     other = Predictor(exact.checkpoint, dtype=dtype, device="cpu")
     return [exact, *([other] if other.dtype != exact.dtype else []), Predictor(int8, dtype=dtype, device="cpu")]
 
@@ -152,39 +153,40 @@ def compare(models: list[Predictor], data: LabelledRows) -> tuple[list[Form], li
     the results of each model."""
     seconds: list[list[float]] = [[] for _ in models]
     for _ in range(REPEATS):
-        found = []
-        for model, taken in zip(models, seconds, strict=True):
-            began = time.perf_counter()
-            found.append(data.evaluator.predict(model, data.rows))
-            taken.append(time.perf_counter() - began)
+        predictions = []
+        for model, durations in zip(models, seconds, strict=True):
+            start = time.perf_counter()
+            predictions.append(data.evaluator.predict(model, data.rows))
+            durations.append(time.perf_counter() - start)
     forms = [
         Form(
-            name_of(model), size_of(model), len(data) / median(taken),
-            data.evaluator.score(data.rows, results, found[0]).percentages,
+            format_name(model), num_bytes(model), len(data) / median(durations),
+            data.evaluator.score(data.rows, results, predictions[0]).percentages,
         )
-        for model, taken, results in zip(models, seconds, found, strict=True)
+        for model, durations, results in zip(models, seconds, predictions, strict=True)
     ]  # fmt: skip
-    return forms, found
+    return forms, predictions
 
 
-def name_of(model: Predictor) -> str:
+def format_name(model: Predictor) -> str:
     return "int8" if is_int8(model.module) else str(model.dtype).removeprefix("torch.")
 
 
-def size_of(model: Predictor) -> int:
+def num_bytes(model: Predictor) -> int:
     """Bytes of the weights on disk."""
     state = int8_state_dict(model.checkpoint.model) if is_int8(model.module) else model.module.state_dict()
     return sum(value.nbytes for value in state.values())
 
 
-def refuse_loss(found: Quantized, settings: Quantize) -> None:
-    drop = found.drop
-    if drop.points <= found.max_drop:  # false for NaN, so a broken model is refused
+def check_drop(result: Quantized, settings: Quantize) -> None:
+    """InputError if the drop is too large, or NaN."""
+    drop = result.drop
+    if drop.points <= result.max_drop:  # false for NaN
         return
-    before, after = found.forms[0].figures[drop.metric], found.forms[-1].figures[drop.metric]
-    sure = "; too few texts to tell whether it is less; give more" if found.is_unsure else ""
+    before, after = result.forms[0].figures[drop.metric], result.forms[-1].figures[drop.metric]
+    doubt = "; with so few texts the drop may be smaller, so give more" if result.is_unsure else ""
     raise InputError(
-        f"int8 loses {drop} on {found.texts} texts of {settings.texts} ({before:.2f} before, {after:.2f} after; "
-        f"{found.max_drop:g} are allowed{sure}); nothing was written; give texts like those it is to read, or allow "
-        "more with --max-drop"
+        f"int8 loses {drop} on {result.texts} texts of {settings.texts} ({before:.2f} before, {after:.2f} after; "
+        f"{result.max_drop:g} are allowed{doubt}); nothing was written; give texts like those of the application, or "
+        "allow more with --max-drop"
     )

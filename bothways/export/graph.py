@@ -18,10 +18,10 @@ from bothways.batch import Batch
 from bothways.model.model import Model
 from bothways.model.padded import Padded
 
-# 20 has Gelu and LayerNormalization, one operator each. Measured under ONNX Runtime 1.31 it is as fast as 23, whose
-# Attention refuses a mask of keys alone, and as a graph of ONNX Runtime's own fused operators (docs/LOG.md).
+# Opset 20 has Gelu and LayerNormalization as single operators. Under ONNX Runtime 1.31 it is as fast as 23, whose
+# Attention does not accept a mask of keys only, and as ONNX Runtime's own fused operators (docs/LOG.md).
 OPSET = 20
-MOST_BYTES = 2**31 - 2**24  # of weights in one file, since protobuf is limited to 2 GB; more go into a second file
+MOST_BYTES = 2**31 - 2**24  # bytes of weights in one file, since protobuf is limited to 2 GB
 NOISE = (  # the exporter's warnings about its own internals
     (UserWarning, r"# The axis name: .* will not be used, since it shares the same shape constraints"),
     (FutureWarning, r"`isinstance\(treespec, LeafSpec\)` is deprecated"),
@@ -44,38 +44,38 @@ class Vectors:
     pooling: str
     normalize: bool
 
-    def __call__(self, hidden_TH: Tensor, places: Padded) -> Tensor:
+    def __call__(self, hidden_TH: Tensor, layout: Padded) -> Tensor:
         """[B, H]"""
-        hidden_BSH, real_BS1 = hidden_TH.unflatten(0, places.real.shape), places.real[..., None]
+        hidden_BSH, real_BS1 = hidden_TH.unflatten(0, layout.real.shape), layout.real[..., None]
         if self.pooling == "cls":
-            vectors_BH = hidden_TH[places.first_tokens]
+            vectors_BH = hidden_TH[layout.first_tokens]
         elif self.pooling == "max":
-            vectors_BH = hidden_BSH.masked_fill(~real_BS1, places.HIDDEN).amax(1)
+            vectors_BH = hidden_BSH.masked_fill(~real_BS1, layout.HIDDEN).amax(1)
         else:
             vectors_BH = torch.where(real_BS1, hidden_BSH, 0.0).sum(1) / real_BS1.sum(1).clamp(min=1)
         return nn.functional.normalize(vectors_BH) if self.normalize else vectors_BH
 
 
 def outputs(model: Model, hidden_TH: Tensor, first_NH: Tensor) -> list[Output]:
-    """The heads' outputs for hidden states and texts' states; the hidden states themselves if there is no head."""
+    """The outputs of the heads, given hidden states and text states; the hidden states if there is no head."""
     heads = model.num_outputs
     pretraining = {"masked_words", "next_sentence"} <= heads.keys()
     words, follows = ("prediction_logits", "seq_relationship_logits") if pretraining else ("logits", "logits")
-    found = []
+    results = []
     if "masked_words" in heads:
-        found.append(Output(words, True, model.word_scores(hidden_TH)))
+        results.append(Output(words, True, model.word_scores(hidden_TH)))
     if "next_sentence" in heads:
-        found.append(Output(follows, False, model.text_scores("next_sentence", first_NH)))
+        results.append(Output(follows, False, model.text_scores("next_sentence", first_NH)))
     if "classes" in heads:
-        found.append(Output("logits", False, model.text_scores("classes", first_NH)))
+        results.append(Output("logits", False, model.text_scores("classes", first_NH)))
     if "tokens" in heads:
-        found.append(Output("logits", True, model.token_scores("tokens", hidden_TH)))
+        results.append(Output("logits", True, model.token_scores("tokens", hidden_TH)))
     if "replaced_tokens" in heads:
-        found.append(Output("logits", True, model.token_scores("replaced_tokens", hidden_TH)[:, 0]))
+        results.append(Output("logits", True, model.token_scores("replaced_tokens", hidden_TH)[:, 0]))
     if "spans" in heads:
-        ends = model.token_scores("spans", hidden_TH).unbind(-1)
-        found += [Output(name, True, ends_T) for name, ends_T in zip(("start_logits", "end_logits"), ends, strict=True)]
-    return found or [Output("last_hidden_state", True, hidden_TH)]
+        start_T, end_T = model.token_scores("spans", hidden_TH).unbind(-1)
+        results += [Output("start_logits", True, start_T), Output("end_logits", True, end_T)]
+    return results or [Output("last_hidden_state", True, hidden_TH)]
 
 
 class Graph(nn.Module):
@@ -88,16 +88,19 @@ class Graph(nn.Module):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> dict[str, Tensor]:
-        places = Padded(attention_mask)
+        layout = Padded(attention_mask)
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-        batch = Batch(input_ids.flatten(), segments.flatten(), places.position_ids, attention_mask.sum(1))
-        hidden_TH = self.model(batch, self.model.encoder.build_context(batch, places))
-        kind = {"first": "cls", "mean": "mean"}[self.model.config.pooling]
-        rows = outputs(self.model, hidden_TH, Vectors(kind, normalize=False)(hidden_TH, places))
-        found = {one.name: one.values.unflatten(0, places.real.shape) if one.by_token else one.values for one in rows}
+        batch = Batch(input_ids.flatten(), segments.flatten(), layout.position_ids, attention_mask.sum(1))
+        hidden_TH = self.model(batch, self.model.encoder.build_context(batch, layout))
+        pooling = {"first": "cls", "mean": "mean"}[self.model.config.pooling]
+        text_states_BH = Vectors(pooling, normalize=False)(hidden_TH, layout)
+        results = {
+            output.name: output.values.unflatten(0, layout.real.shape) if output.by_token else output.values
+            for output in outputs(self.model, hidden_TH, text_states_BH)
+        }
         if not self.model.num_outputs:
-            found["sentence_embedding"] = self.vectors(hidden_TH, places)
-        return found
+            results["sentence_embedding"] = self.vectors(hidden_TH, layout)
+        return results
 
 
 def input_names(model: Model) -> list[str]:
@@ -116,22 +119,22 @@ def write(model: Model, vectors: Vectors, file: Path) -> None:
             input_names=list(example), output_names=list(graph(**example)), verbose=False,
         )  # fmt: skip
         assert program is not None
-        for node in program.model.graph.all_nodes():  # drop the source paths of this machine
+        for node in program.model.graph.all_nodes():  # remove the source paths of this machine
             node.metadata_props.clear()
         num_bytes = sum(parameter.nbytes for parameter in model.parameters())
         program.save(file, external_data=num_bytes > MOST_BYTES)
 
 
 @contextmanager
-def quiet(logger: str | None = "torch.onnx") -> Iterator[None]:
-    """Suppress the exporter's NOISE, but no other warning, and messages below errors of a logger."""
-    told = logging.getLogger(logger)
-    level = told.level
-    told.setLevel(logging.ERROR)
+def quiet(name: str | None = "torch.onnx") -> Iterator[None]:
+    """Suppress the warnings in NOISE, and messages below errors of the logger `name`."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             for kind, message in NOISE:
                 warnings.filterwarnings("ignore", message=message, category=kind)
             yield
     finally:
-        told.setLevel(level)
+        logger.setLevel(level)

@@ -66,24 +66,24 @@ def write(loaded: Checkpoint, file: Path, settings: Export) -> Int8Loss:
     if file.with_name(f"{file.name}.data").exists():
         raise InputError(f"{file}: larger than 2 GB, which cannot be quantized; {file.name} is kept")
     max_drop = DEFAULT_MAX_DROP if settings.max_drop is None else settings.max_drop
-    before, beside = file_predictor(file, loaded), file.with_name(f".{NAME}.partial")
-    data = read_evaluation_rows(before, settings.texts, settings)
+    original, temporary = file_predictor(file, loaded), file.with_name(f".{NAME}.partial")
+    data = read_evaluation_rows(original, settings.texts, settings)
     rows = [data.rows[row] for row in spread_evenly(range(len(data)), MAX_ROWS)]
-    exact = data.evaluator.predict(before, rows)
-    (figure, start), *_ = data.evaluator.score(rows, exact, exact).percentages.items()
+    exact = data.evaluator.predict(original, rows)
+    (metric, before), *_ = data.evaluator.score(rows, exact, exact).percentages.items()
     try:
         for kept in ATTEMPTS:
-            quantize(file, beside, kept)
-            predictions = data.evaluator.predict(file_predictor(beside, loaded), rows)
-            after = data.evaluator.score(rows, predictions, exact).percentages[figure]
-            loss = Int8Loss(figure, start, after, len(rows), kept)
+            quantize(file, temporary, kept)
+            predictions = data.evaluator.predict(file_predictor(temporary, loaded), rows)
+            after = data.evaluator.score(rows, predictions, exact).percentages[metric]
+            loss = Int8Loss(metric, before, after, len(rows), kept)
             if loss.points <= max_drop:
-                fsync(beside)
-                beside.replace(file.with_name(NAME))
-                note(file.with_name(METADATA_FILE), {**asdict(loss), "with": str(settings.texts)})
+                fsync(temporary)
+                temporary.replace(file.with_name(NAME))
+                add_metadata(file.with_name(METADATA_FILE), {**asdict(loss), "with": str(settings.texts)})
                 return loss
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     raise InputError(
         f"int8 loses {loss.points:.2f} points ({loss} of {settings.texts}; {max_drop:g} are allowed); {NAME} was not "
         f"written, {file} is kept; allow more with --max-drop"
@@ -91,7 +91,7 @@ def write(loaded: Checkpoint, file: Path, settings: Export) -> Int8Loss:
 
 
 def quantize(file: Path, to: Path, kept: tuple[str, ...]) -> None:
-    """Quantize tables and products to int8, except those whose weight's name ends in one of `kept`."""
+    """Quantize embedding tables and matrix products to int8, except weights whose names end in one of `kept`."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -108,7 +108,7 @@ def quantize(file: Path, to: Path, kept: tuple[str, ...]) -> None:
 
 
 def untie(model: "ModelProto") -> None:
-    """Copy weights that are both a table and a product's weight (vocabulary scores)."""
+    """Copy weights that are used both as an embedding table and in a product (vocabulary scores)."""
     tables = {node.input[0] for node in model.graph.node if node.op_type == "Gather"}
     weights = {weight.name: weight for weight in model.graph.initializer}
     for node in model.graph.node:
@@ -118,11 +118,11 @@ def untie(model: "ModelProto") -> None:
             node.input[1] = weight.name = f"{weight.name}.read_backwards"
 
 
-def note(made: Path, int8: Mapping[str, Any]) -> None:
-    """Add the file to bothways.json."""
-    told = read_json(made)
-    told["onnx"]["int8"] = int8
-    write_atomic(made, json.dumps(told, indent=2, ensure_ascii=False) + "\n")
+def add_metadata(file: Path, int8: Mapping[str, Any]) -> None:
+    """Add the int8 file to bothways.json."""
+    metadata = read_json(file)
+    metadata["onnx"]["int8"] = int8
+    write_atomic(file, json.dumps(metadata, indent=2, ensure_ascii=False) + "\n")
 
 
 def file_predictor(file: Path, loaded: Checkpoint) -> Predictor:
@@ -133,7 +133,7 @@ def file_predictor(file: Path, loaded: Checkpoint) -> Predictor:
 class FileModel(Model):
     """An ONNX file in place of a model: its hidden states are already scores, and its heads return them unchanged.
 
-    A text in several windows has the mean of their scores, whereas our model takes the mean of their [CLS] vectors.
+    For a text in several windows the scores are averaged, whereas our model averages the [CLS] vectors.
     """
 
     def __init__(self, file: Path, model: Model) -> None:
@@ -142,13 +142,13 @@ class FileModel(Model):
 
     def forward(self, batch: Batch, context: Context | None = None) -> Tensor:
         """[T, C], or [T, H] for a model without a head; scores of a text are in the row of its first token."""
-        given, real_NS = padded(batch, int(batch.lengths.max()), "right")
-        found = self.run(given)
+        inputs, real_NS = padded(batch, int(batch.lengths.max()), "right")
+        outputs = self.run(inputs)
         if "spans" in self.num_outputs:
-            return torch.from_numpy(np.stack([found["start_logits"], found["end_logits"]], -1)[real_NS])
+            return torch.from_numpy(np.stack([outputs["start_logits"], outputs["end_logits"]], -1)[real_NS])
         if "classes" not in self.num_outputs:
-            return torch.from_numpy(next(iter(found.values()))[real_NS])
-        scores_NC = torch.from_numpy(found["logits"])
+            return torch.from_numpy(next(iter(outputs.values()))[real_NS])
+        scores_NC = torch.from_numpy(outputs["logits"])
         rows_TC = torch.zeros(batch.num_tokens, scores_NC.shape[1])
         rows_TC[batch.first_tokens] = scores_NC
         return rows_TC

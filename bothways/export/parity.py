@@ -26,9 +26,9 @@ from bothways.model.layout import Bucketed
 Side = Literal["none", "left", "right"]
 Run = Callable[[Mapping[str, NDArray[Any]]], dict[str, NDArray[Any]]]
 SIDES: tuple[Side, ...] = get_args(Side)
-LENGTHS = (1, 2, 3, 7, 16, 33, 64, 127, 256, 512)  # of the longest text of a batch; 1: [CLS] alone
+LENGTHS = (1, 2, 3, 7, 16, 33, 64, 127, 256, 512)  # tokens of the longest text of a batch; 1: only [CLS]
 BATCHES = (1, 3, 16, 64)
-MOST_TOKENS, MOST_VALUES = 2048, 2**25  # of a padded batch, and in one of its outputs
+MOST_TOKENS, MOST_VALUES = 2048, 2**25  # tokens of a padded batch, values of one of its outputs
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ class Report:
             f"{'tokens':>6} " + " ".join(f"{'no padding' if side == 'none' else side:>10}" for side in SIDES),
         ]
         for length in sorted({cell.length for cell in self.cells}):
-            of_length = [cell for cell in self.cells if cell.length == length]
-            greatest = [max(cell.difference for cell in of_length if cell.side == side) for side in SIDES]
+            cells = [cell for cell in self.cells if cell.length == length]
+            greatest = [max(cell.difference for cell in cells if cell.side == side) for side in SIDES]
             lines.append(f"{length:6} " + " ".join(f"{difference:10.1e}" for difference in greatest))
         return [*lines, ", ".join(f"{name} {difference:.1e}" for name, difference in self.by_output.items())]
 
@@ -98,10 +98,16 @@ def session(file: Path) -> Run:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # errors alone
+    options.log_severity_level = 3  # only errors
     opened = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-    taken, names = [one.name for one in opened.get_inputs()], [one.name for one in opened.get_outputs()]
-    return lambda given: dict(zip(names, opened.run(names, {name: given[name] for name in taken}), strict=True))
+    input_names = [value.name for value in opened.get_inputs()]
+    output_names = [value.name for value in opened.get_outputs()]
+
+    def run(inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        values = opened.run(output_names, {name: inputs[name] for name in input_names})
+        return dict(zip(output_names, values, strict=True))
+
+    return run
 
 
 def lengths_for(config: EncoderConfig) -> tuple[int, ...]:
@@ -123,24 +129,26 @@ def compare(
     if "masked_words" in loaded.model.num_outputs:
         most_tokens = min(most_tokens, MOST_VALUES // config.vocab_size)
     cells = []
-    for length, size in product(sorted({*(one for one in lengths if one < longest), longest}), batches):
+    for length, size in product(sorted({*(length for length in lengths if length < longest), longest}), batches):
         if length * size > max(most_tokens, longest):
             continue
-        equal, mixed = (texts(loaded, length, size, mixed=one) for one in (False, True))
-        answers = {
+        equal, mixed = (texts(loaded, length, size, mixed=mixed) for mixed in (False, True))
+        references = {
             "none": (equal, reference(loaded, vectors, equal)),
             "mixed": (mixed, reference(loaded, vectors, mixed)),
         }
         for side in SIDES:
-            batch, ours = answers["none" if side == "none" else "mixed"]
-            given, real_NS = padded(batch, length, side, config.vocab_size)
-            cells.append(Cell(length, size, side, greatest(run(given), ours, real_NS)))
+            batch, expected = references["none" if side == "none" else "mixed"]
+            inputs, real_NS = padded(batch, length, side, config.vocab_size)
+            cells.append(Cell(length, size, side, greatest_differences(run(inputs), expected, real_NS)))
     return Report(tuple(cells), tolerance)
 
 
 def texts(loaded: Checkpoint, length: int, size: int, *, mixed: bool) -> Batch:
-    """`size` texts of random words between [CLS] and [SEP], the second half of each in segment 1. The first has
-    `length` tokens; the others have as many, or (mixed) any number up to it."""
+    """`size` texts of random words between [CLS] and [SEP], the second half of each in segment 1.
+
+    The first text has `length` tokens; the others have as many, or with `mixed` any number up to it.
+    """
     draw = np.random.default_rng([length, size])
     lengths_N = draw.integers(1, length + 1, size) if mixed else np.full(size, length)
     lengths_N[0] = length
@@ -148,22 +156,22 @@ def texts(loaded: Checkpoint, length: int, size: int, *, mixed: bool) -> Batch:
     ids_T = draw.integers(0, loaded.model.config.vocab_size, ends_N[-1])
     if loaded.tokenizer:
         ids_T[ends_N - 1], ids_T[ends_N - lengths_N] = loaded.tokenizer.sep_id, loaded.tokenizer.cls_id
-    places_T = np.arange(ends_N[-1]) - np.repeat(ends_N - lengths_N, lengths_N)
-    second_T = 2 * places_T // np.repeat(lengths_N, lengths_N) * (loaded.model.config.type_vocab_size > 1)
-    return Batch.from_arrays(ids_T, second_T, lengths_N)
+    positions_T = np.arange(ends_N[-1]) - np.repeat(ends_N - lengths_N, lengths_N)
+    segments_T = 2 * positions_T // np.repeat(lengths_N, lengths_N) * (loaded.model.config.type_vocab_size > 1)
+    return Batch.from_arrays(ids_T, segments_T, lengths_N)
 
 
 def padded(
     batch: Batch, size: int, side: Side, vocab_size: int = 1
 ) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.bool_]]:
     """The inputs [N, S], and which tokens are real. Padding is random words, so that only the mask can hide it."""
-    lengths_N1, places_S = batch.lengths.numpy()[:, None], np.arange(size)
-    real_NS = places_S >= size - lengths_N1 if side == "left" else places_S < lengths_N1
+    lengths_N1, positions_S = batch.lengths.numpy()[:, None], np.arange(size)
+    real_NS = positions_S >= size - lengths_N1 if side == "left" else positions_S < lengths_N1
     ids_NS = np.random.default_rng(size).integers(0, vocab_size, real_NS.shape)
     segments_NS = np.zeros_like(ids_NS)
     ids_NS[real_NS], segments_NS[real_NS] = batch.input_ids.numpy(), batch.segment_ids.numpy()
-    given = {"input_ids": ids_NS, "attention_mask": real_NS.astype(np.int64), "token_type_ids": segments_NS}
-    return given, real_NS
+    inputs = {"input_ids": ids_NS, "attention_mask": real_NS.astype(np.int64), "token_type_ids": segments_NS}
+    return inputs, real_NS
 
 
 def reference(loaded: Checkpoint, vectors: Vectors, batch: Batch) -> list[Output]:
@@ -172,22 +180,24 @@ def reference(loaded: Checkpoint, vectors: Vectors, batch: Batch) -> list[Output
     with torch.inference_mode():
         context = model.encoder.build_context(batch, Bucketed(batch.lengths, torch.device("cpu")))
         hidden_TH = model(batch, context)
-        found = outputs(model, hidden_TH, model.text_states(hidden_TH, batch))
+        results = outputs(model, hidden_TH, model.text_states(hidden_TH, batch))
         if not model.num_outputs:
             bounds = [(0, length) for length in batch.lengths.tolist()]
             rows = torch.stack(pool_rows(vectors.pooling)(hidden_TH, batch, bounds))
             pooled_NH = pool_windows(vectors.pooling, rows, bounds, [1] * len(batch))
             unit_NH = torch.nn.functional.normalize(pooled_NH) if vectors.normalize else pooled_NH
-            found.append(Output("sentence_embedding", False, unit_NH))
-    return found
+            results.append(Output("sentence_embedding", False, unit_NH))
+    return results
 
 
-def greatest(given: Mapping[str, NDArray[Any]], ours: Sequence[Output], real_NS: NDArray[np.bool_]) -> dict[str, float]:
+def greatest_differences(
+    results: Mapping[str, NDArray[Any]], expected: Sequence[Output], real_NS: NDArray[np.bool_]
+) -> dict[str, float]:
     """The greatest difference of each output; infinity if it contains NaN."""
-    found = {}
-    for one in ours:
-        theirs = given[one.name][real_NS] if one.by_token else given[one.name]
-        assert theirs.shape == tuple(one.values.shape), (one.name, theirs.shape, one.values.shape)
-        difference = float(np.abs(theirs - one.values.numpy()).max())
-        found[one.name] = difference if np.isfinite(difference) else float("inf")
-    return found
+    differences = {}
+    for output in expected:
+        values = results[output.name][real_NS] if output.by_token else results[output.name]
+        assert values.shape == tuple(output.values.shape), (output.name, values.shape, output.values.shape)
+        difference = float(np.abs(values - output.values.numpy()).max())
+        differences[output.name] = difference if np.isfinite(difference) else float("inf")
+    return differences

@@ -51,7 +51,7 @@ class MaskedWords(PredictorBase):
         masks = [_indices(encoding.ids, self.tokenizer.mask_id) for encoding in encodings]
         for text, indices in zip(texts, masks, strict=True):
             if not indices:
-                raise InputError(f"no {mask} in {shorten(text)!r}; put {mask} where a word is to be guessed")
+                raise InputError(f"no {mask} in {shorten(text)!r}; write {mask} where a word is to be guessed")
         windows = self.split(encodings, options)
         positions = [
             [_most_central(parts, index, mask) for index in indices]

@@ -10,9 +10,9 @@ import torch
 
 import bothways
 from bothways.bench import bench, peer_files, peers, picture
-from bothways.bench.peers import PEERS, Peer, Place, rectangle, tuned
+from bothways.bench.peers import PEERS, Peer, PeerConfig, best_batch_size, pad_rows
 from bothways.bench.result import Timing, as_json, as_table
-from bothways.bench.workload import MASK, QUESTION, Workload, method_of, workloads
+from bothways.bench.workload import MASK, QUESTION, Workload, task_method, workloads
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.cli.main import main
@@ -72,7 +72,7 @@ def test_rates_are_medians_over_measurements_and_percentiles_go_over_all_calls()
     measured = [[(21, 0.1), (21, 0.2)], [(21, 0.5)], [(21, 0.05), (21, 0.05), (21, 0.2)]]
     one = bench.timing("ours", WORK, measured)
     assert one.text_rates == pytest.approx((6 / 0.3, 3 / 0.5, 9 / 0.3))
-    assert (one.texts_a_second, one.tokens_a_second) == pytest.approx((20, 140))
+    assert (one.texts_per_second, one.tokens_per_second) == pytest.approx((20, 140))
     assert one.milliseconds(50) == pytest.approx(150) and one.milliseconds(100) == pytest.approx(500)
 
 
@@ -89,7 +89,7 @@ def test_every_kind_of_model_is_timed_at_its_own_method(method, directory_of, mo
     monkeypatch.setattr(bench, "PEERS", {})
     measured = bench.run(settings_of(directory_of(method), lengths=(23,), batches=(2,), repeats=1, peers=True))
     assert measured.facts["method"] == method
-    assert measured.timings[0].texts_a_second > 0
+    assert measured.timings[0].texts_per_second > 0
     if method not in ("embed", "classify", "regress"):
         assert list(measured.left_out) == ["peers"] and method in measured.left_out["peers"]
 
@@ -98,12 +98,12 @@ def test_every_kind_of_model_is_timed_at_its_own_method(method, directory_of, mo
 def test_texts_have_exactly_the_tokens_that_the_table_says(method, directory_of):
     directory = directory_of(method)
     model = bothways.load(directory)
-    works = workloads(settings_of(directory), model, method_of(model))
-    assert [(work.length, work.texts_a_call) for work in works] == [(23, 1), (23, 3), (37, 1), (37, 3)]
+    works = workloads(settings_of(directory), model, task_method(model))
+    assert [(work.length, work.texts_per_call) for work in works] == [(23, 1), (23, 3), (37, 1), (37, 3)]
     for work in works:
         assert len(set(work.calls)) > 9, "no side meets the same texts again and again"
         for texts, tokens in zip(work.calls, work.tokens, strict=True):
-            assert len(texts) == work.texts_a_call and tokens == work.length * len(texts)
+            assert len(texts) == work.texts_per_call and tokens == work.length * len(texts)
             for text in texts:
                 pair = (QUESTION, text) if method == "answer" else (text,)
                 assert len(model.tokenizer.encode(*pair, allow_special=(MASK,))) == work.length
@@ -112,13 +112,13 @@ def test_texts_have_exactly_the_tokens_that_the_table_says(method, directory_of)
 
 def test_the_figures_of_a_table_add_up(directory_of):
     found = as_json(bench.run(settings_of(directory_of("embed"))))
-    cells = [(row["length"], row["texts_a_call"]) for row in found["timings"]]
+    cells = [(row["length"], row["texts_per_call"]) for row in found["timings"]]
     assert cells == [(23, 1), (23, 3), (37, 1), (37, 3)]
     for row in found["timings"]:
-        assert row["tokens_a_second"] == pytest.approx(row["length"] * row["texts_a_second"])
+        assert row["tokens_per_second"] == pytest.approx(row["length"] * row["texts_per_second"])
         assert 0 < row["p50_ms"] <= row["p95_ms"] <= row["p99_ms"]
         assert row["calls"] >= 3
-        assert row["ours_is_faster_by"] == 1
+        assert row["speed_up"] == 1
 
 
 def test_own_texts_are_measured_in_calls_of_each_size_and_all_at_once_cut_to_what_is_read(directory_of, tmp_path):
@@ -126,9 +126,9 @@ def test_own_texts_are_measured_in_calls_of_each_size_and_all_at_once_cut_to_wha
     texts = ["the cat sat", "a dog " * 100, "cat", "the mat and the dog", "ran", "", "dogs sat on a mat"]
     file.write_text("\n".join(texts), encoding="utf-8")
     model = bothways.load(directory)
-    works = workloads(settings_of(directory, texts=file, batches=(1, 2)), model, method_of(model))
+    works = workloads(settings_of(directory, texts=file, batches=(1, 2)), model, task_method(model))
     own = [work for work in works if work.length is None]
-    assert [(work.texts_a_call, len(work.calls)) for work in own] == [(1, 6), (2, 3), (6, 1)]
+    assert [(work.texts_per_call, len(work.calls)) for work in own] == [(1, 6), (2, 3), (6, 1)]
     read = [text for texts in own[2].calls for text in texts]
     assert sorted(text for text in read if len(text) < 50) == sorted(text for text in texts if 0 < len(text) < 50)
     assert max(len(model.tokenizer.encode(text)) for text in read) == 64, "what the model reads"
@@ -140,7 +140,7 @@ def test_own_texts_get_masks_where_gaps_are_filled(directory_of, tmp_path):
     directory, file = directory_of("fill"), tmp_path / "texts.txt"
     file.write_text("the cat sat\nran\n", encoding="utf-8")
     model = bothways.load(directory)
-    own = workloads(settings_of(directory, texts=file), model, method_of(model))[-1]
+    own = workloads(settings_of(directory, texts=file), model, task_method(model))[-1]
     assert sorted(own.calls[0]) == ["[MASK]", "the [MASK] sat"]
 
 
@@ -183,7 +183,12 @@ def test_peers_that_are_missing_or_fail_are_named_and_the_others_measured(direct
 
 def test_lengths_and_sizes_are_measured_once_each_the_least_first(directory_of):
     measured = bench.run(settings_of(directory_of("embed"), lengths=(23, 9, 23), batches=(2, 1, 2)))
-    assert [(one.work.texts_a_call, one.work.length) for one in measured.timings] == [(1, 9), (2, 9), (1, 23), (2, 23)]
+    assert [(one.work.texts_per_call, one.work.length) for one in measured.timings] == [
+        (1, 9),
+        (2, 9),
+        (1, 23),
+        (2, 23),
+    ]
 
 
 def test_lengths_beyond_the_window_are_named_and_a_window_may_be_longer(directory_of):
@@ -258,11 +263,11 @@ def test_the_batch_size_is_the_one_that_took_least_time(monkeypatch):
     def side(texts, size):
         now[0] += {4: 3.0, 8: 1.0, 16: 2.0}[size]
 
-    assert tuned(side, ["a"] * 20, (4, 8, 16)) == 8
+    assert best_batch_size(side, ["a"] * 20, (4, 8, 16)) == 8
 
 
 def test_a_rectangle_says_which_tokens_are_real():
-    ids_NS, mask_NS = rectangle([[5, 6, 7], [8]])
+    ids_NS, mask_NS = pad_rows([[5, 6, 7], [8]])
     assert ids_NS.tolist() == [[5, 6, 7], [8, 0, 0]]
     assert mask_NS.tolist() == [[1, 1, 1], [1, 0, 0]]
 
@@ -271,9 +276,9 @@ def test_a_rectangle_says_which_tokens_are_real():
 def test_what_is_converted_pools_as_the_checkpoint_says_and_reads_no_padding(pooling, directory_of):
     directory, texts = directory_of("embed"), ["the cat sat", "dogs ran and ran on the mat"]
     model = bothways.load(directory, dtype="float32")
-    ids, mask = map(torch.from_numpy, rectangle([model.tokenizer.encode(text).ids for text in texts]))
+    ids, mask = map(torch.from_numpy, pad_rows([model.tokenizer.encode(text).ids for text in texts]))
     with torch.inference_mode():
-        found = peer_files._with_numbers(directory, "vectors", pooling, attention="eager")(ids, mask).numpy()
+        found = peer_files._wrap_model(directory, "vectors", pooling, attention="eager")(ids, mask).numpy()
     assert np.abs(found - model.embed(texts, pooling=pooling)).max() < 1e-5
 
 
@@ -288,7 +293,7 @@ def test_a_peer_gives_what_we_give_for_each_text_in_order(name, directory_of, tm
     directory = directory_of(method)
     texts = ["the cat sat", "a", "dogs ran and ran on the mat . a cat", "mat", "the dog sat on a mat and the cat ran"]
     model = bothways.load(directory, dtype="float32")
-    side = peer.start(Place(directory, tmp_path, peer.works[0], longest=64))
+    side = peer.start(PeerConfig(directory, tmp_path, peer.works[0], longest=64))
     if method == "embed":
         ours, tolerance = model.embed(texts), {"float32": 1e-5, "bf16": 3e-2, "int8": 0.3}[name.split()[-1]]
     else:

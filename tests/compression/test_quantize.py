@@ -305,7 +305,7 @@ def test_files_that_cannot_be_used_are_named(vectors, make, texts, tmp_path):
     with pytest.raises(InputError, match="contains other files"):
         quantize.run(settings(vectors, texts, tmp_path))
     before = contents(vectors)
-    with pytest.raises(InputError, match="model: already has a model or a run; name a new directory"):
+    with pytest.raises(InputError, match="model: already contains a model or a run"):
         quantize.run(settings(vectors, texts, vectors))
     assert before == contents(vectors)
     assert not out.exists()
@@ -390,10 +390,10 @@ def test_a_drop_near_the_limit_is_reported_as_unsure(vectors, texts, tmp_path, m
 
     unsure, sure = found(0.4, 0.1), found(0.2, 0.1)
     assert unsure.is_unsure and not sure.is_unsure
-    assert "0.40 points of mean cosine (95 % interval 0.20 to 0.60); 0.5 are allowed; too few" in unsure.as_table()[-3]
+    assert "0.40 points of mean cosine (95 % interval 0.20 to 0.60); 0.5 are allowed; " in unsure.as_table()[-3]
     assert unsure.as_json()["drop"] == {"metric": "mean cosine", "points": 0.4, "standard_error": 0.1}
-    with pytest.raises(InputError, match="too few texts"):
+    with pytest.raises(InputError, match="with so few texts"):
         found(0.6, 0.1)
     with pytest.raises(InputError) as raised:
         found(0.9, 0.1)
-    assert "too few" not in str(raised.value)
+    assert "so few texts" not in str(raised.value)
