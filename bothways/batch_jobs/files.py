@@ -61,8 +61,8 @@ def predict(settings: Predict) -> Journal:
 
 
 def predict_blocks(settings: Predict) -> Iterator[list[ResultRow]]:
-    """The predictions block by block; a block of standard input is whatever has arrived. With on_error "skip" each row
-    begins with its number."""
+    """Yield the predictions block by block. A block of standard input contains the lines that have arrived. With
+    on_error "skip" each row begins with its index."""
     if settings.resume:
         raise InputError("resume needs an output file; name it with --out")
     model = load(settings.model, dtype=settings.dtype, window=settings.window)
@@ -128,15 +128,15 @@ def _output_columns(model: Predictor, settings: Predict, kept: Mapping[str, str]
 def _prediction_function(
     model: Predictor, settings: Predict, kept: Mapping[str, str]
 ) -> Callable[[Sequence[ModelInput]], list[ResultRow]]:
-    """The function from input rows to result rows, kept columns first. InputError if the model has no head to predict
-    with."""
+    """The function from input rows to result rows, kept columns first. InputError if the model has no head for
+    predictions."""
     if settings.top is not None and model.task in ("regress", "tag"):
         raise InputError(f"top ({settings.top}) is for labels and answers; the task of this model is {model.task}")
     options: dict[str, Any] = {} if settings.top is None else {"top": settings.top}
     compute: Callable[[Sequence[ModelInput]], list[ResultRow]] = partial(
         PREDICT_ROWS.get(model.task, predict_labels), model, long=settings.long, **options
     )
-    compute([])  # a missing head is no error of a row
+    compute([])  # a missing head must not be reported as the error of a row
     if not kept:
         return compute
 
@@ -166,7 +166,7 @@ def _blocks(model: Predictor, settings: Predict, kept: Mapping[str, str]) -> Ite
         )
     else:
         names = resolve_columns(settings.file, settings, model.checkpoint.settings)
-        # Blocks of a resumable output must depend on the rows alone, never on when they arrive.
+        # Blocks of a resumable output must depend only on the rows, not on when they arrive.
         inputs = read_texts(settings.file, **names, keep=[*kept], live=settings.out is None, encoding=settings.encoding)
         if model.task == "tag":
             inputs = _require_single(inputs, settings.file, names["text"], "entities are found in one")
@@ -244,7 +244,7 @@ def _compute_block(
 
 
 def _reproduction_facts(settings: Embed | Predict, model: Predictor) -> dict[str, Any]:
-    """What else the bytes of a result depend on: settings, the model's files, hardware and versions."""
+    """Everything except the input that a result depends on: settings, model files, hardware and versions."""
     return {
         "verb": type(settings).__name__.lower(),
         **{name: value for name, value in asdict(settings).items() if name not in IGNORED_SETTINGS},

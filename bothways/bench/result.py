@@ -63,7 +63,8 @@ def as_json(measured: Measured) -> dict[str, Any]:
     rows = [
         {
             "side": one.side, "texts": one.work.texts, "length": one.work.length,
-            "texts_per_call": one.work.texts_per_call, "texts_per_second": one.texts_per_second, "tokens_per_second": one.tokens_per_second,
+            "texts_per_call": one.work.texts_per_call,
+            "texts_per_second": one.texts_per_second, "tokens_per_second": one.tokens_per_second,
             **{f"p{percent}_ms": one.milliseconds(percent) for percent in PERCENTS},
             "calls": len(one.calls), "speed_up": faster,
         }
