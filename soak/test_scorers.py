@@ -66,7 +66,7 @@ def test_10_000_random_taggings_score_as_in_seqeval_one_by_one_and_together(sche
         ("scientific/ncbi-disease/train.txt", "iob2", 5_134),
     ],
 )
-def test_a_tagged_corpus_tells_its_scheme_and_every_entity_survives_the_others(file, scheme, entities):
+def test_the_scheme_is_detected_and_entities_survive_conversions(file, scheme, entities):
     corpus = [sentence.tags for sentence in read_tagged(DATA / file)]
     assert detect_scheme(corpus) == scheme
     assert not any(find_illegal_tag(tags, scheme) for tags in corpus)

@@ -177,9 +177,7 @@ def test_random_strings_are_read_as_tokenizers_reads_them(compare):
 
 
 @pytest.mark.parametrize("lowercase, strip_accents, split_chinese", OPTIONS)
-def test_every_character_stands_where_tokenizers_sees_it_with_every_option(
-    lowercase, strip_accents, split_chinese, capsys
-):
+def test_offsets_equal_those_of_tokenizers_with_every_option(lowercase, strip_accents, split_chinese, capsys):
     # A vocabulary of single characters: nothing is unknown, so nothing that differs can hide.
     chars = [chr(point) for point in WRITTEN if point > 0x20]
     vocab = {token: index for index, token in enumerate([*SPECIAL_TOKENS, *chars, *("##" + char for char in chars)])}

@@ -162,7 +162,7 @@ def code_lines(file: Path) -> int:
     return len(lines - docstrings)
 
 
-def test_only_variants_know_the_names_of_other_libraries_parameters():
+def test_only_families_contain_parameter_names_of_other_libraries():
     for file in PACKAGE.rglob("*.py"):
         if "families" not in file.parts:
             assert "attention.self" not in file.read_text(encoding="utf-8"), file

@@ -214,7 +214,7 @@ def test_a_column_some_rows_lack_is_named(classifier, refused, tmp_path):
 # ---------------------------------------------------------------------------------------------------
 
 
-def test_a_label_the_model_does_not_know_is_named_with_those_it_does(classifier, refused, tmp_path):
+def test_an_unknown_label_is_reported_with_the_known_ones(classifier, refused, tmp_path):
     file = write(tmp_path / "table.csv", TABLE + "a bird,w\n")
     assert "table.csv:4: label 'w' is unknown; the model knows x, y, z" in refused("evaluate", classifier, file)
 
@@ -235,7 +235,7 @@ def test_a_text_without_a_mask_is_refused(filler, refused):
     assert "no [MASK] in 'The cat.'" in refused("fill", filler, "The cat.")
 
 
-def test_a_model_without_the_head_says_which_it_has(filler, classifier, refused, tmp_path):
+def test_the_error_for_a_missing_head_lists_the_existing_ones(filler, classifier, refused, tmp_path):
     for out in ((), ("-o", tmp_path / "p.jsonl")):
         error = refused("predict", filler, write(tmp_path / "a.txt", "a\n"), *out)
         assert "no head for text classes (heads: masked_words, next_sentence)" in error and "rows" not in error
@@ -360,7 +360,7 @@ def test_a_checkpoint_that_is_not_there_is_named(refused, tmp_path):
         assert f"{tmp_path / 'no'}: no such directory" in refused(*command)
 
 
-def test_a_checkpoint_without_a_tokenizer_says_so(make_model, refused, tmp_path):
+def test_a_missing_tokenizer_is_reported(make_model, refused, tmp_path):
     checkpoint.save(Checkpoint(make_model("bert", {"masked_words": 0})), tmp_path / "model")
     assert "no tokenizer files" in refused("fill", tmp_path / "model", "a [MASK]")
 
@@ -415,7 +415,7 @@ def test_a_setting_of_fine_tuning_out_of_range_is_named(flags, filler, usage, tm
 
 
 @pytest.mark.parametrize("verb", ["pretrain", "evaluate"])
-def test_a_language_without_rules_for_sentences_is_refused_with_those_that_have_them(verb, filler, usage, tmp_path):
+def test_the_error_for_an_unsupported_language_lists_the_supported_ones(verb, filler, usage, tmp_path):
     text = write(tmp_path / "text.txt", TEXT)
     command = ("pretrain", text, "-o", tmp_path / "out") if verb == "pretrain" else ("evaluate", filler, text)
     for code in ("klingon", "EN", ""):
@@ -530,7 +530,7 @@ def test_a_disk_too_full_for_vectors_leaves_no_half_file(filler, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_disk_too_full_for_a_model_is_one_line_and_leaves_what_was_sound(tmp_path):
+def test_a_full_disk_is_a_one_line_error_and_keeps_intact_files(tmp_path):
     corpus = write(tmp_path / "corpus.txt", "\n\n".join(["The cat sat on the mat.\n" * 30] * 3))
     error = with_files_of_at_most(200_000, *short(corpus, tmp_path / "out"))
     assert error.startswith("bothways pretrain: error: state.safetensors could not be written")
@@ -557,7 +557,7 @@ def test_a_disk_too_full_to_save_again_leaves_the_old_checkpoint(classifier, cap
 
 
 @pytest.mark.slow
-def test_the_command_itself_says_one_line_and_exits_with_1(filler, tmp_path):
+def test_the_program_prints_one_line_and_exits_with_1(filler, tmp_path):
     command = [sys.executable, "-m", "bothways", "embed", str(filler), str(tmp_path / "no.txt"), "-o", "a.npy"]
     run = subprocess.run(command, capture_output=True, text=True)
     assert (run.returncode, run.stdout) == (1, "")

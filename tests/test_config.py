@@ -246,7 +246,7 @@ def test_our_config_written_in_their_keys_reads_back_the_same(model_type):
     assert family.parse_config(written, "x") == (config, {})
 
 
-def test_harmless_keys_are_dropped_and_unknown_ones_kept_written_back_and_said_once(make_peer, tmp_path):
+def test_harmless_keys_are_dropped_and_unknown_ones_kept_and_logged_once(make_peer, tmp_path):
     make_peer("BertModel").save_pretrained(tmp_path / "theirs")
     file = tmp_path / "theirs" / "config.json"
     harmless = {"use_cache": False, "transformers_version": "4.0", "gradient_checkpointing": True}

@@ -279,13 +279,13 @@ def test_windows_own_every_token_exactly_once(size, overlap, tokenizer):
 # --- long="error", long="truncate" ----------------------------------------------------------------------------------
 
 
-def test_a_long_text_is_refused_where_asked(predictor):
+def test_a_long_text_is_refused_on_request(predictor):
     with pytest.raises(InputError, match=r"2 of 11 texts are longer than 40 tokens \(up to \d+\)"):
         predictor.hidden_states(TEXTS, long="error", window=40)
     assert len(predictor.hidden_states(TEXTS[:2], long="error", window=40)) == 2
 
 
-def test_cutting_is_done_when_asked_counted_and_said(predictor, caplog):
+def test_truncation_is_done_on_request_counted_and_logged(predictor, caplog):
     predictor.truncated_texts = 0
     found = predictor.hidden_states(TEXTS, long="truncate", window=40)
     assert predictor.truncated_texts == 2

@@ -73,7 +73,7 @@ def test_results_are_the_same_json_in_every_encoding(encoding, classifier):
 
 
 @pytest.mark.parametrize(("name", "value"), [("WORLD_SIZE", ""), ("WORLD_SIZE", "two"), ("RANK", "")])
-def test_what_torchrun_says_may_be_empty_and_must_be_a_number(name, value, monkeypatch):
+def test_torchruns_variables_may_be_empty_and_must_be_numbers(name, value, monkeypatch):
     from bothways.errors import InputError
     from bothways.training.distributed import process_group
 

@@ -31,7 +31,7 @@ def test_paths_may_be_text_and_come_out_as_the_command_line_makes_them():
     assert Evaluate(model="gold.csv", predictions="p.csv").predictions == Path("p.csv")
 
 
-def test_the_command_line_takes_paths_where_python_takes_tables_too(capsys):
+def test_the_command_line_takes_only_paths(capsys):
     made = main.parse("finetune classify", ["--model", "m", "--train", "t.csv", "--dev", "d.csv", "--out", "o"])
     assert made == Classify(**NEEDED, dev="d.csv")
     assert main.parse("evaluate", ["m", "a.csv", "b.csv"]).file == (Path("a.csv"), Path("b.csv"))

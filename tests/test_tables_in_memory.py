@@ -174,7 +174,7 @@ def test_words_with_tags_and_questions_are_read(tmp_path):
         (np.array(["a"]), "train (array(['a'], dtype='<U1')) must be"),
     ],
 )
-def test_what_is_no_table_is_named_in_one_line(table, said):
+def test_an_invalid_table_is_a_one_line_error(table, said):
     with pytest.raises(InputError) as raised:
         settings(table)
     assert str(raised.value).startswith(said) and "\n" not in str(raised.value)
@@ -219,7 +219,7 @@ def test_a_column_of_texts_is_a_corpus(texts):
     assert [*Corpus((table,)).documents()] == ["one", "two"]
 
 
-def test_strings_are_paths_and_texts_among_them_are_told_apart():
+def test_strings_are_paths_and_texts_among_them_are_an_error():
     paths = ("a.txt", Path("b.txt"), "hf:owner/name")
     assert Pretrain(corpus=paths, out="o").corpus == Pretrain(corpus=iter(paths), out="o").corpus
     assert Pretrain(corpus=paths, out="o").corpus == tuple(map(Path, paths))

@@ -105,7 +105,7 @@ def test_vectors_are_the_same_in_every_format_and_beside_them_is_nothing(models,
     assert names(tmp_path) == {"texts.txt", "v.npy", "v.parquet", "v.jsonl"}
 
 
-def test_an_npy_is_byte_for_byte_what_numpy_writes(models, texts, tmp_path):
+def test_an_npy_equals_numpys_byte_for_byte(models, texts, tmp_path):
     run("embed", models / "vectors", texts, "-o", tmp_path / "v.npy")
     np.save(tmp_path / "numpys.npy", np.load(tmp_path / "v.npy"))
     assert (tmp_path / "v.npy").read_bytes() == (tmp_path / "numpys.npy").read_bytes()
@@ -177,7 +177,7 @@ def test_rows_that_cannot_be_read_are_set_aside_and_the_others_keep_their_number
     assert messages == [["warning", f" row {n} skipped"] for n in (3, 20, 36)]
 
 
-def test_a_bad_row_stops_and_what_was_done_is_kept_until_it_is_mended(models, tmp_path, capsys):
+def test_a_bad_row_stops_and_complete_blocks_are_kept_until_it_is_fixed(models, tmp_path, capsys):
     lines = [json.dumps({"text": text}) for text in TEXTS]
     whole, out = tmp_path / "whole.npy", tmp_path / "v.npy"
     run("embed", models / "vectors", written(tmp_path / "good.jsonl", "\n".join(lines)), "-o", whole)
@@ -197,7 +197,7 @@ def test_a_bad_row_in_the_first_block_leaves_nothing(models, tmp_path, capsys):
     assert names(tmp_path) == {"t.jsonl"}
 
 
-def test_several_answers_to_a_question_stand_beside_the_best(models, tmp_path, capsys):
+def test_several_answers_per_question_are_written_with_the_best(models, tmp_path, capsys):
     asked = [{"question": "the cat", "context": "a mat and the dog"}, {"question": "a", "context": ""}]
     file = written(tmp_path / "t.jsonl", "\n".join(map(json.dumps, asked)))
     for ending in ("jsonl", "parquet"):
@@ -216,7 +216,7 @@ def test_several_answers_to_a_question_stand_beside_the_best(models, tmp_path, c
     assert "answers" not in json_lines(tmp_path / "one.jsonl")[0]
 
 
-def test_the_likeliest_labels_alone_are_written_where_asked(models, tmp_path, capsys):
+def test_only_the_most_probable_labels_are_written_with_top(models, tmp_path, capsys):
     texts = written(tmp_path / "t.txt", "a cat\nthe mat sat\n")
     for ending in ("jsonl", "parquet"):
         run("predict", models / "labels", texts, "-o", tmp_path / f"p.{ending}", "--top", "2")
@@ -247,7 +247,7 @@ print(rows, len(best), int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/st
 
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is counted as Linux does")
-def test_ten_thousand_classes_are_told_in_less_than_a_gigabyte(make_predictor, tmp_path):
+def test_ten_thousand_classes_are_predicted_in_less_than_a_gigabyte(make_predictor, tmp_path):
     labels = tuple(f"class {number}" for number in range(10_000))
     model = make_predictor("bert", {"classes": len(labels)}, labels=labels)
     checkpoint.save(model.checkpoint, tmp_path / "model")
@@ -259,13 +259,13 @@ def test_ten_thousand_classes_are_told_in_less_than_a_gigabyte(make_predictor, t
     assert (rows, best) == (1200, 9000) and peak < 550, peak
 
 
-def test_a_text_too_long_is_said_with_its_row(models, tmp_path, capsys):
+def test_a_text_that_is_too_long_is_reported_with_its_row(models, tmp_path, capsys):
     file = written(tmp_path / "t.txt", "a\n" * 15 + "the cat " * 99)
     error = refused(capsys, "predict", models / "labels", file, "--long", "error", "-o", tmp_path / "p.jsonl")
     assert "row 15, counted from 0: longer than 64 tokens (200)" in error and "--on-error skip" in error
 
 
-def test_what_leaves_no_room_for_a_second_text_is_said_with_its_row(models, tmp_path, capsys):
+def test_a_first_text_without_room_for_the_second_is_reported_with_its_row(models, tmp_path, capsys):
     rows = [{"question": "the cat", "context": "a mat"}] * 13 + [
         {"question": "the cat " * 40, "context": "a mat " * 40}
     ]
@@ -298,7 +298,7 @@ def test_rows_the_model_cannot_read_are_set_aside_like_others(models, tmp_path, 
     assert messages == [["warning", f" row {n} skipped"] for n in (4, 5, 7, 30)]
 
 
-def test_a_command_goes_on_behind_rows_the_model_could_not_read(models, tmp_path, capsys, monkeypatch):
+def test_a_command_resumes_after_rows_the_model_could_not_read(models, tmp_path, capsys, monkeypatch):
     lines = [
         json.dumps({"question": "the cat " * (40 if row in (3, 30) else 1), "context": "a mat"}) for row in range(40)
     ]
@@ -334,7 +334,7 @@ def separated(file):
 
 
 @pytest.mark.slow
-def test_kept_columns_stand_in_every_format_under_names_of_their_own(models, tmp_path, capsys):
+def test_kept_columns_have_unique_names_in_every_format(models, tmp_path, capsys):
     file = written(tmp_path / "t.csv", WIDE)
     expected = list(csv.DictReader(io.StringIO(WIDE)))
     run("predict", models / "labels", file, "--keep-columns", "all")
@@ -423,7 +423,7 @@ def test_questions_keep_their_columns_beside_their_id(models, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])
-def test_a_stopped_command_goes_on_to_the_same_bytes_with_kept_columns(ending, models, tmp_path, capsys):
+def test_a_stopped_command_resumes_to_the_same_bytes_with_kept_columns(ending, models, tmp_path, capsys):
     file, whole, out = tmp_path / "t.csv", tmp_path / f"whole.{ending}", tmp_path / f"p.{ending}"
     run("predict", models / "labels", written(file, WIDE), "--keep-columns", "id,label", "-o", whole)
     refused(
@@ -439,7 +439,7 @@ def test_a_stopped_command_goes_on_to_the_same_bytes_with_kept_columns(ending, m
     assert out.read_bytes() == whole.read_bytes()
 
 
-def test_formulas_are_escaped_where_asked(models, tmp_path, capsys):
+def test_formulas_are_escaped_on_request(models, tmp_path, capsys):
     texts = ["=1+1", "@x", "-5", "+a", "a=b", "\uff1dz"]
     file = written(tmp_path / "t.jsonl", "".join(json.dumps({"text": text, "n": -2.5}) + "\n" for text in texts))
     for flags, sign in (((), ""), (("--escape-formulas",), "'")):
@@ -556,7 +556,7 @@ def test_a_finished_file_is_not_gone_on_with(stopped, capsys):
     assert out.read_bytes() == before
 
 
-def test_where_nothing_was_begun_resuming_begins_and_says_so(models, texts, tmp_path, capsys):
+def test_resuming_without_output_starts_with_a_message(models, texts, tmp_path, capsys):
     run("embed", models / "vectors", texts, "-o", tmp_path / "v.npy", "--resume")
     assert capsys.readouterr().err.startswith(f"{tmp_path / 'v.npy'}: nothing to resume")
     assert len(np.load(tmp_path / "v.npy")) == 37
@@ -586,7 +586,7 @@ def test_other_settings_and_another_model_are_refused_with_the_difference(stoppe
     run(*command)
 
 
-def test_what_is_written_into_the_models_own_directory_is_no_part_of_it(models, tmp_path, capsys):
+def test_output_in_the_models_directory_does_not_change_its_fingerprint(models, tmp_path, capsys):
     model, out = tmp_path / "model", tmp_path / "model" / "v.jsonl"
     shutil.copytree(models / "labels", model)
     lines = [f'{{"text": "{text}"}}' for text in TEXTS]
@@ -661,7 +661,7 @@ def killed(models):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["npy", "parquet", "jsonl"])
-def test_killed_at_any_write_it_goes_on_to_the_same_bytes(ending, killed, tmp_path):
+def test_killed_at_any_write_it_resumes_to_the_same_bytes(ending, killed, tmp_path):
     lines = [json.dumps({"text": text}) for text in TEXTS[:25]]
     file, out = written(tmp_path / "t.jsonl", "\n".join([*lines[:12], "{", *lines[12:]])), tmp_path / f"v.{ending}"
     found = killed(file, out, on_error="skip", rows=9, shares=None)
@@ -681,7 +681,7 @@ def test_ten_thousand_lines_killed_at_random_moments_are_the_same_bytes(killed, 
 # --- the bar ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_bar_counts_rows_from_where_it_went_on():
+def test_the_progress_bar_counts_from_the_resumed_row():
     with ProgressBar("v.npy", 100, done=40, unit="rows") as bar:
         bar.start -= 2
         bar.update(80)

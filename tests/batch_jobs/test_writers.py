@@ -36,7 +36,7 @@ def test_in_a_parquet_half_a_surrogate_pair_is_one_sign_wherever_it_stands(tmp_p
     ]
 
 
-def test_nine_digits_say_every_float32(tmp_path):
+def test_nine_digits_represent_every_float32(tmp_path):
     values_NW = np.random.default_rng(3).integers(0, 2**32, (137, 29), dtype=np.uint32).view(np.float32)
     values_NW = np.where(np.isfinite(values_NW), values_NW, np.float32(0.1))
     lines = made(JsonLines(), tmp_path / "v", (range(137), values_NW)).read_text().splitlines()

@@ -85,7 +85,7 @@ def test_faster_by_is_the_median_of_the_turns_own_ratios():
 
 
 @pytest.mark.parametrize("method", HEADS)
-def test_every_kind_of_model_is_timed_at_its_own_method(method, directory_of, monkeypatch):
+def test_every_model_is_timed_with_the_method_of_its_task(method, directory_of, monkeypatch):
     monkeypatch.setattr(bench, "PEERS", {})
     measured = bench.run(settings_of(directory_of(method), lengths=(23,), batches=(2,), repeats=1, peers=True))
     assert measured.facts["method"] == method
@@ -95,7 +95,7 @@ def test_every_kind_of_model_is_timed_at_its_own_method(method, directory_of, mo
 
 
 @pytest.mark.parametrize("method", HEADS)
-def test_texts_have_exactly_the_tokens_that_the_table_says(method, directory_of):
+def test_texts_have_exactly_the_tokens_of_the_table(method, directory_of):
     directory = directory_of(method)
     model = bothways.load(directory)
     works = workloads(settings_of(directory), model, task_method(model))
@@ -121,7 +121,7 @@ def test_the_figures_of_a_table_add_up(directory_of):
         assert row["speed_up"] == 1
 
 
-def test_own_texts_are_measured_in_calls_of_each_size_and_all_at_once_cut_to_what_is_read(directory_of, tmp_path):
+def test_user_texts_are_truncated_and_measured_in_calls_of_each_size_and_all_at_once(directory_of, tmp_path):
     directory, file = directory_of("embed"), tmp_path / "texts.txt"
     texts = ["the cat sat", "a dog " * 100, "cat", "the mat and the dog", "ran", "", "dogs sat on a mat"]
     file.write_text("\n".join(texts), encoding="utf-8")
@@ -136,7 +136,7 @@ def test_own_texts_are_measured_in_calls_of_each_size_and_all_at_once_cut_to_wha
     assert sum(own[0].tokens) == sum(own[1].tokens) == own[2].tokens[0]
 
 
-def test_own_texts_get_masks_where_gaps_are_filled(directory_of, tmp_path):
+def test_user_texts_get_masks_for_fill(directory_of, tmp_path):
     directory, file = directory_of("fill"), tmp_path / "texts.txt"
     file.write_text("the cat sat\nran\n", encoding="utf-8")
     model = bothways.load(directory)
@@ -181,7 +181,7 @@ def test_peers_that_are_missing_or_fail_are_named_and_the_others_measured(direct
     assert "left out: absent (not installed: no_such_module)" in table and "there: as it comes" in table
 
 
-def test_lengths_and_sizes_are_measured_once_each_the_least_first(directory_of):
+def test_lengths_and_batch_sizes_are_measured_once_in_ascending_order(directory_of):
     measured = bench.run(settings_of(directory_of("embed"), lengths=(23, 9, 23), batches=(2, 1, 2)))
     assert [(one.work.texts_per_call, one.work.length) for one in measured.timings] == [
         (1, 9),
@@ -214,7 +214,7 @@ def test_the_picture_has_the_size_that_is_stated(directory_of, tmp_path):
             assert drawn.size == pytest.approx((inches * picture.DPI, height * picture.DPI), abs=1)
 
 
-def test_names_beside_the_curves_stand_apart():
+def test_names_next_to_the_curves_do_not_overlap():
     from matplotlib.figure import Figure
 
     axis = Figure().subplots()
@@ -235,7 +235,7 @@ def test_names_beside_the_curves_stand_apart():
         ({"out": Path("nowhere/bench.png")}, "nowhere: no such directory"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_before_anything_is(told, says, directory_of):
+def test_invalid_settings_are_errors_before_any_measurement(told, says, directory_of):
     with pytest.raises(InputError, match="^" + says.replace("(", r"\(").replace(")", r"\)")):
         bench.run(settings_of(directory_of("embed"), **told))
 
@@ -266,14 +266,14 @@ def test_the_batch_size_is_the_one_that_took_least_time(monkeypatch):
     assert best_batch_size(side, ["a"] * 20, (4, 8, 16)) == 8
 
 
-def test_a_rectangle_says_which_tokens_are_real():
+def test_padded_rows_have_an_attention_mask():
     ids_NS, mask_NS = pad_rows([[5, 6, 7], [8]])
     assert ids_NS.tolist() == [[5, 6, 7], [8, 0, 0]]
     assert mask_NS.tolist() == [[1, 1, 1], [1, 0, 0]]
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max", "cls"])
-def test_what_is_converted_pools_as_the_checkpoint_says_and_reads_no_padding(pooling, directory_of):
+def test_converted_models_pool_as_the_checkpoint_without_padding(pooling, directory_of):
     directory, texts = directory_of("embed"), ["the cat sat", "dogs ran and ran on the mat"]
     model = bothways.load(directory, dtype="float32")
     ids, mask = map(torch.from_numpy, pad_rows([model.tokenizer.encode(text).ids for text in texts]))
@@ -284,7 +284,7 @@ def test_what_is_converted_pools_as_the_checkpoint_says_and_reads_no_padding(poo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PEERS)
-def test_a_peer_gives_what_we_give_for_each_text_in_order(name, directory_of, tmp_path):
+def test_peers_give_our_results_for_each_text_in_order(name, directory_of, tmp_path):
     """So both do the same work. int8 of a random model is far off, but the nearest text is its own."""
     peer = PEERS[name]
     if peer.missing:

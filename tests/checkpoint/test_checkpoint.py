@@ -418,7 +418,7 @@ def test_a_head_without_its_pooler_is_refused(directory):
     refused(directory, "pooler is missing")
 
 
-def test_a_parameter_nobody_uses_is_said(directory):
+def test_an_unused_parameter_is_logged(directory):
     change_weights(directory, lambda state: {**state, "bert.adapter.weight": torch.zeros(3, 7)})
     said = []
     with messages_to(said.append):
@@ -450,7 +450,7 @@ def test_a_vocabulary_bias_is_read_by_either_name_and_refused_where_they_differ(
     refused(tmp_path / "model", copy, "vocabulary bias")
 
 
-def test_a_prompt_and_lower_case_that_only_another_library_applies_are_told(directory, tokenizer):
+def test_prompts_and_lower_casing_of_sentence_transformers_give_a_warning(directory, tokenizer):
     prompts = {"prompts": {"passage": "passage: "}, "default_prompt_name": "passage"}
     (directory / "config_sentence_transformers.json").write_text(json.dumps(prompts))
     (directory / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": True}))
@@ -711,7 +711,7 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_file_leaves_the_old_checkpoint(
     assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
 
 
-def test_what_is_loaded_does_not_hang_on_its_directory(directory):
+def test_a_loaded_checkpoint_does_not_depend_on_its_directory(directory):
     loaded = quietly(directory)
     shutil.rmtree(directory)
     batch = Batch.from_encodings([loaded.tokenizer.encode("the cat sat")])

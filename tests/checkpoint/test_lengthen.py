@@ -93,7 +93,7 @@ def test_positions_begin_behind_the_tokenizer_s_padding_as_transformers_counts_t
     assert float((ours - theirs).abs().max()) < 1e-5
 
 
-def test_a_head_without_a_place_is_left_out_and_said(make_model, tokenizer):
+def test_a_head_without_a_counterpart_is_dropped_and_logged(make_model, tokenizer):
     said = []
     found = of("bert", make_model, tokenizer, {"masked_words": 0, "next_sentence": 2})
     with messages_to(said.append):
@@ -114,13 +114,13 @@ def test_a_head_without_a_place_is_left_out_and_said(make_model, tokenizer):
         ("longformer", 128, 8, "only a BERT or RoBERTa"),
     ],
 )
-def test_what_cannot_be_is_one_clear_line(family, length, window, line, make_model, tokenizer):
+def test_impossible_conversions_are_a_one_line_error(family, length, window, line, make_model, tokenizer):
     with pytest.raises(InputError, match=line):
         lengthen(of(family, make_model, tokenizer), length, window)
 
 
 @pytest.mark.slow
-def test_pre_training_goes_on_with_longer_texts(make_model, tokenizer, tmp_path):
+def test_pre_training_continues_with_longer_texts(make_model, tokenizer, tmp_path):
     checkpoint.save(of("bert", make_model, tokenizer, {"masked_words": 0}), tmp_path / "start")
     (tmp_path / "text.txt").write_text(
         "\n\n".join("the cat sat on the mat. " * 30 for _ in range(30)), encoding="utf-8"

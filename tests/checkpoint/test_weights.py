@@ -62,7 +62,7 @@ def test_a_model_loaded_in_bf16_is_the_float32_one_rounded(make_model, tokenizer
         assert half.state_dict()[name].dtype is wanted.dtype and torch.equal(half.state_dict()[name], wanted), name
 
 
-def test_what_works_in_bf16_is_saved_as_it_was_stored(make_model, tokenizer, tmp_path):
+def test_a_bf16_model_is_saved_with_its_stored_weights(make_model, tokenizer, tmp_path):
     checkpoint.save(Checkpoint(make_model("bert", {"classes": 3}), tokenizer, labels=("a", "b", "c")), tmp_path / "m")
     model = bothways.load(tmp_path / "m", dtype="bfloat16")
     for name, value in model.module.named_parameters():

@@ -104,7 +104,7 @@ def test_every_verb_has_a_function_and_prints_its_result():
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_help_tells_of_every_setting_with_its_default(verb, capsys):
+def test_help_lists_every_setting_with_its_default(verb, capsys):
     with pytest.raises(SystemExit) as stopped:
         main.main([*verb.split(), "--help"])
     assert stopped.value.code == 0
@@ -184,7 +184,7 @@ def test_a_regression_model_prints_scores(make_model, tokenizer, texts, tmp_path
     assert [row["score"] for row in rows] == pytest.approx(expected.tolist(), abs=1e-6)
 
 
-def test_long_texts_are_refused_where_asked(classifier, texts, capsys):
+def test_long_texts_are_refused_on_request(classifier, texts, capsys):
     with pytest.raises(SystemExit) as stopped:
         main.main(["predict", str(classifier), str(texts), "--long", "error"])
     assert stopped.value.code == 1 and "row 5, counted from 0: longer than 64 tokens" in capsys.readouterr().err
@@ -236,7 +236,7 @@ def test_info_is_a_table_or_json(classifier, said):
     assert [line.split()[0] for line in said("info", classifier).splitlines()] == [*found]
 
 
-def test_a_vocabulary_is_learned_and_its_size_told(tmp_path, said):
+def test_a_vocabulary_is_learned_and_its_size_printed(tmp_path, said):
     (tmp_path / "t.txt").write_text("the cat sat on the mat and the cat ran\n" * 5)
     told = json.loads(said("vocab", tmp_path / "t.txt", "-o", tmp_path / "v", "--size", "40", "--json"))
     learned = bothways.Tokenizer.load(tmp_path / "v")
@@ -293,7 +293,7 @@ def rows_of(run):
 
 
 @pytest.mark.slow
-def test_a_run_told_to_stop_saves_says_so_and_goes_on(tmp_path):
+def test_a_stopped_run_saves_prints_a_line_and_resumes(tmp_path):
     command = [sys.executable, "-m", "bothways", *pretraining(tmp_path, "-o", str(tmp_path / "run"))]
     run = subprocess.Popen([*command, "--steps", "100000"], stderr=subprocess.PIPE, text=True)
     metrics = tmp_path / "run" / "metrics.jsonl"
@@ -357,7 +357,7 @@ def test_small_numbers_keep_their_digits(value, shown):
 
 
 @pytest.mark.slow
-def test_what_a_head_does_not_read_is_refused(filler, reader, tmp_path):
+def test_options_that_a_head_ignores_are_errors(filler, reader, tmp_path):
     (tmp_path / "t.txt").write_text("The cat sat.\n\nThe dog ran.\n")
     failed = run("evaluate", filler, tmp_path / "t.txt", "--window", "32")
     assert failed.returncode == 1 and "window (32)" in failed.stderr

@@ -74,7 +74,7 @@ def test_the_command_prints_size_speed_and_accuracy_and_writes_a_model_that_load
     np.testing.assert_allclose(alone, first[:3], atol=1e-5)
 
 
-def test_what_is_measured_is_what_is_written(vectors, texts, tmp_path):
+def test_the_measured_model_is_the_written_one(vectors, texts, tmp_path):
     found = quantize.run(settings(vectors, texts, tmp_path / "small"))
     exact, small = (bothways.load(path, dtype="float32").embed(TEXTS[1::2]) for path in (vectors, tmp_path / "small"))
     cosines = 100 * (exact * small).sum(1)
@@ -231,7 +231,7 @@ def test_entities_are_the_same_though_a_number_format_is_less_sure_of_them(make,
     assert data.evaluator.score(data.rows, after, before).percentages == {"same entities": pytest.approx(100 * same)}
 
 
-def test_words_are_hidden_where_no_spaces_stand_between_them(tokenizer):
+def test_tokens_are_masked_in_texts_without_spaces(tokenizer):
     assert mask_words("the cat sat on the mat, and ran", tokenizer) == "[MASK] cat sat on the mat, [MASK] ran"
     assert mask_words("日本語の文字列です", tokenizer).count("[MASK]") >= 2
     assert mask_words("   ", tokenizer) == "[MASK]"
@@ -342,7 +342,7 @@ def test_a_damaged_directory_is_named(vectors, texts, tmp_path):
         checkpoint.load(small)
 
 
-def test_bf16_is_measured_beside_it_where_it_would_be_used(vectors, texts, tmp_path):
+def test_bf16_is_also_measured_if_it_is_the_default(vectors, texts, tmp_path):
     found = quantize.run(settings(vectors, texts, tmp_path / "small", dtype="bfloat16"))
     assert [form.name for form in found.forms] == ["float32", "bfloat16", "int8"]
     assert found.forms[1].size == found.forms[0].size / 2

@@ -66,7 +66,7 @@ def test_clearing_deletes_stores_and_nothing_else(stores, said):
 
 
 @pytest.mark.slow
-def test_a_run_says_when_the_cache_is_large(stores, tokenizer, tmp_path, monkeypatch):
+def test_a_run_reports_a_large_cache(stores, tokenizer, tmp_path, monkeypatch):
     for large, expected in ((10**9, 0), (100, 1)):
         monkeypatch.setattr(cache, "LARGE_BYTES", large)
         (tmp_path / "c.txt").write_text(f"{TEXT} {large}", encoding="utf-8")

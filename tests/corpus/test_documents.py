@@ -56,7 +56,7 @@ def packed(content, packing):
 # --- running text -----------------------------------------------------------------------------------------------------
 
 
-def test_documents_of_a_txt_stand_between_blank_lines(file):
+def test_blank_lines_separate_documents_of_a_txt(file):
     path = file("a.txt", "\n\none\n  two \n\n \t\nthree\n\n\n")
     assert read(path) == ["one\n  two ", "three"]
 
@@ -110,7 +110,7 @@ def test_csv_is_quoted_as_spreadsheets_do(file):
 
 
 @pytest.mark.parametrize("sign", [",", ";", "\t"])
-def test_csv_is_divided_by_what_divides_its_header(sign, file):
+def test_the_delimiter_of_a_csv_is_that_of_its_header(sign, file):
     path = file("a.csv", f'\r\nn{sign}text\r\n1{sign}"a; b, c"\r\n2{sign}d.e\r\n')
     assert [row["text"] for _, row in iter_rows(path)] == ["a; b, c", "d.e"]
 
@@ -173,7 +173,7 @@ def test_a_very_long_field_is_read(file):
         ("a.pdf", "text", r"a\.pdf: .*'\.pdf'.*; expected \.txt, \.jsonl, \.csv, \.tsv, \.parquet, \.xlsx"),
     ],
 )
-def test_what_cannot_be_read_is_named_with_its_place(name, content, said, file):
+def test_unreadable_content_is_reported_with_its_location(name, content, said, file):
     path = file(name, content)
     with pytest.raises(InputError, match=said) as raised:
         read(path)
@@ -268,7 +268,7 @@ HARMS = {  # and in which kinds of packed file they show: lzma passes over what 
     ],
 )
 @pytest.mark.parametrize("kind", [".txt", ".jsonl", ".csv", ".tsv", ".parquet"])
-def test_a_broken_packed_file_stops_the_reading_even_where_rows_are_skipped(kind, packing, harm, file):
+def test_a_broken_compressed_file_is_an_error_even_with_on_error_skip(kind, packing, harm, file):
     source = random.Random(0)
     texts = [source.randbytes(40).hex() for _ in range(6000)]
     whole = content(kind, texts)
@@ -297,7 +297,7 @@ def test_a_full_disk_is_not_taken_for_a_broken_file(file, monkeypatch):
     assert raised.value.errno == errno.ENOSPC
 
 
-def test_a_place_in_a_packed_file_is_one_in_what_it_holds(file):
+def test_positions_in_a_compressed_file_refer_to_its_content(file):
     with pytest.raises(InputError, match=r"a\.txt\.gz:2: not UTF-8 at byte 6 of the decompressed file"):
         read(file("a.txt.gz", packed(b"one\ntw\xff\n", ".gz")))
     with pytest.raises(InputError, match=r"a\.parquet\.zst: not a valid Parquet file"):
@@ -312,7 +312,7 @@ def skipping(path, **settings):
     return [*Corpus((path,), on_error="skip", **settings).documents(skipped)], dict(skipped)
 
 
-def test_where_reading_stops_the_way_to_skip_is_said(file):
+def test_errors_that_stop_reading_mention_on_error_skip(file):
     with pytest.raises(InputError, match=r"a\.jsonl:1: not valid JSON .*.*--on-error skip$"):
         read(file("a.jsonl", "{\n"))
 
@@ -359,7 +359,7 @@ def test_a_parquet_row_that_is_no_text_is_skipped_or_named(tmp_path):
         read(path)
 
 
-def test_what_is_no_matter_of_rows_stops_even_so(file, tmp_path):
+def test_errors_of_whole_files_stop_even_with_on_error_skip(file, tmp_path):
     good = file("a.txt", "one\n")
     for name, content, said in (
         ("a.csv", b"te\xffxt,n\none,1\n", r"a\.csv:1: not UTF-8"),
@@ -375,14 +375,14 @@ def test_what_is_no_matter_of_rows_stops_even_so(file, tmp_path):
         [*Corpus((good, tmp_path / "no.txt"), on_error="skip").documents()]
 
 
-def test_an_empty_file_among_others_stops_unless_told_to_skip(file):
+def test_an_empty_file_among_others_is_an_error_unless_skipped(file):
     paths = file("a.txt", "one\n"), file("b.txt", "\n")
     with pytest.raises(InputError, match=r"b\.txt: empty"):
         [*Corpus(paths).documents()]
     assert [*Corpus(paths, on_error="skip").documents()] == ["one"]
 
 
-def test_what_was_skipped_is_said_in_a_line():
+def test_skipped_rows_are_summarized_in_one_line():
     assert skipped_summary(Counter()) == "skipped no rows"
     assert skipped_summary(Counter({"a.txt": 1})) == "skipped 1 row: a.txt 1"
     assert skipped_summary(Counter({"more.txt": 1, "corpus.jsonl": 2})) == "skipped 3 rows: corpus.jsonl 2, more.txt 1"
@@ -452,7 +452,7 @@ def test_paths_keep_their_order_and_a_file_named_twice_is_read_once(folder):
         ("no.txt", "no.txt: no such file; check the path"),
     ],
 )
-def test_a_path_that_stands_for_no_file_is_named(path, said, folder):
+def test_a_path_without_files_is_named(path, said, folder):
     (folder / "empty" / ".git").mkdir(parents=True)
     (folder / "empty" / ".git" / "a.txt").touch()
     with pytest.raises(InputError, match=said):
@@ -644,7 +644,7 @@ def test_labels_that_are_numbers_are_their_digits(file):
         ("\n\n", "t.jsonl: empty"),
     ],
 )
-def test_what_a_row_lacks_is_named_with_its_line(content, said, file):
+def test_missing_values_are_reported_with_their_line(content, said, file):
     with pytest.raises(InputError, match=said):
         read_table(file("t.jsonl", content), need_labels=True)
 

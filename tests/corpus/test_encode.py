@@ -54,7 +54,7 @@ def learned(paragraphs):
     return Tokenizer.learn(paragraphs, size=3000, lowercase=True)
 
 
-def test_sentences_end_with_lines_and_where_a_sentence_does():
+def test_sentences_are_split_at_line_ends_and_by_rules():
     found = [part.strip() for part in sentences("Mr. Smith sat. He ran!\n\nThe end", "en")]
     assert found == ["Mr. Smith sat.", "He ran!", "The end"]
     assert list(sentences("A\ud800. B", "en")) == ["A\ufffd. ", "B"]
@@ -166,5 +166,5 @@ def test_a_number_of_processes_below_zero_is_refused(tokenizer):
         list(encode(["the cat"], tokenizer, language="en", processes=-1))
 
 
-def test_ids_take_two_bytes_where_these_are_enough():
+def test_ids_take_two_bytes_if_the_vocabulary_fits():
     assert [module.id_dtype(size) for size in (97, 65_536, 65_537)] == [np.uint16, np.uint16, np.int32]

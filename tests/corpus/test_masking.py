@@ -60,7 +60,7 @@ def words_of(tokenizer, batch):
     return words
 
 
-def test_the_rule_knows_every_ordinary_entry_and_no_special_one(tokenizer):
+def test_the_mask_rule_contains_all_ordinary_entries_and_no_special_tokens(tokenizer):
     rule = MaskRule.from_tokenizer(tokenizer)
     assert (rule.rate, rule.kind) == (0.15, "tokens")
     assert set(rule.ordinary_ids.tolist()) == set(range(97)) - tokenizer.special_ids
@@ -132,7 +132,7 @@ def test_random_entries_are_ordinary_and_uniform(tokenizer, rule):
     assert (random[1:] == random[:-1]).mean() < 0.02
 
 
-def test_labels_are_the_originals_and_places_say_where(rule, big):
+def test_labels_are_the_original_ids_at_the_masked_positions(rule, big):
     masked = mask(big, rule)
     assert torch.equal(masked.masked_labels, big.input_ids[masked.masked_positions])
     assert (masked.masked_positions.diff() > 0).all()
@@ -297,7 +297,7 @@ def test_masks_differ_between_epochs_sections_seeds_and_examples(tokenizer, rule
     assert places[0] == places[1] and len(set(places)) == 5
 
 
-def test_where_nothing_is_chosen_there_is_nothing_to_guess(tokenizer, rule):
+def test_without_masked_tokens_there_are_no_targets(tokenizer, rule):
     batch = batch_of(tokenizer, [2, 2])  # [CLS] [SEP]
     masked = mask(batch, rule, rate=1.0)
     assert len(masked.masked_positions) == len(masked.masked_labels) == 0

@@ -154,7 +154,7 @@ def test_in_every_epoch_each_token_of_the_training_documents_is_used_once(store,
         assert (used[training] == 1).mean() > (0.999 if pairs == "none" else 0.95)
 
 
-def test_no_example_of_an_epoch_is_lost_or_stands_twice(store):
+def test_no_example_of_an_epoch_is_lost_or_repeated(store):
     for pairs in ("next", "none"):
         sections = {}
         for step in two_epochs(order_of(store, pairs=pairs)):
@@ -236,7 +236,7 @@ def test_a_fingerprint_names_ids_masks_and_labels():
     assert batch_fingerprint(replace(batch)) == found[0]
 
 
-def test_what_is_made_ahead_is_the_same_and_no_more_than_so_far_ahead():
+def test_prefetched_items_are_the_same_and_limited_in_number():
     begun = []
 
     def items():
@@ -250,7 +250,7 @@ def test_what_is_made_ahead_is_the_same_and_no_more_than_so_far_ahead():
     assert list(coming) == [3, 4, 5, 6, 7, 8]
 
 
-def test_what_goes_wrong_ahead_is_raised_where_it_would_have_been():
+def test_errors_while_prefetching_are_raised_at_their_position():
     def items():
         yield 1
         raise InputError("the second is broken")

@@ -101,7 +101,7 @@ def test_pairs_are_those_of_the_slow_way(store):
     assert rows(examples) == slow and len(slow) > 350
 
 
-def test_what_follows_follows_in_its_document_and_what_is_random_is_of_another(store):
+def test_true_pairs_are_consecutive_and_random_ones_are_from_another_document(store):
     bounds = set(store.sentences.tolist())
     examples = make(store)
     one, other = (document_of(store, examples.ranges[:, column]) for column in (0, 2))
@@ -139,7 +139,7 @@ def test_random_seconds_begin_with_any_sentence_of_the_others_as_often_and_are_n
     assert stats.binomtest(sum(counts), len(seconds), len(whole) / len(inside)).pvalue > LEAST
 
 
-def test_sizes_do_not_tell_random_from_what_follows():
+def test_segment_sizes_do_not_reveal_random_pairs():
     store = store_of(13, 400, sentences=(2, 90), tokens=(1, 40))
     examples = make(store, length=84)
     first = np.searchsorted(store.sentences, examples.ranges[:, 0], "right") - 1
@@ -175,7 +175,7 @@ def test_one_pair_in_ten_is_meant_to_be_shorter_to_any_length_and_is_split_anywh
     assert stats.chisquare(np.bincount(firsts[sizes == room], minlength=room)[1:room]).pvalue > LEAST
 
 
-def test_pairs_fill_the_length_where_there_is_text():
+def test_pairs_fill_the_length_if_there_is_enough_text():
     sizes = make(store_of(2, 30, sentences=(200, 300))).sizes
     assert (sizes == LENGTH).mean() > 0.75
 
@@ -185,7 +185,7 @@ def used(examples):
     return [*examples.ranges[:, :2].tolist(), *examples.ranges[examples.labels == 0, 2:].tolist()]
 
 
-def test_every_sentence_stands_in_some_pair():
+def test_every_sentence_is_part_of_some_pair():
     # Long pairs over short sentences: what trimming takes (from a pair's ends) is never more than a sentence.
     store = store_of(4, 40, tokens=(3, 6))
     found = np.zeros(store.num_tokens, bool)
@@ -250,7 +250,7 @@ def test_half_of_the_pairs_are_swapped(ordered):
     assert stats.binomtest(int(examples.labels.sum()), len(examples), 0.5).pvalue > LEAST
 
 
-def test_sizes_do_not_tell_the_order(ordered):
+def test_segment_sizes_do_not_reveal_the_order(ordered):
     _, examples = ordered
     sizes = np.diff(examples.ranges)[:, [0, 2]]
     for label in (0, 1):
@@ -259,7 +259,7 @@ def test_sizes_do_not_tell_the_order(ordered):
         assert stats.ks_2samp(one, other).pvalue > LEAST
 
 
-def test_trimming_does_not_tell_the_order():
+def test_truncation_does_not_reveal_the_order():
     store = store_of(12, 500, sentences=(2, 3), tokens=(60, 90))
     examples = make(store, pairs="order", length=64)
     long = examples.sizes == 64
@@ -296,7 +296,7 @@ def test_a_sentence_alone_is_split_at_any_token_and_a_token_alone_is_left_out():
 # --- without pairs --------------------------------------------------------------------------------------------------
 
 
-def test_without_pairs_every_token_stands_in_one_run_of_whole_sentences(store):
+def test_without_pairs_every_token_is_in_one_run_of_whole_sentences(store):
     examples = make(store, pairs="none")
     covered = np.concatenate([np.arange(start, end) for start, end, *_ in examples.ranges.tolist()])
     assert covered.tolist() == list(range(store.num_tokens))

@@ -127,7 +127,7 @@ def test_a_store_is_used_again_only_if_nothing_that_it_depends_on_changed(opened
     assert opened.reads == 1 + len(changes) + 3
 
 
-def test_documents_that_stood_before_are_dropped_if_asked_and_counted(opened, tokenizer):
+def test_duplicate_documents_are_dropped_on_request_and_counted(opened, tokenizer):
     texts = ["the cat", "a dog", "the cat", "The cat", "the cat ", "a dog", "the cat", "\ud800 mat"]
     for _ in range(2):
         built = opened(texts, drop_duplicates=True)
@@ -151,7 +151,7 @@ def test_the_files_are_the_same_whatever_the_number_of_processes(opened, paragra
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*NAMES, arrays.METADATA_FILE])
-def test_a_damaged_store_is_said_and_built_again(name, opened, store, tmp_path, monkeypatch):
+def test_a_damaged_store_is_reported_and_rebuilt(name, opened, store, tmp_path, monkeypatch):
     monkeypatch.setattr(arrays, "CHECKSUM_BYTES", 16)  # so that there are several
     opened()
     [folder] = visible(tmp_path / "stores")
@@ -199,7 +199,7 @@ open_or_build(Path(directory), "a key", documents, Tokenizer.load(vocabulary), *
 """
 
 
-def test_a_build_that_is_killed_leaves_nothing_but_what_the_next_one_removes(opened, store, tokenizer, tmp_path):
+def test_leftovers_of_a_killed_build_are_removed_by_the_next_one(opened, store, tokenizer, tmp_path):
     tokenizer.save(tmp_path / "tokenizer")
     directory = tmp_path / "stores"
     command = [sys.executable, "-c", KILLED, str(directory), str(tmp_path / "tokenizer")]
@@ -238,7 +238,7 @@ def test_all_of_a_store_is_synced(opened, tmp_path, monkeypatch):
     assert synced[-2:] == [folder.stat().st_ino, folder.parent.stat().st_ino]
 
 
-def test_of_two_builds_at_once_one_waits_and_uses_what_the_other_made(opened, tmp_path):
+def test_of_two_concurrent_builds_one_waits_and_uses_the_others_store(opened, tmp_path):
     has_begun, may_end = Event(), Event()
     found = []
 
@@ -265,13 +265,13 @@ def test_of_two_builds_at_once_one_waits_and_uses_what_the_other_made(opened, tm
     same_store(found[0].store, found[1].store)
 
 
-def test_a_directory_that_cannot_be_written_is_said(opened, tmp_path):
+def test_a_directory_without_write_permission_is_reported(opened, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="file: the token store cannot be written"):
         opened(directory=tmp_path / "file")
 
 
-def test_progress_is_told(opened, monkeypatch):
+def test_progress_is_reported(opened, monkeypatch):
     monkeypatch.setattr(module, "PROGRESS_EVERY", 0.0)
     opened()
     assert len(opened.told) == len(DOCUMENTS) and opened.told[0].startswith("token store: 0 MB read, ")

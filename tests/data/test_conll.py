@@ -60,7 +60,7 @@ def texts(sentences):
     return [" ".join(f"{word}/{tag}" for word, tag in zip(one.words, one.tags, strict=True)) for one in sentences]
 
 
-def test_sentences_stand_between_blank_lines_and_documents_are_numbered(read):
+def test_blank_lines_separate_sentences_and_documents_are_numbered(read):
     found = read(CONLL_2003)
     assert texts(found) == ["EU/I-ORG rejects/O", "Peter/I-PER", "#/O 1/O"]
     assert [one.document for one in found] == [0, 0, 1]
@@ -68,7 +68,7 @@ def test_sentences_stand_between_blank_lines_and_documents_are_numbered(read):
     assert [len(one) for one in found] == [2, 1, 2]
 
 
-def test_what_stands_before_the_first_line_between_documents_is_a_document(read):
+def test_sentences_before_the_first_docstart_are_a_document(read):
     assert [one.document for one in read("a O\n\nb O\n\n-DOCSTART-\n-DOCSTART-\n\nc O\n-DOCSTART- -X-\nd O\n")] == [
         *(0, 0, 1, 2)
     ]

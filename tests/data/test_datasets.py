@@ -164,7 +164,7 @@ def test_rows_on_the_hub_have_places_and_can_be_skipped(on_the_hub):
         read("hf:owner/name", column="body", on_error="skip")
 
 
-def test_only_the_column_that_is_asked_for_is_fetched(on_the_hub):
+def test_only_the_requested_column_is_read(on_the_hub):
     assert next(HubDataset("owner/name").rows("text")) == ("hf:owner/name@train: row 1", {"text": "one"})
 
 
@@ -185,7 +185,7 @@ def test_a_fingerprint_follows_name_and_commit(on_the_hub):
     assert Corpus(names[:1]).fingerprint() != before[0]
 
 
-def test_without_the_package_the_way_to_install_it_is_said(monkeypatch):
+def test_without_the_package_the_error_names_the_extra(monkeypatch):
     hub._revision.cache_clear()
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(

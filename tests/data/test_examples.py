@@ -176,7 +176,7 @@ def test_a_label_that_only_dev_has_is_named_with_its_line():
         (["a b", "a b"], [{"a b"}, {"a b"}]),
     ],
 )
-def test_several_labels_are_a_list_or_stand_between_separators(labels, expected):
+def test_several_labels_are_a_list_or_separated(labels, expected):
     assert label_sets(labelled(*labels)) == [frozenset(one) for one in expected]
 
 
@@ -195,7 +195,7 @@ def test_lists_of_labels_are_read_from_json_and_parquet(file, tmp_path):
 
 
 @pytest.mark.parametrize("label", ["['a', 'b']", "[1", "[" * 20_000])
-def test_what_is_nearly_a_list_is_named(label):
+def test_an_invalid_list_is_named(label):
     with pytest.raises(InputError, match=r"^t\.csv:2: label .* JSON list"):
         label_sets(labelled(label))
 
@@ -228,7 +228,7 @@ def test_a_number_that_is_not_finite_is_named(label):
 
 
 @pytest.mark.parametrize("label", ["", "high", "1,5", "1_000", "0x1", "[1]"])
-def test_what_is_no_number_is_named(label):
+def test_an_invalid_number_is_named(label):
     with pytest.raises(InputError) as raised:
         numeric_labels(labelled("1", label))
     assert str(raised.value).startswith(f"t.csv:3: label {label!r} is not a number")
@@ -405,7 +405,7 @@ def test_a_yes_or_no_for_each_label_is_no_list_of_labels(marks, file):
 @pytest.mark.parametrize(
     ("value", "held"), [(b"pos", "bytes"), ([b"pos"], "bytes"), ([["a"]], "list"), ([{"name": "a"}], "dict")]
 )
-def test_what_is_no_label_is_named(value, held, tmp_path):
+def test_an_invalid_label_is_named(value, held, tmp_path):
     table = pyarrow.Table.from_pylist([{"text": "a", "label": value}])
     pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
     with pytest.raises(InputError, match=rf"t\.parquet: row 1: 'label' holds {held}, .*--label-column"):

@@ -50,7 +50,7 @@ def test_an_odd_file_is_known_by_its_look_wherever_it_lies(name, packed, tmp_pat
     assert read_table(path, need_labels=False) == table
 
 
-def test_every_look_is_told_from_the_others():
+def test_every_file_format_is_recognized():
     first = {name: content.lstrip("\ufeff").splitlines()[0].split("\t") for name, (content, *_) in ODD.items()}
     for look in FORMATS:
         assert [name.split("/")[0] for name, values in first.items() if look.fits(values)] == [look.task]

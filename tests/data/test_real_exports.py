@@ -45,7 +45,7 @@ EXPECTED = [tuple(line.split(",")) for line in LINES[1:]]
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32", "utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_byte_order_mark_says_how_a_file_is_read(encoding, packed, tmp_path):
+def test_a_byte_order_mark_determines_the_encoding(encoding, packed, tmp_path):
     mark = "\ufeff" if encoding[-2:] in ("le", "be") else ""
     content = (mark + TABLE.replace("\n", "\r\n")).encode(encoding)
     file = tmp_path / ("t.csv.gz" if packed else "t.csv")
@@ -55,7 +55,7 @@ def test_a_byte_order_mark_says_how_a_file_is_read(encoding, packed, tmp_path):
     assert [*read_texts(str(file))] == [ModelInput(text) for text, _ in EXPECTED]
 
 
-def test_windows_1252_is_named_with_what_the_line_reads_as_and_then_read(tmp_path):
+def test_windows_1252_is_suggested_with_the_decoded_line_and_works(tmp_path):
     file = tmp_path / "t.csv"
     file.write_bytes(TABLE.encode("cp1252"))
     with pytest.raises(
@@ -113,7 +113,7 @@ def test_standard_input_is_read_in_the_encoding_named(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["klingon", "base64", "undefined", "utf-8\0"])
-def test_an_encoding_nobody_knows_is_refused_when_settings_are_made(name, tmp_path):
+def test_an_unknown_encoding_is_an_error_when_settings_are_created(name, tmp_path):
     for kind, more in ((Predict, {}), (Classify, {"train": tmp_path, "out": tmp_path})):
         with pytest.raises(InputError, match=r"encoding"):
             kind(model=tmp_path, encoding=name, **more)
@@ -202,7 +202,7 @@ def test_of_several_sheets_the_hidden_and_the_empty_are_passed_over_and_two_are_
         [*iter_rows(workbook(tmp_path / "t.xlsx", one, two))]
 
 
-def test_what_is_no_workbook_is_one_line(tmp_path, monkeypatch):
+def test_an_invalid_workbook_is_a_one_line_error(tmp_path, monkeypatch):
     file = workbook(tmp_path / "t.xlsx", [["text"], ["a"]])
     content = file.read_bytes()
     for wrong in (content[:700], b"text\na\n", b""):
@@ -224,7 +224,7 @@ def test_a_packed_workbook_is_refused(tmp_path):
         [*read_texts(str(tmp_path / "t.xlsx.gz"))]
 
 
-def test_without_the_package_a_workbook_says_what_to_install(tmp_path, monkeypatch):
+def test_without_the_package_the_error_names_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "python_calamine", None)
     with pytest.raises(InputError, match=r"t\.xlsx: .* pip install 'bothways\[xlsx\]'"):
         [*iter_rows(workbook(tmp_path / "t.xlsx", [["text"], ["a"]]))]
@@ -281,7 +281,7 @@ def test_the_columns_a_model_learned_from_are_found_again_if_all_are_there(tmp_p
     assert resolve_columns(str(file), asked, learned) == {"text": None, "pair": None}
 
 
-def test_a_question_may_stand_in_several_columns(tmp_path):
+def test_a_question_may_be_in_several_columns(tmp_path):
     file = tmp_path / "t.csv"
     file.write_text("who,what,context\nWho,ran?,A cat ran.\n", encoding="utf-8")
     (one,) = read_questions(str(file), question="who,what")

@@ -54,7 +54,7 @@ def test_labels_are_alike_but_for_case_and_blanks_alone():
     assert label_key(" Sport  news") == label_key("sport news") != label_key("sport, news")
 
 
-def test_near_equal_texts_never_stand_on_both_sides(settings):
+def test_near_duplicates_are_never_in_two_splits(settings):
     texts = [f"text number {n // 3}" for n in range(150)]
     changed = [text.upper() if n % 3 == 1 else f" {text} !" if n % 3 else text for n, text in enumerate(texts)]
     write(settings.train, [(text, "ab"[n // 3 % 2]) for n, text in enumerate(changed)])
@@ -145,7 +145,7 @@ def test_contradictions_of_several_labels_and_of_numbers_compare_values(settings
 ALIKE = [*["sport"] * 20, *["sport "] * 6, *["SPORT"] * 3, *["art"] * 20, "once"]
 
 
-def test_labels_that_look_alike_are_named_and_merged_only_where_asked_for(settings):
+def test_similar_labels_are_reported_and_merged_only_on_request(settings):
     write(settings.train, [(f"text {n}", label) for n, label in enumerate(ALIKE)])
     alike, once = table_warnings(settings, read_tables(settings))
     assert "'sport' (20), 'sport ' (6), 'SPORT' (3)" in alike and "--merge-labels" in alike
@@ -223,7 +223,7 @@ def test_columns_read_together_are_remembered_by_evaluate_predict_and_embed(sett
 @pytest.mark.slow
 @pytest.mark.usefixtures("start")
 @pytest.mark.parametrize("kind", ["classify", "regress", "tag", "embed"])
-def test_every_kind_of_fine_tuning_leaves_bad_rows_out_if_asked_to(kind, settings, tmp_path):
+def test_every_task_skips_bad_rows_on_request(kind, settings, tmp_path):
     good = {
         "classify": [f"caf\xe9 {n},,{'ab'[n % 2]}" for n in range(30)],
         "regress": [f"caf\xe9 {n},,{n}" for n in range(30)],

@@ -24,7 +24,7 @@ NAMES = ["train", "dev", "test"]
 WAY = "; add rows, or give --dev"
 
 
-def test_what_is_cut_off_depends_on_the_files_that_are_given():
+def test_what_is_split_off_depends_on_the_given_files():
     assert parts_for(["train"]) == {"train": 8, "dev": 1, "test": 1}
     assert parts_for(["train", "test"]) == {"train": 9, "dev": 1}
     assert parts_for(["train", "dev"]) == parts_for(["dev", "test"]) == {"train": 1}
@@ -154,7 +154,7 @@ def test_several_labels_are_divided_by_the_rarest():
 # --- what splits share ------------------------------------------------------------------------------------------------
 
 
-def test_examples_that_stand_in_two_splits_are_counted():
+def test_examples_in_two_splits_are_counted():
     splits = {"train": ["a", "b", "b", "c"], "dev": ["b", "x", "b", "A"], "test": ["c", "x", "y"]}
     assert overlaps(splits) == {("train", "dev"): 2, ("train", "test"): 1, ("dev", "test"): 1}
     assert overlap_warning(splits) == (

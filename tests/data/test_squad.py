@@ -97,7 +97,7 @@ def test_questions_about_one_passage_share_one_string(kind, tmp_path):
     assert found[0].context is found[1].context is found[2].context is not found[3].context
 
 
-def test_the_place_of_a_question_is_said(tmp_path):
+def test_errors_name_the_location_of_a_question(tmp_path):
     assert read_squad(write(tmp_path, "json"))[3].where == f"{tmp_path}/t.json: data[1].paragraphs[0].qas[0], id q3"
     assert read_squad(write(tmp_path, "jsonl"))[3].where == f"{tmp_path}/t.jsonl:4, id q3"
 
@@ -182,7 +182,7 @@ def test_a_file_of_which_no_question_is_left_is_named(tmp_path):
         read_squad(path, on_error="skip")
 
 
-def test_what_is_no_json_broken_or_missing_is_named(tmp_path):
+def test_invalid_broken_or_missing_json_is_named(tmp_path):
     for content in (b'{"data": [', b"id,question\n", b"", b"\xff\xfe\xff", b"[" * 200_000):
         (tmp_path / "t.json").write_bytes(content)
         with pytest.raises(InputError, match=r"t\.json: not readable as JSON"):

@@ -58,7 +58,7 @@ def test_a_text_a_line_is_every_line_whatever_is_in_it(tmp_path):
     assert [*read_texts(str(file))] == [ModelInput(line) for line in lines]
 
 
-def test_lines_of_standard_input_are_texts_and_a_bad_one_stands_in_its_place(monkeypatch):
+def test_lines_of_standard_input_are_texts_and_a_bad_one_yields_an_error_in_place(monkeypatch):
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"a cat\n\nsome \xff\nlast")))
     first, empty, wrong, last = read_texts("-")
     assert (first, empty, last) == (ModelInput("a cat"), ModelInput(""), ModelInput("last"))
@@ -89,7 +89,7 @@ def test_a_named_column_is_taken_and_a_missing_one_named(tmp_path):
             next(read_texts(file, **asked))
 
 
-def test_a_bad_row_stands_in_its_place_in_every_kind_of_table(tmp_path):
+def test_a_bad_row_yields_an_error_in_place_in_every_kind_of_table(tmp_path):
     good = b"A cat sat."
     cases = {
         "t.txt": [good, b"b\xff", good],
@@ -122,7 +122,7 @@ def test_among_the_first_rows_all_columns_count(tmp_path):
     assert "t.jsonl:1: 'text' is missing" in str(wrong) and "t.jsonl:3: 'pair' is missing" in str(lacking)
 
 
-def test_a_file_where_nothing_can_be_read_is_given_up(tmp_path, monkeypatch):
+def test_a_file_without_readable_rows_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr(stream, "MOST_CONSECUTIVE_ERRORS", 50)
     file = written(tmp_path / "t.jsonl", "{\n" * 60)
     with pytest.raises(InputError, match=r"t\.jsonl:1: not valid JSON .* 50 rows"):
@@ -147,7 +147,7 @@ def test_questions_have_ids_their_own_or_their_rows_number(tmp_path):
     assert [one.id for one in read_questions(str(file))] == ["0", "0"]
 
 
-def test_questions_of_squads_json_need_no_answers_and_a_bad_one_stands_in_its_place(tmp_path):
+def test_questions_of_squads_json_need_no_answers_and_a_bad_one_yields_an_error_in_place(tmp_path):
     asked = [
         {"id": "a", "question": "q"}, {"id": "b"}, "r",
         {"id": 4, "question": "s", "answers": [{"text": "x", "answer_start": 9}]}, {"question": "t"},
@@ -171,7 +171,7 @@ def test_rows_without_any_column_lack_the_text(tmp_path):
 # --- blocks -----------------------------------------------------------------------------------------------------------
 
 
-def test_blocks_are_filled_by_rows_or_characters_and_a_long_text_stands_alone(monkeypatch):
+def test_blocks_are_limited_by_rows_and_characters_and_a_long_text_has_its_own(monkeypatch):
     monkeypatch.setattr(blocks, "ROWS", 5)
     monkeypatch.setattr(blocks, "CHARACTERS", 100)
     sizes = [1, 2, 3, 4, 5, 6, 7, 99, 900, 1, 50, 50, 50]

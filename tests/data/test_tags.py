@@ -56,7 +56,7 @@ def test_spans_are_written_as_the_scheme_is_defined(scheme):
 
 
 @pytest.mark.parametrize("scheme", SPAN_SCHEMES)
-def test_what_is_written_is_legal_and_read_back(scheme):
+def test_written_tags_are_legal_and_read_back(scheme):
     chance = random.Random(3)
     for _ in range(500):
         length = chance.randrange(14)
@@ -105,13 +105,13 @@ def test_the_strict_reading_of_any_sequence_is_seqevals(scheme, their_scheme):
         ("iob1", "O ", 1, "tag '' is neither"),
     ],
 )
-def test_the_first_illegal_tag_is_named_with_what_was_expected(scheme, tags, place, why):
+def test_the_first_illegal_tag_is_named_with_the_expected_one(scheme, tags, place, why):
     found = find_illegal_tag(tags.split(" "), scheme)
     assert isinstance(found, IllegalTag) and found.position == place
     assert found.why.startswith(why)
 
 
-def test_a_sequence_is_legal_where_every_tag_may_follow_the_one_before_it():
+def test_a_sequence_is_legal_if_every_transition_is():
     """Beside the rules of the schemes, said tag by tag."""
 
     def may_follow(scheme, before, tag):
@@ -141,7 +141,7 @@ def test_plain_tags_are_a_span_a_word_and_always_legal():
 
 
 @pytest.mark.parametrize("scheme", WRITTEN)
-def test_a_corpus_tells_its_scheme(scheme):
+def test_the_scheme_of_a_corpus_is_detected(scheme):
     sequence = WRITTEN[scheme].split()
     assert detect_scheme([["O"], sequence, []]) == scheme
     # One careless sequence does not hide what the others are; first_illegal is to name it.
@@ -149,7 +149,7 @@ def test_a_corpus_tells_its_scheme(scheme):
     assert detect_scheme([odd, sequence, sequence]) == scheme
 
 
-def test_where_nothing_tells_the_scheme_is_iob2():
+def test_ambiguous_tags_are_iob2():
     assert detect_scheme([]) == detect_scheme([["O", "O"]]) == "iob2"
     assert detect_scheme([["O", "B-PER"]]) == "iob2"
     assert detect_scheme([["O", "I-PER"]]) == "iob1"

@@ -90,7 +90,7 @@ def test_a_model_that_answers_is_scored_as_squad_does_and_predicts_what_evaluate
     assert json.loads(said("predict", model, tmp_path / "asked.jsonl"))["answer"] == row["answer"]
 
 
-def test_every_command_that_reads_texts_can_be_told_the_window(make, said, tmp_path):
+def test_every_command_that_reads_texts_takes_a_window(make, said, tmp_path):
     text, exact = "cat dog " * 60, ("--dtype", "float32")
     model = make("classes", 1, metadata={"settings": {"window": 24}})
     long = write(tmp_path, text + "\n")
@@ -146,7 +146,7 @@ def test_a_regression_model_is_scored_by_correlation(make, said, tmp_path):
     assert again["metrics"]["pearson"] == pytest.approx(found["pearson"])
 
 
-def test_long_texts_are_cut_where_they_were_in_fine_tuning(make, said, tmp_path):
+def test_long_texts_are_truncated_as_in_fine_tuning(make, said, tmp_path):
     told = {"settings": {"long": "truncate", "window": 8}}
     rows = [" ".join(random.Random(row).choices(["the", "cat", "a", "dog", "ran"], k=40)) for row in range(30)]
     (tmp_path / "gold.csv").write_text("text,score\n" + "".join(f"{text},{row}\n" for row, text in enumerate(rows)))

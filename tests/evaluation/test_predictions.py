@@ -103,7 +103,7 @@ def test_several_labels_are_scored_where_a_list_or_the_caller_says_so(write):
     assert score_file(write("p3.jsonl", ['{"labels": ["y", "x"]}', '{"labels": []}']), table)["accuracy"] == 1
 
 
-def test_what_predict_writes_of_several_labels_is_scored_by_them(write):
+def test_multi_label_output_of_predict_can_be_scored(write):
     """A row tells the best label too, which may not be among those predicted."""
     gold = write("gold.jsonl", ['{"text": "a", "label": ["x", "y"]}', '{"text": "b", "label": []}'])
     rows = ['{"label": "x", "score": 0.9, "labels": ["x", "y"]}', '{"label": "x", "score": 0.1, "labels": []}']
@@ -239,7 +239,7 @@ def test_answers_that_do_not_fit_are_refused(write, name, content, told):
         score_file(write(name, content), gold)
 
 
-def test_gold_answers_that_do_not_stand_where_they_say_are_left_out_where_asked(write):
+def test_gold_answers_with_wrong_offsets_are_skipped_on_request(write):
     broken = json.loads("".join(answers(("1", ["Charles"]), ("2", ["London"]))))
     broken["data"][0]["paragraphs"][0]["qas"][1]["answers"][0]["answer_start"] = 0
     gold, given = write("gold.json", json.dumps(broken)), write("p.json", '{"1": "Charles", "2": "x"}')

@@ -94,7 +94,7 @@ def test_pairs_are_measured_as_in_training(model, tmp_path, scored):
         ({"negative_column": "other"}, {}, {"ndcg@10", "mrr@10", "recall@10"}),
     ],
 )
-def test_what_a_model_learned_from_is_what_it_is_measured_by(learned, asked, names, model, tmp_path):
+def test_a_model_is_evaluated_on_the_columns_of_its_training(learned, asked, names, model, tmp_path):
     held = checkpoint.load(model)
     checkpoint.save(replace(held, metadata={"settings": learned}), tmp_path / "model")
     first, second = some_texts(20, 3), some_texts(20, 4)

@@ -128,7 +128,7 @@ def test_scores_are_those_of_transformers_by_their_names(case, exported):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_inputs_and_outputs_have_the_names_people_know(case, exported):
+def test_inputs_and_outputs_have_transformers_names(case, exported):
     import onnx
 
     graph = onnx.load(exported(case)[1] / "model.onnx").graph
@@ -149,7 +149,7 @@ def test_a_tokenizer_of_transformers_and_the_file_give_the_vectors_of_embed(case
         assert np.abs(parity.session(out / "model.onnx")(given)["sentence_embedding"] - expected).max() < 1e-5
 
 
-def test_vectors_are_of_length_one_only_where_the_checkpoint_says_so(exported, tmp_path):
+def test_vectors_have_length_one_only_if_the_checkpoint_normalizes(exported, tmp_path):
     held = checkpoint.load(exported("vectors")[0])
     assert export.vector_pooling(held) == Vectors("mean", normalize=True)
     assert export.vector_pooling(replace(held, pooling=None)) == Vectors("mean", normalize=True)
@@ -163,7 +163,7 @@ def test_vectors_are_of_length_one_only_where_the_checkpoint_says_so(exported, t
 
 
 @pytest.mark.parametrize("case", ["classes", "number", "tokens", "spans", "vectors", "pretraining"])
-def test_a_predictor_over_the_file_says_what_one_over_the_model_says(case, exported):
+def test_a_predictor_over_the_file_agrees_with_one_over_the_model(case, exported):
     source, out, _ = exported(case)
     exact = load(source, dtype="float32", device="cpu")
     filed = file_predictor(out / "model.onnx", exact.checkpoint)
@@ -185,7 +185,7 @@ def test_a_predictor_over_the_file_says_what_one_over_the_model_says(case, expor
 # --- the gate ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_report_is_told_and_kept(exported):
+def test_the_report_is_printed_and_stored(exported):
     _, out, lines = exported("pretraining")
     kept = json.loads((out / "bothways.json").read_text())["onnx"]
     cells = kept["parity"]["cells"]
@@ -214,7 +214,7 @@ def test_a_graph_that_counts_positions_from_the_left_edge_is_refused_and_leaves_
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_no_number_is_beyond_every_tolerance():
+def test_nan_exceeds_every_tolerance():
     ours = [onnx_graph.Output("a", True, torch.tensor([1.0, 2.0, 3.0]))]
     real_NS = np.array([[True, False], [True, True]])
     given = np.array([[1.0, 90.0], [2.5, np.nan]], np.float32)
@@ -249,7 +249,7 @@ def test_the_file_holds_nothing_of_the_machine_that_wrote_it(exported):
     assert b"stack_trace" not in written and b"site-packages" not in written and b".py" not in written
 
 
-def test_weights_beyond_two_gigabytes_stand_beside_the_graph(exported, tmp_path, monkeypatch):
+def test_weights_beyond_two_gigabytes_go_into_a_second_file(exported, tmp_path, monkeypatch):
     monkeypatch.setattr(onnx_graph, "MOST_BYTES", 0)
     source, out, _ = exported("spans")
     (tmp_path / "made").mkdir()
@@ -277,7 +277,7 @@ def write_int8(source, out, texts, **given):
     return int8.write(checkpoint.load(source), out / "model.onnx", settings)
 
 
-def test_int8_is_written_where_it_loses_little(exported, texts, tmp_path, capsys):
+def test_int8_is_written_if_the_drop_is_small(exported, texts, tmp_path, capsys):
     from bothways.cli.main import main
 
     source, *_ = exported("modernbert")
@@ -303,7 +303,7 @@ def test_int8_that_loses_more_is_refused_and_the_float32_file_stays(exported, te
     assert {file.name for file in out.iterdir()} == {file.name for file in (tmp_path / "out").iterdir()} == FILES
 
 
-def test_int8_of_what_nothing_measures_is_refused_before_any_work(make_model, tokenizer, texts, tmp_path):
+def test_int8_without_a_metric_is_an_error_before_any_work(make_model, tokenizer, texts, tmp_path):
     for family, heads, pooling in (("electra", {"replaced_tokens": 1}, None), ("bert", {"masked_words": 0}, "mean")):
         source, out = tmp_path / family, tmp_path / "out"
         checkpoint.save(Checkpoint(make_model(family, heads), tokenizer, model_type=family, pooling=pooling), source)
@@ -313,7 +313,7 @@ def test_int8_of_what_nothing_measures_is_refused_before_any_work(make_model, to
 
 
 @pytest.mark.parametrize("case", ["pretraining", "classes", "tokens"])
-def test_int8_of_a_head_is_measured_by_what_the_head_says(case, exported, texts, tmp_path):
+def test_int8_is_measured_by_the_predictions_of_the_head(case, exported, texts, tmp_path):
     source, out, _ = exported(case)
     shutil.copytree(out, tmp_path / "out")
     lost = write_int8(source, tmp_path / "out", texts, max_drop=100)
@@ -369,7 +369,7 @@ def test_an_int8_model_is_refused_by_name(exported, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_what_cannot_be_done_is_said_in_one_line_before_any_work(tmp_path, texts, monkeypatch):
+def test_impossible_exports_are_a_one_line_error_before_any_work(tmp_path, texts, monkeypatch):
     def said(match, **given):
         with pytest.raises(InputError, match=match):
             export.run(Export(**{"model": tmp_path / "model", "out": tmp_path / "out", **given}), print)

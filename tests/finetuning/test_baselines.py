@@ -118,7 +118,7 @@ def test_a_model_of_texts_or_numbers_is_scikit_learns_with_its_strength(files):
 
 
 @pytest.mark.slow
-def test_the_last_line_says_who_is_better(start, files, settings, capsys):
+def test_the_last_line_is_the_verdict(start, files, settings, capsys):
     """With hardly any training the words win; after enough of it neither is worse."""
     weak = classify.run(settings)
     assert weak.mean < weak.baselines[TFIDF] and weak.verdict.startswith(f"not better than {TFIDF}: ")
@@ -133,7 +133,7 @@ def test_the_last_line_says_who_is_better(start, files, settings, capsys):
 
 
 @pytest.mark.slow
-def test_without_them_nothing_is_said(settings):
+def test_without_baselines_there_is_no_verdict(settings):
     with mock.patch.object(tfidf, "fit", side_effect=AssertionError):
         result = classify.run(replace(settings, baselines=False))
     assert (result.baselines, result.verdict) == ({}, "")
@@ -142,7 +142,7 @@ def test_without_them_nothing_is_said(settings):
 
 
 @pytest.mark.slow
-def test_the_page_shows_them_with_what_is_not_better(settings):
+def test_the_page_shows_baselines_and_verdict(settings):
     result = classify.run(settings)
     page = (settings.out / "report.html").read_text(encoding="utf-8")
     assert page_baselines.BaselineComparison.heading in page and result.verdict in page.split("<nav")[0]
@@ -150,7 +150,7 @@ def test_the_page_shows_them_with_what_is_not_better(settings):
 
 
 @pytest.mark.slow
-def test_a_run_that_goes_on_does_not_compute_them_again(settings):
+def test_a_resumed_run_does_not_recompute_baselines(settings):
     def stop(row):
         raise KeyboardInterrupt
 
@@ -373,7 +373,7 @@ def test_vectors_are_measured_beside_tf_idf(start, tmp_path, scored):
         )
 
 
-def test_frozen_states_tell_words_apart_that_the_commonest_tag_cannot(start, tmp_path):
+def test_frozen_states_beat_the_most_frequent_tag_on_ambiguous_words(start, tmp_path):
     """A word's tag depends on the word before it, of which its state knows."""
     rng = np.random.default_rng(3)
     lines = []

@@ -155,7 +155,7 @@ def test_an_evaluation_gives_the_score_of_the_run_with_its_interval(result, run,
     assert scores["majority"] == run.metadata["figures"]["test"]["majority"]
 
 
-def test_evaluation_counts_what_prediction_says(result, settings):
+def test_evaluation_agrees_with_prediction(result, settings):
     rows = rows_of(2, 61)
     predictor = bothways.load(result.directory, dtype="float32")
     predicted = [scores.label for scores in predictor.classify([row["text"] for row in rows])]
@@ -198,7 +198,7 @@ def test_empty_texts_are_counted_and_the_first_is_located(settings, table):
 
 
 @pytest.mark.slow
-def test_splits_beside_train_of_a_saved_dictionary_are_told_and_measuring_asks_for_one(settings, result, tmp_path):
+def test_unused_splits_of_a_saved_dictionary_are_reported_and_evaluate_needs_one(settings, result, tmp_path):
     parts = {
         name: datasets.Dataset.from_list(rows_of(seed, 30))
         for seed, name in enumerate(("train", "validation", "other"))
@@ -232,7 +232,7 @@ def test_the_same_seed_gives_the_same_model_with_dropout_on(settings, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_score_on_dev_says_so(settings, tmp_path):
+def test_a_score_on_dev_is_marked(settings, tmp_path):
     short = replace(settings, test=None, epochs=1.0, seeds=1, out=tmp_path / "run")
     result = classify.run(short)
     assert result.split == "dev" and len(result.scores) == 1 and result.std == 0.0
@@ -295,7 +295,7 @@ def test_long_texts_are_read_in_windows_and_nothing_of_them_is_lost(start, setti
     assert found.describe().endswith("1 read in windows")
 
 
-def test_a_text_longer_than_a_window_is_refused_or_cut_where_that_is_asked_for(start, settings, caplog):
+def test_long_texts_are_refused_or_truncated_on_request(start, settings, caplog):
     predictor = bothways.load(start, dtype="float32")
     long = [" ".join(["cat"] * 150), "dog"]
     with pytest.raises(InputError, match="1 of 2 texts .*longer than 40 tokens"):
@@ -366,7 +366,7 @@ def test_a_run_on_long_texts_learns(settings, tmp_path, table):
 
 
 @pytest.mark.slow
-def test_pairs_are_told_apart_by_their_second_text(settings, tmp_path, table):
+def test_pairs_are_distinguished_by_their_second_text(settings, tmp_path, table):
     rng = np.random.default_rng(0)
     rows = []
     for _ in range(200):
@@ -382,7 +382,7 @@ def test_pairs_are_told_apart_by_their_second_text(settings, tmp_path, table):
 
 
 @pytest.mark.slow
-def test_what_a_model_was_fine_tuned_for_is_known_when_it_is_measured(settings, tmp_path, capsys, table):
+def test_evaluate_uses_the_fine_tuned_metric_and_label(settings, tmp_path, capsys, table):
     """Its columns and the class its F1 is of, until another is named; columns only where the file has them."""
     rows = [row for row in rows_of(0, 240) if row["label"] != "none"]
     odd = [{"words": "the", "other": row["text"], "kind": row["label"]} for row in rows]
@@ -427,7 +427,7 @@ def test_pairs_are_measured_in_the_windows_they_were_learned_in(settings, make_m
 
 
 @pytest.mark.slow
-def test_the_report_tells_how_long_texts_are_and_what_becomes_of_them(settings, tmp_path, table):
+def test_the_report_shows_text_lengths_and_windows(settings, tmp_path, table):
     """Of texts, not of their windows; and of what the model reads, not of a wider window that was asked for."""
     rows = [{**row, "text": row["text"] + " the" * 60} for row in rows_of(0, 60)]
     train = table(rows, "long.csv")
@@ -464,7 +464,7 @@ def test_columns_go_by_the_names_given(settings, tmp_path, table):
         tables.read_tables(replace(changed, text_column="text"))
 
 
-def test_a_single_class_and_labels_only_dev_knows_are_refused(settings, tmp_path, table):
+def test_a_single_class_and_labels_that_only_dev_has_are_errors(settings, tmp_path, table):
     one = table([{"text": "a", "label": "x"}] * 30, "one.csv")
     with pytest.raises(InputError, match=r"one\.csv: .*'x'"):
         classify.run(replace(settings, train=one, out=tmp_path / "run"))
@@ -571,7 +571,7 @@ def test_the_loss_weighs_classes_by_how_rare_they_are(several, settings, tmp_pat
     assert float(loss) != pytest.approx(float(even), rel=1e-2)
 
 
-def test_the_page_shows_what_evaluate_counts(result, settings, several):
+def test_the_page_agrees_with_evaluate(result, settings, several):
     """Confusions, labels and mistakes of the weights kept, and of several labels each by itself."""
     task = classify.Classification.build(settings, checkpoint.load(settings.model), tables.read_tables(settings))
     model = bothways.load(result.model, dtype="float32")
@@ -592,7 +592,7 @@ def test_the_page_shows_what_evaluate_counts(result, settings, several):
         assert [heading for heading in headings if heading.lower() not in page.lower()] == []
 
 
-def test_giving_no_label_is_no_better_than_learning_nothing_where_most_have_none(settings, tmp_path, table):
+def test_predicting_no_label_is_the_baseline_if_most_texts_have_none(settings, tmp_path, table):
     rows = [{"text": f"the cat {index}", "label": "feline" if index % 5 == 0 else ""} for index in range(50)]
     changed = replace(settings, train=table(rows, "t.csv"), dev=None, test=None, multi_label=True, metric="accuracy")
     task = classify.Classification.build(changed, checkpoint.load(changed.model), tables.read_tables(changed))

@@ -134,7 +134,7 @@ def test_the_same_seed_gives_the_same_model_with_dropout_on(pairs, tmp_path):
     assert weights[0] == weights[1] != weights[2]
 
 
-def test_training_starts_from_the_encoder_alone_with_the_dropout_asked_for(pairs):
+def test_training_starts_from_the_bare_encoder_with_the_requested_dropout(pairs):
     task = task_of(replace(pairs, dropout=0.2))
     initial = task.initial_checkpoint(7)
     assert (initial.model.config.hidden_dropout_prob, initial.model.config.attention_probs_dropout_prob) == (0.2, 0.2)
@@ -222,7 +222,7 @@ def test_long_texts_train_in_bounded_memory_with_the_same_gradient(pooling, make
     assert saved[1] < saved[0] / 10
 
 
-def test_what_is_worked_out_again_has_the_same_dropout(make_model, long_texts, monkeypatch):
+def test_recomputed_activations_have_the_same_dropout(make_model, long_texts, monkeypatch):
     batch, gradients = long_texts.batch(range(4)), []
     for keep_all in (False, True):
         if keep_all:
@@ -248,7 +248,7 @@ def test_working_out_again_repeats_the_draws_of_the_device_that_computes(states,
     assert len(given) > 1 and all(any(isinstance(one, torch.Tensor) for one in all) for all in given)
 
 
-def test_pairs_that_fill_a_step_each_are_refused_and_some_are_told(pairs):
+def test_pairs_alone_in_their_step_are_an_error_or_reported(pairs):
     with pytest.raises(InputError, match=r"batch_tokens \(8\) "):
         task_of(replace(pairs, batch_size=None, batch_tokens=8))
     task = task_of(replace(pairs, batch_size=None, batch_tokens=24))
@@ -342,13 +342,13 @@ def test_negatives_go_by_their_name_in_any_case_and_of_several_one_is_to_be_name
     assert len(read_pairs(replace(settings, train=table(scored, "n.csv")))["train"].texts) == 2
 
 
-def test_empty_texts_are_counted_and_said(pairs, tmp_path, table):
+def test_empty_texts_are_counted_and_reported(pairs, tmp_path, table):
     rows = [{"text": "a", "pair": ""}, *rows_of(0, 20), {"text": " ", "pair": "b"}]
     task = task_of(replace(pairs, train=table(rows, "t.csv")))
     assert "2 of 22 pairs of train have an empty text" in task.warnings
 
 
-def test_scores_are_taken_where_there_are_any_unless_pairs_are_asked_for(pairs, tmp_path, table):
+def test_scores_are_used_if_present_unless_the_objective_is_pairs(pairs, tmp_path, table):
     rows = [{"sentence1": "a b", "sentence2": str(index), "score": index % 4 / 2} for index in range(9)]
     file = table(rows, "train.csv")
     settings = replace(pairs, train=file, dev=file, test=None)

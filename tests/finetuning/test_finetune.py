@@ -112,7 +112,7 @@ def test_freezing_all_layers_is_refused_with_the_most_there_is(settings):
 
 
 @pytest.mark.slow
-def test_fine_tuning_tells_how_it_is_doing_where_there_is_no_terminal(settings, monkeypatch):
+def test_fine_tuning_logs_progress_without_a_terminal(settings, monkeypatch):
     messages = []
     monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
     with messages_to(messages.append):
@@ -122,7 +122,7 @@ def test_fine_tuning_tells_how_it_is_doing_where_there_is_no_terminal(settings, 
 
 
 @pytest.mark.slow
-def test_a_python_caller_hears_every_row_of_the_metrics_and_how_many_steps_there_will_be(settings):
+def test_callbacks_receive_every_row_of_the_metrics_and_the_number_of_steps(settings):
     rows = []
     result = bothways.train(replace(settings, epochs=0.5, seeds=2), callbacks=[rows.append])
     steps = max(row["step"] for row in rows)
@@ -131,7 +131,7 @@ def test_a_python_caller_hears_every_row_of_the_metrics_and_how_many_steps_there
 
 
 @pytest.mark.slow
-def test_what_a_callback_raises_ends_the_run_which_can_go_on(settings, undisturbed):
+def test_an_exception_in_a_callback_ends_the_run_which_can_be_resumed(settings, undisturbed):
     def enough(row):
         if row["step"] == 6:
             raise RuntimeError("enough")
@@ -157,14 +157,14 @@ def test_what_a_callback_raises_ends_the_run_which_can_go_on(settings, undisturb
         (1.0, 5000, "1 epochs are 5,000 steps; the default is 15,000 (3 epochs)"),
     ],
 )
-def test_epochs_are_said_as_steps_beside_the_usual_ones_and_far_fewer_are_warned_of(epochs, an_epoch, said, settings):
+def test_epochs_are_logged_as_steps_and_too_few_give_a_warning(epochs, an_epoch, said, settings):
     line = recipe.describe_epochs(replace(settings, epochs=epochs), an_epoch)
     assert line.startswith(said) and bool(line) == bool(said)
     assert ("warning" in line) == ("warning" in said)
 
 
 @pytest.mark.slow
-def test_layer_wise_rates_are_told_as_a_table(settings):
+def test_layer_wise_learning_rates_are_logged_as_a_table(settings):
     messages = []
     with messages_to(messages.append):
         classify.run(replace(settings, layer_decay=0.5, freeze=1, epochs=0.1))
@@ -181,7 +181,7 @@ def test_without_a_rate_it_goes_by_the_width(width, rate, settings, make_model):
 
 
 @pytest.mark.slow
-def test_a_rate_by_the_width_is_said_and_is_the_one_trained_with(settings):
+def test_the_default_learning_rate_by_width_is_logged_and_used(settings):
     messages = []
     own = replace(settings, learning_rate=None, warmup=0.0, schedule="constant", epochs=0.5)
     with messages_to(messages.append):
@@ -207,7 +207,7 @@ def test_the_best_or_the_middle_seed_is_kept():
 
 
 @pytest.mark.slow
-def test_a_step_has_so_many_examples_where_they_are_counted(settings):
+def test_batch_size_sets_the_examples_of_a_step(settings):
     result = classify.run(replace(settings, batch_size=7, epochs=1.0, gradient_accumulation=3))
     assert sum(row["split"] == "train" for row in rows_of(result.directory)) == -(-120 // 7)
 
@@ -332,7 +332,7 @@ def undisturbed(start, train_file, tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rows", [2, 6, 9, 22])
-def test_a_killed_run_goes_on_to_the_same_numbers(settings, undisturbed, rows, monkeypatch):
+def test_a_killed_run_resumes_to_the_same_numbers(settings, undisturbed, rows, monkeypatch):
     """Killed before a checkpoint, after one, and in the second seed."""
     metric, written = Run.log_metrics, []
 
@@ -359,7 +359,7 @@ def test_a_killed_run_goes_on_to_the_same_numbers(settings, undisturbed, rows, m
 
 
 @pytest.mark.slow
-def test_a_run_asked_to_stop_saves_and_goes_on(settings, undisturbed, monkeypatch):
+def test_a_stopped_run_saves_and_resumes(settings, undisturbed, monkeypatch):
     metric = Run.log_metrics
 
     def asks(self, **row):
@@ -380,7 +380,7 @@ def test_a_run_asked_to_stop_saves_and_goes_on(settings, undisturbed, monkeypatc
 
 @pytest.mark.slow
 @pytest.mark.parametrize("split", ["train", "heldout"])
-def test_a_run_asked_to_stop_in_its_last_step_begins_no_other_seed(split, settings, undisturbed, monkeypatch):
+def test_a_run_stopped_in_the_last_step_of_a_seed_starts_no_other_seed(split, settings, undisturbed, monkeypatch):
     last = max(row["step"] for row in rows_of(undisturbed.directory))
     metric = Run.log_metrics
 
@@ -443,7 +443,7 @@ def test_a_run_that_is_done_gives_no_result_for_other_data(settings, train_file,
 
 
 @pytest.mark.slow
-def test_lengths_are_told_of_texts_and_not_of_their_windows(settings, tmp_path):
+def test_lengths_are_those_of_texts_not_of_windows(settings, tmp_path):
     rows = [json.dumps({"text": "cat " * number, "label": "xy"[number % 2]}) for number in range(1, 61)]
     (tmp_path / "long.jsonl").write_text("\n".join(rows), encoding="utf-8")
     messages = []
@@ -480,7 +480,7 @@ def small_disk(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_disk_without_room_for_a_seed_is_said_before_its_training(settings, small_disk):
+def test_a_full_disk_is_reported_before_the_training_of_a_seed(settings, small_disk):
     disk, resize = small_disk
     with (disk / "others").open("wb") as file:
         file.write(bytes(900_000))
@@ -515,9 +515,7 @@ def test_a_disk_that_is_full_at_a_seeds_end_loses_no_seed(settings, small_disk, 
 
 
 @pytest.mark.slow
-def test_weights_that_cannot_be_written_are_an_error_of_the_disk_and_the_run_goes_on(
-    settings, undisturbed, monkeypatch
-):
+def test_unwritable_weights_are_a_disk_error_and_the_run_can_be_resumed(settings, undisturbed, monkeypatch):
     """Whatever kept them from it, as a limit on the size of files does here."""
     limits, write = resource.getrlimit(resource.RLIMIT_FSIZE), finetune.write_weights
 
@@ -538,7 +536,7 @@ def test_weights_that_cannot_be_written_are_an_error_of_the_disk_and_the_run_goe
 
 
 @pytest.mark.slow
-def test_how_often_a_run_is_saved_does_not_change_what_it_comes_to(settings, tmp_path):
+def test_the_frequency_of_checkpoints_does_not_change_the_result(settings, tmp_path):
     def kept(name, every):
         changed = replace(
             settings, epochs=4.0, evaluations_per_epoch=0.5, patience=2, checkpoint_every=every, out=tmp_path / name

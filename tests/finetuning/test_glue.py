@@ -76,7 +76,7 @@ def test_the_average_has_the_spread_of_the_seeds_averages_and_leaves_sick_out():
     assert glue.GlueTable((row("SICK", 0.9, 0.8),)).average == pytest.approx(0.85)
 
 
-def test_a_table_goes_on_behind_the_tasks_that_are_done(directory, tmp_path):
+def test_glue_resumes_after_the_finished_tasks(directory, tmp_path):
     options = {"model": directory / "model", "directory": directory, "out": tmp_path / "runs"}
     recipe = {"epochs": 0.2, "dtype": "float32"}
     first = glue.run(Glue(**options, **recipe, tasks=("CoLA",)))

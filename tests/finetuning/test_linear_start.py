@@ -122,7 +122,7 @@ def test_a_run_measures_its_linear_start_which_is_better_than_a_head_drawn_by_ch
     assert max(row[result.metric] for row in measured(settings.out)) <= metadata["result"]["scores"]["dev"][0] + 1e-6
 
 
-def test_a_model_that_training_only_harms_is_kept_as_it_was_and_that_is_said(given, tables):
+def test_a_model_that_training_only_harms_stays_frozen_with_a_message(given, tables):
     settings = Classify(**{**given, "learning_rate": 0.5, "out": given["out"]}, train=tables / "texts.jsonl")
     messages = []
     with messages_to(messages.append):
@@ -206,7 +206,7 @@ def test_of_few_examples_the_encoder_stays_as_it_is_and_its_head_is_fitted_to_al
         assert max(row["step"] for row in rows_of(trained.out)) > 0
 
 
-def test_a_run_killed_before_its_first_step_goes_on_to_the_same_numbers(given, tables, tmp_path):
+def test_a_run_killed_before_its_first_step_resumes_to_the_same_numbers(given, tables, tmp_path):
     """Killed in the baselines, then in the linear start, then when the model before the first step is measured."""
     places = ["baselines", "linear start", "step 0"]
     told = {**given, "train": tables / "texts.jsonl", "dropout": 0.1, "dtype": "bfloat16"}

@@ -48,7 +48,7 @@ def task_of(settings):
     return classify.Classification.build(settings, checkpoint.load(settings.model), read_tables(settings))
 
 
-def test_a_pass_draws_so_many_windows_of_each_text_anew_and_the_same_for_the_same_seed(settings):
+def test_each_epoch_samples_new_windows_reproducibly(settings):
     whole = task_of(settings).data["train"]
     assert max(map(len, whole.windows)) > 4 and min(map(len, whole.windows)) == 1
     passes = [whole.sample_windows(2, seed=3, epoch=epoch) for epoch in range(30)]
@@ -90,7 +90,7 @@ def test_training_reads_the_drawn_windows_and_measuring_reads_all(settings, monk
     assert sum(seen) == sum(map(len, task.data["dev"].windows))
 
 
-def test_a_step_holds_so_many_long_texts_unless_its_size_is_named(settings):
+def test_a_step_has_a_minimum_of_long_texts_unless_its_size_is_set(settings):
     task = task_of(replace(settings, window=64))
     sizes = [600] * 100
     assert all(

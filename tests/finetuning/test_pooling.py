@@ -142,7 +142,7 @@ def test_what_is_saved_comes_back_and_is_saved_again(result, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_first_token_is_read_where_that_is_asked_for(settings, tmp_path):
+def test_pooling_cls_reads_the_first_token(settings, tmp_path):
     result = classify.run(replace(settings, pooling="cls", out=tmp_path / "run", epochs=0.5))
     _, report = transformers.BertForSequenceClassification.from_pretrained(result.model, output_loading_info=True)
     assert not any(report.values()) and checkpoint.load(result.model).model.config.pooling == "first"
@@ -188,7 +188,7 @@ def test_it_is_measured_predicted_made_int8_and_exported(result, folder, tmp_pat
 
 
 @pytest.mark.slow
-def test_training_goes_on_from_it(result, settings, folder, tmp_path):
+def test_training_continues_from_it(result, settings, folder, tmp_path):
     again = classify.run(replace(settings, model=result.directory, out=tmp_path / "classes", epochs=0.5))
     assert checkpoint.load(again.model).model.config.pooling == "mean"
     tagger = Tag(model=result.model, train=folder / "tags.jsonl", out=tmp_path / "tags", epochs=0.5, dtype="float32")

@@ -129,7 +129,7 @@ def test_a_large_offset_is_rounded_in_the_reported_metrics_too_with_a_warning(ru
 
 
 @pytest.mark.parametrize(("offset", "scale"), [(1.7e9, 10), (-3e38, 1e29), (0, 1e-45)])
-def test_numbers_that_float32_cannot_tell_apart_are_refused(offset, scale, settings, table, tmp_path):
+def test_numbers_indistinguishable_in_float32_are_an_error(offset, scale, settings, table, tmp_path):
     with pytest.raises(InputError, match=r"train\.jsonl: float32 numbers near .* apart"):
         regress.run(replace(settings, train=table(scaled_rows(0, 250, offset, scale)), out=tmp_path / "run"))
     assert not (tmp_path / "run").exists()

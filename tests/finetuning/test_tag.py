@@ -131,7 +131,7 @@ def test_evaluate_takes_the_columns_the_model_was_fine_tuned_with(settings, tmp_
     assert words == {"words": None, "tags": "-1"}  # what is given counts, and a file without names has no such column
 
 
-def test_sentences_that_splits_share_are_told(settings):
+def test_sentences_shared_by_splits_are_reported(settings):
     changed = replace(settings, dev=settings.train)
     task = tag.Tagging.build(changed, checkpoint.load(settings.model), tag.read_splits(changed))
     assert "200 of 200 examples of dev are also in train" in task.describe()
@@ -176,7 +176,7 @@ def test_a_tag_that_its_scheme_does_not_allow_is_named(settings, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_label_only_dev_has_is_told_and_counts_as_missed(settings, tmp_path):
+def test_a_tag_that_only_dev_has_is_reported_and_counts_as_missed(settings, tmp_path):
     dev = tmp_path / "dev.txt"
     dev.write_text("the O\nmat B-THING\ncat B-FELINE\n", encoding="utf-8")
     messages = []
@@ -187,7 +187,7 @@ def test_a_label_only_dev_has_is_told_and_counts_as_missed(settings, tmp_path):
     assert evaluate.run(Evaluate(model=result.model, file=(dev,), dtype="float32"))["f1"] == pytest.approx(result.mean)
 
 
-def test_tags_of_dev_that_the_scheme_does_not_allow_are_counted_and_said(settings, result, tmp_path):
+def test_illegal_tags_of_dev_are_counted_and_reported(settings, result, tmp_path):
     """They are read as conlleval reads them, in training and by `evaluate`."""
     dev = tmp_path / "dev.txt"
     dev.write_text("the O\ncat B-FELINE\n\nthe O\ncat I-FELINE\n\nthe O\ncat I-FELINE\n", encoding="utf-8")
@@ -240,7 +240,7 @@ def test_the_page_shows_which_words_are_taken_for_which(settings, result, tmp_pa
     assert {one.label: one.support for one in labels.scores} == {label: gold.count(label) for label in confusion.labels}
 
 
-def test_tags_that_say_nothing_are_refused(settings, tmp_path):
+def test_tags_without_entities_are_an_error(settings, tmp_path):
     for text, told in (("the O\nmat THING\n", "mat"), ("the O\nmat Q-THING\n", r"bad\.txt:10: ")):
         (tmp_path / "bad.txt").write_text("the O\ncat B-FELINE\n\n" * 3 + text, encoding="utf-8")
         with pytest.raises(InputError, match=told):

@@ -139,7 +139,7 @@ def test_the_best_spans_are_those_found_by_trying_all(size, overlap, longest, to
         assert reading.no_answer == pytest.approx(min(scores_S2[0, 0] + scores_S2[0, 1] for scores_S2 in scores))
 
 
-def test_all_spans_are_found_where_there_are_few(tokenizer):
+def test_all_spans_are_found_if_there_are_few(tokenizer):
     windows = windows_of(tokenizer, "the cat ran")
     scores = random_scores(windows)
     found = [(span.start, span.end) for span in find_candidates(windows, scores, num_candidates=99).spans]
@@ -175,7 +175,7 @@ CANDIDATES = Candidates(
 )
 
 
-def test_a_model_that_was_not_taught_to_say_so_always_answers():
+def test_a_model_trained_without_impossible_questions_always_answers():
     shares = np.exp([3.0, 1.0, -2.0]) / np.exp([3.0, 1.0, -2.0]).sum()
     found = CANDIDATES.answers(top=3)
     assert [(answer.text, answer.start, answer.end) for answer in found] == [
@@ -196,7 +196,7 @@ def test_no_answer_is_given_above_the_threshold_alone():
     assert second.text == "cat"
 
 
-def test_where_there_is_nothing_to_point_at_there_is_no_answer(tokenizer):
+def test_an_empty_passage_has_no_answer(tokenizer):
     for passage in ("", " \u3000\n", "\u200b\x00"):
         windows = windows_of(tokenizer, passage)
         reading = find_candidates(windows, random_scores(windows))

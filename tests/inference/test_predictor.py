@@ -89,7 +89,7 @@ def test_other_special_tokens_in_a_text_are_text(filler):
 
 
 @pytest.mark.parametrize(("size", "overlap"), [(20, 9), (20, 8), (19, 7)])
-def test_a_mask_in_a_long_text_is_read_where_it_stands_most_central(filler, size, overlap):
+def test_a_mask_in_a_long_text_is_filled_in_its_most_central_window(filler, size, overlap):
     for place in range(60):
         words = ["cat", "dog", "mat", "on"] * 15
         words[place] = "[MASK]"
@@ -104,7 +104,7 @@ def test_a_mask_in_a_long_text_is_read_where_it_stands_most_central(filler, size
         assert [fill.score for fill in found] == pytest.approx(values.tolist(), abs=1e-6), place
 
 
-def test_no_mask_is_an_error_that_says_what_to_write(filler):
+def test_the_error_for_a_missing_mask_names_the_mask_token(filler):
     for text in ("the cat", "", "[mask]", "the cat " * 99):
         with pytest.raises(InputError, match=r"write \[MASK\] where a word is to be guessed") as error:
             filler.fill(text)
@@ -152,7 +152,7 @@ def test_classes_of_texts_and_pairs_are_those_of_transformers(make_predictor, tm
             assert sum(prediction.scores.values()) == pytest.approx(1, abs=1e-6)
 
 
-def test_several_labels_are_told_each_for_itself(make_predictor):
+def test_multi_label_models_decide_each_label_independently(make_predictor):
     one = make_predictor("bert", {"classes": 5}, labels=LABELS)
     several = Predictor(replace(one.checkpoint, multi_label=True), dtype="float32", device="cpu")
     texts = ["the cat sat", "a dog", "on the mat and ran"]
@@ -169,7 +169,7 @@ def test_several_labels_are_told_each_for_itself(make_predictor):
     assert numbers & {0, 2, 3, 4}
 
 
-def test_the_likeliest_labels_alone_can_be_asked_for(make_predictor, monkeypatch):
+def test_top_returns_only_the_most_probable_labels(make_predictor, monkeypatch):
     one = make_predictor("bert", {"classes": 5}, labels=LABELS)
     texts = ["the cat sat", "a dog", "on the mat and ran"]
     for several in (False, True):
@@ -202,7 +202,7 @@ def test_a_regression_score_is_that_of_transformers(make_predictor, tmp_path):
         loaded.classify(texts)
 
 
-def test_what_a_model_cannot_do_is_said_with_what_it_can(make_predictor):
+def test_the_error_for_a_missing_head_names_the_alternatives(make_predictor):
     encoder, classes = make_predictor("bert"), make_predictor("bert", {"classes": 5}, labels=LABELS)
     with pytest.raises(InputError, match=r"no head for masked words \(heads: none\)"):
         encoder.fill("the [MASK]")
@@ -246,7 +246,7 @@ def places_of(entities):
 
 
 @pytest.mark.slow
-def test_where_context_does_not_matter_windows_do_not_either(make_predictor):
+def test_without_context_windows_do_not_change_results(make_predictor):
     """Entities and answers across the borders of windows come out once and whole."""
     given = {"max_position_embeddings": 1500}
     tagger = without_context(make_predictor("bert", {"tokens": 5}, labels=TAGS, seed=4, **given))
@@ -335,7 +335,7 @@ def test_many_questions_in_one_go_are_answered_as_one_by_one(reader):
     assert reader.answer([], []) == []
 
 
-def test_what_has_no_words_has_no_entities_and_no_answers(tagger, reader):
+def test_texts_without_words_have_no_entities_and_no_answers(tagger, reader):
     assert tagger.tag(["", " \u3000\n", "\u200b"]) == [[], [], []]
     assert tagger.tag_words([[], ["", "\u200b"]]) == [[], ["O", "O"]]
     for passage in ("", "  ", "\u200b"):
@@ -355,7 +355,7 @@ def test_a_longest_answer_is_kept_to(reader):
         assert max(len(answer.text.split()) for answer in found) == most
 
 
-def test_no_answer_is_said_by_a_model_that_has_learned_when(reader):
+def test_a_model_trained_with_impossible_questions_may_give_no_answer(reader):
     question, passage = "the dog", " ".join(words_of(30))
     (reading,) = reader.answer_candidates([question], [passage])
     assert reader.answer(question, passage)[0].text
@@ -374,7 +374,7 @@ def test_the_scheme_a_model_was_trained_on_is_read_from_beside_it(tagger):
     assert legal.tag_words([words])[0] != tags
 
 
-def test_long_texts_are_refused_or_cut_where_asked_when_tagging_and_answering(tagger, reader, caplog):
+def test_long_texts_are_refused_or_truncated_on_request_when_tagging_and_answering(tagger, reader, caplog):
     words = words_of(90)
     passage = " ".join(words)
     with pytest.raises(InputError, match=r"1 of 2 texts are longer than 64 tokens \(up to \d+\)"):
@@ -457,7 +457,7 @@ def test_a_model_reads_in_the_windows_of_its_fine_tuning(make_predictor, told, w
 
 
 @pytest.mark.parametrize("objective", ["masked", "enhanced"])
-def test_words_guessed_without_the_decoder_they_were_learned_with_are_said_to_be(make_predictor, objective, caplog):
+def test_fill_without_the_enhanced_decoder_is_logged(make_predictor, objective, caplog):
     loaded = make_predictor("deberta", {"masked_words": 0}).checkpoint
     made = Predictor(replace(loaded, metadata={"settings": {"objective": objective}}), dtype="float32", device="cpu")
     for _ in range(2):
@@ -465,7 +465,7 @@ def test_words_guessed_without_the_decoder_they_were_learned_with_are_said_to_be
     assert len(caplog.messages) == (objective == "enhanced")
 
 
-def test_the_pooling_of_the_checkpoint_is_taken_unless_another_is_asked_for(make_predictor):
+def test_the_checkpoints_pooling_is_the_default(make_predictor):
     texts = ["the cat sat", "a dog"]
     plain = make_predictor("bert")
     for pooling in ("mean", "cls", "max"):
@@ -475,7 +475,7 @@ def test_the_pooling_of_the_checkpoint_is_taken_unless_another_is_asked_for(make
     assert not np.allclose(plain.embed(texts, pooling="cls"), plain.embed(texts, pooling="max"))
 
 
-def test_a_checkpoint_without_a_tokenizer_says_so_when_one_is_needed(make_model):
+def test_a_missing_tokenizer_is_an_error_when_it_is_needed(make_model):
     bare = Predictor(Checkpoint(model=make_model("bert")), dtype="float32", device="cpu")
     with pytest.raises(InputError, match="no tokenizer files"):
         bare.hidden_states(["a"])
@@ -495,12 +495,12 @@ def test_dtypes_and_devices_are_checked():
 
 
 @pytest.mark.parametrize(("able", "chosen"), [({}, torch.float32), ({"avx512_bf16": True}, torch.bfloat16)])
-def test_auto_takes_half_precision_where_the_processor_has_units_for_it(able, chosen, monkeypatch):
+def test_auto_is_bfloat16_if_the_cpu_has_instructions_for_it(able, chosen, monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
     assert choose_dtype("auto", torch.device("cpu")) is chosen
 
 
-def test_memory_is_given_back_after_so_many_tokens_and_vectors_are_not_held_twice(make_predictor, monkeypatch):
+def test_memory_is_released_regularly_and_vectors_are_not_copied(make_predictor, monkeypatch):
     predictor, released, stacked = make_predictor("bert"), [], []
     monkeypatch.setattr(runner, "TOKENS_PER_RELEASE", 128)
     monkeypatch.setattr(runner, "release_memory", lambda: released.append(True))
@@ -656,7 +656,7 @@ def test_columns_of_tables_are_read_as_lists_and_what_is_no_text_is_named(make_p
         reader.answer(["the cat"], [None])
 
 
-def test_texts_are_cut_where_the_model_learned_from_cut_ones_unless_another_way_is_asked_for(make_predictor, caplog):
+def test_texts_are_truncated_by_default_if_the_model_was_trained_that_way(make_predictor, caplog):
     loaded = make_predictor("bert", {"classes": 2}, labels=("no", "yes")).checkpoint
     learned = Predictor(replace(loaded, metadata={"settings": {"long": "truncate"}}), dtype="float32", device="cpu")
     other = Predictor(loaded, dtype="float32", device="cpu")

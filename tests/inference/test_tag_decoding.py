@@ -69,7 +69,7 @@ def one_hot(windows, words, tags, tagset):
 # --- tags -> labels -------------------------------------------------------------------------------------------------
 
 
-def test_labels_stand_on_the_first_piece_of_every_word_that_bert_reads(tokenizer):
+def test_labels_are_at_the_first_piece_of_each_of_berts_words(tokenizer):
     words, tags = ["the", "U.S.-based", "cats", "sat"], ["O", "B-LOC", "I-LOC", "O"]
     (window,) = windows_of(tokenizer, words)
     us_based = ["u", ".", "s", ".", "-", "b", "##a", "##s", "##e", "##d"]
@@ -79,7 +79,7 @@ def test_labels_stand_on_the_first_piece_of_every_word_that_bert_reads(tokenizer
     assert [IOB2.names[label] for label in labelled.labels] == ["O", "B-LOC", *["I-LOC"] * 6, "O"]
 
 
-def test_a_plain_label_stands_on_every_word_that_bert_makes_of_a_given_one(tokenizer):
+def test_a_plain_label_is_repeated_on_each_of_berts_words(tokenizer):
     words, tags = ["the", "U.S.", "cats", "."], ["ADJ", "NOUN", "NOUN", "PUNCT"]
     (labelled,) = label_windows(windows_of(tokenizer, words), words, tags, PLAIN)
     assert labelled.rows.tolist() == [1, 2, 3, 4, 5, 6, 8]
@@ -122,7 +122,7 @@ def test_an_entity_begins_with_the_first_of_its_words_that_is_read(tokenizer):
         label_windows(windows_of(tokenizer, ["cat"]), ["cat"], ["B_LOC"], IOB2)
 
 
-def test_what_is_learned_knows_how_every_entity_goes_on():
+def test_a_learned_tagset_has_an_inside_tag_for_every_label():
     tags = ["O", "B-PER", "I-ORG", "B-ORG", "B-a-b"]
     assert Tagset.from_tags(tags, plain=False).names == ("O", *"B-ORG I-ORG B-PER I-PER B-a-b I-a-b".split())
     assert Tagset.from_tags(["NN", ".", "O", "NN"], plain=True) == Tagset((".", "NN", "O"), plain=True)
@@ -154,7 +154,7 @@ def test_tags_come_back_from_the_scores_they_ask_for(data, any_tokenizer):
     assert decode_word_tags(windows, one_hot(windows, words, plain, PLAIN), words, PLAIN) == plain
 
 
-def test_a_word_that_bert_does_not_read_is_outside_unless_an_entity_goes_on_behind_it(tokenizer):
+def test_a_dropped_word_is_outside_unless_an_entity_continues_after_it(tokenizer):
     words, tags = ["\u200b", "a", "\u200b", "b", ""], ["O", "B-PER", "I-PER", "I-PER", "O"]
     windows = windows_of(tokenizer, words)
     assert decode_word_tags(windows, one_hot(windows, words, tags, IOB2), words, IOB2) == tags
@@ -212,7 +212,7 @@ def test_the_labels_of_other_peoples_models_are_read_as_they_mean_them(names, ta
     assert [f"{entity.label}:{entity.text}" for entity in read] == found
 
 
-def test_what_a_model_was_trained_on_decides_how_its_labels_are_read(tokenizer):
+def test_the_training_scheme_decides_how_labels_are_decoded(tokenizer):
     names, windows = ("O", "B-X", "I-X"), tokenizer.encode_windows("the cat")
     scores_SC = scores_of(names, "B-X", "I-X")
     assert [entity.label for entity in decode_entities(windows, scores_SC, Tagset.from_names(names, "plain"))] == [

@@ -56,7 +56,7 @@ def test_an_empty_normal_form_matches_itself_and_has_an_f1_in_2_0_only():
     assert f1("The", "cat", "2.0") == f1("cat", "", "2.0") == f1("cat", "", "1.1") == 0
 
 
-def test_no_answer_is_right_where_there_is_none():
+def test_no_answer_is_correct_for_impossible_questions():
     gold = {"1": ["cat"], "2": [], "3": [], "4": ["the", "an old cat"], "5": []}
     found = answer_scores(gold, {"1": "", "2": "", "3": "dog", "4": "old dog", "5": "The"})
     assert (found["exact_match"], found["f1"]) == pytest.approx((100 * 2 / 5, 100 * 2.5 / 5))

@@ -61,7 +61,7 @@ def test_all_right_of_thirty_rows_is_no_certainty():
 
 
 @pytest.mark.slow
-def test_an_interval_of_f1_holds_the_true_value_about_as_often_as_it_says(monkeypatch):
+def test_intervals_of_f1_have_about_the_nominal_coverage(monkeypatch):
     monkeypatch.setattr(intervals, "RESAMPLES", 200)
     true = metrics.classification(*labelled(200_000, 0.6))["f1_macro"]
     bounds = [metrics.classification_intervals(*labelled(80, 0.6, seed))["f1_macro"] for seed in range(120)]

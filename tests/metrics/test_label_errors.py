@@ -5,7 +5,7 @@ import numpy as np
 from bothways.metrics.label_errors import find_outliers, label_errors, label_set_errors
 
 
-def test_a_label_is_doubted_where_another_is_at_least_as_sure_as_it_usually_is():
+def test_a_label_is_suspicious_if_another_one_reaches_its_usual_confidence():
     given = ["a", "a", "a", "b", "b", "b"]
     likely_a = [0.9, 0.8, 0.1, 0.1, 0.2, 0.95]  # mean of a where it is given: 0.6; of b: 0.583
     found = label_errors(given, [{"a": share, "b": 1 - share} for share in likely_a])
@@ -45,7 +45,7 @@ def test_of_several_labels_a_missing_one_and_one_too_many_are_found():
     }  # fmt: skip
 
 
-def test_numbers_far_from_their_prediction_stand_out_and_ordinary_errors_do_not():
+def test_only_outliers_are_suspicious_numbers():
     rng = np.random.default_rng(1)
     gold = rng.normal(size=200)
     predicted = gold + rng.normal(size=200) / 10

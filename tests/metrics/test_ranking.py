@@ -53,7 +53,7 @@ def test_a_grade_below_0_gains_nothing_and_costs_nothing():
     )
 
 
-def test_what_cannot_be_scored_is_refused():
+def test_unscorable_input_is_an_error():
     with pytest.raises(InputError, match="query 'q': a document is ranked twice"):
         ranking_scores(GOLD, {"q": ["a", "a"]})
     with pytest.raises(InputError, match="none of 1 queries has a relevant document"):

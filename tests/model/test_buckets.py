@@ -16,7 +16,7 @@ def numbered(tokens):
 
 
 @pytest.mark.parametrize("lengths", [[4], [4, 4, 4], [1, 2, 16], [3, 9, 9, 40, 44, 48, 200, 2], [17] * 5 + [18]])
-def test_tokens_come_back_to_where_they_were_taken_from(lengths):
+def test_ungather_is_the_inverse_of_gather(lengths):
     x_TND = numbered(sum(lengths))
     buckets = build_buckets(lengths, CPU)
     assert [bucket.start for bucket in buckets] == [0, *(bucket.end for bucket in buckets[:-1])] and buckets[

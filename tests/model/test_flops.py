@@ -23,7 +23,7 @@ def batch_of(places):
 
 
 @pytest.mark.parametrize("family", ["bert", "electra", "albert", "roberta"])
-def test_the_work_of_a_step_is_what_torch_counts(family, make_model):
+def test_flops_of_a_step_equal_those_that_torch_counts(family, make_model):
     model, batch = make_model(family, {"masked_words": 0}).train(), batch_of([1, 7, 11, 40])
     with FlopCounterMode(display=False) as counter:
         losses(model, batch)["masked_lm"][0].backward()

@@ -54,7 +54,7 @@ def by_integers(made, integers_TI):
 
 
 @pytest.mark.parametrize("strength", [0.0, 0.7])
-def test_a_product_is_what_integer_arithmetic_says(linear, x_TI, strength):
+def test_products_equal_integer_arithmetic(linear, x_TI, strength):
     made = made_of(linear, x_TI, strength)
     integers_TI = made.quantize(x_TI)
     found_TO = made.product(integers_TI, torch.float32)
@@ -185,7 +185,7 @@ def test_a_text_has_the_same_result_alone_and_in_company(quantized, tokenizer):
             )
 
 
-def test_what_is_stored_does_not_change_when_stored_again(quantized):
+def test_storing_twice_changes_nothing(quantized):
     model, small, _ = quantized
     first = int8_state_dict(small)
     second = int8_state_dict(load_int8_state_dict(model.config, first))

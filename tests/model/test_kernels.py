@@ -142,7 +142,7 @@ def test_half_precision_attention_is_as_near_to_the_exact_one_as_torchs(size):
         (torch.float32, 999, kernels.MAX_SAVED_LENGTH_FLOAT32 + 1, True, 0.1, True),
     ],
 )
-def test_the_batched_form_is_taken_where_it_is_faster(dtype, tokens, size, training, rate, batched):
+def test_the_batched_kernel_is_chosen_when_it_is_faster(dtype, tokens, size, training, rate, batched):
     (q,) = queries(tokens, N, D, dtype=dtype)[:1]
     with torch.set_grad_enabled(training):
         assert kernels.batched_is_faster(q, size, rate) == batched
@@ -182,7 +182,7 @@ def test_attention_by_products_equals_the_plain_formula(size):
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.25, 0.5, 0.9])
-def test_the_rate_of_dropout_is_the_one_asked_for(rate):
+def test_the_dropout_rate_is_as_requested(rate):
     torch.manual_seed(3)
     mask = dropout_mask(torch.empty(1009, 997), rate)
     dropped = float((mask == 0).float().mean())

@@ -102,7 +102,7 @@ def test_near_means_at_most_so_far_apart():
         ("cuda", (7, 5), torch.float16, 0.0, Bucketed),
     ],
 )
-def test_the_ragged_kernel_is_chosen_where_torch_has_it(device, capability, dtype, dropout, kind, monkeypatch):
+def test_the_varlen_kernel_is_chosen_if_torch_supports_it(device, capability, dtype, dropout, kind, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     for layout_class in (Bucketed, Varlen):
         monkeypatch.setattr(layout_class, "__init__", lambda self, lengths, device: None)

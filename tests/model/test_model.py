@@ -67,14 +67,14 @@ def test_weights_begin_normal_within_two_deviations_biases_at_0_norms_at_1():
         ({"classes": 5, "tokens": 9}, True),
     ],
 )
-def test_a_pooler_is_there_where_a_head_reads_it(heads, pooled):
+def test_a_pooler_is_built_if_a_head_reads_it(heads, pooled):
     model = Model(CONFIG, heads)
     assert (model.pooler is not None) == pooled
     assert set(model.heads) == set(heads)
     assert Model(CONFIG, heads, pooler=True).pooler is not None
 
 
-def test_heads_have_the_outputs_asked_for():
+def test_heads_have_the_requested_number_of_outputs():
     model = initialized(heads={"masked_words": 0, "next_sentence": 2, "classes": 5, "tokens": 9, "spans": 2})
     x_MH = torch.randn(7, 24)
     assert model.word_scores(x_MH).shape == (7, 97)
@@ -199,7 +199,7 @@ def test_a_window_of_a_pair_has_its_segments(tokenizer):
 
 
 @pytest.mark.parametrize("head", ["classes", "tokens"])
-def test_a_head_scores_in_float32_what_the_encoder_computes_in_half(make_model, head):
+def test_heads_score_in_float32_if_the_encoder_computes_in_half_precision(make_model, head):
     model = make_model("bert", {head: 3}).bfloat16().eval()
     x_TH = torch.randn(50, model.config.hidden_size, generator=torch.Generator().manual_seed(0)).bfloat16()
     scores = model.heads[head](x_TH)

@@ -98,7 +98,7 @@ def test_blocks_equal_theirs(size, number, make_peer, ours_of):
     assert_close(ours, torch.cat(theirs))
 
 
-def test_attention_to_all_may_be_asked_for(make_peer, ours_of):
+def test_full_attention_can_be_requested(make_peer, ours_of):
     peer = make_peer("BigBirdModel", attention_type="original_full")
     model = ours_of(peer).model
     rows = long_texts([61, 20])
@@ -201,7 +201,7 @@ def test_distances_of_the_first_version_equal_theirs(longest, terms, make_peer, 
 # --- ModernBERT -----------------------------------------------------------------------------------------------------
 
 
-def test_a_mean_may_stand_for_a_text(make_peer, ours_of):
+def test_the_mean_may_represent_a_text(make_peer, ours_of):
     peer = make_peer("ModernBertForSequenceClassification", classifier_pooling="mean", num_labels=5)
     model = ours_of(peer).model
     rows = long_texts([41, 1, 7])

@@ -130,7 +130,7 @@ def test_every_objective_learns_and_leaves_a_model_of_its_family(case, trained):
         ("plain words", "DebertaV2ForMaskedLM"),
     ],
 )
-def test_transformers_loads_what_each_leaves_with_nothing_over(case, architecture, trained):
+def test_transformers_loads_every_saved_model_without_unexpected_keys(case, architecture, trained):
     transformers.logging.disable_progress_bar()
     _, told = getattr(transformers, architecture).from_pretrained(trained(case).model, output_loading_info=True)
     unread = {"bert.pooler.weight", "bert.pooler.bias"} if case == "bigbird" else set()  # made, but not for words
@@ -153,13 +153,13 @@ def test_transformers_reads_pairs_with_the_files_each_leaves(case, trained):
 
 
 @pytest.mark.parametrize("case", ["forward", "halves"])
-def test_what_looks_one_way_is_refused_by_name_elsewhere(case, trained):
+def test_other_libraries_do_not_load_one_way_models(case, trained):
     with pytest.raises(ValueError, match="bothways-oneway"):
         transformers.AutoModel.from_pretrained(trained(case).model)
 
 
 @pytest.mark.parametrize("case", ["forward", "halves"])
-def test_what_looks_one_way_is_not_exported(case, trained, tmp_path):
+def test_one_way_models_cannot_be_exported(case, trained, tmp_path):
     pytest.importorskip("onnx", reason="the extra onnx is not installed")
     with pytest.raises(InputError, match="one-directional"):
         export.run(Export(model=trained(case).model, out=tmp_path / "onnx"))
@@ -219,7 +219,7 @@ def test_runs_of_masked_places_end_where_a_place_is_not_masked():
     assert [part.tolist() for part in runs(torch.zeros(0).long())] == [[], []]
 
 
-def test_boundary_words_are_guessed_from_what_stands_around_their_run(make_model):
+def test_boundary_predictions_depend_on_the_tokens_around_the_span(make_model):
     model = make_model("bert", {"masked_words": 0})
     module = BoundaryModel(model, seed=3).eval()
     batch = batch_of([1, 2, 3, 5, 21, 24, 25, 26, 27, 28, 31])
@@ -243,7 +243,7 @@ def test_boundary_words_are_guessed_from_what_stands_around_their_run(make_model
     assert objective.counts(batch)["boundary"] == 11
 
 
-def test_words_are_drawn_where_their_shares_add_up_to_the_draw():
+def test_words_are_sampled_by_inverting_the_cumulative_distribution():
     generator = torch.Generator().manual_seed(0)
     x, table, bias = (torch.randn(*shape, generator=generator) for shape in ((11, 5), (17, 5), (17,)))
     draws = torch.rand(11, generator=generator)
@@ -407,7 +407,7 @@ def test_one_way_words_are_guessed_from_one_side_alone(name, make_model):
         ({"family": "roberta", "max_length": 1024}, "1024.* 512 .*roberta"),
     ],
 )
-def test_what_does_not_go_together_is_refused_before_anything_is_written(asked, line, settings, tmp_path):
+def test_incompatible_settings_are_an_error_before_anything_is_written(asked, line, settings, tmp_path):
     given = {"pairs": "none", **asked} if asked.get("objective") in ("replaced", "halves") else asked
     if asked == {"objective": "boundary"}:
         given = {"objective": "boundary", "pairs": "next", "masking": "spans"}
@@ -416,7 +416,7 @@ def test_what_does_not_go_together_is_refused_before_anything_is_written(asked, 
     assert not (tmp_path / "run").exists()
 
 
-def test_a_model_goes_on_as_its_family_learns(trained, settings, tmp_path):
+def test_continued_pre_training_uses_the_familys_objective(trained, settings, tmp_path):
     for case, loss in (("electra", "replaced"), ("albert", "sentence_order_accuracy"), ("forward", "next_word")):
         short = replace(
             settings,
@@ -454,7 +454,7 @@ def test_a_classifier_of_a_family_whose_pooler_is_the_heads_goes_on_without_it(
 
 
 @pytest.mark.parametrize("case", ["forward", "halves"])
-def test_what_looks_one_way_is_asked_for_nothing_it_has_not_learned(case, trained):
+def test_one_way_models_do_not_fill_masks_or_pool_cls(case, trained):
     model = Predictor(checkpoint.load(trained(case).model), dtype="float32", device="cpu")
     with pytest.raises(InputError, match="cannot fill masks"):
         model.fill("the [MASK]")

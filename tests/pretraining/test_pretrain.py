@@ -144,7 +144,7 @@ def test_curves_are_a_picture_with_lines_in_it(result):
     assert orange.sum() > 100 and blue.sum() > 100
 
 
-def test_the_run_says_how_it_was_made_and_from_which_data(made, result, settings):
+def test_the_metadata_records_settings_versions_and_data(made, result, settings):
     assert made["status"] == "done" and made["verb"] == "pretrain" and made["steps"] == 85
     assert made["settings"]["seed"] == 7 and made["settings"]["corpus"] == [str(settings.corpus[0])]
     assert made["data"]["train"]["documents"] == 60 and made["data"]["heldout"]["documents"] == 12
@@ -156,7 +156,7 @@ def test_the_run_says_how_it_was_made_and_from_which_data(made, result, settings
     assert "status" not in beside  # a model has none
 
 
-def test_what_is_told_says_sizes(told):
+def test_the_log_contains_sizes(told):
     assert any("learned a vocabulary of" in line for line in told)
     assert any("60 documents" in line for line in told)
 
@@ -218,7 +218,7 @@ def test_transformers_reads_the_text_as_the_model_did(result):
     assert theirs.mask_token_id == ours.mask_id
 
 
-def test_what_was_learned_can_be_asked_for(result):
+def test_trained_heads_can_be_used(result):
     model = bothways.load(result.directory, dtype="float32")  # a run where a model is asked for
     fills = model.fill("Every day the king of the [MASK] was very proud.", top=3)[0]
     assert len(fills) == 3 and all(0 < fill.score < 1 for fill in fills)
@@ -329,7 +329,7 @@ def test_held_out_files_are_not_trained_on_and_all_others_are(settings, result):
     assert len(found.heldout) == found.unseen.num_documents == 12
 
 
-def test_a_vocabulary_is_learned_from_what_is_not_held_out(settings, tmp_path):
+def test_the_vocabulary_is_learned_without_held_out_documents(settings, tmp_path):
     file = tmp_path / "text.txt"
     file.write_text("cat cat\n\n" * 19 + "zebra zebra\n\n" + "dog dog\n\n", encoding="utf-8")
     given = replace(settings, corpus=(file,), heldout=(), tokenizer=None)
@@ -449,7 +449,7 @@ def test_a_run_resumed_has_the_losses_of_one_undisturbed(result, settings, tmp_p
     assert weights[0] == weights[1] and found.figures == expected.figures
 
 
-def test_a_run_that_is_to_be_resumed_from_nothing_begins_and_says_so(result, settings, tmp_path):
+def test_resuming_without_a_checkpoint_starts_with_a_message(result, settings, tmp_path):
     told = []
     with messages_to(told.append):
         pretrain.run(replace(settings, steps=2, tokenizer=result.model, out=tmp_path / "run", resume=True))
@@ -473,7 +473,7 @@ def test_micro_batches_change_no_loss(result, settings, tmp_path):
     assert losses_of(tmp_path / "1") == pytest.approx(losses_of(tmp_path / "3"), rel=1e-5)
 
 
-def test_a_model_goes_on_with_new_text_and_a_longer_vocabulary(result, texts, settings, tmp_path):
+def test_pre_training_continues_on_new_text_with_an_extended_vocabulary(result, texts, settings, tmp_path):
     new = "\n\n".join(f"Every day the keeper of the island was very {word}." for word in FEELINGS * 4)
     (tmp_path / "new.txt").write_text(new, encoding="utf-8")
     further = replace(
@@ -501,7 +501,7 @@ def test_a_model_goes_on_with_new_text_and_a_longer_vocabulary(result, texts, se
 
 
 @pytest.mark.parametrize("asked", [{"model": "base"}, {"vocab_size": 9000}])
-def test_what_is_for_a_new_model_is_refused_where_one_goes_on(asked, settings, tmp_path):
+def test_options_for_new_models_are_errors_with_from(asked, settings, tmp_path):
     name, value = next(iter(asked.items()))
     with pytest.raises(InputError, match=rf"{name} \({value}\) is for a new model; --from \(.*\) has its own"):
         replace(settings, **{**OLD, **asked}, from_checkpoint=tmp_path, tokenizer=None)
@@ -525,7 +525,7 @@ def test_text_that_is_learned_from_is_not_held_out(settings, texts, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_files_that_are_not_read_and_words_that_are_not_known_are_said(settings, texts, tmp_path):
+def test_skipped_files_and_unknown_words_are_reported(settings, texts, tmp_path):
     folder = tmp_path / "corpus"
     (folder / "deep").mkdir(parents=True)
     shutil.copy(texts / "train.txt", folder)
@@ -601,7 +601,7 @@ def test_a_run_is_not_resumed_with_another_vocabulary(result, settings, tmp_path
     pretrain.run(replace(short, steps=4, resume=True))
 
 
-def test_what_is_known_of_a_run_is_told_though_its_newest_checkpoint_is_broken(result, tmp_path):
+def test_info_works_if_the_newest_checkpoint_is_broken(result, tmp_path):
     shutil.copytree(result.directory, tmp_path / "run")
     (max((tmp_path / "run" / "checkpoints").glob("step-*")) / "state.json").write_text('{"best')
     facts = info.describe(tmp_path / "run")

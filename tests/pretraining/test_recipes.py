@@ -39,7 +39,7 @@ def recipe(tokens=MANY, family="modernbert", **given):
     return complete_settings(settings, FAMILIES[family].new_config(SIZES[settings.model]), tokens)
 
 
-def test_what_is_given_stays_even_where_it_is_nothing():
+def test_explicit_settings_are_kept_even_if_they_are_zero():
     kept = {"learning_rate": 0.0, "warmup": 0.0, "dropout": 0.0, "mask_rate": 0.2, "beta2": 0.9, "local_init": False}
     made = recipe(tokens=10, **kept)
     assert {name: getattr(made, name) for name in kept} == kept
@@ -51,7 +51,7 @@ def test_wider_models_and_norms_behind_learn_more_slowly():
     assert mini == 2e-3 and 7e-4 < base < 1e-3 and post == 1e-3
 
 
-def test_dropout_begins_where_the_text_is_read_many_times():
+def test_dropout_is_used_for_many_passes_over_the_text():
     assert recipe(tokens=2_000_000, steps=1000).dropout == 0
     assert recipe(tokens=500_000, steps=1000).dropout == 0.1
     assert recipe(tokens=30_000_000, minutes=60).dropout == 0
@@ -70,7 +70,7 @@ class Held:
 
 
 @pytest.mark.parametrize(("perplexity", "warns"), [(480.0, True), (150.0, False)])
-def test_a_run_on_the_plateau_says_so_once(perplexity, warns):
+def test_a_run_on_the_plateau_warns_once(perplexity, warns):
     told, rows = [], []
     watch = setup.warn_on_plateau(rows.append, Held(), TrainingOptions(steps=100, learning_rate=1e-3), None)
     with messages_to(told.append):

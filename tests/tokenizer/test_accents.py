@@ -182,7 +182,7 @@ def test_a_learned_vocabulary_keeps_its_rules_when_saved_and_loaded(lowercase, s
 # --- the commands ---------------------------------------------------------------------------------------------------
 
 
-def test_vocab_tells_its_choice_and_takes_flags(tmp_path, capsys):
+def test_vocab_prints_its_choice_and_takes_flags(tmp_path, capsys):
     (tmp_path / "german.txt").write_text(NEEDED["German"], encoding="utf-8")
     for flags, splitter, says in (
         ((), (True, False), True), (("--strip-accents",), (True, True), False), (("--no-lowercase",), (False, None), 0)

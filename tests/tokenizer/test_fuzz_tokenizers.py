@@ -193,7 +193,7 @@ def test_patterns_of_published_tokenizers_are_read(regex):
 
 
 @pytest.mark.slow
-def test_what_is_read_takes_time_in_proportion_to_the_text():
+def test_reading_takes_linear_time():
     """Random patterns of few letters: the library works through a long text that fits none of them, or nearly."""
     from tokenizers import Regex
     from tokenizers.pre_tokenizers import Split

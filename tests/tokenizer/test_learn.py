@@ -155,7 +155,7 @@ def test_a_process_that_is_killed_while_words_are_counted_is_one_clear_line():
         count_words(chain(["x " * learn.BLOCK], texts(), ["y " * learn.BLOCK]), Splitter(), 2)
 
 
-def test_how_many_characters_get_an_entry_may_be_said():
+def test_the_number_of_characters_can_be_limited():
     texts = ["".join(chr(0x4E00 + code) for code in range(70)), "ab " * 9]
     assert len(Tokenizer.learn(texts, size=5000, alphabet=2)) < 12
     known = Tokenizer.learn(texts, size=5000, alphabet=100)

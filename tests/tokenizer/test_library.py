@@ -436,7 +436,7 @@ def changed(saved, change):
     file.write_text(json.dumps(content), encoding="utf-8")
 
 
-def test_what_a_file_asks_to_cut_pad_or_vary_is_not_done(roberta, tmp_path):
+def test_truncation_padding_and_dropout_in_a_file_are_ignored(roberta, tmp_path):
     ours = Tokenizer.load(roberta)
     ours.save(tmp_path)
     peer = PeerTokenizer.from_file(str(tmp_path / "tokenizer.json"))

@@ -36,7 +36,7 @@ def numbered_words(count, letters="xy"):
 # --- one text, two texts --------------------------------------------------------------------------------------------
 
 
-def test_a_text_stands_between_cls_and_sep(tokenizer):
+def test_a_text_is_between_cls_and_sep(tokenizer):
     encoding = tokenizer.encode("The cats, X!")
     assert encoding.tokens == ["[CLS]", "the", "cat", "##s", ",", "x", "!", "[SEP]"]
     assert encoding.ids == [VOCAB[token] for token in encoding.tokens]
@@ -69,7 +69,7 @@ def test_an_unknown_word_is_one_token_over_all_of_it(tokenizer):
     assert encoding.offsets[2] == (4, 6)
 
 
-def test_special_tokens_in_a_text_are_text_unless_asked_for(tokenizer):
+def test_special_tokens_in_a_text_are_text_by_default(tokenizer):
     assert tokenizer.encode("cat[SEP]").tokens == ["[CLS]", "cat", "[", "s", "##e", "##p", "]", "[SEP]"]
     asked = tokenizer.encode("cat[SEP] the [MASK]s", allow_special=True)
     assert asked.tokens == ["[CLS]", "cat", "[SEP]", "the", "[MASK]", "s", "[SEP]"]
@@ -95,7 +95,7 @@ def test_no_word_is_cut_where_only_python_sees_a_space(tokenizer, false_space):
     assert encoding.offsets[1:4] == [(0, 4), (4, 5), (6, 7)]
 
 
-def test_longer_words_than_asked_for_are_unknown():
+def test_words_longer_than_the_limit_are_unknown():
     short = Tokenizer(VOCAB, max_word_length=3)
     assert short.encode("cat cats").tokens == ["[CLS]", "cat", "[UNK]", "[SEP]"]
 
@@ -121,7 +121,7 @@ def test_lone_surrogates_are_read_as_replacement_characters_and_counted():
 
 
 @pytest.mark.slow
-def test_two_processes_give_what_one_gives():
+def test_two_processes_give_the_same_result_as_one():
     texts = [numbered_words(number % 31) + " é\ud800 ωω [SEP]" for number in range(4500)]  # more than two blocks
     pairs = texts[::-1]
     alone, together = Tokenizer(VOCAB), Tokenizer(VOCAB)
@@ -148,7 +148,7 @@ def test_pairs_of_another_number_are_refused(tokenizer):
 
 @settings(deadline=None)
 @given(st.lists(st.text(max_size=30), max_size=12))
-def test_what_is_remembered_does_not_change_ids(texts):
+def test_the_cache_does_not_change_ids(texts):
     forgetful, fresh = Tokenizer(VOCAB), Tokenizer(VOCAB)
     forgetful.backend._cache = BoundedCache(forgetful.backend._chunk_ids, limit=1)
     for text in texts * 2:

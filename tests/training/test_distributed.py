@@ -57,7 +57,7 @@ def test_two_processes_have_the_gradient_and_the_losses_of_one(told, work, undis
     assert [row["step"] for row in read_metrics(out) if row["split"] == "heldout"] == [10, 20]
 
 
-def test_a_process_without_a_gpu_of_its_own_is_told(monkeypatch):
+def test_a_process_without_its_own_gpu_is_an_error(monkeypatch):
     told = {"WORLD_SIZE": "8", "RANK": "5", "LOCAL_RANK": "5", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
     for name, value in told.items():
         monkeypatch.setenv(name, value)
@@ -82,7 +82,7 @@ def test_a_process_without_texts_takes_part(work, undisturbed, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
 @pytest.mark.parametrize("shard", [False, True], ids=["replicated", "shared out"])
-def test_a_run_goes_on_with_another_number_of_processes(shard, before, after, work, undisturbed, tmp_path):
+def test_a_run_resumes_with_another_number_of_processes(shard, before, after, work, undisturbed, tmp_path):
     out = tmp_path / "run"
     run = {"out": out, **LONG, "dropout": 0.0, "shard": shard}
     # Where one process is killed the others cannot go on either.

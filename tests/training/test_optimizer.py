@@ -255,7 +255,7 @@ def test_muon_learns_in_bf16_as_in_float32(make_model):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("muon_learning_rate", [None, 0.02])
-def test_a_state_goes_on_bit_for_bit(muon_learning_rate, dtype, make_model):
+def test_a_restored_state_continues_bit_for_bit(muon_learning_rate, dtype, make_model):
     def begin(seed):
         model = make_model("bert", {"classes": 3}, seed=seed)
         optimizer = Optimizer(model, learning_rate=1e-2, muon_learning_rate=muon_learning_rate)

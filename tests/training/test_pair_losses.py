@@ -102,7 +102,7 @@ def test_the_same_text_or_pair_twice_is_no_rival():
     assert non_negatives(ids_RN).int().tolist() == expected
 
 
-def test_what_is_no_rival_changes_neither_loss_nor_gradient():
+def test_non_negatives_change_neither_loss_nor_gradient():
     vectors_RNH = draw(2, N, H, seed=6)
     ids_RN = distinct(2)
     ids_RN[1, 3] = ids_RN[1, 0]  # pairs 0 and 3 are the same text

@@ -37,7 +37,7 @@ def test_a_first_step_has_a_speed_too_and_none_has_none():
         assert bar.speed() == "2 tokens/s"
 
 
-def test_without_a_terminal_a_line_is_told_every_half_minute_whether_or_not_it_evaluates(monkeypatch):
+def test_without_a_terminal_a_line_is_logged_every_half_minute(monkeypatch):
     now, told = [0.0], []
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     with messages_to(told.append), TrainingProgress("training", 40) as bar:
@@ -53,5 +53,5 @@ def test_without_a_terminal_a_line_is_told_every_half_minute_whether_or_not_it_e
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(0, "0 s"), (89, "89 s"), (600, "10 min"), (12240, "3.4 h")])
-def test_time_is_said_in_the_unit_that_fits(seconds, said):
+def test_durations_are_printed_in_a_fitting_unit(seconds, said):
     assert format_duration(seconds) == said

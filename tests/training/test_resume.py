@@ -36,7 +36,7 @@ def assert_the_same(out, other):
     ids=["in a step", "in an evaluation", "while a checkpoint is written"],
 )
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_run_killed_anywhere_goes_on_bit_for_bit(dtype, die, left, work, undisturbed, tmp_path):
+def test_a_run_killed_anywhere_resumes_bit_for_bit(dtype, die, left, work, undisturbed, tmp_path):
     out = tmp_path / "run"
     assert work({"out": out, "dtype": dtype, "die": die}) == [-signal.SIGKILL]
     made = json.loads((out / "bothways.json").read_text())
@@ -61,7 +61,7 @@ def test_what_else_a_run_remembers_is_saved_too(told, work, undisturbed, tmp_pat
     assert all(torch.equal(value, theirs[name]) for name, value in load_file(out / "weights.safetensors").items())
 
 
-def test_a_run_killed_before_its_first_checkpoint_starts_at_step_0_and_says_so(work, undisturbed, tmp_path):
+def test_a_run_killed_before_its_first_checkpoint_restarts_at_step_0_with_a_message(work, undisturbed, tmp_path):
     out = tmp_path / "run"
     assert work({"out": out, "die": ["step", 1]}) == [-signal.SIGKILL]
     assert work({"out": out, "resume": True}) == [0], log_of(out)

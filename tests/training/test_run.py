@@ -32,7 +32,7 @@ def read(run):
     return json.loads((run.directory / "bothways.json").read_text(encoding="utf-8"))
 
 
-def test_a_new_run_says_what_it_is_before_it_counts(run):
+def test_a_new_run_writes_its_metadata_first(run):
     made = read(run)
     assert made["verb"] == "finetune classify" and made["status"] == "running"
     assert (
@@ -129,7 +129,7 @@ def begun(tmp_path, told, **notes):
     return run
 
 
-def test_a_run_goes_on_with_the_same_settings_and_keeps_its_facts(tmp_path):
+def test_a_run_resumes_with_the_same_settings_and_keeps_its_metadata(tmp_path):
     begun(tmp_path, Told(), steps=5, data="x")
     again = Run(tmp_path / "run", "pretrain", Told(json=True), resume=True)
     assert again.metadata["steps"] == 5 and again.metadata["data"] == "x" and len(again.metadata["resumed"]) == 1
@@ -148,7 +148,7 @@ def test_other_settings_are_refused_with_the_difference(tmp_path):
 
 
 @pytest.mark.parametrize("first", [Told(steps=5), Told(steps=None, minutes=2.0)])
-def test_more_steps_are_allowed_and_said(first, tmp_path):
+def test_more_steps_are_allowed_and_logged(first, tmp_path):
     begun(tmp_path, first, steps=5)
     lines = []
     with messages_to(lines.append):
@@ -158,7 +158,7 @@ def test_more_steps_are_allowed_and_said(first, tmp_path):
     assert read(again)["settings"]["steps"] == 8
 
 
-def test_other_threads_processors_and_versions_are_told_and_recorded(tmp_path, monkeypatch):
+def test_changed_threads_cpus_and_versions_are_logged_and_recorded(tmp_path, monkeypatch):
     before = read(begun(tmp_path, Told()))
     assert before["hardware"]["threads"] == torch.get_num_threads() and before["hardware"]["processor"]
     lines = []
@@ -179,12 +179,12 @@ def test_other_threads_processors_and_versions_are_told_and_recorded(tmp_path, m
     assert (read(again)["hardware"]["threads"], read(again)["versions"]["torch"]) == (threads, "9.9")
 
 
-def test_the_steps_that_minutes_became_are_there_when_a_run_goes_on(tmp_path):
+def test_a_resumed_run_keeps_the_steps_that_minutes_became(tmp_path):
     begun(tmp_path, Told(steps=None, minutes=2.0), steps=731)
     assert Run(tmp_path / "run", "pretrain", Told(steps=None, minutes=2.0), resume=True).metadata["steps"] == 731
 
 
-def test_resuming_where_nothing_is_begins(tmp_path):
+def test_resuming_without_a_run_starts_one(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".bothways.json.0123abcd").write_text("{")
     with Run(tmp_path / "run", "pretrain", Told(), resume=True) as run:
@@ -245,7 +245,7 @@ def test_a_run_that_fails_before_its_first_step_leaves_nothing_in_a_second_trys_
     assert not run.directory.exists()
 
 
-def test_a_run_that_fails_before_its_first_step_keeps_what_is_not_its_own(tmp_path):
+def test_a_run_that_fails_early_keeps_files_of_others(tmp_path):
     (tmp_path / "lost+found").mkdir()  # as in the root of a new disk, which counts as empty
     with pytest.raises(InputError, match="wrong"), Run(tmp_path, "finetune classify", SETTINGS):
         raise InputError("wrong")

@@ -36,7 +36,7 @@ def test_what_is_saved_comes_back(tmp_path):
     assert lines == [f"resuming from {tmp_path / 'checkpoints' / 'step-00000007'}, step 7"]
 
 
-def test_another_number_format_is_told(tmp_path):
+def test_a_changed_number_format_is_logged(tmp_path):
     save(Checkpoints(tmp_path), 7)
     lines = []
     with messages_to(lines.append):
@@ -47,7 +47,7 @@ def test_another_number_format_is_told(tmp_path):
     assert len(lines) == 3
 
 
-def test_another_number_of_processes_is_told(tmp_path):
+def test_a_changed_number_of_processes_is_logged(tmp_path):
     save(Checkpoints(tmp_path), 7)
     file = tmp_path / "checkpoints" / "step-00000007" / "state.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "processes": 2}))
@@ -66,7 +66,7 @@ def test_the_newest_ones_and_the_best_are_kept_and_the_best_is_named(tmp_path):
     assert newest.state["best_checkpoint"] == {"path": "step-00000002", "loss": 3.0}
 
 
-def test_the_best_is_remembered_over_a_resume_and_what_is_newer_than_it_went_on_from_goes(tmp_path):
+def test_the_best_survives_a_resume_and_later_checkpoints_are_deleted(tmp_path):
     first = Checkpoints(tmp_path, keep=2)
     for step, loss in ((1, 2.0), (2, 3.0), (3, 3.0), (4, 3.5)):
         save(first, step, loss)
@@ -123,7 +123,7 @@ def test_a_broken_checkpoint_is_named_in_one_line_and_the_one_before_is_used(dam
     assert lines[0].endswith("trying the previous one")
 
 
-def test_none_is_said_and_leftovers_of_killed_writes_go(tmp_path):
+def test_a_missing_checkpoint_is_logged_and_leftovers_are_removed(tmp_path):
     (tmp_path / "checkpoints" / ".step-00000003.0123abcd").mkdir(parents=True)
     (tmp_path / "checkpoints" / ".step-00000003.0123abcd" / "state.safetensors").write_text("half")
     lines = []
@@ -138,7 +138,7 @@ def test_none_is_said_and_leftovers_of_killed_writes_go(tmp_path):
     [(run_checkpoints, "write_weights"), (io, "fsync"), (run_checkpoints, "checksum")],
     ids=lambda pair: pair[1],
 )
-def test_a_failed_write_leaves_what_was_there(failing, tmp_path, monkeypatch):
+def test_a_failed_write_keeps_the_old_content(failing, tmp_path, monkeypatch):
     saving = Checkpoints(tmp_path)
     save(saving, 7)
 

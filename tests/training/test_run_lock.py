@@ -58,7 +58,7 @@ def test_a_run_at_work_on_another_machine_is_refused_and_left_alone(elsewhere, t
 
 
 @pytest.mark.slow
-def test_a_run_killed_on_another_machine_is_taken_over_once_its_count_stands_still(elsewhere, tmp_path):
+def test_a_run_killed_on_another_machine_is_taken_over_once_its_heartbeat_stops(elsewhere, tmp_path):
     elsewhere.kill()
     elsewhere.wait()
     told, began = [], time.monotonic()
