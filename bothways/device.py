@@ -12,26 +12,35 @@ from typing import Any
 
 import torch
 
-from bothways.errors import InputError
+from bothways.errors import InputError, UsageError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+CPU = torch.device("cpu")
 ALIASES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto`: CUDA if available, else the CPU. InputError if this machine lacks the device."""
+    """`auto`: CUDA if available, else the CPU. UsageError if this machine lacks the device."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
         if device.type == "meta":  # tensors without data
             raise RuntimeError
-        torch.empty(1, device=device)
+        if device.type != "cuda":
+            torch.empty(1, device=device)
+        elif (device.index or 0) >= torch.cuda.device_count():  # a tensor would start CUDA on a GPU of another process
+            raise RuntimeError
     except (RuntimeError, AssertionError, TypeError):  # torch's message is about its own build
-        available = ["auto", "cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
-        available += ["mps"] if torch.backends.mps.is_available() else []
-        raise InputError(f"device {name!r} is not available; choose one of {', '.join(available)}") from None
+        raise UsageError(f"device {name!r} is not available; choose one of {', '.join(available_devices())}") from None
     return device
+
+
+def available_devices() -> list[str]:
+    """The names of this machine's devices."""
+    gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    apple = ["mps"] if torch.backends.mps.is_available() else []
+    return ["auto", "cpu", *(["cuda"] if gpus else []), *gpus, *apple]
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
@@ -74,11 +83,11 @@ def processor_name() -> str:
     return names[0] if names else platform.machine()
 
 
-def describe_hardware() -> dict[str, Any]:
+def describe_hardware(device: torch.device) -> dict[str, Any]:
     """The hardware properties that affect the order of summation, and so the last bits of results."""
-    gpu = {"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     kernels = torch.backends.cpu.get_cpu_capability()
-    return {"processor": processor_name(), "kernels": kernels, "threads": torch.get_num_threads(), **gpu}
+    return {"device": name, "processor": processor_name(), "kernels": kernels, "threads": torch.get_num_threads()}
 
 
 def measure_peak_flops(device: torch.device, dtype: torch.dtype, seconds: float = 0.3) -> float:

@@ -8,6 +8,10 @@ class InputError(ValueError):
     """Invalid input or settings. The command line prints only the message and exits with status 1."""
 
 
+class UsageError(InputError):
+    """A setting that this machine or this number of processes cannot meet. The command line exits with status 2."""
+
+
 class RowsError(InputError):
     """Some input rows are invalid. rows: the reason for each, by its index in the input."""
 

@@ -28,13 +28,13 @@ from bothways.settings import Embed, Predict
 
 VECTOR_SUFFIXES, PREDICTION_SUFFIXES = (".npy", ".parquet", ".jsonl"), (".parquet", ".jsonl", ".csv", ".tsv")
 # Settings that do not change the results, or are compared in another way.
-IGNORED_SETTINGS = ("model", "file", "text", "pair", "out", "resume", "on_error", "dtype", "json")
+IGNORED_SETTINGS = ("model", "file", "text", "pair", "out", "resume", "on_error", "dtype", "device", "json")
 
 
 def embed(settings: Embed) -> tuple[Journal, int]:
     """Write a vector per row to `out`. Returns the journal and the size of a vector."""
     check_output(settings.out, VECTOR_SUFFIXES, "vectors", resume=settings.resume)
-    model = load(settings.model, dtype=settings.dtype, window=settings.window)
+    model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
     trained = {} if settings.text_column else model.checkpoint.settings
     names = resolve_columns(settings.file, settings, trained)
     inputs = read_texts(settings.file, text=names["text"], pair=names["pair"], encoding=settings.encoding)
@@ -53,7 +53,7 @@ def predict(settings: Predict) -> Journal:
     """Write the model's prediction for each row (rows.py) to `out`."""
     assert settings.out is not None
     check_output(settings.out, PREDICTION_SUFFIXES, "predictions", resume=settings.resume)
-    model = load(settings.model, dtype=settings.dtype, window=settings.window)
+    model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
     kept = _kept_columns(settings, model)
     compute = _prediction_function(model, settings, kept)
     writer = _table(settings.out, _output_columns(model, settings, kept), settings.escape_formulas)
@@ -65,7 +65,7 @@ def predict_blocks(settings: Predict) -> Iterator[list[ResultRow]]:
     on_error "skip" each row begins with its index."""
     if settings.resume:
         raise InputError("resume needs an output file; name it with --out")
-    model = load(settings.model, dtype=settings.dtype, window=settings.window)
+    model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
     kept = _kept_columns(settings, model)
     compute = _prediction_function(model, settings, kept)
     for block_read in _blocks(model, settings, kept):

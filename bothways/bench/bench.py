@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from bothways.bench.peers import BATCH_SIZES, PEERS, Calls, Device, PeerConfig, best_batch_size
+from bothways.bench.peers import BATCH_SIZES, PEERS, Calls, PeerConfig, best_batch_size
 from bothways.bench.result import Measured, Timing
 from bothways.bench.workload import Method, Workload, longest, task_method, workloads
 from bothways.checkpoint import checkpoint
@@ -32,14 +32,14 @@ def run(settings: Bench) -> Measured:
     """Run the benchmark, and draw the chart if `out` is set."""
     check(settings)
     settings = replace(settings, lengths=ascending(settings.lengths), batches=ascending(settings.batches))
-    model = load(settings.model, dtype=settings.dtype, window=settings.window)
+    model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
     method = task_method(model)
     all_workloads = workloads(settings, model, method)
     with tempfile.TemporaryDirectory() as files:
         sides, setups, left_out = start_systems(settings, model, method, Path(files))
         timings: list[Timing] = []
         for workload in with_progress(all_workloads):
-            timings += time_workload(workload, sides, left_out, settings.repeats, device_of(model))
+            timings += time_workload(workload, sides, left_out, settings.repeats, model.device.type)
     timings = [timing for timing in timings if timing.side in sides]
     setups = {name: setup for name, setup in setups.items() if name in sides}
     limit = longest(model)
@@ -78,10 +78,10 @@ def start_systems(
         return sides, setups, {} if method.peers else {"peers": f"none supports {method.name}"}
     config = PeerConfig(
         checkpoint.find(settings.model), files, method.peers, pooling=model.checkpoint.pooling or "mean",
-        longest=longest(model), threads=torch.get_num_threads(), device=device_of(model),
+        longest=longest(model), threads=torch.get_num_threads(), device=str(model.device),
     )  # fmt: skip
     for name, peer in PEERS.items():
-        if config.work not in peer.works or config.device not in peer.devices:
+        if config.work not in peer.works or model.device.type not in peer.devices:
             continue
         if peer.missing:
             left_out[name] = f"not installed: {', '.join(peer.missing)}"
@@ -104,11 +104,12 @@ def leave_out(name: str, error: Exception, sides: dict[str, Calls], left_out: di
 
 
 def time_workload(
-    work: Workload, sides: dict[str, Calls], left_out: dict[str, str], repeats: int, device: Device
+    work: Workload, sides: dict[str, Calls], left_out: dict[str, str], repeats: int, device: str
 ) -> list[Timing]:
     """Time every system on one workload, peers at their best batch size. A peer that fails moves from `sides` to
     `left_out`."""
-    sizes = [size for size in BATCH_SIZES[device] if size <= work.texts_per_call] or [work.texts_per_call]
+    candidates = BATCH_SIZES.get(device, BATCH_SIZES["cuda"])
+    sizes = [size for size in candidates if size <= work.texts_per_call] or [work.texts_per_call]
     calls = {name: cycle(zip(work.calls, work.tokens, strict=True)) for name in sides}
     batch: dict[str, int] = {}
     measurements: dict[str, list[list[tuple[int, float]]]] = {name: [] for name in sides}
@@ -163,16 +164,12 @@ def with_progress(all_workloads: list[Workload]) -> Iterator[Workload]:
 # --- facts -----------------------------------------------------------------------------------------------------------
 
 
-def device_of(model: Predictor) -> Device:
-    return "cuda" if model.device.type == "cuda" else "cpu"
-
-
 def collect_facts(settings: Bench, model: Predictor, method: Method) -> dict[str, str | int]:
     config, name = model.module.config, "/".join(settings.model.resolve().parts[-2:])
     return {
         "model": f"{name}, {config.num_hidden_layers} layers x {config.hidden_size}",
         "method": method.name,
-        "device": device_of(model),
+        "device": str(model.device),
         "processor": f"{processor_name()}, {os.cpu_count()} cores",
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,

@@ -24,7 +24,7 @@ Outputs = NDArray[np.float32]
 Ids = NDArray[np.int64]
 Calls = Callable[[Sequence[str], int], object]  # (texts, batch size)
 Side = Callable[[Sequence[str], int], Outputs]  # (texts, batch size) -> outputs, a row per text
-BATCH_SIZES: dict[Device, tuple[int, ...]] = {"cpu": (4, 8, 16, 32, 64), "cuda": (32, 128, 512)}  # candidates
+BATCH_SIZES = {"cpu": (4, 8, 16, 32, 64), "cuda": (32, 128, 512)}  # candidates, by type of device
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class PeerConfig:
     pooling: str = "mean"
     longest: int = 512  # tokens, special tokens included
     threads: int = 1
-    device: Device = "cpu"
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)

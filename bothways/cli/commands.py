@@ -50,7 +50,9 @@ def fill(settings: Fill) -> "list[list[Guess]]":
     """The most probable tokens for each mask."""
     from bothways.inference.load import load
 
-    return load(settings.model, dtype=settings.dtype, window=settings.window).fill(settings.text, top=settings.top)
+    return load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window).fill(
+        settings.text, top=settings.top
+    )
 
 
 def export(settings: Export) -> dict[str, Any]:

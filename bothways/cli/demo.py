@@ -10,6 +10,7 @@ from typing import Any
 from bothways.checkpoint.checkpoint import load as load_checkpoint
 from bothways.corpus.documents import read_lines, sample
 from bothways.corpus.store import sentences
+from bothways.device import choose_device
 from bothways.finetuning import classify
 from bothways.finetuning.baselines import NOT_BETTER
 from bothways.inference.predictor import Predictor
@@ -28,7 +29,7 @@ NUM_CLASSIFIED = 3
 def run(settings: Demo) -> dict[str, Any]:
     """Run all steps in one run directory; prints and returns the figures."""
     start = time.perf_counter()
-    run = Run(settings.out, "demo", settings)
+    run = Run(settings.out, "demo", settings, device=choose_device(settings.device))
     books = sample()
     texts = write_texts(books, settings.out / "text")
     authors = sorted({book["author"] for book in books})
@@ -52,7 +53,7 @@ def run(settings: Demo) -> dict[str, Any]:
     )
 
     write("3. Fill in masked words in the held-out novels")
-    fills = fill_masks(Predictor(load_checkpoint(pretrained.model), dtype=settings.dtype), heldout, settings.seed)
+    fills = fill_masks(load_predictor(pretrained.model, settings), heldout, settings.seed)
 
     write("4. Fine-tune it to recognize the authors, and test it on paragraphs of the held-out novels")
     with messages_to(write_indented):
@@ -68,7 +69,7 @@ def run(settings: Demo) -> dict[str, Any]:
     write("")
 
     write("5. Classify new text")
-    classify_paragraphs(Predictor(load_checkpoint(result.model), dtype=settings.dtype), texts["test"], settings.seed)
+    classify_paragraphs(load_predictor(result.model, settings), texts["test"], settings.seed)
     figures |= {"fills": fills, "accuracy": result.mean, "baselines": result.baselines}
     figures["seconds"] = time.perf_counter() - start
     parts = {
@@ -85,6 +86,10 @@ def run(settings: Demo) -> dict[str, Any]:
     write(f'   {command_name()} fill {encoder} "She looked at the [MASK] and smiled."')
     write(f'   {command_name()} predict {classifier} --text "The river lay grey and still under the morning fog."')
     return figures
+
+
+def load_predictor(model: Path, settings: Demo) -> Predictor:
+    return Predictor(load_checkpoint(model), dtype=settings.dtype, device=settings.device)
 
 
 def write(text: str) -> None:
@@ -120,6 +125,7 @@ def pretrain_settings(settings: Demo, texts: dict[str, Path]) -> Pretrain:
         corpus=(texts["train_books"],), heldout=(texts["test_books"],), out=settings.out / "pretrain", model="tiny",
         token_store=settings.out / "pretrain" / "store", tokenizer=settings.out / "tokenizer", minutes=settings.minutes,
         batch_tokens=1024, max_length=64, evaluate_every=250, seed=settings.seed, dtype=settings.dtype,
+        device=settings.device,
     )  # fmt: skip
 
 
@@ -133,6 +139,7 @@ def classify_settings(settings: Demo, model: Path, texts: dict[str, Path]) -> Cl
         learning_rate=5e-4,
         seed=settings.seed,
         dtype=settings.dtype,
+        device=settings.device,
     )
 
 

@@ -1,7 +1,7 @@
 """The command line `bothways VERB ...`: options come from the settings, verbs from verbs.py.
 
 Results go to standard output, everything else to standard error. Exit status 0: success; 1: failure, with one line
-that explains it; 2: wrong usage.
+that explains it; 2: wrong usage, or a device that is not available.
 """
 
 import os
@@ -15,7 +15,7 @@ from io import StringIO, TextIOWrapper
 from itertools import groupby
 from typing import Any
 
-from bothways.errors import InputError
+from bothways.errors import InputError, UsageError
 from bothways.log import messages_to, print_lines, print_message
 from bothways.training.signals import Stopped
 from bothways.verbs import VERBS
@@ -41,7 +41,8 @@ def entry() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command line. For invalid input or a disk error, prints one line and exits with status 1."""
+    """Run a command line. For invalid input or a disk error, prints one line and exits with status 1, for
+    a UsageError with 2."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     _prepare_streams()
     name = ""
@@ -65,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sys.stdout.flush()
         except OSError:
             _drop_output()
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, UsageError) else 1)
 
 
 def _prepare_streams() -> None:

@@ -56,7 +56,7 @@ def measure(settings: Evaluate) -> Scores:
     for file in settings.file:
         if splits := unread_splits(file):
             raise InputError(f"{file}: has several splits; name one of them, such as {file}/{splits[0]}")
-    model = load(settings.model, dtype=settings.dtype, window=settings.window)
+    model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
     heads = model.module.num_outputs
     if settings.on_error == "skip" and not {"spans", "masked_words"} & {*heads}:
         raise InputError("on_error skip is for plain text and answers; every row of a labelled file counts, so fix it")

@@ -158,7 +158,7 @@ class Embedding(Task):
     @cached_property
     def untrained_metrics(self) -> dict[str, Metrics]:
         """Metrics of the pre-trained model, by split."""
-        device = choose_device("auto")
+        device = choose_device(self.settings.device)
         model = deepcopy(self.pretrained.model).to(device, choose_dtype(self.settings.dtype, device))
         return {
             split: self.vector_metrics(split, self.outputs(model, split)) for split in self.data if split != "train"

@@ -92,8 +92,11 @@ def run(settings: FineTune, build_task: Callable[[int | None], Task], callbacks:
     """Fine-tune in a run directory. build_task: creates the task, or in cross-validation the task of a fold."""
     if (processes := os.environ.get("WORLD_SIZE") or "1") != "1":
         raise InputError(f"fine-tuning uses a single process, but WORLD_SIZE is {processes}; start it without torchrun")
+    device = choose_device(settings.device)
     task = build_task(None)
-    with Run(settings.out, f"finetune {task.name}", settings, resume=settings.resume, callbacks=callbacks) as run:
+    with Run(
+        settings.out, f"finetune {task.name}", settings, resume=settings.resume, device=device, callbacks=callbacks
+    ) as run:
         return run_seeds(settings, task, run, build_task)
 
 
@@ -205,7 +208,7 @@ def train(
     Afterwards the model has the weights that were best on dev. Returns a copy for inference, and the step of these
     weights.
     """
-    device = choose_device("auto")
+    device = choose_device(settings.device)
     if device.type == "cpu":
         retain_freed_memory()
     steps_per_epoch = count_steps_per_epoch(settings, task, seed)

@@ -175,7 +175,7 @@ def compute_outputs(
 
 def inference_copy(model: Model, settings: FineTune) -> Model:
     """A copy in eval mode, on the device and in the dtype of the training."""
-    device = choose_device("auto")
+    device = choose_device(settings.device)
     copy = deepcopy(model)
     move_model(copy, device, choose_dtype(settings.dtype, device))
     return copy.eval()

@@ -11,6 +11,7 @@ from bothways.batching import batch_fingerprint, divide_evenly
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.corpus.masking import MaskRule
 from bothways.corpus.sampler import StepSampler
+from bothways.device import choose_device
 from bothways.model.compile import compile_layers
 from bothways.pretraining import setup
 from bothways.pretraining.inputs import PretrainingData, open_corpora, prepare_tokenizer, read_data
@@ -32,11 +33,13 @@ def run(settings: Pretrain, *, callbacks: Callbacks = ()) -> setup.PretrainingRe
     start = setup.load_start(settings)
     settings = setup.resolve_settings(settings, start)
     tokenizer = Tokenizer.load(settings.tokenizer) if settings.tokenizer else start.tokenizer if start else None
-    with process_group() as processes:
-        main, resume = processes.is_main_process, settings.resume
-        with Run(settings.out, "pretrain", settings, resume=resume, is_main_process=main, callbacks=callbacks) as run:
-            data = read_data(settings, prepare_tokenizer(settings, run.directory, processes, tokenizer))
-            return train(*setup.build_initial(settings, start, data), data, run, processes)
+    device = choose_device(settings.device)
+    with process_group(device) as processes, Run(
+        settings.out, "pretrain", settings, resume=settings.resume, is_main_process=processes.is_main_process,
+        device=processes.device(device), callbacks=callbacks,
+    ) as run:  # fmt: skip
+        data = read_data(settings, prepare_tokenizer(settings, run.directory, processes, tokenizer))
+        return train(*setup.build_initial(settings, start, data), data, run, processes)
 
 
 def train(

@@ -119,7 +119,7 @@ def resolve_settings(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
         raise InputError(f"{prefix} shares weights between two modules, which cannot be sharded; leave out --shard")
     if settings.tensorboard and find_spec("tensorboard") is None:
         raise InputError("tensorboard: needs the package tensorboard; pip install 'bothways[tensorboard]'")
-    if objective == "replaced" and settings.deterministic and choose_device("auto").type == "cuda":
+    if objective == "replaced" and settings.deterministic and choose_device(settings.device).type == "cuda":
         raise InputError(f"{prefix} is not deterministic on a GPU; leave out --deterministic")
     return replace(settings, objective=objective, pairs=pairs)
 
@@ -240,7 +240,7 @@ def _fill_new_rows(model: Model, old: Tokenizer, new: Tokenizer) -> None:
 
 
 def build_options(settings: CompleteSettings, processes: Processes) -> TrainingOptions:
-    device = processes.device(choose_device("auto"))
+    device = processes.device(choose_device(settings.device))
     if device.type == "cpu":
         retain_freed_memory()
     elif settings.deterministic:
@@ -304,7 +304,7 @@ def warn_on_plateau(
 def compute_cost(settings: Pretrain, directory: Path, processes: int = 1) -> dict[str, Any]:
     """Minutes of training, tokens, and an energy estimate (kWh) from the power per CPU thread or GPU."""
     last = read_metrics(directory)[-1]
-    units = 1 if choose_device("auto").type == "cuda" else torch.get_num_threads()
+    units = 1 if choose_device(settings.device).type == "cuda" else torch.get_num_threads()
     kwh = last["seconds"] * units * processes * settings.watts / 3.6e6
     return {"minutes": last["seconds"] / 60, "tokens": last["tokens"], "kwh": kwh, "watts": settings.watts}
 

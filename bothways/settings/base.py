@@ -158,11 +158,24 @@ class Encoded:
 
 
 @settings
-class Compute:
+class Device:
+    """Device of the computation."""
+
+    device: str = "auto"
+    """Device: cpu, cuda, cuda:1 (the second GPU) or mps (Apple). auto: the GPU (cuda) if there is one, else the CPU."""
+
+
+@settings
+class NumberFormat:
     """Number format of the computation."""
 
     dtype: Dtype = "auto"
     """Number format. auto: bfloat16 where the hardware is faster with it, else float32."""
+
+
+@settings
+class Compute(NumberFormat, Device):
+    """Device and number format of the computation."""
 
 
 @settings

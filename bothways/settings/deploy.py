@@ -10,6 +10,7 @@ from bothways.settings.base import (
     Compute,
     Encoded,
     Model,
+    NumberFormat,
     OptionalOutput,
     Output,
     Printed,
@@ -22,7 +23,7 @@ OptionalTexts = Annotated[Path | None, arg(name="with")]
 
 
 @settings
-class Quantize(TextColumns, Checked, Compute, Printed):
+class Quantize(TextColumns, Checked, NumberFormat, Printed):
     """Quantize a model to int8: smaller, and faster on CPUs. Nothing is written if its scores drop too much."""
 
     model: Model

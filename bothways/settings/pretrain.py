@@ -10,6 +10,7 @@ from bothways.settings.base import (
     Accents,
     Corpus,
     DataList,
+    Device,
     Family,
     LearningRate,
     Optimization,
@@ -23,7 +24,7 @@ from bothways.settings.base import (
 
 
 @settings
-class Pretrain(Optimization, Corpus, Printed):
+class Pretrain(Optimization, Corpus, Device, Printed):
     """Pre-train a BERT or a related encoder. For several processes: torchrun -m bothways pretrain ..."""
 
     corpus: Positional[DataList]

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from bothways.batch import Batch
-from bothways.errors import InputError
+from bothways.device import CPU
+from bothways.errors import InputError, UsageError
 from bothways.log import muted
 from bothways.training.losses import Losses
 from bothways.training.signals import Stopped
@@ -75,9 +76,11 @@ _groups: list[Any] = []
 
 
 @contextmanager
-def process_group(timeout: timedelta = TIMEOUT) -> Iterator[Processes]:
+def process_group(device: torch.device = CPU, timeout: timedelta = TIMEOUT) -> Iterator[Processes]:
     """Initialize torch.distributed in this context: gloo on CPUs, nccl on GPUs. SINGLE_PROCESS without torchrun.
-    Only the main process logs."""
+    Only the main process logs.
+
+    UsageError if the device is CUDA and this process has no GPU of its own, or if it is the GPU of another process."""
     world = _read_env_int("WORLD_SIZE", 1)
     if world == 1:
         yield SINGLE_PROCESS
@@ -85,14 +88,19 @@ def process_group(timeout: timedelta = TIMEOUT) -> Iterator[Processes]:
     if missing := [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]:
         raise InputError(f"WORLD_SIZE is {world}, but {', '.join(missing)} are not set; start with torchrun")
     processes = Processes(_read_env_int("RANK", 0), world, _read_env_int("LOCAL_RANK", 0))
-    if torch.cuda.is_available():
+    if device.type == "cuda":
         if processes.local_rank >= (num_gpus := torch.cuda.device_count()):
-            raise InputError(
+            raise UsageError(
                 f"process {processes.local_rank} has no GPU; start {num_gpus} processes (--nproc-per-node)"
+            )
+        if device.index not in (None, processes.local_rank):
+            raise UsageError(
+                f"device '{device}' is not that of process {processes.local_rank}; with torchrun each process has the "
+                "GPU of its LOCAL_RANK: use cuda or auto"
             )
         torch.cuda.set_device(processes.local_rank)
     # Python objects are sent through gloo, so they do not wait for the GPU.
-    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=timeout)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=timeout)
     _groups.append(dist.group.WORLD)
     try:
         with nullcontext() if processes.is_main_process else muted():

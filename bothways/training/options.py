@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
+from bothways.device import CPU
 from bothways.training.schedule import Schedule
-
-CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import torch
 import bothways
 from bothways.checkpoint.checkpoint import METADATA_FILE, check_target
 from bothways.checkpoint.metadata import read_metadata
-from bothways.device import describe_hardware
+from bothways.device import CPU, describe_hardware
 from bothways.errors import InputError
 from bothways.io import list_entries, remove_leftovers, to_json, write_atomic
 from bothways.log import logger
@@ -39,8 +39,8 @@ class Run:
     resume: continue the run in the directory, if any. Its settings must be equal, except CHANGEABLE_SETTINGS and a
     larger number of steps. InputError names the differences; it is also raised for a run that is still active, on this
     or another host (run_lock.py). Changed versions, hardware or number of threads are logged, since they change
-    rounding. is_main_process: only the main process writes. callbacks: called with each row of metrics plus `steps`,
-    the total number of steps.
+    rounding. is_main_process: only the main process writes. device: of the computation. callbacks: called with each row
+    of metrics plus `steps`, the total number of steps.
 
     As a context manager it keeps the directory locked and records the final status: done, stopped or failed.
     """
@@ -53,12 +53,13 @@ class Run:
         *,
         resume: bool = False,
         is_main_process: bool = True,
+        device: torch.device = CPU,
         callbacks: Callbacks = (),
     ) -> None:
         self.directory, self.is_main_process, self.callbacks = directory, is_main_process, callbacks
         plain_settings = {key: _plain(value) for key, value in asdict(settings).items()}
         self.metadata: dict[str, Any] = {
-            "verb": verb, "settings": plain_settings, "versions": versions(), "hardware": describe_hardware(),
+            "verb": verb, "settings": plain_settings, "versions": versions(), "hardware": describe_hardware(device),
             "started": now(),
         }  # fmt: skip
         self.previous: dict[str, Any] | None = None  # metadata of the run before it was resumed

@@ -78,6 +78,27 @@ def test_wrong_usage_exits_with_2(arguments, capsys):
     assert stopped.value.code == 2
 
 
+DEVICE_COMMANDS = (
+    "pretrain TEXTS -o OUT", "finetune classify --model MODEL --train TABLE -o OUT", "predict MODEL TEXTS",
+    "embed MODEL TEXTS -o OUT.npy", "evaluate MODEL TABLE", "fill MODEL a", "bench MODEL", "demo -o OUT",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("command", DEVICE_COMMANDS)
+def test_a_missing_device_is_one_line_and_exits_with_2(command, classifier, texts, tmp_path, capsys):
+    (tmp_path / "t.csv").write_text("text,label\n" + "a cat,x\nthe dog,z\n" * 20)
+    values = {"MODEL": classifier, "TEXTS": texts, "TABLE": tmp_path / "t.csv", "OUT": tmp_path / "out"}
+    for name, value in values.items():
+        command = command.replace(name, str(value))
+    with pytest.raises(SystemExit) as stopped:
+        main.main([*command.split(), "--device", "cuda:99"])
+    assert stopped.value.code == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == 1
+    assert "'cuda:99'" in printed.err and "auto, cpu" in printed.err
+    assert not [*tmp_path.glob("out*")]
+
+
 def test_a_wrong_verb_is_named_with_those_there_are(capsys):
     with pytest.raises(SystemExit):
         main.main(["pretend", "--fast"])

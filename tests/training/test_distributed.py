@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bothways.errors import InputError
+from bothways.errors import UsageError
 from bothways.training.distributed import process_group
 from bothways.training.run import read_metrics
 
@@ -61,12 +61,14 @@ def test_a_process_without_its_own_gpu_is_an_error(monkeypatch):
     told = {"WORLD_SIZE": "8", "RANK": "5", "LOCAL_RANK": "5", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
     for name, value in told.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     with (
-        pytest.raises(InputError, match=r"process 5 has no GPU; start 4 processes \(--nproc-per-node\)"),
-        process_group(),
+        pytest.raises(UsageError, match=r"process 5 has no GPU; start 4 processes \(--nproc-per-node\)"),
+        process_group(torch.device("cuda")),
     ):
+        pass
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    with pytest.raises(UsageError, match="'cuda:3'.* process 1"), process_group(torch.device("cuda:3")):
         pass
 
 
