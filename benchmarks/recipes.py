@@ -23,7 +23,7 @@ import torch
 import bothways
 from bothways.corpus.documents import mark_held_out
 from bothways.inference.predictor import Predictor
-from bothways.pretraining.inputs import HELD_OUT_EVERY, open_corpora, read_data
+from bothways.pretraining.inputs import HELD_OUT_EVERY, open_text, read_data
 from bothways.settings import Classify, FineTune, Pretrain, Regress
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.run import read_metrics
@@ -122,12 +122,14 @@ def fills_of(model: Predictor) -> int:
 def tokens_a_word(settings: Pretrain) -> float:
     """Tokens of held-out text for each of its words, by which losses of vocabularies compare. settings: of a finished
     run."""
-    text = read_data(settings, Tokenizer.load(settings.out / "model"))
-    corpus, other = open_corpora(settings)
-    marked = mark_held_out(corpus.documents(), HELD_OUT_EVERY)
-    documents = other.documents() if other else (document for document, is_held_out in marked if is_held_out)
+    text = open_text(settings)
+    data = read_data(text, Tokenizer.load(settings.out / "model"))
+    marked = mark_held_out(text.training.documents(), HELD_OUT_EVERY)
+    documents = (
+        text.heldout.documents() if text.heldout else (document for document, is_held_out in marked if is_held_out)
+    )
     words = sum(len(document.split()) for document in documents)
-    tokens: int = text.facts["data"]["heldout"]["tokens"]
+    tokens: int = data.facts["data"]["heldout"]["tokens"]
     return tokens / words
 
 

@@ -28,7 +28,7 @@ from transformers import (
 
 from bothways.checkpoint import checkpoint
 from bothways.pretraining.heldout import HeldOut
-from bothways.pretraining.inputs import PretrainingData, read_data
+from bothways.pretraining.inputs import PretrainingData, open_text, read_data
 from bothways.settings import Pretrain
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.run import read_metrics
@@ -143,7 +143,7 @@ def main() -> None:
             "token_store": recipe["token_store"],
         }
     )
-    text = read_data(settings, Tokenizer.load(options.run / "model"))
+    text = read_data(open_text(settings), Tokenizer.load(options.run / "model"))
     held = HeldOut(
         text.unseen,
         text.heldout,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
     from bothways.inference.tag_decoding import Entity
     from bothways.inference.text_scores import Prediction
-    from bothways.pretraining.setup import PretrainingResult
+    from bothways.pretraining.result import PretrainingResult
     from bothways.tokenizer.tokenizer import Encoding, Tokenizer
     from bothways.training.callbacks import Callback
     from bothways.verbs import evaluate, train
@@ -51,7 +51,7 @@ _MODULES = {
     "InputError": "errors",
     "Prediction": "inference.text_scores",
     "Predictor": "inference.predictor",
-    "PretrainingResult": "pretraining.setup",
+    "PretrainingResult": "pretraining.result",
     "Scores": "evaluation.scores",
     "Tokenizer": "tokenizer.tokenizer",
     "evaluate": "verbs",

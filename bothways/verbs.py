@@ -10,7 +10,7 @@ from bothways.errors import InputError
 if TYPE_CHECKING:
     from bothways.evaluation.scores import Scores
     from bothways.finetuning.finetune import FineTuneResult
-    from bothways.pretraining.setup import PretrainingResult
+    from bothways.pretraining.result import PretrainingResult
     from bothways.settings import Evaluate, FineTune, Pretrain
     from bothways.training.callbacks import Callbacks
 

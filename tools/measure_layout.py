@@ -30,7 +30,20 @@ def measure(package: Path) -> dict[str, str]:
         "widest fan-out: files that one file imports": f"{widest}.py ({len(imports[widest])})",
         "rooms that one file imports": f"{most_rooms}.py ({len(entered[most_rooms])})",
         "files imported by a file, mean": f"{sum(map(len, imports.values())) / len(imports):.1f}",
+        "functions that take the settings of pre-training": settings_takers({name: paths[name] for name in files}),
     }
+
+
+def settings_takers(paths: dict[str, Path]) -> str:
+    """Functions with a parameter of type Pretrain or a subclass that completes it, outside the command line."""
+    names = {"Pretrain", "Complete", "CompleteSettings"}
+    takers = Counter[str]()
+    for name, path in paths.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and not name.startswith(("cli", "verbs", "settings")):
+                annotations = [argument.annotation for argument in (*node.args.args, *node.args.kwonlyargs)]
+                takers[name] += any(isinstance(kind, ast.Name) and kind.id in names for kind in annotations)
+    return f"{takers.total()} in {len(+takers)} files"
 
 
 def imported(file: Path, package: Path, names: set[str]) -> set[str]:

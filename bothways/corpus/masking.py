@@ -24,7 +24,7 @@ class MaskRule:
     """What to mask and how often, with the properties of vocabulary entries that masking needs.
 
     kind: the unit that is masked. ordinary_ids: all entries except special tokens; is_ordinary [V]: the same as a mask.
-    continues_word [V]: True for pieces like `##ing`.
+    continues_word [V]: True for pieces like `##ing`. final_rate: rate at the end of a run; None: constant.
     """
 
     rate: float
@@ -33,18 +33,22 @@ class MaskRule:
     ordinary_ids: np.ndarray
     is_ordinary: np.ndarray
     continues_word: np.ndarray
+    final_rate: float | None = None
 
     @staticmethod
-    def from_tokenizer(tokenizer: Tokenizer, rate: float = 0.15, kind: MaskUnit = "tokens") -> "MaskRule":
+    def from_tokenizer(
+        tokenizer: Tokenizer, rate: float = 0.15, kind: MaskUnit = "tokens", final_rate: float | None = None
+    ) -> "MaskRule":
         is_ordinary, continues_word = np.ones(len(tokenizer), bool), np.zeros(len(tokenizer), bool)
         is_ordinary[list(tokenizer.special_ids)] = False
         continues_word[[i for token, i in tokenizer.vocab.items() if tokenizer.backend.is_continuation(token)]] = True
-        return MaskRule(rate, kind, tokenizer.mask_id, np.flatnonzero(is_ordinary), is_ordinary, continues_word)
+        ids = np.flatnonzero(is_ordinary)
+        return MaskRule(rate, kind, tokenizer.mask_id, ids, is_ordinary, continues_word, final_rate)
 
-
-def linear_rate(step: int, *, steps: int, start: float, end: float) -> float:
-    """Linear interpolation from `start` at step 0 to `end` at the last of `steps`."""
-    return start + (end - start) * min(step / max(steps - 1, 1), 1)
+    def rate_at(self, step: int, *, steps: int) -> float:
+        """The rate at a step: linear from `rate` at step 0 to `final_rate` at the last of `steps`."""
+        final_rate = self.rate if self.final_rate is None else self.final_rate
+        return self.rate + (final_rate - self.rate) * min(step / max(steps - 1, 1), 1)
 
 
 def mask_tokens(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bothways.batching import token_batches
+from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.corpus import cache
 from bothways.corpus.documents import Corpus, mark_held_out, skipped_summary
 from bothways.corpus.encode import num_cores
@@ -72,8 +73,38 @@ def _count_ids(ids: np.ndarray, vocab_size: int) -> np.ndarray:
     return counts_V
 
 
-def open_corpora(settings: Pretrain) -> tuple[Corpus, Corpus | None]:
-    """The training corpus and the held-out corpus, if given. InputError if files are missing or overlap."""
+@dataclass(frozen=True)
+class Text:
+    """The text of a run, and how it becomes a token store.
+
+    heldout: None holds out every HELD_OUT_EVERY-th training document. token_store: None for the user's cache.
+    processes: None for one per core.
+    """
+
+    training: Corpus
+    heldout: Corpus | None
+    token_store: Path | None
+    language: str
+    processes: int | None
+    drop_duplicates: bool
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The vocabulary of a run: learned from its text, or that of a tokenizer, with `extend_by` more words.
+
+    size: maximum of a learned one; None goes by the amount of text. strip_accents: None goes by the text.
+    """
+
+    tokenizer: Tokenizer | None
+    size: int | None
+    lowercase: bool
+    strip_accents: bool | None
+    extend_by: int
+
+
+def open_text(settings: Pretrain) -> Text:
+    """The text named by the settings. InputError if files are missing or overlap."""
 
     def corpus(paths: tuple[TableSource, ...]) -> Corpus:
         opened = Corpus(paths, settings.documents, settings.text_column, settings.on_error, settings.encoding)
@@ -85,14 +116,25 @@ def open_corpora(settings: Pretrain) -> tuple[Corpus, Corpus | None]:
         known = text.sources()
         if both := [source for key, source in other.sources().items() if key in known]:
             raise InputError(f"{both[0]}: is also training text; use other text for --heldout")
-    return text, other
+    return Text(text, other, settings.token_store, settings.language, settings.processes, settings.drop_duplicates)
 
 
-def read_data(settings: Pretrain, tokenizer: Tokenizer) -> PretrainingData:
-    """The corpus as token ids, from the token store if nothing has changed."""
-    corpus, other = open_corpora(settings)
-    store, facts = _open_store(settings, corpus, tokenizer)
-    unseen, unseen_facts = (store, facts) if other is None else _open_store(settings, other, tokenizer)
+def choose_vocabulary(settings: Pretrain, start: Checkpoint | None) -> Vocabulary:
+    """The vocabulary of the named tokenizer or of the checkpoint to continue from, else one to be learned."""
+    tokenizer = Tokenizer.load(settings.tokenizer) if settings.tokenizer else start.tokenizer if start else None
+    return Vocabulary(
+        tokenizer, settings.vocab_size, settings.lowercase, settings.strip_accents, settings.extend_vocab
+    )  # fmt: skip
+
+
+def read_data(text: Text, tokenizer: Tokenizer, *, new_vocabulary: bool = True) -> PretrainingData:
+    """The corpus as token ids, from the token store if nothing has changed.
+
+    new_vocabulary: whether another vocabulary could be learned, which a warning about unknown words then advises.
+    """
+    corpus, other = text.training, text.heldout
+    store, facts = _open_store(text, corpus, tokenizer)
+    unseen, unseen_facts = (store, facts) if other is None else _open_store(text, other, tokenizer)
     numbers = np.arange(store.num_documents)
     if other is None:
         heldout = numbers[_are_held_out(len(numbers))]
@@ -112,7 +154,7 @@ def read_data(settings: Pretrain, tokenizer: Tokenizer) -> PretrainingData:
     }
     data = PretrainingData(tokenizer, store, training, unseen, heldout, {"data": record})
     if data.unknown_fraction > MAX_UNKNOWN:
-        advice = "" if settings.from_checkpoint else "; learn one with more characters: bothways vocab --alphabet"
+        advice = "; learn one with more characters: bothways vocab --alphabet" if new_vocabulary else ""
         logger.warning(f"{data.unknown_fraction:.1%} of the training text are unknown words ([UNK]){advice}")
     return data
 
@@ -137,16 +179,16 @@ def _path_note(path: TableSource | str) -> str:
     return str(path) if str(path).startswith(HUB_PREFIX) else str(Path(path).absolute())
 
 
-def _open_store(settings: Pretrain, corpus: Corpus, tokenizer: Tokenizer) -> tuple[TokenStore, dict[str, Any]]:
+def _open_store(text: Text, corpus: Corpus, tokenizer: Tokenizer) -> tuple[TokenStore, dict[str, Any]]:
     skipped: Counter[str] = Counter()
     paths = [*map(_path_note, corpus.paths)]
-    folder = settings.token_store or cache.cache_directory() / "stores"
+    folder = text.token_store or cache.cache_directory() / "stores"
     built = open_or_build(
         folder, corpus.fingerprint(), lambda: corpus.documents(skipped), tokenizer,
-        language=settings.language, processes=settings.processes, drop_duplicates=settings.drop_duplicates,
+        language=text.language, processes=text.processes, drop_duplicates=text.drop_duplicates,
         notes=lambda: {"skipped": dict(skipped), "corpus": paths},
     )  # fmt: skip
-    if not built.reused and settings.token_store is None:
+    if not built.reused and text.token_store is None:
         size = sum(kept.size for kept in cache.cached_stores(folder))
         if size > cache.LARGE_BYTES:
             logger.info(f"the token stores in {folder} take {size / 1e9:.1f} GB; bothways cache lists and deletes them")
@@ -159,24 +201,21 @@ def _open_store(settings: Pretrain, corpus: Corpus, tokenizer: Tokenizer) -> tup
     return built.store, facts
 
 
-def prepare_tokenizer(
-    settings: Pretrain, directory: Path, processes: Processes, tokenizer: Tokenizer | None
-) -> Tokenizer:
+def prepare_tokenizer(text: Text, vocabulary: Vocabulary, directory: Path, processes: Processes) -> Tokenizer:
     """The tokenizer of the settings, or a new one: learned or extended, and saved in the run directory."""
-    if settings.from_checkpoint and not tokenizer:
-        raise InputError(f"{settings.from_checkpoint}: has no tokenizer files; add tokenizer.json or vocab.txt")
-    if tokenizer and not settings.extend_vocab:
+    tokenizer = vocabulary.tokenizer
+    if tokenizer and not vocabulary.extend_by:
         return tokenizer
     target = directory / "tokenizer"
     if processes.is_main_process and not (target / "tokenizer_config.json").exists():
-        texts, workers = _training_texts(settings), settings.processes or num_cores()
+        texts, workers = _training_texts(text), text.processes or num_cores()
         if tokenizer:
-            learned = extend_vocabulary(tokenizer, texts, settings.extend_vocab, workers)
+            learned = extend_vocabulary(tokenizer, texts, vocabulary.extend_by, workers)
             new = learned.tokens[len(tokenizer) :]
             message = f"added {len(new):,} entries: {', '.join(new[:5])}, ..." if new else "found no word to add"
         else:
             learned = Tokenizer.learn(
-                texts, settings.vocab_size, settings.lowercase, workers, strip_accents=settings.strip_accents
+                texts, vocabulary.size, vocabulary.lowercase, workers, strip_accents=vocabulary.strip_accents
             )
             message = f"learned a vocabulary of {len(learned):,} entries"
         remove_leftovers(target)
@@ -202,11 +241,10 @@ def extend_vocabulary(tokenizer: Tokenizer, texts: Iterable[str], count: int, pr
     )  # fmt: skip
 
 
-def _training_texts(settings: Pretrain) -> Iterator[str]:
-    corpus, other = open_corpora(settings)
-    texts: Iterable[str] = DocumentReader(corpus.documents(), settings.drop_duplicates, quiet=True)
+def _training_texts(text: Text) -> Iterator[str]:
+    texts: Iterable[str] = DocumentReader(text.training.documents(), text.drop_duplicates, quiet=True)
     return (
         iter(texts)
-        if other
-        else (text for text, is_held_out in mark_held_out(texts, HELD_OUT_EVERY) if not is_held_out)
+        if text.heldout
+        else (document for document, is_held_out in mark_held_out(texts, HELD_OUT_EVERY) if not is_held_out)
     )

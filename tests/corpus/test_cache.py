@@ -31,7 +31,7 @@ def stores(tokenizer, tmp_path, monkeypatch):
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text(f"{TEXT} {name}", encoding="utf-8")
         settings = Pretrain(corpus=(tmp_path / name,), out=tmp_path / "run", tokenizer=tmp_path / "tokenizer")
-        inputs._open_store(settings, inputs.open_corpora(settings)[0], tokenizer)
+        inputs._open_store(text := inputs.open_text(settings), text.training, tokenizer)
     folder = tmp_path / "cache" / "stores"
     for name in ("0123456789abcdef", ".fedcba9876543210.unfinished", "thesis"):
         (folder / name).mkdir()
@@ -73,5 +73,5 @@ def test_a_run_reports_a_large_cache(stores, tokenizer, tmp_path, monkeypatch):
         settings = Pretrain(corpus=(tmp_path / "c.txt",), out=tmp_path / "run", tokenizer=tmp_path / "tokenizer")
         told: list[str] = []
         with messages_to(told.append):
-            inputs._open_store(settings, inputs.open_corpora(settings)[0], tokenizer)
+            inputs._open_store(text := inputs.open_text(settings), text.training, tokenizer)
         assert sum(str(stores) in line and "bothways cache" in line for line in told) == expected

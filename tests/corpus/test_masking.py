@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 
 from bothways.batch import Batch
-from bothways.corpus.masking import MaskRule, linear_rate, mask_tokens
+from bothways.corpus.masking import MaskRule, mask_tokens
 from bothways.corpus.spans import draw_spans
 from bothways.rng import Purpose, make_keys
 
@@ -304,8 +304,10 @@ def test_without_masked_tokens_there_are_no_targets(tokenizer, rule):
     assert torch.equal(masked.input_ids, batch.input_ids)
 
 
-def test_a_rate_goes_in_a_line_from_its_start_to_its_end():
-    rates = [linear_rate(step, steps=7, start=0.3, end=0.15) for step in range(7)]
+def test_a_rate_goes_in_a_line_from_its_start_to_its_end(tokenizer):
+    rule = MaskRule.from_tokenizer(tokenizer, 0.3, final_rate=0.15)
+    rates = [rule.rate_at(step, steps=7) for step in range(7)]
     assert rates == pytest.approx([0.3, 0.275, 0.25, 0.225, 0.2, 0.175, 0.15])
-    assert linear_rate(0, steps=1, start=0.3, end=0.15) == 0.3
-    assert linear_rate(9, steps=7, start=0.3, end=0.15) == pytest.approx(0.15)
+    assert rule.rate_at(0, steps=1) == 0.3
+    assert rule.rate_at(9, steps=7) == pytest.approx(0.15)
+    assert MaskRule.from_tokenizer(tokenizer, 0.3).rate_at(6, steps=7) == 0.3

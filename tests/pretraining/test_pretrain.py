@@ -20,7 +20,7 @@ from bothways.corpus.store import build_in_memory
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
 from bothways.log import messages_to
-from bothways.pretraining import heldout, inputs, pretrain, setup
+from bothways.pretraining import heldout, inputs, pretrain, resolve, setup
 from bothways.settings import Pretrain
 from bothways.training.distributed import SINGLE_PROCESS
 from bothways.training.run import read_metrics
@@ -307,7 +307,19 @@ def test_a_run_in_half_precision_saves_float32(result, settings, tmp_path):
 
 
 def read_data(settings, tokenizer):
-    return inputs.read_data(settings, tokenizer)
+    return inputs.read_data(inputs.open_text(settings), tokenizer)
+
+
+def learn_tokenizer(settings, directory):
+    """The tokenizer that a run of these settings learns."""
+    vocabulary = inputs.choose_vocabulary(settings, None)
+    return inputs.prepare_tokenizer(inputs.open_text(settings), vocabulary, directory, SINGLE_PROCESS)
+
+
+def initial_of(settings, data, start=None):
+    """The initial model of a run of these settings."""
+    settings = resolve.resolve_settings(settings, start)
+    return setup.build_setup(settings, start, data, torch.device("cpu")).initial
 
 
 def test_every_twentieth_document_is_held_out_and_of_few_the_last(settings, result, tmp_path):
@@ -333,9 +345,9 @@ def test_the_vocabulary_is_learned_without_held_out_documents(settings, tmp_path
     file = tmp_path / "text.txt"
     file.write_text("cat cat\n\n" * 19 + "zebra zebra\n\n" + "dog dog\n\n", encoding="utf-8")
     given = replace(settings, corpus=(file,), heldout=(), tokenizer=None)
-    learned = inputs.prepare_tokenizer(given, tmp_path, SINGLE_PROCESS, None)
+    learned = learn_tokenizer(given, tmp_path)
     assert "cat" in learned.vocab and "dog" in learned.vocab and "z" not in learned.vocab
-    once = inputs.prepare_tokenizer(replace(given, drop_duplicates=True), tmp_path / "once", SINGLE_PROCESS, None)
+    once = learn_tokenizer(replace(given, drop_duplicates=True), tmp_path / "once")
     assert "cat" in once.vocab and "zebra" in once.vocab and "dog" not in once.vocab  # the last of three is held out
 
 
@@ -361,20 +373,19 @@ def test_rows_that_cannot_be_read_are_skipped_and_counted(settings, result, tmp_
         read_data(given, tokenizer)
     told = []
     with messages_to(told.append):
-        found = inputs.read_data(replace(given, on_error="skip"), tokenizer)
+        found = read_data(replace(given, on_error="skip"), tokenizer)
     assert found.store.num_documents == 6 and found.facts["data"]["train"]["skipped"] == 2
     assert any(line.startswith("skipped 2 rows") for line in told)
 
 
 def test_guesses_begin_with_the_frequencies_of_the_words(settings, result):
     found = read_data(settings, bothways.Tokenizer.load(result.model))
-    settings = setup.resolve_settings(settings, None)
-    model = setup.new_model(settings, found).model
+    model = initial_of(settings, found).model
     counts = np.bincount(found.store.ids, minlength=len(found.tokenizer))
     bias = model.heads["masked_words"].bias.detach().exp().numpy()
     assert bias.sum() == pytest.approx(1, rel=1e-4)
     assert bias == pytest.approx((counts + 1) / (counts + 1).sum(), rel=1e-4)
-    plain = setup.new_model(replace(settings, frequency_bias=False), found).model
+    plain = initial_of(replace(settings, frequency_bias=False), found).model
     assert not plain.heads["masked_words"].bias.any()
 
 
@@ -487,10 +498,7 @@ def test_pre_training_continues_on_new_text_with_an_extended_vocabulary(result, 
     assert after.tokenizer.tokens[: len(before.tokenizer)] == before.tokenizer.tokens
     assert set(after.tokenizer.tokens[len(before.tokenizer) :]) == {"keeper", "island"}
     assert after.model.config.vocab_size == before.model.config.vocab_size + 2
-    settled = setup.resolve_settings(further, before)
-    begun = setup.continue_from(
-        settled, before, read_data(replace(further, token_store=tmp_path), after.tokenizer)
-    ).model
+    begun = initial_of(further, read_data(replace(further, token_store=tmp_path), after.tokenizer), before).model
     table = before.model.encoder.embeddings.words.weight
     pieces = before.tokenizer.ids("keeper")
     new_row = begun.encoder.embeddings.words.weight[after.tokenizer.vocab["keeper"]]
@@ -534,19 +542,19 @@ def test_skipped_files_and_unknown_words_are_reported(settings, texts, tmp_path)
     told = []
     ignorant = bothways.Tokenizer.learn([corpus(0, 60)], size=100, alphabet=12)
     with messages_to(told.append):
-        inputs.read_data(replace(settings, corpus=(folder,), token_store=tmp_path / "store"), ignorant)
+        read_data(replace(settings, corpus=(folder,), token_store=tmp_path / "store"), ignorant)
     line = next(line for line in told if "2 .bz2, " in line)
     assert "1 .json.gz" in line and "1 LICENSE" in line and "md" not in line
     assert any("of the training text are unknown words" in line for line in told)
     told.clear()
-    known = inputs.prepare_tokenizer(replace(settings, tokenizer=None), tmp_path / "own", SINGLE_PROCESS, None)
+    known = learn_tokenizer(replace(settings, tokenizer=None), tmp_path / "own")
     with messages_to(told.append):
-        found = inputs.read_data(replace(settings, corpus=(folder / "*.txt",), token_store=tmp_path / "store"), known)
+        found = read_data(replace(settings, corpus=(folder / "*.txt",), token_store=tmp_path / "store"), known)
     assert found.unknown_fraction < 0.01 and not any("left out" in line or "unknown words" in line for line in told)
 
 
 def test_a_held_out_tenth_is_not_counted(settings, texts, tokenizer, tmp_path):
-    found = inputs.read_data(replace(settings, heldout=(), token_store=tmp_path), tokenizer)
+    found = read_data(replace(settings, heldout=(), token_store=tmp_path), tokenizer)
     bounds = found.store.sentences[found.store.documents]
     ids = [found.store.ids[bounds[number] : bounds[number + 1]] for number in found.training]
     counts_V = np.bincount(np.concatenate(ids), minlength=len(tokenizer))
@@ -556,9 +564,9 @@ def test_a_held_out_tenth_is_not_counted(settings, texts, tokenizer, tmp_path):
 def test_a_vector_model_gets_the_heads_it_lacks(minilm_directory, settings, tmp_path):
     told = []
     start = checkpoint.load(minilm_directory)
-    settings = setup.resolve_settings(replace(settings, from_checkpoint=minilm_directory, tokenizer=None, **OLD), start)
+    settings = replace(settings, from_checkpoint=minilm_directory, tokenizer=None, **OLD)
     with messages_to(told.append):
-        found = setup.continue_from(settings, start, read_data(settings, start.tokenizer))
+        found = initial_of(settings, read_data(settings, start.tokenizer), start)
     assert set(found.model.num_outputs) == {"masked_words", "next_sentence"}
     assert any(line.endswith(": heads.masked_words, heads.next_sentence") for line in told)
     assert torch.equal(
@@ -568,8 +576,8 @@ def test_a_vector_model_gets_the_heads_it_lacks(minilm_directory, settings, tmp_
 
 def test_rows_of_a_padded_vocabulary_are_kept(make_model, tokenizer, settings):
     start = Checkpoint(make_model("bert", {"classes": 3}, vocab_size=128), tokenizer)
-    settings = setup.resolve_settings(replace(settings, tokenizer=None), start)
-    found = setup.continue_from(settings, start, read_data(settings, tokenizer)).model
+    settings = replace(settings, tokenizer=None)
+    found = initial_of(settings, read_data(settings, tokenizer), start).model
     assert len(found.heads["masked_words"].bias) == 128
     assert float(found.heads["masked_words"].bias.detach().exp().sum()) == pytest.approx(1, rel=1e-4)
 
@@ -611,7 +619,7 @@ def test_info_works_if_the_newest_checkpoint_is_broken(result, tmp_path):
 def test_a_vocabulary_half_written_by_a_killed_run_is_written_again(settings, tmp_path):
     (tmp_path / ".tokenizer.0123abcd").mkdir()
     (tmp_path / ".tokenizer.0123abcd" / "vocab.txt").write_text("[PAD]")
-    learned = inputs.prepare_tokenizer(replace(settings, tokenizer=None), tmp_path, SINGLE_PROCESS, None)
+    learned = learn_tokenizer(replace(settings, tokenizer=None), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"tokenizer"} and len(learned) > 50
 
 

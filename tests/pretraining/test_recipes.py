@@ -8,7 +8,7 @@ import pytest
 from bothways.errors import InputError
 from bothways.families import FAMILIES
 from bothways.log import messages_to
-from bothways.pretraining import setup
+from bothways.pretraining import result
 from bothways.pretraining.recipes import complete_settings, with_family
 from bothways.settings import Pretrain
 from bothways.sizes import SIZES
@@ -72,7 +72,7 @@ class Held:
 @pytest.mark.parametrize(("perplexity", "warns"), [(480.0, True), (150.0, False)])
 def test_a_run_on_the_plateau_warns_once(perplexity, warns):
     told, rows = [], []
-    watch = setup.warn_on_plateau(rows.append, Held(), TrainingOptions(steps=100, learning_rate=1e-3), None)
+    watch = result.warn_on_plateau(rows.append, Held(), TrainingOptions(steps=100, learning_rate=1e-3), None)
     with messages_to(told.append):
         for step in (5, 10, 20):
             watch({"split": "train", "step": step})

@@ -1,0 +1,78 @@
+"""End of a pre-training run: held-out metrics, final checkpoint, curves, cost; and its warning on the way."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.lengthen import see_all_as_others
+from bothways.log import logger
+from bothways.pretraining.heldout import HeldOut, on_plateau
+from bothways.pretraining.modules import ReplacedTokenModel
+from bothways.pretraining.setup import Setup
+from bothways.report import plot
+from bothways.training.distributed import Processes
+from bothways.training.options import TrainingOptions
+from bothways.training.run import Run, read_metrics
+from bothways.training.run_checkpoints import SavedCheckpoint
+
+
+@dataclass(frozen=True)
+class PretrainingResult:
+    """Result of a run: its directory, the saved model, held-out metrics, and cost in minutes, tokens and kWh."""
+
+    directory: Path
+    model: Path
+    figures: Mapping[str, Any]
+    cost: Mapping[str, Any]
+
+
+def finish(setup: Setup, run: Run, processes: Processes) -> PretrainingResult:
+    """Evaluate and save the model, plot the curves, record metrics and cost. All processes get the result."""
+    if not run.is_main_process:
+        return processes.broadcast(None)
+    heldout = setup.heldout
+    figures = {**heldout.measure(setup.module), "unigram_perplexity": heldout.unigram_perplexity}
+    if isinstance(setup.module, ReplacedTokenModel):
+        setup.module.finish()
+    if setup.has_untrained_globals:
+        see_all_as_others(setup.initial.model)
+    checkpoint.save(replace(setup.initial, metadata={**run.origin, "heldout": figures}), run.directory / "model")
+    levels: dict[str, float] = {name: figures[name] for name in ("unigram_perplexity", "chance") if name in figures}
+    plot.save_curves(run.metrics(), run.directory / "curves.png", title=setup.title, levels=levels)
+    cost = compute_cost(setup.watts, run.directory, setup.options.device, processes.world_size)
+    run.update_metadata(heldout=figures, cost=cost, recipe=setup.recipe)
+    return processes.broadcast(PretrainingResult(run.directory, run.directory / "model", figures, cost))
+
+
+def compute_cost(watts: float, directory: Path, device: torch.device, processes: int = 1) -> dict[str, Any]:
+    """Minutes of training, tokens, and energy (kWh) from the stated power per CPU thread or GPU."""
+    last = read_metrics(directory)[-1]
+    units = 1 if device.type == "cuda" else torch.get_num_threads()
+    kwh = last["seconds"] * units * processes * watts / 3.6e6
+    return {"minutes": last["seconds"] / 60, "tokens": last["tokens"], "kwh": kwh, "watts": watts}
+
+
+def warn_on_plateau(
+    record: Callable[[dict[str, Any]], None], heldout: HeldOut, options: TrainingOptions, start: SavedCheckpoint | None
+) -> Callable[[dict[str, Any]], None]:
+    """Wrap `record`: the first evaluation after a tenth of the run warns if the model only knows word frequencies."""
+    due = options.steps / 10
+    is_over = start is not None and start.progress.step >= due
+
+    def watch(row: dict[str, Any]) -> None:
+        nonlocal is_over
+        record(row)
+        if row["split"] == "heldout" and row["step"] >= due and not is_over:
+            is_over = True
+            if on_plateau(row, heldout.unigram_perplexity):
+                logger.warning(
+                    f"step {row['step']:,}: held-out perplexity {row['perplexity']:.0f} is close to "
+                    f"{heldout.unigram_perplexity:.0f}, that of word frequencies alone. The model has not started to "
+                    "learn from context; stop and drop options such as --family and --learning-rate, or add --minutes"
+                )
+
+    return watch
