@@ -3,7 +3,7 @@
     python -m benchmarks.two_checkouts BEFORE AFTER [--times 9]
 
 Each measurement runs in a process of its own, with the checkout's own code and one thread. The two take turns, so that
-a machine whose speed drifts favours neither. Printed: steps/s and texts/s of both, and the median ratio with its range.
+a machine whose speed drifts favours neither. Printed: steps/s and texts/s of both, and the median ratio and its range.
 """
 
 import argparse

@@ -77,7 +77,7 @@ def fit_linear_baselines(
     yield LinearBaseline(f"TF-IDF + {METHODS[kind]}", model(rows[split].texts, rows[split].pairs), model)
     has_pairs = rows["train"].pairs is not None
     if has_pairs:
-        predictor = Predictor(task.pretrained, dtype=task.settings.dtype)
+        predictor = Predictor(task.pretrained, dtype=task.settings.dtype, device=task.settings.device)
         rows |= {name: rows[name].sample(MAX_PAIRS) for name in ("train", "dev") if name != split}
         vectors = {name: pair_vectors(predictor, rows[name], task.settings) for name in {"train", "dev", split}}
         features = {name: pair_features(*both) for name, both in vectors.items()}
