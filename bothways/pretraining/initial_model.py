@@ -1,4 +1,4 @@
-"""Initial model of a pre-training run: a new one, or a checkpoint that continues on new text (Gururangan 2020)."""
+"""Initial model of pre-training: a new model, or a checkpoint to continue (Gururangan 2020)."""
 
 from dataclasses import dataclass, replace
 

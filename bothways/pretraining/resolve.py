@@ -1,4 +1,4 @@
-"""Settings of pre-training, resolved: "auto" replaced by the family's defaults, combinations checked."""
+"""Resolve the settings of pre-training: family defaults in place of "auto", and checks."""
 
 from dataclasses import replace
 from importlib.util import find_spec

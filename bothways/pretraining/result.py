@@ -1,4 +1,4 @@
-"""End of a pre-training run: held-out metrics, final checkpoint, curves, cost; and its warning on the way."""
+"""Result of a pre-training run: final checkpoint, held-out metrics, curves, cost."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -49,7 +49,7 @@ def finish(setup: Setup, run: Run, processes: Processes) -> PretrainingResult:
 
 
 def compute_cost(watts: float, directory: Path, device: torch.device, processes: int = 1) -> dict[str, Any]:
-    """Minutes of training, tokens, and energy (kWh) from the stated power per CPU thread or GPU."""
+    """Minutes of training, tokens, and an energy estimate (kWh) from the power per CPU thread or GPU."""
     last = read_metrics(directory)[-1]
     units = 1 if device.type == "cuda" else torch.get_num_threads()
     kwh = last["seconds"] * units * processes * watts / 3.6e6
@@ -59,7 +59,7 @@ def compute_cost(watts: float, directory: Path, device: torch.device, processes:
 def warn_on_plateau(
     record: Callable[[dict[str, Any]], None], heldout: HeldOut, options: TrainingOptions, start: SavedCheckpoint | None
 ) -> Callable[[dict[str, Any]], None]:
-    """Wrap `record`: the first evaluation after a tenth of the run warns if the model only knows word frequencies."""
+    """Wrap `record`: after a tenth of the run, warn if the model is no better than word frequencies alone."""
     due = options.steps / 10
     is_over = start is not None and start.progress.step >= due
 

@@ -1,4 +1,4 @@
-"""Set-up of a pre-training run: its settings become the model, the data and the options that training takes.
+"""Set-up of a pre-training run: from its settings to model, sampler and training options.
 
 After this nothing reads the settings.
 """
@@ -52,7 +52,8 @@ class Length:
     minutes: float | None
 
     def num_steps(self, run: Run, processes: Processes, timed: Callable[[], float]) -> int:
-        """The number of steps: as set, or as the resumed run has if more; else as many as fit the minutes, timed."""
+        """The number of steps: that of the settings, or of the resumed run if it is larger; else estimated from the
+        minutes by timing some steps."""
         previous: int = processes.broadcast(run.metadata.get("steps", 0))
         known = max(self.steps or 0, previous)
         if known or not self.minutes:
