@@ -53,18 +53,20 @@ class MemoryTable:
         """The pyarrow.Schema; None for a list of rows."""
         return None if isinstance(self.data, list) else self.data.schema
 
-    def rows(self, on_error: RowErrorHandler, columns: Sequence[str] | None = None) -> Iterator[tuple[str, TableRow]]:
+    def rows(
+        self, on_row_error: RowErrorHandler, columns: Sequence[str] | None = None
+    ) -> Iterator[tuple[str, TableRow]]:
         """("train: row 1", values by column) for each row. columns: those to read of Arrow data; None reads all."""
         if not isinstance(self.data, list):
             data = self.data if columns is None else self.data.select([*columns])
-            yield from rows_from_batches(self.name, data.to_batches(max_chunksize=BATCH_ROWS), on_error)
+            yield from rows_from_batches(self.name, data.to_batches(max_chunksize=BATCH_ROWS), on_row_error)
             return
         for number, row in enumerate(self.data, 1):
             where = f"{self.name}: row {number}"
             if isinstance(row, dict):
                 yield where, row
             else:
-                on_error(InputError(f"{where}: expected a dict, found {type(row).__name__}; give one dict per row"))
+                on_row_error(InputError(f"{where}: expected a dict, found {type(row).__name__}; give one dict per row"))
 
     @cached_property
     def fingerprint(self) -> str:
@@ -125,7 +127,7 @@ def as_sources(name: str, value: Any) -> Any:
 
 
 def rows_from_batches(
-    name: object, batches: Iterable[Any], on_error: RowErrorHandler
+    name: object, batches: Iterable[Any], on_row_error: RowErrorHandler
 ) -> Iterator[tuple[str, TableRow]]:
     """("NAME: row 1", values by column) for each row of Arrow record batches."""
     numbers = count(1)
@@ -137,7 +139,7 @@ def rows_from_batches(
         for row in rows:
             where = f"{name}: row {next(numbers)}"
             if isinstance(row, str):
-                on_error(InputError(f"{where}: {row}"))
+                on_row_error(InputError(f"{where}: {row}"))
             else:
                 yield where, row
 

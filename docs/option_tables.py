@@ -9,12 +9,12 @@ from dataclasses import MISSING, Field, dataclass, fields
 from textwrap import dedent
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from tyro.conf import Positional
-from tyro.conf._confstruct import _ArgConfig
+from tyro.conf import Positional, arg
 
 from bothways.verbs import VERBS
 
 POSITIONAL = get_args(Positional[str])[1:]
+ARGUMENT = type(arg())  # the mark with the name and the aliases of an option
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def options(kind: type) -> list[Option]:
 
 def _options_of_field(field: Field[Any], hint: Any, text: str) -> list[Option]:
     marks = hint.__metadata__ if get_origin(hint) is Annotated else ()
-    config = next((mark for mark in marks if isinstance(mark, _ArgConfig)), None)
+    config = next((mark for mark in marks if isinstance(mark, ARGUMENT)), None)
     help_text, default = _split_default(field, text)
     if field.name == "strip_accents":  # two flags for one setting
         return [

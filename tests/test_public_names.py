@@ -7,6 +7,7 @@ import pytest
 
 import bothways
 from bothways import verbs
+from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.evaluation.scores import Scores
 from bothways.training.callbacks import Callback, call_with_row
 
@@ -60,3 +61,11 @@ def test_scores_are_a_mapping_with_a_primary_score():
     assert dict(scores) == {"f1": 0.5, "f1_interval": [0.25, 0.75], "accuracy": 1.0, "texts": 4}
     assert scores == dict(scores) and scores[scores.primary] == 0.5 and scores.percentages == {"f1": 50.0}
     assert repr(scores).startswith("Scores(f1=0.5, f1_interval=[0.25, 0.75]") and len(scores) == 4
+
+
+def test_checkpoints_and_encodings_print_as_one_line(make_model, tokenizer):
+    model = Checkpoint(make_model("bert", {"classes": 3}), tokenizer, labels=("x", "y", "z"))
+    assert repr(model).startswith("Checkpoint(bert, ") and "heads: classes, 3 labels, tokenizer: " in repr(model)
+    assert "\n" not in repr(model) and len(repr(model)) < 150
+    assert repr(tokenizer.encode("a cat")) == "Encoding(4 tokens: [CLS], a, cat, [SEP])"
+    assert repr(tokenizer.encode("a cat " * 99)).endswith(", ...)") and len(repr(tokenizer.encode("a cat " * 99))) < 80

@@ -53,7 +53,7 @@ FILE_ENDINGS = (".json", ".safetensors", ".bin", ".model", "vocab.txt", "merges.
 MAX_LABELS = 1_000_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Checkpoint:
     """A model with its tokenizer, labels and metadata.
 
@@ -71,6 +71,14 @@ class Checkpoint:
     normalized: bool = True
     extra: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        config, heads = self.model.config, ", ".join(self.model.num_outputs) or "none"
+        labels = f", {len(self.labels)} labels" if self.labels else ""
+        return (
+            f"Checkpoint({self.model_type}, {config.num_hidden_layers} layers of {config.hidden_size}, "
+            f"heads: {heads}{labels}, tokenizer: {self.tokenizer})"
+        )
 
     @property
     def settings(self) -> Mapping[str, Any]:

@@ -19,6 +19,8 @@ from bothways.metrics import Interval
 SLOW = 5.0  # seconds after which the score of a baseline is logged with its time
 TFIDF = "TF-IDF"  # how the names of baselines that can be saved begin; they come first
 NOT_BETTER = "not better than"
+# Options of `finetune` that keep the encoder as it is and fit its head, by the names of baselines like that.
+TRAIN_HEAD_ONLY = {"frozen vectors": "--learning-rate 0 --pooling mean", "frozen states": "--learning-rate 0"}
 SAVED = "tfidf"  # directory of a run with a baseline that is as good
 BASELINES = "baselines.json"  # scores of the baselines, for a resumed run
 
@@ -91,8 +93,12 @@ def verdict(result: Mapping[str, Any], saved: Path | None = None) -> str:
     if result["mean"] > score:
         doubt = "" if result["interval"][0] > score else "; the difference may be chance"
         return f"better than the best baseline, {name}: {numbers}{doubt}"
-    which = "it" if name.startswith(TFIDF) else f"the {TFIDF} model, which is as good,"
-    usage = f"; to use {which} instead: {command_name()} predict {quote(str(saved))} FILE" if saved else ""
+    usage = ""
+    if name.startswith(TFIDF) and saved:
+        usage = f"; to use it instead: {command_name()} predict {quote(str(saved))} FILE"
+    for prefix, options in TRAIN_HEAD_ONLY.items():
+        if name.startswith(prefix) and not result["frozen"]:
+            usage = f"; to train only a linear head on the frozen encoder: {options}"
     return f"{NOT_BETTER} {name}: {numbers}{usage}"
 
 

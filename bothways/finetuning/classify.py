@@ -264,7 +264,13 @@ class Classification(Task):
             text, pair = self.text_by_location[where]
             issues.append(
                 report.LabelIssue(
-                    where, text, error.given, error.suggested, error.given_probability, error.probability, pair
+                    where,
+                    text,
+                    error.label,
+                    error.suggested,
+                    error.label_probability,
+                    error.suggested_probability,
+                    pair,
                 )
             )
         return issues

@@ -32,12 +32,12 @@ from bothways.finetuning.baselines import BASELINES, BaselineScore, Comparison
 from bothways.finetuning.cross_validation import FOLDS, cross_validate
 from bothways.finetuning.recipe import (
     count_steps_per_epoch,
-    describe_epochs,
     describe_frozen,
     format_learning_rates,
     freeze,
     iterate_steps,
     layer_learning_rates,
+    log_epochs,
     micro_batches,
     num_steps,
     peak_learning_rate,
@@ -263,8 +263,8 @@ def log_start(settings: FineTune, task: Task, split: str) -> None:
         logger.info(warning)
     if stays_frozen(settings, task):
         logger.info(describe_frozen(task))
-    elif text := describe_epochs(settings, count_steps_per_epoch(settings, task)):
-        logger.info(text)
+    else:
+        log_epochs(settings, count_steps_per_epoch(settings, task))
     if warning := unread_splits_warning(settings.train, settings.dev, settings.test):
         logger.info(warning)
 

@@ -13,6 +13,7 @@ from bothways.batching import chunked, divide_evenly, epoch_order, token_batches
 from bothways.config import EncoderConfig
 from bothways.errors import InputError
 from bothways.finetuning.task import Examples, Task
+from bothways.log import logger
 from bothways.model.model import Model
 from bothways.settings import FineTune
 from bothways.training.optimizer import layer_depths
@@ -53,22 +54,25 @@ def num_steps(settings: FineTune, steps_per_epoch: int) -> int:
     return max(1, math.ceil(num_epochs(settings, steps_per_epoch) * steps_per_epoch))
 
 
-def describe_epochs(settings: FineTune, steps_per_epoch: int) -> str:
-    """The length of the training, if it is not three epochs, with a warning if it is far too short."""
+def log_epochs(settings: FineTune, steps_per_epoch: int) -> None:
+    """Log the length of the training, if it is not three epochs; as a warning if it is far too short."""
     default = replace(settings, epochs=None)
     steps, default_steps = num_steps(settings, steps_per_epoch), num_steps(default, steps_per_epoch)
     default_epochs = num_epochs(default, steps_per_epoch)
     if settings.epochs is None:
-        if default_epochs <= EPOCHS:
-            return ""
-        return f"{default_epochs:.3g} epochs of {steps_per_epoch:,} steps, as there are few examples (--epochs)"
+        if default_epochs > EPOCHS:
+            logger.info(
+                f"{default_epochs:.3g} epochs of {steps_per_epoch:,} steps, as there are few examples (--epochs)"
+            )
+        return
     text = (
         f"{settings.epochs:g} epochs are {steps:,} steps; the default is {default_steps:,} "
         f"({default_epochs:.3g} epochs)"
     )
     if steps < MIN_STEPS and 2 * steps <= default_steps:
-        return f"warning: {text}; after so few steps a model has often learned little"
-    return text if steps != default_steps else ""
+        logger.warning(f"{text}; after so few steps a model has often learned little")
+    elif steps != default_steps:
+        logger.info(text)
 
 
 # --- batches

@@ -256,8 +256,8 @@ class Tagging(Task):
             sentence = self.sentence_by_location[predictions.where[row]]
             issues.append(
                 report.LabelIssue(
-                    sentence.where, join_words(sentence.words), error.given, error.suggested, error.given_probability,
-                    error.probability, span=word_span(sentence.words, index),
+                    sentence.where, join_words(sentence.words), error.label, error.suggested, error.label_probability,
+                    error.suggested_probability, span=word_span(sentence.words, index),
                 )
             )  # fmt: skip
         return issues

@@ -20,10 +20,10 @@ class LabelError:
     """A row (from 0) whose label may be wrong: its label, the suggested one, and the probabilities of both."""
 
     row: int
-    given: str
+    label: str
     suggested: str
-    given_probability: float
-    probability: float
+    label_probability: float
+    suggested_probability: float
 
 
 def label_errors(labels: Sequence[str], probabilities: Sequence[Probabilities]) -> list[LabelError]:
@@ -46,13 +46,13 @@ def label_errors(labels: Sequence[str], probabilities: Sequence[Probabilities]) 
         best = max(confident, key=lambda name: (confident[name], name), default=label)
         if best != label:
             errors.append(LabelError(row, label, best, row_probabilities.get(label, 0.0), row_probabilities[best]))
-    return sorted(errors, key=lambda error: (error.given_probability - error.probability, error.row))
+    return sorted(errors, key=lambda error: (error.label_probability - error.suggested_probability, error.row))
 
 
 def label_set_errors(labels: Sequence[Collection[str]], probabilities: Sequence[Probabilities]) -> list[LabelError]:
     """Likely errors among rows with any number of labels; each label is decided independently.
 
-    `given` and `suggested` of a result are "x" and "not x", or the reverse.
+    `label` and `suggested` of a result are "x" and "not x", or the reverse.
     """
     names = sorted({name for row_probabilities in probabilities for name in row_probabilities})
     with_label, without = Counter[str](), Counter[str]()
@@ -72,7 +72,7 @@ def label_set_errors(labels: Sequence[Collection[str]], probabilities: Sequence[
                 errors.append(LabelError(row, f"not {name}", name, 1 - probability, probability))
             elif has and is_unlikely and not (is_likely and probability >= 0.5):
                 errors.append(LabelError(row, name, f"not {name}", probability, 1 - probability))
-    return sorted(errors, key=lambda error: (error.given_probability - error.probability, error.row))
+    return sorted(errors, key=lambda error: (error.label_probability - error.suggested_probability, error.row))
 
 
 def find_outliers(gold: Sequence[float], predicted: Sequence[float]) -> list[int]:

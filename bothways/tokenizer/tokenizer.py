@@ -45,7 +45,10 @@ class TokenizedText:
         ]
 
 
-@dataclass(slots=True)  # not frozen: that would cost as much as encoding a short text
+TOKENS_SHOWN = 8  # in the representation of an Encoding
+
+
+@dataclass(slots=True, repr=False)  # not frozen: that would cost as much as encoding a short text
 class Encoding:
     """A text, a pair, or a window of one, as model input. Lists have an entry per token, special tokens included.
 
@@ -57,6 +60,10 @@ class Encoding:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __repr__(self) -> str:
+        more = ", ..." if len(self) > TOKENS_SHOWN else ""
+        return f"Encoding({len(self)} tokens: {', '.join(self.tokens[:TOKENS_SHOWN])}{more})"
 
     @property
     def tokens(self) -> list[str]:

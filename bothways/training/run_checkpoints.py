@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bothways.checkpoint.weights import write_weights
 from bothways.errors import InputError
-from bothways.io import atomic_directory
+from bothways.io import atomic_directory, remove_leftovers
 from bothways.log import logger
 from bothways.training.distributed import SINGLE_PROCESS, Processes
 from bothways.training.precision import LossScale
@@ -127,7 +127,8 @@ class Checkpoints:
     def _load_latest(self, dtype: torch.dtype | None) -> SavedCheckpoint | None:
         if self.folder is None:
             return None
-        _remove_unfinished(self.folder)
+        for path in self.folder.glob(".step-*"):  # an interrupted write of the checkpoint of that name
+            remove_leftovers(self.folder / path.name.split(".")[1])
         for path in sorted(self.folder.glob("step-*"), reverse=True):
             try:
                 saved = read(path)
@@ -199,9 +200,3 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """The differences as "name: old -> new"."""
     names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
     return ", ".join(f"{name}: {old.get(name)!r} -> {new.get(name)!r}" for name in names)
-
-
-def _remove_unfinished(folder: Path) -> None:
-    """Delete leftovers of interrupted writes."""
-    for path in folder.glob(".step-*"):
-        shutil.rmtree(path, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -17,7 +18,17 @@ from bothways.data import pairs, split_tables
 from bothways.data.conll import Sentence
 from bothways.data.squad import Question
 from bothways.errors import InputError
-from bothways.finetuning import answer, baseline_models, classify, cross_validation, embed, regress, tag
+from bothways.finetuning import (
+    answer,
+    baseline_models,
+    baselines,
+    classify,
+    cross_validation,
+    embed,
+    regress,
+    report,
+    tag,
+)  # fmt: skip
 from bothways.inference.predictor import Predictor
 from bothways.linear import regressions, tfidf
 from bothways.report import baselines as page_baselines
@@ -401,3 +412,37 @@ def test_the_strength_is_the_one_of_the_highest_score_and_of_equal_ones_the_lowe
     assert chosen(lambda scores_NC, gold: float(abs(scores_NC).mean())) == 100.0
     assert chosen(lambda scores_NC, gold: -float(abs(scores_NC[:, 0] - scores_NC[:, 1]).std())) == 1e-4
     assert chosen(lambda scores_NC, gold: 1.0) == chosen()
+
+
+@pytest.mark.parametrize(
+    ("best", "frozen", "way"),
+    [
+        (TFIDF, False, "predict runs/tfidf FILE"),
+        (FROZEN, False, "--learning-rate 0 --pooling mean"),
+        ("frozen states + logistic regression", False, "--learning-rate 0"),
+        (FROZEN, True, ""),
+        (CONSTANT, False, ""),
+    ],
+)
+def test_the_verdict_names_the_best_baseline_and_how_to_keep_it(best, frozen, way):
+    scores = {CONSTANT: 0.5, TFIDF: 0.8, FROZEN: 0.8, best: 0.9}
+    result = {"baselines": scores, "frozen": frozen, "mean": 0.8, "rows": 100, "interval": (0.7, 0.9)}
+    line = baselines.verdict(result, Path("runs/tfidf"))
+    assert line.startswith(f"not better than {best}: 80.00%") and line.endswith(way)
+    assert ("tfidf" in line) == (best == TFIDF) and ("--learning-rate" in line) == ("--learning-rate" in way)
+
+
+def test_without_training_the_model_is_a_linear_head_on_the_frozen_encoder(settings):
+    """The way that the verdict names."""
+    result = classify.run(replace(settings, learning_rate=0.0, pooling="mean", epochs=0.1))
+    assert result.frozen
+    before, after = (checkpoint.load(path).model.encoder.state_dict() for path in (settings.model, result.model))
+    assert all(after[name].equal(value) for name, value in before.items())
+
+
+def test_counts_are_not_scores(settings):
+    """The report lists scores only: no number of texts, words or queries."""
+    classify.run(replace(settings, baselines=False))
+    figures = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))["figures"]
+    shown = {row.metric for row in report.other_scores(mock.Mock(metric="accuracy"), figures, ["dev", "test"])}
+    assert shown and not shown & {"texts", "words", "sentences", "pairs", "queries", "rows", "n", "best_step"}

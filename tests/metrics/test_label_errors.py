@@ -9,8 +9,8 @@ def test_a_label_is_suspicious_if_another_one_reaches_its_usual_confidence():
     given = ["a", "a", "a", "b", "b", "b"]
     likely_a = [0.9, 0.8, 0.1, 0.1, 0.2, 0.95]  # mean of a where it is given: 0.6; of b: 0.583
     found = label_errors(given, [{"a": share, "b": 1 - share} for share in likely_a])
-    assert [(one.row, one.given, one.suggested) for one in found] == [(5, "b", "a"), (2, "a", "b")]
-    assert (found[0].given_probability, found[0].probability) == (1 - 0.95, 0.95)
+    assert [(one.row, one.label, one.suggested) for one in found] == [(5, "b", "a"), (2, "a", "b")]
+    assert (found[0].label_probability, found[0].suggested_probability) == (1 - 0.95, 0.95)
 
 
 def test_a_label_that_is_hard_for_the_model_is_no_error():
@@ -40,7 +40,7 @@ def test_of_several_labels_a_missing_one_and_one_too_many_are_found():
         {"a": 0.1, "b": 0.1}, {},
     ]  # fmt: skip
     found = label_set_errors(given, shares)
-    assert {(one.row, one.given, one.suggested) for one in found} == {
+    assert {(one.row, one.label, one.suggested) for one in found} == {
         (1, "not b", "b"), (2, "not a", "a"), (5, "b", "not b"),
     }  # fmt: skip
 
