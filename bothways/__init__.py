@@ -1,4 +1,4 @@
-"""Bothways: the whole life of a BERT: pre-train, fine-tune, evaluate, predict, embed, quantize, export.
+"""Bothways, the whole life of a BERT: pre-train, fine-tune, evaluate, predict, quantize, export.
 
 Public names are imported when they are first used, so that `import bothways` is fast and loads no torch.
 """

@@ -1,4 +1,6 @@
-"""Config of special attention: global tokens (Longformer), random blocks (BigBird), relative positions (DeBERTa).
+"""Config of special attention: global tokens, random blocks, relative positions.
+
+See Longformer, BigBird and DeBERTa in families/.
 
 Frozen dataclasses, without torch; also the allowed ranges of config values.
 """
@@ -56,7 +58,7 @@ class RelativePositionsConfig:
     shared: bool = False  # positions use the query and key projections of the content (v2, v3)
     joint: bool = False  # queries, keys and values interleaved by head in one projection without bias (v1)
     norm: bool = False  # layer norm of the distance table
-    kernel: int = 0  # kernel size of the convolution beside the first layer, odd; 0: no convolution
+    kernel: int = 0  # kernel size of the convolution next to the first layer, odd; 0: no convolution
     kernel_act: Literal["tanh", "gelu", "relu"] = "tanh"
 
     def __post_init__(self) -> None:

@@ -46,7 +46,7 @@ class EncoderConfig:
     norm_bias: bool = True
     direction: Direction = "both"  # tokens a token attends to; halves: one half of the width in each direction
     attention_window: int = 0  # neighbours on each side that a token attends to; 0: full attention
-    full_attention_every: int = 1  # with a window, layers 0, n, 2n ... have full attention all the same; 0: none has
+    full_attention_every: int = 1  # with a window: layers 0, n, 2n ... have full attention; 0: none
     sparse_attention: GlobalTokensConfig | RandomBlocksConfig | None = None  # beyond the window (Longformer, BigBird)
     rotary_theta: float = 160_000.0  # rotary base of layers with full attention
     rotary_theta_window: float = 10_000.0  # ... and of layers with a window
@@ -56,7 +56,7 @@ class EncoderConfig:
     pooler_dropout: bool = False  # dropout before the pooler too, not only after it (RoBERTa, ELECTRA)
     pooler_norm: bool = False  # norm after the pooler, which token heads read through too (ModernBERT)
     deep_heads: bool = False  # the pooler uses hidden_act for classes; answers: one more feed-forward layer (BigBird)
-    head_bias: bool = True  # of a head's layers before the last
+    head_bias: bool = True  # bias in all layers of a head except the last
 
     def __post_init__(self) -> None:
         for field, kind in get_type_hints(type(self)).items():

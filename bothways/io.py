@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 SURROGATES = re.compile("[\ud800-\udfff]")
 LOST_AND_FOUND = "lost+found"  # in the root of a new ext4 disk
-BACKUP_SUFFIX = ".old"  # of a directory that is being replaced
+BACKUP_SUFFIX = ".old"  # suffix of a directory that is being replaced
 
 
 def fsync(path: Path) -> None:
@@ -126,7 +126,7 @@ def write_json(file: Path, content: Any) -> None:
 
 
 def _create_temporary(target: Path, create: Callable[[Path], T]) -> tuple[Path, T]:
-    """Create `.NAME.xxxxxxxx` beside a target. Unlike those of `tempfile`, its permissions follow the umask."""
+    """Create `.NAME.xxxxxxxx` next to a target. Unlike with `tempfile`, its permissions follow the umask."""
     while True:
         path = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
         try:

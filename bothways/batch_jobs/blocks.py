@@ -1,4 +1,4 @@
-"""Blocks of input rows, processed one after another, and an estimate of a file's number of rows."""
+"""Blocks of input rows that are processed together; estimate of the number of rows."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping

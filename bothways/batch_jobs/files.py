@@ -1,4 +1,4 @@
-"""Batch prediction and embedding of files of any size or standard input, in blocks and in input order."""
+"""Batch prediction and embedding of files of any size, or standard input, in blocks."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

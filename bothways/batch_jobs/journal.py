@@ -147,7 +147,7 @@ class PartialOutput:
         return self.journal
 
     def remove(self) -> None:
-        """Delete the temporary files beside the output."""
+        """Delete the temporary files next to the output."""
         journal = _journal(self.out)
         incomplete = journal.parent.glob(f".{escape(journal.name)}.*")  # journals that a kill left half-written
         for path in (self.results.path, self.skipped.path, journal, *incomplete):

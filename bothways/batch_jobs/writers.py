@@ -39,7 +39,7 @@ class Format(Protocol):
 class Npy:
     """NumPy's format 1.0, byte for byte as np.save writes it. Its header has room for any number of rows."""
 
-    width: int  # of a vector
+    width: int  # size of a vector
 
     def head(self) -> bytes:
         return self._header(0)

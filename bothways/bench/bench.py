@@ -1,4 +1,4 @@
-"""Benchmark a model on this machine, against other installed libraries, by batch size and length.
+"""Benchmark of a model against other libraries on this machine, by batch size and length.
 
 The benchmark times the method of the model's task, from texts to results, including tokenization. Other libraries
 ("peers") are timed if they compute the same outputs (vectors, class scores). All systems take turns, so that other load

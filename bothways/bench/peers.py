@@ -1,4 +1,4 @@
-"""Peer libraries (sentence-transformers, transformers, ONNX Runtime, OpenVINO), imported on use.
+"""Peer libraries: sentence-transformers, transformers, ONNX Runtime, OpenVINO.
 
 Each computes the same outputs from the same checkpoint and texts, truncated to the same length, including tokenization,
 with the same number of threads. Texts are sorted by length and padded to the longest in their batch.

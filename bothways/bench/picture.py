@@ -90,7 +90,7 @@ def _row_of_curves(
 
 
 def _names(axis: Any, ends: Mapping[str, float], last: int, colours: Colours, room: float = 0.085) -> None:
-    """Each system's name beside the end of its curve, without overlap. room: height of a name relative to the panel."""
+    """Each system's name next to the end of its curve, without overlap. room: relative height of a name."""
     to_panel = axis.transData + axis.transAxes.inverted()
     heights = {side: float(to_panel.transform((last, value))[1]) for side, value in ends.items()}
     placed = -room

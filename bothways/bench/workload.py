@@ -1,4 +1,4 @@
-"""Benchmark workloads: the method of a model's task, and texts of exact lengths or the user's own."""
+"""Benchmark workloads: a method, and texts of exact lengths or the user's own."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence

@@ -47,9 +47,9 @@ INT8, INT8_WEIGHTS = "bothways-int8", "int8.safetensors"
 # A classifier on the mean of the tokens, which most families lack: stored as sentence-transformers modules.
 LINEAR = "bothways-linear"
 MULTI_LABEL = "multi_label_classification"
-TRIES = 10  # to read a checkpoint that is being replaced
-HEAD_KEYS = {"architectures", "id2label", "label2id", "problem_type", "num_labels"}  # of a config
-FILE_ENDINGS = (".json", ".safetensors", ".bin", ".model", "vocab.txt", "merges.txt")  # of files that are read
+TRIES = 10  # attempts to read a checkpoint that is being replaced
+HEAD_KEYS = {"architectures", "id2label", "label2id", "problem_type", "num_labels"}  # config keys of heads
+FILE_ENDINGS = (".json", ".safetensors", ".bin", ".model", "vocab.txt", "merges.txt")  # files that are read
 MAX_LABELS = 1_000_000
 
 
@@ -90,7 +90,7 @@ class Checkpoint:
         """The tokenizer. InputError if the checkpoint has none."""
         if self.tokenizer is None:
             raise InputError(
-                "the checkpoint has no tokenizer files; put its tokenizer.json or vocab.txt beside the weights"
+                "the checkpoint has no tokenizer files; put its tokenizer.json or vocab.txt next to the weights"
             )
         return self.tokenizer
 
@@ -258,8 +258,8 @@ def save(checkpoint: Checkpoint, path: str | PathLike[str]) -> None:
     check_target(target, holds=METADATA_FILE)
     if (target / METADATA_FILE).exists() and "status" in read_json(target / METADATA_FILE):
         raise InputError(f"{target}: contains a run, which would be lost; pass a new directory")
-    with atomic_directory(target) as beside:
-        _write(checkpoint, beside)
+    with atomic_directory(target) as directory:
+        _write(checkpoint, directory)
 
 
 def check_target(target: Path, *, holds: str) -> None:

@@ -55,13 +55,13 @@ def global_projections(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return copies
 
 
-def see_all_as_others(model: Model) -> None:
+def copy_to_global_projections(model: Model) -> None:
     """Copy a Longformer's ordinary projections to its global ones. Pre-training has no global tokens, so without this
     they would keep their initial values."""
     model.load_state_dict(global_projections(model.state_dict()), strict=False)
 
 
-def sees_all_as_others(model: Model) -> bool:
+def global_projections_are_copies(model: Model) -> bool:
     """Whether a Longformer's global projections equal the ordinary ones, that is, are untrained."""
     state = model.state_dict()
     return all(torch.equal(state[name], value) for name, value in global_projections(state).items())

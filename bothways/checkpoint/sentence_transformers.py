@@ -87,7 +87,7 @@ def write_pooling(directory: Path, pooling: str, normalized: bool, config: Encod
 
 
 def write_linear(directory: Path, layer: nn.Linear, config: EncoderConfig) -> None:
-    """Write the files, beside an encoder in TRANSFORMER, with which sentence-transformers computes the logits of a
+    """Write the files, next to an encoder in TRANSFORMER, with which sentence-transformers computes the logits of a
     linear layer on the mean of the tokens (scaled to length 1 if pooler_act is "unit").
 
     A layer on distances between the texts of a pair is stored in a separate file, and the modules compute the vectors

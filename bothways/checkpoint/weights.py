@@ -16,7 +16,7 @@ from bothways.tokenizer.files import check_regular_file, get_object, read_json
 
 WEIGHTS, OLD_WEIGHTS = "model.safetensors", "pytorch_model.bin"
 MAX_MAPPED_BYTES = 16_000_000
-OLD_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}  # of layer norm parameters, in files from 2018
+OLD_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}  # names of layer norm parameters in files from 2018
 
 
 class TensorFiles(Mapping[str, Tensor]):
@@ -106,7 +106,7 @@ def open_safetensors(file: Path) -> TensorFiles:
 def write_weights(state: dict[str, Tensor], file: Path) -> None:
     """Write a safetensors file. OSError if it cannot be written."""
     try:
-        file.touch()  # with the umask's permissions; safetensors gives them to the owner alone
+        file.touch()  # with the umask's permissions; safetensors would restrict them to the owner
         permissions = file.stat().st_mode
         save_file(state, file, metadata={"format": "pt"})
         file.chmod(permissions)

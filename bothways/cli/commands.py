@@ -1,4 +1,4 @@
-"""Small commands: vocab, predict, fill, export, info, cache. Other verbs are run by their own rooms."""
+"""Functions of the commands vocab, predict, fill, export, info and cache."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Post-training int8 quantization: calibrate on half of the texts, measure the drop on the other half.
+"""Post-training int8 quantization: calibrate on half of the texts, measure on the others.
 
 Nothing is written if the score drops too much.
 
@@ -31,7 +31,7 @@ from bothways.model.int8 import int8_state_dict, is_int8, replace_linears
 from bothways.model.model import Model
 from bothways.settings import Quantize
 
-MIN_TEXTS = 16  # in each half
+MIN_TEXTS = 16  # texts in each half
 MAX_CALIBRATION = 256  # texts
 REPEATS = 3  # repetitions of each speed measurement
 

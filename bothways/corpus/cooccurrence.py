@@ -20,7 +20,7 @@ WINDOW = 4  # tokens on each side; a token at distance d counts 1/d
 MOST_TOKENS = 1 << 24  # tokens to count; more add little
 BLOCK = 1 << 22  # tokens counted at a time
 SMOOTHING = 0.75  # power of the contexts' frequencies (Levy 2015, section 3.2)
-OVERSAMPLING, ROUNDS = 16, 2  # of the randomized factorization (Halko 2011, algorithm 4.4)
+OVERSAMPLING, ROUNDS = 16, 2  # randomized factorization (Halko 2011, algorithm 4.4)
 
 Vectors = NDArray[np.float32]
 

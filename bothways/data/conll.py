@@ -35,7 +35,7 @@ class Sentence:
 class ColumnLayout:
     """The column layout of all lines with a word: separated by tabs or spaces, and how many columns."""
 
-    line_number: int  # of the line that determines the layout
+    line_number: int  # the line that determines the layout
     tabs: bool
     num_columns: int
 

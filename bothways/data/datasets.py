@@ -26,7 +26,7 @@ from bothways.errors import InputError
 from bothways.tables_in_memory import MemoryTable, TableSource
 
 HUB_PREFIX = "hf:"
-ClassNames = Mapping[str, Sequence[str]]  # by column, for columns of class indices or lists of them
+ClassNames = Mapping[str, Sequence[str]]  # class names by column, for columns of class indices or lists of them
 
 
 @dataclass(frozen=True)

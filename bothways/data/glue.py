@@ -17,7 +17,7 @@ from bothways.errors import InputError
 from bothways.tables_in_memory import MemoryTable, TableSource
 
 GlueSplit = Literal["train", "dev", "dev_mismatched", "test"]
-Values = Sequence[str]  # of a line
+Values = Sequence[str]  # the values of a line
 
 
 @dataclass(frozen=True)

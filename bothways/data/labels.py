@@ -13,8 +13,8 @@ from bothways.data.tables import RowErrors
 from bothways.errors import InputError, join_names
 
 Some = TypeVar("Some")
-INDICATORS = {"0", "1", "0.0", "1.0", "True", "False"}  # of lists that say for each label whether the text has it
-SEPARATORS = "|;,"  # of several labels of one text, in order of preference
+INDICATORS = {"0", "1", "0.0", "1.0", "True", "False"}  # entries of a list of yes and no for each label
+SEPARATORS = "|;,"  # between several labels of a text, in order of preference
 FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 
 

@@ -33,7 +33,7 @@ class TextPairs:
 
     texts: list[list[str]]
     scores: np.ndarray | None
-    notes: tuple[str, ...] = ()  # on rows left out while reading
+    notes: tuple[str, ...] = ()  # about rows that were skipped
 
     def take(self, rows: Sequence[int]) -> "TextPairs":
         texts = [[column[row] for row in rows] for column in self.texts]

@@ -11,7 +11,7 @@ from bothways.errors import InputError
 from bothways.settings import Classify, FineTune, Regress
 from bothways.tables_in_memory import TableSource
 
-FEW_NUMBERS = 10  # so many classes may be fractions, such as ratings in half stars
+FEW_NUMBERS = 10  # up to this many classes may be fractions, such as ratings in half stars
 
 
 def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[str, Table]:
@@ -93,7 +93,7 @@ def check_pairs(tables: Mapping[str, Table]) -> None:
     if len(set(paired.values())) > 1:
         with_pairs, without = ([name for name, one in paired.items() if one is had] for had in (True, False))
         raise InputError(
-            f"{with_pairs[0]} has pairs of texts, {without[0]} has single ones; give both alike, "
+            f"{with_pairs[0]} has pairs of texts, {without[0]} has single ones; use the same form for both, "
             "or name the column with --pair-column"
         )
 

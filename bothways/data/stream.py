@@ -211,7 +211,7 @@ def _line_input(text: str, keep: Sequence[str]) -> ModelInput:
 
 def _live_lines(file: Any) -> Iterator[bytes | None]:
     """The lines of a binary file, with None when the lines so far should be processed without waiting for more."""
-    parts: list[bytes] = []  # of a line whose end has not arrived yet
+    parts: list[bytes] = []  # parts of a line whose end has not arrived yet
     first_line_time: float | None = None  # arrival of the first line since the last None
     while chunk := file.read1(1 << 16):
         first_line_time = first_line_time or time.monotonic()

@@ -41,7 +41,7 @@ from bothways.tokenizer.tokenizer import Tokenizer
 
 DEFAULT_MAX_DROP = 0.5  # points
 MAX_ROWS = 2000  # that a drop is measured on
-JACKKNIFE_GROUPS = 20  # of rows, of which one is left out at a time
+JACKKNIFE_GROUPS = 20  # groups of rows; each is left out once
 MASK_EVERY = 7  # words: about as many are masked as in BERT's training
 MIN_TAGGED_TEXTS = 64  # made of sentences, if there are that many sentences
 

@@ -1,4 +1,4 @@
-"""Evaluate a model: classification, regression, tagging (NER), answers (SQuAD), masked words, vectors."""
+"""Evaluate a model on labelled data (classes, numbers, tags, answers, vectors) or plain text."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping

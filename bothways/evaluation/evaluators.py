@@ -1,4 +1,4 @@
-"""One evaluator per task: predict rows with a model, and score the predictions (accuracy, F1, SQuAD, correlation).
+"""One evaluator per task: predict rows with a model, and score the predictions.
 
 They are shared by fine-tuning, `evaluate`, `quantize` and `export`. `predict` and `score` take rows of a file;
 `compare` takes gold labels and predictions from any source. For rows without labels, the predictions of a changed model

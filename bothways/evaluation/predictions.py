@@ -1,4 +1,4 @@
-"""Score a file of predictions against a gold file: classes, numbers, tags, answers, search results.
+"""Score a file of predictions against a gold file, for every task and for search results.
 
 | gold file                           | predictions, in its order (answers in any)                       |
 | table of labels or numbers          | table with a column named in PREDICTED, or .txt, one per line    |
@@ -129,7 +129,7 @@ def _labels(path: Path, encoding: str | None) -> tuple[str, list[tuple[str, str]
     # `predict --keep-columns text` writes a column `scores`.
     if usual in LABELS and has_text_column([*columns]) and "scores" not in columns:
         raise InputError(
-            f"{path}: {column!r} beside texts may hold gold labels, not predictions; name the column of predictions "
+            f"{path}: {column!r} next to texts may hold gold labels, not predictions; name the column of predictions "
             f"{PREDICTED[0]!r}"
         )
     for where, row in rows:

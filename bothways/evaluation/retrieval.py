@@ -1,4 +1,4 @@
-"""Evaluation of sentence embeddings: retrieval (BEIR), pair retrieval, or correlation with pair scores.
+"""Evaluate sentence embeddings: retrieval (BEIR), pair retrieval, correlation with scores.
 
 Letters: N pairs of R texts each, H vector size; Q queries or distinct texts, D documents or distinct pairs.
 """

@@ -1,4 +1,4 @@
-"""Rows to evaluate a model on, read as in training: columns, second texts, and spelling of labels."""
+"""Evaluation rows, read as in training: columns, second texts, and spelling of labels."""
 
 from collections.abc import Sequence
 from dataclasses import replace

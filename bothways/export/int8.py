@@ -103,7 +103,7 @@ def quantize(file: Path, to: Path, kept: tuple[str, ...]) -> None:
     with quiet(None):
         quantize_dynamic(
             model, to, per_channel=True, weight_type=QuantType.QInt8, op_types_to_quantize=["MatMul", "Gather"],
-            nodes_to_exclude=[*excluded, *(f"{name}_MatMul" for name in excluded)],  # of a split Gemm
+            nodes_to_exclude=[*excluded, *(f"{name}_MatMul" for name in excluded)],  # nodes of a split Gemm
         )  # fmt: skip
 
 

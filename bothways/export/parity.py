@@ -1,4 +1,4 @@
-"""Parity check: scores of an ONNX file against the model's, over lengths, batch sizes and padding sides.
+"""Parity check of an ONNX file: its scores against the model's, over lengths and padding.
 
 The model's scores are computed in float32 on ragged batches, without the padded layout that was exported: `Bucketed`.
 Letters: N texts of S tokens or fewer, T tokens of all.

@@ -17,7 +17,7 @@ from bothways.families.spec import FamilySpec
 
 __all__ = ["DEFAULT_MODEL_TYPE", "FAMILIES", "FamilySpec"]
 
-DEFAULT_MODEL_TYPE = "bert"  # of BERT configs without model_type, as written in 2018 and 2019 (SciBERT)
+DEFAULT_MODEL_TYPE = "bert"  # for configs without model_type, as written in 2018 and 2019 (SciBERT)
 _OTHER_ATTENTION = (MODERNBERT, LONGFORMER, BIG_BIRD, DEBERTA, DEBERTA_V2)
 FAMILIES: dict[str, FamilySpec] = {
     family.model_type: family

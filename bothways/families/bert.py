@@ -1,4 +1,4 @@
-"""BERT (Devlin 2018): the default of every config field; also MiniLM, SciBERT, BioBERT and many others."""
+"""BERT (Devlin 2018): the default of every config field; also MiniLM, SciBERT and others."""
 
 from bothways.families.spec import FamilySpec, architectures
 

@@ -59,7 +59,7 @@ class FamilySpec:
     supported_values: further keys that change the result, with the values that are computed.
     ignored_keys: further keys that do not change the result.
     parameter_names: our module -> Hugging Face's, with `{}` for the layer's index; a tuple is stacked, in order.
-    head_names: the same for each head, and for its pooler if that has another name beside this head.
+    head_names: the same for each head, and for its pooler if its name differs for this head.
     architectures: set of heads -> transformers' class.
     read_config: config fields that need more than renaming, Hugging Face's config -> ours; write_config: the inverse.
     new_config: the config of a new model, given BERT's config of the same size.

@@ -27,7 +27,7 @@ from bothways.linear.regressions import Kind, Score, standardize
 from bothways.linear.tfidf import Rows, TfidfModel
 from bothways.settings import FineTune
 
-MAX_OUTPUTS = 300  # of a linear model, whose cost grows with each
+MAX_OUTPUTS = 300  # outputs of a linear model, whose cost grows with each output
 MAX_PAIRS = 10_000  # training pairs whose texts are encoded
 STRENGTHS = (1.0, 10.0, 100.0, 1000.0, 10_000.0)  # C of scikit-learn times the number of rows, for frozen vectors
 METHODS: Mapping[Kind, str] = {

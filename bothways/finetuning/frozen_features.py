@@ -21,8 +21,8 @@ from bothways.model.prepacked import prepack
 from bothways.rng import Purpose, generator
 from bothways.settings import TextVectors
 
-MAX_LABELLED_TOKENS = 60_000  # on which a linear model of tokens is fitted
-MAX_WINDOWS = 8  # of a text, over which a vector is pooled
+MAX_LABELLED_TOKENS = 60_000  # for fitting a linear model of tokens
+MAX_WINDOWS = 8  # windows of a text to pool over
 FEW_TOKENS = 200_000  # training texts with fewer tokens are read with as many windows as dev and test
 
 

@@ -21,12 +21,14 @@ from bothways.training.losses import Loss
 Rows = tuple[Tensor, Tensor]  # features [N, H] float32 and targets [N, ...], on the CPU
 RowLoss = Callable[[Tensor, Tensor], Loss]  # scores [N, C], targets [N, ...] -> (sum, count)
 Score = Callable[[Tensor, Tensor], float]  # scores [N, C], targets [N, ...] -> value; higher is better
-SCALES = tuple(2.0**-power for power in range(9))  # of the scores, if the strength is chosen by a score
+SCALES = tuple(
+    2.0**-power for power in range(9)
+)  # candidate scales of the scores, if the strength is selected by a score
 STRENGTHS = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 1e-3, 1e-4, 1e-5)  # falling: each fit starts near its optimum
 FOLDS, MIN_DEV_ROWS = 5, 200  # cross-validation if dev has fewer rows
-MAX_ROWS = 10_000  # for choosing the strength
-MAX_ITERATIONS, MAX_FLOPS = 200, 1e12  # of a fit
-ROUNDING = 2**-8  # of bf16, relative
+MAX_ROWS = 10_000  # rows for selecting the strength
+MAX_ITERATIONS, MAX_FLOPS = 200, 1e12  # limits of a fit
+ROUNDING = 2**-8  # relative rounding error of bf16
 DEAD = 1e-6  # features with a smaller deviation, relative to the largest, are left out
 TOLERANCE, FINAL_TOLERANCE = 1e-4, 1e-5  # largest component of the gradient at the end of a fit
 
@@ -142,7 +144,7 @@ class _Solver:
         return weight_CH, self.bias_C.detach() - weight_CH @ self.mean_H
 
     def minimize(self, strength: float, tolerance: float) -> None:
-        flops = 6 * self.x_NH.numel() * len(self.bias_C)  # of the objective and its gradient
+        flops = 6 * self.x_NH.numel() * len(self.bias_C)  # FLOPs of the objective and its gradient
         optimizer = torch.optim.LBFGS(
             [self.weight_CH, self.bias_C], max_iter=int(max(10, min(MAX_ITERATIONS, MAX_FLOPS / flops))),
             tolerance_grad=tolerance, tolerance_change=tolerance / 100, history_size=10, line_search_fn="strong_wolfe",

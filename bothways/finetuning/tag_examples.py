@@ -28,7 +28,7 @@ from bothways.inference.windows import whole_length
 from bothways.settings import Tag
 from bothways.tokenizer.tokenizer import Encoding
 
-NO_LABEL = -100  # of tokens that are not the first of a word
+NO_LABEL = -100  # label of tokens that are not the first of a word
 
 
 @dataclass(frozen=True)

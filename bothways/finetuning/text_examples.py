@@ -28,8 +28,8 @@ from bothways.rng import Purpose, generator
 from bothways.settings import Classify, FineTune, Regress
 from bothways.tokenizer.tokenizer import Encoding
 
-KEPT_LAYERS = 2 / 3  # of an encoder, if few texts are classified (docs/LOG.md, "Few examples")
-FEW_TEXTS = 50  # with fewer, dev has too few rows to judge a training by
+KEPT_LAYERS = 2 / 3  # fraction of layers to keep for few examples (docs/LOG.md, "Few examples")
+FEW_TEXTS = 50  # with fewer texts, dev is too small to show whether training helps
 MIN_STEP_TEXTS = 16  # a step of fewer texts, even long ones, has a noisy gradient
 
 

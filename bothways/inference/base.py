@@ -30,7 +30,7 @@ from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 Result = TypeVar("Result")
 Rows = NDArray[np.float32]
 Texts = Iterable[str]  # a list, an iterator, a NumPy array, a pandas or Arrow column
-LABELS_SHOWN = 5  # in the representation of a Predictor
+LABELS_SHOWN = 5  # in repr(Predictor)
 
 
 class ReadOptions(TypedDict, total=False):
@@ -94,7 +94,7 @@ class PredictorBase:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer beside the weights. InputError if the checkpoint has none."""
+        """The tokenizer of the checkpoint. InputError if the checkpoint has none."""
         return self.checkpoint.need_tokenizer()
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ from bothways.log import logger
 from bothways.tokenizer.tokenizer import Encoding
 
 MASK = "[MASK]"
-Guesses = tuple[list[float], list[int]]  # probabilities and ids of the likeliest words, best first
+Guesses = tuple[list[float], list[int]]  # probabilities and ids of the most probable words, best first
 
 
 @dataclass(frozen=True)

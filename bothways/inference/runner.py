@@ -1,4 +1,4 @@
-"""Batched inference: sort encodings by length, run batches of a token budget, restore the input order.
+"""Batched inference: sort by length, run batches of a token budget, restore the order.
 
 Letters: N encodings, n of them in a batch; T tokens of a batch; H hidden size.
 """

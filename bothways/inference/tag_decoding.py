@@ -1,4 +1,4 @@
-"""Tag decoding (NER): from word tags to token labels, and from scores to entities with exact offsets.
+"""Tag decoding (NER): word tags to token labels, and scores to entities with exact offsets.
 
 A pre-split word may be several of BERT's words ("U.S.-based" is six). Its tag is the label of the first token of each
 of them, so that plain text is tagged as in training. (Devlin 2018, section 5.3, labels only the first token of the

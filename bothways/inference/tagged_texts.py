@@ -1,4 +1,4 @@
-"""Tagged sentences as texts for a tagger: columns, tag schemes, and sentences joined with their neighbours."""
+"""Tagged sentences as texts for a tagger: columns, tag schemes, neighbouring sentences."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Predictor.classify, regress and is_next: labels, numbers and next-sentence probabilities of texts and pairs.
+"""Predictor.classify, regress and is_next: labels, numbers, next-sentence probabilities.
 
 Letters: N texts, W windows of them, H hidden size, C outputs of the head.
 """

@@ -1,4 +1,4 @@
-"""TF-IDF vectors (Salton 1988) and linear models over them, the baseline for fine-tuning. No torch.
+"""TF-IDF vectors (Salton 1988) and linear models over them, as a baseline. No torch.
 
 Wang and Manning 2012 show how strong such a baseline is. Letters: N texts (or pairs), F features, C outputs.
 """

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-Probabilities = Mapping[str, float]  # by label; 0 for labels that are missing
+Probabilities = Mapping[str, float]  # probability by label; missing labels have 0
 OUTLIER_DEVIATIONS = 4.0  # robust standard deviations beyond which a number is suspicious
 
 

@@ -1,7 +1,7 @@
 """Relative positions of DeBERTa: disentangled attention with a table of distance embeddings.
 
 An attention score is the sum of content to content, content to position and position to content (He 2021, section 3.1,
-eq. 4; logarithmic buckets, shared projections and the convolution beside the first layer: He 2021b, section 3.2).
+eq. 4; logarithmic buckets, shared projections and the convolution next to the first layer: He 2021b, section 3.2).
 
 For texts of S tokens there are 2S - 1 distances, so positions are scored once per distance rather than once per pair of
 tokens, and the scores of pairs are a skewed view of those. Letters: T tokens, N heads, D head size, H hidden = N x D,

@@ -23,7 +23,7 @@ def training_flops(config: EncoderConfig, batch: Batch) -> int:
     weights = batch.num_tokens * config.num_hidden_layers * layer
     weights += batch.num_tokens * embedding * hidden * (embedding != hidden)
     weights += masked * embedding * (hidden + config.vocab_size)
-    pairs = 0  # of query and key, over all layers
+    pairs = 0  # query-key pairs, over all layers
     for index in range(config.num_hidden_layers):
         window = config.layer_window(index)
         keys = batch.lengths.clamp(max=2 * window + 1) if window else batch.lengths

@@ -27,10 +27,10 @@ PEAK = 4.0  # the attention score at a head's offset
 PEAK_ADDED = 8.0  # ... if positions are added to words, which blurs it
 MIN_FREQUENCY = 0.08  # radians per token; lower frequencies hardly distinguish neighbours
 NUM_FREQUENCIES = 8  # unless rotary positions fix them
-COPY_SCALE = {"pre": 1.0, "post": 0.5}  # of the copied vectors, by the norm's place; less for shared layers
+COPY_SCALE = {"pre": 1.0, "post": 0.5}  # scale of copied vectors, by the position of LayerNorm; less for shared layers
 LINEAR = 0.1  # scale of the head's first layer: so small that its activation is nearly linear
 POST_NORM = 0.65  # how a layer's last norm scales the squared size of positions
-POSITION_SHARE = 0.2  # of an embedding's squared norm that comes from the position
+POSITION_SHARE = 0.2  # fraction of an embedding's squared norm that is due to the position
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ from bothways.model.heads import ClassificationHead
 
 # What initializes a new Linear and a new Embedding. Functions of nn.init consult the mode first and run outside of it.
 INITIALIZERS = (torch.nn.init.kaiming_uniform_, torch.nn.init.uniform_, torch.nn.init.normal_)
-ALLOCATORS = (torch.empty, torch.zeros)  # of parameters
+ALLOCATORS = (torch.empty, torch.zeros)  # functions that allocate parameters
 
 
 class _NoInit(TorchFunctionMode):

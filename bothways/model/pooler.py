@@ -16,7 +16,7 @@ from bothways.model.layer import ACTIVATIONS, norm
 
 POOLED_HEADS = ("next_sentence", "classes")
 NO_POOLER = ("none", "unit", "distance")  # values of pooler_act for heads without a dense pooler
-SLOPE = 0.125  # of a near-identity pooler; a power of two, exact in bf16
+SLOPE = 0.125  # slope of a near-identity pooler; a power of two, exact in bf16
 
 
 class Pooler(nn.Module):

@@ -10,7 +10,7 @@ from bothways import metrics
 from bothways.attention_config import GlobalTokensConfig
 from bothways.checkpoint import state_dict
 from bothways.checkpoint.checkpoint import Checkpoint
-from bothways.checkpoint.lengthen import sees_all_as_others
+from bothways.checkpoint.lengthen import global_projections_are_copies
 from bothways.config import EncoderConfig
 from bothways.corpus.cooccurrence import word_vectors
 from bothways.families import FAMILIES
@@ -104,7 +104,7 @@ def module_to_train(
 def has_untrained_globals(initial: Checkpoint, start: Checkpoint | None) -> bool:
     """Whether this is a Longformer whose global projections no training has reached: they stay as the others are."""
     is_longformer = isinstance(initial.model.config.sparse_attention, GlobalTokensConfig)
-    return is_longformer and (start is None or sees_all_as_others(start.model))
+    return is_longformer and (start is None or global_projections_are_copies(start.model))
 
 
 def init_bias_from_frequencies(model: Model, frequencies: np.ndarray) -> None:

@@ -219,8 +219,8 @@ def prepare_tokenizer(text: Text, vocabulary: Vocabulary, directory: Path, proce
             )
             message = f"learned a vocabulary of {len(learned):,} entries"
         remove_leftovers(target)
-        with atomic_directory(target, marker="tokenizer_config.json") as beside:
-            learned.save(beside)
+        with atomic_directory(target, marker="tokenizer_config.json") as directory:
+            learned.save(directory)
         logger.info(message)
     processes.barrier()
     return Tokenizer.load(target)

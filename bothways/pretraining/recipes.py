@@ -25,9 +25,9 @@ PAPER: Mapping[str, Any] = {
 STEPS = 1000  # without --steps or --minutes
 MEASURED_WIDTH = 256  # hidden size of the trials that chose the learning rates
 PEAK_LEARNING_RATE = {"pre": 2e-3, "post": 1e-3}  # by the position of LayerNorm
-PEAK_CONTINUED = 5e-4  # from a checkpoint
+PEAK_CONTINUED = 5e-4  # with --from
 MANY_PASSES = 4  # passes over the text from which dropout helps
-TOKENS_PER_MINUTE = 600_000  # of the mini model on two cores, about
+TOKENS_PER_MINUTE = 600_000  # the mini model on two cores, about
 
 
 @dataclass(frozen=True, kw_only=True)

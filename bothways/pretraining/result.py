@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.lengthen import see_all_as_others
+from bothways.checkpoint.lengthen import copy_to_global_projections
 from bothways.log import logger
 from bothways.pretraining.heldout import HeldOut, on_plateau
 from bothways.pretraining.modules import ReplacedTokenModel
@@ -39,7 +39,7 @@ def finish(setup: Setup, run: Run, processes: Processes) -> PretrainingResult:
     if isinstance(setup.module, ReplacedTokenModel):
         setup.module.finish()
     if setup.has_untrained_globals:
-        see_all_as_others(setup.initial.model)
+        copy_to_global_projections(setup.initial.model)
     checkpoint.save(replace(setup.initial, metadata={**run.origin, "heldout": figures}), run.directory / "model")
     levels: dict[str, float] = {name: figures[name] for name in ("unigram_perplexity", "chance") if name in figures}
     plot.save_curves(run.metrics(), run.directory / "curves.png", title=setup.title, levels=levels)

@@ -9,8 +9,8 @@ from bothways.metrics.classification import Bin
 from bothways.report.chart import build_axis, dot, figure, label, line, plot
 from bothways.report.markup import Html, data_element, element, join, table
 
-SIZE = (340, 330)  # of a chart
-X_RANGE, Y_RANGE = (46.0, 320.0), (288.0, 24.0)  # of its axes
+SIZE = (340, 330)  # size of a chart
+X_RANGE, Y_RANGE = (46.0, 320.0), (288.0, 24.0)  # ranges of its axes
 MAX_DOTS = 2000
 
 

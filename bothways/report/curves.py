@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 from bothways.report.chart import CHARACTER_WIDTH, bar, build_axis, figure, label, line, line_series, plot
 from bothways.report.markup import Html, Unit, element, format_number, isolate, join, table
 
-SIZE = (340, 236)  # of a chart
-X_RANGE, Y_RANGE = (46.0, 320.0), (196.0, 24.0)  # of its axes
+SIZE = (340, 236)  # size of a chart
+X_RANGE, Y_RANGE = (46.0, 320.0), (196.0, 24.0)  # ranges of its axes
 MAX_POINTS = 40  # longer lines are downsampled
 MAX_DOTS = 30
 MAX_BARS = 30

@@ -65,7 +65,7 @@ class LabelIssues:
             "model; check them before you correct them."
         )
         if not self.are_credible:
-            summary += " There are so many that most are probably mistakes of the model."
+            summary += " These are too many: most are probably mistakes of the model."
         shown = self.cases[: self.max_shown]
         intro = element("p", summary, f" Shown: {len(shown):,}, the most suspicious first.")
         items = element("ol.cases", *(element("li", _render_issue(case)) for case in shown))

@@ -15,8 +15,8 @@ from bothways.tokenizer.basic import Splitter
 # Marks are kept from these fractions on. English Wikipedia has 0.06 % and 0.05 %; languages that need their marks
 # exceed at least one of them (docs/RESULTS.md). Marks are counted as well as merged words, since a short text, or a
 # text without spaces (Thai, Lao), rarely contains both words of a pair.
-MAX_MERGED = 0.002  # of running words
-MAX_MARKED = 0.005  # of letters
+MAX_MERGED = 0.002  # fraction of running words
+MAX_MARKED = 0.005  # fraction of letters
 STRIP_ACCENTS, KEEP_ACCENTS = Splitter(), Splitter(strip_accents=False)
 
 

@@ -82,7 +82,9 @@ class Splitter:
 
         As in the reference, characters are reordered but their origins keep the order of the text.
         """
-        chars: list[tuple[str, int]] = []  # with the number of characters of the text each stands for: 1, or 0 if added
+        chars: list[
+            tuple[str, int]
+        ] = []  # each with the number of characters it replaces in the text: 1, or 0 if added
         kept = [index for index, char in enumerate(text) if not unicode.is_removed(char)]
         for char in (text[index] for index in kept):
             parts = " " if unicode.is_space(char) else unicode.decompose(char)

@@ -22,7 +22,7 @@ FLAGS = (  # booleans of tokenizer_config.json and of the normalizer in tokenize
     "do_lower_case", "strip_accents", "tokenize_chinese_chars", "keep_accents", "split_by_punct", "add_prefix_space",
     "lowercase", "handle_chinese_chars",
 )  # fmt: skip
-MAX_DEPTH = 100  # of nested lists and objects in a JSON file
+MAX_DEPTH = 100  # nesting of lists and objects in a JSON file
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ READ_AHEAD = 2  # queued tasks beyond the running ones
 BATCH = 50_000  # chunks per splitting task
 SEPARATOR, INSIDE = 0, -1  # symbols in `_SymbolLine` besides pieces
 NUM_CODE_POINTS = 0x110000
-MIN_WORD_COUNT = 50  # of a word that counts towards the vocabulary size
+MIN_WORD_COUNT = 50  # occurrences of a word that counts towards the vocabulary size
 MIN_SIZE, MAX_SIZE = 8_000, 30_522  # chosen sizes (Charpentier 2024: 8,192 for 10 M words; BERT: 30,522)
 
 SplitFunction: TypeAlias = Callable[[str], list[str]]
@@ -252,7 +252,7 @@ class _SymbolLine:
     """
 
     def __init__(self, pieces: Sequence[str], symbols: Array, weights: Array) -> None:
-        self.pieces = list(pieces)  # by symbol
+        self.pieces = list(pieces)  # pieces by symbol
         self.symbol_by_piece = {piece: symbol for symbol, piece in enumerate(pieces)}
         self.lengths = [1] * len(pieces)
         self.symbols, self.weights = symbols, weights

@@ -27,7 +27,7 @@ ALBERT, XLM_ROBERTA, DEBERTA = "AlbertTokenizer", "XLMRobertaTokenizer", "Debert
 BIG_BIRD = "BigBirdTokenizer"
 SPACES = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
 BERT_SPECIALS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
-Pieces = list[tuple[str, float]]  # with log probabilities
+Pieces = list[tuple[str, float]]  # pieces with log probabilities
 
 
 def content(file: Path, config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -74,7 +74,7 @@ class Encoding:
     def segment_ids(self) -> list[int]:
         """0 for [CLS], the first text and its [SEP]; 1 for the second text and its [SEP] if the model has segments."""
         text, first, last = self.ranges[-1]
-        size = (last - first + 1) * (len(self.ranges) - 1)  # of the second text, 0 without one
+        size = (last - first + 1) * (len(self.ranges) - 1)  # size of the second text and its [SEP]; 0 without one
         return [0] * (len(self.ids) - size) + [text.tokenizer.backend.second_segment_id] * size
 
     @property

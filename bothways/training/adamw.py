@@ -83,7 +83,7 @@ class AdamW:
                     torch._foreach_copy_([part.of(flat_weights) for part in parts], masters)
 
     def state(self) -> dict[str, Mapping[str, Tensor]]:
-        """What later steps depend on beside the masters, by kind and name."""
+        """Optimizer state besides the masters, by kind and parameter name."""
         return {"first": self.first, "second": self.second, "steps": self.steps}
 
 

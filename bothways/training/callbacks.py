@@ -1,9 +1,9 @@
-"""Callbacks: functions or objects that receive training steps, evaluations and the result of a run."""
+"""Callbacks that receive training steps, evaluations and the result of a run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-Row = Mapping[str, Any]  # of metrics.jsonl, with the number of `steps` of the run
+Row = Mapping[str, Any]  # a row of metrics.jsonl, with the number of `steps` of the run
 
 
 class Callback:

@@ -146,10 +146,10 @@ class Checkpoints:
 
     def _write(self, path: Path, state: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """Replaces a broken or outdated checkpoint of the same step."""
-        with atomic_directory(path, marker=STATE) as beside:
-            write_weights({name: value.contiguous() for name, value in tensors.items()}, beside / TENSORS)
-            text = json.dumps({"format": FORMAT, **state, "checksum": checksum(beside / TENSORS)}, indent=2)
-            (beside / STATE).write_text(text + "\n", encoding="utf-8")
+        with atomic_directory(path, marker=STATE) as directory:
+            write_weights({name: value.contiguous() for name, value in tensors.items()}, directory / TENSORS)
+            text = json.dumps({"format": FORMAT, **state, "checksum": checksum(directory / TENSORS)}, indent=2)
+            (directory / STATE).write_text(text + "\n", encoding="utf-8")
 
     def _remove_old(self, newest: Path) -> None:
         """Delete all but the newest `keep` up to this one, and the best. Later steps are from before a resume."""

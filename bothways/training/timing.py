@@ -11,7 +11,7 @@ from bothways.training.options import TrainingOptions
 from bothways.training.run_checkpoints import TrainingState
 from bothways.training.trainer import Trainer, clone_module
 
-TIMED_SECONDS, TIMED_STEPS = 3.0, 8  # at least
+TIMED_SECONDS, TIMED_STEPS = 3.0, 8  # minimum
 
 
 def seconds_per_step(

@@ -11,7 +11,7 @@ from bothways.attention_config import GlobalTokensConfig
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
-from bothways.checkpoint.lengthen import lengthen, see_all_as_others, sees_all_as_others
+from bothways.checkpoint.lengthen import copy_to_global_projections, global_projections_are_copies, lengthen
 from bothways.errors import InputError
 from bothways.log import messages_to
 from bothways.pretraining import pretrain
@@ -140,7 +140,7 @@ def test_pre_training_continues_with_longer_texts(make_model, tokenizer, tmp_pat
         made = checkpoint.load(result.model)
     assert made.model_type == "longformer" and made.model.config.max_position_embeddings == 200
     old, new = (one.model.encoder.layers[0].attention for one in (checkpoint.load(tmp_path / "start"), made))
-    assert not torch.equal(old.qkv.weight, new.qkv.weight) and sees_all_as_others(made.model)
+    assert not torch.equal(old.qkv.weight, new.qkv.weight) and global_projections_are_copies(made.model)
     with pytest.raises(InputError, match=r"length \(64\)"):
         pretrain.run(replace(settings, max_length=64, out=tmp_path / "short"))
     assert not (tmp_path / "short").exists()
@@ -153,7 +153,7 @@ def test_pre_training_continues_with_longer_texts(make_model, tokenizer, tmp_pat
 def test_maps_that_nothing_trains_follow_those_of_the_others(start, make_model, tokenizer, tmp_path):
     own = make_model("longformer", {"masked_words": 0}, max_position_embeddings=128)
     if start == "untrained maps":
-        see_all_as_others(own)
+        copy_to_global_projections(own)
     checkpoint.save(Checkpoint(own, tokenizer, "longformer"), tmp_path / "start")
     (tmp_path / "text.txt").write_text("\n\n".join("the cat sat on the mat. " * 9 for _ in range(30)), encoding="utf-8")
     settings = Pretrain(
@@ -171,7 +171,7 @@ def test_maps_that_nothing_trains_follow_those_of_the_others(start, make_model, 
         ),
     )
     made = checkpoint.load(pretrain.run(settings).model).model
-    assert sees_all_as_others(made) == (start != "maps of their own")
+    assert global_projections_are_copies(made) == (start != "maps of their own")
     if start == "maps of their own":
         maps = [model.encoder.layers[0].attention.global_query.weight for model in (own, made)]
         assert torch.equal(*maps)
