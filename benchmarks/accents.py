@@ -1,4 +1,4 @@
-"""What stripping accents would do to the words of many languages, and which of them a learned vocabulary keeps.
+"""The effect of stripping accents on the words of many languages, and what a learned vocabulary does.
 
     pip install wordfreq
     python -m benchmarks.accents

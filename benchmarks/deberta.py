@@ -1,4 +1,4 @@
-"""DeBERTa beside transformers: the same model and texts, forwards and through a training step.
+"""DeBERTa against transformers: the same model and texts, forward pass and training step.
 
     python -m benchmarks.deberta [--layers 6] [--hidden 384] [--rounds 5]
 

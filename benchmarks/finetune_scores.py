@@ -1,4 +1,4 @@
-"""Fine-tuning by its default flags from all-MiniLM-L6-v2, beside simple models on the same rows, as a table.
+"""Fine-tuning all-MiniLM-L6-v2 with default options, against simple baselines on the same rows.
 
     python -m benchmarks.finetune_scores -o DIR [--only RTE CoLA ...] [--seeds 3] [--few] [--learning-rate 5e-5 ...]
     python -m benchmarks.finetune_scores -o DIR --print

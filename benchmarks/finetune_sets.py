@@ -1,4 +1,4 @@
-"""Data sets to fine-tune on, as settings without a model and a directory: files or tables in memory, and the metric.
+"""Data sets for fine-tuning benchmarks: settings without model and directory, and the metric.
 
 Selection and report stay apart. GLUE: the run takes a tenth of the training file to select on, and reports on the
 published dev set; on the published test set for MRPC, which has no dev set. "STS-B, test" selects on the published dev

@@ -1,4 +1,4 @@
-"""Fine-tuning beside transformers' Trainer: same checkpoint, examples, settings and run; scores and seconds.
+"""Fine-tuning against transformers' Trainer: same checkpoint, examples and settings; scores and seconds.
 
     python -m benchmarks.finetune_speed [--only CoNLL SST-2 SQuAD] [--seeds N] [--epochs 1]
 

@@ -1,4 +1,4 @@
-"""A model at work beside its peers, all in one run: throughput, latency of one text, time to the first vector, memory.
+"""Inference against peers in one run: throughput, latency of one text, time to the first vector, memory.
 
     python -m benchmarks.inference [--quick] [--only short paragraphs paragraphs-20000 latency start]
     python -m benchmarks.inference --sides "ours bf16" "ONNX Runtime int8" --rounds 5 --int8 DIR

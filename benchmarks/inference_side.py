@@ -1,4 +1,4 @@
-"""One side of benchmarks/inference.py, ours or a peer's, in a process of its own that sleeps until it is asked.
+"""One side of benchmarks/inference.py, ours or a peer's, in a process that sleeps until it is called.
 
 python -m benchmarks.inference_side work|first-vector '{"name": "ours bf16", ...}'
 """

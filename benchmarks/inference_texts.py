@@ -1,4 +1,4 @@
-"""Texts for benchmarks/inference.py: paragraphs of Wikipedia, short lines of reviews, texts of exactly so many tokens.
+"""Texts for benchmarks/inference.py: paragraphs of Wikipedia, short lines of reviews, texts of exact lengths.
 
 Data: $BOTHWAYS_DATA (unset: ../shared/data).
 """

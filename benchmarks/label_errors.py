@@ -1,4 +1,4 @@
-"""How many wrong labels the report finds: rows of SST-2 of which 5 % are given the other label, cross-validated.
+"""Wrong labels found by the report: SST-2 with 5 % of the labels changed, cross-validated.
 
     python -m benchmarks.label_errors [--rows 1000] [--epochs 3] [--seed 1]
 

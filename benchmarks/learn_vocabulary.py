@@ -1,4 +1,4 @@
-"""Learn a vocabulary from English Wikipedia, beside `tokenizers`' WordPieceTrainer: time, memory, tokens a word.
+"""Learning a vocabulary from English Wikipedia, against `tokenizers`: time, memory, tokens per word.
 
     python benchmarks/learn_vocabulary.py [--files 1] [--size 30522]
 

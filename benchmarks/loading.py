@@ -1,4 +1,4 @@
-"""Milliseconds per `bothways.load` of a checkpoint that the file cache holds, beside transformers' model and tokenizer.
+"""Milliseconds per `bothways.load` of a cached checkpoint, against transformers' model and tokenizer.
 
     python -m benchmarks.loading [DIRECTORY] [--loads 40]
 

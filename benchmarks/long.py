@@ -1,4 +1,4 @@
-"""Time and memory of one long text, forwards and through a training step, beside transformers and full attention.
+"""Time and memory for one long text, forward pass and training step, against transformers and full attention.
 
     python -m benchmarks.long -o DIR [--lengths 512 1024 ... 16384] [--only longformer big_bird modernbert bert]
 

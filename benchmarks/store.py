@@ -1,4 +1,4 @@
-"""The token store of English Wikipedia, beside `tokenizers` encoding the same documents: MB/s, memory, second start.
+"""The token store of English Wikipedia, against `tokenizers` on the same documents: MB/s, memory, second start.
 
     python -m benchmarks.store [--files 8] [--processes 2] [--vocab DIR]
 

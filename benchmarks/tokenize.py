@@ -1,4 +1,4 @@
-"""Ids for the first 100 MB of Wikipedia: ours against `tokenizers`, one core, one process, cold start, same run.
+"""Tokenizing the first 100 MB of Wikipedia, against `tokenizers`: one core, one process, cold start, same run.
 
     python -m benchmarks.tokenize [--megabytes 100] [--rounds 3] [--vocab FILE]
 

@@ -1,4 +1,4 @@
-"""Loads while another process saves all the time: whole models only."""
+"""Loading while another process keeps saving never mixes two models."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A run killed 20 times at random moments, and gone on each time, has the losses of one left in peace, bit for bit."""
+"""A run killed and resumed 20 times at random moments has the losses of an uninterrupted one, bit for bit."""
 
 import json
 import os

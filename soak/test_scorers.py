@@ -1,4 +1,4 @@
-"""The scorers at full size: published SQuAD predictions, 10,000 taggings beside seqeval, whole tagged corpora."""
+"""Scorers at full size: published SQuAD predictions, 10,000 taggings against seqeval, whole tagged corpora."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""The shell lines of the guides run as they are printed, on small files of the names they have.
+"""The shell commands in the guides run as printed, on small files with those names.
 
 Pre-training takes seconds in place of an hour. Lines for several machines are left to `tests/train/test_parallel.py`.
 """

@@ -1,4 +1,4 @@
-"""Broken input by the thousand: mutations of JSON values and of bytes, and a loop that allows one-line errors only.
+"""Thousands of broken inputs: mutations of JSON values and bytes, and a loop that allows only one-line errors.
 
 Every case is a function of (seed, number), so that a failure can be repeated alone. `soak/` runs the same with more
 cases.

@@ -1,4 +1,4 @@
-"""A checkpoint that is saved again and again, each version of which can be told from all others by each of its parts.
+"""A checkpoint that is saved repeatedly, where each part identifies its version.
 
 As a program: `replacing.py DIRECTORY PAUSE` saves every so many seconds until its standard input has something, and
 prints how many times it did.

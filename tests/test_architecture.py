@@ -1,4 +1,4 @@
-"""The house keeps its promises: imports go one way, the core stays small, and the README shows the house as it is."""
+"""Rules of the architecture: import order, size of the core, and the generated list of files."""
 
 import ast
 import dataclasses

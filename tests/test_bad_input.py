@@ -1,4 +1,4 @@
-"""A user's mistake is one line on standard error that names it, exit status 1 or 2, and nothing written over."""
+"""User mistakes: one line on standard error that names them, exit status 1 or 2, nothing overwritten."""
 
 import json
 import subprocess

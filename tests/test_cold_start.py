@@ -1,4 +1,4 @@
-"""Help comes at once: no verb's help loads torch, and importing the package costs nothing."""
+"""Fast start: no verb's help loads torch, and importing the package is cheap."""
 
 import resource
 import subprocess

@@ -1,4 +1,4 @@
-"""What a config refuses, what it reads of other people's files, and what it writes back."""
+"""Configs: rejected values, reading other libraries' files, and writing back."""
 
 import json
 

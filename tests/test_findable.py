@@ -1,4 +1,4 @@
-"""A newcomer finds each feature by its usual name: in a file's name or in the first line of its docstring."""
+"""Each feature is found by its usual name: in a file name or in the first line of its docstring."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Promise 1: order, batch size, padding and the company of a text do not change its result; nothing is cut in silence.
+"""Order, batch size, padding and other texts do not change a result; nothing is truncated silently.
 
 Padding itself is in parity/test_model.py. Of a text longer than the model reads, a slow formula says what must result.
 """

@@ -1,4 +1,4 @@
-"""What the command prints: results whatever the streams are, and nothing that acts on a terminal."""
+"""Output of the command: results on any stream, and no terminal control characters."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""What `pip install .` and `make install` put in place: every file of the package, where type checkers find it."""
+"""`pip install .` and `make install` install every file, and type checkers find the package."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Settings made in Python: paths as text, lists, NumPy's numbers; what is of another type is named in one line."""
+"""Settings created in Python: paths as text, lists, NumPy's numbers; wrong types give a one-line error."""
 
 import dataclasses
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tables in memory in place of files: what people have becomes the rows that a file of it would hold."""
+"""In-memory tables in place of files: they become the rows that a file would contain."""
 
 import json
 from dataclasses import asdict

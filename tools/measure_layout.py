@@ -1,4 +1,4 @@
-"""Print a package's layout in figures: files, rooms, lines, largest file, widest fan-out.
+"""Print figures about a package's layout: files, rooms, lines, largest file, largest number of imports.
 
 Usage: python tools/measure_layout.py [DIRECTORY ...], each a checkout; the default is this one. An older version:
 git worktree add ../before COMMIT. These are the figures of docs/ARCHITECTURE.md, "The layout in figures".

@@ -1,4 +1,4 @@
-"""A process that embeds files, then again in children that are killed. It loads torch once, for all of them.
+"""A worker process that embeds files, also in child processes that are killed. It loads torch once for all of them.
 
 Of each line of standard input, as JSON: model, file, out, on_error, rows (of a block), and shares: how much of the file
 is written when a child is killed, for each child, or null for every call that puts something on the disk. Answered by a

@@ -1,4 +1,4 @@
-"""Files of results that grow block by block: whole, in order, and the same bytes however often they were killed."""
+"""Resumable output: complete, in order, and byte-identical however often it was killed."""
 
 import csv
 import fcntl

@@ -1,4 +1,4 @@
-"""Results as bytes that can be appended block by block, and the files that are made of them."""
+"""Writers that append block by block, and the files they produce."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Measuring speed: what is timed, that the figures follow from the times, that peers do the same work."""
+"""Benchmarks: what is timed, rates computed from times, and peers with the same outputs."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Checkpoints that are broken are named in one line; a save that fails leaves what stood there."""
+"""Broken checkpoints give a one-line error; a failed save keeps the old checkpoint."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""Broken checkpoints by the thousand: what cannot be used is refused in one line, never with a traceback.
+"""Thousands of broken checkpoints: errors have one line, never a traceback.
 
 `soak/test_fuzz_checkpoints.py` runs the same with fifty times as many.
 """

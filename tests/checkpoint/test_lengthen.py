@@ -1,4 +1,4 @@
-"""A BERT or RoBERTa made to read longer texts."""
+"""Converting a BERT or RoBERTa to a Longformer."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Weights on disk: read one by one, held by nobody, in any number format."""
+"""Weight files: read tensor by tensor, without keeping them in memory, in any number format."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""Random command lines: verbs with flags of their own and of others, values of wrong kinds, files that are broken."""
+"""Random command lines: flags of this and other verbs, values of wrong types, broken files."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""No command line ends in a traceback: some thousand random ones, and the same with more in `make soak`."""
+"""No command line ends in a traceback: some thousand random ones, more in `make soak`."""
 
 import shutil
 import sys

@@ -1,4 +1,4 @@
-"""The command: results on standard output and nothing else there, JSON that parses, order kept, exit statuses."""
+"""The command line: only results on standard output, valid JSON, order, exit status."""
 
 import io
 import json

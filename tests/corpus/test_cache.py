@@ -1,4 +1,4 @@
-"""The token stores in the user's cache: listed, and deleted without touching anything else."""
+"""The cache of token stores: listed, and deleted without touching other files."""
 
 import fcntl
 import json

@@ -1,4 +1,4 @@
-"""Vectors of tokens from what stands near them: a slow count beside, and what they are for."""
+"""Word vectors from co-occurrence counts, against a slow formula, and their use."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""A corpus: documents and rows of each kind of file, packed or not; what is skipped; which files; what names them."""
+"""Corpora: documents of each file type, compressed or not; skipped rows; file selection; fingerprints."""
 
 import csv
 import errno

@@ -1,4 +1,4 @@
-"""Documents to ids by several processes: the ids of each sentence alone, in order, and nobody left behind."""
+"""Parallel tokenization of documents: the ids of each sentence, in order, and no leftover processes."""
 
 import multiprocessing
 import os

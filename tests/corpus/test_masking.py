@@ -1,4 +1,4 @@
-"""Masked tokens, words and spans: how many, what they become, and that a text's masks are its own.
+"""Masked tokens, words and spans: how many, their replacements, and independence of the batch.
 
 Chances are held to exact tails: p under 1e-6 is no chance.
 """

@@ -1,4 +1,4 @@
-"""Orders and batches: pure in (seed, epoch) and in the step, within the budget, nothing lost."""
+"""Batches of pre-training: functions of the seed and the step, within the budget, nothing lost."""
 
 from dataclasses import replace
 from itertools import islice

@@ -1,4 +1,4 @@
-"""Judgements and rankings in every form people keep them in, and collections of BEIR's form."""
+"""Qrels and rankings in all their formats, and BEIR directories."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Columns of words and tags: sentences, documents, comments, and what is wrong with a line."""
+"""CoNLL files: sentences, documents, comments, and errors in lines."""
 
 import gzip
 import re

@@ -1,4 +1,4 @@
-"""Hugging Face datasets: directories they saved, and names on the hub, with a loader that reaches out to nobody."""
+"""Hugging Face datasets: saved directories, and the hub with a loader that stays offline."""
 
 import json
 import sys

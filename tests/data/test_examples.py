@@ -1,4 +1,4 @@
-"""Labelled tables, datasets and tagged words in the shapes people have: columns by usual names, labels of all kinds."""
+"""Labelled tables, datasets and tagged words in their usual forms: columns, and labels of all kinds."""
 
 import gzip
 import json

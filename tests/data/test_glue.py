@@ -1,4 +1,4 @@
-"""GLUE's files as they are: no header, nine columns, a byte-order mark, quotes that are text."""
+"""GLUE's published files: no header, nine columns, a byte-order mark, quotes as text."""
 
 import gzip
 

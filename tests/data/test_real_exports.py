@@ -1,4 +1,4 @@
-"""Files as programs export them: encodings, Excel, several columns of text, broken rows, and packed bombs."""
+"""Files as exported by programs: encodings, Excel, several text columns, broken rows, zip bombs."""
 
 import csv
 import gzip

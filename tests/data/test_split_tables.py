@@ -1,4 +1,4 @@
-"""What is doubtful about a training table: texts that stand twice, labels that contradict one another or look alike."""
+"""Doubtful training tables: repeated texts, contradicting labels, similar labels."""
 
 import csv
 import json

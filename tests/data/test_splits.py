@@ -1,4 +1,4 @@
-"""Train, dev and test from one table: every row once, every class in its share, the seed alone deciding; overlaps."""
+"""Train, dev and test from one table: each row once, stratified, determined by the seed; overlaps."""
 
 from collections import Counter
 from itertools import chain

@@ -1,4 +1,4 @@
-"""SQuAD's JSON and Hugging Face's rows: the same questions from both, answers at their offsets, faults with ids."""
+"""SQuAD's JSON and Hugging Face's rows: the same questions, answers at their offsets, errors with ids."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Texts one after another from every kind of file, in bounded memory, what is wrong in its place; and their blocks."""
+"""Streaming texts from every kind of file in bounded memory, with errors in place; and their blocks."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""Tag schemes are read as seqeval reads them, written as they are defined, and what is not legal is named."""
+"""Tag schemes: read as by seqeval, written as defined, and illegal tags named."""
 
 import random
 import warnings

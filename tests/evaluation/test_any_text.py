@@ -1,4 +1,4 @@
-"""Whatever stands in a file, each row gets a result, or the command says in one line what is wrong."""
+"""Any text gets a result for each row, or the command prints a one-line error."""
 
 import json
 

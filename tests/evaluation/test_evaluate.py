@@ -1,4 +1,4 @@
-"""What evaluate and predict say of models of every kind, by the command."""
+"""The commands evaluate and predict, with every kind of model."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Somebody's predictions are scored as the gold file asks, and what does not fit is refused in one line."""
+"""Files of predictions are scored by the gold file's task; mismatches are one-line errors."""
 
 import gzip
 import json

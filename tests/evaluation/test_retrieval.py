@@ -1,4 +1,4 @@
-"""Vectors measured: by judged documents, by pairs, by scored pairs; against slow formulas and training."""
+"""Evaluation of vectors by qrels, pairs and scored pairs, against slow formulas and training."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A model as ONNX: its scores are transformers' and ours, for every head and family, however a batch is padded."""
+"""ONNX export: scores equal transformers' and ours for every head, family and padding."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A process that fine-tunes in children, which are killed. It loads torch once, for all of them.
+"""A worker that fine-tunes in child processes, which are killed. It loads torch once for all of them.
 
 Each line of standard input is JSON: settings of a classifier and die_in, the place where a child is killed (null:
 nowhere). The answer is a line with the child's exit status, or minus its signal.

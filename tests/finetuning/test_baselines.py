@@ -1,4 +1,4 @@
-"""Simple models beside a fine-tuning run: they are scikit-learn's, of the same rows, and the run says who is better."""
+"""Baselines: equal to scikit-learn's on the same rows, and the verdict of a run."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Text classification on made-up tables: it learns, it reports honestly, transformers loads it."""
+"""Text classification on synthetic tables: learning, reports, and loading by transformers."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Fine-tuning vectors on pairs made here: a text writes in letters what its pair writes in digits."""
+"""Fine-tuning embeddings on synthetic pairs: one text writes in letters what the other writes in digits."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The table of GLUE on two small tasks made here."""
+"""The table of GLUE on two small synthetic tasks."""
 
 import json
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Training begins with the linear solution on frozen features, and ends with it where training does not help."""
+"""Training starts from the linear solution on frozen features, and keeps it if training does not help."""
 
 import json
 import signal

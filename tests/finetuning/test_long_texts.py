@@ -1,4 +1,4 @@
-"""Long texts: some windows a step in training, all in prediction, pooled by mean or maximum."""
+"""Long texts: some windows per step in training, all in inference, pooled by mean or maximum."""
 
 import json
 from dataclasses import replace

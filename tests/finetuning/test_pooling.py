@@ -1,4 +1,4 @@
-"""Classes and numbers read off the mean of the tokens: trained, saved, loaded here and by others, exported."""
+"""Classes and numbers from the mean of the tokens: trained, saved, loaded by all libraries, exported."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Text regression on made-up tables."""
+"""Text regression on synthetic tables."""
 
 from dataclasses import replace
 

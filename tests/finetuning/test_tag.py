@@ -1,4 +1,4 @@
-"""Fine-tuning a tagger on sentences made here: cats are FELINE, "a dog" is CANINE of two words."""
+"""Fine-tuning a tagger on synthetic sentences: cats are FELINE, "a dog" is CANINE of two words."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Answers as rows of windows, and scores as slices of a passage, against a search that tries every span."""
+"""Answers as rows of windows, and scores as slices of a passage, against exhaustive search."""
 
 import math
 

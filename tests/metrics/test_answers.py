@@ -1,4 +1,4 @@
-"""Answers score as SQuAD's scorers score them, 1.1 and 2.0. All four published predictions: soak/test_scorers.py."""
+"""SQuAD 1.1 and 2.0 scores equal the official scorers'. Published predictions: soak/test_scorers.py."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Scores, intervals and spreads, by hand and beside scikit-learn and scipy."""
+"""Scores, intervals and spreads, by hand and against scikit-learn and scipy."""
 
 import math
 import subprocess

@@ -1,4 +1,4 @@
-"""Entity scores are those of seqeval and of conlleval."""
+"""Entity scores equal those of seqeval and conlleval."""
 
 import random
 import warnings

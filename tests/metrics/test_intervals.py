@@ -1,4 +1,4 @@
-"""95 % intervals: they hold the score, hold the true value about as often as they say, and are never of no width."""
+"""95 % intervals: they contain the score, have the nominal coverage, and are never empty."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Labels that are wrong are found, and those that are only hard are left alone."""
+"""Wrong labels are found, and labels that are only difficult are not."""
 
 import numpy as np
 

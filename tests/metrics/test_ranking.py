@@ -1,4 +1,4 @@
-"""Search metrics beside scikit-learn, a slow formula and a table by hand."""
+"""Search metrics against scikit-learn, a slow formula and a table computed by hand."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Rows of blocks: who looks at whom, as a slow formula says it; attention by them, beside a mask over all pairs."""
+"""Block-sparse attention: patterns against a slow formula, attention against a mask over all pairs."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Texts side by side: every token in its place and back, nothing of the filling seen, few and small rectangles."""
+"""Buckets: tokens in their slots and back, padding without effect, few and small buckets."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Compiled layers give the losses of plain ones, whatever the shapes, with one compilation for all of them."""
+"""Compiled layers give the losses of plain ones for all shapes, with a single compilation."""
 
 import shutil
 

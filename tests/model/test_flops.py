@@ -1,4 +1,4 @@
-"""The arithmetic a batch asks for, against torch's own count of a step's matrix products."""
+"""FLOPs of a batch, against torch's own count of matrix products."""
 
 from dataclasses import replace
 

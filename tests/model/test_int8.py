@@ -1,4 +1,4 @@
-"""int8 layers compute what integer arithmetic says, keep their scales, and stay themselves on disk.
+"""int8 layers equal integer arithmetic, keep their scales, and survive saving.
 
 Sizes are odd and distinct: T=13, I=29, O=17.
 """

@@ -1,4 +1,4 @@
-"""Each fast form against the plain form it stands for: values, gradients and, where chance is in it, rate and seed."""
+"""Each fast kernel against its plain form: values, gradients, and for random ones rate and seed."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Who may look at whom, each layout against a slow formula: every text by itself, every pair of tokens asked."""
+"""Layouts against a slow formula: each text separately, each pair of tokens."""
 
 import pytest
 import torch

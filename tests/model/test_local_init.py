@@ -1,4 +1,4 @@
-"""A new model begins with attention at neighbouring tokens, in every family that has a place for that."""
+"""New models start with attention to neighbouring tokens, in every family that supports it."""
 
 import math
 

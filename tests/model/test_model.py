@@ -1,4 +1,4 @@
-"""What is not parity: how weights begin, heads and poolers, positions, and what a config asks of the modules."""
+"""Weight initialization, heads and poolers, positions, and config options (parity is tested elsewhere)."""
 
 import numpy as np
 import pytest

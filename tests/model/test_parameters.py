@@ -1,4 +1,4 @@
-"""Modules without values: nothing drawn, in the number format asked for, and nothing heavy loaded for it."""
+"""Uninitialized modules: no random draws, the requested number format, no heavy imports."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Encoders of long texts beside `transformers`: who sees whom, the tokens that see all, gradients, every layout."""
+"""Encoders for long texts against `transformers`: attention patterns, global tokens, gradients, layouts."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Tags and answers compared with what `transformers` gives for the same tokens, both ways through a directory."""
+"""Tags and answers against `transformers` for the same tokens, both ways through a directory."""
 
 from dataclasses import replace
 

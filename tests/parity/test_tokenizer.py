@@ -1,4 +1,4 @@
-"""Ids, pieces, places and windows compared with `tokenizers` and `transformers`. soak/ does the same at full size."""
+"""Ids, pieces, offsets and windows against `tokenizers` and `transformers`. At full size in soak/."""
 
 import itertools
 import random

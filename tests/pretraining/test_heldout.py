@@ -1,4 +1,4 @@
-"""Held-out figures: of the documents held out alone, on masks that are always the same, named by what pairs are for."""
+"""Held-out scores: only held-out documents, always the same masks, names by the pair task."""
 
 import math
 

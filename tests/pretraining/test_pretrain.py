@@ -1,4 +1,4 @@
-"""A pre-training run from files to a model others load, on text made here, in seconds."""
+"""Pre-training runs in seconds, from synthetic files to a model that transformers loads."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What pre-training chooses where the user leaves it open, and that a run on the plateau says so."""
+"""Defaults of pre-training, and the warning for a run on the plateau."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whether accents are stripped from a learned vocabulary's text: measured, told, and read alike by others."""
+"""Accent stripping in learned vocabularies: measured, logged, and read alike by other libraries."""
 
 import random
 import unicodedata

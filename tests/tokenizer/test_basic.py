@@ -1,4 +1,4 @@
-"""Text to words: hand-made rows, and Python's Unicode database where the frozen tables must agree with any version."""
+"""Basic tokenization: rows by hand, and Python's Unicode database where all versions must agree."""
 
 import unicodedata
 

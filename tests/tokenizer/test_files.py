@@ -1,4 +1,4 @@
-"""Tokenizer files: what we save others read, what others save we read, and each bad file is one clear line."""
+"""Tokenizer files: exchange with other libraries in both directions, and one-line errors."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Files of other kinds than BERT's: SentencePiece models as pipelines; each bad or foreign file is one clear line."""
+"""Tokenizer files other than BERT's: SentencePiece models, and one-line errors for bad or foreign files."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Learning a vocabulary, compared with a slow formula that counts all pairs anew after every merge."""
+"""Learning a vocabulary, against a slow formula that recounts all pairs after every merge."""
 
 import multiprocessing
 import os

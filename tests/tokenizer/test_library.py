@@ -1,4 +1,4 @@
-"""Byte-level BPE and Unigram: ids, places, frames, windows, masks and files, against `tokenizers` and transformers."""
+"""Byte-level BPE and Unigram: ids, offsets, special tokens, windows and files, against other libraries."""
 
 import json
 import pickle

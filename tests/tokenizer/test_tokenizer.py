@@ -1,4 +1,4 @@
-"""Encodings, windows and decoding on a small vocabulary: every number here can be worked out by hand."""
+"""Encodings, windows and decoding with a small vocabulary; every number can be checked by hand."""
 
 import pickle
 import string

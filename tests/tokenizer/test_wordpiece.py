@@ -1,4 +1,4 @@
-"""Words to pieces, compared with hand-made rows and with a slow formula; what is remembered stays bounded."""
+"""WordPiece, against rows by hand and a slow formula; the cache stays bounded."""
 
 import pytest
 from hypothesis import given, settings

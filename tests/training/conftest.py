@@ -1,4 +1,4 @@
-"""Training runs in processes of their own, which several tests share (worker.py)."""
+"""Training runs in separate processes, shared by several tests (worker.py)."""
 
 import json
 import subprocess

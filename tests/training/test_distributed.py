@@ -1,4 +1,4 @@
-"""Several processes train as one does: gradients, losses, resuming on another number of them."""
+"""Several processes train like one: gradients, losses, resuming with another number of processes."""
 
 import signal
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""AdamW over float32 masters: what decays, how fast each layer learns, what a bad gradient does."""
+"""AdamW with float32 masters: weight decay, layer-wise learning rates, non-finite gradients."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Loss scaling for float16: an overflow costs a step and halves it, many good steps double it."""
+"""Loss scaling for float16: an overflow skips the step and halves the scale, good steps double it."""
 
 import pytest
 import torch

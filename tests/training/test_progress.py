@@ -1,4 +1,4 @@
-"""What a person sees of a run: speed of the last steps, share of the peak, time left; a line where there is no bar."""
+"""Displayed progress: speed of the last steps, utilization, time left; log lines without a terminal."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Killed, stopped, broken and resumed runs go on as if nothing had happened, bit for bit."""
+"""Killed, stopped, broken and resumed runs continue bit for bit."""
 
 import json
 import signal

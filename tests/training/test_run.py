@@ -1,4 +1,4 @@
-"""What a run leaves on disk, and that a failed write leaves the old file."""
+"""Files of a run directory, and that a failed write keeps the old file."""
 
 import errno
 import json

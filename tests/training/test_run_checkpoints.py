@@ -1,4 +1,4 @@
-"""Checkpoints of a run: whole or refused, the newest kept and the best, leftovers removed."""
+"""Training checkpoints: intact or rejected, the newest and the best kept, leftovers removed."""
 
 import json
 import os

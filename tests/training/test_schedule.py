@@ -1,4 +1,4 @@
-"""The learning rate over a run, by hand."""
+"""Learning rate schedules, checked by hand."""
 
 from typing import get_args
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM ask a run to stop; a second Ctrl-C stops at once; afterwards they mean what they did."""
+"""Ctrl-C and SIGTERM stop a run gracefully; a second Ctrl-C stops at once; handlers are restored."""
 
 import signal
 import threading

@@ -1,4 +1,4 @@
-"""Small training runs in processes of their own, to be killed, stopped and resumed by tests.
+"""Small training runs in separate processes, to be killed, stopped and resumed by tests.
 
 Reads one JSON object a line: {"runs": [what each process is to do], "signal": [after how many steps, which],
 "impatient": whether to end them all with the first} and answers with the processes' exit codes. All are forked from
