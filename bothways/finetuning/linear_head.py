@@ -21,9 +21,7 @@ from bothways.training.losses import Loss
 Rows = tuple[Tensor, Tensor]  # features [N, H] float32 and targets [N, ...], on the CPU
 RowLoss = Callable[[Tensor, Tensor], Loss]  # scores [N, C], targets [N, ...] -> (sum, count)
 Score = Callable[[Tensor, Tensor], float]  # scores [N, C], targets [N, ...] -> value; higher is better
-SCALES = tuple(
-    2.0**-power for power in range(9)
-)  # candidate scales of the scores, if the strength is selected by a score
+SCALES = tuple(2.0**-power for power in range(9))  # candidate scales of the scores (see best_scale)
 STRENGTHS = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 1e-3, 1e-4, 1e-5)  # falling: each fit starts near its optimum
 FOLDS, MIN_DEV_ROWS = 5, 200  # cross-validation if dev has fewer rows
 MAX_ROWS = 10_000  # rows for selecting the strength

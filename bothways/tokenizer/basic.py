@@ -82,9 +82,8 @@ class Splitter:
 
         As in the reference, characters are reordered but their origins keep the order of the text.
         """
-        chars: list[
-            tuple[str, int]
-        ] = []  # each with the number of characters it replaces in the text: 1, or 0 if added
+        # Each with the number of characters that it replaces in the text: 1, or 0 if it was added.
+        chars: list[tuple[str, int]] = []
         kept = [index for index, char in enumerate(text) if not unicode.is_removed(char)]
         for char in (text[index] for index in kept):
             parts = " " if unicode.is_space(char) else unicode.decompose(char)
