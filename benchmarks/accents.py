@@ -14,10 +14,10 @@ from benchmarks.learn_vocabulary import texts
 from bothways.tokenizer.accents import KEEP_ACCENTS, AccentStats, measure_accents
 from bothways.tokenizer.learn import count_words
 
-RUNNING_WORDS = 10**8  # that a list stands for
+RUNNING_WORDS = 10**8  # assumed size of the text behind a list
 
 
-def of_list(language: str) -> AccentStats:
+def measure_list(language: str) -> AccentStats:
     words: Counter[str] = Counter()
     for entry, frequency in wordfreq.get_frequency_dict(language).items():
         for word in KEEP_ACCENTS(entry):
@@ -34,4 +34,4 @@ if __name__ == "__main__":
     print("| text | marks, of letters | merged, of words | accents |\n|---|---|---|---|")
     print(row("English Wikipedia", measure_accents(count_words(texts("train-*"), KEEP_ACCENTS))), flush=True)
     for language in sorted(wordfreq.available_languages()):
-        print(row(language, of_list(language)), flush=True)
+        print(row(language, measure_list(language)), flush=True)

@@ -1,11 +1,11 @@
-"""Whether going on with a domain's text pays (Gururangan 2020): MiniLM-L6 as it is, after more pre-training on
-abstracts of the ACL, and with the domain's own words in its vocabulary, each fine-tuned on ACL-ARC and SciERC.
+"""Whether more pre-training on a domain's text helps (Gururangan 2020): MiniLM-L6 unchanged, after pre-training on
+abstracts of the ACL, and with the domain's words added to its vocabulary, each fine-tuned on ACL-ARC and SciERC.
 
     python -m benchmarks.adaptation -o DIR [--steps 3000] [--words 2000] [--epochs 8] [--seeds 3] [--only ROW ...]
 
-ACL-ARC: why a paper is cited, macro F1; SciERC: entities, F1; chosen on dev, reported on test, over the seeds. The
-first row is the bare checkpoint. A run whose directory is in DIR is not trained again. Data: $BOTHWAYS_DATA (unset:
-../shared/data).
+ACL-ARC: why a paper is cited, macro F1; SciERC: entities, F1; selected on dev, reported on test, over the seeds. The
+first row is the unchanged checkpoint. A run whose directory is already in DIR is not repeated. Data: $BOTHWAYS_DATA
+(default: ../shared/data).
 """
 
 import argparse
@@ -21,23 +21,23 @@ from bothways.settings import Classify, FineTune, Pretrain, Tag
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data")) / "scientific"
 
-AS_IT_IS, WITH_WORDS = "as it is", "with words of theirs"
-ROWS = (AS_IT_IS, "on ACL abstracts", WITH_WORDS)
+UNCHANGED, WITH_WORDS = "unchanged", "with added words"
+ROWS = (UNCHANGED, "on ACL abstracts", WITH_WORDS)
 
 
-def renamed(out: Path) -> dict[str, dict[str, Path]]:
-    """The tasks' files under the names that tell what is in them."""
-    found: dict[str, dict[str, Path]] = {}
+def copy_files(out: Path) -> dict[str, dict[str, Path]]:
+    """Copy the tasks' files to names whose extensions state the format."""
+    files: dict[str, dict[str, Path]] = {}
     for name, kind in (("acl-arc", "jsonl"), ("scierc", "conll")):
-        found[name] = {split: out / "data" / f"{name}-{split}.{kind}" for split in ("train", "dev", "test")}
-        for split, file in found[name].items():
+        files[name] = {split: out / "data" / f"{name}-{split}.{kind}" for split in ("train", "dev", "test")}
+        for split, file in files[name].items():
             file.parent.mkdir(parents=True, exist_ok=True)
             if not file.exists():
                 shutil.copyfile(DATA / name / f"{split}.txt", file)
-    return found
+    return files
 
 
-def further(folder: Path, steps: int, words: int) -> Pretrain:
+def continued_pretraining(folder: Path, steps: int, words: int) -> Pretrain:
     return Pretrain(
         corpus=(DATA / "acl-abstracts/train.parquet",),
         out=folder / "pretrained",
@@ -54,7 +54,7 @@ def further(folder: Path, steps: int, words: int) -> Pretrain:
     )
 
 
-def fine_tunings(
+def finetuning_settings(
     model: Path, folder: Path, files: dict[str, dict[str, Path]], epochs: float, seeds: int
 ) -> dict[str, FineTune]:
     common: dict[str, Any] = {"model": model, "seeds": seeds, "epochs": epochs}
@@ -73,18 +73,18 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", nargs="+", default=list(ROWS), choices=list(ROWS))
     options = parser.parse_args()
-    files = renamed(options.out)
+    files = copy_files(options.out)
     print(f"{'MiniLM-L6':40} {'held-out perplexity':>20}  {'ACL-ARC':>16}  {'SciERC':>16}")
     for name in options.only:
         folder, model, perplexity = options.out / name.replace(" ", "-"), minilm(), "-"
-        if name != AS_IT_IS:
-            settings = further(folder, options.steps, options.words if name == WITH_WORDS else 0)
+        if name != UNCHANGED:
+            settings = continued_pretraining(folder, options.steps, options.words if name == WITH_WORDS else 0)
             if not (settings.out / "model").exists():
                 bothways.train(settings)
-            made = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
-            model, perplexity = settings.out, f"{made['heldout']['perplexity']:.1f}"
+            metadata = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
+            model, perplexity = settings.out, f"{metadata['heldout']['perplexity']:.1f}"
         scores = []
-        for task in fine_tunings(model, folder, files, options.epochs, options.seeds).values():
+        for task in finetuning_settings(model, folder, files, options.epochs, options.seeds).values():
             if not (task.out / "model").exists():
                 bothways.train(task)
             result = json.loads((task.out / "bothways.json").read_text(encoding="utf-8"))["result"]

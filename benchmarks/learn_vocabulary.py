@@ -2,8 +2,8 @@
 
     python benchmarks/learn_vocabulary.py [--files 1] [--size 30522]
 
-Reads wikipedia-2015-en/*.parquet under $BOTHWAYS_DATA (../shared/data when unset). Every run is a process of its own;
-its time includes reading the files, its memory is the sum of the peaks of all its processes.
+Reads wikipedia-2015-en/*.parquet under $BOTHWAYS_DATA (default: ../shared/data). Each run has its own process; its
+time includes reading the files, its memory is the sum of the peaks of all its processes.
 """
 
 import argparse
@@ -61,13 +61,13 @@ def measure(run: str, num_files: int, size: int, path: Path) -> None:
     pieces = learn_ours(num_files, size, processes) if processes else learn_theirs(num_files, size)
     seconds = time.perf_counter() - start
     path.write_text("".join(piece + "\n" for piece in pieces), encoding="utf-8")
-    own, child = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    gigabytes = (own + child * (processes if processes > 1 else 0)) * 1024 / 1e9
+    parent, child = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    gigabytes = (parent + child * (processes if processes > 1 else 0)) * 1024 / 1e9
     print(json.dumps({"seconds": seconds, "gigabytes": gigabytes}))
 
 
 def tokens_per_word(path: Path) -> tuple[float, float]:
-    """On the validation articles, by the same encoder whoever learned it -> tokens a word, share of unknown words."""
+    """(tokens per word, share of unknown words) on the validation articles, encoded with `tokenizers` for all runs."""
     from tokenizers import BertWordPieceTokenizer
 
     tokenizer = BertWordPieceTokenizer(str(path), lowercase=True)
@@ -91,7 +91,7 @@ def main() -> None:
         return
     num_characters = sum(map(len, texts("train-*", settings.files)))
     print(f"{num_characters / 1e6:.0f} M characters, {settings.size} entries, {os.cpu_count()} cores\n")
-    print("| learned by | seconds | peak memory, GB | tokens a word | unknown words | entries | sha256 |")
+    print("| learned by | seconds | peak memory, GB | tokens per word | unknown words | entries | sha256 |")
     print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as directory:
         vocabularies = {}
@@ -99,12 +99,12 @@ def main() -> None:
             path = Path(directory, f"{number}.txt")
             options = ["--files", str(settings.files), "--size", str(settings.size), "--run", run, "--out", str(path)]
             output = subprocess.run([sys.executable, __file__, *options], stdout=subprocess.PIPE, check=True).stdout
-            found = json.loads(output)
+            figures = json.loads(output)
             vocabularies[run] = path.read_bytes()
             tokens, unknown = tokens_per_word(path)
             num_pieces, digest = vocabularies[run].count(b"\n"), sha256(vocabularies[run]).hexdigest()[:12]
             print(
-                f"| {run} | {found['seconds']:.1f} | {found['gigabytes']:.2f} "
+                f"| {run} | {figures['seconds']:.1f} | {figures['gigabytes']:.2f} "
                 f"| {tokens:.4f} | {unknown:.4%} | {num_pieces} | {digest} |",
                 flush=True,
             )

@@ -2,8 +2,8 @@
 
     python -m benchmarks.loading [DIRECTORY] [--loads 40]
 
-Without a directory: the published all-MiniLM-L6-v2. Both sides load in turns, so that other work on the machine slows
-both; printed are the median and the quartiles of each side, and of the ratio within a turn.
+The default directory is the published all-MiniLM-L6-v2. The sides load in turns, so that other programs on the
+machine slow both. Prints median and quartiles of each side, and of the ratio within a round.
 """
 
 import argparse
@@ -17,9 +17,9 @@ from benchmarks.inference_texts import minilm
 
 
 def milliseconds(load: Callable[[], Any]) -> float:
-    began = time.perf_counter()
+    start = time.perf_counter()
     load()
-    return 1e3 * (time.perf_counter() - began)
+    return 1e3 * (time.perf_counter() - start)
 
 
 def line(name: str, values: Sequence[float]) -> str:
@@ -31,29 +31,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", nargs="?", default=str(minilm()))
     parser.add_argument("--loads", type=int, default=40)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     from transformers import AutoModel, AutoTokenizer
 
     sides: dict[str, Callable[[], Any]] = {
-        "bothways, bf16": lambda: bothways.load(asked.directory, dtype="bfloat16"),
-        "bothways, float32": lambda: bothways.load(asked.directory, dtype="float32"),
+        "bothways, bf16": lambda: bothways.load(options.directory, dtype="bfloat16"),
+        "bothways, float32": lambda: bothways.load(options.directory, dtype="float32"),
         "transformers, float32": lambda: (
-            AutoModel.from_pretrained(asked.directory),
-            AutoTokenizer.from_pretrained(asked.directory),
+            AutoModel.from_pretrained(options.directory),
+            AutoTokenizer.from_pretrained(options.directory),
         ),
     }
-    taken: dict[str, list[float]] = {name: [] for name in sides}
-    for turn in range(asked.loads + 1):
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for turn in range(options.loads + 1):
         for name, load in sides.items():
             spent = milliseconds(load)
             if turn:  # the first load imports modules
-                taken[name].append(spent)
-    print(f"ms per load of {asked.directory}, median (quartiles) of {asked.loads}")
-    for name, values in taken.items():
+                times[name].append(spent)
+    print(f"ms per load of {options.directory}, median (quartiles) of {options.loads}")
+    for name, values in times.items():
         print(line(name, values))
-    *ours, theirs = taken
+    *ours, theirs = times
     for name in ours:
-        ratios = [one / other for one, other in zip(taken[name], taken[theirs], strict=True)]
+        ratios = [one / other for one, other in zip(times[name], times[theirs], strict=True)]
         print(line(f"{name.split()[-1]} / transformers", ratios))
 
 
