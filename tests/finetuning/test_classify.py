@@ -187,7 +187,7 @@ def test_info_names_the_labels_and_the_result(result):
     assert facts["result"]["n"] == 2 and facts["figures"]["dev"]["accuracy"] > 0.9
     rows = [json.loads(line) for line in (result.directory / "metrics.jsonl").read_text().splitlines()]
     steps = sum(max(row["step"] for row in rows if row["seed"] == seed) for seed in (0, 1))
-    assert facts["trained"].startswith(f"{steps:,} steps, ") and facts["trained"].endswith(", over 2 seeds")
+    assert facts["trained"].startswith(f"{steps:,} steps, ") and facts["trained"].endswith(" 2 seeds")
 
 
 def test_empty_texts_are_counted_and_the_first_is_located(settings, table):
