@@ -123,9 +123,9 @@ class Worker:
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             )  # fmt: skip
 
-    def __call__(self, **asked: Any) -> Answer:
+    def __call__(self, **request: Any) -> Answer:
         assert self.process.stdin and self.process.stdout
-        self.process.stdin.write(json.dumps(asked) + "\n")
+        self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:

@@ -2,10 +2,10 @@
 
     python -m benchmarks.long -o DIR [--lengths 512 1024 ... 16384] [--only longformer big_bird modernbert bert]
 
-Random models of 4 layers, 256 wide, no dropout: Longformer (256 neighbours on each side, [CLS] sees all), BigBird
-(blocks of 64, 3 at random), ModernBERT (64 neighbours; layers 0 and 3 see all), and a BERT, whose attention is full.
-Each figure is of a process of its own: seconds are the median of its calls after a first one, MiB what its memory grew
-by at most. Writes the table and a picture with logarithmic axes into DIR.
+Random models of 4 layers, 256 wide, no dropout: Longformer (256 neighbours on each side, global attention for
+[CLS]), BigBird (blocks of 64, 3 random ones), ModernBERT (64 neighbours; layers 0 and 3 attend globally), and a BERT
+with full attention. Each figure is from its own process: seconds are the median of the calls after the first, MiB is
+the peak growth of memory. Writes the table and a picture with logarithmic axes to DIR.
 """
 
 import argparse
@@ -35,7 +35,7 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("Bert", NO_DROPOUT),
 }
 SIDES = (("ours", "bfloat16"), ("transformers", "bfloat16"), ("ours", "float32"), ("transformers", "float32"))
-ENOUGH = 3.0  # seconds of calls after which there are no more
+ENOUGH = 3.0  # stop after this many seconds of calls
 STEP = {"forward": "forward", "training step": "step"}
 
 
@@ -50,7 +50,7 @@ def peer_of(family: str, dtype: str) -> Any:
 
 
 def calls(side: str, family: str, length: int, dtype: str) -> Callable[[], torch.Tensor]:
-    """What gives the hidden states of one random text."""
+    """A function that computes the hidden states of one random text."""
     ids = torch.randint(5, 1000, (length,), generator=torch.Generator().manual_seed(1))
     if side == "transformers":
         peer, inputs = peer_of(family, dtype), {"input_ids": ids[None]}
@@ -72,14 +72,14 @@ def calls(side: str, family: str, length: int, dtype: str) -> Callable[[], torch
     batch = Batch.from_arrays(ids.numpy(), ids.numpy() * 0, torch.tensor([length]).numpy())
     if family == "longformer":
         batch = replace(batch, global_tokens=torch.arange(length) == 0)
-    quick = prepack(model)
-    return lambda: (model if torch.is_grad_enabled() else quick)(batch)
+    prepacked = prepack(model)
+    return lambda: (model if torch.is_grad_enabled() else prepacked)(batch)
 
 
 def measured(side: str, family: str, length: int, dtype: str, mode: str) -> dict[str, float]:
     call = calls(side, family, length, dtype)
 
-    def once() -> None:
+    def run() -> None:
         if mode == "step":
             call().float().square().sum().backward()
             return
@@ -87,57 +87,57 @@ def measured(side: str, family: str, length: int, dtype: str, mode: str) -> dict
             call()
 
     before = resident()
-    once()
+    run()
     seconds: list[float] = []
     while len(seconds) < 2 or (sum(seconds) < ENOUGH and len(seconds) < 15):
-        began = time.perf_counter()
-        once()
-        seconds.append(time.perf_counter() - began)
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"seconds": statistics.median(seconds), "mib": max(0.0, most - before)}
+        start = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - start)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"seconds": statistics.median(seconds), "mib": max(0.0, peak - before)}
 
 
 def resident() -> float:
-    """MiB in use now."""
+    """Resident memory in MiB."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith("VmRSS"):
             return int(line.split()[1]) / 1024
     return 0.0
 
 
-def in_its_own_process(*told: object) -> dict[str, float] | None:
-    command = [sys.executable, "-m", "benchmarks.long", "--child", json.dumps(told)]
+def run_child(*arguments: object) -> dict[str, float] | None:
+    command = [sys.executable, "-m", "benchmarks.long", "--child", json.dumps(arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        print(f"  {told}: {done.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
+        print(f"  {arguments}: {done.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
         return None
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 def draw(
-    found: dict[str, dict[str, float] | None], lengths: list[int], families: list[str], dtype: str, file: Path
+    figures: dict[str, dict[str, float] | None], lengths: list[int], families: list[str], dtype: str, file: Path
 ) -> None:
     import matplotlib.pyplot as plt
 
-    figure, places = plt.subplots(2, 2, figsize=(11, 8.5), layout="constrained")
+    figure, panels = plt.subplots(2, 2, figsize=(11, 8.5), layout="constrained")
     shades = dict(zip(FAMILIES, ("tab:blue", "tab:green", "tab:orange", "tab:gray"), strict=True))
     for row, (title, mode) in enumerate(STEP.items()):
-        for column, (key, unit) in enumerate((("seconds", "seconds"), ("mib", "MiB on top of the model"))):
-            place = places[row][column]
+        for column, (key, unit) in enumerate((("seconds", "seconds"), ("mib", "MiB in addition to the model"))):
+            panel = panels[row][column]
             for family in families:
                 for side, style in (("ours", "-o"), ("transformers", "--x")):
-                    cells = [found.get(f"{side} {family} {length} {dtype} {mode}") for length in lengths]
+                    cells = [figures.get(f"{side} {family} {length} {dtype} {mode}") for length in lengths]
                     points = [(length, cell[key]) for length, cell in zip(lengths, cells, strict=True) if cell]
                     if points:
                         label = f"{CONFIGS[family][0]}, {side}"
-                        place.plot(*zip(*points, strict=True), style, color=shades[family], label=label, markersize=4)
-            place.set(xscale="log", yscale="log", title=f"{title}, {dtype}", xlabel="tokens of the text", ylabel=unit)
-            place.set_xticks(lengths, [f"{length:,}" for length in lengths])
+                        panel.plot(*zip(*points, strict=True), style, color=shades[family], label=label, markersize=4)
+            panel.set(xscale="log", yscale="log", title=f"{title}, {dtype}", xlabel="tokens of the text", ylabel=unit)
+            panel.set_xticks(lengths, [f"{length:,}" for length in lengths])
             if len(lengths) > 1:
-                place.minorticks_off()
-            place.grid(alpha=0.3)
-    places[0][0].legend(fontsize=8)
+                panel.minorticks_off()
+            panel.grid(alpha=0.3)
+    panels[0][0].legend(fontsize=8)
     figure.savefig(file, dpi=110)
 
 
@@ -153,31 +153,31 @@ def main() -> None:
         print(json.dumps(measured(*json.loads(options.child))))
         return
     if options.out is None:
-        parser.error("name a folder for the table and the picture with -o")
+        parser.error("-o is required: the directory for the table and the picture")
     options.out.mkdir(parents=True, exist_ok=True)
-    found: dict[str, dict[str, float] | None] = {}
+    figures: dict[str, dict[str, float] | None] = {}
     print(f"{'family':10} {'tokens':>6} {'':13} {'side':23} {'seconds':>8} {'tokens/s':>9} {'MiB':>7}  ours")
     for family in options.only:
         for length in options.lengths:
             for title, mode in STEP.items():
-                own: dict[str, float] = {}
+                ours: dict[str, float] = {}
                 for side, dtype in SIDES:
                     if dtype not in options.dtypes:
                         continue
-                    cell = in_its_own_process(side, family, length, dtype, mode)
-                    found[f"{side} {family} {length} {dtype} {mode}"] = cell
+                    cell = run_child(side, family, length, dtype, mode)
+                    figures[f"{side} {family} {length} {dtype} {mode}"] = cell
                     if cell is None:
                         continue
                     if side == "ours":
-                        own[dtype] = cell["seconds"]
-                    ratio = f"{cell['seconds'] / own[dtype]:.2f}x" if dtype in own else ""
+                        ours[dtype] = cell["seconds"]
+                    ratio = f"{cell['seconds'] / ours[dtype]:.2f}x" if dtype in ours else ""
                     print(
                         f"{family:10} {length:6,} {title:13} {side + ', ' + dtype:23} {cell['seconds']:8.3f} "
                         f"{length / cell['seconds']:9,.0f} {cell['mib']:7,.0f}  {ratio}",
                         flush=True,
                     )
-    (options.out / "long.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
-    draw(found, options.lengths, options.only, options.dtypes[-1], options.out / "long.png")
+    (options.out / "long.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    draw(figures, options.lengths, options.only, options.dtypes[-1], options.out / "long.png")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Long articles of five kinds: the default flags beside the settings that were the default before linear starts.
+"""Long articles of five classes: the default flags against the settings that were the default before linear starts.
 
     python -m benchmarks.long_articles -o DIR [--seeds 0 1 2] [--rows 1780] [--ways before default]
 
-The articles are Wikipedia's, 400 to 900 words each, without the first paragraph, which names the kind: people of the
-stage, works, places, events, ideas. Every seed divides them anew (80/10/10) and trains once. Seconds are the processor
-time of the whole run in a process of its own, baselines included; accuracy is on test. A run that is done is not made
-again; one that was stopped goes on, and its seconds are those of the last part. Data: $BOTHWAYS_DATA (unset:
+The articles are from Wikipedia, 400 to 900 words each, without the first paragraph, which names the class: people
+(performers), works, places, events, ideas. Each seed makes its own 80/10/10 split and trains once. Seconds are the
+processor time of a whole run in its own process, baselines included; accuracy is on test. A finished run is not
+repeated. An interrupted run is resumed, and its seconds cover only the last part. Data: $BOTHWAYS_DATA (default:
 ../shared/data).
 """
 
@@ -46,30 +46,34 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def articles(file: Path, rows: int) -> None:
-    """Write so many labelled articles, as many of each kind, in random order."""
+    """Write about `rows` labelled articles, equally many per class, in random order."""
     rng = np.random.default_rng(0)
     texts: dict[str, list[str]] = {kind: [] for kind in KINDS}
     for source in sorted((DATA / "wikipedia-2015-en").glob("train-*.parquet")):
         for text in pq.read_table(source, columns=["text"])["text"].to_pylist():
             first, *others = [part for part in text.split("\n") if len(part.split()) > 12] or [""]
             words = " ".join(others).split()
-            says = re.search(r"\b(?:is|was) (?:an?|the) ([^.,;]*)", first)
-            kinds = [kind for kind, names in KINDS.items() if says and re.search(rf"\b(?:{names})\b", says[1], re.I)]
+            definition = re.search(r"\b(?:is|was) (?:an?|the) ([^.,;]*)", first)
+            kinds = [
+                kind
+                for kind, names in KINDS.items()
+                if definition and re.search(rf"\b(?:{names})\b", definition[1], re.I)
+            ]
             if len(kinds) == 1 and len(words) >= WORDS[0]:
                 texts[kinds[0]].append(" ".join(words[: int(rng.integers(*WORDS))]))
     chosen = [
-        {"text": own[place], "label": kind}
+        {"text": own[row], "label": kind}
         for kind, own in texts.items()
-        for place in rng.permutation(len(own))[: rows // len(KINDS)]
+        for row in rng.permutation(len(own))[: rows // len(KINDS)]
     ]
-    lines = [json.dumps(chosen[place]) + "\n" for place in rng.permutation(len(chosen))]
+    lines = [json.dumps(chosen[row]) + "\n" for row in rng.permutation(len(chosen))]
     file.write_text("".join(lines), encoding="utf-8")
 
 
 def train(way: str, train: Path, out: Path, seed: int) -> None:
-    began = time.process_time()
+    start = time.process_time()
     bothways.train(Classify(model=minilm(), train=train, out=out, seed=seed, resume=True, **WAYS[way]))
-    (out / "seconds.json").write_text(json.dumps(time.process_time() - began), encoding="utf-8")
+    (out / "seconds.json").write_text(json.dumps(time.process_time() - start), encoding="utf-8")
 
 
 def main() -> None:

@@ -1,14 +1,14 @@
-"""Long texts two ways: MiniLM-L6 by windows of 512 with pooling, and one long read by the same model made a Longformer
-of 4,096 tokens; on IMDb and on articles that take sides (Kiesel 2019).
+"""Two approaches to long texts: MiniLM-L6 with pooled windows of 512, and the same model converted to a Longformer that
+reads 4,096 tokens in one pass; on IMDb and on news articles labelled as partisan or not (Kiesel 2019).
 
     python -m benchmarks.long_texts -o DIR [--minutes 60] [--seeds 3] [--rows 5000] [--epochs 3] [--learning-rate 1e-4]
-        [--only imdb articles] [--ways windows "one long read"]
+        [--only imdb articles] [--ways windows "one pass"]
 
-The long reader is pre-trained on for some minutes on Wikipedia, documents of up to 4,096 tokens, masked words, a window
-of 256; then both are fine-tuned alike, 16 texts a step. IMDb: the first so many rows of train and of test, shuffled by
-row; articles: 645, of which 80/10/10 by the seed of the split. Accuracy on test over the seeds, minutes of training for
-one seed, the process's memory at most. What is in DIR already is not made again. Data: $BOTHWAYS_DATA (unset:
-../shared/data).
+The Longformer's pre-training is continued for --minutes on Wikipedia: documents of up to 4,096 tokens, masked words,
+a window of 256. Then both are fine-tuned with the same settings, 16 texts per step. IMDb: the first --rows rows of
+train and of test after shuffling; articles: 645, split 80/10/10. Prints accuracy on test over the seeds, minutes of
+training for one seed, and peak memory of the process. Results that are already in DIR are not computed again. Data:
+$BOTHWAYS_DATA (default: ../shared/data).
 """
 
 import argparse
@@ -35,48 +35,48 @@ LENGTH, WINDOW = 4096, 256
 
 
 def tables(out: Path, rows: int) -> dict[str, dict[str, Path]]:
-    """train, dev and test of both sets as JSON lines."""
+    """Write train, dev and test of both sets as JSON lines."""
     folder = out / "data"
     folder.mkdir(parents=True, exist_ok=True)
-    found = {name: {split: folder / f"{name}-{split}.jsonl" for split in ("train", "dev", "test")} for name in SETS}
-    if not found["imdb"]["dev"].exists():
+    files = {name: {split: folder / f"{name}-{split}.jsonl" for split in ("train", "dev", "test")} for name in SETS}
+    if not files["imdb"]["dev"].exists():
         for split in ("test", "train"):
             table = pq.read_table(DATA / f"imdb/{split}.parquet").to_pylist()
             order = np.random.default_rng(0).permutation(len(table))[: rows + rows // 10]
             parts = {"test": order[:rows]} if split == "test" else {"train": order[:rows], "dev": order[rows:]}
             for name, chosen in parts.items():
                 lines = [{"text": table[row]["text"], "label": str(table[row]["label"])} for row in chosen]
-                write(found["imdb"][name], lines)
-    if not found["articles"]["dev"].exists():
+                write(files["imdb"][name], lines)
+    if not files["articles"]["dev"].exists():
         lines = articles()
         order = np.random.default_rng(0).permutation(len(lines))
         for name, chosen in zip(("train", "dev", "test"), np.split(order, [516, 580]), strict=True):
-            write(found["articles"][name], [lines[row] for row in chosen])
-    return found
+            write(files["articles"][name], [lines[row] for row in chosen])
+    return files
 
 
-SETS, WAYS = ("imdb", "articles"), ("windows", "one long read")
+SETS, WAYS = ("imdb", "articles"), ("windows", "one pass")
 
 
 def articles() -> list[dict[str, str]]:
     truth = ElementTree.parse(ARTICLES / "ground-truth-training-byarticle-20181122.xml").getroot()
     labels = {one.get("id"): one.get("hyperpartisan", "") for one in truth}
-    found = []
+    rows = []
     for article in ElementTree.parse(ARTICLES / "articles-training-byarticle-20181122.xml").getroot():
         text = re.sub(r"\s+", " ", " ".join([article.get("title", ""), *article.itertext()])).strip()
-        found.append({"text": text, "label": labels[article.get("id")]})
-    return found
+        rows.append({"text": text, "label": labels[article.get("id")]})
+    return rows
 
 
 def write(file: Path, lines: list[dict[str, str]]) -> None:
     file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
 
-def long_reader(out: Path, minutes: float) -> Path:
-    """MiniLM-L6 that reads 4,096 tokens, pre-trained on."""
+def long_model(out: Path, minutes: float) -> Path:
+    """MiniLM-L6 extended to 4,096 tokens, after continued pre-training."""
     settings = Pretrain(
         corpus=(DATA / "wikipedia-2015-en/train-00000-of-00008.parquet",),
-        out=out / "long-reader",
+        out=out / "long-model",
         from_checkpoint=minilm(),
         max_length=LENGTH,
         lengthen=WINDOW,
@@ -95,19 +95,21 @@ def long_reader(out: Path, minutes: float) -> Path:
     return settings.out
 
 
-def settings_of(way: str, model: Path, files: dict[str, Path], out: Path, **told: Any) -> Classify:
+def settings_of(way: str, model: Path, files: dict[str, Path], out: Path, **options: Any) -> Classify:
     return Classify(
-        model=model, **files, out=out, **told, batch_size=16, evaluations_per_epoch=1, resume=True,
+        model=model, **files, out=out, **options, batch_size=16, evaluations_per_epoch=1, resume=True,
         window=512 if way == "windows" else LENGTH,
     )  # fmt: skip
 
 
-def child(told: dict[str, Any]) -> None:
-    files = {name: Path(file) for name, file in told["files"].items()}
-    settings = settings_of(told["way"], Path(told["model"]), files, Path(told["out"]), **told["settings"])
+def child(arguments: dict[str, Any]) -> None:
+    files = {name: Path(file) for name, file in arguments["files"].items()}
+    settings = settings_of(
+        arguments["way"], Path(arguments["model"]), files, Path(arguments["out"]), **arguments["settings"]
+    )
     bothways.train(settings)
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    (settings.out / "memory.json").write_text(json.dumps(most), encoding="utf-8")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    (settings.out / "memory.json").write_text(json.dumps(peak), encoding="utf-8")
 
 
 def main() -> None:
@@ -126,29 +128,31 @@ def main() -> None:
         child(json.loads(options.child))
         return
     if options.out is None:
-        parser.error("name a folder with -o")
-    found = tables(options.out, options.rows)
+        parser.error("-o is required: the output directory")
+    files = tables(options.out, options.rows)
     models = {
-        way: minilm() if way == "windows" else long_reader(options.out, options.minutes) for way in options.ways
+        way: minilm() if way == "windows" else long_model(options.out, options.minutes) for way in options.ways
     }  # fmt: skip
-    print(f"{'set':10} {'':14} {'accuracy':>8} {'std':>6} n {'minutes a seed':>14} {'GiB':>5}")
+    print(f"{'set':10} {'':14} {'accuracy':>8} {'std':>6} n {'minutes/seed':>14} {'GiB':>5}")
     for name in options.only:
         for way, model in models.items():
             out = options.out / f"{name}-{way.replace(' ', '-')}"
             if not (out / "memory.json").exists():
-                told = {
+                arguments = {
                     "way": way,
                     "model": str(model),
                     "out": str(out),
-                    "files": {split: str(file) for split, file in found[name].items()},
+                    "files": {split: str(file) for split, file in files[name].items()},
                     "settings": {
                         "epochs": options.epochs,
                         "seeds": options.seeds,
                         "learning_rate": options.learning_rate,
                     },
                 }
-                subprocess.run([sys.executable, "-m", "benchmarks.long_texts", "--child", json.dumps(told)], check=True)
-            made = json.loads((out / "bothways.json").read_text(encoding="utf-8"))["result"]
+                subprocess.run(
+                    [sys.executable, "-m", "benchmarks.long_texts", "--child", json.dumps(arguments)], check=True
+                )
+            result = json.loads((out / "bothways.json").read_text(encoding="utf-8"))["result"]
             rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
             seconds = [
                 max(row["seconds"] for row in rows if row["split"] == "train" and row.get("seed") == seed)
@@ -156,7 +160,7 @@ def main() -> None:
             ]
             memory = json.loads((out / "memory.json").read_text(encoding="utf-8"))
             print(
-                f"{name:10} {way:14} {made['mean']:8.2%} {made['std']:6.2%} {options.seeds} "
+                f"{name:10} {way:14} {result['mean']:8.2%} {result['std']:6.2%} {options.seeds} "
                 f"{sum(seconds) / len(seconds) / 60:14.1f} {memory:5.1f}",
                 flush=True,
             )

@@ -1,13 +1,13 @@
-"""What objectives teach: a short pre-training run each, of equally many tokens of the same text with the same
-vocabulary and size, then SST-2 and STS-B fine-tuned from it.
+"""Pre-training objectives compared: a short run each, on the same number of tokens of the same text with the same
+vocabulary and size, followed by fine-tuning on SST-2 and STS-B.
 
     python -m benchmarks.objectives -o DIR [--steps 3000] [--model mini] [--seeds 3] [--only "masked words" ...]
 
-Held-out figures answer different questions (hidden words, the next word, which tokens were replaced), so each stands
-beside what is known without reading: word frequencies, or always saying no. The fine-tuned scores can be compared:
-SST-2 from its first 10,000 rows, two epochs, accuracy; STS-B, four epochs, Spearman; both on dev, over the seeds.
-ELECTRA sees as many tokens, but its step costs more; minutes are printed. A run whose directory is in DIR is not
-trained again. Data: $BOTHWAYS_DATA (unset: ../shared/data).
+Held-out figures measure different things (hidden words, the next word, which tokens were replaced), so each is
+printed with its trivial baseline: word frequencies, or always answering "no". The fine-tuned scores are comparable:
+SST-2 with its first 10,000 rows, two epochs, accuracy; STS-B, four epochs, Spearman; both on dev, over the seeds.
+ELECTRA gets the same number of tokens, but its steps cost more; minutes are printed. A run whose directory is
+already in DIR is not repeated. Data: $BOTHWAYS_DATA (default: ../shared/data).
 """
 
 import argparse
@@ -26,14 +26,14 @@ from bothways.training.run import read_metrics
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
 ROWS = 10_000
-EQUAL: dict[str, Any] = {  # for all, so that only objectives differ
+EQUAL: dict[str, Any] = {  # the same for all rows, so that only the objective differs
     "family": "bert", "mask_rate": 0.15, "warmup": 0.1, "beta2": 0.999, "local_init": False, "word_vectors": False,
 }  # fmt: skip
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "masked words, next sentence": {},
     "masked words": {"pairs": "none"},
     "whole words": {"pairs": "none", "masking": "words"},
-    "spans and their ends": {"pairs": "none", "masking": "spans", "objective": "boundary"},
+    "spans with the boundary loss": {"pairs": "none", "masking": "spans", "objective": "boundary"},
     "masked words, sentence order": {"pairs": "order"},
     "replaced tokens": {"family": "electra"},
     "left to right": {"objective": "forward"},
@@ -56,7 +56,7 @@ def pretraining(name: str, folder: Path, tokenizer: Path, model: Any, steps: int
     )  # fmt: skip
 
 
-def fine_tunings(folder: Path, seeds: int) -> dict[str, FineTune]:
+def finetuning_settings(folder: Path, seeds: int) -> dict[str, FineTune]:
     glue, rows = DATA / "glue", folder.parent / f"sst-2-{ROWS}.tsv"
     if not rows.exists():
         with open(glue / "SST-2/train.tsv", encoding="utf-8") as source:
@@ -66,14 +66,14 @@ def fine_tunings(folder: Path, seeds: int) -> dict[str, FineTune]:
         "SST-2": Classify(**common, train=rows, dev=glue / "SST-2/dev.tsv", out=folder / "SST-2", epochs=2.0),
         "STS-B": Regress(
             **common, train=glue / "STS-B/sts-train.csv", dev=glue / "STS-B/sts-dev.csv", out=folder / "STS-B",
-            epochs=4.0, long="truncate",  # models of 128 tokens, and two pairs are longer
+            epochs=4.0, long="truncate",  # the models read 128 tokens; two pairs are longer
         ),
     }  # fmt: skip
 
 
 def held_out(figures: dict[str, Any]) -> str:
     if "replaced_accuracy" in figures:
-        return f"{figures['replaced_accuracy']:.1%} of tokens ({figures['chance']:.1%} always no)"
+        return f'{figures["replaced_accuracy"]:.1%} of tokens ({figures["chance"]:.1%} always "no")'
     pairs = [value for key, value in figures.items() if key.endswith(("sentence_accuracy", "order_accuracy"))]
     more = f", pairs {pairs[0]:.1%}" if pairs else ""
     return f"perplexity {figures['perplexity']:.0f} ({figures['unigram_perplexity']:.0f} by frequency){more}"
@@ -96,15 +96,15 @@ def main() -> None:
         folder = options.out / name.replace(",", "").replace(" ", "-")
         if not (folder / "pretrained/model").exists():
             bothways.train(pretraining(name, folder, tokenizer, options.model, options.steps))
-        made = json.loads((folder / "pretrained/bothways.json").read_text(encoding="utf-8"))
+        metadata = json.loads((folder / "pretrained/bothways.json").read_text(encoding="utf-8"))
         minutes = max(row["seconds"] for row in read_metrics(folder / "pretrained")) / 60
         scores = []
-        for settings in fine_tunings(folder, options.seeds).values():
+        for settings in finetuning_settings(folder, options.seeds).values():
             if not (settings.out / "model").exists():
                 bothways.train(settings)
             result = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))["result"]
             scores.append(f"{result['mean']:7.2%} +- {result['std']:.2%}")
-        print(f"{name:30} {held_out(made['heldout']):56} {minutes:7.1f}  {'  '.join(scores)}", flush=True)
+        print(f"{name:30} {held_out(metadata['heldout']):56} {minutes:7.1f}  {'  '.join(scores)}", flush=True)
 
 
 if __name__ == "__main__":

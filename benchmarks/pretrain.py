@@ -1,14 +1,14 @@
-"""A pre-training step: ours against transformers' model of the family at its best setting, same examples, same run.
+"""A pre-training step: Bothways against transformers' model of the family in its fastest setting, on the same examples.
 
     python -m benchmarks.pretrain [--families bert modernbert] [--sizes mini small base] [--dropout 0 0.1] [--rounds 3]
     python -m benchmarks.pretrain --device cuda --sizes base --lengths 128 512 --batch-tokens 65536
 
-Wikipedia, 15 % of the tokens masked; bert reads next-sentence pairs, modernbert single texts. A step is forward,
-backward, clipping to norm 1 and AdamW; the batches are ready before. Speed is counted in real tokens. transformers:
-batches padded to their longest, SDPA, fused AdamW, bf16 autocast (or float32); on a GPU also compiled. `memory kept`
-is the peer in a process that keeps freed memory as ours does (bothways.device.retain_freed_memory), which none of its
-users have. Each timing is a process of its own; the sides take turns. The matrix peak is the highest measured in any of
-them.
+Wikipedia, 15 % of the tokens masked; bert trains on next-sentence pairs, modernbert on single texts. A step is
+forward pass, backward pass, clipping to norm 1 and AdamW; batches are built in advance. Speed is counted in real
+tokens. transformers: batches padded to their longest text, SDPA, fused AdamW, bf16 autocast (or float32); on a GPU
+also compiled. `memory kept` is transformers in a process that retains freed memory as Bothways does
+(bothways.device.retain_freed_memory), which is not its default. Each timing has its own process; the sides take
+turns. The matrix peak is the highest measured in any of them.
 """
 
 import argparse
@@ -29,12 +29,12 @@ DATA = Path(os.environ.get("BOTHWAYS_DATA", Path(__file__).parent.parent.parent 
 OURS, COMPILED = "bothways", "bothways, compiled"
 PEER, PEER_KEPT, PEER_EXACT = "transformers bf16", "transformers bf16, memory kept", "transformers float32"
 PEER_COMPILED = "transformers bf16, compiled"
-SECONDS, STEPS, READY = 12.0, 4, 8  # a timing takes so long, or so many steps if that is longer; batches made before
+SECONDS, STEPS, READY = 12.0, 4, 8  # minimum seconds and steps of a timing; number of batches built in advance
 ARTICLES = 400
 
 
 def make_batches(file: Path, *, family: str, length: int, batch_tokens: int) -> None:
-    """Write READY batches of masked texts or pairs, as both sides get them."""
+    """Write READY batches of masked texts or pairs for both sides."""
     import numpy as np
     import torch
 
@@ -161,7 +161,7 @@ def theirs(options: argparse.Namespace, batches: list[Any]) -> Callable[[int], N
 
 
 def run_side(options: argparse.Namespace) -> None:
-    """One timing, in this process: prints tokens a second, the matrix peak, operations a token, peak memory."""
+    """Time one side in this process; prints tokens per second, matrix peak, operations per token and peak memory."""
     import torch
 
     from bothways.device import measure_peak_flops, retain_freed_memory
@@ -171,10 +171,10 @@ def run_side(options: argparse.Namespace) -> None:
         retain_freed_memory()
     device = torch.device(options.device)
     batches = torch.load(options.batches, weights_only=False)
-    found: dict[str, float] = {"peak": measure_peak_flops(device, torch.bfloat16, 1.0)}
+    figures: dict[str, float] = {"peak": measure_peak_flops(device, torch.bfloat16, 1.0)}
     if options.side in (OURS, COMPILED):
         step, config = ours(options, batches)
-        found["work"] = sum(training_flops(config, batch) for batch in batches) / sum(b.num_tokens for b in batches)
+        figures["work"] = sum(training_flops(config, batch) for batch in batches) / sum(b.num_tokens for b in batches)
     else:
         step = theirs(options, batches)
     warm = READY if "compiled" in options.side else 2
@@ -184,15 +184,15 @@ def run_side(options: argparse.Namespace) -> None:
     end = time.perf_counter() + SECONDS
     while time.perf_counter() < end or len(speeds) < STEPS:
         number = len(speeds)
-        began = time.perf_counter()
+        start = time.perf_counter()
         step(number)
         if device.type == "cuda":
             torch.cuda.synchronize()
-        speeds.append(batches[number % READY].num_tokens / (time.perf_counter() - began))
+        speeds.append(batches[number % READY].num_tokens / (time.perf_counter() - start))
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     if device.type == "cuda":
         memory = torch.cuda.max_memory_allocated() / 1e9
-    print(json.dumps({**found, "speed": statistics.median(speeds), "memory": memory}))
+    print(json.dumps({**figures, "speed": statistics.median(speeds), "memory": memory}))
 
 
 def main() -> None:
@@ -215,9 +215,9 @@ def main() -> None:
 
     if options.device != "cpu" and not torch.cuda.is_available():
         sys.exit(
-            f"no GPU for --device {options.device} here. With one this prints, for each size, length and dropout, real "
-            f"tokens a second, the share of the bf16 matrix peak and peak memory of {OURS}, {COMPILED}, {PEER} and "
-            f"{PEER_COMPILED}, and how many times as fast ours is"
+            f"--device {options.device}: no GPU found. With a GPU this prints, for each size, length and dropout, real "
+            f"tokens per second, the share of the bf16 matrix peak and peak memory of {OURS}, {COMPILED}, {PEER} and "
+            f"{PEER_COMPILED}, and the speed-up of {OURS}"
         )
     sides = options.sides or [OURS, COMPILED, PEER, PEER_KEPT, PEER_EXACT]
     if options.device != "cpu" and not options.sides:
@@ -234,7 +234,7 @@ def main() -> None:
 def compare(
     options: argparse.Namespace, sides: list[str], *, family: str, size: str, rate: float, file: Path, title: str
 ) -> None:  # fmt: skip
-    found: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
+    rows_by_side: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
     for _ in range(options.rounds):
         for side in sides:
             command = [sys.executable, "-m", "benchmarks.pretrain", "--side", side, "--family", family, "--size", size]
@@ -242,22 +242,22 @@ def compare(
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 sys.exit(f"{side}: {done.stderr.strip().splitlines()[-1]}")
-            found[side].append(json.loads(done.stdout.splitlines()[-1]))
-    # The highest seen: a lower one is other work on the machine, and would make shares look better.
-    peak = max(row["peak"] for rows in found.values() for row in rows)
-    work = found[OURS][0]["work"]
-    first = statistics.median(row["speed"] for row in found[OURS])
+            rows_by_side[side].append(json.loads(done.stdout.splitlines()[-1]))
+    # The highest value: a lower one is due to other programs on the machine and would overstate the shares.
+    peak = max(row["peak"] for rows in rows_by_side.values() for row in rows)
+    work = rows_by_side[OURS][0]["work"]
+    first = statistics.median(row["speed"] for row in rows_by_side[OURS])
     print(
         f"\n{family} {size}, {title} tokens, dropout {rate:g}; matrix peak {peak / 1e9:,.0f} GFLOP/s in bf16, "
-        f"{work / 1e6:.1f} MFLOP a token: {peak / work:,.0f} tokens/s at the peak"
+        f"{work / 1e6:.1f} MFLOP per token: {peak / work:,.0f} tokens/s at the peak"
     )
-    print(f"{'':32}{'tokens/s':>10}{'lowest to highest':>24}{'of the peak':>13}{'memory GB':>11}  ours is")
-    for side, rows in found.items():
+    print(f"{'':32}{'tokens/s':>10}{'lowest to highest':>24}{'of the peak':>13}{'memory GB':>11}  speed-up")
+    for side, rows in rows_by_side.items():
         speeds = [row["speed"] for row in rows]
-        middle = statistics.median(speeds)
+        speed = statistics.median(speeds)
         print(
-            f"{side:32}{middle:10,.0f}{f'{min(speeds):,.0f} to {max(speeds):,.0f}':>24}{middle * work / peak:13.1%}"
-            f"{max(row['memory'] for row in rows):11.2f}  {first / middle:.2f} x",
+            f"{side:32}{speed:10,.0f}{f'{min(speeds):,.0f} to {max(speeds):,.0f}':>24}{speed * work / peak:13.1%}"
+            f"{max(row['memory'] for row in rows):11.2f}  {first / speed:.2f} x",
             flush=True,
         )
 

@@ -1,13 +1,14 @@
-"""Recipes of pre-training: equal tokens (or minutes) of the same text, one change at a time, same held-out masks.
+"""Pre-training recipes: equal tokens (or minutes) of the same text, one change at a time, the same held-out masks.
 
     python -m benchmarks.recipes -o DIR [--tokens 3e6 | --minutes 20] [--model mini] [--only ROW ...] [--fine-tune]
         [--threads 1] [--vocabulary DIR | learned] [--corpus FILE ... [--heldout FILE ...]]
 
-Text: the development data's Wikipedia and novels; vocabulary: Google's uncased; held out: 15 % fixed masks on 1,024
-examples of the validation articles; or a --corpus of one's own. Each row is a run whose schedule ends at its tokens.
-Prints perplexity, loss a word (so that vocabularies compare), the share of masks guessed at once, minutes of training
-and the fills that are right; with --fine-tune also SST-2 (its first 10,000 rows) and STS-B, three seeds.
-DIR/recipes.png has all curves. A run whose directory is in DIR is not trained again; one that was stopped goes on.
+Default text: Wikipedia and novels of the development data, with Google's uncased vocabulary; held out: 15 % fixed
+masks on 1,024 examples of the validation articles. --corpus replaces it. Each row is a run whose schedule ends at
+its tokens. Prints perplexity, loss per word (comparable between vocabularies), the share of masks whose first guess
+is right, minutes of training and the number of right fills; with --fine-tune also SST-2 (its first 10,000 rows) and
+STS-B, three seeds. DIR/recipes.png has all curves. A run whose directory is already in DIR is not repeated; an
+interrupted run is resumed.
 """
 
 import argparse
@@ -67,7 +68,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "beta2 0.999": {"beta2": 0.999},
     "warm-up-stable-decay": {"schedule": "warm-up-stable-decay", "decay": 0.3},
 }
-FILLS = {  # those of docs/RESULTS.md, with the words that are right
+FILLS = {  # the sentences of docs/RESULTS.md, with the words that count as right
     "The capital of France is [MASK].": "paris",
     "She opened the [MASK] and walked into the room.": "door",
     "He was born in [MASK] in 1923.": "london paris berlin vienna england germany france chicago boston philadelphia",
@@ -91,7 +92,7 @@ def pretraining(name: str, options: argparse.Namespace) -> Pretrain:
     if options.minutes:
         row |= {"minutes": options.minutes}
     else:
-        steps = round(options.tokens / row["batch_tokens"] / 0.985)  # how full a batch is
+        steps = round(options.tokens / row["batch_tokens"] / 0.985)  # mean fill of a batch
         row |= {"steps": steps, "evaluate_every": max(1, steps // 20)}
     return Pretrain(
         heldout_examples=1024, model=options.model, checkpoint_every=500, keep_checkpoints=1, out=folder / "pretrained",
@@ -99,7 +100,7 @@ def pretraining(name: str, options: argparse.Namespace) -> Pretrain:
     )  # fmt: skip
 
 
-def fine_tunings(folder: Path) -> dict[str, FineTune]:
+def finetuning_settings(folder: Path) -> dict[str, FineTune]:
     glue, rows = DATA / "glue", folder.parent / f"sst-2-{ROWS}.tsv"
     if not rows.exists():
         with open(glue / "SST-2/train.tsv", encoding="utf-8") as source:
@@ -109,19 +110,18 @@ def fine_tunings(folder: Path) -> dict[str, FineTune]:
         "SST-2": Classify(**common, train=rows, dev=glue / "SST-2/dev.tsv", out=folder / "SST-2", epochs=2.0),
         "STS-B": Regress(
             **common, train=glue / "STS-B/sts-train.csv", dev=glue / "STS-B/sts-dev.csv", out=folder / "STS-B",
-            epochs=4.0, long="truncate",  # models of 128 tokens, and two pairs are longer
+            epochs=4.0, long="truncate",  # the models read 128 tokens; two pairs are longer
         ),
     }  # fmt: skip
 
 
-def fills_of(model: Predictor) -> int:
-    """How many of the ten gaps are filled with a word that is right, at once."""
+def count_fills(model: Predictor) -> int:
+    """How many of the ten masks get a right word as the first guess."""
     return sum(model.fill(text, top=1)[0][0].token in right.split() for text, right in FILLS.items())
 
 
-def tokens_a_word(settings: Pretrain) -> float:
-    """Tokens of held-out text for each of its words, by which losses of vocabularies compare. settings: of a finished
-    run."""
+def tokens_per_word(settings: Pretrain) -> float:
+    """Tokens per word of a finished run's held-out text, to compare losses between vocabularies."""
     text = open_text(settings)
     data = read_data(text, Tokenizer.load(settings.out / "model"))
     marked = mark_held_out(text.training.documents(), HELD_OUT_EVERY)
@@ -150,10 +150,10 @@ def main() -> None:
     parser.add_argument("-o", "--out", type=Path, required=True)
     parser.add_argument("--tokens", type=float, default=3e6)
     parser.add_argument("--model", default="mini")
-    parser.add_argument("--minutes", type=float, help="instead of tokens")
-    parser.add_argument("--vocabulary", help="another tokenizer than Google's; learned: each run's own")
-    parser.add_argument("--corpus", type=Path, nargs="+", help="another text; every 20th document is held out")
-    parser.add_argument("--heldout", type=Path, nargs="+", default=(), help="held-out text for it")
+    parser.add_argument("--minutes", type=float, help="train for this long instead of --tokens")
+    parser.add_argument("--vocabulary", help="tokenizer directory; learned: each run learns its own")
+    parser.add_argument("--corpus", type=Path, nargs="+", help="own text; every 20th document is held out")
+    parser.add_argument("--heldout", type=Path, nargs="+", default=(), help="held-out text for --corpus")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--fine-tune", action="store_true")
     parser.add_argument("--only", nargs="+", default=list(RECIPES), choices=list(RECIPES))
@@ -171,14 +171,14 @@ def main() -> None:
         runs[name] = [row for row in read_metrics(settings.out) if row["split"] == "heldout"]
         draw(runs, options.out / "recipes.png")
         scores = []
-        for task in fine_tunings(settings.out.parent).values() if options.fine_tune else ():
+        for task in finetuning_settings(settings.out.parent).values() if options.fine_tune else ():
             if not (task.out / "model").exists():
                 bothways.train(task)
             result = json.loads((task.out / "bothways.json").read_text(encoding="utf-8"))["result"]
             scores.append(f"{result['mean']:7.2%} +- {result['std']:.2%}")
-        loss = math.log(figures["perplexity"]) * tokens_a_word(settings)
+        loss = math.log(figures["perplexity"]) * tokens_per_word(settings)
         guesses = "masked_lm" in figures and "replaced" not in figures
-        fills = f"{fills_of(bothways.load(settings.out))}/10" if guesses else "-"
+        fills = f"{count_fills(bothways.load(settings.out))}/10" if guesses else "-"
         columns = f"{cost['tokens']:11,} {cost['minutes']:7.1f} {figures['perplexity']:10.1f} {loss:9.3f} {fills:>5}"
         print(f"{name:26} {columns}  {'  '.join(scores)}", flush=True)
 

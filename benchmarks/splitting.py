@@ -1,11 +1,11 @@
-"""Does cutting a step into micro-batches change its gradient? Does a resumed run repeat the losses? Ours beside
+"""Does splitting a step into micro-batches change its gradient? Does a resumed run repeat the losses? Bothways against
 transformers' Trainer.
 
     python -m benchmarks.splitting
 
-One step of masked-word training of a small BERT, float32, no dropout, on 8 texts with 0 to 20 masks each: as one batch
-and as 2, 4 and 8 micro-batches. The distance is the relative L2 norm over the whole gradient. Then 12 steps with
-dynamic masks and dropout 0.1, undisturbed and resumed after step 6.
+One step of masked-word training of a small BERT, float32, no dropout, on 8 texts with 0 to 20 masks each: as one
+batch and as 2, 4 and 8 micro-batches. The distance is the relative L2 norm over the whole gradient. Then 12 steps
+with dynamic masks and dropout 0.1, uninterrupted and resumed after step 6.
 """
 
 import tempfile
@@ -38,7 +38,7 @@ MASKS = (20, 1, 7, 0, 3, 15, 2, 11)
 
 
 def text_of(number: int) -> tuple[np.ndarray, np.ndarray]:
-    """Ids [S] and masked places of a text."""
+    """Ids [S] and masked positions of a text."""
     rng = np.random.default_rng(number)
     return rng.integers(5, 499, LENGTH), np.sort(rng.permutation(LENGTH)[: MASKS[number]])
 
@@ -52,16 +52,16 @@ def flat_gradient(model: torch.nn.Module) -> torch.Tensor:
 
 
 def ours(parts: int) -> tuple[torch.Tensor, float]:
-    """Gradient and loss of one step in so many micro-batches."""
+    """Gradient and loss of one step split into `parts` micro-batches."""
     model = Model(EncoderConfig(**SIZES, **NO_DROPOUT), {"masked_words": 0})
     initialize(model, 0.1, torch.Generator().manual_seed(0))
     batches = []
     for rows in np.array_split(np.arange(TEXTS), parts):
         texts = [text_of(row) for row in rows.tolist()]
         ids = np.concatenate([ids for ids, _ in texts])
-        places = np.concatenate([places + number * LENGTH for number, (_, places) in enumerate(texts)])
+        positions = np.concatenate([positions + number * LENGTH for number, (_, positions) in enumerate(texts)])
         batch = Batch.from_arrays(ids, np.zeros_like(ids), np.full(len(texts), LENGTH))
-        masked, labels = torch.from_numpy(places), torch.from_numpy(ids[places])
+        masked, labels = torch.from_numpy(positions), torch.from_numpy(ids[positions])
         batches.append(
             Batch(batch.input_ids, batch.segment_ids, batch.position_ids, batch.lengths, masked, labels,
                   torch.zeros(len(texts), dtype=torch.long))
@@ -71,14 +71,14 @@ def ours(parts: int) -> tuple[torch.Tensor, float]:
 
 
 def rows_of(number: int) -> dict[str, Any]:
-    ids, places = text_of(number)
+    ids, positions = text_of(number)
     labels = np.full(LENGTH, -100)
-    labels[places] = ids[places]
+    labels[positions] = ids[positions]
     return {"input_ids": ids.tolist(), "labels": labels.tolist(), "attention_mask": [1] * LENGTH}
 
 
 def theirs(parts: int) -> tuple[torch.Tensor, float]:
-    """The same of Trainer with gradient accumulation."""
+    """The same for Trainer with gradient accumulation."""
     torch.manual_seed(0)
     model = transformers.BertForMaskedLM(transformers.BertConfig(**SIZES, **NO_DROPOUT))
     kept: list[torch.Tensor] = []
@@ -103,14 +103,14 @@ def theirs(parts: int) -> tuple[torch.Tensor, float]:
 
 
 def resumed_ours() -> tuple[int, int]:
-    """How many of the losses after the resume are the same, bit for bit, and of how many."""
+    """(number of losses after the resume that are identical bit for bit, number of losses)."""
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        (place / "novels.txt").write_text("\n\n".join(book["text"][:9000] for book in sample()), encoding="utf-8")
+        folder_path = Path(folder)
+        (folder_path / "novels.txt").write_text("\n\n".join(book["text"][:9000] for book in sample()), encoding="utf-8")
         settings = Pretrain(
-            corpus=(place / "novels.txt",),
-            out=place / "whole",
-            token_store=place / "store",
+            corpus=(folder_path / "novels.txt",),
+            out=folder_path / "whole",
+            token_store=folder_path / "store",
             model="tiny",
             vocab_size=900,
             steps=STEPS,
@@ -121,12 +121,12 @@ def resumed_ours() -> tuple[int, int]:
             dropout=0.1,
         )
         pretrain.run(settings)
-        pretrain.run(Pretrain(**{**vars(settings), "out": place / "cut"}))
-        for newer in (place / "cut" / "checkpoints").glob(f"step-*{STEPS}"):
-            (newer / "state.json").unlink()  # as if it had been killed before
-        pretrain.run(Pretrain(**{**vars(settings), "out": place / "cut", "resume": True}))
+        pretrain.run(Pretrain(**{**vars(settings), "out": folder_path / "cut"}))
+        for newer in (folder_path / "cut" / "checkpoints").glob(f"step-*{STEPS}"):
+            (newer / "state.json").unlink()  # simulates a kill before this checkpoint
+        pretrain.run(Pretrain(**{**vars(settings), "out": folder_path / "cut", "resume": True}))
         runs = [
-            [row["loss"] for row in read_metrics(place / name) if row["split"] == "train"][STEPS // 2 :]
+            [row["loss"] for row in read_metrics(folder_path / name) if row["split"] == "train"][STEPS // 2 :]
             for name in ("whole", "cut")
         ]
     return sum(map(float.__eq__, *runs)), STEPS // 2
@@ -174,7 +174,7 @@ def main() -> None:
     for name, resume in (("bothways", resumed_ours), ("transformers Trainer", resumed_theirs)):
         try:
             same, number = resume()
-            print(f"{name}: {same} of {number} losses after a resume are the same, bit for bit")
+            print(f"{name}: {same} of {number} losses after a resume are identical, bit for bit")
         except InputError as error:
             print(f"{name}: {error}")
 

@@ -2,12 +2,12 @@
 
     python -m benchmarks.store [--files 8] [--processes 2] [--vocab DIR]
 
-Reads wikipedia-2015-en/train-*.parquet under $BOTHWAYS_DATA (../shared/data when unset). Every side is a process of its
-own, from reading its vocabulary to its last id: ours writes ids with sentence and document bounds to disk and syncs
-them; `tokenizers`' encode_batch, as transformers calls it, has as many threads and keeps nothing, whole documents
-without bounds. Processor seconds are those of all processes and threads together, which a busy machine disturbs less
-than the clock. Memory is the largest sum of what all processes of a side hold at one time (proportional set size, so
-that shared pages count once; mapped files count).
+Reads wikipedia-2015-en/train-*.parquet under $BOTHWAYS_DATA (default: ../shared/data). Each side has its own process
+and is timed from reading its vocabulary to its last id. Bothways writes ids with sentence and document boundaries to
+disk and syncs them. `tokenizers` runs encode_batch, as transformers calls it, on whole documents with the same
+number of threads, and stores nothing. Processor seconds are summed over all processes and threads; a busy machine
+affects them less than wall-clock time. Memory is the peak sum over all processes of a side (proportional set size,
+so that shared pages count once; mapped files count).
 """
 
 import argparse
@@ -67,7 +67,7 @@ def encode_batches(vocab: str, num_files: int) -> dict[str, float]:
 
 
 def run_side(side: str, directory: Path, vocab: str, num_files: int, processes: int) -> None:
-    """One timing, in this process: prints one JSON line."""
+    """Time one side in this process; prints one JSON line."""
     largest = 0
     has_ended = Event()
 
@@ -81,36 +81,36 @@ def run_side(side: str, directory: Path, vocab: str, num_files: int, processes: 
     start = time.perf_counter()
     try:
         ours = side.startswith("bothways")
-        found = make_store(directory, vocab, num_files, processes) if ours else encode_batches(vocab, num_files)
+        figures = make_store(directory, vocab, num_files, processes) if ours else encode_batches(vocab, num_files)
     finally:
         seconds = time.perf_counter() - start
         largest = max(largest, held_by_all(os.getpid()))
         has_ended.set()
         watcher.join()
-    processor = sum(os.times()[:4])  # this process and those that it waited for
-    print(json.dumps({**found, "seconds": seconds, "processor": processor, "memory": largest / 1e6}))
+    processor = sum(os.times()[:4])  # this process and its finished children
+    print(json.dumps({**figures, "seconds": seconds, "processor": processor, "memory": largest / 1e6}))
 
 
 def held_by_all(process: int) -> int:
-    """Bytes a process and its children hold; pages that several share count once."""
+    """Memory of a process and its children in bytes; shared pages count once."""
     total = 0
     for number in [process, *children(process)]:
         try:
             lines = Path(f"/proc/{number}/smaps_rollup").read_text().splitlines()
-        except OSError:  # it ended just now
+        except OSError:  # the process has just ended
             continue
         total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
     return total
 
 
 def children(process: int) -> list[int]:
-    found = []
+    processes = []
     for thread in Path(f"/proc/{process}/task").iterdir():
         try:
-            found += [int(word) for word in (thread / "children").read_text().split()]
+            processes += [int(word) for word in (thread / "children").read_text().split()]
         except OSError:
             continue
-    return found
+    return processes
 
 
 def main() -> None:
@@ -124,25 +124,26 @@ def main() -> None:
     if options.side:
         return run_side(options.side, options.directory, options.vocab, options.files, options.processes)
     environment = {**os.environ, "RAYON_NUM_THREADS": str(options.processes), "TOKENIZERS_PARALLELISM": "true"}
-    found = {}
+    rows = {}
     with tempfile.TemporaryDirectory() as directory:
         for side in SIDES:
             command = [sys.executable, "-m", "benchmarks.store", "--side", side, "--directory", directory]
             command += ["--files", str(options.files), "--processes", str(options.processes), "--vocab", options.vocab]
             output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
-            found[side] = json.loads(output)
-    ours, again, theirs = found.values()
+            rows[side] = json.loads(output)
+    ours, again, theirs = rows.values()
     print(
         f"{ours['megabytes']:,.1f} MB of text, {options.processes} processes (threads); {ours['tokens']:,} tokens, "
-        f"{ours['stored']:,.1f} MB on disk, {ours['duplicates']} duplicate documents; theirs {theirs['tokens']:,}\n"
+        f"{ours['stored']:,.1f} MB on disk, {ours['duplicates']} duplicate documents; "
+        f"tokenizers: {theirs['tokens']:,} tokens\n"
     )
-    print("| | seconds | MB/s | processor seconds | MB a processor second | memory, MB |\n|---|---|---|---|---|---|")
-    for side, row in found.items():
+    print("| | seconds | MB/s | processor seconds | MB per processor second | memory, MB |\n|---|---|---|---|---|---|")
+    for side, row in rows.items():
         speeds = [f"{row[spent]:.2f} | {row['megabytes'] / row[spent]:,.1f}" for spent in ("seconds", "processor")]
         print(f"| {side} | {' | '.join(speeds)} | {row['memory']:,.0f} |")
     print(
-        f"\nopened with all checksums compared in {again['opened']:.2f} s "
-        f"({again['stored'] / 1000 / again['opened']:.1f} GB/s); ours is "
+        f"\nopened and all checksums checked in {again['opened']:.2f} s "
+        f"({again['stored'] / 1000 / again['opened']:.1f} GB/s); bothways is "
         f"{theirs['seconds'] / ours['seconds']:.2f}x as fast as tokenizers"
     )
 

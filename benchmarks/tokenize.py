@@ -2,9 +2,8 @@
 
     python -m benchmarks.tokenize [--megabytes 100] [--rounds 3] [--vocab FILE]
 
-Each side runs in a process of its own, on one core, reads the paragraphs first and is then timed from loading its
-vocabulary to the last paragraph. `tokenizers` is given whole batches and one thread; `encode_batch_fast` leaves its
-offsets out.
+Each side runs in its own process on one core, reads the paragraphs first and is then timed from loading its
+vocabulary to the last paragraph. `tokenizers` gets whole batches and one thread; `encode_batch_fast` omits offsets.
 """
 
 import argparse
@@ -24,15 +23,15 @@ BATCH = 1000
 def paragraphs(characters: int) -> list[str]:
     import pyarrow.parquet as parquet
 
-    found: list[str] = []
+    paragraphs: list[str] = []
     for file in sorted((DATA / "wikipedia-2015-en").glob("train-*.parquet")):
         for text in parquet.read_table(file, columns=["text"])["text"].to_pylist():
             for paragraph in filter(None, text.split("\n")):
-                found.append(paragraph)
+                paragraphs.append(paragraph)
                 characters -= len(paragraph)
                 if characters <= 0:
-                    return found
-    return found
+                    return paragraphs
+    return paragraphs
 
 
 def batches(texts: list[str]) -> Iterator[list[str]]:
@@ -40,7 +39,7 @@ def batches(texts: list[str]) -> Iterator[list[str]]:
 
 
 def run_side(side: str, vocab: str, megabytes: int) -> None:
-    """One timing, in this process: prints seconds, tokens, megabytes."""
+    """Time one side in this process; prints seconds, tokens and megabytes."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     texts = paragraphs(megabytes * 1_000_000)
     size = sum(len(text.encode()) for text in texts)
@@ -87,10 +86,10 @@ def main() -> None:
     ours = statistics.median(speeds["bothways"])
     print(f"{counts.pop():,.0f} tokens each; MB/s over {options.rounds} rounds, cold start, one core")
     for side, values in speeds.items():
-        middle = statistics.median(values)
+        speed = statistics.median(values)
         print(
-            f"{side:30} median {middle:5.2f}  (min {min(values):.2f}, max {max(values):.2f})  ours is "
-            f"{ours / middle:.2f}x"
+            f"{side:30} median {speed:5.2f}  (min {min(values):.2f}, max {max(values):.2f})  bothways is "
+            f"{ours / speed:.2f}x"
         )
 
 

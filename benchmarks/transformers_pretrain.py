@@ -1,12 +1,12 @@
-"""transformers' way of pre-training the same model on the same text for as many minutes, drawn beside a run of ours.
+"""Pre-training the same model on the same text with transformers for a given time, plotted against a Bothways run.
 
     python -m benchmarks.transformers_pretrain RUN -o DIR [--minutes 30] [--learning-rate 5e-4]
 
-RUN is a finished `bothways pretrain` run: its vocabulary, token store, held-out text, model size and length are used.
-The peer: Trainer, transformers' own model of the run's config with its own initial weights and dropout, masked words
-alone, texts joined and cut to length as in its own examples, DataCollatorForLanguageModeling, bf16 autocast, SDPA,
-fused AdamW, linear schedule. Held-out figures are ours for both: the peer's weights are loaded into our model at
-intervals, with its clock stopped. Writes DIR/metrics.jsonl and DIR/beside.png.
+RUN is a finished `bothways pretrain` run: its vocabulary, token store, held-out text, model size and length are
+used. transformers: Trainer, its own model of the run's config with its own initial weights and dropout, masked words
+only, texts concatenated and cut into blocks as in its examples, DataCollatorForLanguageModeling, bf16 autocast,
+SDPA, fused AdamW, linear schedule. Bothways computes the held-out figures of both: the weights of transformers are
+loaded into its model at intervals, with the clock stopped. Writes DIR/metrics.jsonl and DIR/beside.png.
 """
 
 import argparse
@@ -33,11 +33,11 @@ from bothways.settings import Pretrain
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.run import read_metrics
 
-TIMED_STEPS, FIGURES = 6, 20  # steps to learn the speed from; held-out figures over the run
+TIMED_STEPS, FIGURES = 6, 20  # steps that measure the speed; number of held-out evaluations
 
 
 class Blocks(torch.utils.data.Dataset[dict[str, Any]]):
-    """All training documents joined, in pieces of the length, [CLS] before and [SEP] after each."""
+    """All training documents concatenated and cut into blocks of one length, each with [CLS] and [SEP]."""
 
     def __init__(self, text: PretrainingData, length: int) -> None:
         bounds = text.store.sentences[text.store.documents]
@@ -53,7 +53,7 @@ class Blocks(torch.utils.data.Dataset[dict[str, Any]]):
 
 
 class Clock(transformers.TrainerCallback):
-    """Stops for held-out figures, so that only training counts."""
+    """Counts the seconds of training steps only, and computes held-out figures between them."""
 
     def __init__(self, held: HeldOut, directory: Path, length: int, rows: int, every: int) -> None:
         self.held, self.directory, self.every = held, directory, every

@@ -1,9 +1,9 @@
-"""Speed of two checkouts of this repository, in turn: a pre-training step and embedding.
+"""Speed of two checkouts of this repository, alternating: a pre-training step and embedding.
 
     python -m benchmarks.two_checkouts BEFORE AFTER [--times 9]
 
-Each measurement runs in a process of its own, with the checkout's own code and one thread. The two take turns, so that
-a machine whose speed drifts favours neither. Printed: steps/s and texts/s of both, and the median ratio and its range.
+Each measurement runs in its own process, with the checkout's own code and one thread. The two take turns, so that a
+drift in the machine's speed affects both. Prints steps/s and texts/s of both, and the median ratio and its range.
 """
 
 import argparse
