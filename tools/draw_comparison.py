@@ -11,7 +11,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 
 DOCS = Path(__file__).parent.parent / "docs"
-# Panels: title, unit, then (system, figure) in the order of the bars. Every figure stands in docs/RESULTS.md.
+# Panels: title, unit, then (system, figure) in the order of the bars. All figures are from docs/RESULTS.md.
 PANELS = (
     (
         "Embed 2,000 short texts with MiniLM-L6",
@@ -28,7 +28,7 @@ PANELS = (
     ),
     (
         "Fine-tune MiniLM-L6 on CoNLL-2003 for one epoch",
-        "seconds, less is better",
+        "seconds, lower is better",
         (("Bothways bf16", "64.6"), ("transformers Trainer bf16", "162"), ("transformers Trainer float32", "338")),
     ),
     (

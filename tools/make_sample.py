@@ -1,4 +1,4 @@
-"""Cut bothways/sample/novels.jsonl.xz from 100 English novels: 6 authors, each with 2 books to train and 1 to test on.
+"""Create bothways/sample/novels.jsonl.xz from 100 English novels: 6 authors with 2 training books and 1 test book each.
 
 Run `python tools/make_sample.py bothways/sample/novels.jsonl.xz` from the repository root (needs pyarrow).
 """
@@ -15,16 +15,16 @@ from typing import NamedTuple
 
 import pyarrow.parquet
 
-CHARACTERS_BY_SPLIT = {"train": 385_000, "test": 117_000}  # per book: every author weighs the same
-MIN_WORDS = 40  # Lines of dialogue are joined until they have this many: a shorter text says little about its author.
+CHARACTERS_BY_SPLIT = {"train": 385_000, "test": 117_000}  # per book, so that all authors have equal weight
+MIN_WORDS = 40  # Lines of dialogue are joined up to this length: shorter texts are hard to attribute to an author.
 HEADING = re.compile(r"CHAPTER\b.{0,60}|Chapter [IVXLC]+|Book [A-Z][a-z]+|[IVXLC]+\.?|[^a-z\"]*[A-Z]{3}[^a-z\"]*")
 SENTENCE_END = re.compile(r"[.?!:;-][\"']*$|[\"']$")
-# Greek, markup, letters that the source's encodings lost, footnotes, I read as 1, notes on pictures; a slur.
+# Greek, markup, letters lost by the source's encoding, footnotes, "I" scanned as "1", captions, a slur.
 UNWANTED = re.compile(r"[^\x20-\x7eÀ-ÿŒœ]|[_*\[\]]|\w\"\w|(?:^| )\d |^Illustration|^plate \d|omitted$|\b[Nn]iggers?\b")
 
 
 class Book(NamedTuple):
-    """`key`: the source's title; `start`: its first words; `has_titles`: a title follows each chapter's number."""
+    """`key`: title in the source; `start`: first words of the text; `has_titles`: chapter numbers precede titles."""
 
     author: str
     title: str
@@ -57,7 +57,7 @@ BOOKS = (
 
 
 def with_blank_lines(lines: list[str]) -> Iterator[str]:
-    """Put back lost blank lines: after a sentence, if the next word had fitted (recall 88-96 %, precision 94+ %)."""
+    """Restore lost blank lines: after a sentence if the next word would have fit (recall 88-96 %, precision 94+ %)."""
     width = sorted(map(len, lines))[int(0.98 * len(lines))] - 2
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
         yield line
@@ -70,7 +70,7 @@ def blocks(text: str) -> list[str]:
     """Headings and paragraphs, one line each, from any of the source's three layouts."""
     lines = [line.strip() for line in text.split("\n")]
     filled = [line for line in lines if line]
-    if sum(map(len, filled)) / len(filled) > 100:  # a paragraph a line
+    if sum(map(len, filled)) / len(filled) > 100:  # one paragraph per line
         return filled
     if len(filled) > 0.95 * len(lines):
         lines = list(with_blank_lines(filled))
@@ -78,14 +78,14 @@ def blocks(text: str) -> list[str]:
 
 
 def tidy(paragraph: str) -> str:
-    """Close the holes where the source once had footnote numbers, brackets and italics."""
+    """Remove the spaces left by deleted footnote numbers, brackets and italics."""
     paragraph = re.sub(r" +", " ", re.sub(r" \d  |\t", " ", paragraph))
     paragraph = re.sub(r"(?<!\S)\" ([^\"]{1,80}) \"", r'"\1"', paragraph)
     return re.sub(r"(?<=[\w\"'.!?]) (?=[,;:.!?](?: (?!\.)|[\"']|$))", "", paragraph)
 
 
 def paragraphs(book: Book, text: str) -> Iterator[str]:
-    """The running text: no headings, nothing unwanted, short neighbours joined by a single line break."""
+    """The paragraphs without headings and unwanted text; short neighbours are joined by a line break."""
     joined, after_heading = "", False
     for block in blocks(text[text.index(book.start) :]):
         is_title, after_heading = book.has_titles and after_heading, HEADING.fullmatch(block) is not None
@@ -98,7 +98,7 @@ def paragraphs(book: Book, text: str) -> Iterator[str]:
 
 
 def excerpt(book: Book, text: str) -> str:
-    """The first paragraphs of the book, up to the one that fills its share."""
+    """The first paragraphs of the book, up to the one that reaches its number of characters."""
     chosen = list(paragraphs(book, text))
     filled = next(i for i, size in enumerate(accumulate(map(len, chosen))) if size >= CHARACTERS_BY_SPLIT[book.split])
     return "\n\n".join(chosen[: filled + 1])

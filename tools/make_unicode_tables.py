@@ -1,6 +1,6 @@
-"""Ask the `tokenizers` library about every code point and freeze its answers into bothways/tokenizer/unicode_tables.py.
+"""Generate bothways/tokenizer/unicode_tables.py from the behaviour of the `tokenizers` library on every code point.
 
-Run once: the tables are part of the package, so that a vocabulary and its ids never change with the interpreter.
+Run once: the tables are part of the package, so that token ids do not depend on the Python version.
 """
 
 import unicodedata
@@ -13,7 +13,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 
 TARGET = Path(__file__).parent.parent / "bothways" / "tokenizer" / "unicode_tables.py"
 CODE_POINTS = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]
-HANGUL = range(0xAC00, 0xAC00 + 11172)  # decomposed by arithmetic (Unicode 3.12), not by a table
+HANGUL = range(0xAC00, 0xAC00 + 11172)  # decomposed by arithmetic (Unicode 3.12), not listed in a table
 
 
 def normalizer(**on: bool) -> BertNormalizer:
@@ -22,9 +22,9 @@ def normalizer(**on: bool) -> BertNormalizer:
 
 
 def answers(normalize: NFD | BertNormalizer) -> dict[int, str]:
-    """The code points which a normalizer changes, and what it makes of them."""
-    found = {point: normalize.normalize_str(chr(point)) for point in CODE_POINTS}
-    return {point: text for point, text in found.items() if text != chr(point)}
+    """The code points that a normalizer changes, with the result."""
+    texts = {point: normalize.normalize_str(chr(point)) for point in CODE_POINTS}
+    return {point: text for point, text in texts.items() if text != chr(point)}
 
 
 def ranges(points: Iterable[int]) -> list[tuple[int, int]]:
@@ -58,9 +58,9 @@ def spell_shifts(mapping: dict[int, int]) -> str:
 
 
 def combining_class(point: int, decompose: NFD, python: dict[int, int]) -> int:
-    """Python's combining class where the reference reorders this character at all, else 0."""
+    """Python's combining class if the reference reorders this character at all, else 0."""
     guess = python.get(point, 0)
-    other = "\u0334" if guess != 1 else "\u0338\u0301"  # class 1 before everything but class 1
+    other = "\u0334" if guess != 1 else "\u0338\u0301"  # class 1 sorts before all other classes
     if guess == 1:
         return 1 if decompose.normalize_str("\u0301" + chr(point)) == chr(point) + "\u0301" else 0
     return guess if decompose.normalize_str(chr(point) + other) != chr(point) + other else 0
@@ -100,9 +100,9 @@ def main() -> None:
         'decomposed by arithmetic in unicode.py.\n"""\n',
         literal("REMOVED", "Control, format and private-use characters, U+0000 and U+FFFD.", spell_ranges(removed)),
         literal("SPACES", "Become a space.", spell_ranges(spaces)),
-        literal("CHINESE", "Ideographs that stand as words of their own.", spell_ranges(chinese)),
-        literal("PUNCTUATION", "Characters that stand as words of their own.", spell_ranges(punctuation)),
-        literal("MARKS", "Nonspacing marks, dropped where accents are stripped.", spell_ranges(marks)),
+        literal("CHINESE", "Ideographs, each a separate word.", spell_ranges(chinese)),
+        literal("PUNCTUATION", "Characters that are separate words.", spell_ranges(punctuation)),
+        literal("MARKS", "Nonspacing marks, removed if accents are stripped.", spell_ranges(marks)),
         literal(
             "LOWER",
             "Lower case as first-last/step+shift. U+0130 becomes two characters, in unicode.py.",

@@ -1,7 +1,8 @@
 """Print figures about a package's layout: files, rooms, lines, largest file, largest number of imports.
 
-Usage: python tools/measure_layout.py [DIRECTORY ...], each a checkout; the default is this one. An older version:
-git worktree add ../before COMMIT. These are the figures of docs/ARCHITECTURE.md, "The layout in figures".
+Usage: python tools/measure_layout.py [DIRECTORY ...], each a checkout; the default is this one. For an older
+version, use git worktree add ../before COMMIT. The figures are shown in docs/ARCHITECTURE.md, "The layout in
+figures".
 """
 
 import ast
@@ -11,7 +12,7 @@ from pathlib import Path
 
 
 def measure(package: Path) -> dict[str, str]:
-    """Figures of the package in one directory. A room is a folder, or a file that stands alone at the top."""
+    """Figures of the package in one directory. A room is a folder, or a single file at the top level."""
     paths = {path.relative_to(package).with_suffix("").as_posix(): path for path in package.rglob("*.py")}
     files = {name: path for name, path in paths.items() if not name.endswith(("__init__", "__main__"))}
     lines = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in paths.items()}
@@ -35,7 +36,7 @@ def measure(package: Path) -> dict[str, str]:
 
 
 def settings_takers(paths: dict[str, Path]) -> str:
-    """Functions with a parameter of type Pretrain or a subclass that completes it, outside the command line."""
+    """Functions with a parameter of type Pretrain or its completing subclass, outside the command line."""
     names = {"Pretrain", "Complete", "CompleteSettings"}
     takers = Counter[str]()
     for name, path in paths.items():
@@ -47,8 +48,8 @@ def settings_takers(paths: dict[str, Path]) -> str:
 
 
 def imported(file: Path, package: Path, names: set[str]) -> set[str]:
-    """The package's own files that a file imports, inside functions too."""
-    found = set()
+    """The package's own files that a file imports, including imports inside functions."""
+    files = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         modules = []
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -56,8 +57,8 @@ def imported(file: Path, package: Path, names: set[str]) -> set[str]:
         elif isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
         inside = {module.removeprefix(f"{package.name}.").replace(".", "/") for module in modules}
-        found |= {name for module in inside for name in (module, f"{module}/__init__")}
-    return found & names
+        files |= {name for module in inside for name in (module, f"{module}/__init__")}
+    return files & names
 
 
 if __name__ == "__main__":

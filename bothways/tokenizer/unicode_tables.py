@@ -13,10 +13,10 @@ REMOVED = (
 # Become a space.
 SPACES = "9-a d 20 a0 1680 2000-200a 2028-2029 202f 205f 3000"
 
-# Ideographs that stand as words of their own.
+# Ideographs, each a separate word.
 CHINESE = "3400-4dbf 4e00-9fff f900-faff 20000-2a6df 2a700-2b81f 2b920-2ceaf 2f800-2fa1f"
 
-# Characters that stand as words of their own.
+# Characters that are separate words.
 PUNCTUATION = (
     "21-2f 3a-40 5b-60 7b-7e a1 a7 ab b6-b7 bb bf 37e 387 55a-55f 589-58a 5be 5c0 5c3 5c6 5f3-5f4 609-60a 60c-60d "
     "61b 61e-61f 66a-66d 6d4 700-70d 7f7-7f9 830-83e 85e 964-965 970 af0 df4 e4f e5a-e5b f04-f12 f14 f3a-f3d f85 "
@@ -33,7 +33,7 @@ PUNCTUATION = (
     "1bc9f 1da87-1da8b"
 )
 
-# Nonspacing marks, dropped where accents are stripped.
+# Nonspacing marks, removed if accents are stripped.
 MARKS = (
     "300-36f 483-487 591-5bd 5bf 5c1-5c2 5c4-5c5 5c7 610-61a 64b-65f 670 6d6-6dc 6df-6e4 6e7-6e8 6ea-6ed 711 "
     "730-74a 7a6-7b0 7eb-7f3 816-819 81b-823 825-827 829-82d 859-85b 8e3-902 93a 93c 941-948 94d 951-957 962-963 "
