@@ -1,4 +1,4 @@
-"""The effect of stripping accents on the words of many languages, and what a learned vocabulary does.
+"""The effect of stripping accents on the words of many languages, and the resulting choice for a vocabulary.
 
     pip install wordfreq
     python -m benchmarks.accents

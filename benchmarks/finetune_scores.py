@@ -235,10 +235,10 @@ def main() -> None:
         with (options.out / f"{slug(name)}{'-few' * options.few}.log").open("a", encoding="utf-8") as log:
             code = subprocess.run(command, stdout=log, stderr=log).returncode
         print(f"{name}: {'done' if code == 0 else f'failed, see {log.name}'}", flush=True)
-    if whole := read_lines(options.out / "scores.jsonl"):
-        print(*table(whole), sep="\n")
-    if drawn := read_lines(options.out / "few.jsonl"):
-        print(*few_table(drawn), sep="\n")
+    if finished := read_lines(options.out / "scores.jsonl"):
+        print(*table(finished), sep="\n")
+    if few_lines := read_lines(options.out / "few.jsonl"):
+        print(*few_table(few_lines), sep="\n")
 
 
 if __name__ == "__main__":

@@ -73,8 +73,10 @@ def acl_arc() -> DataSet:
     """Citations by purpose, six classes."""
     files = {name: DATA / f"scientific/acl-arc/{name}.txt" for name in ("train", "dev", "test")}
     lines = {name: file.read_text(encoding="utf-8").splitlines() for name, file in files.items()}
-    rows = {name: [json.loads(line) for line in own] for name, own in lines.items()}
-    tables = {name: [{"text": row["text"], "label": row["label"]} for row in own] for name, own in rows.items()}
+    rows = {name: [json.loads(line) for line in split_lines] for name, split_lines in lines.items()}
+    tables = {
+        name: [{"text": row["text"], "label": row["label"]} for row in split_rows] for name, split_rows in rows.items()
+    }
     return DataSet(Classify, {**tables, "metric": "f1_macro"})
 
 
@@ -92,7 +94,7 @@ def hyperpartisan() -> DataSet:
         for one in articles
     ]
     parts = split(len(rows), [row["label"] for row in rows], seed=0, parts={"train": 4, "test": 1}, source=folder)
-    return DataSet(Classify, {name: [rows[row] for row in own] for name, own in parts.items()})
+    return DataSet(Classify, {name: [rows[row] for row in part] for name, part in parts.items()})
 
 
 def authors() -> DataSet:
@@ -146,7 +148,7 @@ def few(name: str, draw: int) -> DataSet:
     by_label: dict[str, Rows] = defaultdict(list)
     for row in train:
         by_label[row["label"]].append(row)
-    chosen = [row for _, own in sorted(by_label.items()) for row in sample_rows(own, SHOTS, seed=draw)]
+    chosen = [row for _, class_rows in sorted(by_label.items()) for row in sample_rows(class_rows, SHOTS, seed=draw)]
     metric = {key: value for key, value in data.arguments.items() if key == "metric"}
     return DataSet(Classify, {"train": chosen, "test": sample_rows(test, FEW_TEST_ROWS, seed=0), **metric})
 

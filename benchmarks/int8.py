@@ -106,7 +106,7 @@ def milliseconds(calls: dict[str, Call], repeats: int) -> dict[str, float]:
             start = time.perf_counter()
             call()
             times[name].append(1000 * (time.perf_counter() - start))
-    return {name: median(found) for name, found in times.items()}
+    return {name: median(calls_ms) for name, calls_ms in times.items()}
 
 
 def layers(tokens: list[int], repeats: int) -> None:
@@ -124,7 +124,7 @@ def layers(tokens: list[int], repeats: int) -> None:
                 )
 
 
-def whole(model: Path, texts: Path | None) -> None:
+def measure_model(model: Path, texts: Path | None) -> None:
     with tempfile.TemporaryDirectory() as directory:
         file = texts or paragraphs(Path(directory, "texts.txt"))
         settings = Quantize(model=model, texts=file, out=Path(directory, "int8"), max_drop=100.0)
@@ -153,7 +153,7 @@ def main() -> None:
     warnings.simplefilter("ignore")  # deprecation warnings of the other libraries
     logging.disable(logging.WARNING)
     layers(options.tokens, options.repeats)
-    whole(options.model or minilm(), options.texts)
+    measure_model(options.model or minilm(), options.texts)
 
 
 if __name__ == "__main__":

@@ -62,9 +62,9 @@ def articles(file: Path, rows: int) -> None:
             if len(kinds) == 1 and len(words) >= WORDS[0]:
                 texts[kinds[0]].append(" ".join(words[: int(rng.integers(*WORDS))]))
     chosen = [
-        {"text": own[row], "label": kind}
-        for kind, own in texts.items()
-        for row in rng.permutation(len(own))[: rows // len(KINDS)]
+        {"text": class_texts[row], "label": kind}
+        for kind, class_texts in texts.items()
+        for row in rng.permutation(len(class_texts))[: rows // len(KINDS)]
     ]
     lines = [json.dumps(chosen[row]) + "\n" for row in rng.permutation(len(chosen))]
     file.write_text("".join(lines), encoding="utf-8")

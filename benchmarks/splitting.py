@@ -43,8 +43,8 @@ def text_of(number: int) -> tuple[np.ndarray, np.ndarray]:
     return rng.integers(5, 499, LENGTH), np.sort(rng.permutation(LENGTH)[: MASKS[number]])
 
 
-def distance(found: torch.Tensor, expected: torch.Tensor) -> float:
-    return float((found.double() - expected.double()).norm() / expected.double().norm())
+def distance(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((actual.double() - expected.double()).norm() / expected.double().norm())
 
 
 def flat_gradient(model: torch.nn.Module) -> torch.Tensor:

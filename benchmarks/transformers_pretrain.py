@@ -144,7 +144,7 @@ def main() -> None:
         }
     )
     text = read_data(open_text(settings), Tokenizer.load(options.run / "model"))
-    held = HeldOut(
+    heldout = HeldOut(
         text.unseen,
         text.heldout,
         text.tokenizer,
@@ -152,10 +152,10 @@ def main() -> None:
         pairs=settings.pairs,
         most=settings.heldout_examples,
     )
-    timed, _ = trained(settings, text, held, options.out, steps=TIMED_STEPS, rate=options.learning_rate, figures=0)
+    timed, _ = trained(settings, text, heldout, options.out, steps=TIMED_STEPS, rate=options.learning_rate, figures=0)
     steps = int(options.minutes * 60 / (timed.seconds / TIMED_STEPS))
     print(f"{options.minutes:g} minutes are {steps} steps of {timed.seconds / TIMED_STEPS * 1000:.0f} ms", flush=True)
-    trained(settings, text, held, options.out, steps=steps, rate=options.learning_rate, figures=FIGURES)
+    trained(settings, text, heldout, options.out, steps=steps, rate=options.learning_rate, figures=FIGURES)
     sides = {"bothways": read_metrics(options.run), "transformers": read_metrics(options.out)}
     draw(
         {side: [row for row in rows if row["split"] == "heldout"] for side, rows in sides.items()},
