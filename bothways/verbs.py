@@ -67,7 +67,7 @@ VERBS: dict[str, Verb] = {
     "fill": Verb("Fill", "cli.commands:fill", "fill each [MASK] in a text", USE),
     "embed": Verb("Embed", "batch_jobs.files:embed", "write a vector for each text", USE),
     "evaluate": Verb("Evaluate", "evaluation.evaluate:run", "score a model, or predictions in a file", MEASURE),
-    "bench": Verb("Bench", "bench.bench:run", "measure a model's speed, next to other libraries", MEASURE),
+    "bench": Verb("Bench", "bench.bench:run", "measure a model's speed, compared with other libraries", MEASURE),
     "quantize": Verb("Quantize", "compression.quantize:run", "quantize a model to int8: smaller and faster", DEPLOY),
     "export": Verb("Export", "cli.commands:export", "export a model to ONNX", DEPLOY),
     "info": Verb("Info", "cli.commands:info", "describe a checkpoint or run, and how it was made", INSPECT),

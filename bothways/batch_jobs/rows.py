@@ -41,7 +41,7 @@ def predict_entities(model: Predictor, rows: Sequence[ModelInput], long: Long | 
 
 
 def predict_answers(model: Predictor, rows: Sequence[ModelInput], long: Long | None, top: int = 1) -> list[ResultRow]:
-    """The best answer to each question; with top > 1 also the list of the best ones."""
+    """The best answer to each question; with top > 1 also the list of the best answers."""
     answers = model.answer([row.text for row in rows], [row.pair or "" for row in rows], top=top, long=long)
     columns = [[_answer_columns(answer) for answer in of_question] for of_question in answers]
     return [

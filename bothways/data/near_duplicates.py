@@ -19,7 +19,7 @@ _BLANKED = _Blanked()
 def text_key(text: str) -> str:
     """A key that near-duplicate texts share: NFKC, case-folded, runs of white space and punctuation as one space.
 
-    Texts of punctuation only keep it, so that "?!" and "..." stay different.
+    Texts that consist only of punctuation keep it, so that "?!" and "..." stay different.
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
     return " ".join(folded.translate(_BLANKED).split()) or " ".join(folded.split())

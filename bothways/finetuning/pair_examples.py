@@ -90,7 +90,7 @@ class PairExamples:
         median, high = np.percentile(lengths, [50, 90])
         return (
             f"{self.ids.shape[1]:,} pairs of {len(np.unique(self.ids)):,} different texts, tokens per pair: median "
-            f"{median:.0f}, 90 % up to {high:.0f}, longest {max(lengths):,}; {num_long} texts read in windows"
+            f"{median:.0f}, 90 % up to {high:.0f}, longest {max(lengths):,}; {num_long:,} texts read in windows"
         )
 
 

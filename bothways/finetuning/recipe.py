@@ -65,10 +65,8 @@ def log_epochs(settings: FineTune, steps_per_epoch: int) -> None:
                 f"{default_epochs:.3g} epochs of {steps_per_epoch:,} steps, as there are few examples (--epochs)"
             )
         return
-    text = (
-        f"{settings.epochs:g} epochs are {steps:,} steps; the default is {default_steps:,} "
-        f"({default_epochs:.3g} epochs)"
-    )
+    verb = "epoch is" if settings.epochs == 1 else "epochs are"
+    text = f"{settings.epochs:g} {verb} {steps:,} steps; the default is {default_steps:,} ({default_epochs:.3g} epochs)"
     if steps < MIN_STEPS and 2 * steps <= default_steps:
         logger.warning(f"{text}; after so few steps a model has often learned little")
     elif steps != default_steps:

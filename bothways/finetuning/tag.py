@@ -281,7 +281,7 @@ class Tagging(Task):
             labels = ", ".join(f"{escape_line(label)} {count:,}" for label, count in sorted(counts.items()))
             lines.append(
                 f"{split}: {len(tagged.sentences):,} sentences of {num_words:,} words, read as {len(tagged.texts):,} "
-                f"texts, {describe_lengths(tagged.lengths)}; {tagged.num_long} read in windows\n  {labels}"
+                f"texts, {describe_lengths(tagged.lengths)}; {tagged.num_long:,} read in windows\n  {labels}"
             )
         return "\n".join([*lines, *self.warnings])
 

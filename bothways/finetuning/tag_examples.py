@@ -93,7 +93,7 @@ class TaggedTexts:
 
     @property
     def num_long(self) -> int:
-        """Texts of several windows."""
+        """Number of texts that are split into several windows."""
         return sum(len(windows) > 1 for windows in self.windows_by_text)
 
 

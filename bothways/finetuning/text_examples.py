@@ -61,7 +61,7 @@ class TextExamples:
 
     @cached_property
     def sizes(self) -> list[int]:
-        """Tokens of each text or pair, over all windows."""
+        """Number of tokens of each text or pair, summed over its windows (overlaps count twice; see `lengths`)."""
         sizes = [sum(map(len, windows)) for windows in self.windows]
         return [*map(sum, zip(sizes, self.second.sizes, strict=True))] if self.second else sizes
 
@@ -104,7 +104,7 @@ class TextExamples:
     def describe(self) -> str:
         lengths, num_long = self.lengths, sum(len(windows) > 1 for windows in self.windows)
         kind = "pairs" if self.second else "texts"
-        return f"{len(lengths):,} {kind}, {describe_lengths(lengths)}; {num_long} read in windows"
+        return f"{len(lengths):,} {kind}, {describe_lengths(lengths)}; {num_long:,} read in windows"
 
 
 def add_text_head(

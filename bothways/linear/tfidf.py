@@ -42,7 +42,8 @@ class Tfidf:
     def learn(texts: Sequence[str], max_terms: int) -> tuple["Tfidf", Matrix]:
         """The vocabulary and idf of these texts, and their vectors.
 
-        Keeps at most `max_terms` n-grams, the most frequent ones, and drops those that occur in a single text.
+        Keeps at most `max_terms` n-grams, the most frequent ones. With MIN_TEXTS texts or more, drops n-grams that
+        occur in a single text.
         """
         vocabularies = (_growing_vocabulary(), _growing_vocabulary())
         counts = _count_ngrams(texts, *vocabularies)

@@ -23,7 +23,7 @@ FEW_UNITS = 20  # below this, a bootstrap over groups is too narrow to be meanin
 
 
 def wilson_interval(successes: float, trials: float, z: float = 1.96) -> Interval:
-    """The 95 % interval of the proportion successes / trials (Wilson 1927)."""
+    """The Wilson interval of the proportion successes / trials (Wilson 1927); 95 % with the default z."""
     if not trials:
         return 0.0, 1.0
     share = successes / trials

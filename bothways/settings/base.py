@@ -41,8 +41,8 @@ OptionalDirectory = Annotated[Path | None, arg(metavar="DIR")]
 Model = Positional[Directory]
 # Data: paths; from Python also in-memory tables (tables_in_memory.py).
 Data = Annotated[TableSource, arg(constructor=Path)]
-OptionalData = Annotated[TableSource | None, arg(constructor=Path | None, help_behavior_hint="(default: None)")]
-DataList = Annotated[tuple[TableSource, ...], arg(constructor=tuple[Path, ...], help_behavior_hint="(default: )")]
+OptionalData = Annotated[TableSource | None, arg(constructor=Path | None)]
+DataList = Annotated[tuple[TableSource, ...], arg(constructor=tuple[Path, ...])]
 
 AccentFlag = Annotated[
     bool, FlagCreatePairsOff, arg(help_behavior_hint=""), create_mutex_group(required=False, title="accents")
@@ -53,8 +53,8 @@ def accents(strip_accents: AccentFlag = False, keep_accents: AccentFlag = False)
     """Two flags for one setting; None if neither is given.
 
     Args:
-        strip_accents: Strip accents and vowel signs, as BERT does. [if lower-casing and few words need them]
-        keep_accents: Keep accents and vowel signs. [if many words need them, or with --no-lowercase]
+        strip_accents: Strip accents and vowel signs, as BERT does. [if lower-casing, and they are rare in the text]
+        keep_accents: Keep accents and vowel signs. [if they are frequent in the text, or with --no-lowercase]
     """
     return strip_accents if strip_accents or keep_accents else None
 
@@ -101,7 +101,10 @@ T = TypeVar("T", bound=type)
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def settings(cls: T) -> T:
     """A frozen, keyword-only dataclass. Field order, which is also that of --help: required fields, then the class's
-    own, then those of the mixins."""
+    own, then those of the mixins. --help shows no default that is None or ()."""
+    for name, hint in get_annotations(cls).items():
+        if getattr(cls, name, MISSING) in (None, ()):
+            cls.__annotations__[name] = Annotated[hint, arg(help_behavior_hint="")]
     settings_class: Any = dataclass(frozen=True, kw_only=True)(cls)
     fields = settings_class.__dataclass_fields__
     required = [name for name, field in fields.items() if field.default is MISSING]
@@ -203,16 +206,16 @@ class TagColumns:
     """Table columns with words and tags."""
 
     words_column: str | None = None
-    """Column with lists of words; for CoNLL files its index from 0. [tokens, words; 0]"""
+    """Column with lists of words; in CoNLL files, its index from 0. [words or tokens; 0 in CoNLL files]"""
     tags_column: str | None = None
-    """Column with lists of tags; for CoNLL files its index, -1 for the last. [tags, ner_tags, labels; -1]"""
+    """Column with lists of tags; in CoNLL files, its index. [tags, ner_tags, ner or labels; -1 in CoNLL files]"""
     scheme: TagScheme = "auto"
     """Tag scheme. auto: detected; plain: one label per word, such as part-of-speech tags."""
 
 
 @settings
 class Corpus(Encoded):
-    """Documents to read."""
+    """How documents are read from text files and tables."""
 
     documents: DocumentBreak = "blank"
     """What separates documents in .txt files: a blank line, the end of a line, or the end of the file."""
@@ -243,6 +246,6 @@ class Optimization(Checked):
     max_grad_norm: float = 1.0
     """Maximum gradient norm; larger gradients are scaled down to it."""
     gradient_accumulation: int = 1
-    """Micro-batches per step. More save memory; the gradient stays the same except for dropout."""
+    """Micro-batches per step. A larger number saves memory; the gradient is the same, except for dropout."""
     seed: int = 0
-    """Random seed; the first one if there are several."""
+    """Random seed."""

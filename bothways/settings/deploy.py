@@ -29,16 +29,17 @@ class Quantize(TextColumns, Checked, NumberFormat, Printed):
     model: Model
     """Checkpoint or run."""
     texts: Texts
-    """At least 32 of your own texts, with or without labels: half for calibration, half to measure the drop."""
+    """At least 32 of your texts, labelled or not: half for calibration, half to measure the drop in quality."""
     out: Output
     """Output directory."""
     max_drop: float | None = None
-    """Largest allowed drop of the score, in percentage points. [0.5; for vectors a mean cosine of 0.995]"""
+    """Largest allowed drop of the score in percentage points; for vectors, of 100 times the mean cosine. [0.5]"""
 
 
 @settings
 class Export(TextColumns, Checked, Printed):
-    """Export a model to ONNX. Nothing is written if its scores under ONNX Runtime differ from the original's."""
+    """Export a model to ONNX. Nothing is written if its scores under ONNX Runtime differ from the original's by more
+    than --tolerance."""
 
     model: Model
     """Checkpoint or run."""
@@ -49,24 +50,24 @@ class Export(TextColumns, Checked, Printed):
     tolerance: float = 1e-4
     """Largest allowed difference between a score and the original."""
     int8: bool = False
-    """Also write model-int8.onnx; its drop is measured on the texts of --with."""
+    """Also write model-int8.onnx; its drop in quality is measured on the texts of --with."""
     texts: OptionalTexts = None
-    """Your own texts, with or without labels, for calibrating and measuring int8."""
+    """With --int8: your own texts, with or without labels, on which its drop in quality is measured."""
     max_drop: float | None = None
-    """Largest allowed drop of the int8 score, in percentage points. [0.5; for vectors a mean cosine of 0.995]"""
+    """Largest allowed drop of the int8 score in percentage points; for vectors, of 100 times the mean cosine. [0.5]"""
 
 
 @settings
 class Bench(Encoded, Checked, Compute, Printed):
-    """Benchmark a model on this machine: throughput and latency by batch size and text length, next to other installed
-    libraries."""
+    """Benchmark a model on this machine: throughput and latency by batch size and text length, compared with
+    other installed libraries."""
 
     model: Model
     """Checkpoint or run."""
     out: OptionalOutput = None
     """Chart to write (.png)."""
     texts: OptionalTexts = None
-    """Your own texts, to measure their mix of lengths too. [only random words of the lengths in --lengths]"""
+    """Also measure these texts of yours, with their own lengths. [only random words, in the lengths of --lengths]"""
     lengths: tuple[int, ...] = (16, 64, 128, 256, 512)
     """Tokens per text."""
     window: int | None = None

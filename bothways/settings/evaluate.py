@@ -1,8 +1,9 @@
 """Settings of `evaluate`: score a model, or a file of predictions."""
 
 from pathlib import Path
+from typing import Annotated
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from bothways.errors import InputError
 from bothways.settings.base import (
@@ -10,7 +11,6 @@ from bothways.settings.base import (
     Compute,
     DataList,
     DocumentBreak,
-    Model,
     OnError,
     Printed,
     TagColumns,
@@ -25,20 +25,20 @@ class Evaluate(TagColumns, TextColumns, Checked, Compute, Printed):
     """Evaluate a fine-tuned model on labelled data, or a pre-trained model on plain text. To score a file of
     predictions: bothways evaluate --predictions FILE GOLD."""
 
-    model: Model
-    """Checkpoint or run; with --predictions, the file with the gold labels or answers."""
+    model: Positional[Annotated[Path, arg(metavar="MODEL")]]
+    """Checkpoint or run. With --predictions: the file with the gold labels or answers, and no further PATH."""
     file: Positional[DataList] = ()
-    """Labelled data; plain text (masked-word perplexity); for embedding models, pairs or a BEIR directory."""
+    """Labelled data; pre-trained models: plain text (masked words); embedding models: pairs or a BEIR directory."""
     predictions: Path | None = None
     """Predictions to score: a label per line, a table, CoNLL columns, SQuAD's {id: answer}, or a TREC run."""
     multi_label: bool = False
     """With --predictions: each text may have several labels."""
     positive: str | None = None
-    """Positive label for f1 with two classes. [the model's last; with --predictions the last alphabetically]"""
+    """Positive label for f1 with two classes. [the model's last label; with --predictions the last alphabetically]"""
     documents: DocumentBreak = "blank"
     """For masked words: what separates documents in .txt files: a blank line, the end of a line or of the file."""
     on_error: OnError = "stop"
-    """Unreadable rows, or answers not found at their offset: stop and report the place, or skip and count them."""
+    """Unreadable rows, or answers not at their offset: stop and report file and row, or skip and count them."""
     window: int | None = None
     """Maximum tokens per window, special tokens included. [as in fine-tuning, else 512]"""
     max_length: int = 128

@@ -31,12 +31,14 @@ class Recipe(Optimization, Compute, Printed):
 
     seeds: int = 1
     """Number of runs with different seeds; reports mean and standard deviation."""
+    seed: int = 0
+    """Random seed; with --seeds N, the runs use this seed and the N - 1 that follow it."""
     keep_seed: Literal["best", "median"] = "best"
     """Which model to keep if there are several seeds: the one with the best or the median dev score."""
     epochs: float | None = None
     """Passes over the training data. [3; for small data enough for 300 steps, at most 20]"""
     batch_tokens: int | None = None
-    """Maximum tokens per step; a longer example is a step by itself. [2048; for long texts, enough for 16 of them]"""
+    """Maximum tokens per step; a longer example is a step. [2048; classify, regress: at least 16 average texts]"""
     batch_size: int | None = None
     """Examples per step, instead of --batch-tokens."""
     learning_rate: LearningRate = None
@@ -44,13 +46,13 @@ class Recipe(Optimization, Compute, Printed):
     warmup: float = 0.1
     """Fraction of the steps in which the learning rate rises."""
     layer_decay: float = 1.0
-    """Layer-wise learning rate decay (LLRD): factor from each layer's learning rate to that of the layer below."""
+    """Layer-wise learning rate decay (LLRD): each layer's learning rate is this times that of the layer above."""
     linear_start: bool = True
     """Start from the best linear head on the frozen encoder (LP-FT); keep it unless training beats it on dev."""
     freeze: int = 0
-    """Freeze the bottom N blocks: 1 = embeddings, 2 = embeddings and first layer, ..."""
+    """Freeze the embeddings and the first N - 1 layers; 0: freeze nothing."""
     dropout: float = 0.1
-    """Dropout probability, in all places."""
+    """Dropout probability, everywhere in the model."""
     window: int = 256
     """Maximum tokens per window, special tokens included; longer texts are split into several windows."""
     long: LongTexts = "windows"
@@ -60,7 +62,7 @@ class Recipe(Optimization, Compute, Printed):
     patience: int | None = None
     """Early stopping: end after this many evaluations without improvement."""
     baselines: bool = True
-    """Also score simple models on the same splits: most frequent answer, TF-IDF, frozen vectors + linear model."""
+    """Also score simple baselines on the same splits, such as TF-IDF, or in tag the most frequent tag of each word."""
     checkpoint_every: int = 1000
     """Steps between checkpoints; 0: only on Ctrl-C or SIGTERM."""
     resume: bool = False
@@ -78,13 +80,13 @@ class FineTune(Encoded, Recipe):
     out: Output
     """Run directory."""
     dev: OptionalData = None
-    """Data for model selection. [a stratified tenth of the training data]"""
+    """Data for model selection. [a tenth of the training data, stratified by class in classification]"""
     test: OptionalData = None
-    """Data for the reported score, never used for selection. [without --dev: another tenth of the training data]"""
+    """Data for the reported score, not for selection. [another tenth of --train; with --dev none: dev is reported]"""
     on_error: OnError = "stop"
     """Rows that are unreadable or have no label: stop and report file and line, or skip and count them."""
     folds: int | None = None
-    """Cross-validate on --train with this many folds; the final model is then trained on all of it."""
+    """Cross-validate on --train with this many folds; then train on all folds, except a tenth for selection."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -104,7 +106,7 @@ class Grouped(FineTune):
     """Groups of rows that splits must not divide."""
 
     group_column: str | None = None
-    """Column of --train (author, patient, book) whose groups are never split up. [near-duplicates stay together]"""
+    """Column of --train (author, book) whose groups are never split. [none; near-duplicates stay together]"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -120,7 +122,7 @@ class TextVectors:
     """The text vector that the head reads."""
 
     pooling: Literal["auto", "cls", "mean"] = "auto"
-    """Input of the head: [CLS] or the mean of all tokens. auto: mean if the checkpoint has it, else the family's."""
+    """Input of the head: [CLS] or the mean of all tokens. auto: mean if pre-trained with it, else as in its family."""
     window_pooling: Literal["mean", "max"] = "mean"
     """How to combine the vectors of a long text's windows."""
     train_windows: int = 2
@@ -140,7 +142,7 @@ class Classify(TextVectors, TextColumns, Grouped):
     metric: Literal["accuracy", "f1", "f1_macro", "f1_micro", "matthews"] | None = None
     """Metric to report and to select the model by. [accuracy; f1_micro for multi-label]"""
     positive: str | None = None
-    """Positive label for f1 with two classes. [the last alphabetically]"""
+    """Positive label for f1 with two classes. [the alphabetically last label]"""
 
 
 @settings
@@ -190,7 +192,7 @@ class TrainEmbed(TextColumns, FineTune):
     temperature: float = 0.05
     """Temperature of the softmax over cosines."""
     matryoshka_dims: tuple[int, ...] = ()
-    """Also train these prefixes of the vector to work as vectors (Matryoshka), such as 64 128 256."""
+    """Also train the first N components to work as vectors on their own (Matryoshka), such as 64 128 256."""
     pooling: VectorPooling = "auto"
     """auto: the checkpoint's own pooling, else the mean."""
 

@@ -1,6 +1,8 @@
 """Settings of `predict`, `fill` and `embed`: inference on texts and files."""
 
-from tyro.conf import Positional
+from typing import Annotated
+
+from tyro.conf import Positional, arg
 
 from bothways.errors import InputError
 from bothways.settings.base import (
@@ -24,7 +26,7 @@ class Predict(Windows, Encoded, Checked, Compute, Printed):
 
     model: Model
     """Checkpoint or run."""
-    file: Positional[str] = "-"
+    file: Positional[Annotated[str, arg(metavar="[FILE]")]] = "-"
     """.txt (one text per line), .jsonl, .csv, .tsv, .xlsx, .parquet, SQuAD's JSON, or - for standard input."""
     text: str | None = None
     """One text, instead of a file."""
@@ -37,7 +39,7 @@ class Predict(Windows, Encoded, Checked, Compute, Printed):
     pair_column: str | None = None
     """Column (or columns) with second texts. [pair, sentence2, ... if there is one]"""
     top: int | None = None
-    """Number of labels in `scores`, or of answers in `answers`, best first. [all labels; one answer]"""
+    """How many labels (column scores) or answers (column answers) to return, best first. [all labels; one answer]"""
     out: OptionalOutput = None
     """Output file: .jsonl, .parquet, .csv or .tsv. [standard output]"""
     escape_formulas: bool = False
@@ -46,6 +48,8 @@ class Predict(Windows, Encoded, Checked, Compute, Printed):
     """Continue an output file that an interrupted command left unfinished."""
     on_error: OnError = "stop"
     """Unreadable rows: stop and report file and line, or skip them and list them in a file next to the output."""
+    json: bool = False
+    """With --out: print the summary as a JSON object."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -77,7 +81,7 @@ class Embed(Windows, Encoded, Checked, Compute, Printed):
 
     model: Model
     """Checkpoint or run."""
-    file: Positional[str]
+    file: Positional[Annotated[str, arg(metavar="FILE")]]
     """.txt (one text per line), .jsonl, .csv, .tsv, .xlsx, .parquet, or - for standard input."""
     out: Output
     """Output file: .npy, .parquet or .jsonl."""
@@ -91,3 +95,5 @@ class Embed(Windows, Encoded, Checked, Compute, Printed):
     """Continue an output file that an interrupted command left unfinished."""
     on_error: OnError = "stop"
     """Unreadable rows: stop and report file and line, or skip them and list them in a file next to the output."""
+    json: bool = False
+    """Print the summary as a JSON object."""

@@ -27,7 +27,7 @@ from bothways.settings.base import (
 class Pretrain(Optimization, Corpus, Device, Printed):
     """Pre-train a BERT or a related encoder. For several processes: torchrun -m bothways pretrain ..."""
 
-    corpus: Positional[DataList]
+    corpus: Positional[Annotated[DataList, arg(help_behavior_hint="(required)")]]
     """Files, folders or globs (.txt, .jsonl, .csv, .tsv, .parquet; also .gz, .xz, .zst), or hf:OWNER/NAME."""
     out: Output
     """Run directory."""
@@ -36,9 +36,9 @@ class Pretrain(Optimization, Corpus, Device, Printed):
     model: Size = "mini"
     """Size of a new model."""
     family: Family | None = None
-    """Architecture of a new model. [modernbert; bert with sentence pairs or --recipe paper]"""
+    """Architecture of a new model. [modernbert; bert, electra or deberta if other options need it]"""
     recipe: Literal["measured", "paper"] = "measured"
-    """Source of the defaults in [brackets]: the fastest learning in our trials, or the BERT paper (Devlin 2018)."""
+    """measured: the values in [brackets], the best in our trials. paper: the values of BERT (Devlin 2018)."""
     minutes: float | None = None
     """Train for about this long; converted to a number of steps after timing the first ones."""
     steps: int | None = None
@@ -48,15 +48,15 @@ class Pretrain(Optimization, Corpus, Device, Printed):
     extend_vocab: int = 0
     """With --from: add this many words of the new text to the vocabulary."""
     lengthen: int = 0
-    """With --from: convert a BERT or RoBERTa to a Longformer with this attention window, for --max-length tokens."""
+    """With --from: convert a BERT or RoBERTa to a Longformer with this attention window and --max-length tokens."""
     tokenizer: Path | None = None
     """Tokenizer directory or file. [learned from the text]"""
     vocab_size: int | None = None
     """Maximum size of a learned vocabulary. [8,000 to 30,522, by the amount of text]"""
     lowercase: bool = True
-    """Lower-case the text, if a vocabulary is learned."""
+    """Make a learned vocabulary lower-case. Loaded tokenizers keep their own rules."""
     strip_accents: Accents = None
-    """Strip accents and vowel signs, if a vocabulary is learned. [if lower-casing and few words need them]"""
+    """Strip accents and vowel signs, if a vocabulary is learned. [if lower-casing, and they are rare in the text]"""
     drop_duplicates: bool = False
     """Drop documents that are identical to an earlier one, and count them."""
     heldout: DataList = ()
@@ -64,11 +64,11 @@ class Pretrain(Optimization, Corpus, Device, Printed):
     heldout_examples: int = 256
     """Maximum number of held-out examples to evaluate on."""
     token_store: OptionalDirectory = None
-    """Cache directory for tokenized text. [`bothways` in the user's cache directory]"""
+    """Cache directory for tokenized text. [~/.cache/bothways/stores; see $BOTHWAYS_CACHE and $XDG_CACHE_HOME]"""
     objective: Literal["auto", "masked", "boundary", "enhanced", "replaced", "forward", "halves"] = "auto"
-    """masked (MLM), boundary (SpanBERT), enhanced (DeBERTa), replaced (ELECTRA), forward or halves (causal)."""
+    """auto: the family's. masked: MLM; boundary: SpanBERT; enhanced: DeBERTa; replaced: ELECTRA; others: causal."""
     pairs: Literal["auto", "next", "order", "none"] = "auto"
-    """Sentence pairs. next: next-sentence prediction (BERT); order: sentence order (ALBERT); none: single texts."""
+    """auto: the family's. next: next-sentence prediction (BERT); order: sentence order (ALBERT); none: single texts."""
     masking: Literal["tokens", "words", "spans"] = "tokens"
     """Unit of masking: single tokens (BERT), whole words, or spans of words (SpanBERT)."""
     mask_rate: float | None = None
@@ -78,41 +78,41 @@ class Pretrain(Optimization, Corpus, Device, Printed):
     max_length: int = 128
     """Maximum tokens per example, special tokens included; also the longest input of a new model."""
     batch_tokens: int = 4096
-    """Tokens per step, over all processes."""
+    """Tokens per step, summed over all torchrun processes."""
     learning_rate: LearningRate = None
-    """Peak learning rate. [2e-3 (pre-norm) or 1e-3 (post-norm) for a width of 256; lower for wider models]"""
+    """Peak learning rate. [2e-3 (pre-norm) or 1e-3 (post-norm), 5e-4 with --from; times (256 / hidden size)^0.8]"""
     warmup: float | None = None
     """Fraction of the steps in which the learning rate rises. [0.05]"""
     decay: float = 0.1
     """Fraction of the steps in which the learning rate falls, with --schedule warm-up-stable-decay."""
     muon_learning_rate: float | None = None
-    """Optimize the layers' matrices with Muon at this peak learning rate, and the rest with AdamW. [AdamW for all]"""
+    """Train the layers' weight matrices with Muon at this peak learning rate, all else with AdamW. [AdamW for all]"""
     beta2: float | None = None
     """AdamW's beta2, the decay rate of the average of squared gradients. [0.98]"""
     dropout: float | None = None
-    """Dropout probability, in all places. [0; 0.1 for more than 4 passes over the text]"""
+    """Dropout probability, everywhere in the model. [0; 0.1 for more than 4 passes over the text]"""
     initializer_range: float = 0.02
     """Standard deviation of initial weights."""
     local_init: bool | None = None
-    """Initialize attention heads to attend to neighbouring tokens. [yes for new models]"""
+    """Initialize attention heads to attend to neighbouring tokens. [True for a new model with --recipe measured]"""
     word_vectors: bool | None = None
-    """Initialize token embeddings from co-occurrence counts of the text. [yes for new models]"""
+    """Initialize token embeddings from co-occurrence counts. [True for a new model with --recipe measured]"""
     frequency_bias: bool = True
     """Initialize the output bias with the log frequency of each token."""
     evaluate_every: int = 100
     """Steps between evaluations."""
     checkpoint_every: int = 500
-    """Steps between checkpoints; 0: only at the end."""
+    """Steps between checkpoints; 0: only at the end, and on Ctrl-C or SIGTERM."""
     keep_checkpoints: int = 2
     """Checkpoints to keep, in addition to the best by held-out loss."""
     language: str = "en"
-    """Language code (ISO 639-1) for sentence splitting, such as de; en if there are no rules for the language."""
+    """Language for sentence splitting (ISO 639-1), such as de; if it has no rules, a close one that has, or en."""
     processes: int | None = None
     """Worker processes that tokenize the corpus. [one per core]"""
     compile: bool = False
     """Compile the layers with torch.compile; worthwhile on GPUs."""
     shard: bool = False
-    """Shard weights and optimizer state over the processes (FSDP) instead of replicating them."""
+    """Shard weights and optimizer state over the torchrun processes (FSDP) instead of replicating them."""
     watts: float = 10.0
     """Power of a CPU thread, or of the GPU (about 300), for the energy estimate."""
     tensorboard: bool = False

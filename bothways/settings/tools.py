@@ -22,7 +22,7 @@ class Cache(Checked, Printed):
     clear: bool = False
     """Delete all token stores, except those that a run is building."""
     token_store: OptionalDirectory = None
-    """Directory of the token stores. [`bothways` in the user's cache directory]"""
+    """Directory of the token stores. [~/.cache/bothways/stores; see $BOTHWAYS_CACHE and $XDG_CACHE_HOME]"""
 
 
 @settings

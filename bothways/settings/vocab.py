@@ -1,8 +1,9 @@
 """Settings of `vocab`: learn a WordPiece vocabulary."""
 
 from pathlib import Path
+from typing import Annotated
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from bothways.settings.base import Accents, Checked, Corpus, Output, Printed, settings
 
@@ -11,7 +12,7 @@ from bothways.settings.base import Accents, Checked, Corpus, Output, Printed, se
 class Vocab(Corpus, Checked, Printed):
     """Learn a WordPiece vocabulary from text. The same text gives the same vocabulary, byte for byte."""
 
-    corpus: Positional[tuple[Path, ...]]
+    corpus: Positional[Annotated[tuple[Path, ...], arg(help_behavior_hint="(required)")]]
     """Files, folders or globs (.txt, .jsonl, .csv, .tsv, .parquet; also .gz, .xz, .zst), or hf:OWNER/NAME."""
     out: Output
     """Output directory: vocab.txt, tokenizer.json and tokenizer_config.json."""
@@ -22,6 +23,6 @@ class Vocab(Corpus, Checked, Printed):
     lowercase: bool = True
     """Lower-case the text."""
     strip_accents: Accents = None
-    """Strip accents and vowel signs. [if lower-casing and few words need them]"""
+    """Strip accents and vowel signs. [if lower-casing, and they are rare in the text]"""
     processes: int = 1
     """Worker processes for counting words."""

@@ -174,8 +174,8 @@ def shard(replica: Replica, dtype: torch.dtype) -> None:
 
 
 def gradient_sync(replica: Any, enabled: bool) -> AbstractContextManager[None]:
-    """Synchronize gradients of backward passes in this context only if `enabled`: once per step, at the last
-    micro-batch."""
+    """Context in which backward passes synchronize gradients across processes only if `enabled`, which callers set for
+    the last micro-batch of a step."""
     if isinstance(replica, DistributedDataParallel) and not enabled:
         return replica.no_sync()
     if hasattr(replica, "set_requires_gradient_sync"):

@@ -154,7 +154,7 @@ def test_an_exception_in_a_callback_ends_the_run_which_can_be_resumed(settings, 
             23,
             "warning: 3 epochs are 69 steps; the default is 300 (13 epochs)",
         ),
-        (1.0, 5000, "1 epochs are 5,000 steps; the default is 15,000 (3 epochs)"),
+        (1.0, 5000, "1 epoch is 5,000 steps; the default is 15,000 (3 epochs)"),
     ],
 )
 def test_epochs_are_logged_as_steps_and_too_few_give_a_warning(epochs, an_epoch, said, settings):
