@@ -38,7 +38,7 @@ class Recipe(Optimization, Compute, Printed):
     epochs: float | None = None
     """Passes over the training data. [3; for small data enough for 300 steps, at most 20]"""
     batch_tokens: int | None = None
-    """Maximum tokens per step; a longer example is a step. [2048; classify, regress: at least 16 average texts]"""
+    """Maximum tokens per step; a longer example is its own step. [2048; classify, regress: 16 average texts if more]"""
     batch_size: int | None = None
     """Examples per step, instead of --batch-tokens."""
     learning_rate: LearningRate = None
