@@ -33,7 +33,7 @@ class Quantize(TextColumns, Checked, NumberFormat, Printed):
     out: Output
     """Output directory."""
     max_drop: float | None = None
-    """Largest allowed drop of the score in percentage points; for vectors, of 100 times the mean cosine. [0.5]"""
+    """Largest allowed drop of the score, in percentage points; a mean cosine of vectors counts times 100. [0.5]"""
 
 
 @settings
@@ -54,7 +54,7 @@ class Export(TextColumns, Checked, Printed):
     texts: OptionalTexts = None
     """With --int8: your own texts, with or without labels, on which its drop in quality is measured."""
     max_drop: float | None = None
-    """Largest allowed drop of the int8 score in percentage points; for vectors, of 100 times the mean cosine. [0.5]"""
+    """Largest allowed drop of the int8 score, in percentage points; a mean cosine counts times 100. [0.5]"""
 
 
 @settings

@@ -38,7 +38,7 @@ class Recipe(Optimization, Compute, Printed):
     epochs: float | None = None
     """Passes over the training data. [3; for small data enough for 300 steps, at most 20]"""
     batch_tokens: int | None = None
-    """Maximum tokens per step; a longer example is its own step. [2048; classify, regress: 16 average texts if more]"""
+    """Maximum tokens per step; a longer example is its own step. [2048; for texts at least 16 of average length]"""
     batch_size: int | None = None
     """Examples per step, instead of --batch-tokens."""
     learning_rate: LearningRate = None
@@ -82,7 +82,7 @@ class FineTune(Encoded, Recipe):
     dev: OptionalData = None
     """Data for model selection. [a tenth of the training data, stratified by class in classification]"""
     test: OptionalData = None
-    """Data for the reported score, not for selection. [another tenth of --train; with --dev none: dev is reported]"""
+    """Data for the reported score, not for selection. [without --dev, a tenth of --train; with it, dev is reported]"""
     on_error: OnError = "stop"
     """Rows that are unreadable or have no label: stop and report file and line, or skip and count them."""
     folds: int | None = None

@@ -106,7 +106,7 @@ class Pretrain(Optimization, Corpus, Device, Printed):
     keep_checkpoints: int = 2
     """Checkpoints to keep, in addition to the best by held-out loss."""
     language: str = "en"
-    """Language for sentence splitting (ISO 639-1), such as de; if it has no rules, a close one that has, or en."""
+    """Language for sentence splitting (ISO 639-1), such as de; if it has no rules, choose a related one, or en."""
     processes: int | None = None
     """Worker processes that tokenize the corpus. [one per core]"""
     compile: bool = False
