@@ -19,7 +19,7 @@ class Batch:
     """The encoder's input. Integer tensors [T]; lengths [N] stay on the CPU.
 
     masked_positions [M], masked_labels [M]: indices into T and the ids to predict; masked_draws [M]: uniform random
-    numbers in [0, 1) for sampling replacements. labels: the task's own.
+    numbers in [0, 1) for sampling replacements. labels: the task's own; soft_labels: a teacher's outputs for them.
     text_of_window [N]: index of the text that each entry is a window of, if long texts are split.
     global_tokens [T]: True for tokens with global attention (Longformer); None: chosen by the task.
     """
@@ -32,6 +32,7 @@ class Batch:
     masked_labels: Tensor | None = None
     masked_draws: Tensor | None = None
     labels: Tensor | None = None
+    soft_labels: Tensor | None = None
     text_of_window: Tensor | None = None
     global_tokens: Tensor | None = None
 
@@ -72,8 +73,10 @@ class Batch:
         """Index in T of each text's last token. [N]"""
         return (self.lengths.cumsum(0) - 1).to(self.input_ids.device)
 
-    def to(self, device: torch.device | str) -> "Batch":
+    def to(self, device: torch.device | str, *, non_blocking: bool = True) -> "Batch":
         """The same batch on a device; lengths stay on the CPU, where kernels are launched from."""
         values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "lengths"}
-        moved = {name: value.to(device, non_blocking=True) for name, value in values.items() if value is not None}
+        moved = {
+            name: value.to(device, non_blocking=non_blocking) for name, value in values.items() if value is not None
+        }
         return replace(self, **moved)

@@ -52,7 +52,7 @@ class EncoderConfig:
     rotary_theta_window: float = 10_000.0  # ... and of layers with a window
     pooling: Literal["first", "mean"] = "first"  # the text's vector for heads: the first token's ([CLS]), or the mean
     # The last three: model/pooler.py.
-    pooler_act: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu", "none", "unit", "distance"] = "tanh"
+    pooler_act: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu", "none", "unit", "distance", "pair"] = "tanh"
     pooler_dropout: bool = False  # dropout before the pooler too, not only after it (RoBERTa, ELECTRA)
     pooler_norm: bool = False  # norm after the pooler, which token heads read through too (ModernBERT)
     deep_heads: bool = False  # the pooler uses hidden_act for classes; answers: one more feed-forward layer (BigBird)

@@ -25,6 +25,7 @@ class Purpose(IntEnum):
     BOOTSTRAP = 7
     FOLDS = 8
     WINDOWS = 9
+    TEXTS = 10  # texts cut from passages, for distillation
 
 
 def make_keys(seed: int, purpose: Purpose, *indices: Index) -> np.ndarray:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from bothways.evaluation.scores import Scores
     from bothways.finetuning.finetune import FineTuneResult
     from bothways.pretraining.result import PretrainingResult
-    from bothways.settings import Evaluate, FineTune, Pretrain
+    from bothways.settings import Distill, Evaluate, FineTune, Pretrain
     from bothways.training.callbacks import Callbacks
 
 
@@ -49,6 +49,7 @@ VERBS: dict[str, Verb] = {
     "demo": Verb("Demo", "cli.demo:run", "train and use a small BERT on the included novels, in 3 minutes", TRY),
     "vocab": Verb("Vocab", "cli.commands:vocab", "learn a WordPiece vocabulary from text", TRAIN),
     "pretrain": Verb("Pretrain", "pretraining.pretrain:run", "pre-train a BERT on text", TRAIN, trains=True),
+    "distill": Verb("Distill", "distillation.distill:run", "distill a smaller BERT from a teacher", TRAIN, trains=True),
     "finetune classify": Verb("Classify", "finetuning.classify:run", "fine-tune a text classifier", TRAIN, trains=True),
     "finetune regress": Verb(
         "Regress", "finetuning.regress:run", "fine-tune a regression model: a number per text", TRAIN, trains=True
@@ -76,18 +77,18 @@ VERBS: dict[str, Verb] = {
 
 
 @overload
-def train(settings: "Pretrain", *, callbacks: "Callbacks" = ()) -> "PretrainingResult": ...
+def train(settings: "Pretrain | Distill", *, callbacks: "Callbacks" = ()) -> "PretrainingResult": ...
 @overload
 def train(settings: "FineTune", *, callbacks: "Callbacks" = ()) -> "FineTuneResult": ...
 
 
 def train(settings: Any, *, callbacks: "Callbacks" = ()) -> Any:
-    """Pre-train or fine-tune a model, like the commands `bothways pretrain` and `bothways finetune`.
+    """Pre-train, distill or fine-tune a model, like the commands `bothways pretrain`, `distill` and `finetune`.
 
-    settings: a Pretrain, Classify, Regress, Tag, Answer or TrainEmbed of bothways.settings. Its corpus, heldout, train,
-    dev and test may be paths or in-memory tables: a list of dicts, a dict of columns, a pandas DataFrame, an Arrow
-    table, a Dataset of `datasets`, or any other object that exports Arrow data. A list of strings is a list of paths;
-    pass the texts of a corpus as {"text": texts}. Messages count rows from 1: "train: row 17".
+    settings: a Pretrain, Distill, Classify, Regress, Tag, Answer or TrainEmbed of bothways.settings. Its corpus,
+    heldout, train, dev and test may be paths or in-memory tables: a list of dicts, a dict of columns, a pandas
+    DataFrame, an Arrow table, a Dataset of `datasets`, or any other object that exports Arrow data. A list of strings
+    is a list of paths; pass the texts of a corpus as {"text": texts}. Messages count rows from 1: "train: row 17".
 
     callbacks: Callback objects, or functions that are called with each row of metrics.jsonl as it is written. A row has
     `split` ("train" after a step, "heldout" after an evaluation), `step`, `steps` (of the whole run), `loss`, `tokens`

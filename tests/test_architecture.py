@@ -18,8 +18,8 @@ ROOMS = (
     "errors", "io", "log", "rng", "inputs", "tables_in_memory", "settings", "device", "attention_config",
     "config", "sizes",
     "tokenizer", "batch", "batching", "data", "metrics", "corpus", "model", "families", "checkpoint", "linear",
-    "inference", "report", "training", "pretraining", "evaluation", "finetuning", "verbs", "compression", "export",
-    "bench", "batch_jobs", "cli",
+    "inference", "report", "training", "pretraining", "distillation", "evaluation", "finetuning", "verbs",
+    "compression", "export", "bench", "batch_jobs", "cli",
 )  # fmt: skip
 LAZY = {"__init__", "__main__"}  # the package itself, which loads its public names on first use
 LARGEST_ROOM = 27

@@ -34,10 +34,11 @@ def test_train_is_typed_by_the_class_of_settings():
     scope |= {"FineTuneResult": bothways.FineTuneResult, "Callbacks": object}
     hints = [typing.get_type_hints(overload, scope) for overload in typing.get_overloads(verbs.train)]
     assert [(hint["settings"], hint["return"]) for hint in hints] == [
-        (settings.Pretrain, bothways.PretrainingResult), (settings.FineTune, bothways.FineTuneResult),
+        (settings.Pretrain | settings.Distill, bothways.PretrainingResult),
+        (settings.FineTune, bothways.FineTuneResult),
     ]  # fmt: skip
     trained = [verb.settings_class for verb in verbs.VERBS.values() if verb.trains]
-    assert all(issubclass(cls, (settings.Pretrain, settings.FineTune)) for cls in trained) and len(trained) == 6
+    assert all(issubclass(cls, (settings.TextTraining, settings.FineTune)) for cls in trained) and len(trained) == 7
 
 
 def test_callbacks_are_functions_or_objects():

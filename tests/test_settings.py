@@ -78,5 +78,5 @@ def test_every_setting_has_a_type_that_can_be_checked():
 def test_training_takes_paths_as_text_and_names_what_is_missing(tmp_path):
     with pytest.raises(InputError, match=f"{tmp_path / 'no-model'}: no such directory"):
         bothways.train(Classify(model=str(tmp_path / "no-model"), train="t.csv", out=str(tmp_path / "o")))
-    with pytest.raises(InputError, match="dict .* Pretrain, Classify"):
+    with pytest.raises(InputError, match="dict .* Pretrain, Distill, Classify"):
         bothways.train({"model": "m"})

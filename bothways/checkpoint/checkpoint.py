@@ -324,13 +324,13 @@ def encoder_only(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def pooling_config(config: EncoderConfig, model_type: str, pooling: str | None) -> EncoderConfig:
-    """The config with a classification head that reads this pooling ("cls", "mean", "unit", "distance"); None: the
-    family's own."""
+    """The config with a classification head that reads this pooling ("cls", "mean", "unit", "distance",
+    "pair"); None: the family's own."""
     family = FAMILIES[model_type]
     if config.pooler_act in NO_POOLER:  # back to the family's own
         config = config.replace(pooling="first", pooler_act=family.defaults.get("pooler_act", "tanh"))
     if pooling is None:
         return config
-    if pooling == "distance" or (pooling != "cls" and not family.supports_mean_pooling):
+    if pooling in ("distance", "pair") or (pooling != "cls" and not family.supports_mean_pooling):
         return config.replace(pooling="mean", pooler_act="none" if pooling == "mean" else pooling)
     return config.replace(pooling="first" if pooling == "cls" else "mean")

@@ -20,9 +20,10 @@ def with_head(
     """A checkpoint with the same encoder and one new head, initialized from the seed. New modules are logged.
 
     pooling: input of a classification head: "cls" (the first token's state, through a pooler), "mean" (of all tokens,
-    without a pooler unless the family's layout has one), "unit" (the mean scaled to unit length) or "distance" (between
-    the means of the two texts of a pair); None: the family's. near_identity: initialize a missing pooler so that it is
-    nearly the identity for the layer on top. layers: keep only this many, from below. InputError for int8 models.
+    without a pooler unless the family's layout has one), "unit" (the mean scaled to unit length), "distance" or
+    "pair" (the distance, or more features, of the means of a pair's two texts); None: the family's. near_identity:
+    initialize a missing pooler so that it is nearly the identity for the layer on top. layers: keep only this many,
+    from below. InputError for int8 models.
     """
     check_not_int8(checkpoint.model)
     old = checkpoint.model

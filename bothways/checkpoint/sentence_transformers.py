@@ -9,7 +9,7 @@ from bothways.checkpoint.weights import WEIGHTS, TensorFiles, open_safetensors, 
 from bothways.config import EncoderConfig
 from bothways.errors import InputError
 from bothways.io import write_json
-from bothways.model.pooler import unit_scale
+from bothways.model.pooler import encodes_separately, unit_scale
 from bothways.tokenizer.files import get_object, read_json, read_json_value
 from bothways.tokenizer.tokenizer import Tokenizer
 
@@ -90,7 +90,7 @@ def write_linear(directory: Path, layer: nn.Linear, config: EncoderConfig) -> No
     """Write the files, next to an encoder in TRANSFORMER, with which sentence-transformers computes the logits of a
     linear layer on the mean of the tokens (scaled to length 1 if pooler_act is "unit").
 
-    A layer on distances between the texts of a pair is stored in a separate file, and the modules compute the vectors
+    A layer on features of pairs of texts is stored in a separate file, and the modules compute the vectors
     of single texts.
     """
     _write_pooling(directory, "mean", config)
@@ -98,7 +98,7 @@ def write_linear(directory: Path, layer: nn.Linear, config: EncoderConfig) -> No
     (directory / DENSE).mkdir()
     sizes = {"in_features": layer.in_features, "out_features": layer.out_features, "bias": True}
     write_json(directory / DENSE / "config.json", {**sizes, "activation_function": IDENTITY})
-    unit = config.pooler_act in ("unit", "distance")
+    unit = config.pooler_act != "none"
     weight_CH = layer.weight.detach().float().cpu() * (unit_scale(config.hidden_size) if unit else 1.0)
     state = {"linear.weight": weight_CH.contiguous(), "linear.bias": layer.bias.detach().float().cpu().contiguous()}
     write_weights(state, directory / DENSE / WEIGHTS)
@@ -106,7 +106,7 @@ def write_linear(directory: Path, layer: nn.Linear, config: EncoderConfig) -> No
     if unit:
         (directory / NORMALIZE).mkdir()
         kinds.append((NORMALIZE, "Normalize"))
-    if config.pooler_act != "distance":
+    if not encodes_separately(config):
         kinds.append((DENSE, "Dense"))
     _write_modules(directory, kinds)
 

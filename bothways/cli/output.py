@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Bench,
         Cache,
         Demo,
+        Distill,
         Embed,
         Evaluate,
         Export,
@@ -55,7 +56,7 @@ def vocab(settings: "Vocab", entries: int) -> None:
         print_lines(f"{entries:,} entries in {settings.out}")
 
 
-def pretrain(settings: "Pretrain", result: "PretrainingResult") -> None:
+def pretrain(settings: "Pretrain | Distill", result: "PretrainingResult") -> None:
     from bothways.pretraining.heldout import next_sentence_verdict
 
     if int(os.environ.get("RANK", "0")):  # only the first of several processes prints
@@ -66,10 +67,13 @@ def pretrain(settings: "Pretrain", result: "PretrainingResult") -> None:
     figures, cost = result.figures, result.cost
     words = "masked words" if "masked_lm" in figures else "next words"
     words += " (generator)" if "replaced_accuracy" in figures else ""
-    print_lines(
-        f"{words}, held out: perplexity {figures['perplexity']:.1f} (word frequencies alone: "
-        f"{figures['unigram_perplexity']:.1f})"
-    )
+    if "perplexity" in figures:
+        print_lines(
+            f"{words}, held out: perplexity {figures['perplexity']:.1f} (word frequencies alone: "
+            f"{figures['unigram_perplexity']:.1f})"
+        )
+    if "vector_cosine" in figures:
+        print_lines(f"text vectors, held out: mean cosine to the teacher's {figures['vector_cosine']:.3f}")
     objectives = {
         "next_sentence_accuracy": "next sentence", "sentence_order_accuracy": "sentence order",
         "replaced_accuracy": "replaced tokens",
@@ -81,6 +85,9 @@ def pretrain(settings: "Pretrain", result: "PretrainingResult") -> None:
         f"{cost['watts']:g} W per CPU thread or GPU",
         f"model in {result.model}, curves in {result.directory / 'curves.png'}",
     )
+
+
+distill = pretrain
 
 
 def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
@@ -95,6 +102,7 @@ def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
                 "interval": result.interval, "rows": result.rows,
                 **({} if result.pooled is None else {"pooled": result.pooled}),
                 "baselines": result.baselines, "verdict": result.verdict, "frozen": result.frozen,
+                **({"teacher": result.teacher} if result.teacher else {}),
             }
         )  # fmt: skip
         return
@@ -107,10 +115,20 @@ def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
     selected = " (the model was selected on this set, so new text may score lower)" if result.split == "dev" else ""
     print_lines(
         f"{name} {result.metric} {result.mean:.2%}{spread}{interval}{failed}{selected}",
+        *format_teacher(result),
         *format_table(result.metric, name, result.baselines),
         f"model in {result.model}",
         *([result.verdict] if result.verdict else []),
     )
+
+
+def format_teacher(result: "FineTuneResult") -> list[str]:
+    """The teacher's own score, and how much of it the student keeps."""
+    if result.split not in result.teacher:  # no teacher, or cross-validation
+        return []
+    score = result.teacher[result.split]
+    kept = f", of which the student keeps {result.mean / score:.1%}" if score > 0 else ""
+    return [f"teacher, {result.split} {result.metric} {score:.2%}{kept}"]
 
 
 def glue(settings: "Glue", table: "GlueTable") -> None:

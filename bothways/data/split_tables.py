@@ -4,6 +4,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from bothways.data.columns import LabelCheck, Table
+from bothways.data.datasets import is_text_file
 from bothways.data.examples import read_table
 from bothways.data.labels import check_not_blank, label_sets, merge_labels, parse_label_set, parse_number
 from bothways.data.splits import Parts, parts_for, rarest_labels, split, split_fold, split_groups
@@ -121,3 +122,28 @@ def texts_by_location(tables: Iterable[Table]) -> dict[str, tuple[str, str | Non
         for table in tables
         for row, where in enumerate(table.where)
     }
+
+
+def read_unlabelled(settings: FineTune, *, pairs: bool | None = None) -> Table:
+    """The texts, or pairs, of the files without labels.
+
+    pairs: whether they must be pairs; None: either. InputError for the other form.
+    """
+    names = {name: getattr(settings, f"{name}_column", None) for name in ("text", "pair")}
+    tables = [
+        read_table(
+            source, **({} if is_text_file(source) else names), need_labels=False, encoding=settings.encoding,
+            on_error=settings.on_error,
+        )
+        for source in settings.unlabelled
+    ]  # fmt: skip
+    for source, table in zip(settings.unlabelled, tables, strict=True):
+        if pairs is not None and (table.pairs is not None) != pairs:
+            actual, wanted = ("single texts", "pairs") if pairs else ("pairs", "single texts")
+            raise InputError(f"{source}: has {actual}, but the training data has {wanted}; give files of {wanted}")
+    return Table(
+        [text for table in tables for text in table.texts],
+        [text for table in tables for text in table.pairs or ()] or None,
+        None,
+        [where for table in tables for where in table.where],
+    )

@@ -17,19 +17,22 @@ from torch import Tensor
 
 from bothways import report
 from bothways.batch import Batch
-from bothways.checkpoint import checkpoint, new_head
+from bothways.checkpoint import new_head
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.data.near_duplicates import text_key
 from bothways.data.split_tables import divide_rows
 from bothways.data.splits import overlap_warning, parts_for
 from bothways.data.squad import Question, read_squad
+from bothways.distillation.losses import logits_loss
 from bothways.errors import InputError
 from bothways.evaluation.evaluators import AnswerEvaluator
 from bothways.evaluation.scores import Predictions
 from bothways.finetuning import finetune
 from bothways.finetuning.baseline_models import best_matching_sentence
 from bothways.finetuning.finetune import FineTuneResult
-from bothways.finetuning.task import Baseline, Metrics, Task, compute_outputs, describe_lengths
+from bothways.finetuning.initial_model import load_initial_model
+from bothways.finetuning.task import NO_LABEL, Baseline, Metrics, Task, compute_outputs, describe_lengths
+from bothways.finetuning.teacher import check_task
 from bothways.inference import answer_decoding
 from bothways.inference.windows import WindowPolicy, whole_length
 from bothways.metrics.answers import answer_scores, best_threshold
@@ -39,12 +42,13 @@ from bothways.tokenizer.tokenizer import Encoding
 from bothways.training.losses import Loss, classification_loss
 from bothways.training.run import Callbacks
 
+SAMPLE = 100  # questions on which the tokens of a teacher are compared with the student's
 METRICS = ("exact_match", "f1", "HasAns_f1", "NoAns_f1")
 
 
 def run(settings: Answer, *, callbacks: Callbacks = ()) -> FineTuneResult:
     """Fine-tune an extractive question answering model; reports on test if there is one, else on dev."""
-    pretrained = checkpoint.load(settings.model)
+    pretrained = load_initial_model(settings)
     new_head.check_head_supported(pretrained, "spans", settings.model)
     return finetune.run(settings, lambda fold: Answering.build(settings, pretrained, fold), callbacks)
 
@@ -77,6 +81,7 @@ class Answering(Task):
     """
 
     name: ClassVar[str] = "answer"
+    ragged_outputs: ClassVar[bool] = True
     trivial_baseline: ClassVar[str] = "no answer"
     label_issue_criterion: ClassVar[str] = "it is as confident in another answer as it is in correct ones on average"
     initial_model: ClassVar[str] = ""  # a linear layer on frozen token states finds hardly any answers
@@ -91,19 +96,11 @@ class Answering(Task):
     @staticmethod
     def build(settings: Answer, pretrained: Checkpoint, fold: int | None = None) -> "Answering":
         skipped: Counter[str] = Counter()
-        policy = WindowPolicy(
-            settings.window, settings.overlap, settings.long,
-            max_length=pretrained.model.config.max_position_embeddings,
-        )  # fmt: skip
         questions: dict[str, list[Question]] = {}
         windows: dict[str, list[list[Encoding]]] = {}
         data = {}
         for split, loaded in read_splits(settings, skipped, fold).items():
-            encodings = answer_decoding.encode_pairs(
-                pretrained.need_tokenizer(), [question.question for question in loaded],
-                [question.context for question in loaded],
-            )  # fmt: skip
-            windows_by_question = policy.split(encodings, [question.where for question in loaded])
+            windows_by_question = read_windows(loaded, pretrained, settings)
             questions[split], windows[split], rows = [], [], list[tuple[int, int]]()
             for question, question_windows in zip(loaded, windows_by_question, strict=True):
                 try:
@@ -132,13 +129,61 @@ class Answering(Task):
     def initial_checkpoint(self, seed: int) -> Checkpoint:
         return new_head.with_head(self.pretrained, "spans", (), seed=seed, num_outputs=2, dropout=self.settings.dropout)
 
-    def counts(self, batch: Batch) -> dict[str, int]:
-        return {"spans": len(batch)}
+    @property
+    def target(self) -> str:
+        return "spans"
 
-    def losses(self, model: Model, batch: Batch) -> dict[str, Loss]:
+    def num_targets(self, batch: Batch) -> int:
+        return len(batch)
+
+    def target_outputs(self, model: Model, batch: Batch) -> Tensor:
+        return model.token_scores("spans", model(batch))
+
+    def label_loss(self, outputs: Tensor, batch: Batch) -> Loss:
         assert batch.labels is not None
-        scores_T2 = model.token_scores("spans", model(batch))
-        return {"spans": span_loss(scores_T2, batch.labels, batch.lengths.tolist())}
+        return span_loss(outputs, batch.labels, batch.lengths.tolist())
+
+    def teacher_loss(self, outputs: Tensor, batch: Batch) -> Loss:
+        assert batch.soft_labels is not None
+        return span_distance(outputs, batch.soft_labels, batch.lengths.tolist(), self.settings.temperature)
+
+    def read_by(self, teacher: Checkpoint) -> "Answering":
+        """InputError for a teacher that reads other windows: start and end scores belong to tokens."""
+        check_task(teacher, self.settings, self.name)
+        models, sample = (self.pretrained, teacher), self.questions["train"][:SAMPLE]
+        sizes = {answer_policy(model, self.settings).read_size for model in models}
+        same = len(sizes) == 1 and teacher.need_tokenizer().vocab == self.pretrained.need_tokenizer().vocab
+        if same:
+            own, other = (read_windows(sample, model, self.settings) for model in models)
+            same = all(window.ids == read.ids for window, read in zip(chain(*own), chain(*other), strict=True))
+        if not same:
+            raise InputError(
+                f"{self.settings.teacher}: reads other tokens or windows than {self.settings.model}; answers need a "
+                "teacher with the same tokenizer and the same longest input"
+            )
+        threshold = teacher.metadata.get("no_answer_threshold")
+        thresholds = {} if threshold is None else {"no_answer": threshold}
+        return replace(self, pretrained=teacher, thresholds=thresholds)
+
+    def soft_labels(self, reader: Task, outputs: list[Tensor]) -> list[Tensor]:
+        return outputs
+
+    def with_unlabelled(self) -> "Answering":
+        """Questions whose answers, if there are any, are not read."""
+        settings = self.settings
+        added = [
+            replace(question, answers=(), impossible=False)
+            for source in settings.unlabelled
+            for question in read_squad(source, on_error=settings.on_error, encoding=settings.encoding)
+        ]
+        windows = read_windows(added, self.pretrained, settings)
+        train, no_rows = self.data["train"], (NO_LABEL, NO_LABEL)
+        flat = [*chain.from_iterable(windows)]
+        examples = AnswerWindows(train.windows + flat, train.rows + [no_rows] * len(flat))
+        return replace(
+            self, questions={**self.questions, "train": self.questions["train"] + added},
+            windows={**self.windows, "train": self.windows["train"] + windows}, data={**self.data, "train": examples},
+        )  # fmt: skip
 
     def outputs(self, model: Model, split: str) -> list[Tensor]:
         """Start and end scores of all rows of each window, [S, 2]."""
@@ -304,6 +349,21 @@ def read_splits(settings: Answer, skipped: Counter[str], fold: int | None = None
     return {**splits, **{split: [questions[row] for row in rows] for split, rows in rows_by_split.items()}}
 
 
+def read_windows(questions: Sequence[Question], pretrained: Checkpoint, settings: Answer) -> list[list[Encoding]]:
+    """The windows of each question with its passage."""
+    encodings = answer_decoding.encode_pairs(
+        pretrained.need_tokenizer(), [question.question for question in questions],
+        [question.context for question in questions],
+    )  # fmt: skip
+    names = [question.where for question in questions]
+    return answer_policy(pretrained, settings).split(encodings, names)
+
+
+def answer_policy(pretrained: Checkpoint, settings: Answer) -> WindowPolicy:
+    max_length = pretrained.model.config.max_position_embeddings
+    return WindowPolicy(settings.window, settings.overlap, settings.long, max_length=max_length)
+
+
 def target_rows(windows: Sequence[Encoding], question: Question) -> list[tuple[int, int]]:
     """First and last row of the first answer in each window. InputError if the answer has no token."""
     if not question.answers:
@@ -321,6 +381,14 @@ def span_loss(scores_T2: Tensor, rows_N2: Tensor, lengths: Sequence[int]) -> Los
     for scores_S2, rows_2 in zip(scores_T2.split(list(lengths)), rows_N2, strict=True):
         total = total + classification_loss(scores_S2.T, rows_2)[0] / 2
     return total, len(rows_N2)
+
+
+def span_distance(scores_T2: Tensor, teacher_T2: Tensor, lengths: Sequence[int], temperature: float) -> Loss:
+    """T^2 KL(teacher || student) of the first and of the last token over the rows of each window, averaged."""
+    total = scores_T2.new_zeros((), dtype=torch.float32)
+    for scores_S2, teacher_S2 in zip(scores_T2.split(list(lengths)), teacher_T2.split(list(lengths)), strict=True):
+        total = total + logits_loss(scores_S2.T, teacher_S2.T, temperature)[0] / 2
+    return total, len(lengths)
 
 
 def span_scores(model: Model, batch: Batch) -> Sequence[Tensor]:

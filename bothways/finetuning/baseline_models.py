@@ -1,34 +1,30 @@
 """Baseline models: linear models over TF-IDF and frozen vectors, most frequent tags.
 
-Letters: N texts (or pairs), H hidden size, F features, C outputs.
+Letters: N texts (or pairs), H hidden size, C outputs.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bothways.checkpoint.checkpoint import Checkpoint
-from bothways.data.columns import Table
 from bothways.data.conll import Sentence
 from bothways.data.squad import Question
 from bothways.data.tags import OUTSIDE
+from bothways.finetuning.baselines import COSINE
 from bothways.finetuning.frozen_features import FrozenFeatures
 from bothways.finetuning.task import inference_copy
-from bothways.finetuning.text_examples import TextExamples
-from bothways.inference.predictor import Predictor
+from bothways.finetuning.text_task import TextTask
 from bothways.linear import regressions, tfidf
 from bothways.linear.regressions import Kind, Score, standardize
 from bothways.linear.tfidf import Rows, TfidfModel
-from bothways.settings import FineTune
 
 MAX_OUTPUTS = 300  # outputs of a linear model, whose cost grows with each output
-MAX_PAIRS = 10_000  # training pairs whose texts are encoded
 STRENGTHS = (1.0, 10.0, 100.0, 1000.0, 10_000.0)  # C of scikit-learn times the number of rows, for frozen vectors
 METHODS: Mapping[Kind, str] = {
     "classes": "logistic regression",
@@ -46,28 +42,13 @@ class LinearBaseline(NamedTuple):
     model: TfidfModel | None
 
 
-class TextTask(Protocol):
-    """The part of a text task that linear baselines need."""
-
-    @property
-    def settings(self) -> FineTune: ...
-    @property
-    def pretrained(self) -> Checkpoint: ...
-    @property
-    def tables(self) -> Mapping[str, Table]: ...
-    @property
-    def data(self) -> Mapping[str, TextExamples]: ...
-    @property
-    def frozen(self) -> FrozenFeatures: ...
-
-
 def fit_linear_baselines(
     task: TextTask, split: str, kind: Kind, num_outputs: int, *, balanced: bool = False, score: Score | None = None
 ) -> Iterator[LinearBaseline]:
     """Linear models over TF-IDF and over frozen vectors, fitted on train, with the penalty selected on dev.
 
-    Frozen vectors are means of all tokens; for pairs, those of both texts. For pairs with numbers, the cosine of their
-    vectors is a further baseline. Yields nothing for more than MAX_OUTPUTS outputs.
+    Frozen vectors are means of all tokens; for pairs, those of both texts (`separate`). For pairs with numbers, the
+    cosine of their vectors is a further baseline. Yields nothing for more than MAX_OUTPUTS outputs.
     """
     if num_outputs > MAX_OUTPUTS:
         return
@@ -75,22 +56,21 @@ def fit_linear_baselines(
     rows = {name: Rows(table.texts, table.pairs, targets[name]) for name, table in task.tables.items()}
     model = tfidf.fit(rows["train"], rows["dev"], kind, num_outputs, balanced=balanced, score=score)
     yield LinearBaseline(f"TF-IDF + {METHODS[kind]}", model(rows[split].texts, rows[split].pairs), model)
-    has_pairs = rows["train"].pairs is not None
-    if has_pairs:
-        predictor = Predictor(task.pretrained, dtype=task.settings.dtype, device=task.settings.device)
-        rows |= {name: rows[name].sample(MAX_PAIRS) for name in ("train", "dev") if name != split}
-        vectors = {name: pair_vectors(predictor, rows[name], task.settings) for name in {"train", "dev", split}}
-        features = {name: pair_features(*both) for name, both in vectors.items()}
-    else:
-        features = mean_vectors(task, {"train", "dev", split})
-    train_NF, dev_NF, split_NF = standardize(*(features[name].numpy() for name in ("train", "dev", split)))
-    strengths = [strength / len(train_NF) for strength in STRENGTHS]
-    train, dev = (train_NF, rows["train"].targets), (dev_NF, rows["dev"].targets)
-    weight_CF, bias_C, _ = regressions.fit(train, dev, kind, num_outputs, strengths, balanced=balanced, score=score)
-    yield LinearBaseline(f"frozen vectors + {METHODS[kind]}", regressions.scores(split_NF, weight_CF, bias_C), None)
-    if kind == "number" and has_pairs:
-        cosines_N1 = F.cosine_similarity(*vectors[split]).double()[:, None].numpy()
-        yield LinearBaseline("cosine of frozen vectors", cosines_N1, None)
+    if task.separate:
+        vectors_N2H = task.separate.frozen[split]["head"]
+        with torch.no_grad():
+            scores_NC = task.separate.frozen_model.text_scores("classes", vectors_N2H).double().numpy()
+        yield LinearBaseline(f"frozen vector pairs + {METHODS[kind]}", scores_NC, None)
+        if kind == "number":
+            cosines_N1 = F.cosine_similarity(vectors_N2H[:, 0], vectors_N2H[:, 1])[:, None].double().numpy()
+            yield LinearBaseline(COSINE, cosines_N1, None)
+        return
+    features = mean_vectors(task, {"train", "dev", split})
+    train_NH, dev_NH, split_NH = standardize(*(features[name].numpy() for name in ("train", "dev", split)))
+    strengths = [strength / len(train_NH) for strength in STRENGTHS]
+    train, dev = (train_NH, rows["train"].targets), (dev_NH, rows["dev"].targets)
+    weight_CH, bias_C, _ = regressions.fit(train, dev, kind, num_outputs, strengths, balanced=balanced, score=score)
+    yield LinearBaseline(f"frozen vectors + {METHODS[kind]}", regressions.scores(split_NH, weight_CH, bias_C), None)
 
 
 def mean_vectors(task: TextTask, splits: set[str]) -> dict[str, Tensor]:
@@ -103,19 +83,6 @@ def mean_vectors(task: TextTask, splits: set[str]) -> dict[str, Tensor]:
     if task.pretrained.pooling and task.pretrained.normalized:
         features = {name: F.normalize(x_NH) for name, x_NH in features.items()}
     return features
-
-
-def pair_vectors(predictor: Predictor, rows: Rows, settings: FineTune) -> tuple[Tensor, Tensor]:
-    """Vectors of the first and of the second texts, each [N, H] and of length 1, with the checkpoint's pooling."""
-    assert rows.pairs is not None
-    texts = [*rows.texts, *rows.pairs]
-    vectors = torch.from_numpy(predictor.embed(texts, long=settings.long, window=settings.window))
-    return vectors[: len(rows)], vectors[len(rows) :]
-
-
-def pair_features(u_NH: Tensor, v_NH: Tensor) -> Tensor:
-    """u, v, |u - v| and u * v (Conneau 2017, section 3.1), [N, 4H]."""
-    return torch.cat([u_NH, v_NH, (u_NH - v_NH).abs(), u_NH * v_NH], 1)
 
 
 def most_frequent_tags(train: Sequence[Sentence], sentences: Sequence[Sentence], *, plain: bool) -> list[list[str]]:

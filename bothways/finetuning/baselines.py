@@ -20,7 +20,12 @@ SLOW = 5.0  # seconds after which the score of a baseline is logged with its tim
 TFIDF = "TF-IDF"  # how the names of baselines that can be saved begin; they come first
 NOT_BETTER = "not better than"
 # Options of `finetune` that keep the encoder as it is and fit its head, by the names of baselines like that.
-TRAIN_HEAD_ONLY = {"frozen vectors": "--learning-rate 0 --pooling mean", "frozen states": "--learning-rate 0"}
+TRAIN_HEAD_ONLY = {
+    "frozen vectors": "--learning-rate 0 --pooling mean",
+    "frozen vector pairs": "--learning-rate 0 --pooling pair",
+    "frozen states": "--learning-rate 0",
+}
+COSINE = "cosine of frozen vectors"
 SAVED = "tfidf"  # directory of a run with a baseline that is as good
 BASELINES = "baselines.json"  # scores of the baselines, for a resumed run
 
@@ -81,15 +86,16 @@ def format_table(metric: str, split: str, baselines: Mapping[str, float]) -> lis
     return [f"baselines, {split} {metric}:", *rows] if rows else []
 
 
-def verdict(result: Mapping[str, Any], saved: Path | None = None) -> str:
+def verdict(result: Mapping[str, Any], saved: Path | None = None, *, model: str, few: bool = False) -> str:
     """Whether the fine-tuned model beats the best baseline, and how to use a baseline that is as good.
 
-    result: `result` of bothways.json. saved: directory of the TF-IDF model, if it was saved.
+    result: `result` of bothways.json. saved: directory of the TF-IDF model, if it was saved. model: the initial model.
+    few: whether the encoder stayed frozen because there are few examples.
     """
     name = max(result["baselines"], key=result["baselines"].__getitem__)
     score = result["baselines"][name]
-    model = "frozen, with a linear head" if result["frozen"] else "fine-tuned"
-    numbers = f"{result['mean']:.2%} ({model}) against {score:.2%}, {result['rows']:,} rows"
+    kind = "frozen, with a linear head" if result["frozen"] else "fine-tuned"
+    numbers = f"{result['mean']:.2%} ({kind}) against {score:.2%}, {result['rows']:,} rows"
     if result["mean"] > score:
         doubt = "" if result["interval"][0] > score else "; the difference may be chance"
         return f"better than the best baseline, {name}: {numbers}{doubt}"
@@ -97,8 +103,11 @@ def verdict(result: Mapping[str, Any], saved: Path | None = None) -> str:
     if name.startswith(TFIDF) and saved:
         usage = f"; to use it instead: {command_name()} predict {quote(str(saved))} FILE"
     for prefix, options in TRAIN_HEAD_ONLY.items():
-        if name.startswith(prefix) and not result["frozen"]:
-            usage = f"; to train only a linear head on the frozen encoder: {options}"
+        if name.startswith(prefix) and (few or not result["frozen"]):
+            usage = f"; to train only a linear head on the frozen encoder: {options}{' --epochs 1' * few}"
+    if name == COSINE:
+        command = f"{command_name()} embed {quote(model)} FILE --text-column COLUMN -o VECTORS.npy"
+        usage = f"; to use it instead, for both columns: {command}; the cosine is the product of the vectors"
     return f"{NOT_BETTER} {name}: {numbers}{usage}"
 
 

@@ -13,32 +13,35 @@ import torch
 
 from bothways import metrics, report
 from bothways.batch import Batch
-from bothways.checkpoint import checkpoint, new_head
+from bothways.checkpoint import new_head
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.data.columns import Table
 from bothways.data.datasets import has_named_columns
 from bothways.data.labels import class_indices, label_sets
 from bothways.data.quality import table_warnings
 from bothways.data.split_tables import read_tables, texts_by_location
+from bothways.distillation.losses import logits_loss
 from bothways.errors import InputError, join_names
 from bothways.evaluation.evaluators import ClassEvaluator, LabelSetEvaluator
 from bothways.evaluation.scores import Predictions
 from bothways.finetuning import finetune
-from bothways.finetuning.activation_checkpointing import MAX_TOKENS
 from bothways.finetuning.baseline_models import fit_linear_baselines
 from bothways.finetuning.finetune import FineTuneResult
-from bothways.finetuning.frozen_features import FrozenFeatures, fit_text_head
+from bothways.finetuning.frozen_features import fit_text_head
+from bothways.finetuning.initial_model import load_initial_model
 from bothways.finetuning.recipe import stays_frozen
-from bothways.finetuning.task import Baseline, Metrics, Task, compute_outputs, inference_copy
-from bothways.finetuning.text_examples import FEW_TEXTS, MIN_STEP_TEXTS, TextExamples, add_text_head, text_scores
+from bothways.finetuning.task import NO_LABEL, Baseline, Metrics, Task, compute_outputs
+from bothways.finetuning.teacher import check_task, with_labels
+from bothways.finetuning.text_examples import TextExamples, add_text_head
+from bothways.finetuning.text_task import TextTask
 from bothways.linear.regressions import Kind
-from bothways.log import escape_line, muted
+from bothways.log import escape_line
 from bothways.metrics.label_errors import label_errors, label_set_errors
 from bothways.model.model import Model
 from bothways.settings import Classify
 from bothways.training.losses import Loss
 from bothways.training.run import Callbacks
-from bothways.training.task_losses import multi_label_loss, weighted_class_loss
+from bothways.training.task_losses import multi_label_distance, multi_label_loss, weighted_class_loss
 
 NUM_STORED = 5  # most probable classes of a text whose probabilities are stored
 MAX_LISTED, NUM_FREQUENT = 30, 5  # classes whose counts are listed; with more, only the most frequent
@@ -46,7 +49,7 @@ MAX_LISTED, NUM_FREQUENT = 30, 5  # classes whose counts are listed; with more, 
 
 def run(settings: Classify, *, callbacks: Callbacks = ()) -> FineTuneResult:
     """Fine-tune a text classifier; reports on test if there is one, else on dev."""
-    pretrained = checkpoint.load(settings.model)
+    pretrained = load_initial_model(settings)
     new_head.check_head_supported(pretrained, "classes", settings.model)
     return finetune.run(
         settings, lambda fold: Classification.build(settings, pretrained, read_tables(settings, fold)), callbacks
@@ -54,13 +57,11 @@ def run(settings: Classify, *, callbacks: Callbacks = ()) -> FineTuneResult:
 
 
 @dataclass(frozen=True)
-class Classification(Task):
+class Classification(TextTask):
     """Texts or text pairs with labels, as class indices [N], or 0 and 1 per label [N, C]."""
 
     name: ClassVar[str] = "classify"
-    max_micro_batch_tokens: ClassVar[float] = MAX_TOKENS
-    freeze_below: ClassVar[int] = FEW_TEXTS
-    min_step_examples: ClassVar[int] = MIN_STEP_TEXTS
+    no_label: ClassVar[float] = NO_LABEL
     settings: Classify
     pretrained: Checkpoint
     names: tuple[str, ...]
@@ -75,51 +76,51 @@ class Classification(Task):
         check_metric(settings, names)
         targets_from = label_matrix if settings.multi_label else class_vector
         targets = {split: targets_from(table, names) for split, table in tables.items()}
-        task = Classification(settings, pretrained, names, tables, {})
-        has_vectors = pretrained.pooling == "mean" and pretrained.normalized and settings.pooling != "cls"
-        separate = has_vectors and tables["train"].pairs is not None and stays_frozen(settings, task)
-        data = {
-            split: TextExamples.encode(table, targets[split], pretrained, settings, separate=separate)
-            for split, table in tables.items()
-        }
-        return replace(task, data=data)
+        return Classification(settings, pretrained, names, tables, {}).with_targets(targets)
 
     @property
     def metric(self) -> str:
         return self.settings.metric or ("f1_micro" if self.settings.multi_label else "accuracy")
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
-        few, separate = stays_frozen(self.settings, self), self.data["train"].second is not None
         return add_text_head(
-            self.pretrained, self.names, self.settings, seed=seed, multi_label=self.settings.multi_label, few=few,
-            separate=separate,
+            self.pretrained, self.names, self.settings, seed=seed, multi_label=self.settings.multi_label,
+            few=stays_frozen(self.settings, self), pair_features=self.pair_features,
         )  # fmt: skip
-
-    @cached_property
-    def frozen(self) -> FrozenFeatures:
-        with muted():
-            model = inference_copy(self.initial_checkpoint(0).model, self.settings)
-        return FrozenFeatures(model, self.data, self.settings)
-
-    def training_examples(self, seed: int, epoch: int) -> TextExamples:
-        return self.data["train"].sample_windows(self.settings.train_windows, seed=seed, epoch=epoch)
 
     def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:
         fit_text_head(model, self.frozen, self.weighted_loss, splits, self.score)
 
-    def metadata(self, metrics_by_split: Mapping[str, Metrics]) -> dict[str, bool]:
-        return {"reads_pairs": self.tables["train"].pairs is not None}
+    @property
+    def target(self) -> str:
+        return "classes"
 
-    def forward(self, model: Model, batch: Batch) -> torch.Tensor:
-        return text_scores(model, batch, self.settings.window_pooling)
-
-    def counts(self, batch: Batch) -> dict[str, int]:
+    def num_targets(self, batch: Batch) -> int:
         assert batch.labels is not None
-        return {"classes": batch.labels.numel()}
+        return batch.labels.numel()
 
-    def losses(self, model: Model, batch: Batch) -> dict[str, Loss]:
+    def label_loss(self, outputs: torch.Tensor, batch: Batch) -> Loss:
         assert batch.labels is not None
-        return {"classes": self.weighted_loss(self.forward(model, batch), batch.labels)}
+        if not self.settings.multi_label:
+            return self.weighted_loss(outputs, batch.labels)
+        is_labelled_N = batch.labels[:, 0] != NO_LABEL
+        return self.weighted_loss(outputs[is_labelled_N], batch.labels[is_labelled_N])
+
+    def teacher_loss(self, outputs: torch.Tensor, batch: Batch) -> Loss:
+        assert batch.soft_labels is not None
+        loss = multi_label_distance if self.settings.multi_label else logits_loss
+        return loss(outputs, batch.soft_labels, self.settings.temperature)
+
+    def read_by(self, teacher: Checkpoint) -> "Classification":
+        check_task(teacher, self.settings, self.name)
+        if teacher.multi_label != self.settings.multi_label:
+            kind = "several labels" if teacher.multi_label else "one label"
+            raise InputError(f"{self.settings.teacher}: gives a text {kind}, unlike the student (--multi-label)")
+        teacher = with_labels(teacher, "classes", self.names, self.settings)
+        return replace(self, pretrained=teacher, data=self.encode_for(teacher))
+
+    def soft_labels(self, reader: Task, outputs: torch.Tensor) -> list[torch.Tensor]:
+        return [*outputs]
 
     def weighted_loss(self, scores_NC: torch.Tensor, targets: torch.Tensor) -> Loss:
         loss = multi_label_loss if self.settings.multi_label else weighted_class_loss
@@ -189,9 +190,6 @@ class Classification(Task):
     @property
     def positive(self) -> str | None:
         return (self.settings.positive or self.names[-1]) if len(self.names) == 2 else None
-
-    def num_rows(self, split: str) -> int:
-        return len(self.tables[split])
 
     def predictions(self, split: str, outputs: torch.Tensor) -> Predictions:
         """details: probabilities, by name, of the gold labels and of the NUM_STORED most probable ones."""
@@ -283,9 +281,6 @@ class Classification(Task):
     @property
     def warnings(self) -> list[str]:
         return table_warnings(self.settings, self.tables)
-
-    def lengths(self, split: str) -> Sequence[int]:
-        return self.data[split].lengths
 
     def describe(self) -> str:
         lines = []

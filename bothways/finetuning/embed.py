@@ -23,8 +23,10 @@ from bothways.checkpoint import checkpoint, state_dict
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.data.near_duplicates import text_key
 from bothways.data.pairs import TextPairs, read_pairs
+from bothways.data.split_tables import read_unlabelled
 from bothways.data.splits import overlap_warning
 from bothways.device import choose_device, choose_dtype
+from bothways.distillation.losses import cosine_loss as vector_distance
 from bothways.errors import InputError
 from bothways.evaluation.evaluators import pair_scores
 from bothways.evaluation.retrieval import TOP, rank_by_scores, rank_pairs
@@ -32,9 +34,10 @@ from bothways.evaluation.scores import Predictions
 from bothways.families import FAMILIES
 from bothways.finetuning import finetune
 from bothways.finetuning.finetune import FineTuneResult
+from bothways.finetuning.initial_model import load_initial_model
 from bothways.finetuning.pair_examples import PairBatch, PairExamples, text_vectors
 from bothways.finetuning.recipe import BATCH_TOKENS, micro_batches, step_rows
-from bothways.finetuning.task import Baseline, Metrics, Task, compute_outputs
+from bothways.finetuning.task import NO_LABEL, Baseline, Metrics, Task, compute_outputs
 from bothways.inference.pooling import pooling_name
 from bothways.linear.tfidf import MAX_TERMS, Tfidf
 from bothways.model.model import Model
@@ -51,7 +54,7 @@ def run(settings: TrainEmbed, *, callbacks: Callbacks = ()) -> FineTuneResult:
 
     In-batch negatives come from one micro-batch. Memory is bounded without micro-batches, see pair_examples.py.
     """
-    pretrained = checkpoint.load(settings.model)
+    pretrained = load_initial_model(settings)
     checkpoint.check_not_int8(pretrained.model)
     return finetune.run(
         settings, lambda fold: Embedding.build(settings, pretrained, read_pairs(settings, fold)), callbacks
@@ -126,14 +129,64 @@ class Embedding(Task):
         if FAMILIES[self.pretrained.model_type].hf_names(state_dict.POOLER, ()):
             model.pooler = deepcopy(self.pretrained.model.pooler)
 
-    def counts(self, batch: Batch) -> dict[str, int]:
-        assert batch.labels is not None
-        return {"scores" if self.has_scores else "pairs": batch.labels.shape[-1]}
+    @property
+    def target(self) -> str:
+        return "scores" if self.has_scores else "pairs"
 
-    def losses(self, model: Model, batch: Batch) -> dict[str, Loss]:
-        assert isinstance(batch, PairBatch) and batch.labels is not None
-        vectors_RNH = text_vectors(model, batch, self.pooling)
-        return {"scores" if self.has_scores else "pairs": self.loss(vectors_RNH, batch.labels)}
+    def num_targets(self, batch: Batch) -> int:
+        assert batch.labels is not None
+        return batch.labels.shape[-1]
+
+    def target_outputs(self, model: Model, batch: Batch) -> Tensor:
+        assert isinstance(batch, PairBatch)
+        return text_vectors(model, batch, self.pooling)
+
+    def label_loss(self, outputs: Tensor, batch: Batch) -> Loss:
+        assert batch.labels is not None
+        is_labelled_N = ~batch.labels.isnan() if self.has_scores else batch.labels[0] != NO_LABEL
+        if not is_labelled_N.any():
+            return outputs.sum() * 0.0, 0
+        return self.loss(outputs[:, is_labelled_N], batch.labels[..., is_labelled_N])
+
+    def teacher_loss(self, outputs: Tensor, batch: Batch) -> Loss:
+        """1 - cosine, the mean over the texts of a pair."""
+        assert batch.soft_labels is not None
+        total, _ = vector_distance(outputs.transpose(0, 1).flatten(0, 1), batch.soft_labels.flatten(0, 1))
+        return total / len(outputs), outputs.shape[1]
+
+    def read_by(self, teacher: Checkpoint) -> "Embedding":
+        own, size = self.pretrained.model.config.hidden_size, teacher.model.config.hidden_size
+        if size < own:
+            raise InputError(
+                f"{self.settings.teacher}: vectors of {size} dimensions cannot teach {own} dimensions; use a teacher "
+                "that is at least as wide"
+            )
+        data = {
+            split: PairExamples.encode(part.texts, self.data[split].scores, teacher, self.settings)
+            for split, part in self.pairs.items()
+        }
+        pooling = pooling_name("auto", teacher.pooling)
+        return replace(self, pretrained=teacher, data=data, pooling=pooling, dims=(size,))
+
+    def soft_labels(self, reader: Task, outputs: Tensor) -> list[Tensor]:
+        """The teacher's vectors of each pair, [R, H]; those of a wider teacher on their principal components."""
+        return [*reduce_dimensions(outputs, self.pretrained.model.config.hidden_size).transpose(0, 1)]
+
+    def with_unlabelled(self) -> "Embedding":
+        """With the texts in rows of as many as in a pair; the last row is filled up with the first texts."""
+        train = self.pairs["train"]
+        table = read_unlabelled(self.settings)
+        added = table.texts + (table.pairs or [])
+        added += added[: -len(added) % len(train.texts)]
+        columns = [column + added[role :: len(train.texts)] for role, column in enumerate(train.texts)]
+        num_pairs = len(train.texts[0])
+        scores = self.data["train"].scores
+        if scores is not None:
+            scores = np.append(scores, np.full(len(columns[0]) - num_pairs, np.nan, np.float32))
+        examples = PairExamples.encode(columns, scores, self.pretrained, self.settings)
+        examples.ids[:, num_pairs:] = NO_LABEL
+        pairs = replace(train, texts=columns, scores=scores)
+        return replace(self, pairs={**self.pairs, "train": pairs}, data={**self.data, "train": examples})
 
     def loss(self, vectors_RNH: Tensor, labels: Tensor) -> Loss:
         """labels: scores [N] or text ids [R, N]."""
@@ -260,6 +313,17 @@ class Embedding(Task):
                 "give --batch-size)"
             )
         return warnings
+
+
+def reduce_dimensions(vectors_RNH: Tensor, size: int) -> Tensor:
+    """Unit vectors on their first `size` principal components, which keep their cosines best; no change if they have
+    that many dimensions."""
+    if vectors_RNH.shape[-1] == size:
+        return vectors_RNH
+    unit_RNH = F.normalize(vectors_RNH, dim=-1)
+    flat_TH = unit_RNH.flatten(0, 1).double()
+    _, basis_HH = torch.linalg.eigh(flat_TH.T @ flat_TH)  # ascending
+    return unit_RNH @ basis_HH[:, -size:].float()
 
 
 def check_dims(dims: tuple[int, ...], hidden_size: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Fine-tuning runs: train each seed or fold, keep the best weights on dev, score, report.
+"""Fine-tuning runs: train each seed or fold, select weights on dev, score, report.
 
 Fine-tuning is that of Devlin 2018, section 4. Several seeds are reported with mean and standard deviation, since single
 runs mislead (Dodge 2020; Mosbach 2021).
@@ -41,11 +41,13 @@ from bothways.finetuning.recipe import (
     micro_batches,
     num_steps,
     peak_learning_rate,
+    skips_training,
     stays_frozen,
 )
 from bothways.finetuning.report import write_report
 from bothways.finetuning.resume import check_unchanged, fingerprint_examples
 from bothways.finetuning.task import Metrics, Task, inference_copy, metrics_with_intervals
+from bothways.finetuning.teacher import Lessons, Teacher, load_teacher
 from bothways.io import reserve_space, write_atomic
 from bothways.log import logger, muted
 from bothways.model.model import Model
@@ -68,7 +70,7 @@ class FineTuneResult:
     seeds). rows: number of rows in the split. pooled: in cross-validation, the metric of all rows together, to which
     the interval belongs. baselines: the metric of simple models on the same rows; verdict: whether fine-tuning beats
     the best of them. frozen: whether the encoder of the saved model is the pre-trained one, since training it was not
-    better on dev.
+    better on dev. teacher: the teacher's own metric by split, if there is a teacher.
     """
 
     directory: Path
@@ -86,6 +88,7 @@ class FineTuneResult:
     baselines: dict[str, float] = field(default_factory=dict)
     verdict: str = ""
     frozen: bool = False
+    teacher: dict[str, float] = field(default_factory=dict)
 
 
 def run(settings: FineTune, build_task: Callable[[int | None], Task], callbacks: Callbacks = ()) -> FineTuneResult:
@@ -94,15 +97,17 @@ def run(settings: FineTune, build_task: Callable[[int | None], Task], callbacks:
         raise InputError(f"fine-tuning uses a single process, but WORLD_SIZE is {processes}; start it without torchrun")
     device = choose_device(settings.device)
     task = build_task(None)
+    teacher = load_teacher(task)
     with Run(
         settings.out, f"finetune {task.name}", settings, resume=settings.resume, device=device, callbacks=callbacks
     ) as run:
-        return run_seeds(settings, task, run, build_task)
+        return run_seeds(settings, task, run, build_task, teacher)
 
 
 def run_seeds(
-    settings: FineTune, task: Task, run: Run, build_task: Callable[[int | None], Task] | None = None
-) -> FineTuneResult:
+    settings: FineTune, task: Task, run: Run, build_task: Callable[[int | None], Task] | None = None,
+    teacher: Teacher | None = None,
+) -> FineTuneResult:  # fmt: skip
     """Train with each seed, keep the best or median model by dev, and report on test, or else on dev.
 
     With folds, the scores are those of cross-validation, and the model is trained on all folds afterwards.
@@ -110,17 +115,23 @@ def run_seeds(
     if len(task.data["train"].sizes) < 2:
         hint = "; read sentences one by one (--no-context), or add more" if getattr(settings, "context", 0) else ""
         raise InputError(f"{settings.train}: only one training example; at least two are needed{hint}")
-    check_unchanged(settings, task, run)
+    check_unchanged(settings, task, run, teacher.checkpoint.model if teacher else None)
     if "result" in run.metadata:
         logger.info(f"{run.directory}: the run is already done")
         return read_result(run, task.name)
     split = "test" if "test" in task.data else "dev"
-    log_start(settings, task, split)
+    logger.info(task.describe())
+    lessons = None
+    if teacher:
+        with run.timed("teacher"):
+            lessons = teacher.teach()
+    log_start(settings, task, split, lessons)
 
     folds, baseline_scores = None, list[BaselineScore]()
     if settings.folds and build_task:
         folds = cross_validate(
-            task, build_task, partial(train, settings, run=run), run.directory / SEEDS, seed=settings.seed,
+            task, build_task, partial(train_fold, settings, run=run, teacher=teacher), run.directory / SEEDS,
+            seed=settings.seed,
             folds=settings.folds, baselines=settings.baselines,
         )  # fmt: skip
         baseline_scores = baselines.mean_scores(folds.baselines)
@@ -135,7 +146,7 @@ def run_seeds(
             initial = task.initial_checkpoint(seed)
         if seed == settings.seed:
             log_learning_rates(settings, initial.model)
-        metrics_by_seed[seed] = run_seed(settings, task, initial.model, seed, run)
+        metrics_by_seed[seed] = run_seed(settings, task, initial.model, seed, run, lessons)
         scores = (f"{name} {task.metric} {values[task.metric]:.4f}" for name, values in metrics_by_seed[seed].items())
         logger.info(f"seed {seed}: {', '.join(scores)}")
     kept = select_seed(
@@ -144,6 +155,8 @@ def run_seeds(
     initial.model.load_state_dict(load_file(seed_directory(run, kept) / WEIGHTS))
 
     result = summarize(task, split, metrics_by_seed, kept)
+    if lessons:
+        result["teacher"] = {name: score.value for name, score in lessons.scores.items()}
     if folds:
         result |= folds.summary(task.metric) | {"scores": {FOLDS: folds.values(task.metric), **result["scores"]}}
         folds.write_predictions(run.directory)
@@ -157,6 +170,7 @@ def run_seeds(
     write_report(
         settings, task, run, initial.model, metrics_by_seed, kept=kept,
         failed=failed_seeds(task, split, metrics_by_seed), folds=folds, comparison=comparison,
+        teacher=lessons.scores if lessons else {},
     )  # fmt: skip
     task.finalize(initial.model)
     metadata = {**run.origin, "result": result, **task.metadata(metrics_by_seed[kept])}
@@ -166,7 +180,9 @@ def run_seeds(
     return read_result(run, task.name)
 
 
-def run_seed(settings: FineTune, task: Task, model: Model, seed: int, run: Run) -> dict[str, Metrics]:
+def run_seed(
+    settings: FineTune, task: Task, model: Model, seed: int, run: Run, lessons: Lessons | None = None
+) -> dict[str, Metrics]:
     """Train with one seed and store its weights and metrics by split, which a resumed run reads.
 
     OSError, before the training, if the disk has no space for them.
@@ -176,7 +192,7 @@ def run_seed(settings: FineTune, task: Task, model: Model, seed: int, run: Run) 
         file.parent.mkdir(parents=True, exist_ok=True)
         reserved = file.with_name("room")
         reserve_space(reserved, sum(value.nbytes for value in model.state_dict().values()) + RESERVED_BYTES)
-        metrics_by_split = train_and_score(settings, task, model, seed, run)
+        metrics_by_split = train_and_score(settings, task, model, seed, run, lessons)
         reserved.unlink()
         write_weights(model.state_dict(), file.with_name(WEIGHTS))
         write_atomic(file, json.dumps(metrics_by_split))
@@ -185,9 +201,11 @@ def run_seed(settings: FineTune, task: Task, model: Model, seed: int, run: Run) 
     return stored
 
 
-def train_and_score(settings: FineTune, task: Task, model: Model, seed: int, run: Run) -> dict[str, Metrics]:
-    """Train and return the metrics by split. Afterwards the model has the weights that were best on dev."""
-    trained, best_step = train(settings, task, model, seed, run)
+def train_and_score(
+    settings: FineTune, task: Task, model: Model, seed: int, run: Run, lessons: Lessons | None = None
+) -> dict[str, Metrics]:
+    """Train and return the metrics by split. Afterwards the model has the weights that were selected on dev."""
+    trained, best_step = train(settings, task, model, seed, run, lessons=lessons)
     metrics_by_split = {"dev": metrics_with_intervals(task, "dev", task.outputs(trained, "dev"))}
     if stays_frozen(settings, task):
         with run.timed("linear_start"):
@@ -200,36 +218,47 @@ def train_and_score(settings: FineTune, task: Task, model: Model, seed: int, run
     return {split: {**values, "best_step": best_step} for split, values in metrics_by_split.items()}
 
 
-def train(
-    settings: FineTune, task: Task, model: Model, seed: int, run: Run, fold: int | None = None
+def train_fold(
+    settings: FineTune, task: Task, model: Model, seed: int, *, fold: int, run: Run, teacher: Teacher | None
 ) -> tuple[Model, int]:
-    """Train with one seed, perhaps on the training rows of a fold.
+    """Train on the training rows of a fold."""
+    with muted():
+        lessons = Teacher.of(task, teacher.checkpoint).teach() if teacher else None
+    return train(settings, task, model, seed, run, fold, lessons)
 
-    Afterwards the model has the weights that were best on dev. Returns a copy for inference, and the step of these
+
+def train(
+    settings: FineTune, task: Task, model: Model, seed: int, run: Run, fold: int | None = None,
+    lessons: Lessons | None = None,
+) -> tuple[Model, int]:  # fmt: skip
+    """Train with one seed, perhaps on the training rows of a fold. lessons: of a teacher, if there is one.
+
+    Afterwards the model has the weights that were selected on dev. Returns a copy for inference, and the step of these
     weights.
     """
     device = choose_device(settings.device)
     if device.type == "cpu":
         retain_freed_memory()
-    steps_per_epoch = count_steps_per_epoch(settings, task, seed)
+    steps_per_epoch = count_steps_per_epoch(settings, task, seed, lessons)
 
     def batches(first_step: int) -> Iterator[Sequence[Batch]]:
-        for examples, rows in islice(iterate_steps(settings, task, seed), first_step, None):
+        for examples, rows in islice(iterate_steps(settings, task, seed, lessons), first_step, None):
             yield [examples.batch(part) for part in micro_batches(settings, task, rows, examples.sizes)]
 
     options = TrainingOptions(
-        steps=0 if stays_frozen(settings, task) else num_steps(settings, steps_per_epoch),
+        steps=0 if skips_training(settings, task) else num_steps(settings, steps_per_epoch),
         learning_rate=peak_learning_rate(settings, model.config),
         schedule=settings.schedule, warmup=settings.warmup, weight_decay=settings.weight_decay,
         layer_decay=settings.layer_decay, max_grad_norm=settings.max_grad_norm,
         evaluate_every=max(1, round(steps_per_epoch / settings.evaluations_per_epoch)), best_by=task.metric,
+        best_rows=task.num_rows("dev"),
         evaluate_first=settings.linear_start and task.initial_model != "",
         checkpoint_every=settings.checkpoint_every, patience=settings.patience, seed=seed, device=device,
         dtype=choose_dtype(settings.dtype, device),
     )  # fmt: skip
     frozen = freeze(model, settings.freeze)
     directory = seed_directory(run, seed)
-    fingerprint = fingerprint_examples(task.data["train"])
+    fingerprint = fingerprint_examples((lessons.task if lessons else task).data["train"])
     checkpoints = Checkpoints(directory, keep=1, order={"examples": fingerprint}, at_end=False)
     resumed = checkpoints.load_latest(options.dtype) if (directory / FOLDER).exists() else None
     first_step = resumed.progress.step if resumed else 0
@@ -256,15 +285,14 @@ def train(
     return inference_copy(model, settings), progress.best_step
 
 
-def log_start(settings: FineTune, task: Task, split: str) -> None:
-    """Log the data and the length of the training."""
-    logger.info(task.describe())
+def log_start(settings: FineTune, task: Task, split: str, lessons: Lessons | None = None) -> None:
+    """Log warnings about the data, and the length of the training."""
     if not settings.folds and (warning := metrics.few_rows_warning(task.num_rows(split), "rows", split)):
         logger.info(warning)
     if stays_frozen(settings, task):
         logger.info(describe_frozen(task))
-    else:
-        log_epochs(settings, count_steps_per_epoch(settings, task))
+    elif not skips_training(settings, task):
+        log_epochs(settings, count_steps_per_epoch(settings, task, lessons=lessons))
     if warning := unread_splits_warning(settings.train, settings.dev, settings.test):
         logger.info(warning)
 
@@ -320,7 +348,9 @@ def compare_with_baselines(
     with run.timed("baselines"):
         path = run.directory / baselines.SAVED
         saved = baselines.save_if_better(task, result, path, replace(final, metadata=metadata))
-    result["verdict"] = baselines.verdict(result, saved)
+    result["verdict"] = baselines.verdict(
+        result, saved, model=str(task.settings.model), few=stays_frozen(task.settings, task)
+    )
     return Comparison(scores, result["verdict"])
 
 
@@ -328,7 +358,7 @@ def read_result(run: Run, task: str) -> FineTuneResult:
     """The result of a run that is done."""
     result = run.metadata["result"]
     values = {name: result[name] for name in ("metric", "split", "mean", "std", "failed", "rows", "frozen")}
-    optional = {name: result[name] for name in ("pooled", "baselines", "verdict") if name in result}
+    optional = {name: result[name] for name in ("pooled", "baselines", "verdict", "teacher") if name in result}
     return FineTuneResult(
         run.directory, run.directory / MODEL, task, scores=result["scores"][result["split"]],
         interval=tuple(result["interval"]), **values, **optional,

@@ -13,6 +13,7 @@ from bothways.batching import chunked, divide_evenly, epoch_order, token_batches
 from bothways.config import EncoderConfig
 from bothways.errors import InputError
 from bothways.finetuning.task import Examples, Task
+from bothways.finetuning.teacher import Lessons
 from bothways.log import logger
 from bothways.model.model import Model
 from bothways.settings import FineTune
@@ -27,8 +28,16 @@ BATCH_TOKENS = 2048  # unless --batch-tokens is given; more for long texts (Task
 
 def stays_frozen(settings: FineTune, task: Task) -> bool:
     """Whether the encoder stays frozen: with few examples, dev is too small to show whether training helps."""
-    explicit = settings.epochs is not None or settings.dev is not None or not settings.linear_start
+    explicit = (
+        settings.epochs is not None or settings.dev is not None or not settings.linear_start or settings.is_distilled
+    )
     return not explicit and num_development_rows(task) < task.freeze_below
+
+
+def skips_training(settings: FineTune, task: Task) -> bool:
+    """Whether the model is the linear start: for few examples, or with a learning rate of 0."""
+    has_start = settings.linear_start and task.initial_model != ""
+    return stays_frozen(settings, task) or (settings.learning_rate == 0 and has_start)
 
 
 def num_development_rows(task: Task) -> int:
@@ -76,14 +85,17 @@ def log_epochs(settings: FineTune, steps_per_epoch: int) -> None:
 # --- batches
 
 
-def count_steps_per_epoch(settings: FineTune, task: Task, seed: int = 0) -> int:
-    return len(list(step_rows(settings, task, seed, 0, task.training_examples(seed, 0).sizes)))
+def count_steps_per_epoch(settings: FineTune, task: Task, seed: int = 0, lessons: Lessons | None = None) -> int:
+    examples = (lessons or task).training_examples(seed, 0)
+    return len(list(step_rows(settings, task, seed, 0, examples.sizes)))
 
 
-def iterate_steps(settings: FineTune, task: Task, seed: int) -> Iterator[tuple[Examples, list[int]]]:
-    """The rows of each step and the examples that they index, endlessly."""
+def iterate_steps(
+    settings: FineTune, task: Task, seed: int, lessons: Lessons | None = None
+) -> Iterator[tuple[Examples, list[int]]]:
+    """The rows of each step and the examples that they index, endlessly. lessons: of a teacher, if there is one."""
     for epoch in count():
-        examples = task.training_examples(seed, epoch)
+        examples = (lessons or task).training_examples(seed, epoch)
         for rows in step_rows(settings, task, seed, epoch, examples.sizes):
             yield examples, rows
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch
 
 from bothways import report
 from bothways.batch import Batch
-from bothways.checkpoint import checkpoint, new_head
+from bothways.checkpoint import new_head
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.data.columns import Table
 from bothways.data.labels import numeric_labels
@@ -21,13 +20,14 @@ from bothways.errors import InputError
 from bothways.evaluation.evaluators import NumberEvaluator
 from bothways.evaluation.scores import Predictions
 from bothways.finetuning import finetune
-from bothways.finetuning.activation_checkpointing import MAX_TOKENS
 from bothways.finetuning.baseline_models import fit_linear_baselines
 from bothways.finetuning.finetune import FineTuneResult
-from bothways.finetuning.frozen_features import FrozenFeatures, fit_text_head
-from bothways.finetuning.task import Baseline, Metrics, Task, compute_outputs, inference_copy
-from bothways.finetuning.text_examples import FEW_TEXTS, MIN_STEP_TEXTS, TextExamples, add_text_head, text_scores
-from bothways.log import muted
+from bothways.finetuning.frozen_features import fit_text_head
+from bothways.finetuning.initial_model import load_initial_model
+from bothways.finetuning.task import Baseline, Metrics, Task, compute_outputs
+from bothways.finetuning.teacher import check_task
+from bothways.finetuning.text_examples import TextExamples, add_text_head
+from bothways.finetuning.text_task import TextTask
 from bothways.metrics.label_errors import OUTLIER_DEVIATIONS, find_outliers
 from bothways.model.heads import ClassificationHead
 from bothways.model.model import Model
@@ -41,7 +41,7 @@ COARSE, TOO_COARSE = 0.001, 0.1  # a warning, an error
 
 def run(settings: Regress, *, callbacks: Callbacks = ()) -> FineTuneResult:
     """Fine-tune a regression model; reports on test if there is one, else on dev."""
-    pretrained = checkpoint.load(settings.model)
+    pretrained = load_initial_model(settings)
     new_head.check_head_supported(pretrained, "classes", settings.model)
     return finetune.run(
         settings, lambda fold: Regression.build(settings, pretrained, read_tables(settings, fold)), callbacks
@@ -49,20 +49,18 @@ def run(settings: Regress, *, callbacks: Callbacks = ()) -> FineTuneResult:
 
 
 @dataclass(frozen=True)
-class Regression(Task):
+class Regression(TextTask):
     """Texts or text pairs with numbers, which are standardized for training: (number - mean) / deviation.
 
     `finalize` folds mean and deviation into the head, so that the saved model predicts the original numbers.
     """
 
     name: ClassVar[str] = "regress"
+    no_label: ClassVar[float] = np.nan
     trivial_baseline: ClassVar[str] = "mean"
     label_issue_criterion: ClassVar[str] = (
         f"its error is more than {OUTLIER_DEVIATIONS:g} robust standard deviations of all errors"
     )
-    max_micro_batch_tokens: ClassVar[float] = MAX_TOKENS
-    freeze_below: ClassVar[int] = FEW_TEXTS
-    min_step_examples: ClassVar[int] = MIN_STEP_TEXTS
     settings: Regress
     pretrained: Checkpoint
     tables: Mapping[str, Table]
@@ -81,46 +79,43 @@ class Regression(Task):
                 f"{settings.train}: {describe_rounding(targets['train'])}, too coarse to tell them apart; subtract a "
                 f"constant such as {mean:.6g} from all numbers, or scale them"
             )
-        data = {
-            split: TextExamples.encode(
-                table, ((targets[split] - mean) / deviation).astype(np.float32), pretrained, settings
-            )
-            for split, table in tables.items()
-        }
-        return Regression(settings, pretrained, tables, data, mean, deviation)
+        standardized = {split: ((numbers - mean) / deviation).astype(np.float32) for split, numbers in targets.items()}
+        return Regression(settings, pretrained, tables, {}, mean, deviation).with_targets(standardized)
 
     @property
     def metric(self) -> str:
         return self.settings.metric
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
-        return add_text_head(self.pretrained, (), self.settings, seed=seed)
-
-    @cached_property
-    def frozen(self) -> FrozenFeatures:
-        with muted():
-            model = inference_copy(self.initial_checkpoint(0).model, self.settings)
-        return FrozenFeatures(model, self.data, self.settings)
-
-    def training_examples(self, seed: int, epoch: int) -> TextExamples:
-        return self.data["train"].sample_windows(self.settings.train_windows, seed=seed, epoch=epoch)
+        return add_text_head(self.pretrained, (), self.settings, seed=seed, pair_features=self.pair_features)
 
     def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:
         fit_text_head(model, self.frozen, number_loss, splits)
 
-    def metadata(self, metrics_by_split: Mapping[str, Metrics]) -> dict[str, bool]:
-        return {"reads_pairs": self.tables["train"].pairs is not None}
+    @property
+    def target(self) -> str:
+        return "numbers"
 
-    def forward(self, model: Model, batch: Batch) -> torch.Tensor:
-        return text_scores(model, batch, self.settings.window_pooling)
-
-    def counts(self, batch: Batch) -> dict[str, int]:
+    def num_targets(self, batch: Batch) -> int:
         assert batch.labels is not None
-        return {"numbers": len(batch.labels)}
+        return len(batch.labels)
 
-    def losses(self, model: Model, batch: Batch) -> dict[str, Loss]:
+    def label_loss(self, outputs: torch.Tensor, batch: Batch) -> Loss:
         assert batch.labels is not None
-        return {"numbers": number_loss(self.forward(model, batch), batch.labels)}
+        is_labelled_N = ~batch.labels.isnan()
+        return number_loss(outputs[is_labelled_N], batch.labels[is_labelled_N])
+
+    def teacher_loss(self, outputs: torch.Tensor, batch: Batch) -> Loss:
+        assert batch.soft_labels is not None
+        return number_loss(outputs, batch.soft_labels)
+
+    def read_by(self, teacher: Checkpoint) -> "Regression":
+        """With numbers that are not standardized, as a saved model predicts them."""
+        check_task(teacher, self.settings, self.name)
+        return replace(self, pretrained=teacher, data=self.encode_for(teacher), mean=0.0, deviation=1.0)
+
+    def soft_labels(self, reader: Task, outputs: np.ndarray) -> list[torch.Tensor]:
+        return [*torch.from_numpy((outputs - self.mean) / self.deviation).float()]
 
     def outputs(self, model: Model, split: str) -> np.ndarray:
         """The number for each text, float64 [N], computed with the head as it will be saved."""
@@ -139,9 +134,6 @@ class Regression(Task):
         gold = numeric_labels(self.tables[split])
         scores = NumberEvaluator().compare(gold, outputs.tolist(), intervals=False).by_name
         return {"loss": float((errors**2).mean()), **scores, "baseline": 0.0}
-
-    def num_rows(self, split: str) -> int:
-        return len(self.tables[split])
 
     def predictions(self, split: str, outputs: np.ndarray) -> Predictions:
         where, gold = self.tables[split].where, numeric_labels(self.tables[split])
@@ -189,9 +181,6 @@ class Regression(Task):
             head.output.weight.mul_(self.deviation)
             head.output.bias.mul_(self.deviation).add_(self.mean)
         model.heads["classes"] = head
-
-    def lengths(self, split: str) -> Sequence[int]:
-        return self.data[split].lengths
 
     def describe(self) -> str:
         lines = []

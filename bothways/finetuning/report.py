@@ -7,14 +7,14 @@ from statistics import fmean
 from bothways import metrics
 from bothways import report as page
 from bothways.evaluation.scores import Predictions
-from bothways.finetuning.baselines import Comparison
+from bothways.finetuning.baselines import BaselineScore, Comparison
 from bothways.finetuning.cross_validation import FOLDS, CrossValidation
 from bothways.finetuning.recipe import layer_learning_rates
 from bothways.finetuning.task import Metrics, Task, inference_copy
 from bothways.log import logger
 from bothways.model.model import Model
 from bothways.report import plot
-from bothways.report.markup import Unit
+from bothways.report.markup import Unit, format_number
 from bothways.settings import FineTune
 from bothways.training.run import Run
 
@@ -27,11 +27,12 @@ MetricsBySeed = Mapping[int, Mapping[str, Metrics]]  # metrics by split, by seed
 def write_report(
     settings: FineTune, task: Task, run: Run, model: Model, metrics_by_seed: MetricsBySeed, *, kept: int,
     failed: Sequence[int], folds: CrossValidation | None = None, comparison: Comparison | None = None,
+    teacher: Mapping[str, BaselineScore],
 ) -> None:  # fmt: skip
     """Write curves.png and report.html.
 
     model: that of the kept seed. failed: seeds no better than the trivial baseline. With folds, the page shows the
-    cross-validation.
+    cross-validation. teacher: its own scores by split; empty without a teacher.
     """
     rows = run.metrics()
     levels = {"baseline": metrics_by_seed[kept]["dev"]["baseline"]}
@@ -54,7 +55,7 @@ def write_report(
         )
     sections: list[page.Section] = [
         *([content.table] if len(content.table.seeds) > 1 else []),
-        *([compare(task, content.scores[0], comparison)] if comparison else []),
+        *([compare(task, content.scores[0], comparison, teacher)] if comparison else []),
         page.TrainingCurves(rows, task.metric, task.metric, unit),
         *task.report_sections(content.predictions),
         *([issues] if task.label_issue_criterion else []),
@@ -64,15 +65,18 @@ def write_report(
     warnings = [*(comparison.warnings if comparison else []), *content.warnings, *task.warnings]
     report = page.Page(
         f"{run.directory.name}: {task.name}", f"{settings.model} fine-tuned on {settings.train}", content.scores,
-        sections, warnings, run_facts(settings, run),
+        sections, warnings, [*teacher_facts(task, teacher), *run_facts(settings, run)],
     )  # fmt: skip
     page.write(report, run.directory / "report.html")
 
 
-def compare(task: Task, score: page.ScoreSummary, comparison: Comparison) -> page.BaselineComparison:
-    """The main score and those of the baselines."""
+def compare(
+    task: Task, score: page.ScoreSummary, comparison: Comparison, teacher: Mapping[str, BaselineScore]
+) -> page.BaselineComparison:
+    """The main score, that of the teacher on the same split, and those of the baselines."""
     fine_tuned = page.ModelScore("fine-tuned", score.mean, None if score.over == "folds" else score.interval)
-    baselines = (page.ModelScore(score.name, score.value, score.interval) for score in comparison.scores)
+    others = [*([teacher[score.split]] if score.split in teacher else []), *comparison.scores]
+    baselines = (page.ModelScore(score.name, score.value, score.interval) for score in others)
     return page.BaselineComparison(task.metric, [fine_tuned, *baselines], comparison.verdict, metric_unit(task.metric))
 
 
@@ -185,6 +189,12 @@ def metric_unit(name: str) -> Unit:
 
 def failed_warnings(failed: Sequence[int], num_trainings: int, kind: str) -> list[str]:
     return [f"{len(failed)} of {num_trainings} {kind} are no better than the trivial baseline"] if failed else []
+
+
+def teacher_facts(task: Task, teacher: Mapping[str, BaselineScore]) -> list[tuple[str, str]]:
+    """The teacher's own score on each split."""
+    unit = metric_unit(task.metric)
+    return [(f"teacher, {split} {task.metric}", format_number(score.value, unit)) for split, score in teacher.items()]
 
 
 def run_facts(settings: FineTune, run: Run) -> list[tuple[str, str]]:

@@ -14,8 +14,8 @@ from bothways.training.run import Run
 SAMPLES = 256  # examples whose tokens and labels are hashed, and numbers of each tensor
 
 
-def check_unchanged(settings: FineTune, task: Task, run: Run) -> None:
-    """InputError if a resumed run was started with other examples or other weights."""
+def check_unchanged(settings: FineTune, task: Task, run: Run, teacher: Model | None = None) -> None:
+    """InputError if a resumed run was started with other examples or other weights, or with another teacher."""
     examples = {split: fingerprint_examples(examples) for split, examples in task.data.items()}
     recorded = run.metadata.get("examples", examples)
     if changed := [split for split in examples if examples[split] != recorded.get(split)]:
@@ -23,13 +23,16 @@ def check_unchanged(settings: FineTune, task: Task, run: Run) -> None:
             f"{run.directory}: the run was started with other examples of {changed[0]}; give the same files, or a new "
             "directory"
         )
-    weights = fingerprint_weights(task.pretrained.model)
-    if run.metadata.get("start", weights) != weights:
-        raise InputError(
-            f"{run.directory}: the weights in {settings.model} have changed since the run was started; restore them, "
-            "or give a new directory"
-        )
-    run.update_metadata(examples=examples, start=weights, rows={split: task.num_rows(split) for split in examples})
+    weights = {"start": fingerprint_weights(task.pretrained.model)}
+    if teacher is not None:
+        weights["teacher"] = fingerprint_weights(teacher)
+    for name, source in (("start", settings.model), ("teacher", settings.teacher)):
+        if name in weights and run.metadata.get(name, weights[name]) != weights[name]:
+            raise InputError(
+                f"{run.directory}: the weights in {source} have changed since the run was started; restore them, or "
+                "give a new directory"
+            )
+    run.update_metadata(examples=examples, **weights, rows={split: task.num_rows(split) for split in examples})
 
 
 def fingerprint_examples(examples: Examples) -> str:

@@ -17,28 +17,40 @@ from torch import Tensor
 
 from bothways import report
 from bothways.batch import Batch
-from bothways.checkpoint import checkpoint, new_head
+from bothways.checkpoint import new_head
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.data.conll import Sentence
 from bothways.data.splits import overlap_warning
 from bothways.data.tables import RowErrors
 from bothways.data.tags import Scheme, find_illegal_tag, tags_to_spans
+from bothways.distillation.losses import logits_loss
 from bothways.evaluation.evaluators import TagEvaluator, document_of
 from bothways.evaluation.scores import Predictions
 from bothways.finetuning import finetune, linear_head
 from bothways.finetuning.baseline_models import most_frequent_tags
 from bothways.finetuning.finetune import FineTuneResult
 from bothways.finetuning.frozen_features import MAX_LABELLED_TOKENS, last_layer, sample_rows, without_last_layer
+from bothways.finetuning.initial_model import load_initial_model
 from bothways.finetuning.resume import fingerprint_weights
 from bothways.finetuning.tag_examples import (
-    NO_LABEL,
     TaggedTexts,
     TaggedWindows,
     read_splits,
     read_tagset,
     sentence_key,
+    target_rows,
+    transfer_scores,
 )
-from bothways.finetuning.task import Baseline, Metrics, Task, compute_outputs, describe_lengths, inference_copy
+from bothways.finetuning.task import (
+    NO_LABEL,
+    Baseline,
+    Metrics,
+    Task,
+    compute_outputs,
+    describe_lengths,
+    inference_copy,
+)
+from bothways.finetuning.teacher import check_task, with_labels
 from bothways.inference.tag_decoding import Tagset, decode_word_tags, join_words, word_probabilities
 from bothways.inference.tagged_texts import all_words
 from bothways.inference.windows import merge_rows
@@ -56,7 +68,7 @@ ENTITY_METRICS = ("precision", "recall", "f1", "f1_macro", "accuracy")
 
 def run(settings: Tag, *, callbacks: Callbacks = ()) -> FineTuneResult:
     """Fine-tune a tagger; reports on test if there is one, else on dev."""
-    pretrained = checkpoint.load(settings.model)
+    pretrained = load_initial_model(settings)
     new_head.check_head_supported(pretrained, "tokens", settings.model)
 
     def build_task(fold: int | None) -> Tagging:
@@ -75,6 +87,7 @@ class Tagging(Task):
     """
 
     name: ClassVar[str] = "tag"
+    ragged_outputs: ClassVar[bool] = True
     trivial_baseline: ClassVar[str] = "most frequent tag"
     settings: Tag
     pretrained: Checkpoint
@@ -133,14 +146,57 @@ class Tagging(Task):
     def metadata(self, metrics_by_split: Mapping[str, Metrics]) -> dict[str, str]:
         return {"scheme": "plain" if self.tagset.plain else "iob2"}
 
-    def counts(self, batch: Batch) -> dict[str, int]:
-        assert batch.labels is not None
-        return {"tags": int((batch.labels != NO_LABEL).sum())}
+    @property
+    def target(self) -> str:
+        return "tags"
 
-    def losses(self, model: Model, batch: Batch) -> dict[str, Loss]:
+    def num_targets(self, batch: Batch) -> int:
+        return len(target_rows(batch))
+
+    def target_outputs(self, model: Model, batch: Batch) -> Tensor:
+        return model.token_scores("tokens", model(batch)[target_rows(batch)])
+
+    def label_loss(self, outputs: Tensor, batch: Batch) -> Loss:
         assert batch.labels is not None
-        rows_M = (batch.labels != NO_LABEL).nonzero()[:, 0]
-        return {"tags": classification_loss(model.token_scores("tokens", model(batch)[rows_M]), batch.labels[rows_M])}
+        return classification_loss(outputs, batch.labels[target_rows(batch)])
+
+    def teacher_loss(self, outputs: Tensor, batch: Batch) -> Loss:
+        assert batch.soft_labels is not None
+        soft_labels = batch.soft_labels[target_rows(batch)]
+        is_read_M = ~soft_labels[:, 0].isnan()
+        return logits_loss(outputs[is_read_M], soft_labels[is_read_M], self.settings.temperature)
+
+    def read_by(self, teacher: Checkpoint) -> "Tagging":
+        check_task(teacher, self.settings, self.name)
+        teacher = with_labels(teacher, "tokens", self.tagset.names, self.settings)
+        texts = {
+            split: TaggedTexts.read(tagged.texts, teacher, self.settings, self.tagset, strict=False)
+            for split, tagged in self.texts.items()
+        }
+        data = {split: tagged.examples for split, tagged in texts.items()}
+        return replace(self, pretrained=teacher, texts=texts, data=data)
+
+    def soft_labels(self, reader: Task, outputs: Sequence[Tensor]) -> list[Tensor]:
+        """The teacher's scores for each window, [S, C]; NaN for tokens that the teacher gives no tag."""
+        assert isinstance(reader, Tagging)
+        soft_labels = []
+        merged = reader.merge_windows("train", outputs)
+        for student_windows, (text, windows, scores_SC) in zip(
+            self.texts["train"].windows_by_text, merged, strict=True
+        ):
+            soft_labels += [
+                *map(torch.from_numpy, transfer_scores(windows, scores_SC, student_windows, all_words(text)))
+            ]
+        return soft_labels
+
+    def with_unlabelled(self) -> "Tagging":
+        added = TaggedTexts.unlabelled(self.pretrained, self.settings, self.tagset)
+        train = self.texts["train"]
+        texts = {
+            **self.texts,
+            "train": TaggedTexts(train.texts + added.texts, train.windows_by_text + added.windows_by_text),
+        }
+        return replace(self, texts=texts, data={**self.data, "train": texts["train"].examples})
 
     def outputs(self, model: Model, split: str) -> list[Tensor]:
         """Scores of all tokens of each window, [S, C]."""

@@ -9,26 +9,27 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from bothways.batch import Batch
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.data.conll import Sentence
 from bothways.data.examples import read_tagged
 from bothways.data.near_duplicates import text_key
-from bothways.data.split_tables import divide_rows
+from bothways.data.split_tables import divide_rows, read_unlabelled
 from bothways.data.splits import parts_for
 from bothways.data.tables import RowErrors
 from bothways.data.tags import OUTSIDE, Scheme, detect_scheme, find_illegal_tag
 from bothways.errors import InputError
-from bothways.finetuning.task import window_policy
-from bothways.inference.tag_decoding import LabelledWindow, Tagset, join_words, label_windows
+from bothways.finetuning.task import NO_LABEL, window_policy
+from bothways.inference.offsets import BertWords, align_words, bert_words
+from bothways.inference.tag_decoding import LabelledWindow, Scores, Tagset, join_words, label_windows
 from bothways.inference.tagged_texts import all_words, group_sentences, to_iob2
 from bothways.inference.windows import whole_length
 from bothways.settings import Tag
 from bothways.tokenizer.tokenizer import Encoding
-
-NO_LABEL = -100  # label of tokens that are not the first of a word
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,15 @@ class TaggedWindows:
         return replace(batch, labels=labels_T)
 
 
+def target_rows(batch: Batch) -> Tensor:
+    """The tokens that have a tag, or one from a teacher, [M]."""
+    assert batch.labels is not None
+    is_target_T = batch.labels != NO_LABEL
+    if batch.soft_labels is not None:
+        is_target_T = is_target_T | ~batch.soft_labels[:, 0].isnan()
+    return is_target_T.nonzero()[:, 0]
+
+
 @dataclass(frozen=True)
 class TaggedTexts:
     """The texts of a split as runs of sentences, and the windows of each text, [texts][windows]."""
@@ -63,8 +73,16 @@ class TaggedTexts:
         sentences: Sequence[Sentence], pretrained: Checkpoint, settings: Tag, tagset: Tagset, *, strict: bool
     ) -> "TaggedTexts":
         """sentences: with IOB2 or plain tags. strict: InputError for a tag that is not in the tagset; else ignored."""
+        window = settings.window if settings.context else 0
+        texts = list(group_sentences(sentences, pretrained.need_tokenizer(), window))
+        return TaggedTexts.read(texts, pretrained, settings, tagset, strict=strict)
+
+    @staticmethod
+    def read(
+        texts: list[list[Sentence]], pretrained: Checkpoint, settings: Tag, tagset: Tagset, *, strict: bool
+    ) -> "TaggedTexts":
+        """Like `encode`, for sentences that are already grouped."""
         tokenizer, policy = pretrained.need_tokenizer(), window_policy(settings, pretrained)
-        texts = list(group_sentences(sentences, tokenizer, settings.window if settings.context else 0))
         windows_by_text = []
         for text in texts:
             words = all_words(text)
@@ -72,6 +90,22 @@ class TaggedTexts:
             tags = [*chain.from_iterable(sentence.tags for sentence in text)]
             windows_by_text.append(label_windows(windows, words, tags, tagset, where=text[0].where, strict=strict))
         return TaggedTexts(texts, windows_by_text)
+
+    @staticmethod
+    def unlabelled(pretrained: Checkpoint, settings: Tag, tagset: Tagset) -> "TaggedTexts":
+        """The unlabelled texts of the settings, each read on its own, with no label at any word."""
+        table = read_unlabelled(settings, pairs=False)
+        sentences = [
+            Sentence(tuple(words), (tagset.names[0],) * len(words), where, document)
+            for document, (text, where) in enumerate(zip(table.texts, table.where, strict=True))
+            if (words := text.split())
+        ]
+        texts = TaggedTexts.encode(sentences, pretrained, settings, tagset, strict=True)
+        windows = [
+            [replace(window, labels=np.full_like(window.labels, NO_LABEL)) for window in windows]
+            for windows in texts.windows_by_text
+        ]
+        return replace(texts, windows_by_text=windows)
 
     @property
     def examples(self) -> TaggedWindows:
@@ -95,6 +129,38 @@ class TaggedTexts:
     def num_long(self) -> int:
         """Number of texts that are split into several windows."""
         return sum(len(windows) > 1 for windows in self.windows_by_text)
+
+
+def transfer_scores(
+    windows: Sequence[Encoding], scores_SC: Scores, student_windows: Sequence[LabelledWindow], words: Sequence[str]
+) -> list[Scores]:
+    """A teacher's scores of a text's words for each window of a student that may have another tokenizer, [S, C].
+
+    They stand at the tokens that have labels, else NaN. windows, scores_SC: the teacher's windows of the text, and the
+    scores of all its tokens.
+    """
+    teacher, starts_W = word_starts(windows, words)
+    score_by_start = dict(zip(starts_W, scores_SC[teacher.first_W + 1], strict=True))
+    student, starts_W = word_starts([window.window for window in student_windows], words)
+    unknown_C = np.full(scores_SC.shape[1], np.nan, np.float32)
+    scores_TC = np.full((len(student.source.ids), len(unknown_C)), np.nan, np.float32)
+    scores_TC[student.first_W] = [score_by_start.get(start, unknown_C) for start in starts_W]
+    transferred = []
+    for window in student_windows:
+        window_SC = np.full((len(window.window), len(unknown_C)), np.nan, np.float32)
+        window_SC[window.rows] = scores_TC[window.rows - 1 + window.window.ranges[0][1]]
+        transferred.append(window_SC)
+    return transferred
+
+
+def word_starts(windows: Sequence[Encoding], words: Sequence[str]) -> tuple[BertWords, list[int]]:
+    """BERT's words, and the character at which each starts; the first one in a word starts where the word does."""
+    bert = bert_words(windows)
+    word_W, is_first_W = align_words(words, bert)
+    starts = np.cumsum([0, *(len(word) + 1 for word in words)])
+    places = bert.source.token_spans
+    own_W = np.array([places[first].start for first in bert.first_W.tolist()], np.int64)
+    return bert, np.where(is_first_W, starts[word_W], own_W).tolist()
 
 
 def read_splits(settings: Tag, errors: RowErrors | None = None, fold: int | None = None) -> dict[str, list[Sentence]]:

@@ -25,6 +25,8 @@ from bothways.training.losses import Loss
 
 Metrics = dict[str, Any]  # values by name; NAME_interval: [low, high]
 INFERENCE_TOKENS = 4096  # tokens of a batch without gradients
+TEACHER = "teacher"  # name of the loss of a teacher's outputs
+NO_LABEL = -100  # class of a target without a label, which cross-entropy ignores
 
 
 class Examples(Protocol):
@@ -62,6 +64,9 @@ class Task(ABC):
     """Minimum size of a step in examples of average length, unless its size is set."""
     initial_model: ClassVar[str] = "the frozen encoder with a linear head"
     """Description of the model before the first step; "" if that model is not worth evaluating."""
+    ragged_outputs: ClassVar[bool] = False
+    """Whether the outputs for an example have a row per token, so that those of a batch are concatenated."""
+    settings: FineTune
     pretrained: Checkpoint
     data: Mapping[str, Examples]
 
@@ -81,13 +86,60 @@ class Task(ABC):
     def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:  # noqa: B027
         """Fit the head to the model's features of these splits, with the encoder as it is (LP-FT, Kumar 2022)."""
 
+    @property
     @abstractmethod
-    def counts(self, batch: Batch) -> dict[str, int]:
-        """Number of targets of each loss."""
+    def target(self) -> str:
+        """Name of the loss of the labels."""
 
     @abstractmethod
+    def num_targets(self, batch: Batch) -> int:
+        """Number of targets in a batch, with or without a label."""
+
+    @abstractmethod
+    def target_outputs(self, model: Model, batch: Batch) -> Tensor:
+        """What the model says about the targets of a batch."""
+
+    @abstractmethod
+    def label_loss(self, outputs: Tensor, batch: Batch) -> Loss:
+        """The loss of the labels; targets without a label add 0."""
+
+    @abstractmethod
+    def teacher_loss(self, outputs: Tensor, batch: Batch) -> Loss:
+        """The distance to the teacher's outputs for the targets, `batch.soft_labels`."""
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Number of targets of each loss."""
+        return dict.fromkeys(self.loss_weights(batch), self.num_targets(batch))
+
     def losses(self, model: Model, batch: Batch) -> dict[str, Loss]:
-        """Losses by name, each (sum, count)."""
+        """Losses by name, each (sum, count). With a teacher: alpha * teacher + (1 - alpha) * labels (Hinton 2015)."""
+        outputs, num_targets, losses = self.target_outputs(model, batch), self.num_targets(batch), {}
+        for name, weight in self.loss_weights(batch).items():
+            total, _ = (self.teacher_loss if name == TEACHER else self.label_loss)(outputs, batch)
+            losses[name] = (total if weight == 1 else weight * total), num_targets
+        return losses
+
+    def loss_weights(self, batch: Batch) -> dict[str, float]:
+        """Weight of each loss that is computed."""
+        if batch.soft_labels is None:
+            return {self.target: 1.0}
+        weights = {TEACHER: self.settings.alpha, self.target: 1 - self.settings.alpha}
+        return {name: weight for name, weight in weights.items() if weight}
+
+    @abstractmethod
+    def read_by(self, teacher: Checkpoint) -> "Task":
+        """The task as a teacher reads it. InputError if the model cannot teach this task."""
+
+    @abstractmethod
+    def soft_labels(self, reader: "Task", outputs: Any) -> list[Tensor]:
+        """The teacher's outputs for each training example, as `teacher_loss` compares them with the student's.
+
+        reader: the task as the teacher reads it. outputs: those of the teacher for train.
+        """
+
+    @abstractmethod
+    def with_unlabelled(self) -> "Task":
+        """The task with the texts of `unlabelled` as further training examples, without labels."""
 
     @abstractmethod
     def outputs(self, model: Model, split: str) -> Any:

@@ -29,7 +29,8 @@ from bothways.settings import Classify, FineTune, Regress
 from bothways.tokenizer.tokenizer import Encoding
 
 KEPT_LAYERS = 2 / 3  # fraction of layers to keep for few examples (docs/LOG.md, "Few examples")
-FEW_TEXTS = 50  # with fewer texts, dev is too small to show whether training helps
+FEW_TEXTS = 100  # with fewer texts, dev is too small to show whether training helps
+PAIR_FEATURES = {"distance": "|u - v|", "pair": "u, v, |u - v| and u * v"}  # of their vectors u and v
 MIN_STEP_TEXTS = 16  # a step of fewer texts, even long ones, has a noisy gradient
 
 
@@ -58,6 +59,11 @@ class TextExamples:
             return replace(first, second=second)
         encodings = pretrained.need_tokenizer().encode_many(table.texts, table.pairs)
         return TextExamples(window_policy(settings, pretrained).split(encodings, table.where), targets)
+
+    def joined(self, other: "TextExamples") -> "TextExamples":
+        """These texts, and those of another set."""
+        second = self.second.joined(other.second) if self.second and other.second else None
+        return TextExamples(self.windows + other.windows, np.concatenate([self.targets, other.targets]), second)
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -109,13 +115,14 @@ class TextExamples:
 
 def add_text_head(
     pretrained: Checkpoint, labels: tuple[str, ...], settings: Classify | Regress, *, seed: int,
-    multi_label: bool = False, few: bool = False, separate: bool = False,
+    multi_label: bool = False, few: bool = False, pair_features: str | None = None,
 ) -> Checkpoint:  # fmt: skip
     """The encoder with a new head for classes, or for a number if there are no labels.
 
     few: keep only the first KEPT_LAYERS of an encoder that was trained for sentence vectors. Its last layers represent
     the topic of a text, and few examples do not suffice to learn anything else from them.
-    separate: keep all layers; the head reads |u - v| for the vectors of the two texts of a pair.
+    pair_features: what the head reads of the vectors of a pair's two texts, "pair" or "distance" (model/pooler.py);
+    all layers are kept.
     """
     means = pretrained.pooling == "mean"
     pooling: str | None = settings.pooling
@@ -124,15 +131,14 @@ def add_text_head(
     if pooling == "mean" and means and pretrained.normalized:
         pooling = "unit"
     layers, depth = None, pretrained.model.config.num_hidden_layers
-    if separate:
-        pooling = "distance"
-        logger.info("few examples: texts of a pair are encoded separately; the classifier reads their distance")
+    if pair_features:
+        logger.info(f"texts of a pair are encoded separately; the head reads {PAIR_FEATURES[pair_features]}")
     elif few and means and settings.pooling != "cls":
         layers = math.ceil(KEPT_LAYERS * depth)
         logger.info(f"few examples: the classifier reads the first {layers} of {depth} layers")
     return with_head(
         pretrained, "classes", labels, seed=seed, num_outputs=len(labels) or 1, multi_label=multi_label,
-        dropout=settings.dropout, pooling=pooling, near_identity=settings.linear_start, layers=layers,
+        dropout=settings.dropout, pooling=pair_features or pooling, near_identity=settings.linear_start, layers=layers,
     )  # fmt: skip
 
 

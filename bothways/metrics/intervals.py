@@ -72,9 +72,11 @@ def bootstrap(num_units: int, statistic: Statistic) -> dict[str, Interval]:
 def widen(bounds: Interval, value: float, trials: float, lowest: float = 0.0) -> Interval:
     """`bounds`, extended to the Wilson interval of `value` where that is wider.
 
-    value: between `lowest` and 1; taken as a proportion of `trials`.
+    value: taken as a proportion of `trials` between `lowest` and 1; outside, which the Matthews correlation of spans
+    can be, as the nearer end.
     """
-    low, high = wilson_interval((value - lowest) / (1 - lowest) * trials, trials)
+    share = min(max((value - lowest) / (1 - lowest), 0.0), 1.0)
+    low, high = wilson_interval(share * trials, trials)
     return min(bounds[0], lowest + (1 - lowest) * low), max(bounds[1], lowest + (1 - lowest) * high)
 
 

@@ -53,10 +53,10 @@ class ClassificationHead(nn.Module):
     Computes in float32 even if the encoder does not: with bf16's three digits, different scores would become equal.
     """
 
-    def __init__(self, config: EncoderConfig, num_classes: int) -> None:
+    def __init__(self, config: EncoderConfig, num_classes: int, input_size: int | None = None) -> None:
         super().__init__()
         self.dropout = Dropout(config.head_dropout)
-        self.output = nn.Linear(config.hidden_size, num_classes)
+        self.output = nn.Linear(input_size or config.hidden_size, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
         dtype = torch.promote_types(x.dtype, torch.float32)

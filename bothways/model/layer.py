@@ -28,13 +28,15 @@ class FeedForward(nn.Module):
         self.output = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.linear_bias)
 
     def forward(self, x_TH: Tensor) -> Tensor:
+        output_TH: Tensor = self.output(self.activate(x_TH))
+        return output_TH
+
+    def activate(self, x_TH: Tensor) -> Tensor:
+        """The values of the neurons, [T, I]."""
         if self.gated:
             value_TI, gate_TI = self.inner(x_TH).chunk(2, dim=-1)
-            inner_TI = self.activation(value_TI) * gate_TI
-        else:
-            inner_TI = self.activation(self.inner(x_TH))
-        output_TH: Tensor = self.output(inner_TI)
-        return output_TH
+            return self.activation(value_TI) * gate_TI
+        return self.activation(self.inner(x_TH))
 
 
 class Layer(nn.Module):

@@ -16,7 +16,7 @@ from bothways.model.encoder import Encoder
 from bothways.model.halves import Halves
 from bothways.model.heads import AnswerHead, ClassificationHead, MaskedLMHead, ReplacedTokensHead
 from bothways.model.kernels import append_dummy_text
-from bothways.model.pooler import build_pooler, pool_texts
+from bothways.model.pooler import build_pooler, num_features, pool_texts
 
 HEAD_MODULES: dict[str, type[nn.Module]] = {"masked_words": MaskedLMHead, "replaced_tokens": ReplacedTokensHead}
 # Heads for classes and tokens have one output per label.
@@ -72,7 +72,7 @@ def build_head(name: str, config: EncoderConfig, num_outputs: int) -> nn.Module:
     if name in HEAD_MODULES or (name == "spans" and config.deep_heads):
         return HEAD_MODULES.get(name, AnswerHead)(config)
     if name in ("classes", "tokens"):
-        return ClassificationHead(config, num_outputs)
+        return ClassificationHead(config, num_outputs, num_features(config, name))
     # google-research/bert has no dropout before spans and next_sentence.
     return ClassificationHead(config.replace(classifier_dropout=0.0), NUM_OUTPUTS[name])
 

@@ -15,7 +15,7 @@ from bothways.model.kernels import Dropout
 from bothways.model.layer import ACTIVATIONS, norm
 
 POOLED_HEADS = ("next_sentence", "classes")
-NO_POOLER = ("none", "unit", "distance")  # values of pooler_act for heads without a dense pooler
+NO_POOLER = ("none", "unit", "distance", "pair")  # values of pooler_act for heads without a dense pooler
 SLOPE = 0.125  # slope of a near-identity pooler; a power of two, exact in bf16
 
 
@@ -35,7 +35,7 @@ class Pooler(nn.Module):
 
 
 def build_pooler(config: EncoderConfig, heads: Collection[str], pooler: bool) -> nn.Module | None:
-    """The module between a text's vector and a head: Pooler, UnitLength, Distance or the identity (none).
+    """The module between a text's vector and a head: Pooler, UnitLength, Distance, PairFeatures or the identity (none).
 
     None if no head reads text vectors, unless `pooler` requests one.
     """
@@ -43,7 +43,7 @@ def build_pooler(config: EncoderConfig, heads: Collection[str], pooler: bool) ->
     if not (pooler or names & {*POOLED_HEADS} or (names and config.pooler_norm)):
         return None
     if config.pooler_act in NO_POOLER:
-        kinds = {"unit": UnitLength, "distance": Distance}
+        kinds = {"unit": UnitLength, "distance": Distance, "pair": PairFeatures}
         return kinds[config.pooler_act](config.hidden_size) if config.pooler_act in kinds else nn.Identity()
     activation = config.hidden_act if "classes" in names and config.deep_heads else config.pooler_act
     return Pooler(config, activation)
@@ -51,7 +51,12 @@ def build_pooler(config: EncoderConfig, heads: Collection[str], pooler: bool) ->
 
 def encodes_separately(config: EncoderConfig) -> bool:
     """Whether the classification head compares the texts of a pair, each encoded separately."""
-    return config.pooler_act == "distance"
+    return config.pooler_act in ("distance", "pair")
+
+
+def num_features(config: EncoderConfig, head: str) -> int:
+    """The number of features that a head reads."""
+    return config.hidden_size * (4 if head == "classes" and config.pooler_act == "pair" else 1)
 
 
 class UnitLength(nn.Module):
@@ -74,8 +79,19 @@ class Distance(UnitLength):
     section 3). [N, 2, H] -> [N, H]"""
 
     def forward(self, x_N2H: Tensor) -> Tensor:
-        u_NH, v_NH = super().forward(x_N2H.flatten(0, 1)).unflatten(0, (-1, 2)).unbind(1)
+        u_NH, v_NH = self.scale_pair(x_N2H)
         return (u_NH - v_NH).abs()
+
+    def scale_pair(self, x_N2H: Tensor) -> tuple[Tensor, ...]:
+        return super().forward(x_N2H.flatten(0, 1)).unflatten(0, (-1, 2)).unbind(1)
+
+
+class PairFeatures(Distance):
+    """u, v, |u - v| and u * v of such vectors (Conneau 2017, section 3.1). [N, 2, H] -> [N, 4H]"""
+
+    def forward(self, x_N2H: Tensor) -> Tensor:
+        u_NH, v_NH = self.scale_pair(x_N2H)
+        return torch.cat([u_NH, v_NH, (u_NH - v_NH).abs(), u_NH * v_NH], 1)
 
 
 def unit_scale(hidden_size: int) -> float:

@@ -1,7 +1,7 @@
 """Held-out evaluation of pre-training: perplexity and next-sentence accuracy."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from bothways.corpus.sentence_pairs import PairTask, make_examples
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError
 from bothways.pretraining.objective import example_batch
-from bothways.pretraining.objectives import PAIR_TASK_NAMES, WORD_LOSSES, ObjectiveName, build_objective
+from bothways.pretraining.objectives import PAIR_TASK_NAMES, WORD_LOSSES, Objective, ObjectiveName, build_objective
 from bothways.rng import Purpose, generator
 from bothways.tokenizer.tokenizer import Tokenizer
 
@@ -29,15 +29,17 @@ class HeldOut:
 
     def __init__(
         self, store: TokenStore, documents: np.ndarray, tokenizer: Tokenizer, length: int, *, pairs: PairTask,
-        objective: ObjectiveName = "masked", frequencies: np.ndarray | None = None, most: int = HELD_OUT_EXAMPLES,
+        objective: ObjectiveName | Callable[[PairTask], Objective] = "masked",
+        frequencies: np.ndarray | None = None, most: int = HELD_OUT_EXAMPLES,
     ) -> None:  # fmt: skip
-        """documents: indices of held-out documents. frequencies [V]: token counts of the training text.
+        """documents: indices of held-out documents. objective: its name, or a function that builds it.
+        frequencies [V]: token counts of the training text.
 
         15 % of the tokens are masked, independently of each other and of the run's masking, so that runs are
         comparable.
         """
         self.pairs: PairTask = "none" if pairs == "next" and len(documents) < 2 else pairs
-        self.objective = build_objective(objective, self.pairs)
+        self.objective = objective(self.pairs) if callable(objective) else build_objective(objective, self.pairs)
         documents = _sample(store, documents)
         examples = make_examples(
             store, documents, others=documents, length=length, pairs=self.pairs, seed=0, epoch=0,
@@ -52,11 +54,11 @@ class HeldOut:
             for step in (StepRows(0, 0, group, examples) for group in groups)
         ]
         targets = [batch.masked_labels.numpy() for batch in self.batches if batch.masked_labels is not None]
-        if not sum(map(len, targets)):
+        if "masked_words" in self.objective.heads and not sum(map(len, targets)):
             tokens = np.diff(store.sentences[store.documents])[documents].sum()
             raise InputError(f"held-out text of {tokens} tokens is too short: no token was masked; add held-out text")
         self.unigram_perplexity = float("nan")
-        if frequencies is not None:
+        if frequencies is not None and targets:
             loss = metrics.unigram_loss(frequencies, np.concatenate(targets))
             self.unigram_perplexity = metrics.perplexity(loss)
 
@@ -84,11 +86,9 @@ class HeldOut:
             for loss, value in sums.items() if self.pairs != "none" or loss != "next_sentence"
         }  # fmt: skip
         words = [mean for loss, mean in means.items() if loss in WORD_LOSSES]
-        metrics_by_name: dict[str, Any] = {
-            "loss": sum(means.values()),
-            **means,
-            "perplexity": metrics.perplexity(sum(words) / len(words)),
-        }
+        metrics_by_name: dict[str, Any] = {"loss": sum(means.values()), **means, **self.objective.figures(means)}
+        if words:
+            metrics_by_name["perplexity"] = metrics.perplexity(sum(words) / len(words))
         if trials:
             low, high = metrics.wilson_interval(correct, trials)
             metrics_by_name |= {f"{name}_accuracy": correct / trials, f"{name}_interval": [low, high]}
@@ -101,8 +101,8 @@ PLATEAU = 0.03  # a loss this close (relative) to that of word frequencies count
 
 
 def on_plateau(figures: Mapping[str, Any], unigram_perplexity: float) -> bool:
-    """Whether the model is hardly better than word frequencies alone."""
-    return math.log(figures["perplexity"]) > (1 - PLATEAU) * math.log(unigram_perplexity)
+    """Whether the model is hardly better than word frequencies alone; False if it predicts no words."""
+    return "perplexity" in figures and math.log(figures["perplexity"]) > (1 - PLATEAU) * math.log(unigram_perplexity)
 
 
 def _sample(store: TokenStore, documents: np.ndarray) -> np.ndarray:

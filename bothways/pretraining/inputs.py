@@ -1,7 +1,7 @@
 """Tokenizer and token store of a pre-training run: training and held-out documents."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from bothways.data.datasets import HUB_PREFIX
 from bothways.errors import InputError
 from bothways.io import atomic_directory, remove_leftovers
 from bothways.log import logger
-from bothways.settings import Pretrain
+from bothways.settings import Distill, Pretrain
 from bothways.tables_in_memory import MemoryTable, TableSource
 from bothways.tokenizer.fast import BertBackend
 from bothways.tokenizer.learn import count_words
@@ -103,7 +103,7 @@ class Vocabulary:
     extend_by: int
 
 
-def open_text(settings: Pretrain) -> Text:
+def open_text(settings: Pretrain | Distill) -> Text:
     """The text named by the settings. InputError if files are missing or overlap."""
 
     def corpus(paths: tuple[TableSource, ...]) -> Corpus:
@@ -203,27 +203,40 @@ def _open_store(text: Text, corpus: Corpus, tokenizer: Tokenizer) -> tuple[Token
 
 def prepare_tokenizer(text: Text, vocabulary: Vocabulary, directory: Path, processes: Processes) -> Tokenizer:
     """The tokenizer of the settings, or a new one: learned or extended, and saved in the run directory."""
-    tokenizer = vocabulary.tokenizer
+    tokenizer, workers = vocabulary.tokenizer, text.processes or num_cores()
     if tokenizer and not vocabulary.extend_by:
         return tokenizer
-    target = directory / "tokenizer"
-    if processes.is_main_process and not (target / "tokenizer_config.json").exists():
-        texts, workers = _training_texts(text), text.processes or num_cores()
+
+    def make() -> tuple[Tokenizer, str]:
         if tokenizer:
-            learned = extend_vocabulary(tokenizer, texts, vocabulary.extend_by, workers)
-            new = learned.tokens[len(tokenizer) :]
-            message = f"added {len(new):,} entries: {', '.join(new[:5])}, ..." if new else "found no word to add"
-        else:
-            learned = Tokenizer.learn(
-                texts, vocabulary.size, vocabulary.lowercase, workers, strip_accents=vocabulary.strip_accents
-            )
-            message = f"learned a vocabulary of {len(learned):,} entries"
+            longer = extend_vocabulary(tokenizer, _training_texts(text), vocabulary.extend_by, workers)
+            new = longer.tokens[len(tokenizer) :]
+            return longer, f"added {len(new):,} entries: {', '.join(new[:5])}, ..." if new else "found no word to add"
+        learned = Tokenizer.learn(
+            _training_texts(text), vocabulary.size, vocabulary.lowercase, workers,
+            strip_accents=vocabulary.strip_accents,
+        )  # fmt: skip
+        return learned, f"learned a vocabulary of {len(learned):,} entries"
+
+    return save_tokenizer_once(directory / "tokenizer", make, processes)
+
+
+def save_tokenizer_once(target: Path, make: Callable[[], tuple[Tokenizer, str]], processes: Processes) -> Tokenizer:
+    """The tokenizer saved in `target`; the main process makes it, and logs a message, if it is not there yet."""
+    if processes.is_main_process and not (target / "tokenizer_config.json").exists():
+        tokenizer, message = make()
         remove_leftovers(target)
         with atomic_directory(target, marker="tokenizer_config.json") as directory:
-            learned.save(directory)
+            tokenizer.save(directory)
         logger.info(message)
     processes.barrier()
     return Tokenizer.load(target)
+
+
+def count_training_words(text: Text, tokenizer: Tokenizer) -> Counter[str]:
+    """Count of each word of the training text, as a WordPiece tokenizer splits and normalizes it."""
+    assert isinstance(tokenizer.backend, BertBackend)
+    return count_words(_training_texts(text), tokenizer.backend.splitter, text.processes or num_cores())
 
 
 def extend_vocabulary(tokenizer: Tokenizer, texts: Iterable[str], count: int, processes: int = 1) -> Tokenizer:

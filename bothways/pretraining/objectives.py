@@ -65,6 +65,10 @@ class Objective:
         assert isinstance(module, Model)
         return objective.losses_from_hidden(module, batch, outputs)
 
+    def figures(self, means: Mapping[str, float]) -> dict[str, float]:
+        """Further held-out figures, from the mean of each loss."""
+        return {}
+
     def predictions(self, module: nn.Module, batch: Batch, outputs: Any) -> Predictions:
         """Predicted and gold labels of binary tasks, for held-out accuracy."""
         assert isinstance(module, Model)

@@ -72,7 +72,7 @@ def warn_on_plateau(
                 logger.warning(
                     f"step {row['step']:,}: held-out perplexity {row['perplexity']:.0f} is close to "
                     f"{heldout.unigram_perplexity:.0f}, that of word frequencies alone. The model has not started to "
-                    "learn from context; stop and drop options such as --family and --learning-rate, or add --minutes"
+                    "learn from context; stop, drop options such as --learning-rate and --family, or train for longer"
                 )
 
     return watch

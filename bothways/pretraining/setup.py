@@ -35,7 +35,7 @@ from bothways.pretraining.initial_model import (
 from bothways.pretraining.inputs import PretrainingData
 from bothways.pretraining.objectives import Objective, build_objective
 from bothways.pretraining.recipes import STEPS, CompleteSettings, complete_settings, summary
-from bothways.settings import Pretrain
+from bothways.settings import Distill, Pretrain
 from bothways.sizes import SIZES
 from bothways.training.distributed import Processes
 from bothways.training.loop import Steps
@@ -189,7 +189,7 @@ def build_initialization(settings: CompleteSettings) -> Initialization:
     )  # fmt: skip
 
 
-def build_options(settings: CompleteSettings, device: torch.device) -> TrainingOptions:
+def build_options(settings: CompleteSettings | Distill, device: torch.device) -> TrainingOptions:
     if device.type == "cpu":
         retain_freed_memory()
     elif settings.deterministic:

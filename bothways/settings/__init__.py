@@ -11,6 +11,7 @@ from bothways.settings.base import (
     TrainingDtype,
 )
 from bothways.settings.deploy import Bench, Export, Quantize
+from bothways.settings.distill import Distill
 from bothways.settings.evaluate import Evaluate
 from bothways.settings.finetune import (
     Answer,
@@ -25,7 +26,7 @@ from bothways.settings.finetune import (
     TrainEmbed,
 )
 from bothways.settings.predict import Embed, Fill, Predict
-from bothways.settings.pretrain import Pretrain
+from bothways.settings.pretrain import Pretrain, TextTraining
 from bothways.settings.tools import Cache, Demo, Info
 from bothways.settings.vocab import Vocab
 
@@ -36,6 +37,7 @@ __all__ = [
     "Cache",
     "Classify",
     "Demo",
+    "Distill",
     "Dtype",
     "Embed",
     "Encoded",
@@ -56,6 +58,7 @@ __all__ = [
     "Tag",
     "TagColumns",
     "TextColumns",
+    "TextTraining",
     "TextVectors",
     "TrainEmbed",
     "TrainingDtype",

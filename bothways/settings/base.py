@@ -92,6 +92,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "watts": (0, math.inf),
     "decay": (0, 1),
     "layer_decay": (0.01, 1),
+    "alpha": (0, 1),
     "seed": (0, 2**63 - 1),
 }
 

@@ -8,6 +8,7 @@ from bothways.errors import InputError
 from bothways.settings.base import (
     Compute,
     Data,
+    DataList,
     Directory,
     Encoded,
     LearningRate,
@@ -16,6 +17,7 @@ from bothways.settings.base import (
     OnError,
     Optimization,
     OptionalData,
+    OptionalDirectory,
     Output,
     Printed,
     TagColumns,
@@ -58,7 +60,7 @@ class Recipe(Optimization, Compute, Printed):
     long: LongTexts = "windows"
     """Texts longer than a window: split into overlapping windows, raise an error, or truncate."""
     evaluations_per_epoch: float = 1.0
-    """Evaluations on dev per epoch; the best weights are kept."""
+    """Evaluations on dev per epoch. The best weights are kept, or the last if they are within a standard error."""
     patience: int | None = None
     """Early stopping: end after this many evaluations without improvement."""
     baselines: bool = True
@@ -87,9 +89,20 @@ class FineTune(Encoded, Recipe):
     """Rows that are unreadable or have no label: stop and report file and line, or skip and count them."""
     folds: int | None = None
     """Cross-validate on --train with this many folds; then train on all folds, except a tenth for selection."""
+    keep_layers: tuple[int, ...] = ()
+    """Start from these layers of --model only, counted from 0, such as 0 2 5: a smaller and faster model. [all]"""
+    teacher: OptionalDirectory = None
+    """Distill: also learn the outputs of this model, fine-tuned for the same task (Hinton 2015)."""
+    alpha: float = 0.5
+    """Weight of the teacher's outputs in the loss, from 0 to 1; the labels have the rest."""
+    unlabelled: DataList = ()
+    """With --teacher: files of more texts (or pairs) without labels, which only the teacher labels."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.unlabelled and not self.is_distilled:
+            reason = "without --teacher" if self.teacher is None else "with --alpha 0"
+            raise InputError(f"unlabelled ({self.unlabelled[0]}) has no effect {reason}: only a teacher labels it")
         separate = [name for name in ("dev", "test") if getattr(self, name)]
         if self.folds and separate:
             raise InputError(
@@ -99,6 +112,19 @@ class FineTune(Encoded, Recipe):
             raise InputError(
                 f"folds ({self.folds}) and seeds ({self.seeds}) exclude each other: each fold has its own seed"
             )
+
+    @property
+    def is_distilled(self) -> bool:
+        """Whether a teacher's outputs are part of the loss."""
+        return self.teacher is not None and self.alpha > 0
+
+
+@settings
+class SoftLabels:
+    """Probabilities of a teacher."""
+
+    temperature: float = 2.0
+    """With --teacher: temperature of the softmax over the scores of both models."""
 
 
 @settings
@@ -121,8 +147,8 @@ class Grouped(FineTune):
 class TextVectors:
     """The text vector that the head reads."""
 
-    pooling: Literal["auto", "cls", "mean"] = "auto"
-    """Input of the head: [CLS] or the mean of all tokens. auto: mean if pre-trained with it, else as in its family."""
+    pooling: Literal["auto", "cls", "mean", "pair"] = "auto"
+    """Input of the head: [CLS], mean, or pair: both texts' separate means. auto: as the checkpoint was trained."""
     window_pooling: Literal["mean", "max"] = "mean"
     """How to combine the vectors of a long text's windows."""
     train_windows: int = 2
@@ -130,7 +156,7 @@ class TextVectors:
 
 
 @settings
-class Classify(TextVectors, TextColumns, Grouped):
+class Classify(TextVectors, TextColumns, SoftLabels, Grouped):
     """Fine-tune a classifier of texts or pairs of texts."""
 
     multi_label: bool = False
@@ -154,7 +180,7 @@ class Regress(TextVectors, TextColumns, Grouped):
 
 
 @settings
-class Tag(TagColumns, FineTune):
+class Tag(TagColumns, SoftLabels, FineTune):
     """Fine-tune a tagger: named entities (NER), or a label for every word."""
 
     context: bool = True
@@ -162,7 +188,7 @@ class Tag(TagColumns, FineTune):
 
 
 @settings
-class Answer(FineTune):
+class Answer(SoftLabels, FineTune):
     """Fine-tune an extractive question answering model (SQuAD 1.1 and 2.0)."""
 
     window: int = 384

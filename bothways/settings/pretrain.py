@@ -24,7 +24,51 @@ from bothways.settings.base import (
 
 
 @settings
-class Pretrain(Optimization, Corpus, Device, Printed):
+class TextTraining(Optimization, Corpus, Device, Printed):
+    """Training on unlabelled text: data, steps, evaluation and checkpoints."""
+
+    drop_duplicates: bool = False
+    """Drop documents that are identical to an earlier one, and count them."""
+    heldout: DataList = ()
+    """Held-out text to evaluate on. [every 20th document]"""
+    heldout_examples: int = 256
+    """Maximum number of held-out examples to evaluate on."""
+    token_store: OptionalDirectory = None
+    """Cache directory for tokenized text. [~/.cache/bothways/stores; see $BOTHWAYS_CACHE and $XDG_CACHE_HOME]"""
+    max_length: int = 128
+    """Maximum tokens per example, special tokens included; also the longest input of a new model."""
+    batch_tokens: int = 4096
+    """Tokens per step, summed over all torchrun processes."""
+    decay: float = 0.1
+    """Fraction of the steps in which the learning rate falls, with --schedule warm-up-stable-decay."""
+    muon_learning_rate: float | None = None
+    """Train the layers' weight matrices with Muon at this peak learning rate, all else with AdamW. [AdamW for all]"""
+    evaluate_every: int = 100
+    """Steps between evaluations."""
+    checkpoint_every: int = 500
+    """Steps between checkpoints; 0: only at the end, and on Ctrl-C or SIGTERM."""
+    keep_checkpoints: int = 2
+    """Checkpoints to keep, in addition to the best by held-out loss."""
+    language: str = "en"
+    """Language for sentence splitting (ISO 639-1), such as de; if it has no rules, choose a related one, or en."""
+    processes: int | None = None
+    """Worker processes that tokenize the corpus. [one per core]"""
+    compile: bool = False
+    """Compile the layers with torch.compile; worthwhile on GPUs."""
+    shard: bool = False
+    """Shard weights and optimizer state over the torchrun processes (FSDP) instead of replicating them."""
+    watts: float = 10.0
+    """Power of a CPU thread, or of the GPU (about 300), for the energy estimate."""
+    tensorboard: bool = False
+    """Also write TensorBoard files (extra `tensorboard`)."""
+    deterministic: bool = False
+    """On GPUs, use only deterministic kernels. CPUs are always deterministic."""
+    dtype: TrainingDtype = "auto"
+    """Number format. auto: bfloat16 where it is faster, else float32; float16, with loss scaling, for older GPUs."""
+
+
+@settings
+class Pretrain(TextTraining):
     """Pre-train a BERT or a related encoder. For several processes: torchrun -m bothways pretrain ..."""
 
     corpus: Positional[Annotated[DataList, arg(help_behavior_hint="(required)")]]
@@ -57,14 +101,6 @@ class Pretrain(Optimization, Corpus, Device, Printed):
     """Make a learned vocabulary lower-case. Loaded tokenizers keep their own rules."""
     strip_accents: Accents = None
     """Strip accents and vowel signs, if a vocabulary is learned. [if lower-casing, and they are rare in the text]"""
-    drop_duplicates: bool = False
-    """Drop documents that are identical to an earlier one, and count them."""
-    heldout: DataList = ()
-    """Held-out text to evaluate on. [every 20th document]"""
-    heldout_examples: int = 256
-    """Maximum number of held-out examples to evaluate on."""
-    token_store: OptionalDirectory = None
-    """Cache directory for tokenized text. [~/.cache/bothways/stores; see $BOTHWAYS_CACHE and $XDG_CACHE_HOME]"""
     objective: Literal["auto", "masked", "boundary", "enhanced", "replaced", "forward", "halves"] = "auto"
     """auto: the family's. masked: MLM; boundary: SpanBERT; enhanced: DeBERTa; replaced: ELECTRA; others: causal."""
     pairs: Literal["auto", "next", "order", "none"] = "auto"
@@ -75,18 +111,10 @@ class Pretrain(Optimization, Corpus, Device, Printed):
     """Fraction of tokens to predict. [0.3; 0.15 for words and spans]"""
     final_mask_rate: float | None = None
     """Mask rate at the end of the run, reached linearly from --mask-rate. [constant]"""
-    max_length: int = 128
-    """Maximum tokens per example, special tokens included; also the longest input of a new model."""
-    batch_tokens: int = 4096
-    """Tokens per step, summed over all torchrun processes."""
     learning_rate: LearningRate = None
     """Peak learning rate. [2e-3 (pre-norm) or 1e-3 (post-norm), 5e-4 with --from; times (256 / hidden size)^0.8]"""
     warmup: float | None = None
     """Fraction of the steps in which the learning rate rises. [0.05]"""
-    decay: float = 0.1
-    """Fraction of the steps in which the learning rate falls, with --schedule warm-up-stable-decay."""
-    muon_learning_rate: float | None = None
-    """Train the layers' weight matrices with Muon at this peak learning rate, all else with AdamW. [AdamW for all]"""
     beta2: float | None = None
     """AdamW's beta2, the decay rate of the average of squared gradients. [0.98]"""
     dropout: float | None = None
@@ -99,28 +127,6 @@ class Pretrain(Optimization, Corpus, Device, Printed):
     """Initialize token embeddings from co-occurrence counts. [True for a new model with --recipe measured]"""
     frequency_bias: bool = True
     """Initialize the output bias with the log frequency of each token."""
-    evaluate_every: int = 100
-    """Steps between evaluations."""
-    checkpoint_every: int = 500
-    """Steps between checkpoints; 0: only at the end, and on Ctrl-C or SIGTERM."""
-    keep_checkpoints: int = 2
-    """Checkpoints to keep, in addition to the best by held-out loss."""
-    language: str = "en"
-    """Language for sentence splitting (ISO 639-1), such as de; if it has no rules, choose a related one, or en."""
-    processes: int | None = None
-    """Worker processes that tokenize the corpus. [one per core]"""
-    compile: bool = False
-    """Compile the layers with torch.compile; worthwhile on GPUs."""
-    shard: bool = False
-    """Shard weights and optimizer state over the torchrun processes (FSDP) instead of replicating them."""
-    watts: float = 10.0
-    """Power of a CPU thread, or of the GPU (about 300), for the energy estimate."""
-    tensorboard: bool = False
-    """Also write TensorBoard files (extra `tensorboard`)."""
-    deterministic: bool = False
-    """On GPUs, use only deterministic kernels. CPUs are always deterministic."""
-    dtype: TrainingDtype = "auto"
-    """Number format. auto: bfloat16 where it is faster, else float32; float16, with loss scaling, for older GPUs."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

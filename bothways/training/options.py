@@ -15,10 +15,11 @@ class TrainingOptions:
     learning_rate: peak learning rate. warmup: fraction of the steps. decay: fraction of the steps, for
     warm-up-stable-decay. beta2: AdamW's beta2. muon_learning_rate: peak learning rate of the layers' matrices, if Muon
     trains them. checkpoint_every: steps between checkpoints; 0: only at the end. best_by: metric whose highest held-out
-    value selects the weights; None keeps the last weights. evaluate_first: also evaluate before the first step, so that
-    the initial weights can be the best; ties go to the lower loss. patience: stop after this many evaluations without
-    improvement. shard: use FSDP. compile_warmup: compile for the first step's batch before training, so that compiled
-    code does not depend on where a run resumes.
+    value selects the weights; None keeps the last weights. best_rows: number of held-out rows; the last weights are
+    kept, too, if those of an earlier step are better by at most a standard error (of that many rows). evaluate_first:
+    also evaluate before the first step, so that the initial weights can be the best; ties go to the lower loss.
+    patience: stop after this many evaluations without improvement. shard: use FSDP. compile_warmup: compile for the
+    first step's batch before training, so that compiled code does not depend on where a run resumes.
     """
 
     steps: int
@@ -35,6 +36,7 @@ class TrainingOptions:
     evaluate_first: bool = False
     checkpoint_every: int = 0
     best_by: str | None = None
+    best_rows: int = 0
     patience: int | None = None
     seed: int = 0
     device: torch.device = CPU

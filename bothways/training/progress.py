@@ -19,6 +19,7 @@ from bothways.training.run import Run
 from bothways.training.run_checkpoints import SavedCheckpoint
 
 LINE_EVERY = 30.0  # seconds, at least, between log lines
+TITLES = {"pretrain": "pre-training", "distill": "distillation"}  # by verb
 RECENT = 20  # steps to average the speed over
 
 
@@ -127,7 +128,7 @@ def track_progress(
     peak = sum(processes.gather(measure_peak_flops(options.device, options.dtype)))
     run.update_metadata(flops_per_token=flops, peak_flops=peak)
     with ExitStack() as stack:
-        bar = TrainingProgress("pre-training", options.steps, flops_per_token=flops, peak=peak)
+        bar = TrainingProgress(TITLES[run.metadata["verb"]], options.steps, flops_per_token=flops, peak=peak)
         displays: list[TrainingProgress | TensorBoard] = [stack.enter_context(bar)]
         first = start.progress.step if start else 0
         if board and run.is_main_process:

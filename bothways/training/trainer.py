@@ -1,5 +1,6 @@
 """A module with its optimizer, mixed precision and distributed replicas (DDP, FSDP)."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -24,6 +25,12 @@ def clone_module(module: nn.Module) -> nn.Module:
         if part._compiled_call_impl is not None:
             part_copy.compile(dynamic=True)
     return copy
+
+
+def standard_error(value: float, rows: int) -> float:
+    """Approximate standard error of a metric of `rows` rows, as of a proportion (Agresti 1998); without rows, 0."""
+    proportion = (rows * min(max(value, 0.0), 1.0) + 2) / (rows + 4)
+    return math.sqrt(proportion * (1 - proportion) / (rows + 4)) if rows else 0.0
 
 
 class Trainer:
@@ -96,14 +103,17 @@ class Trainer:
         return progress, metrics
 
     def mark_best(self, progress: TrainingState, metrics: Mapping[str, float]) -> TrainingState:
-        """Keep the weights if they are the best so far."""
-        if not self.options.best_by:
+        """Keep the weights if they are the best so far, or those of the last step if the best are hardly better."""
+        options = self.options
+        if not options.best_by:
             return progress
-        best, loss = metrics[self.options.best_by], metrics["loss"] if self.options.evaluate_first else 0.0
-        if progress.best is not None and not (best, -loss) > (progress.best, -progress.best_loss):
-            return replace(progress, stale=progress.stale + 1)
+        value, loss = metrics[options.best_by], metrics["loss"] if options.evaluate_first else 0.0
+        if progress.best is not None and not (value, -loss) > (progress.best, -progress.best_loss):
+            is_last = progress.step == options.steps and progress.best_step > 0
+            if not is_last or value < progress.best - standard_error(progress.best, options.best_rows):
+                return replace(progress, stale=progress.stale + 1)
         self.optimizer.mark_best()
-        return replace(progress, best=best, best_loss=loss, best_step=progress.step, stale=0)
+        return replace(progress, best=value, best_loss=loss, best_step=progress.step, stale=0)
 
     def has_more(self, progress: TrainingState) -> bool:
         """Whether training continues: steps are left and patience has not run out."""

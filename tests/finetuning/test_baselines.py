@@ -256,7 +256,7 @@ def test_pairs_have_frozen_vectors_and_numbers_their_cosine(start, tmp_path):
     )
     task = regress.Regression.build(settings, checkpoint.load(start), split_tables.read_tables(settings))
     found = {one.name: one.predictions for one in task.baselines("test")}
-    assert [*found] == [RIDGE, "frozen vectors + ridge regression", "cosine of frozen vectors"]
+    assert [*found] == [RIDGE, "frozen vector pairs + ridge regression", "cosine of frozen vectors"]
     table = task.tables["test"]
     first, second = (
         Predictor(checkpoint.load(start), dtype="float32").embed(part) for part in (table.texts, table.pairs)
@@ -419,7 +419,9 @@ def test_the_strength_is_the_one_of_the_highest_score_and_of_equal_ones_the_lowe
     [
         (TFIDF, False, "predict runs/tfidf FILE"),
         (FROZEN, False, "--learning-rate 0 --pooling mean"),
+        ("frozen vector pairs + logistic regression", False, "--learning-rate 0 --pooling pair"),
         ("frozen states + logistic regression", False, "--learning-rate 0"),
+        ("cosine of frozen vectors", True, "the cosine is the product of the vectors"),
         (FROZEN, True, ""),
         (CONSTANT, False, ""),
     ],
@@ -427,9 +429,17 @@ def test_the_strength_is_the_one_of_the_highest_score_and_of_equal_ones_the_lowe
 def test_the_verdict_names_the_best_baseline_and_how_to_keep_it(best, frozen, way):
     scores = {CONSTANT: 0.5, TFIDF: 0.8, FROZEN: 0.8, best: 0.9}
     result = {"baselines": scores, "frozen": frozen, "mean": 0.8, "rows": 100, "interval": (0.7, 0.9)}
-    line = baselines.verdict(result, Path("runs/tfidf"))
+    line = baselines.verdict(result, Path("runs/tfidf"), model="start")
     assert line.startswith(f"not better than {best}: 80.00%") and line.endswith(way)
+    assert ("embed start FILE" in line) == best.startswith("cosine")
     assert ("tfidf" in line) == (best == TFIDF) and ("--learning-rate" in line) == ("--learning-rate" in way)
+
+
+def test_of_few_examples_the_verdict_names_the_head_on_the_whole_encoder():
+    """Which is another model than the frozen one with fewer layers, or with the distance of a pair."""
+    scores = {CONSTANT: 0.5, FROZEN: 0.9}
+    result = {"baselines": scores, "frozen": True, "mean": 0.8, "rows": 100, "interval": (0.7, 0.9)}
+    assert baselines.verdict(result, model="start", few=True).endswith(": --learning-rate 0 --pooling mean --epochs 1")
 
 
 def test_without_training_the_model_is_a_linear_head_on_the_frozen_encoder(settings):

@@ -129,9 +129,9 @@ def test_numbers_as_labels_are_for_regression(settings, tmp_path, table):
 def test_the_model_kept_is_that_of_the_seed_best_on_dev(good, settings, tmp_path, monkeypatch):
     train_and_score = finetune.train_and_score
 
-    def spoiled(settings, task, model, seed, run):
+    def spoiled(settings, task, model, seed, run, lessons):
         if seed == good:
-            return train_and_score(settings, task, model, seed, run)
+            return train_and_score(settings, task, model, seed, run, lessons)
         run.log_metrics(step=1, split="train", loss=1.0, tokens=1, seconds=1.0)
         torch.nn.init.zeros_(model.heads["classes"].output.weight)
         return {

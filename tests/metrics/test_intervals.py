@@ -103,3 +103,10 @@ def test_the_same_rows_have_the_same_interval_whatever_was_drawn_before():
     np.random.default_rng(0).random(7)
     metrics.regression_intervals([1.0, 2.0, 3.0], [3.0, 1.0, 2.0])
     assert metrics.classification_intervals(gold, predicted) == first
+
+
+def test_spans_of_other_labels_have_intervals():
+    """Their Matthews correlation, -1.46 here, is outside the range of classes."""
+    gold = [["B-A"] * 2 + ["B-B"] * 10 + ["O"] * 9] * 2
+    predicted = [["O"] * 12 + ["B-A"] + ["B-B"] * 8] * 2
+    assert metrics.entity_intervals(gold, predicted, "iob2")["f1"][0] == 0

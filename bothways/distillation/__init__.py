@@ -1,0 +1,1 @@
+"""Distillation of a smaller encoder from a teacher, on unlabelled text."""

@@ -1,0 +1,222 @@
+"""Distillation runs: teacher, student, vocabulary and text, trained with the loop of pre-training."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from functools import partial
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from bothways.batch import Batch
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.checkpoint import Checkpoint, check_not_int8
+from bothways.checkpoint.weights import write_weights
+from bothways.corpus.masking import MaskRule
+from bothways.corpus.sampler import StepSampler
+from bothways.device import choose_device
+from bothways.distillation.losses import default_relation_heads
+from bothways.distillation.objective import Distillation, Teacher, Weights, pool
+from bothways.distillation.projection import principal_directions
+from bothways.distillation.states import plain_encoder
+from bothways.distillation.student import StudentPlan, build_student, plan_student, with_heads
+from bothways.distillation.texts import with_teacher_ids
+from bothways.distillation.vocabulary import TeacherIds, check_word_pieces, reduce_vocabulary
+from bothways.errors import InputError
+from bothways.log import logger
+from bothways.pretraining.heldout import HeldOut
+from bothways.pretraining.initial_model import init_bias_from_frequencies
+from bothways.pretraining.inputs import (
+    PretrainingData,
+    Text,
+    count_training_words,
+    open_text,
+    read_data,
+    save_tokenizer_once,
+)
+from bothways.pretraining.objective import example_batch
+from bothways.pretraining.objectives import Objective
+from bothways.pretraining.pretrain import train
+from bothways.pretraining.result import PretrainingResult
+from bothways.pretraining.setup import Length, Setup, build_options
+from bothways.settings import Distill
+from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.training.distributed import Processes, process_group
+from bothways.training.run import Callbacks, Run
+
+VECTOR_WEIGHT = 10.0  # of text vectors, beside masked words: a distance of 0.1 then counts as one nat
+SAMPLE_TOKENS = 32_768  # of text to fit a projection
+STUDENT, BASIS = "student", "basis.safetensors"
+
+
+def run(settings: Distill, *, callbacks: Callbacks = ()) -> PretrainingResult:
+    """Distill a student. Writes model, checkpoints, metrics, curves and bothways.json to the run directory."""
+    text, teacher = open_text(settings), load_teacher(settings)
+    weights = choose_weights(settings, teacher)
+    plan = plan_student(
+        teacher.model.config, keep_layers=settings.keep_layers, num_layers=settings.layers,
+        hidden_size=settings.hidden_size, intermediate_size=settings.intermediate_size,
+        random=settings.start == "random",
+    )  # fmt: skip
+    check_length(settings, teacher)
+    device = choose_device(settings.device)
+    with process_group(device) as processes, Run(
+        settings.out, "distill", settings, resume=settings.resume, is_main_process=processes.is_main_process,
+        device=processes.device(device), callbacks=callbacks,
+    ) as run:  # fmt: skip
+        tokenizer = Tokenizer.load(settings.tokenizer) if settings.tokenizer else teacher.need_tokenizer()
+        if settings.vocab_size:
+            make = partial(make_vocabulary, text, tokenizer, settings.vocab_size)
+            tokenizer = save_tokenizer_once(run.directory / "tokenizer", make, processes)
+        data = read_data(text, tokenizer, new_vocabulary=False)
+        setup = build_setup(settings, teacher, weights, plan, data, run, processes)
+        return train(setup, data, run, processes)
+
+
+def load_teacher(settings: Distill) -> Checkpoint:
+    """The teacher, checked: float weights, layers in one sequence, a tokenizer."""
+    teacher = checkpoint.load(settings.teacher)
+    check_not_int8(teacher.model)
+    plain_encoder(teacher.model)
+    tokenizer = teacher.need_tokenizer()
+    if settings.vocab_size:
+        check_word_pieces(tokenizer, f"vocab_size ({settings.vocab_size})")
+        if settings.vocab_size > len(tokenizer):
+            raise InputError(f"vocab_size ({settings.vocab_size}) is more than the {len(tokenizer)} of the teacher")
+    return teacher
+
+
+def make_vocabulary(text: Text, tokenizer: Tokenizer, size: int) -> tuple[Tokenizer, str]:
+    reduced = reduce_vocabulary(tokenizer, count_training_words(text, tokenizer), size)
+    return reduced, f"kept the {len(reduced):,} most frequent of the teacher's {len(tokenizer):,} entries"
+
+
+def choose_weights(settings: Distill, teacher: Checkpoint) -> Weights:
+    """The weights of the settings, or defaults for the purpose. InputError if a loss cannot be computed."""
+    learns_words, vectors = settings.purpose != "vectors", settings.vectors
+    if vectors is None:
+        vectors = VECTOR_WEIGHT if settings.purpose != "words" else 0.0
+    weights = Weights(
+        learns_words, relations=settings.relations, hidden_states=settings.hidden_states, attention=settings.attention,
+        last_state=settings.last_state, logits=settings.logits, vectors=vectors,
+    )  # fmt: skip
+    if weights.logits and "masked_words" not in teacher.model.heads:
+        raise InputError(f"logits ({weights.logits:g}): {settings.teacher} has no masked-word head; leave them out")
+    if not learns_words and not weights.of_passages and not weights.vectors:
+        raise InputError("vectors (0): nothing is left to learn; leave it out, or use --for words")
+    if settings.pairs != "none" and not learns_words:
+        raise InputError(f"pairs ({settings.pairs}) needs --for words or both")
+    return weights
+
+
+def check_length(settings: Distill, teacher: Checkpoint) -> None:
+    if settings.max_length > (most := teacher.model.config.max_position_embeddings):
+        raise InputError(f"max_length ({settings.max_length}) is more than the {most} positions of {settings.teacher}")
+
+
+def build_setup(
+    settings: Distill, teacher: Checkpoint, weights: Weights, plan: StudentPlan, data: PretrainingData, run: Run,
+    processes: Processes,
+) -> Setup:  # fmt: skip
+    """Build everything that training takes."""
+    tokenizer = data.tokenizer
+    ids = TeacherIds(tokenizer, teacher.need_tokenizer())
+    sampler = StepSampler(
+        data.store, data.training, length=settings.max_length, pairs=settings.pairs, seed=settings.seed,
+        batch_tokens=settings.batch_tokens, separators=tokenizer.backend.num_separators,
+    )  # fmt: skip
+    if processes.is_main_process and not (run.directory / BASIS).exists():
+        sample = sample_batches(sampler, data)
+        initial, basis_HS = initial_student(settings, teacher, weights, plan, ids, sample, data.frequencies)
+        checkpoint.save(initial, run.directory / STUDENT)
+        write_weights({"basis": basis_HS}, run.directory / BASIS)
+    processes.barrier()
+    initial = checkpoint.load(run.directory / STUDENT)
+    basis_HS = load_file(run.directory / BASIS)["basis"]
+    model, size = initial.model, teacher.model.config.hidden_size
+    heads = settings.relation_heads or default_relation_heads(model.config.hidden_size, size)
+    if model.config.hidden_size % heads or size % heads:
+        raise InputError(f"relation_heads ({heads}) must divide the hidden sizes {model.config.hidden_size} and {size}")
+    taught = Teacher(
+        teacher.model, ids, pooling=initial.pooling or "mean", basis_HS=basis_HS, relation_heads=heads,
+        layer=settings.relation_layer, temperature=settings.temperature,
+    )  # fmt: skip
+    objective = Distillation(settings.pairs, weights, taught, data.store)
+    logger.info(f"losses: {weights.describe()}")
+    device = processes.device(choose_device(settings.device))
+    return Setup(
+        initial=initial,
+        module=objective.module(model, settings.seed),
+        objective=objective,
+        sampler=sampler,
+        rule=MaskRule.from_tokenizer(tokenizer, settings.mask_rate, settings.masking),
+        heldout=HeldOut(
+            data.unseen, data.heldout, tokenizer, settings.max_length, pairs=settings.pairs,
+            objective=lambda pairs: Distillation(pairs, weights, taught, data.unseen), frequencies=data.frequencies,
+            most=settings.heldout_examples,
+        ),
+        options=build_options(settings, device),
+        length=Length(settings.steps, settings.minutes),
+        gradient_accumulation=settings.gradient_accumulation,
+        keep_checkpoints=settings.keep_checkpoints,
+        resume=settings.resume,
+        tensorboard=settings.tensorboard,
+        has_untrained_globals=False,
+        title=f"Distillation from {settings.teacher.name}",
+        recipe={"weights": asdict(weights), "layers": plan.layers},
+        watts=settings.watts,
+    )  # fmt: skip
+
+
+def sample_batches(sampler: StepSampler, data: PretrainingData) -> list[Batch]:
+    """The first examples of the run, about SAMPLE_TOKENS tokens."""
+    batches, count = list[Batch](), 0
+    for step in sampler.steps():
+        batches.append(example_batch(data.store, step, step.rows, data.tokenizer))
+        count += batches[-1].num_tokens
+        if count >= SAMPLE_TOKENS:
+            break
+    return batches
+
+
+def initial_student(
+    settings: Distill,
+    teacher: Checkpoint,
+    weights: Weights,
+    plan: StudentPlan,
+    ids: TeacherIds,
+    sample: Sequence[Batch],
+    frequencies: np.ndarray,
+) -> tuple[Checkpoint, Tensor]:
+    """The student before training, and the directions [H, S] of the teacher's vectors that its own will follow."""
+    heads = Objective(settings.pairs).heads if weights.words else {}
+    ids_V, tokenizer = torch.from_numpy(ids.ids_V), ids.student
+    if settings.student:
+        initial = with_heads(checkpoint.load(settings.student), tokenizer, heads, settings.dropout, settings.seed)
+        basis_HS = None
+    else:
+        initial, basis_HS = build_student(
+            teacher, plan, tokenizer, ids_V, heads, sample, seed=settings.seed, dropout=settings.dropout
+        )
+    size, teacher_size = initial.model.config.hidden_size, teacher.model.config.hidden_size
+    if basis_HS is None and weights.vectors and size > teacher_size:
+        raise InputError(f"vectors: the student is wider ({size}) than the teacher ({teacher_size}); use --vectors 0")
+    if weights.words and not initial.model.get_parameter("heads.masked_words.bias").any():  # a new head
+        init_bias_from_frequencies(initial.model, frequencies)
+    pooling = (teacher.pooling or "mean") if weights.vectors else None
+    initial = replace(initial, pooling=pooling, normalized=teacher.normalized)
+    if basis_HS is None:
+        basis_HS = vector_directions(teacher, ids_V, sample, min(size, teacher_size))
+    return initial, basis_HS
+
+
+@torch.inference_mode()
+def vector_directions(teacher: Checkpoint, ids_V: Tensor, sample: Sequence[Batch], size: int) -> Tensor:
+    """The main directions of the teacher's text vectors, [H, size]; all of them if the widths are equal."""
+    teacher_size = teacher.model.config.hidden_size
+    if size == teacher_size:
+        return torch.eye(size)
+    batches = [with_teacher_ids(batch, ids_V) for batch in sample]
+    vectors = [pool(teacher.model.eval()(batch), batch, teacher.pooling or "mean") for batch in batches]
+    return principal_directions([torch.cat(vectors)], size).contiguous()

@@ -1,0 +1,99 @@
+"""Distillation losses as (sum, count): relations, attention, hidden states, logits, text vectors.
+
+Ragged batches: relations and attention are between the tokens of the same text. Letters: T tokens of all texts, H
+hidden size (of student or teacher), R relation heads, D head size, n texts of S tokens in a bucket, N texts, M masked
+positions, V vocabulary.
+"""
+
+import math
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bothways.model.buckets import Bucket, build_buckets
+from bothways.training.losses import Loss
+
+MASKED = -1e4  # score of a key that is padding; its probability is exactly 0
+
+
+def relation_loss(student_T3H: Tensor, teacher_T3H: Tensor, lengths_N: Tensor, num_heads: int) -> Loss:
+    """KL divergence between the self-attention relations of teacher and student (MiniLMv2, Wang 2021, section 3.1).
+
+    The relations of queries, of keys and of values are softmax(x x^T / sqrt(D)) per relation head. Their mean over
+    heads is summed over the three and over tokens. Hidden sizes may differ; num_heads divides both.
+    """
+    total = student_T3H.new_zeros((), dtype=torch.float32)
+    for part in range(3):
+        student_TH, teacher_TH = student_T3H[:, part], teacher_T3H[:, part]
+        for bucket, student, teacher in relation_scores(
+            student_TH, student_TH, teacher_TH, teacher_TH, lengths_N, num_heads
+        ):
+            log_student, log_teacher = F.log_softmax(student, -1), F.log_softmax(teacher, -1)
+            divergence = (log_teacher.exp() * (log_teacher - log_student)).sum(-1)
+            total = total + _sum_of_tokens(bucket, divergence)
+    return total / num_heads, len(student_T3H)
+
+
+def attention_loss(student_T3H: Tensor, teacher_T3H: Tensor, lengths_N: Tensor, num_heads: int) -> Loss:
+    """Squared error of the attention scores q k^T / sqrt(D), before the softmax (TinyBERT, Jiao 2020, eq. 7).
+
+    Mean over heads and keys, sum over queries. num_heads: that of both, or another number that divides both hidden
+    sizes.
+    """
+    total = student_T3H.new_zeros((), dtype=torch.float32)
+    queries = student_T3H[:, 0], student_T3H[:, 1], teacher_T3H[:, 0], teacher_T3H[:, 1]
+    for bucket, student, teacher in relation_scores(*queries, lengths_N, num_heads):
+        is_key = 1.0 if bucket.key_mask is None else bucket.key_mask.float()
+        num_keys = bucket.size if bucket.key_mask is None else bucket.key_mask.float().sum(-1)
+        error = ((student - teacher).square() * is_key).sum(-1) / num_keys
+        total = total + _sum_of_tokens(bucket, error)
+    return total / num_heads, len(student_T3H)
+
+
+def relation_scores(
+    student_q_TH: Tensor, student_k_TH: Tensor, teacher_q_TH: Tensor, teacher_k_TH: Tensor, lengths_N: Tensor,
+    num_heads: int,
+) -> Iterator[tuple[Bucket, Tensor, Tensor]]:  # fmt: skip
+    """Scores q k^T / sqrt(D) of student and teacher for each bucket of texts, float32 [R, n, S, S]."""
+    for bucket in build_buckets(lengths_N.tolist(), student_q_TH.device):
+
+        def scores(q_TH: Tensor, k_TH: Tensor, bucket: Bucket = bucket) -> Tensor:
+            q, k = (bucket.gather(x_TH.view(len(x_TH), num_heads, -1)) for x_TH in (q_TH, k_TH))
+            products = (q @ k.mT).float() / math.sqrt(q.shape[-1])
+            return products if bucket.key_mask is None else products.masked_fill(~bucket.key_mask, MASKED)
+
+        yield bucket, scores(student_q_TH, student_k_TH), scores(teacher_q_TH, teacher_k_TH)
+
+
+def _sum_of_tokens(bucket: Bucket, values_RnS: Tensor) -> Tensor:
+    """The sum without padding."""
+    return bucket.ungather(values_RnS[..., None]).sum()
+
+
+def default_relation_heads(student_size: int, teacher_size: int, least: int = 16) -> int:
+    """The largest number of relation heads that divides both hidden sizes and leaves `least` dimensions a head."""
+    divisor = math.gcd(student_size, teacher_size)
+    return max(heads for heads in range(1, divisor + 1) if divisor % heads == 0 and student_size >= least * heads)
+
+
+def hidden_state_loss(student_TH: Tensor, teacher_TH: Tensor) -> Loss:
+    """Squared error of hidden states, mean over dimensions (TinyBERT, Jiao 2020, eq. 8)."""
+    errors_T = (student_TH.float() - teacher_TH.float()).square().mean(-1)
+    return errors_T.sum(), len(errors_T)
+
+
+def cosine_loss(student_NH: Tensor, teacher_NH: Tensor) -> Loss:
+    """1 - cosine, for hidden states (DistilBERT, Sanh 2019, section 2) and for text vectors."""
+    cosines_N = F.cosine_similarity(student_NH.float(), teacher_NH.float(), dim=-1)
+    return (1 - cosines_N).sum(), len(cosines_N)
+
+
+def logits_loss(student_MV: Tensor, teacher_MV: Tensor, temperature: float) -> Loss:
+    """T^2 KL(teacher || student) of softened word probabilities (Hinton 2015, section 2; Sanh 2019, section 2)."""
+    student_MV, teacher_MV = student_MV.float() / temperature, teacher_MV.float() / temperature
+    divergence = F.kl_div(
+        F.log_softmax(student_MV, -1), F.log_softmax(teacher_MV, -1), log_target=True, reduction="sum"
+    )
+    return divergence * temperature**2, len(student_MV)

@@ -1,0 +1,130 @@
+"""Initial student: kept layers of the teacher, the teacher projected to another width, or random weights."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from bothways.batch import Batch
+from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.config import EncoderConfig
+from bothways.distillation.projection import check_can_project, project
+from bothways.errors import InputError
+from bothways.log import logger
+from bothways.model.model import Model, initialize
+from bothways.tokenizer.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class StudentPlan:
+    """How the student is made from the teacher. layers: of the teacher, one for each layer of the student."""
+
+    layers: tuple[int, ...]
+    hidden_size: int
+    intermediate_size: int
+    random: bool
+
+    def config(self, teacher: EncoderConfig, tokenizer: Tokenizer, dropout: float) -> EncoderConfig:
+        return teacher.replace(
+            num_hidden_layers=len(self.layers), hidden_size=self.hidden_size,
+            intermediate_size=self.intermediate_size, num_attention_heads=self.hidden_size // teacher.head_size,
+            vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_id, hidden_dropout_prob=dropout,
+            attention_probs_dropout_prob=dropout,
+        )  # fmt: skip
+
+    def keeps_width(self, teacher: EncoderConfig) -> bool:
+        return (self.hidden_size, self.intermediate_size) == (teacher.hidden_size, teacher.intermediate_size)
+
+
+def plan_student(
+    teacher: EncoderConfig, *, keep_layers: Sequence[int], num_layers: int | None, hidden_size: int | None,
+    intermediate_size: int | None, random: bool,
+) -> StudentPlan:  # fmt: skip
+    """Check the sizes of the student and fill in those that are not set (InputError)."""
+    depth = teacher.num_hidden_layers
+    if wrong := [layer for layer in keep_layers if not 0 <= layer < depth]:
+        raise InputError(f"keep_layers ({wrong[0]}): the teacher has layers 0 to {depth - 1}")
+    if list(keep_layers) != sorted({*keep_layers}):
+        raise InputError(f"keep_layers ({' '.join(map(str, keep_layers))}) must be in ascending order, each once")
+    count = len(keep_layers) or num_layers or depth
+    if count > depth:
+        raise InputError(f"layers ({count}) is more than the {depth} of the teacher")
+    hidden = hidden_size or teacher.hidden_size
+    if hidden > teacher.hidden_size or hidden % teacher.head_size:
+        raise InputError(
+            f"hidden_size ({hidden}) must be a multiple of the teacher's head size {teacher.head_size}, at most "
+            f"{teacher.hidden_size}"
+        )
+    inner = intermediate_size or teacher.intermediate_size * hidden // teacher.hidden_size
+    if inner > teacher.intermediate_size:
+        raise InputError(f"intermediate_size ({inner}) is more than the {teacher.intermediate_size} of the teacher")
+    plan = StudentPlan(tuple(keep_layers) or evenly_spaced(count, depth), hidden, inner, random)
+    if not random and not plan.keeps_width(teacher):
+        check_can_project(teacher)
+    if count < depth and not random and (teacher.full_attention_every > 1 or teacher.num_layer_groups):
+        raise InputError("the layers of this teacher differ in attention or share weights; use --start random")
+    return plan
+
+
+def evenly_spaced(count: int, depth: int) -> tuple[int, ...]:
+    """`count` layers of `depth`, from the first to the last; a single one is the first."""
+    return tuple(round(index * (depth - 1) / max(1, count - 1)) for index in range(count))
+
+
+def build_student(
+    teacher: Checkpoint, plan: StudentPlan, tokenizer: Tokenizer, ids_V: Tensor, heads: Mapping[str, int],
+    sample: Sequence[Batch], *, seed: int, dropout: float,
+) -> tuple[Checkpoint, Tensor | None]:  # fmt: skip
+    """The student, and the basis of its hidden states in the teacher's, [H, S]; None if it has none or the same.
+
+    sample: batches of the student's ids, used to fit a projection.
+    """
+    source = teacher.model
+    config = plan.config(source.config, tokenizer, dropout)
+    model = Model(config, heads, pooler=not heads and source.pooler is not None)
+    initialize(model, config.initializer_range, torch.Generator().manual_seed(seed))
+    basis_HS = None
+    if plan.random:
+        logger.info("the student starts from random weights")
+    elif plan.keeps_width(source.config):
+        copy_layers(source, model, plan.layers, ids_V)
+        logger.info(f"the student starts from layers {', '.join(map(str, plan.layers))} of the teacher")
+    else:
+        basis_HS = project(source.eval(), model.eval(), plan.layers, ids_V, sample)
+        logger.info(
+            f"the student starts from layers {', '.join(map(str, plan.layers))} of the teacher, projected from "
+            f"{source.config.hidden_size} to {config.hidden_size} dimensions"
+        )
+    return replace(teacher, model=model, tokenizer=tokenizer, labels=(), multi_label=False, metadata={}), basis_HS
+
+
+def with_heads(
+    student: Checkpoint, tokenizer: Tokenizer, heads: Mapping[str, int], dropout: float, seed: int
+) -> Checkpoint:
+    """A checkpoint as a student: its encoder, and these heads, new where it lacks them. InputError if its vocabulary
+    differs from the tokenizer's."""
+    if student.need_tokenizer().vocab != tokenizer.vocab:
+        raise InputError("the student's vocabulary differs from the teacher's; leave out --student")
+    source = student.model
+    config = source.config.replace(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+    model = Model(config, heads, pooler=not heads and source.pooler is not None)
+    initialize(model, config.initializer_range, torch.Generator().manual_seed(seed))
+    layers = range(config.num_hidden_layers)
+    copy_layers(source, model, layers, torch.arange(config.vocab_size))
+    return replace(student, model=model, labels=(), multi_label=False, metadata={})
+
+
+def copy_layers(source: Model, target: Model, layers: Sequence[int], ids_V: Tensor) -> None:
+    """Copy embeddings, these layers, the pooler, and the heads that both have. ids_V: rows of the word table."""
+    old, new = source.state_dict(), target.state_dict()
+    with torch.no_grad():
+        for name, value in new.items():
+            parts = name.split(".")
+            if parts[:2] == ["encoder", "layers"]:
+                parts[2] = str(layers[int(parts[2])])
+            kept = old.get(".".join(parts))
+            if name in ("encoder.embeddings.words.weight", "heads.masked_words.bias") and kept is not None:
+                kept = kept[ids_V]
+            if kept is not None and kept.shape == value.shape:
+                value.copy_(kept)

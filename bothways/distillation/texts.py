@@ -1,0 +1,82 @@
+"""Texts for learning vectors: runs of sentences cut from the passages of pre-training examples.
+
+Half of the texts are single sentences, as in queries and sentence pairs; the other half are longer, up to the passage.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bothways.batch import Batch
+from bothways.corpus.sampler import StepRows
+from bothways.corpus.store import TokenStore
+from bothways.distillation.vocabulary import TeacherIds
+from bothways.rng import Purpose, make_keys, uniform
+from bothways.tokenizer.tokenizer import Tokenizer
+
+MAX_TEXTS = 32  # texts of a passage; the last one has all remaining sentences
+MIN_TOKENS = 3  # shorter texts are left out
+SINGLE = 0.5  # fraction of texts that are a single sentence
+
+
+@dataclass(frozen=True)
+class DistillationBatch(Batch):
+    """A batch with whole texts, not masked, as student and teacher read them."""
+
+    texts: Batch | None = None
+    teacher_texts: Batch | None = None
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = True) -> Batch:
+        return super().to(device, non_blocking=non_blocking)
+
+
+def cut_texts(store: TokenStore, step: StepRows, rows: list[int], *, seed: int, fraction: float) -> np.ndarray:
+    """Start and end in the store of the texts cut from the passages of these rows, [N, 2], shortest first.
+
+    fraction: fraction of the texts to return, chosen at random. Depends only on (seed, epoch, section, row).
+    """
+    draws = uniform(make_keys(seed, Purpose.TEXTS, step.epoch, step.section, np.array(rows)), 3 * MAX_TEXTS)
+    texts = []
+    for row, draws_D in zip(rows, draws.T.tolist(), strict=True):
+        draw = iter(draws_D)
+        for start, end in step.examples.ranges[row].reshape(2, 2).tolist():
+            first, last = np.searchsorted(store.sentences, (start, end))
+            bounds = [start, *store.sentences[first:last][store.sentences[first:last] > start].tolist(), end]
+            position = 0
+            while (left := len(bounds) - 1 - position) > 0 and start < end:
+                size_draw, length_draw, coin = (next(draw, 1.0) for _ in range(3))
+                size = 1 if size_draw < SINGLE else min(left, 2 + int(length_draw * (left - 1)))
+                text = bounds[position], bounds[position + size]
+                position += size
+                if coin < fraction and text[1] - text[0] >= MIN_TOKENS:
+                    texts.append(text)
+    return np.array(sorted(texts, key=lambda text: text[1] - text[0]), np.int64).reshape(-1, 2)
+
+
+def text_batch(texts: list[np.ndarray], tokenizer: Tokenizer) -> Batch:
+    """A batch of texts of these ids, with special tokens."""
+    special = np.array([tokenizer.cls_id]), np.array([tokenizer.sep_id])
+    ids = [np.concatenate([special[0], text, special[1]]) for text in texts]
+    ids_T, lengths_N = np.concatenate(ids), np.array([*map(len, ids)])
+    return Batch.from_arrays(ids_T, np.zeros_like(ids_T), lengths_N)
+
+
+def student_and_teacher_texts(
+    store: TokenStore, texts_N2: np.ndarray, ids: TeacherIds, most: int
+) -> tuple[Batch, Batch]:
+    """The texts as the student and as the teacher reads them. most: longest text of either, special tokens included."""
+    texts = [store.ids[start:end].astype(np.int64)[: most - 2] for start, end in texts_N2.tolist()]
+    own = [ids.own(text)[: most - 2] for text in texts]
+    return text_batch(texts, ids.student), text_batch(own, ids.teacher)
+
+
+def with_texts(batch: Batch, texts: Batch | None, teacher_texts: Batch | None) -> DistillationBatch:
+    return DistillationBatch(**vars(batch), texts=texts, teacher_texts=teacher_texts)
+
+
+def with_teacher_ids(batch: Batch, ids_V: Tensor) -> Batch:
+    """The batch with the student's ids replaced by the teacher's."""
+    plain = {name: value for name, value in vars(batch).items() if name in Batch.__dataclass_fields__}
+    return replace(Batch(**plain), input_ids=ids_V.to(batch.input_ids.device)[batch.input_ids])

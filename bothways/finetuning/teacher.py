@@ -1,0 +1,130 @@
+"""Task distillation (Hinton 2015): a teacher's outputs for the training examples, computed once per run.
+
+The student's loss is alpha * (distance to the teacher's outputs) + (1 - alpha) * (loss of the labels) for each example;
+examples without a label have only the first term.
+"""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from bothways.batch import Batch
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.errors import InputError
+from bothways.finetuning.baselines import BaselineScore
+from bothways.finetuning.frozen_features import last_layer
+from bothways.finetuning.task import Examples, Task, inference_copy
+from bothways.inference.task import task_from_heads
+from bothways.log import logger
+from bothways.settings import FineTune
+
+MAX_LISTED = 5  # labels in an error message
+
+
+@dataclass(frozen=True)
+class TaughtExamples:
+    """Examples with the teacher's output for each. ragged: outputs have a row per token and are concatenated."""
+
+    examples: Examples
+    soft_labels: Sequence[Tensor]
+    ragged: bool
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        return self.examples.sizes
+
+    def batch(self, rows: Sequence[int]) -> Batch:
+        join = torch.cat if self.ragged else torch.stack
+        return replace(self.examples.batch(rows), soft_labels=join([self.soft_labels[row] for row in rows]))
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """What a teacher says about the training examples.
+
+    task: the student's task; its training examples include those without labels. soft_labels: the teacher's output for
+    each of them; empty if it has no weight. scores: the teacher's own metric by split, for reference.
+    """
+
+    task: Task
+    soft_labels: Sequence[Tensor]
+    scores: Mapping[str, BaselineScore]
+
+    def training_examples(self, seed: int, epoch: int) -> Examples:
+        """The examples of one epoch."""
+        examples = self.task.training_examples(seed, epoch)
+        return TaughtExamples(examples, self.soft_labels, self.task.ragged_outputs) if self.soft_labels else examples
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A teacher of a task. student: the task with the texts that only the teacher labels; reader: that task as the
+    teacher reads it."""
+
+    student: Task
+    reader: Task
+
+    @staticmethod
+    def of(task: Task, model: Checkpoint) -> "Teacher":
+        """InputError if the model cannot teach this task."""
+        student = task.with_unlabelled() if task.settings.unlabelled else task
+        return Teacher(student, student.read_by(model))
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return self.reader.pretrained
+
+    def teach(self) -> Lessons:
+        """Compute its outputs for the training examples, and its scores on dev and test."""
+        student, reader, settings = self.student, self.reader, self.student.settings
+        model = inference_copy(self.checkpoint.model, settings)
+        soft_labels: Sequence[Tensor] = []
+        if settings.is_distilled:
+            logger.info(f"teacher {settings.teacher}: reading {len(student.data['train'].sizes):,} training examples")
+            soft_labels = student.soft_labels(reader, reader.outputs(model, "train"))
+        splits = [split for split in student.data if split != "train"]
+        scores = {split: score_teacher(reader, split, reader.outputs(model, split)) for split in splits}
+        values = ", ".join(f"{split} {student.metric} {score.value:.4f}" for split, score in scores.items())
+        logger.info(f"teacher: {values}")
+        return Lessons(student, soft_labels, scores)
+
+
+def load_teacher(task: Task) -> Teacher | None:
+    """The teacher of the settings, if there is one. InputError if it cannot teach this task."""
+    if task.settings.teacher is None:
+        return None
+    model = checkpoint.load(task.settings.teacher)
+    checkpoint.check_not_int8(model.model)
+    return Teacher.of(task, model)
+
+
+def score_teacher(reader: Task, split: str, outputs: object) -> BaselineScore:
+    scores = reader.score_predictions(reader.predictions(split, outputs))
+    return BaselineScore("teacher", scores[reader.metric], scores[f"{reader.metric}_interval"])
+
+
+def check_task(teacher: Checkpoint, settings: FineTune, task: str) -> None:
+    """InputError unless the teacher was fine-tuned for a task of this name."""
+    if (actual := task_from_heads(teacher)) != task:
+        raise InputError(
+            f"{settings.teacher}: a model for {actual} cannot teach {task}; fine-tune it on the same data first "
+            f"(finetune {task} --model {settings.teacher})"
+        )
+
+
+def with_labels(teacher: Checkpoint, head: str, names: Sequence[str], settings: FineTune) -> Checkpoint:
+    """The teacher with the outputs of its head in the order of these names. InputError unless they are its labels."""
+    labels_of = {"the teacher": {*teacher.labels} - {*names}, "the training data": {*names} - {*teacher.labels}}
+    only = [
+        f"only {owner} has {', '.join(sorted(labels)[:MAX_LISTED])}" for owner, labels in labels_of.items() if labels
+    ]
+    if only:
+        raise InputError(f"{settings.teacher}: its labels are not those of {settings.train}: {'; '.join(only)}")
+    order, model = [teacher.labels.index(name) for name in names], deepcopy(teacher.model)
+    layer = last_layer(model, head)
+    layer.weight, layer.bias = (nn.Parameter(value.detach()[order]) for value in (layer.weight, layer.bias))
+    return replace(teacher, model=model, labels=tuple(names))

@@ -1,0 +1,137 @@
+"""Base class of classification and regression: texts, or pairs read together or separately."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+
+from bothways.batch import Batch
+from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.data.columns import Table
+from bothways.data.split_tables import read_unlabelled
+from bothways.errors import InputError
+from bothways.finetuning.activation_checkpointing import MAX_TOKENS
+from bothways.finetuning.frozen_features import FrozenFeatures, sample_rows
+from bothways.finetuning.recipe import stays_frozen
+from bothways.finetuning.task import Metrics, Task, inference_copy
+from bothways.finetuning.text_examples import FEW_TEXTS, MIN_STEP_TEXTS, TextExamples, text_scores
+from bothways.log import muted
+from bothways.model.model import Model
+from bothways.model.pooler import encodes_separately
+from bothways.settings import Classify, Regress
+
+MAX_SEPARATE = 10_000  # training pairs above which reading both texts together is better (docs/LOG.md)
+MAX_PAIRS = 10_000  # training pairs of the baseline, if the model itself reads both texts together
+
+
+class TextTask(Task):
+    """A task whose rows are texts or pairs of texts; its subclasses are frozen dataclasses."""
+
+    max_micro_batch_tokens: ClassVar[float] = MAX_TOKENS
+    freeze_below: ClassVar[int] = FEW_TEXTS
+    min_step_examples: ClassVar[int] = MIN_STEP_TEXTS
+    no_label: ClassVar[float]
+    """The target of a text without a label."""
+    settings: Classify | Regress
+    pretrained: Checkpoint
+    tables: Mapping[str, Table]
+    data: Mapping[str, TextExamples]
+
+    @cached_property
+    def frozen(self) -> FrozenFeatures:
+        with muted():
+            model = inference_copy(self.initial_checkpoint(0).model, self.settings)
+        return FrozenFeatures(model, self.data, self.settings)
+
+    @cached_property
+    def frozen_model(self) -> Model:
+        """The pre-trained encoder with a linear head."""
+        with muted():
+            model = self.initial_checkpoint(0).model
+        self.fit_head(model)
+        return model
+
+    @cached_property
+    def pair_features(self) -> str | None:
+        """What the head reads of a pair whose texts are encoded separately (PAIR_FEATURES); None: it reads the pair as
+        one text."""
+        if self.settings.pooling == "pair":
+            return "pair"
+        has_vectors = self.pretrained.pooling == "mean" and self.pretrained.normalized
+        if self.tables["train"].pairs is None or not has_vectors or self.settings.pooling != "auto":
+            return None
+        if stays_frozen(self.settings, self):
+            return "distance"
+        return "pair" if len(self.tables["train"]) <= MAX_SEPARATE else None
+
+    def with_targets(self, targets: Mapping[str, np.ndarray]) -> Self:
+        """This task with encoded texts and these targets."""
+        if self.settings.pooling == "pair" and self.tables["train"].pairs is None:
+            raise InputError(
+                f"pooling (pair) is for pairs of texts, but {self.settings.train} has single ones; --pair-column names "
+                "the column of the second texts"
+            )
+        separate = self.pair_features is not None
+        data = {
+            split: TextExamples.encode(table, targets[split], self.pretrained, self.settings, separate=separate)
+            for split, table in self.tables.items()
+        }
+        return replace(self, data=data)  # type: ignore[type-var]
+
+    @cached_property
+    def separate(self) -> Self | None:
+        """For pairs, the task whose head reads "pair" features; else None."""
+        if self.tables["train"].pairs is None or self.pair_features == "pair":
+            return self if self.pair_features else None
+        settings = replace(self.settings, pooling="pair")
+        if self.pair_features:
+            return replace(self, settings=settings)  # type: ignore[type-var]
+        rows = sample_rows([1] * len(self.tables["train"]), MAX_PAIRS, seed=0)
+        tables = {**self.tables, "train": self.tables["train"].take(rows)}
+        targets = {split: examples.targets for split, examples in self.data.items()}
+        task = replace(self, settings=settings, tables=tables)  # type: ignore[type-var]
+        return task.with_targets({**targets, "train": targets["train"][rows]})
+
+    def training_examples(self, seed: int, epoch: int) -> TextExamples:
+        return self.data["train"].sample_windows(self.settings.train_windows, seed=seed, epoch=epoch)
+
+    def metadata(self, metrics_by_split: Mapping[str, Metrics]) -> dict[str, bool]:
+        return {"reads_pairs": self.tables["train"].pairs is not None}
+
+    def forward(self, model: Model, batch: Batch) -> torch.Tensor:
+        return text_scores(model, batch, self.settings.window_pooling)
+
+    def target_outputs(self, model: Model, batch: Batch) -> torch.Tensor:
+        return self.forward(model, batch)
+
+    def encode_for(self, teacher: Checkpoint) -> dict[str, TextExamples]:
+        """The texts as a teacher reads them. InputError if it compares two texts and there are single ones."""
+        separate = encodes_separately(teacher.model.config)
+        if separate and self.tables["train"].pairs is None:
+            raise InputError(
+                f"{self.settings.teacher}: compares the two texts of a pair, but {self.settings.train} has single texts"
+            )
+        return {
+            split: TextExamples.encode(table, self.data[split].targets, teacher, self.settings, separate=separate)
+            for split, table in self.tables.items()
+        }
+
+    def with_unlabelled(self) -> Self:
+        train, examples = self.tables["train"], self.data["train"]
+        added = read_unlabelled(self.settings, pairs=train.pairs is not None)
+        targets = np.full((len(added), *examples.targets.shape[1:]), self.no_label, examples.targets.dtype)
+        separate = examples.second is not None
+        more = TextExamples.encode(added, targets, self.pretrained, self.settings, separate=separate)
+        pairs = None if train.pairs is None or added.pairs is None else train.pairs + added.pairs
+        table = Table(train.texts + added.texts, pairs, None, train.where + added.where)
+        tables, data = {**self.tables, "train": table}, {**self.data, "train": examples.joined(more)}
+        return replace(self, tables=tables, data=data)  # type: ignore[type-var]
+
+    def num_rows(self, split: str) -> int:
+        return len(self.tables[split])
+
+    def lengths(self, split: str) -> list[int]:
+        return self.data[split].lengths

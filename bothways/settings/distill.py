@@ -1,0 +1,89 @@
+"""Settings of `distill`: the teacher, the student, and the weight of each loss."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+from bothways.errors import InputError
+from bothways.settings.base import DataList, Model, Output, settings
+from bothways.settings.pretrain import TextTraining
+
+
+@settings
+class Distill(TextTraining):
+    """Distill a smaller model from a teacher on unlabelled text. For several processes: torchrun -m bothways ..."""
+
+    teacher: Model
+    """Checkpoint or run of the teacher."""
+    corpus: Positional[Annotated[DataList, arg(help_behavior_hint="(required)")]]
+    """Files, folders or globs (.txt, .jsonl, .csv, .tsv, .parquet; also .gz, .xz, .zst), or hf:OWNER/NAME."""
+    out: Output
+    """Run directory."""
+    resume: bool = False
+    """Continue from the newest intact checkpoint in the run directory, if there is one."""
+    purpose: Annotated[Literal["words", "vectors", "both"], arg(name="for")] = "both"
+    """words: a model to fill masks and to fine-tune; vectors: a sentence embedding model; both: one model for all."""
+    minutes: float | None = None
+    """Train for about this long; converted to a number of steps after timing the first ones."""
+    steps: int | None = None
+    """Number of steps. [1000 without --minutes]"""
+    keep_layers: tuple[int, ...] = ()
+    """Layers of the teacher, counted from 0, that the student starts from, such as 0 2 5. [evenly spaced]"""
+    layers: int | None = None
+    """Number of layers of the student. [as the teacher]"""
+    hidden_size: int | None = None
+    """Hidden size of the student; the number of heads follows from the teacher's head size. [as the teacher]"""
+    intermediate_size: int | None = None
+    """Feed-forward size of the student. [scaled with the hidden size]"""
+    vocab_size: int | None = None
+    """Size of the student's vocabulary: the teacher's most frequent entries in the text. [all entries]"""
+    tokenizer: Path | None = None
+    """Tokenizer of the student, a directory or file; all its entries must be the teacher's. [the teacher's]"""
+    start: Literal["teacher", "random"] = "teacher"
+    """Initial student. teacher: the teacher's layers, projected to the student's width; random: random weights."""
+    student: Annotated[Path | None, arg(metavar="DIR")] = None
+    """Start from this checkpoint with the teacher's vocabulary; any family, width and depth."""
+    relations: float = 0.0
+    """Weight of self-attention relations of queries, keys and values (MiniLMv2)."""
+    relation_heads: int | None = None
+    """Number of relation heads; must divide both hidden sizes. [the largest with at least 16 dimensions a head]"""
+    relation_layer: int = -1
+    """Layer of the teacher whose relations the student's last layer learns; -1: the last."""
+    hidden_states: float = 0.0
+    """Weight of the mean squared error of all hidden states, through a learned map (TinyBERT)."""
+    attention: float = 0.0
+    """Weight of the mean squared error of all attention scores (TinyBERT)."""
+    last_state: float = 0.0
+    """Weight of the cosine distance of the last hidden states (DistilBERT)."""
+    logits: float = 0.0
+    """Weight of the KL divergence from the teacher's masked word probabilities, times temperature^2."""
+    vectors: float | None = None
+    """Weight of the cosine distance of text vectors. [10 for vectors and both]"""
+    temperature: float = 2.0
+    """Temperature of the softmax of --logits."""
+    pairs: Literal["next", "none"] = "none"
+    """next: also learn next-sentence prediction (BERT)."""
+    masking: Literal["tokens", "words"] = "tokens"
+    """Unit of masking: single tokens (BERT) or whole words."""
+    mask_rate: float = 0.3
+    """Fraction of tokens to predict."""
+    learning_rate: Annotated[float, arg(aliases=("--lr",))] = 1e-3
+    """Peak learning rate."""
+    warmup: float = 0.05
+    """Fraction of the steps in which the learning rate rises."""
+    beta2: float = 0.98
+    """AdamW's beta2, the decay rate of the average of squared gradients."""
+    dropout: float = 0.0
+    """Dropout probability, everywhere in the student."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        sizes = [name for name in ("keep_layers", "layers", "hidden_size", "intermediate_size") if getattr(self, name)]
+        if self.student and (sizes := [*sizes, *(["vocab_size"] if self.vocab_size else [])]):
+            raise InputError(f"{sizes[0]} is for a student made from the teacher; {self.student} has its own sizes")
+        if self.tokenizer and (self.vocab_size or self.student):
+            other = "vocab_size" if self.vocab_size else "student"
+            raise InputError(f"tokenizer ({self.tokenizer}) and {other} exclude each other; leave one out")
+        if self.keep_layers and self.layers not in (None, len(self.keep_layers)):
+            raise InputError(f"layers ({self.layers}) differs from the {len(self.keep_layers)} of keep_layers")

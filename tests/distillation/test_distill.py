@@ -1,0 +1,356 @@
+"""Distillation runs: students of every kind, exact resume, any micro-batches, files that transformers loads."""
+
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from bothways.batch import Batch
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.corpus.masking import MaskRule
+from bothways.distillation import distill
+from bothways.distillation.distill import choose_weights, load_teacher
+from bothways.distillation.objective import Distillation, Teacher, Weights
+from bothways.distillation.states import compute_states
+from bothways.distillation.student import StudentPlan, build_student, plan_student
+from bothways.distillation.texts import cut_texts, with_teacher_ids, with_texts
+from bothways.distillation.vocabulary import TeacherIds, reduce_vocabulary
+from bothways.errors import InputError
+from bothways.inference.predictor import Predictor
+from bothways.settings import Distill
+from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bothways.training.run import read_metrics
+
+PEOPLE = dict(zip("king queen farmer sailor doctor".split(), "castle palace field harbour clinic".split(), strict=True))
+ALL = {name: 1.0 for name in ("relations", "hidden_states", "attention", "last_state", "logits", "vectors")}
+
+
+def corpus(seed, number):
+    """Documents about one person each, whose place follows from who it is."""
+    draw = np.random.default_rng(seed)
+    found = []
+    for _ in range(number):
+        who = draw.choice(list(PEOPLE))
+        starts = draw.choice(["Every day", "At night", "In spring", "Long ago"], int(draw.integers(4, 9)))
+        found.append("\n".join(f"{start} the {who} of the {PEOPLE[who]} was very glad." for start in starts))
+    return "\n\n".join(found) + "\n"
+
+
+@pytest.fixture(scope="module")
+def words():
+    return Tokenizer.learn([corpus(0, 60)], size=150)
+
+
+@pytest.fixture(scope="module")
+def make_teacher(make_model, words, tmp_path_factory):
+    """The directory of a random teacher that makes sentence vectors and fills masks."""
+
+    def make(family="bert", **changes):
+        sizes = {"vocab_size": len(words), "pad_token_id": words.pad_id, "hidden_size": 48, "num_attention_heads": 6}
+        heads = {"masked_words": 0, **({"next_sentence": 2} if family == "bert" else {})}
+        model = make_model(family, heads, **{**sizes, "intermediate_size": 80, **changes})
+        directory = tmp_path_factory.mktemp("teacher") / "model"
+        checkpoint.save(Checkpoint(model, words, model_type=family, pooling="mean", normalized=True), directory)
+        return directory
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def teacher(make_teacher):
+    return make_teacher()
+
+
+@pytest.fixture(scope="module")
+def settings(teacher, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("distill")
+    (folder / "train.txt").write_text(corpus(0, 60), encoding="utf-8")
+    (folder / "new.txt").write_text(corpus(1, 12), encoding="utf-8")
+    return Distill(
+        teacher=teacher, corpus=(folder / "train.txt",), heldout=(folder / "new.txt",), out=folder / "run",
+        layers=2, hidden_size=32, vocab_size=60, steps=8, batch_tokens=256, max_length=32, evaluate_every=4,
+        checkpoint_every=4, heldout_examples=16, token_store=folder / "store", processes=1, seed=7, dtype="float32",
+        pairs="next",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def result(settings):
+    return distill.run(settings)
+
+
+# --- what a run leaves ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_run_makes_a_smaller_bert_that_fills_embeds_and_loads_elsewhere(result):
+    made = checkpoint.load(result.model)
+    config = made.model.config
+    assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == (2, 32, 4)
+    assert config.vocab_size == len(made.tokenizer) == 60 and made.pooling == "mean" and made.normalized
+    peer, told = transformers.AutoModelForPreTraining.from_pretrained(result.model, output_loading_info=True)
+    assert type(peer).__name__ == "BertForPreTraining" and not any(told.values())
+    predictor = Predictor(made, dtype="float32", device="cpu")
+    ids = made.tokenizer.encode("The king of the castle.", "Every day.").ids
+    with torch.no_grad():
+        theirs = peer.bert(torch.tensor([ids]), token_type_ids=torch.tensor([[0] * 8 + [1] * (len(ids) - 8)]))
+    encoding = made.tokenizer.encode("The king of the castle.", "Every day.")
+    batch = Batch.from_arrays(np.array(ids), np.array([0] * 8 + [1] * (len(ids) - 8)), np.array([len(ids)]))
+    with torch.no_grad():
+        ours = made.model.eval()(batch)
+    assert encoding.ids == ids
+    torch.testing.assert_close(ours, theirs.last_hidden_state[0], rtol=0, atol=1e-5)
+    assert len(predictor.fill("the [MASK] of the castle", top=3)[0]) == 3
+    lengths = np.linalg.norm(predictor.embed(["the king", "the queen of the palace"]), axis=1)
+    assert lengths == pytest.approx([1, 1], abs=1e-5)
+
+
+@pytest.mark.slow
+def test_its_losses_and_the_cosine_of_its_vectors_are_recorded(result):
+    rows = read_metrics(result.directory)
+    heldout = [row for row in rows if row["split"] == "heldout"]
+    assert {"masked_lm", "next_sentence", "vectors", "vector_cosine", "perplexity"} <= heldout[0].keys()
+    assert heldout[-1]["vector_cosine"] > heldout[0]["vector_cosine"] > 0.4  # of an untrained student's
+    assert result.figures["vector_cosine"] == pytest.approx(1 - result.figures["vectors"] / distill.VECTOR_WEIGHT)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_bit_for_bit(result, settings, tmp_path):
+    shutil.copytree(result.directory, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "model")
+    for name in ("step-8", "step-000008", "8"):
+        shutil.rmtree(tmp_path / "run" / "checkpoints" / name, ignore_errors=True)
+    resumed = distill.run(replace(settings, out=tmp_path / "run", resume=True))
+    rows, again = (read_metrics(run.directory) for run in (result, resumed))
+    timeless = [[{**row, "seconds": 0} for row in found] for found in (rows, again)]
+    assert timeless[0] == timeless[1]
+    assert (resumed.model / "model.safetensors").read_bytes() == (result.model / "model.safetensors").read_bytes()
+
+
+@pytest.mark.slow
+def test_micro_batches_change_no_loss(settings, tmp_path):
+    for parts in (1, 3):
+        weights = {**ALL, "relation_heads": 4}
+        distill.run(replace(settings, out=tmp_path / str(parts), steps=3, gradient_accumulation=parts, **weights))
+    one, three = ([row["loss"] for row in read_metrics(tmp_path / str(parts))] for parts in (1, 3))
+    assert one == pytest.approx(three, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_two_processes_have_the_losses_of_one(settings, tmp_path):
+    alone = distill.run(replace(settings, out=tmp_path / "alone", steps=3))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "bothways"]
+    given = ["distill", settings.teacher, *settings.corpus, "--heldout", *settings.heldout, "-o", tmp_path / "two"]
+    given += ["--layers", 2, "--hidden-size", 32, "--vocab-size", 60, "--steps", 3, "--batch-tokens", 256]
+    given += ["--max-length", 32, "--heldout-examples", 16, "--token-store", settings.token_store, "--seed", 7]
+    given += ["--dtype", "float32", "--pairs", "next", "--evaluate-every", 4]
+    done = subprocess.run([*command, *map(str, given)], capture_output=True, text=True, timeout=55)
+    assert done.returncode == 0, done.stderr
+    one, two = ([row["loss"] for row in read_metrics(run)] for run in (alone.directory, tmp_path / "two"))
+    assert one == pytest.approx(two, abs=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["modernbert", "deberta-v2", "roberta"])
+def test_teacher_and_student_may_be_of_other_families_widths_and_head_counts(family, make_teacher, settings, tmp_path):
+    sizes = {"hidden_size": 30, "num_attention_heads": 5, "num_hidden_layers": 7, "intermediate_size": 44}
+    own = {"layers": None, "hidden_size": None, "vocab_size": None}
+    given = replace(
+        settings, teacher=make_teacher(family, **sizes), student=settings.teacher, out=tmp_path / "run", steps=4,
+        pairs="none", relation_heads=2, vectors=0.0, **own, **{name: 1.0 for name in ALL if name != "vectors"},
+    )  # fmt: skip
+    figures = distill.run(given).figures
+    for name in ALL:
+        assert name == "vectors" or figures[name] > 0
+
+
+@pytest.mark.slow
+def test_a_student_for_vectors_keeps_layers_and_has_no_heads(settings, tmp_path):
+    given = replace(
+        settings, out=tmp_path / "run", purpose="vectors", keep_layers=(0, 2), layers=None, hidden_size=None,
+        vocab_size=None, steps=4, pairs="none",
+    )  # fmt: skip
+    result = distill.run(given)
+    made = checkpoint.load(result.model)
+    assert made.model.config.num_hidden_layers == 2 and not made.model.heads and made.pooling == "mean"
+    assert "perplexity" not in result.figures and result.figures["vector_cosine"] > 0.5
+
+
+# --- students -------------------------------------------------------------------------------------------------------
+
+
+def example(tokenizer, texts):
+    ids = [tokenizer.encode(text).ids for text in texts]
+    joined = np.concatenate(ids)
+    return Batch.from_arrays(joined, np.zeros_like(joined), np.array([*map(len, ids)]))
+
+
+SENTENCES = [line for line in corpus(5, 40).splitlines() if line]
+
+
+def test_the_student_that_is_the_teacher_loses_nothing(teacher, words, make_teacher):
+    held = checkpoint.load(teacher)
+    ids = TeacherIds(words, words)
+    taught = Teacher(
+        checkpoint.load(teacher).model, ids, pooling="mean", basis_HS=None, relation_heads=3, layer=-1, temperature=2.0
+    )
+    names = {name: 1.0 for name in ALL if name != "vectors"}
+    objective = Distillation("none", Weights(words=False, **names), taught, None)
+    module = objective.module(held.model.eval(), 0)
+    batch = example(words, SENTENCES[:9])
+    positions = torch.tensor([2, 5, 30])
+    batch = with_texts(replace(batch, masked_positions=positions, masked_labels=batch.input_ids[positions]), None, None)
+    with torch.no_grad():
+        losses = objective.losses(module, batch, objective.forward(module, batch))
+    assert losses.keys() == names.keys()
+    for name, (value, count) in losses.items():
+        assert value.item() / count == pytest.approx(0, abs=1e-6), name
+
+
+def test_kept_layers_are_the_teachers(teacher, words):
+    held = checkpoint.load(teacher)
+    plan = plan_student(
+        held.model.config, keep_layers=(0, 2), num_layers=None, hidden_size=None, intermediate_size=None, random=False
+    )
+    student, basis = build_student(
+        held, plan, words, torch.arange(len(words)), {"masked_words": 0}, [], seed=0, dropout=0.0
+    )
+    batch = example(words, SENTENCES[:5])
+    with torch.no_grad():
+        states, taught = compute_states(student.model.eval(), batch), compute_states(held.model.eval(), batch)
+    assert basis is None and len(states.layers) == 3
+    torch.testing.assert_close(states.layers[1], taught.layers[1], rtol=0, atol=0)
+    torch.testing.assert_close(
+        states.layers[2], held.model.encoder.layers[2](taught.layers[1], held.model.encoder.build_context(batch))
+    )
+    torch.testing.assert_close(student.model.word_scores(states.last_TH), held.model.word_scores(states.last_TH))
+
+
+def test_a_projected_student_has_the_teachers_states_in_fewer_dimensions(teacher, words):
+    """Fitted on some sentences, measured on others, beside random weights."""
+    held = checkpoint.load(teacher)
+    sample, unseen = example(words, SENTENCES[:120]), example(words, SENTENCES[120:])
+    rows = torch.arange(len(words))
+
+    def build(random):
+        plan = StudentPlan((0, 1, 2), 32, 64, random)
+        student, basis_HS = build_student(held, plan, words, rows, {}, [sample], seed=0, dropout=0.0)
+        return student.model.eval(), basis_HS
+
+    projected, basis_HS = build(random=False)
+    torch.testing.assert_close(basis_HS.T @ basis_HS, torch.eye(32), rtol=0, atol=1e-5)
+
+    def explained(student):
+        with torch.no_grad():
+            taught = compute_states(held.model.eval(), unseen).last_TH @ basis_HS
+            errors = compute_states(student, unseen).last_TH - taught
+        return 1 - float(errors.square().sum() / (taught - taught.mean(0)).square().sum())
+
+    assert explained(projected) > 0.7 and explained(build(random=True)[0]) < 0.3
+
+
+def test_only_berts_with_norm_after_are_projected(make_teacher):
+    config = checkpoint.load(make_teacher("modernbert")).model.config
+    with pytest.raises(InputError, match="--start random"):
+        plan_student(config, keep_layers=(), num_layers=2, hidden_size=32, intermediate_size=None, random=False)
+
+
+# --- vocabulary and texts ---------------------------------------------------------------------------------------------
+
+
+def test_a_reduced_vocabulary_keeps_letters_and_the_states_of_kept_texts(teacher, words):
+    counts = {"king": 50, "castle": 40, "the": 90, "of": 60, "glad": 1}
+    letters = {token for token in words.tokens if len(token.removeprefix("##")) == 1 and token[-1].isalnum()}
+    small = reduce_vocabulary(words, counts, len(letters) + 5 + 4)
+    assert {*small.tokens} == {*letters, *SPECIAL_TOKENS, "king", "castle", "the", "of"}
+    ids = TeacherIds(small, words)
+    assert [words.tokens[index] for index in ids.ids_V] == small.tokens
+    text = "the king of the castle"
+    batch = with_teacher_ids(example(small, [text]), torch.from_numpy(ids.ids_V))
+    assert batch.input_ids.tolist() == words.encode(text).ids  # so that hidden states are the same too
+
+
+def test_the_teacher_reads_texts_in_its_own_pieces(words):
+    small = reduce_vocabulary(words, {"king": 5, "the": 9, ".": 7}, 85)
+    ids = TeacherIds(small, words)
+    for text in ("the doctor of the clinic was very glad.", "king", "harbour harbour"):
+        assert ids.own(np.array(small.ids(text))).tolist() == words.ids(text)
+    assert len(small.ids("harbour")) > len(words.ids("harbour"))
+
+
+def test_entries_that_the_teacher_lacks_are_refused(words):
+    other = Tokenizer({**words.vocab, "zebra": len(words)})
+    with pytest.raises(InputError, match="1 entries that the teacher lacks, such as 'zebra'"):
+        TeacherIds(other, words)
+
+
+def test_texts_are_cut_at_sentences_and_do_not_depend_on_the_micro_batch(settings, teacher, words, tmp_path):
+    held, weights = load_teacher(settings), choose_weights(settings, checkpoint.load(teacher))
+    text = distill.open_text(settings)
+    data = distill.read_data(text, words, new_vocabulary=False)
+    sampler = distill.StepSampler(
+        data.store, data.training, length=32, pairs="next", seed=7, batch_tokens=256,
+        separators=words.backend.num_separators,
+    )  # fmt: skip
+    step = next(sampler.steps())
+    rows = [*step.rows]
+    whole = cut_texts(data.store, step, rows, seed=7, fraction=0.5)
+    parts = [cut_texts(data.store, step, part, seed=7, fraction=0.5) for part in (rows[:3], rows[3:])]
+    assert sorted(map(tuple, whole.tolist())) == sorted(map(tuple, np.concatenate(parts).tolist()))
+    every = cut_texts(data.store, step, rows, seed=7, fraction=1.0)
+    assert 0.3 < len(whole) / len(every) < 0.7 and (np.diff(every) >= 3).all()
+    starts = {*data.store.sentences.tolist()}
+    passages = {start for row in rows for start in step.examples.ranges[row].reshape(2, 2)[:, 0].tolist()}
+    assert all(start in starts | passages for start, _ in every.tolist())
+    rule = MaskRule.from_tokenizer(words, 0.3, "tokens")
+    taught = Teacher(
+        held.model, TeacherIds(words, words), pooling="mean", basis_HS=None, relation_heads=2, layer=-1, temperature=2.0
+    )
+    objective = Distillation("next", weights, taught, data.store)
+    masked = objective.mask(distill.example_batch(data.store, step, rows, words), step, rows, rule, seed=7)
+    read = {tuple(text.tolist()) for text in masked.texts.input_ids.split(masked.texts.lengths.tolist())}
+    assert read == {(words.cls_id, *data.store.ids[a:b].tolist(), words.sep_id) for a, b in whole.tolist()}
+
+
+# --- user mistakes ----------------------------------------------------------------------------------------------------
+
+MISTAKES = {
+    "layers (9) is more than the 3": {"layers": 9},
+    "keep_layers (5): the teacher has layers 0 to 2": {"keep_layers": (0, 5), "layers": None},
+    "ascending order": {"keep_layers": (2, 0), "layers": None},
+    "multiple of the teacher's head size 8, at most 48": {"hidden_size": 36},
+    "intermediate_size (999) is more than the 80": {"intermediate_size": 999},
+    "vocab_size (9999) is more than the": {"vocab_size": 9999},
+    "vocab_size (20) must be at least": {"vocab_size": 20},
+    "max_length (100) is more than the 64 positions": {"max_length": 100},
+    "relation_heads (5) must divide the hidden sizes 32 and 48": {"relation_heads": 5, "relations": 1.0},
+    "needs --for words or both": {"purpose": "vectors", "pairs": "next"},
+    "nothing is left to learn": {"purpose": "vectors", "pairs": "none", "vectors": 0.0},
+}
+
+
+@pytest.mark.parametrize("said", MISTAKES)
+def test_a_mistake_is_named_in_one_line(said, settings, tmp_path):
+    with pytest.raises(InputError) as refused:
+        distill.run(replace(settings, out=tmp_path / "run", **MISTAKES[said]))
+    assert said in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "given"),
+    [
+        ("layers (2) differs from the 3 of keep_layers", {"keep_layers": (0, 1, 2)}),
+        ("has its own sizes", {"student": "somewhere"}),
+        ("exclude each other", {"tokenizer": "somewhere"}),
+    ],
+)
+def test_settings_that_exclude_each_other_are_refused(said, given, settings):
+    with pytest.raises(InputError) as refused:
+        replace(settings, **given)
+    assert said in str(refused.value)
