@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, cast
 
-from bothways.data.near_duplicates import text_key
+from bothways.data.near_duplicates import first_locations, text_key
 from bothways.data.tables import RowErrorHandler, TableRow, join_texts, match_columns
 from bothways.errors import InputError
 from bothways.tables_in_memory import TableSource
@@ -67,6 +67,12 @@ class Table:
         """Keys that are equal for near-duplicate rows (near_duplicates.text_key), ignoring labels."""
         columns = [self.texts] if self.pairs is None else [self.texts, self.pairs]
         return [*zip(*([*map(text_key, texts)] for texts in columns), strict=True)]
+
+    @cached_property
+    def units(self) -> list[str]:
+        """The independent unit of each row: the location of the first row of its group, or without groups of its
+        near duplicates."""
+        return first_locations(self.groups or self.keys, self.where)
 
 
 def build_table(

@@ -22,6 +22,7 @@ def read_table(
     pair: str | None = None,
     label: str | None = None,
     group: str | None = None,
+    need_group: bool = True,
     need_labels: bool,
     encoding: str | None = None,
     on_error: OnError | None = None,
@@ -33,16 +34,19 @@ def read_table(
 
     text, pair, label, group: column names; None: found by standard or common names (data/columns.py), except for
     groups. A text or pair may be several columns, comma-separated. Pairs are optional, as are labels unless needed.
+    need_group: whether a file without the group column is refused, or read without groups.
     encoding: of text files without a byte-order mark; None means UTF-8. on_error: rows that cannot be read, lack a text
     or a needed label, or whose label fails `check`, raise one InputError for all, or are skipped with a note.
     """
     errors = RowErrors(on_error)
-    columns = {"text": text, "pair": pair, "label": label, "group": group}
+    columns = {"text": text, "pair": pair, "label": label, "group": group if need_group else None}
     table = glue_table(path, **columns, need_labels=need_labels, on_row_error=errors, check=check, encoding=encoding)
     if table is None and not is_text_file(path):
         located_rows = read_rows(path, on_row_error=errors, encoding=encoding)
         if not located_rows:
             errors.notes(0)
+        if group is not None and any(group in row for _, row in located_rows):
+            columns["group"] = group
         table = build_table(path, located_rows, **columns, need_labels=need_labels, on_row_error=errors, check=check)
     if table is not None:
         return replace(table, notes=errors.notes(len(table)))

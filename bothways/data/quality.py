@@ -17,7 +17,9 @@ def table_warnings(settings: Classify | Regress, tables: Mapping[str, Table]) ->
     """Warnings about rows left out, empty texts, texts shared by splits, and doubtful labels."""
     notes = dict.fromkeys(chain.from_iterable(table.notes for table in tables.values()))
     warnings = [*notes, *empty_text_warnings(tables), *overlap_warnings(tables), *conflict_warnings(settings, tables)]
-    return [*warnings, *label_warnings(tables, settings.multi_label)] if isinstance(settings, Classify) else warnings
+    if isinstance(settings, Classify):
+        warnings += [*label_warnings(tables, settings.multi_label), *coverage_warnings(settings, tables)]
+    return warnings
 
 
 def empty_text_warnings(tables: Mapping[str, Table]) -> list[str]:
@@ -80,6 +82,22 @@ def label_warnings(tables: Mapping[str, Table], several: bool) -> list[str]:
         classes = f"{len(rare):,} label{'s' if len(rare) > 1 else ''} of a single row"
         warnings.append(f"{classes}, too few to learn and to measure: {_listed(shown, len(rare))}")
     return warnings
+
+
+def coverage_warnings(settings: Classify, tables: Mapping[str, Table]) -> list[str]:
+    """A warning about classes that the split that is scored has no rows of, if it was divided off the training file."""
+    split = "test" if "test" in tables else "dev"
+    if settings.folds or settings.group_column or getattr(settings, split) is not None:
+        return []
+    train, scored = (
+        set(chain.from_iterable(labels_by_row(tables[name], settings.multi_label))) for name in ("train", split)
+    )
+    if not (missing := sorted(train - scored)):
+        return []
+    return [
+        f"{split} has rows of {len(train & scored):,} of {len(train):,} classes, since the others have too few "
+        f"({_listed([*map(repr, missing)], len(missing))}); --folds 5 scores every row"
+    ]
 
 
 def _listed(shown: Sequence[str], total: int) -> str:

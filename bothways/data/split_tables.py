@@ -27,7 +27,7 @@ def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[s
     sources = {"train": settings.train, "dev": settings.dev, "test": settings.test}
     tables = {
         name: read_table(
-            path, **columns, group=group if name == "train" else None, need_labels=True, encoding=settings.encoding,
+            path, **columns, group=group, need_group=name == "train", need_labels=True, encoding=settings.encoding,
             on_error=settings.on_error, check=label_check(settings),
         )
         for name, path in sources.items() if path
@@ -129,11 +129,11 @@ def read_unlabelled(settings: FineTune, *, pairs: bool | None = None) -> Table:
 
     pairs: whether they must be pairs; None: either. InputError for the other form.
     """
-    names = {name: getattr(settings, f"{name}_column", None) for name in ("text", "pair")}
+    text, pair = (getattr(settings, f"{name}_column", None) for name in ("text", "pair"))
     tables = [
         read_table(
-            source, **({} if is_text_file(source) else names), need_labels=False, encoding=settings.encoding,
-            on_error=settings.on_error,
+            source, text=None if is_text_file(source) else text, pair=None if is_text_file(source) else pair,
+            need_labels=False, encoding=settings.encoding, on_error=settings.on_error,
         )
         for source in settings.unlabelled
     ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from fractions import Fraction
 from itertools import combinations
 
 import numpy as np
@@ -10,6 +11,8 @@ from bothways.errors import InputError
 from bothways.rng import Purpose, make_keys
 
 Parts = Mapping[str, int]  # relative size of each split, which must include "train"
+NUMBER_STRATA = 10  # numbers are stratified by tenths of their ranks
+MIN_SCORED_ROWS = 3  # a class with fewer rows may have none in dev and test
 
 
 def parts_for(existing: Collection[str]) -> Parts:
@@ -35,11 +38,10 @@ def split(
 ) -> dict[str, list[int]]:
     """The row indices of each split, sorted; determined by labels, groups, parts and seed.
 
-    labels: the class of each row; splits are stratified, by largest remainders. None: a single class.
+    labels: the class of each row; splits are stratified (`_Sizes`). None: a single class.
     groups: rows of a group stay together and count for the most frequent class among them, so that stratification is
     approximate; a group too large for dev or test goes to train. None: each row is a group.
-    source, of: the name of the table and of its rows, for messages. InputError if a split, or a class in train, would
-    be empty.
+    source, of: the name of the table and of its rows, for messages. InputError if a split would be empty.
     """
     if labels is None:
         labels = [""] * num_rows
@@ -51,11 +53,9 @@ def split(
             classes[label].append(members[row])
     rows_by_split: dict[str, list[int]] = {name: [] for name in parts}
     room = Counter[str]()  # rows each split may still take; excess from large groups is compensated in later classes
-    for label, class_groups in classes.items():
-        num_class_rows = sum(map(len, class_groups))
-        room.update(sizes := _sizes(num_class_rows, parts, rows_by_split))
-        if class_groups and not sizes["train"]:
-            raise InputError(f"{source}: with {num_class_rows} rows {label!r} has none for training; add such rows")
+    sizes = _Sizes(parts)
+    for class_groups in classes.values():
+        room.update(sizes.next(sum(map(len, class_groups))))
         for index, rows in enumerate(class_groups):
             fits = (name for name in parts if 2 * room[name] >= len(rows))
             name = next(fits, "train") if index else "train"
@@ -79,22 +79,42 @@ def _members(groups: Sequence[Hashable]) -> dict[int, list[int]]:
     return {rows[0]: rows for rows in rows_by_group.values()}
 
 
-def _sizes(num_rows: int, parts: Parts, rows_by_split: Mapping[str, Sequence[int]]) -> dict[str, int]:
-    """The number of rows of one class for each split.
+class _Sizes:
+    """The number of rows of one class after another for each split.
 
-    Equal remainders go first to the split furthest below its share; otherwise many small classes could leave a split
-    empty.
+    Remainders are carried over to the next class, so that the rows of many small classes are spread over all splits by
+    `parts`. A class has at least one row in train. If there is a test split, a class of MIN_SCORED_ROWS rows or more
+    has a row in dev or test.
     """
-    total, assigned = sum(parts.values()), sum(map(len, rows_by_split.values()))
-    sizes = {name: num_rows * part // total for name, part in parts.items()}
 
-    def remainder_and_debt(name: str) -> tuple[int, int]:
-        return num_rows * parts[name] % total, assigned * parts[name] - total * len(rows_by_split[name])
+    def __init__(self, parts: Parts) -> None:
+        total = sum(parts.values())
+        self.shares = {name: Fraction(part, total) for name, part in parts.items()}
+        self.carry = dict.fromkeys(parts, Fraction(0))
 
-    left = num_rows - sum(sizes.values())
-    for name in sorted(parts, key=remainder_and_debt, reverse=True)[:left]:
-        sizes[name] += 1
-    return sizes
+    def next(self, num_rows: int) -> dict[str, int]:
+        shares = self.shares
+        sizes = {name: int(num_rows * share) for name, share in shares.items()}
+        remainders = {name: num_rows * share - sizes[name] for name, share in shares.items()}
+        self.carry = {name: self.carry[name] + remainder for name, remainder in remainders.items()}
+        partial = [name for name in shares if remainders[name]]
+        left = num_rows - sum(sizes.values())
+        for name in sorted(partial, key=self.carry.__getitem__, reverse=True)[:left]:
+            sizes[name] += 1
+            self.carry[name] -= 1
+        held_out = [name for name in shares if name != "train"]
+        if num_rows and not sizes["train"]:
+            name = max(held_out, key=lambda name: (sizes[name], -self.carry[name]))
+            sizes["train"], sizes[name] = 1, sizes[name] - 1
+            self.carry["train"] -= 1
+            self.carry[name] += 1
+        if "test" in shares and num_rows >= MIN_SCORED_ROWS and not any(sizes[name] for name in held_out):
+            name = max(held_out, key=self.carry.__getitem__)
+            sizes["train"] -= 1
+            sizes[name] = 1
+            for other in held_out:  # the row comes on top of their parts: their balance changes, not that of train
+                self.carry[other] += shares[other] / (1 - shares["train"]) - (other == name)
+        return sizes
 
 
 def split_groups(
@@ -138,6 +158,24 @@ def fold_groups(
         rows_by_fold[fold] += members[first]
         counts[fold] += label_counts
     return [sorted(rows) for rows in rows_by_fold]
+
+
+def selection_folds(
+    targets: np.ndarray, groups: Sequence[Hashable] | None, *, seed: int, folds: int
+) -> list[list[int]]:
+    """The rows of at most `folds` folds for choosing a setting of a model, stratified, with groups kept together.
+
+    targets: classes [N], numbers [N], which are stratified by rank, or labels [N, C], which are not. groups: None or a
+    single one: each row is a group.
+    """
+    strata: list[int] | None = None
+    if targets.ndim == 1:
+        is_number = np.issubdtype(targets.dtype, np.floating)
+        strata = (targets.argsort().argsort() * NUMBER_STRATA // len(targets) if is_number else targets).tolist()
+    num_groups = len(targets) if groups is None else len(set(groups))
+    if num_groups < 2:
+        groups, num_groups = None, len(targets)
+    return fold_groups(len(targets), strata, groups, seed=seed, folds=min(folds, num_groups), source="")
 
 
 def split_fold(

@@ -9,6 +9,7 @@ import pytest
 
 from bothways.batch_jobs import files
 from bothways.checkpoint import checkpoint
+from bothways.data.examples import read_table
 from bothways.data.near_duplicates import label_key, text_key
 from bothways.data.quality import table_warnings
 from bothways.data.split_tables import read_tables
@@ -44,10 +45,37 @@ def settings(tmp_path):
         ("?!", "...", False),
         ("a+b", "a b", False),
         ("3.5", "35", False),
+        ("-5", "5", False),
+        ("it is \u22125 (outside)", "It is -5 outside", True),
+        ("from 3-5, covid-19", "from 3 5 covid 19", True),
+        ("good :)", "good :(", False),
+        ("Good:-)", "good :)", True),
+        ("^_^ well", "well", False),
+        ("see http://a.b (note):", "see http a b note", True),
+        ("at 8:30, ratio 2:3", "at 8 30 ratio 2 3", True),
     ],
 )
 def test_texts_are_near_equal_but_for_case_blanks_and_punctuation(one, other, same):
     assert (text_key(one) == text_key(other)) is same
+
+
+def test_rows_of_a_group_or_near_duplicates_are_one_unit(settings):
+    write(settings.train, [("Good!", "a"), ("bad", "b"), ("good", "a"), ("good :(", "b")])
+    table = read_table(settings.train, need_labels=True)
+    assert [where.rpartition(":")[2] for where in table.units] == ["2", "3", "2", "5"]
+    assert replace(table, groups=["x", "x", "y", "x"]).units == [table.where[row] for row in (0, 0, 2, 0)]
+
+
+def test_groups_of_a_test_file_are_read_where_it_has_them(settings):
+    files = {}
+    for name, header in (("train", "text,label,author"), ("test", "text,label,author"), ("plain", "text,label")):
+        lines = [f"text {row} {name},{'ab'[row % 2]},author {row // 4}" for row in range(40)]
+        rows = [line if "author" in header else line.rpartition(",")[0] for line in lines]
+        files[name] = settings.train.with_name(f"{name}.csv")
+        files[name].write_text("\n".join([header, *rows]), encoding="utf-8")
+    for name, num_units in (("test", 10), ("plain", 40)):
+        tables = read_tables(replace(settings, train=files["train"], test=files[name], group_column="author"))
+        assert len({*tables["test"].units}) == num_units
 
 
 def test_labels_are_alike_but_for_case_and_blanks_alone():
@@ -147,13 +175,14 @@ ALIKE = [*["sport"] * 20, *["sport "] * 6, *["SPORT"] * 3, *["art"] * 20, "once"
 
 def test_similar_labels_are_reported_and_merged_only_on_request(settings):
     write(settings.train, [(f"text {n}", label) for n, label in enumerate(ALIKE)])
-    alike, once = table_warnings(settings, read_tables(settings))
+    alike, once, missing = table_warnings(settings, read_tables(settings))
+    assert missing.startswith("test has rows of ") and "'once'" in missing
     assert "'sport' (20), 'sport ' (6), 'SPORT' (3)" in alike and "--merge-labels" in alike
     assert f"'once' at {settings.train}:51" in once
     told = replace(settings, merge_labels=True)
     found = read_tables(told)
     assert {label for table in found.values() for label in table.labels} == {"sport", "art", "once"}
-    note, _ = table_warnings(told, found)
+    note, *_ = table_warnings(told, found)
     assert "'SPORT' into 'sport', 'sport ' into 'sport'" in note
 
 

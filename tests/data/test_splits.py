@@ -81,8 +81,7 @@ def test_the_seed_alone_decides():
         (["a"], PARTS, "1 rows are too few to take some of each for dev" + WAY),
         (["a"] * 5, PARTS, "5 rows are too few to take some of each for test" + WAY),
         (["a"] * 4, parts_for(["test"]), "4 rows are too few to take some of each for dev" + WAY),
-        ([*"abcabcabc"], PARTS, "9 rows of 3 classes are too few to take some of each for dev" + WAY),
-        ([*"aaaaaaab"], {"dev": 9, "train": 4}, "with 1 rows 'b' has none for training; add such rows"),
+        ([*"abcabc"], PARTS, "6 rows of 3 classes are too few to take some of each for test" + WAY),
     ],
 )  # fmt: skip
 def test_too_few_rows_are_refused(labels, parts, said):
@@ -95,6 +94,31 @@ def test_a_class_of_one_row_is_for_training():
     labels = ["common"] * 30 + ["rare"]
     for seed in range(7):
         assert 30 in split(31, labels, seed=seed, parts=PARTS, source="t.csv")["train"]
+    assert 7 in split(8, [*"aaaaaaab"], seed=0, parts={"dev": 9, "train": 4}, source="t.csv")["train"]
+
+
+@pytest.mark.parametrize("large", [0, 10])
+def test_a_class_of_three_rows_is_trained_on_and_scored(large):
+    labels = [f"rare {number}" for number in range(500) for _ in range(3)]
+    labels += [f"large {number}" for number in range(large) for _ in range(150)]
+    splits = split(len(labels), labels, seed=3, parts=PARTS, source="t.csv")
+    classes = {name: Counter(labels[row] for row in rows) for name, rows in splits.items()}
+    for number in range(500):
+        assert classes["train"][f"rare {number}"] == 2
+        assert classes["dev"][f"rare {number}"] + classes["test"][f"rare {number}"] == 1
+    assert abs(len(splits["dev"]) - len(splits["test"])) <= 1
+    for number in range(large):
+        assert [classes[name][f"large {number}"] for name in NAMES] == [120, 15, 15]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_rows_of_many_small_classes_are_in_all_splits(size):
+    labels = [number // size for number in range(1000 * size)]
+    splits = split(len(labels), labels, seed=3, parts={"train": 9, "dev": 1}, source="t.csv")
+    assert abs(len(splits["dev"]) - 100 * size) <= 1 and {labels[row] for row in splits["train"]} == {*range(1000)}
+    for fold in range(3):
+        parts = split_fold(len(labels), labels, None, seed=3, folds=3, fold=fold, source="t.csv")
+        assert all(len(parts[name]) > 30 * size for name in NAMES)
 
 
 @settings(max_examples=30, deadline=None)
