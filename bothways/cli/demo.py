@@ -12,7 +12,7 @@ from bothways.corpus.documents import read_lines, sample
 from bothways.corpus.store import sentences
 from bothways.device import choose_device
 from bothways.finetuning import classify
-from bothways.finetuning.baselines import NOT_BETTER
+from bothways.finetuning.baselines import WORSE
 from bothways.inference.predictor import Predictor
 from bothways.log import command_name, messages_to, muted, print_lines
 from bothways.pretraining import pretrain
@@ -64,7 +64,7 @@ def run(settings: Demo) -> dict[str, Any]:
     for name, score in result.baselines.items():
         write(f"   {name:{width}} {score:6.1%}")
     write(f"   {result.verdict}")
-    if result.verdict.startswith(NOT_BETTER):
+    if result.verdict.startswith(WORSE):
         write("   Why: with two novels per author, word counts say more than a BERT can learn in a minute.")
     write("")
 

@@ -49,7 +49,8 @@ def measure(settings: Evaluate) -> Scores:
     if settings.predictions:
         return score_file(
             settings.predictions, settings.model, text_column=settings.text_column, pair_column=settings.pair_column,
-            label_column=settings.label_column, words_column=settings.words_column, tags_column=settings.tags_column,
+            label_column=settings.label_column, group_column=settings.group_column,
+            words_column=settings.words_column, tags_column=settings.tags_column,
             scheme=None if settings.scheme == "auto" else settings.scheme, multi_label=settings.multi_label,
             positive=settings.positive, on_error=settings.on_error, encoding=settings.encoding,
         )  # fmt: skip
@@ -99,7 +100,10 @@ def _is_same(file: TableSource, used: Any) -> bool:
 
 def texts(model: Predictor, settings: Evaluate) -> Scores:
     """Scores of a classifier or regression model."""
-    tables = [read_trained_table(model, file, settings, need_labels=True) for file in settings.file]
+    tables = [
+        read_trained_table(model, file, settings, need_labels=True, group=settings.group_column)
+        for file in settings.file
+    ]
     by_file = [text_rows(model, table) for table in tables]
     evaluator = text_evaluator(model, positive_label(model, settings.positive) if model.labels else None)
     predictions = [prediction for rows in by_file for prediction in evaluator.predict(model, rows)]

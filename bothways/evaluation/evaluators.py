@@ -6,8 +6,8 @@ are compared with those of the unchanged model, the reference.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from operator import eq
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -16,6 +16,7 @@ import numpy as np
 
 from bothways import metrics
 from bothways.data.conll import Sentence
+from bothways.data.near_duplicates import first_locations, text_key
 from bothways.data.squad import Question
 from bothways.data.tags import Scheme
 from bothways.evaluation.scores import Scores
@@ -27,11 +28,13 @@ Prediction = TypeVar("Prediction")
 
 
 class TextRow(NamedTuple):
-    """A text or a pair of texts. label: a class, a set of labels or a number; None without labels."""
+    """A text or a pair of texts. label: a class, a set of labels or a number; None without labels. unit: name of the
+    independent unit (`Table.units`); None: the row."""
 
     text: str
     pair: str | None = None
     label: Any = None
+    unit: str | None = None
 
 
 class Evaluator(ABC, Generic[Row, Prediction]):
@@ -70,10 +73,16 @@ class ClassEvaluator(Evaluator[TextRow, str]):
     ) -> Scores:  # fmt: skip
         if not has_labels(rows):
             return agreement("same label", predictions, reference)
-        return self.compare([row.label for row in rows], predictions, intervals=intervals)
+        return self.compare([row.label for row in rows], predictions, units_of(rows), intervals=intervals)
 
-    def compare(self, gold: Sequence[str], predictions: Sequence[str], *, intervals: bool = True) -> Scores:
-        bounds = metrics.classification_intervals(gold, predictions, positive=self.positive) if intervals else {}
+    def compare(
+        self, gold: Sequence[str], predictions: Sequence[str], units: Sequence[Hashable] | None = None,
+        *, intervals: bool = True,
+    ) -> Scores:  # fmt: skip
+        """units: rows of a unit are not independent of each other; None: all rows are."""
+        bounds = None
+        if intervals:
+            bounds = metrics.classification_intervals(gold, predictions, positive=self.positive, groups=units)
         scores = metrics.classification(gold, predictions, positive=self.positive)
         return Scores.with_intervals(
             "accuracy", scores, bounds, counts={"texts": len(gold)}, secondary="f1_macro"
@@ -95,12 +104,13 @@ class LabelSetEvaluator(Evaluator[TextRow, Collection[str]]):
     ) -> Scores:  # fmt: skip
         if not has_labels(rows):
             return agreement("same label", predictions, reference)
-        return self.compare([row.label for row in rows], predictions, intervals=intervals)
+        return self.compare([row.label for row in rows], predictions, units_of(rows), intervals=intervals)
 
     def compare(
-        self, gold: Sequence[Collection[str]], predictions: Sequence[Collection[str]], *, intervals: bool = True
-    ) -> Scores:
-        bounds = metrics.multi_label_intervals(gold, predictions) if intervals else {}
+        self, gold: Sequence[Collection[str]], predictions: Sequence[Collection[str]],
+        units: Sequence[Hashable] | None = None, *, intervals: bool = True,
+    ) -> Scores:  # fmt: skip
+        bounds = metrics.multi_label_intervals(gold, predictions, units) if intervals else None
         scores = metrics.multi_label(gold, predictions, self.names)
         return Scores.with_intervals("f1_micro", scores, bounds, counts={"texts": len(gold)}, secondary="accuracy")
 
@@ -118,12 +128,15 @@ class NumberEvaluator(Evaluator[TextRow, float]):
         *, intervals: bool = False,
     ) -> Scores:  # fmt: skip
         if has_labels(rows):
-            return self.compare([row.label for row in rows], predictions, intervals=intervals)
+            return self.compare([row.label for row in rows], predictions, units_of(rows), intervals=intervals)
         assert reference is not None
         return self.compare(reference, predictions, intervals=intervals)
 
-    def compare(self, gold: Sequence[float], predictions: Sequence[float], *, intervals: bool = True) -> Scores:
-        bounds = metrics.regression_intervals(gold, predictions) if intervals else {}
+    def compare(
+        self, gold: Sequence[float], predictions: Sequence[float], units: Sequence[Hashable] | None = None,
+        *, intervals: bool = True,
+    ) -> Scores:  # fmt: skip
+        bounds = metrics.regression_intervals(gold, predictions, units) if intervals else None
         scores = metrics.regression(gold, predictions)
         return Scores.with_intervals("spearman", scores, bounds, counts={"texts": len(gold)}, secondary="pearson")
 
@@ -186,7 +199,7 @@ class TagEvaluator(Evaluator[list[Sentence], list[list[str]]]):
     ) -> Scores:  # fmt: skip
         sentences = [*chain.from_iterable(rows)]
         gold = [sentence.tags if self.plain else to_iob2(sentence, self.scheme).tags for sentence in sentences]
-        documents = [*map(document_of, sentences)]
+        documents = documents_of(sentences)
         return self.compare(gold, [*chain.from_iterable(predictions)], documents, intervals=intervals)
 
     def compare(
@@ -198,7 +211,8 @@ class TagEvaluator(Evaluator[list[Sentence], list[list[str]]]):
             return entity_scores(gold, predictions, "iob2", documents, intervals=intervals)
         scores = entity_scores(gold, predictions, "plain", documents, intervals=intervals)
         by_name = {name: value for name, value in scores.by_name.items() if name in ("accuracy", "accuracy_interval")}
-        return Scores("accuracy", by_name, {**scores.counts, "words": sum(map(len, gold))})
+        counts = {**scores.counts, "words": sum(map(len, gold))}
+        return replace(scores, primary="accuracy", by_name=by_name, counts=counts, secondary=None)
 
 
 @dataclass(frozen=True)
@@ -221,15 +235,19 @@ def entity_scores(
     *, intervals: bool = True,
 ) -> Scores:  # fmt: skip
     """Precision, recall and F1 of exact entities, and the accuracy of tags."""
-    bounds = metrics.entity_intervals(gold, predictions, scheme, documents) if intervals else {}
+    bounds = metrics.entity_intervals(gold, predictions, scheme, documents) if intervals else None
     scores = metrics.entity_scores(gold, predictions, scheme)
     return Scores.with_intervals("f1", scores, bounds, counts={"sentences": len(gold)}, secondary="accuracy")
 
 
-def document_of(sentence: Sentence) -> str:
-    """The name of a sentence's document; without documents, the location of the sentence."""
-    file, _, line = sentence.where.rpartition(":")
-    return f"{file}:{line}" if sentence.document is None else f"{file}, document {sentence.document}"
+def documents_of(sentences: Sequence[Sentence]) -> list[str]:
+    """The document of each sentence, or without documents the location of the first near duplicate of the sentence."""
+    keys = (text_key(" ".join(sentence.words)) for sentence in sentences)
+    firsts = first_locations(keys, (sentence.where for sentence in sentences))
+    return [
+        first if sentence.document is None else f"{sentence.where.rpartition(':')[0]}, document {sentence.document}"
+        for sentence, first in zip(sentences, firsts, strict=True)
+    ]
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
@@ -261,7 +279,7 @@ class AnswerEvaluator(Evaluator[Question, str]):
         *, intervals: bool = True,
     ) -> Scores:  # fmt: skip
         """Gold answers, predicted answers and passages by the id of the question."""
-        bounds = metrics.answer_intervals(gold, predictions, passages) if intervals else {}
+        bounds = metrics.answer_intervals(gold, predictions, passages) if intervals else None
         scores = metrics.answer_scores(gold, predictions)
         return Scores.with_intervals("f1", scores, bounds, secondary="exact_match", maximum=100)
 
@@ -269,10 +287,10 @@ class AnswerEvaluator(Evaluator[Question, str]):
 # --- pairs and search -------------------------------------------------------------------------------------------------
 
 
-def pair_scores(gold: Sequence[float], cosines: Sequence[float]) -> Scores:
+def pair_scores(gold: Sequence[float], cosines: Sequence[float], units: Sequence[Hashable] | None = None) -> Scores:
     """Correlations of gold scores and cosines. No errors, since a cosine does not have the unit of the scores."""
     names = ("spearman", "pearson")
-    scores, bounds = metrics.regression(gold, cosines), metrics.regression_intervals(gold, cosines)
+    scores, bounds = metrics.regression(gold, cosines), metrics.regression_intervals(gold, cosines, units)
     return Scores.with_intervals(
         "spearman", {name: scores[name] for name in names}, bounds, counts={"pairs": len(gold)}, secondary="pearson"
     )
@@ -297,6 +315,10 @@ def agreement(name: str, predictions: Sequence[Any], reference: Sequence[Any] | 
 
 def has_labels(rows: Sequence[TextRow]) -> bool:
     return bool(rows) and rows[0].label is not None
+
+
+def units_of(rows: Sequence[TextRow]) -> list[Hashable]:
+    return [row_number if row.unit is None else row.unit for row_number, row in enumerate(rows)]
 
 
 def columns_of(rows: Sequence[TextRow]) -> tuple[list[str], list[str] | None]:

@@ -31,7 +31,7 @@ from bothways.evaluation.evaluators import (
     ClassEvaluator,
     LabelSetEvaluator,
     NumberEvaluator,
-    document_of,
+    documents_of,
     entity_scores,
     ranking_scores,
 )
@@ -48,6 +48,7 @@ def score_file(
     text_column: str | None = None,
     pair_column: str | None = None,
     label_column: str | None = None,
+    group_column: str | None = None,
     words_column: str | None = None,
     tags_column: str | None = None,
     scheme: Scheme | None = None,
@@ -64,7 +65,7 @@ def score_file(
     answer is not at its offset stops the evaluation, or is skipped and counted. If both files are the same CoNLL file,
     the gold tags are in the second-to-last column.
     """
-    labelled = bool(text_column or pair_column or label_column or multi_label or positive)
+    labelled = bool(text_column or pair_column or label_column or group_column or multi_label or positive)
     kind = "tags" if scheme or words_column or tags_column else _kind(gold, labelled, encoding)
     if kind == "answers":
         return _answers(predictions, gold, on_error, encoding)
@@ -83,15 +84,16 @@ def score_file(
         predicted_tags = read_tagged(predictions, words=words_column, tags=tags_column, encoding=encoding)
         return _tags(gold, predictions, gold_tags, predicted_tags, scheme)
     table = read_table(
-        gold, text=text_column, pair=pair_column, label=label_column, need_labels=True, encoding=encoding
-    )
+        gold, text=text_column, pair=pair_column, label=label_column, group=group_column, need_labels=True,
+        encoding=encoding,
+    )  # fmt: skip
     column, predicted = _labels(predictions, encoding)
     if len(predicted) != len(table):
         counts = f"{len(predicted)} predictions, but {gold} has {len(table)} rows"
         raise InputError(f"{predictions}: {counts}; give one prediction per row, in order")
     answered = replace(table, labels=[label for _, label in predicted], where=[where for where, _ in predicted])
     if column == "score" or _are_numbers(table, answered):
-        return NumberEvaluator().compare(numeric_labels(table), numeric_labels(answered))
+        return NumberEvaluator().compare(numeric_labels(table), numeric_labels(answered), table.units)
     if multi_label or column == "labels" or any(label.startswith("[") for label in table.labels or []):
         return _label_sets(table, answered)
     return _classes(predictions, table, answered, positive)
@@ -150,7 +152,7 @@ def _are_numbers(*tables: Table) -> bool:
 def _label_sets(gold: Table, predicted: Table) -> Scores:
     gold_sets, predicted_sets = label_sets(gold), label_sets(predicted)
     names = sorted(frozenset().union(*gold_sets, *predicted_sets))
-    return LabelSetEvaluator(names).compare(gold_sets, predicted_sets)
+    return LabelSetEvaluator(names).compare(gold_sets, predicted_sets, gold.units)
 
 
 def _classes(path: Path, gold: Table, predicted: Table, positive: str | None) -> Scores:
@@ -162,7 +164,7 @@ def _classes(path: Path, gold: Table, predicted: Table, positive: str | None) ->
         )
     if positive is not None and positive not in gold_labels:
         raise InputError(f"positive ({positive!r}) is not among the gold labels: {_shorten(gold_labels)}")
-    return ClassEvaluator(positive).compare(gold_labels, predicted_labels)
+    return ClassEvaluator(positive).compare(gold_labels, predicted_labels, gold.units)
 
 
 def _shorten(labels: Sequence[str], limit: int = 9) -> str:
@@ -187,7 +189,7 @@ def _tags(
         _check(sentence, scheme)
     predicted_scheme = scheme if scheme == "plain" else detect_scheme([sentence.tags for sentence in predicted])
     gold_tags, predicted_tags = ([sentence.tags for sentence in sentences] for sentences in (gold, predicted))
-    scores = entity_scores(gold_tags, predicted_tags, scheme, [*map(document_of, gold)])
+    scores = entity_scores(gold_tags, predicted_tags, scheme, documents_of(gold))
     details = {
         "scheme": scheme,
         "illegal_gold": sum(find_illegal_tag(tags, scheme) is not None for tags in gold_tags),

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from bothways.batching import chunked
 from bothways.data.beir import BeirDataset, is_beir_dataset
+from bothways.data.near_duplicates import text_key
 from bothways.data.pairs import NO_NEGATIVES, TextPairs, read_pair_file
 from bothways.data.stream import resolve_columns
 from bothways.errors import InputError
@@ -41,7 +42,8 @@ def vectors(model: Predictor, settings: Evaluate) -> Scores:
     vectors_RNH = torch.stack([embed_chunks(model, texts) for texts in pairs.texts[:2]])
     if pairs.scores is not None:
         cosines_N = (vectors_RNH[0] * vectors_RNH[1]).sum(1)
-        return pair_scores(pairs.scores.tolist(), cosines_N.tolist())
+        keys = zip(*(map(text_key, texts) for texts in pairs.texts[:2]), strict=True)
+        return pair_scores(pairs.scores.tolist(), cosines_N.tolist(), [*keys])
     ids: dict[str, int] = {}
     ids_RN = np.array([[ids.setdefault(text, len(ids)) for text in texts] for texts in pairs.texts[:2]])
     return ranking_scores(*rank_pairs(vectors_RNH, ids_RN), k=TOP)

@@ -15,14 +15,19 @@ from bothways.settings import TextColumns
 from bothways.tables_in_memory import TableSource
 
 
-def read_trained_table(model: Predictor, file: TableSource, columns: TextColumns, *, need_labels: bool) -> Table:
+def read_trained_table(
+    model: Predictor, file: TableSource, columns: TextColumns, *, need_labels: bool, group: str | None = None
+) -> Table:
     """Read a table by the named columns, else by those of the fine-tuning, else by the usual names.
+
+    group: column of groups. None: that of the fine-tuning, if the file has it.
 
     Labels get the model's spelling if it was fine-tuned with merge_labels. InputError if the table has pairs and the
     model was fine-tuned on single texts, or the reverse."""
     names = resolve_columns(file, columns, model.checkpoint.settings, ("text", "pair", "label"))
     table = read_table(
         file, text=names["text"], pair=names["pair"], label=names["label"], need_labels=need_labels,
+        group=group or model.checkpoint.settings.get("group_column"), need_group=group is not None,
         encoding=columns.encoding,
     )  # fmt: skip
     if model.ignores_pairs(names["text"], columns.pair_column):
@@ -52,4 +57,4 @@ def text_rows(model: Predictor, table: Table) -> list[TextRow]:
         class_indices(table, model.labels)  # raises for unknown labels
         labels = table.labels
     pairs: Sequence[str | None] = table.pairs if table.pairs is not None else [None] * len(table)
-    return [*map(TextRow, table.texts, pairs, labels)]
+    return [*map(TextRow, table.texts, pairs, labels, table.units)]

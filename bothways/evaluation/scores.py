@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from bothways import metrics
-from bothways.metrics import Interval
+from bothways.metrics import Intervals
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -14,7 +14,8 @@ class Scores(Mapping[str, Any]):
     the number of rows and other counts come last.
 
     primary: the name of the score that models are compared by. secondary: another score to show with it. maximum: the
-    maximum of the primary score: 1, or 100 (SQuAD's scores).
+    maximum of the primary score: 1, or 100 (SQuAD's scores). intervals: the intervals, with the bootstrap resamples
+    that pair these scores with those of other predictions for the same rows; None if they were not computed.
     """
 
     primary: str
@@ -22,12 +23,11 @@ class Scores(Mapping[str, Any]):
     counts: dict[str, Any] = field(default_factory=dict)
     secondary: str | None = None
     maximum: float = 1.0
+    intervals: Intervals | None = None
 
     @staticmethod
-    def with_intervals(
-        primary: str, scores: Mapping[str, Any], intervals: Mapping[str, Interval], **more: Any
-    ) -> "Scores":
-        return Scores(primary, metrics.with_intervals(scores, intervals), **more)
+    def with_intervals(primary: str, scores: Mapping[str, Any], intervals: Intervals | None, **more: Any) -> "Scores":
+        return Scores(primary, metrics.with_intervals(scores, intervals or {}), intervals=intervals, **more)
 
     def __getitem__(self, name: str) -> Any:
         return self.counts[name] if name in self.counts else self.by_name[name]
@@ -52,7 +52,8 @@ class Scores(Mapping[str, Any]):
 class Predictions:
     """Predictions and gold labels for rows that the model was not trained on. All entries are JSON values.
 
-    where: file and line. groups: the document or passage that a row belongs to, else the row itself. details: further
+    where: file and line. groups: the independent unit that a row belongs to: a document or passage, a group of rows, or
+    the first of its near duplicates. details: further
     values of a row, by task, such as the probabilities of its most likely classes.
     """
 

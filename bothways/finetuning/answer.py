@@ -26,7 +26,7 @@ from bothways.data.squad import Question, read_squad
 from bothways.distillation.losses import logits_loss
 from bothways.errors import InputError
 from bothways.evaluation.evaluators import AnswerEvaluator
-from bothways.evaluation.scores import Predictions
+from bothways.evaluation.scores import Predictions, Scores
 from bothways.finetuning import finetune
 from bothways.finetuning.baseline_models import best_matching_sentence
 from bothways.finetuning.finetune import FineTuneResult
@@ -35,6 +35,7 @@ from bothways.finetuning.task import NO_LABEL, Baseline, Metrics, Task, compute_
 from bothways.finetuning.teacher import check_task
 from bothways.inference import answer_decoding
 from bothways.inference.windows import WindowPolicy, whole_length
+from bothways.metrics import Intervals
 from bothways.metrics.answers import answer_scores, best_threshold
 from bothways.model.model import Model
 from bothways.settings import Answer
@@ -241,17 +242,20 @@ class Answering(Task):
         answers = [best_matching_sentence(question) for question in self.questions[split]]
         yield Baseline("sentence that shares most words with the question", self.build_predictions(split, answers))
 
-    def score_predictions(self, predictions: Predictions) -> Metrics:
+    def score_predictions(self, predictions: Predictions) -> Scores:
         """Scores in 0..1."""
         gold, predicted, passages = (
             dict(zip(predictions.where, column, strict=True))
             for column in (predictions.gold, predictions.predicted, predictions.groups)
         )
         percentages = AnswerEvaluator().compare(gold, predicted, passages)
-        return {
-            name: [bound / 100 for bound in value] if name.endswith("_interval") else value / 100
-            for name, value in percentages.items() if name.removesuffix("_interval") in METRICS
-        }  # fmt: skip
+        intervals = percentages.intervals
+        assert intervals is not None
+        names = [name for name in METRICS if name in percentages.by_name]
+        bounds = {name: (intervals[name][0] / 100, intervals[name][1] / 100) for name in names if name in intervals}
+        resamples = {name: intervals.resamples[name] / 100 for name in bounds}
+        values = {name: percentages.by_name[name] / 100 for name in names}
+        return Scores.with_intervals("f1", values, Intervals(bounds, resamples, intervals.num_units))
 
     @cached_property
     def question_by_location(self) -> dict[str, Question]:

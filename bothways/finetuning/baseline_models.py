@@ -53,7 +53,7 @@ def fit_linear_baselines(
     if num_outputs > MAX_OUTPUTS:
         return
     targets = {name: examples.targets for name, examples in task.data.items()}
-    rows = {name: Rows(table.texts, table.pairs, targets[name]) for name, table in task.tables.items()}
+    rows = {name: Rows(table.texts, table.pairs, targets[name], table.units) for name, table in task.tables.items()}
     model = tfidf.fit(rows["train"], rows["dev"], kind, num_outputs, balanced=balanced, score=score)
     yield LinearBaseline(f"TF-IDF + {METHODS[kind]}", model(rows[split].texts, rows[split].pairs), model)
     if task.separate:
@@ -69,7 +69,9 @@ def fit_linear_baselines(
     train_NH, dev_NH, split_NH = standardize(*(features[name].numpy() for name in ("train", "dev", split)))
     strengths = [strength / len(train_NH) for strength in STRENGTHS]
     train, dev = (train_NH, rows["train"].targets), (dev_NH, rows["dev"].targets)
-    weight_CH, bias_C, _ = regressions.fit(train, dev, kind, num_outputs, strengths, balanced=balanced, score=score)
+    weight_CH, bias_C, _ = regressions.fit(
+        train, dev, kind, num_outputs, strengths, groups=rows["train"].groups, balanced=balanced, score=score
+    )
     yield LinearBaseline(f"frozen vectors + {METHODS[kind]}", regressions.scores(split_NH, weight_CH, bias_C), None)
 
 

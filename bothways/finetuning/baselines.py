@@ -9,8 +9,11 @@ from shlex import quote
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
+from bothways import metrics
 from bothways.checkpoint.checkpoint import Checkpoint
-from bothways.finetuning.task import Task
+from bothways.finetuning.task import Task, resamples_of
 from bothways.inference.tfidf_predictor import save
 from bothways.io import write_atomic
 from bothways.log import command_name, logger
@@ -18,7 +21,7 @@ from bothways.metrics import Interval
 
 SLOW = 5.0  # seconds after which the score of a baseline is logged with its time
 TFIDF = "TF-IDF"  # how the names of baselines that can be saved begin; they come first
-NOT_BETTER = "not better than"
+BETTER, WORSE = "better than", "worse than"  # how a verdict begins, unless it cannot tell
 # Options of `finetune` that keep the encoder as it is and fit its head, by the names of baselines like that.
 TRAIN_HEAD_ONLY = {
     "frozen vectors": "--learning-rate 0 --pooling mean",
@@ -31,12 +34,45 @@ BASELINES = "baselines.json"  # scores of the baselines, for a resumed run
 
 
 @dataclass(frozen=True)
+class Resamples:
+    """The metric in each bootstrap resample, which pairs the scores of models on the same rows; see
+    `metrics.bootstrap`. num_units: the number of units that were drawn."""
+
+    values_B: np.ndarray
+    num_units: int
+
+    @staticmethod
+    def from_json(stored: Mapping[str, Any]) -> "Resamples":
+        return Resamples(np.array(stored["values"]), stored["units"])
+
+    @staticmethod
+    def mean(parts: Sequence["Resamples"], *, same_rows: bool) -> "Resamples":
+        """Resamples of the mean of several scores: of models on the same rows, or of folds."""
+        num_resamples = min(len(part.values_B) for part in parts)
+        values_B = np.mean([part.values_B[:num_resamples] for part in parts], axis=0)
+        units = [part.num_units for part in parts]
+        return Resamples(values_B, units[0] if same_rows else sum(units))
+
+
+@dataclass(frozen=True)
 class BaselineScore:
-    """The metric of a baseline, with its 95 % interval if known."""
+    """The metric of a baseline, with its 95 % interval and resamples if known."""
 
     name: str
     value: float
     interval: Interval | None
+    resamples: Resamples | None = None
+
+    def difference(self, value: float, resamples: Resamples) -> Interval:
+        """95 % interval of the difference between another score on the same rows and this one."""
+        num_resamples = len(resamples.values_B)
+        own_B: np.ndarray | float = self.value
+        if self.resamples:
+            num_resamples = min(num_resamples, len(self.resamples.values_B))
+            own_B = self.resamples.values_B[:num_resamples]
+        return metrics.difference_interval(
+            value - self.value, resamples.values_B[:num_resamples] - own_B, resamples.num_units
+        )
 
 
 @dataclass(frozen=True)
@@ -48,7 +84,7 @@ class Comparison:
 
     @property
     def warnings(self) -> list[str]:
-        return [self.verdict] if self.verdict.startswith(NOT_BETTER) else []
+        return [] if self.verdict.startswith(BETTER) else [self.verdict]
 
 
 def score(task: Task, split: str, file: Path) -> list[BaselineScore]:
@@ -57,7 +93,8 @@ def score(task: Task, split: str, file: Path) -> list[BaselineScore]:
         rows, start = [], time.monotonic()
         for baseline in task.baselines(split):
             scores = task.score_predictions(baseline.predictions)
-            rows.append([baseline.name, scores[task.metric], scores[f"{task.metric}_interval"]])
+            interval = scores[f"{task.metric}_interval"]
+            rows.append([baseline.name, scores[task.metric], interval, resamples_of(scores, task.metric)])
             if (seconds := time.monotonic() - start) > SLOW:
                 logger.info(f"baseline {baseline.name}: {task.metric} {scores[task.metric]:.4f} ({seconds:.0f} s)")
             start = time.monotonic()
@@ -68,15 +105,19 @@ def score(task: Task, split: str, file: Path) -> list[BaselineScore]:
 
 def read(file: Path) -> list[BaselineScore]:
     rows = json.loads(file.read_text(encoding="utf-8"))
-    return [BaselineScore(name, value, (low, high)) for name, value, (low, high) in rows]
+    return [
+        BaselineScore(name, value, (low, high), Resamples.from_json(resamples))
+        for name, value, (low, high), resamples in rows
+    ]
 
 
 def mean_scores(folds: Sequence[Sequence[BaselineScore]]) -> list[BaselineScore]:
     """The mean of each baseline over folds."""
-    return [
-        BaselineScore(scores[0].name, fmean(score.value for score in scores), None)
-        for scores in zip(*folds, strict=True)
-    ]
+    means = []
+    for scores in zip(*folds, strict=True):
+        resamples = Resamples.mean([score.resamples for score in scores if score.resamples], same_rows=False)
+        means.append(BaselineScore(scores[0].name, fmean(score.value for score in scores), None, resamples))
+    return means
 
 
 def format_table(metric: str, split: str, baselines: Mapping[str, float]) -> list[str]:
@@ -87,37 +128,48 @@ def format_table(metric: str, split: str, baselines: Mapping[str, float]) -> lis
 
 
 def verdict(result: Mapping[str, Any], saved: Path | None = None, *, model: str, few: bool = False) -> str:
-    """Whether the fine-tuned model beats the best baseline, and how to use a baseline that is as good.
+    """Whether the fine-tuned model beats the best baseline, and how to use a baseline that is better.
 
-    result: `result` of bothways.json. saved: directory of the TF-IDF model, if it was saved. model: the initial model.
-    few: whether the encoder stayed frozen because there are few examples.
+    It cannot be told if the 95 % interval of the difference contains 0. result: `result` of bothways.json. saved:
+    directory of the TF-IDF model, if it was saved. model: the initial model. few: whether the encoder stayed frozen
+    because there are few examples.
     """
     name = max(result["baselines"], key=result["baselines"].__getitem__)
-    score = result["baselines"][name]
+    score, (low, high) = result["baselines"][name], result["differences"][name]
     kind = "frozen, with a linear head" if result["frozen"] else "fine-tuned"
-    numbers = f"{result['mean']:.2%} ({kind}) against {score:.2%}, {result['rows']:,} rows"
-    if result["mean"] > score:
-        doubt = "" if result["interval"][0] > score else "; the difference may be chance"
-        return f"better than the best baseline, {name}: {numbers}{doubt}"
+    numbers = (
+        f"{result['mean']:.2%} ({kind}) against {score:.2%}, {result['rows']:,} rows; the difference is "
+        f"{100 * low:+.1f} to {100 * high:+.1f} points (95 % interval)"
+    )
+    if is_clearly_better(result, name):
+        return f"{BETTER} the best baseline, {name}: {numbers}"
     usage = ""
     if name.startswith(TFIDF) and saved:
         usage = f"; to use it instead: {command_name()} predict {quote(str(saved))} FILE"
+    if high >= -metrics.TIE:
+        return f"cannot tell whether it is better than {name}: {numbers}{usage}"
     for prefix, options in TRAIN_HEAD_ONLY.items():
         if name.startswith(prefix) and (few or not result["frozen"]):
             usage = f"; to train only a linear head on the frozen encoder: {options}{' --epochs 1' * few}"
     if name == COSINE:
         command = f"{command_name()} embed {quote(model)} FILE --text-column COLUMN -o VECTORS.npy"
         usage = f"; to use it instead, for both columns: {command}; the cosine is the product of the vectors"
-    return f"{NOT_BETTER} {name}: {numbers}{usage}"
+    return f"{WORSE} {name}: {numbers}{usage}"
 
 
-def save_if_better(task: Task, result: Mapping[str, Any], directory: Path, final: Checkpoint) -> Path | None:
-    """Save the TF-IDF model if the fine-tuned one is not better. Returns the directory, or None.
+def is_clearly_better(result: Mapping[str, Any], baseline: str) -> bool:
+    """Whether the 95 % interval of the difference to a baseline lies above 0."""
+    low, _ = result["differences"][baseline]
+    return bool(low > metrics.TIE)
+
+
+def save_unless_better(task: Task, result: Mapping[str, Any], directory: Path, final: Checkpoint) -> Path | None:
+    """Save the TF-IDF model unless the fine-tuned one is clearly better. Returns the directory, or None.
 
     final: labels and metadata for the saved model.
     """
-    scores = [score for name, score in result["baselines"].items() if name.startswith(TFIDF)]
-    if not scores or result["mean"] > scores[0]:
+    names = [name for name in result["baselines"] if name.startswith(TFIDF)]
+    if not names or is_clearly_better(result, names[0]):
         return None
     model = next(task.baselines("dev")).model  # fitted again: it takes seconds, and nothing is kept in memory
     assert model is not None

@@ -23,7 +23,7 @@ from bothways.data.split_tables import read_tables, texts_by_location
 from bothways.distillation.losses import logits_loss
 from bothways.errors import InputError, join_names
 from bothways.evaluation.evaluators import ClassEvaluator, LabelSetEvaluator
-from bothways.evaluation.scores import Predictions
+from bothways.evaluation.scores import Predictions, Scores
 from bothways.finetuning import finetune
 from bothways.finetuning.baseline_models import fit_linear_baselines
 from bothways.finetuning.finetune import FineTuneResult
@@ -206,11 +206,11 @@ class Classification(TextTask):
             details.append(dict(zip(names, probabilities_C[stored].tolist(), strict=True)))
         if multi_label:
             gold, predicted = ([*map(sorted, labels)] for labels in (gold, predicted))
-        where = self.tables[split].where
-        return Predictions(where, gold, predicted, where, details)
+        table = self.tables[split]
+        return Predictions(table.where, gold, predicted, table.units, details)
 
-    def score_predictions(self, predictions: Predictions) -> Metrics:
-        return self.evaluator.compare(predictions.gold, predictions.predicted).by_name
+    def score_predictions(self, predictions: Predictions) -> Scores:
+        return self.evaluator.compare(predictions.gold, predictions.predicted, predictions.groups)
 
     def baselines(self, split: str) -> Iterator[Baseline]:
         balanced = self.settings.class_weights == "balanced"

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from bothways import metrics
 from bothways.evaluation.scores import Predictions
 from bothways.finetuning import baselines as baseline_scores
-from bothways.finetuning.baselines import BASELINES, BaselineScore
-from bothways.finetuning.task import Metrics, Task
+from bothways.finetuning.baselines import BASELINES, BaselineScore, Resamples
+from bothways.finetuning.task import Metrics, Task, resamples_of
 from bothways.io import write_atomic
 from bothways.log import logger, muted
 from bothways.model.model import Model
@@ -37,13 +37,14 @@ class CrossValidation:
     """Results of cross-validation.
 
     metrics, baselines (empty if not requested) and predictions have an entry per fold. scores: the scores of all rows
-    together, each with its 95 % interval as NAME_interval.
+    together, each with its 95 % interval as NAME_interval. resamples: of the mean over folds.
     """
 
     metrics: Sequence[Metrics]
     baselines: Sequence[Sequence[BaselineScore]]
     predictions: Sequence[Predictions]
     scores: Mapping[str, Any]
+    resamples: Resamples
 
     @property
     def all_predictions(self) -> Predictions:
@@ -96,8 +97,13 @@ def cross_validate(
         fold_predictions.append(Predictions(**stored["predictions"]))
         if baselines:
             fold_baselines.append(baseline_scores.read(file.with_name(BASELINES)))
+    by_fold = [
+        Resamples.from_json(resamples_of(task.score_predictions(predictions), task.metric))
+        for predictions in fold_predictions
+    ]
     scores = task.score_predictions(Predictions.joined(fold_predictions))
-    return CrossValidation(fold_metrics, fold_baselines, fold_predictions, scores)
+    resamples = Resamples.mean(by_fold, same_rows=False)
+    return CrossValidation(fold_metrics, fold_baselines, fold_predictions, scores, resamples)
 
 
 def run_fold(task: Task, train: Train, file: Path, *, seed: int, fold: int, folds: int, baselines: bool) -> None:

@@ -21,7 +21,7 @@ from bothways.batch import Batch
 from bothways.batching import chunked
 from bothways.checkpoint import checkpoint, state_dict
 from bothways.checkpoint.checkpoint import Checkpoint
-from bothways.data.near_duplicates import text_key
+from bothways.data.near_duplicates import first_locations, text_key
 from bothways.data.pairs import TextPairs, read_pairs
 from bothways.data.split_tables import read_unlabelled
 from bothways.data.splits import overlap_warning
@@ -30,7 +30,7 @@ from bothways.distillation.losses import cosine_loss as vector_distance
 from bothways.errors import InputError
 from bothways.evaluation.evaluators import pair_scores
 from bothways.evaluation.retrieval import TOP, rank_by_scores, rank_pairs
-from bothways.evaluation.scores import Predictions
+from bothways.evaluation.scores import Predictions, Scores
 from bothways.families import FAMILIES
 from bothways.finetuning import finetune
 from bothways.finetuning.finetune import FineTuneResult
@@ -249,7 +249,12 @@ class Embedding(Task):
         where = [f"{split}, pair {row}" for row in range(1, 1 + len(cosines))]
         gold = self.pairs[split].scores
         assert gold is not None
-        return Predictions(where, gold.tolist(), cosines, where, [None] * len(where))
+        units = first_locations(self.text_keys(split), where)
+        return Predictions(where, gold.tolist(), cosines, units, [None] * len(where))
+
+    def text_keys(self, split: str) -> list[tuple[str, ...]]:
+        """Keys that are equal for near duplicates of the first two texts."""
+        return [*zip(*([*map(text_key, column)] for column in self.pairs[split].texts[:2]), strict=True)]
 
     def ranking_predictions(
         self, split: str, qrels: Mapping[str, Mapping[str, float]], rankings: Mapping[str, Sequence[str]]
@@ -258,12 +263,12 @@ class Embedding(Task):
         where = [f"{split}, text {query}" for query in scores]
         return Predictions(where, [None] * len(where), [*scores.values()], where, [None] * len(where))
 
-    def score_predictions(self, predictions: Predictions) -> Metrics:
+    def score_predictions(self, predictions: Predictions) -> Scores:
         if self.has_scores:
-            return pair_scores(predictions.gold, predictions.predicted).by_name
+            return pair_scores(predictions.gold, predictions.predicted, predictions.groups)
         columns = {name: [row[name] for row in predictions.predicted] for name in predictions.predicted[0]}
-        intervals = {name: metrics.mean_interval(values, predictions.groups) for name, values in columns.items()}
-        return metrics.with_intervals({name: fmean(values) for name, values in columns.items()}, intervals)
+        intervals = metrics.mean_intervals(columns, predictions.groups)
+        return Scores.with_intervals(self.metric, {name: fmean(values) for name, values in columns.items()}, intervals)
 
     def baselines(self, split: str) -> Iterator[Baseline]:
         """The cosine of TF-IDF vectors."""
@@ -296,11 +301,7 @@ class Embedding(Task):
 
     @property
     def warnings(self) -> list[str]:
-        keys = {
-            split: [*zip(*([*map(text_key, column)] for column in part.texts[:2]), strict=True)]
-            for split, part in self.pairs.items()
-        }
-        overlap = overlap_warning(keys)
+        overlap = overlap_warning({split: self.text_keys(split) for split in self.pairs})
         notes = dict.fromkeys(note for part in self.pairs.values() for note in part.notes)
         warnings = [*notes, *([overlap] if overlap else [])]
         for split, part in self.pairs.items():

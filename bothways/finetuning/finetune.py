@@ -28,7 +28,7 @@ from bothways.data.datasets import unread_splits_warning
 from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, choose_device, choose_dtype, retain_freed_memory
 from bothways.errors import InputError
 from bothways.finetuning import baselines
-from bothways.finetuning.baselines import BASELINES, BaselineScore, Comparison
+from bothways.finetuning.baselines import BASELINES, BaselineScore, Comparison, Resamples
 from bothways.finetuning.cross_validation import FOLDS, cross_validate
 from bothways.finetuning.recipe import (
     count_steps_per_epoch,
@@ -46,7 +46,7 @@ from bothways.finetuning.recipe import (
 )
 from bothways.finetuning.report import write_report
 from bothways.finetuning.resume import check_unchanged, fingerprint_examples
-from bothways.finetuning.task import Metrics, Task, inference_copy, metrics_with_intervals
+from bothways.finetuning.task import RESAMPLES, Metrics, Task, inference_copy, metrics_with_intervals
 from bothways.finetuning.teacher import Lessons, Teacher, load_teacher
 from bothways.io import reserve_space, write_atomic
 from bothways.log import logger, muted
@@ -153,6 +153,9 @@ def run_seeds(
         {seed: by_split["dev"][task.metric] for seed, by_split in metrics_by_seed.items()}, settings.keep_seed
     )
     initial.model.load_state_dict(load_file(seed_directory(run, kept) / WEIGHTS))
+    by_seed = [values[split][RESAMPLES] for values in metrics_by_seed.values()]
+    resamples = Resamples.mean([*map(Resamples.from_json, by_seed)], same_rows=True)
+    metrics_by_seed = {seed: without_resamples(values) for seed, values in metrics_by_seed.items()}
 
     result = summarize(task, split, metrics_by_seed, kept)
     if lessons:
@@ -165,7 +168,8 @@ def run_seeds(
         trivial = fmean(folds.values("baseline")) if folds else metrics_by_seed[kept][split]["baseline"]
         comparison = compare_with_baselines(
             task, result, [BaselineScore(task.trivial_baseline, trivial, None), *baseline_scores],
-            replace(initial, metadata=task.metadata(metrics_by_seed[kept])), run,
+            folds.resamples if folds else resamples, replace(initial, metadata=task.metadata(metrics_by_seed[kept])),
+            run,
         )  # fmt: skip
     write_report(
         settings, task, run, initial.model, metrics_by_seed, kept=kept,
@@ -335,19 +339,29 @@ def summarize(
     }  # fmt: skip
 
 
-def compare_with_baselines(
-    task: Task, result: dict[str, Any], scores: Sequence[BaselineScore], final: Checkpoint, run: Run
-) -> Comparison:
-    """Add the baselines' scores and the verdict to the result; save the TF-IDF model if fine-tuning is not better.
+def without_resamples(metrics_by_split: Mapping[str, Metrics]) -> dict[str, Metrics]:
+    return {
+        split: {name: value for name, value in values.items() if name != RESAMPLES}
+        for split, values in metrics_by_split.items()
+    }
 
-    final: a checkpoint with the labels of the model and the metadata of its task.
+
+def compare_with_baselines(
+    task: Task, result: dict[str, Any], scores: Sequence[BaselineScore], resamples: Resamples, final: Checkpoint,
+    run: Run,
+) -> Comparison:  # fmt: skip
+    """Add the baselines' scores and the verdict to the result; save the TF-IDF model unless fine-tuning is clearly
+    better.
+
+    resamples: of the model's score. final: a checkpoint with the labels of the model and the metadata of its task.
     """
     result["baselines"] = {score.name: score.value for score in scores}
     result["baseline_intervals"] = {score.name: score.interval for score in scores if score.interval}
+    result["differences"] = {score.name: score.difference(result["mean"], resamples) for score in scores}
     metadata = {**run.origin, "result": result, **final.metadata}
     with run.timed("baselines"):
         path = run.directory / baselines.SAVED
-        saved = baselines.save_if_better(task, result, path, replace(final, metadata=metadata))
+        saved = baselines.save_unless_better(task, result, path, replace(final, metadata=metadata))
     result["verdict"] = baselines.verdict(
         result, saved, model=str(task.settings.model), few=stays_frozen(task.settings, task)
     )

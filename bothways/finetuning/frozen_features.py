@@ -87,8 +87,9 @@ def fit_text_head(
             return pooler(features[split]["head"]), torch.from_numpy(features.data[split].targets)
 
     x_NH, targets = map(torch.cat, zip(*map(read_rows, splits), strict=True))
+    units = [unit for split in splits for unit in features.data[split].units]
     layer, dev = last_layer(model, "classes"), None if "dev" in splits else read_rows("dev")
-    linear_head.fit((x_NH, targets), loss, layer.out_features, dev=dev, score=score).write_to(layer)
+    linear_head.fit((x_NH, targets), loss, layer.out_features, groups=units, dev=dev, score=score).write_to(layer)
 
 
 def last_layer(model: Model, head: str) -> nn.Linear:

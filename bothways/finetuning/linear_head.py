@@ -6,7 +6,7 @@ standardization back into weight and bias. The deviation of a feature includes t
 Letters: N rows, H features, C outputs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bothways.data.splits import selection_folds
 from bothways.device import single_thread
 from bothways.rng import Purpose, generator
 from bothways.training.losses import Loss
@@ -51,23 +52,25 @@ class LinearHead:
 
 
 def fit(
-    train: Rows, loss: RowLoss, num_outputs: int, *, dev: Rows | None = None, seed: int = 0,
-    strengths: Sequence[float] = STRENGTHS, score: Score | None = None,
+    train: Rows, loss: RowLoss, num_outputs: int, *, groups: Sequence[Hashable] | None = None,
+    dev: Rows | None = None, seed: int = 0, strengths: Sequence[float] = STRENGTHS, score: Score | None = None,
 ) -> LinearHead:  # fmt: skip
     """Fit a head to all training rows, with the strength of the best score on dev; ties go to the lower loss.
 
     Without dev, or with fewer than MIN_DEV_ROWS rows, the strength is selected by cross-validation on the training
-    rows. Without a score, the strength with the lowest loss is selected; they are tried in order until the loss rises.
+    rows; groups: the group of each, which no fold divides. Without a score, the strength with the lowest loss is
+    selected; they are tried in order until the loss rises.
     With a score (for classes), the head is then scaled down to the lowest loss on the same rows (see `best_scale`).
 
     Deterministic: equal arguments give equal bits, whatever the number of threads.
     """
     with single_thread():
-        sample = sample_rows(train, MAX_ROWS, seed)
+        sampled = sample_rows(len(train[1]), MAX_ROWS, seed)
+        sample = take(train, sampled)
         if dev is not None and len(dev[1]) >= MIN_DEV_ROWS:
-            parts = [(sample, sample_rows(dev, MAX_ROWS, seed))]
+            parts = [(sample, take(dev, sample_rows(len(dev[1]), MAX_ROWS, seed)))]
         else:
-            parts = list(split_folds(sample, seed))
+            parts = split_folds(sample, None if groups is None else [groups[row] for row in sampled], seed)
         solvers = [(_Solver(rows, loss, num_outputs), held_out) for rows, held_out in parts]
         targets = torch.cat([y for _, (_, y) in solvers])
         best_strength, best, best_scores = strengths[0], (-np.inf, -np.inf), torch.zeros(0)
@@ -96,28 +99,22 @@ def best_scale(scores_NC: Tensor, targets: Tensor, loss: RowLoss) -> float:
     return min(SCALES, key=lambda scale: float(loss(scores_NC * scale, targets)[0]))
 
 
-def sample_rows(rows: Rows, max_rows: int, seed: int) -> Rows:
+def sample_rows(num_rows: int, max_rows: int, seed: int) -> list[int]:
     """At most max_rows random rows, in order."""
-    if len(rows[1]) <= max_rows:
-        return rows
-    indices = torch.from_numpy(np.sort(generator(seed, Purpose.FOLDS).permutation(len(rows[1]))[:max_rows]))
+    if num_rows <= max_rows:
+        return [*range(num_rows)]
+    return sorted(generator(seed, Purpose.FOLDS).permutation(num_rows)[:max_rows].tolist())
+
+
+def take(rows: Rows, indices: Sequence[int]) -> Rows:
     return rows[0][indices], rows[1][indices]
 
 
-def split_folds(rows: Rows, seed: int) -> list[tuple[Rows, Rows]]:
-    """(other rows, rows) of each fold, stratified by class, or by number."""
-    x_NH, targets = rows
-    order = torch.from_numpy(generator(seed, Purpose.FOLDS).permutation(len(targets)))
-    if targets.ndim == 1:
-        order = order[targets[order].argsort(stable=True)]
-    num_folds = min(FOLDS, len(targets))
-    fold_N = torch.empty(len(targets), dtype=torch.long)
-    fold_N[order] = torch.arange(len(targets)) % num_folds
-    folds = []
-    for fold in range(num_folds):
-        is_inside_N = fold_N == fold
-        folds.append(((x_NH[~is_inside_N], targets[~is_inside_N]), (x_NH[is_inside_N], targets[is_inside_N])))
-    return folds
+def split_folds(rows: Rows, groups: Sequence[Hashable] | None, seed: int) -> list[tuple[Rows, Rows]]:
+    """(other rows, rows) of each fold; see `selection_folds`."""
+    folds = selection_folds(rows[1].numpy(), groups, seed=seed, folds=FOLDS)
+    others = [np.setdiff1d(np.arange(len(rows[1])), fold).tolist() for fold in folds]
+    return [(take(rows, other), take(rows, fold)) for other, fold in zip(others, folds, strict=True)]
 
 
 class _Solver:

@@ -18,7 +18,7 @@ from bothways.data.quality import table_warnings
 from bothways.data.split_tables import read_tables, texts_by_location
 from bothways.errors import InputError
 from bothways.evaluation.evaluators import NumberEvaluator
-from bothways.evaluation.scores import Predictions
+from bothways.evaluation.scores import Predictions, Scores
 from bothways.finetuning import finetune
 from bothways.finetuning.baseline_models import fit_linear_baselines
 from bothways.finetuning.finetune import FineTuneResult
@@ -136,11 +136,12 @@ class Regression(TextTask):
         return {"loss": float((errors**2).mean()), **scores, "baseline": 0.0}
 
     def predictions(self, split: str, outputs: np.ndarray) -> Predictions:
-        where, gold = self.tables[split].where, numeric_labels(self.tables[split])
-        return Predictions(where, gold, outputs.tolist(), where, [None] * len(gold))
+        table = self.tables[split]
+        gold = numeric_labels(table)
+        return Predictions(table.where, gold, outputs.tolist(), table.units, [None] * len(gold))
 
-    def score_predictions(self, predictions: Predictions) -> Metrics:
-        return NumberEvaluator().compare(predictions.gold, predictions.predicted).by_name
+    def score_predictions(self, predictions: Predictions) -> Scores:
+        return NumberEvaluator().compare(predictions.gold, predictions.predicted, predictions.groups)
 
     def baselines(self, split: str) -> Iterator[Baseline]:
         for name, scores_N1, model in fit_linear_baselines(self, split, "number", 1):

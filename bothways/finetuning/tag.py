@@ -24,8 +24,8 @@ from bothways.data.splits import overlap_warning
 from bothways.data.tables import RowErrors
 from bothways.data.tags import Scheme, find_illegal_tag, tags_to_spans
 from bothways.distillation.losses import logits_loss
-from bothways.evaluation.evaluators import TagEvaluator, document_of
-from bothways.evaluation.scores import Predictions
+from bothways.evaluation.evaluators import TagEvaluator, documents_of
+from bothways.evaluation.scores import Predictions, Scores
 from bothways.finetuning import finetune, linear_head
 from bothways.finetuning.baseline_models import most_frequent_tags
 from bothways.finetuning.finetune import FineTuneResult
@@ -134,14 +134,19 @@ class Tagging(Task):
 
     def fit_linear_head(self, features: Model) -> linear_head.LinearHead:
         """features: a model without its last layer."""
-        rows = {}
+        rows, groups = {}, list[str]()
         for split, max_tokens in (("train", MAX_LABELLED_TOKENS), ("dev", linear_head.MAX_ROWS)):
             windows = self.data[split].windows
             sampled = sample_rows([len(window.labels) for window in windows], max_tokens, seed=0)
             examples = TaggedWindows([windows[row] for row in sampled])
             labels_M = torch.from_numpy(np.concatenate([window.labels for window in examples.windows]))
             rows[split] = torch.cat(compute_outputs(features, examples, labelled_token_scores)), labels_M
-        return linear_head.fit(rows["train"], classification_loss, len(self.tagset.names), dev=rows["dev"])
+            if split == "train":
+                documents = self.texts["train"].documents
+                groups = [documents[row] for row in sampled for _ in windows[row].labels]
+        return linear_head.fit(
+            rows["train"], classification_loss, len(self.tagset.names), groups=groups, dev=rows["dev"]
+        )
 
     def metadata(self, metrics_by_split: Mapping[str, Metrics]) -> dict[str, str]:
         return {"scheme": "plain" if self.tagset.plain else "iob2"}
@@ -256,11 +261,11 @@ class Tagging(Task):
     def build_predictions(self, split: str, predicted: list[list[str]]) -> Predictions:
         """Predicted and gold tags, without details."""
         sentences = self.texts[split].sentences
-        where, groups = [sentence.where for sentence in sentences], [*map(document_of, sentences)]
+        where, groups = [sentence.where for sentence in sentences], documents_of(sentences)
         return Predictions(where, self.gold_tags(split), predicted, groups, [None] * len(sentences))
 
-    def score_predictions(self, predictions: Predictions) -> Metrics:
-        return self.evaluator.compare(predictions.gold, predictions.predicted, predictions.groups).by_name
+    def score_predictions(self, predictions: Predictions) -> Scores:
+        return self.evaluator.compare(predictions.gold, predictions.predicted, predictions.groups)
 
     @property
     def evaluator(self) -> TagEvaluator:

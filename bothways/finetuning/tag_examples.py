@@ -23,6 +23,7 @@ from bothways.data.splits import parts_for
 from bothways.data.tables import RowErrors
 from bothways.data.tags import OUTSIDE, Scheme, detect_scheme, find_illegal_tag
 from bothways.errors import InputError
+from bothways.evaluation.evaluators import documents_of
 from bothways.finetuning.task import NO_LABEL, window_policy
 from bothways.inference.offsets import BertWords, align_words, bert_words
 from bothways.inference.tag_decoding import LabelledWindow, Scores, Tagset, join_words, label_windows
@@ -110,6 +111,12 @@ class TaggedTexts:
     @property
     def examples(self) -> TaggedWindows:
         return TaggedWindows([*chain.from_iterable(self.windows_by_text)])
+
+    @property
+    def documents(self) -> list[str]:
+        """The document of each window (`documents_of`)."""
+        documents = documents_of([text[0] for text in self.texts])
+        return [name for name, windows in zip(documents, self.windows_by_text, strict=True) for _ in windows]
 
     @cached_property
     def sentences(self) -> list[Sentence]:

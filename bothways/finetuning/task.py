@@ -15,7 +15,7 @@ from bothways.batch import Batch
 from bothways.batching import sort_by_length, token_batches
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.device import choose_device, choose_dtype
-from bothways.evaluation.scores import Predictions
+from bothways.evaluation.scores import Predictions, Scores
 from bothways.inference.windows import WindowPolicy
 from bothways.linear.tfidf import TfidfModel
 from bothways.model.model import Model
@@ -26,6 +26,7 @@ from bothways.training.losses import Loss
 Metrics = dict[str, Any]  # values by name; NAME_interval: [low, high]
 INFERENCE_TOKENS = 4096  # tokens of a batch without gradients
 TEACHER = "teacher"  # name of the loss of a teacher's outputs
+RESAMPLES = "resamples"  # key of the bootstrap resamples of the metric, among the metrics of a split
 NO_LABEL = -100  # class of a target without a label, which cross-entropy ignores
 
 
@@ -161,7 +162,7 @@ class Task(ABC):
         """The prediction for each row."""
 
     @abstractmethod
-    def score_predictions(self, predictions: Predictions) -> Metrics:
+    def score_predictions(self, predictions: Predictions) -> Scores:
         """The metric and related ones, each with its 95 % interval."""
 
     @abstractmethod
@@ -198,11 +199,20 @@ class Task(ABC):
 
 
 def metrics_with_intervals(task: Task, split: str, outputs: Any) -> Metrics:
-    """Metrics of a split with their 95 % intervals, and the number of `rows`."""
+    """Metrics of a split with their 95 % intervals, the number of `rows`, and the RESAMPLES of the metric."""
     values, predictions = task.compute_metrics(split, outputs), task.predictions(split, outputs)
     scores = task.score_predictions(predictions)
     intervals = {name: scores[f"{name}_interval"] for name in values if f"{name}_interval" in scores}
-    return {**metrics.with_intervals(values, intervals), "rows": len(predictions.where)}
+    return {
+        **metrics.with_intervals(values, intervals), "rows": len(predictions.where),
+        RESAMPLES: resamples_of(scores, task.metric),
+    }  # fmt: skip
+
+
+def resamples_of(scores: Scores, metric: str) -> dict[str, Any]:
+    """{"values": the metric in each bootstrap resample, "units": number of units}, as JSON."""
+    assert scores.intervals is not None
+    return {"values": scores.intervals.resamples[metric].tolist(), "units": scores.intervals.num_units}
 
 
 def describe_lengths(lengths: Sequence[int]) -> str:

@@ -104,7 +104,7 @@ def load_teacher(task: Task) -> Teacher | None:
 
 def score_teacher(reader: Task, split: str, outputs: object) -> BaselineScore:
     scores = reader.score_predictions(reader.predictions(split, outputs))
-    return BaselineScore("teacher", scores[reader.metric], scores[f"{reader.metric}_interval"])
+    return BaselineScore("teacher", scores[reader.metric], tuple(scores[f"{reader.metric}_interval"]))
 
 
 def check_task(teacher: Checkpoint, settings: FineTune, task: str) -> None:

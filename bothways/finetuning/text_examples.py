@@ -36,10 +36,11 @@ MIN_STEP_TEXTS = 16  # a step of fewer texts, even long ones, has a noisy gradie
 
 @dataclass(frozen=True)
 class TextExamples:
-    """Texts as windows, with their targets: classes [N], numbers [N], or labels [N, C]."""
+    """Texts as windows, with their targets: classes [N], numbers [N], or labels [N, C]. units: `Table.units`."""
 
     windows: list[list[Encoding]]
     targets: np.ndarray
+    units: list[str]
     second: "TextExamples | None" = None
     """The second texts of pairs that are encoded separately."""
 
@@ -56,14 +57,15 @@ class TextExamples:
                 TextExamples.encode(replace(table, texts=texts, pairs=None), targets, pretrained, settings)
                 for texts in (table.texts, table.pairs)
             )
-            return replace(first, second=second)
+            return replace(first, second=second, units=table.units)
         encodings = pretrained.need_tokenizer().encode_many(table.texts, table.pairs)
-        return TextExamples(window_policy(settings, pretrained).split(encodings, table.where), targets)
+        return TextExamples(window_policy(settings, pretrained).split(encodings, table.where), targets, table.units)
 
     def joined(self, other: "TextExamples") -> "TextExamples":
         """These texts, and those of another set."""
         second = self.second.joined(other.second) if self.second and other.second else None
-        return TextExamples(self.windows + other.windows, np.concatenate([self.targets, other.targets]), second)
+        targets = np.concatenate([self.targets, other.targets])
+        return TextExamples(self.windows + other.windows, targets, self.units + other.units, second)
 
     @cached_property
     def sizes(self) -> list[int]:

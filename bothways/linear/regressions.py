@@ -5,12 +5,13 @@ outputs.
 """
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
 
+from bothways.data.splits import selection_folds
 from bothways.rng import Purpose, generator
 
 Kind = Literal["classes", "labels", "number"]
@@ -24,14 +25,15 @@ MAX_PRODUCTS, MAX_SELECTION_PRODUCTS = 250_000_000, 12_000_000  # multiplication
 
 
 def fit(
-    train: Data, dev: Data, kind: Kind, num_outputs: int, strengths: Sequence[float], *, balanced: bool = False,
-    score: Score | None = None,
+    train: Data, dev: Data, kind: Kind, num_outputs: int, strengths: Sequence[float], *,
+    groups: Sequence[Hashable] | None = None, balanced: bool = False, score: Score | None = None,
 ) -> tuple[np.ndarray, np.ndarray, float]:  # fmt: skip
     """Weights [C, F], bias [C] and strength of the best model.
 
     The strength is the one with the highest score on dev, or, if dev has fewer than MIN_DEV_ROWS rows, in
-    cross-validation on the training rows. Ties go to the lower loss, which also decides without a score. Large problems
-    are fitted to a random sample of the rows (MAX_PRODUCTS). balanced: give all classes the same total weight.
+    cross-validation on the training rows; groups: the group of each, which no fold divides. Ties go to the lower loss,
+    which also decides without a score. Large problems are fitted to a random sample of the rows (MAX_PRODUCTS).
+    balanced: give all classes the same total weight.
     """
     from threadpoolctl import threadpool_limits
 
@@ -42,11 +44,13 @@ def fit(
     selection_rows = rows[: min(MAX_SELECTION_ROWS, int(MAX_SELECTION_PRODUCTS / row_cost))]
     parts = [((x_NF[selection_rows], targets[selection_rows]), dev)]
     if len(dev[1]) < MIN_DEV_ROWS:
-        folds = [
-            (np.delete(selection_rows, np.s_[fold::NUM_FOLDS]), selection_rows[fold::NUM_FOLDS])
-            for fold in range(NUM_FOLDS)
+        selected_groups = None if groups is None else [groups[row] for row in selection_rows.tolist()]
+        folds = selection_folds(targets[selection_rows], selected_groups, seed=0, folds=NUM_FOLDS)
+        parts = [
+            ((x_NF[others], targets[others]), (x_NF[rows_of_fold], targets[rows_of_fold]))
+            for fold in folds
+            for others, rows_of_fold in [(np.delete(selection_rows, fold), selection_rows[fold])]
         ]
-        parts = [((x_NF[others], targets[others]), (x_NF[fold], targets[fold])) for others, fold in folds]
 
     def criterion(strength: float) -> tuple[float, float]:
         results = [

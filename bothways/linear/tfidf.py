@@ -6,7 +6,7 @@ Wang and Manning 2012 show how strong such a baseline is. Letters: N texts (or p
 import re
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -112,11 +112,13 @@ class TfidfModel:
 
 @dataclass(frozen=True)
 class Rows:
-    """Texts, optionally with second texts, and targets: classes [N], labels [N, C] (0 or 1) or numbers [N]."""
+    """Texts, optionally with second texts, and targets: classes [N], labels [N, C] (0 or 1) or numbers [N]. groups: the
+    group of each row, which stays together in cross-validation."""
 
     texts: Sequence[str]
     pairs: Sequence[str] | None
     targets: np.ndarray
+    groups: Sequence[Hashable] | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -127,7 +129,8 @@ class Rows:
             return self
         rows = random_order(len(self))[:max_rows].tolist()
         pairs = None if self.pairs is None else [self.pairs[row] for row in rows]
-        return Rows([self.texts[row] for row in rows], pairs, self.targets[rows])
+        groups = None if self.groups is None else [self.groups[row] for row in rows]
+        return Rows([self.texts[row] for row in rows], pairs, self.targets[rows], groups)
 
 
 def fit(
@@ -142,8 +145,9 @@ def fit(
     held_out = tfidf.features(dev.texts, dev.pairs), dev.targets
     strengths = NUMBER_STRENGTHS if kind == "number" else CLASS_STRENGTHS
     solution = regressions.fit(
-        (x_NF, train.targets), held_out, kind, num_outputs, strengths, balanced=balanced, score=score
-    )
+        (x_NF, train.targets), held_out, kind, num_outputs, strengths, groups=train.groups, balanced=balanced,
+        score=score,
+    )  # fmt: skip
     return TfidfModel(tfidf, *solution)
 
 

@@ -20,9 +20,13 @@ from bothways.metrics.classification import (
 from bothways.metrics.entities import entity_intervals, entity_scores, span_scores, tag_interval
 from bothways.metrics.intervals import (
     FEW_ROWS,
+    TIE,
     Interval,
+    Intervals,
+    difference_interval,
     few_rows_warning,
     mean_interval,
+    mean_intervals,
     wilson_interval,
     with_intervals,
 )
@@ -30,17 +34,21 @@ from bothways.metrics.ranking import query_scores, ranking_intervals, ranking_sc
 
 __all__ = [
     "FEW_ROWS",
+    "TIE",
     "Interval",
+    "Intervals",
     "answer_intervals",
     "answer_scores",
     "best_threshold",
     "classification",
     "classification_intervals",
+    "difference_interval",
     "entity_intervals",
     "entity_scores",
     "few_rows_warning",
     "mean_and_std",
     "mean_interval",
+    "mean_intervals",
     "multi_label",
     "multi_label_intervals",
     "perplexity",

@@ -13,10 +13,11 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from bothways.errors import InputError
-from bothways.metrics.intervals import Interval, mean_interval
+from bothways.metrics.intervals import Intervals, mean_intervals
 
 Version = Literal["1.1", "2.0"]
 Metric = Literal["f1", "exact_match"]
+METRICS: tuple[Metric, ...] = ("exact_match", "f1")
 GoldAnswers = Mapping[str, Sequence[str]]  # {id: accepted answers}; an empty sequence if there is no answer
 ARTICLE = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -68,27 +69,30 @@ def answer_scores(
 
 def answer_intervals(
     gold: GoldAnswers, predictions: Mapping[str, str], groups: Mapping[str, Hashable], version: Version | None = None
-) -> dict[str, Interval]:
+) -> Intervals:
     """95 % intervals of the scores of `answer_scores`, in percent.
 
-    groups: the passage of each question. Questions about one passage are resampled together, unless there are fewer
-    than FEW_UNITS passages.
+    groups: the passage of each question. Questions about one passage are resampled together, unless all are about it.
     """
     version = version or squad_version(gold)
-    exact, by_f1 = (_best_scores(gold, predictions, metric, version) for metric in ("exact_match", "f1"))
-    values_and_ids = {"exact_match": (exact, [*gold]), "f1": (by_f1, [*gold])}
+    columns = {name: _best_scores(gold, predictions, name, version) for name in METRICS}
+    bounds = mean_intervals({name: [*column.values()] for name, column in columns.items()}, [groups[id] for id in gold])
+    intervals, resamples = dict(bounds), dict(bounds.resamples)
     if version == "2.0":
-        for name, ids in (
+        for prefix, ids in (
             ("HasAns", [id for id in gold if gold[id]]),
             ("NoAns", [id for id in gold if not gold[id]]),
         ):
-            values_and_ids |= {f"{name}_exact": (exact, ids), f"{name}_f1": (by_f1, ids)}
-    bounds = {
-        name: mean_interval([values[id] for id in ids], [groups[id] for id in ids])
-        for name, (values, ids) in values_and_ids.items()
-        if ids
-    }
-    return {name: (100 * low, 100 * high) for name, (low, high) in bounds.items()}
+            if ids:
+                names = {"exact_match": f"{prefix}_exact", "f1": f"{prefix}_f1"}
+                parts = {names[name]: [column[id] for id in ids] for name, column in columns.items()}
+                part_bounds = mean_intervals(parts, [groups[id] for id in ids])
+                intervals |= part_bounds
+                resamples |= part_bounds.resamples
+    return Intervals(
+        {name: (100 * low, 100 * high) for name, (low, high) in intervals.items()},
+        {name: 100 * resamples_B for name, resamples_B in resamples.items()}, bounds.num_units,
+    )  # fmt: skip
 
 
 def squad_version(gold: GoldAnswers) -> Version:

@@ -6,13 +6,22 @@ scikit-learn, which is imported on first use. Letters: N texts, C labels, U dist
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 
-from bothways.metrics.intervals import Interval, bootstrap, decision_intervals, mean_interval, wilson_interval
+from bothways.metrics.intervals import (
+    Interval,
+    Intervals,
+    bootstrap,
+    decision_intervals,
+    mean_intervals,
+    resampling_units,
+    widen_correlation,
+    wilson_interval,
+)
 
 Label = TypeVar("Label", str, int)
 
@@ -46,19 +55,36 @@ def classification(
 
 
 def classification_intervals(
-    gold: Sequence[Label], predicted: Sequence[Label], *, positive: Label | None = None
-) -> dict[str, Interval]:
-    """95 % intervals of the scores of `classification`, assuming independent texts."""
+    gold: Sequence[Label], predicted: Sequence[Label], *, positive: Label | None = None,
+    groups: Sequence[Hashable] | None = None,
+) -> Intervals:  # fmt: skip
+    """95 % intervals of the scores of `classification`. groups: texts of a group are resampled together; None: all
+    texts are independent."""
     names = sorted(set(gold) | set(predicted))
     if positive is None and len(names) == 2:
         positive = names[1]
     rows = range(len(gold))
     gold_decisions, predicted_decisions = (list(zip(rows, labels, strict=True)) for labels in (gold, predicted))
-    bounds = decision_intervals(gold_decisions, predicted_decisions, np.arange(len(gold)), positive)
-    accuracy = wilson_interval(sum(a == b for a, b in zip(gold, predicted, strict=True)), len(gold))
-    f1 = {} if positive is None else {"f1": bounds["f1_positive"]}
-    others = {name: bounds[name] for name in ("f1_macro", "matthews")}
-    return {"accuracy": accuracy, "f1_micro": accuracy, **others, **f1}
+    bounds = decision_intervals(gold_decisions, predicted_decisions, _units(groups, len(gold)), positive)
+    is_right = [a == b for a, b in zip(gold, predicted, strict=True)]
+    accuracy = _proportion_interval(is_right, bounds["f1"], bounds.num_units)  # micro F1 of one label is accuracy
+    sources = {"accuracy": "f1", "f1_micro": "f1", "f1_macro": "f1_macro", "matthews": "matthews"}
+    sources |= {} if positive is None else {"f1": "f1_positive"}
+    intervals = {name: bounds[source] for name, source in sources.items()} | {
+        "accuracy": accuracy,
+        "f1_micro": accuracy,
+    }
+    resamples = {name: bounds.resamples[source] for name, source in sources.items()}
+    return Intervals(intervals, resamples, bounds.num_units)
+
+
+def _units(groups: Sequence[Hashable] | None, num_rows: int) -> np.ndarray:
+    return np.arange(num_rows) if groups is None else resampling_units(groups)
+
+
+def _proportion_interval(is_right: Sequence[bool], clustered: Interval, num_units: int) -> Interval:
+    """Wilson's interval if all rows are independent, else the bootstrap interval over groups."""
+    return wilson_interval(sum(is_right), len(is_right)) if num_units == len(is_right) else clustered
 
 
 def multi_label(
@@ -82,21 +108,28 @@ def multi_label(
     }
 
 
-def multi_label_intervals(gold: Sequence[Collection[str]], predicted: Sequence[Collection[str]]) -> dict[str, Interval]:
-    """95 % intervals of the scores of `multi_label`, assuming independent texts."""
-    rows = range(len(gold))
+def multi_label_intervals(
+    gold: Sequence[Collection[str]], predicted: Sequence[Collection[str]], groups: Sequence[Hashable] | None = None
+) -> Intervals:
+    """95 % intervals of the scores of `multi_label`. groups: texts of a group are resampled together; None: all texts
+    are independent."""
+    rows, unit_N = range(len(gold)), _units(groups, len(gold))
     gold_decisions, predicted_decisions = (
         [(row, label) for row in rows for label in labels[row]] for labels in (gold, predicted)
     )
-    bounds = decision_intervals(gold_decisions, predicted_decisions, np.arange(len(gold)))
+    bounds = decision_intervals(gold_decisions, predicted_decisions, unit_N)
     label_sets = [(set(a), set(b)) for a, b in zip(gold, predicted, strict=True)]
+    is_right = [a == b for a, b in label_sets]
     samples = [2 * len(a & b) / len([*a, *b]) if a or b else 1.0 for a, b in label_sets]
-    return {
-        "accuracy": wilson_interval(sum(a == b for a, b in label_sets), len(label_sets)),
-        "f1_micro": bounds["f1"],
-        "f1_macro": bounds["f1_macro"],
-        "f1_samples": mean_interval(samples, rows),
-    }
+    means = mean_intervals({"accuracy": [*map(float, is_right)], "f1_samples": samples}, unit_N.tolist())
+    intervals = {
+        "accuracy": _proportion_interval(is_right, means["accuracy"], means.num_units), "f1_micro": bounds["f1"],
+        "f1_macro": bounds["f1_macro"], "f1_samples": means["f1_samples"],
+    }  # fmt: skip
+    resamples = {
+        "f1_micro": bounds.resamples["f1"], "f1_macro": bounds.resamples["f1_macro"], **means.resamples,
+    }  # fmt: skip
+    return Intervals(intervals, resamples, bounds.num_units)
 
 
 def _indicators(labels: Sequence[Collection[str]], names: Sequence[str]) -> np.ndarray:
@@ -123,17 +156,26 @@ def regression(gold: Sequence[float] | np.ndarray, predicted: Sequence[float] | 
     return _number_scores(gold_N, predicted_N, _order(gold_N), _order(predicted_N))
 
 
-def regression_intervals(gold: Sequence[float], predicted: Sequence[float]) -> dict[str, Interval]:
-    """95 % intervals of the correlations and errors of `regression`, assuming independent texts."""
+def regression_intervals(
+    gold: Sequence[float], predicted: Sequence[float], groups: Sequence[Hashable] | None = None
+) -> Intervals:
+    """95 % intervals of the correlations and errors of `regression`. groups: texts of a group are resampled together;
+    None: all texts are independent."""
     gold_N, predicted_N = np.asarray(gold, float), np.asarray(predicted, float)
     columns = (gold_N, predicted_N, _order(gold_N), _order(predicted_N))  # sorted once, not for every resample
+    unit_N = _units(groups, len(gold_N))
 
-    def scores(drawn_N: np.ndarray) -> dict[str, float]:
-        rows = np.repeat(np.arange(len(gold_N)), drawn_N)
+    def scores(drawn_U: np.ndarray) -> dict[str, float]:
+        rows = np.repeat(np.arange(len(gold_N)), drawn_U[unit_N])
         return _number_scores(*(column[rows] for column in columns))
 
-    bounds = bootstrap(len(gold_N), scores)
+    bounds, values = bootstrap(int(unit_N.max()) + 1, scores), regression(gold, predicted)
     del bounds["variance"]
+    for name, (low, high) in bounds.items():
+        is_correlation = name in ("pearson", "spearman")
+        bounds[name] = (
+            widen_correlation((low, high), values[name], len(gold_N)) if is_correlation else (max(low, 0.0), high)
+        )
     return bounds
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from bothways.data.tags import Scheme, tags_to_spans
 from bothways.errors import InputError
-from bothways.metrics.intervals import Interval, decision_intervals, mean_interval, resampling_units
+from bothways.metrics.intervals import Interval, Intervals, decision_intervals, mean_intervals, resampling_units
 
 LocatedSpan = tuple[Hashable, str, int, int]  # (document, label, start, end), in words or in characters
 
@@ -43,31 +43,41 @@ def entity_intervals(
     predicted: Sequence[Sequence[str]],
     scheme: Scheme,
     groups: Sequence[Hashable] | None = None,
-) -> dict[str, Interval]:
+) -> Intervals:
     """95 % intervals of precision, recall, f1, f1_macro and accuracy of `entity_scores`.
 
-    groups: the document of each sequence; documents are resampled as a whole. Without groups, or with fewer than
-    FEW_UNITS of them, sequences are resampled.
+    groups: the document of each sequence; documents are resampled as a whole. Without groups, or with only one,
+    sequences are resampled.
     """
     groups = range(len(gold)) if groups is None else groups
-    accuracy = tag_interval(gold, predicted, groups)
+    accuracy = _tag_intervals(gold, predicted, groups)
     if scheme == "plain":
-        return {"accuracy": accuracy}
+        return accuracy
     bounds = decision_intervals(
         _located(gold, scheme, False), _located(predicted, scheme, False), resampling_units(groups)
     )
-    return {**{name: bounds[name] for name in ("precision", "recall", "f1", "f1_macro")}, "accuracy": accuracy}
+    names = ("precision", "recall", "f1", "f1_macro")
+    return Intervals(
+        {**{name: bounds[name] for name in names}, **accuracy},
+        {**{name: bounds.resamples[name] for name in names}, **accuracy.resamples}, bounds.num_units,
+    )  # fmt: skip
 
 
 def tag_interval(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], groups: Sequence[Hashable]
 ) -> Interval:
     """95 % interval of tag accuracy."""
+    return _tag_intervals(gold, predicted, groups)["accuracy"]
+
+
+def _tag_intervals(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], groups: Sequence[Hashable]
+) -> Intervals:
     accuracies = [
         _ratio(sum(a == b for a, b in zip(gold_tags, predicted_tags, strict=True)), len(gold_tags))
         for gold_tags, predicted_tags in zip(gold, predicted, strict=True)
     ]
-    return mean_interval(accuracies, groups, [*map(len, gold)])
+    return mean_intervals({"accuracy": accuracies}, groups, [*map(len, gold)])
 
 
 def _located(sequences: Sequence[Sequence[str]], scheme: Scheme, strict: bool) -> list[LocatedSpan]:

@@ -1,9 +1,10 @@
 """95 % confidence intervals: Wilson intervals and the percentile bootstrap.
 
 A proportion of independent rows gets a Wilson interval (1927). All other scores get a percentile bootstrap (Efron 1979)
-over independent units: texts, documents or passages. The draws depend only on the number of units. With no errors every
-resample is perfect and the bootstrap interval has no width, so an interval is never narrower than the Wilson interval
-of a proportion of as many trials. Letters: U units, N rows, M decisions, C labels.
+over independent units: texts, documents, passages, or groups of rows. The draws depend only on the number of units, so
+that the resamples of two models on the same rows are paired. With no errors every resample is perfect and the bootstrap
+interval has no width, so an interval is never narrower than the Wilson interval of a proportion of as many trials, or
+for a correlation than Fisher's. Letters: U units, N rows, M decisions, C labels, B resamples.
 """
 
 import math
@@ -19,7 +20,9 @@ Decision = tuple[Any, ...]  # (index of the row, label, position in the row): th
 Statistic = Callable[[np.ndarray], Mapping[str, float]]  # draws of each unit [U] -> scores by name
 RESAMPLES, FEWEST_RESAMPLES, MOST_DRAWS = 1000, 200, 2 * 10**7
 FEW_ROWS = 100  # below this, even an accuracy of 90 % is uncertain by 6 points or more
-FEW_UNITS = 20  # below this, a bootstrap over groups is too narrow to be meaningful
+FEW_UNITS = 20  # below this, a percentile bootstrap is clearly too narrow (see `percentile_interval`)
+Z = 1.96  # of a normal distribution, 95 % lie within so many deviations of the mean
+TIE = 1e-9  # scores that differ by less are equal: they are sums of floats in different orders
 
 
 def wilson_interval(successes: float, trials: float, z: float = 1.96) -> Interval:
@@ -53,8 +56,17 @@ def few_rows_warning(num_rows: int, rows: str, split: str) -> str:
     )
 
 
-def bootstrap(num_units: int, statistic: Statistic) -> dict[str, Interval]:
-    """The 2.5th and 97.5th percentiles of each score over resamples of the units.
+class Intervals(dict[str, Interval]):
+    """95 % intervals of scores by name. resamples: the scores in each bootstrap resample, [B] by name; num_units: the
+    number of units that were drawn."""
+
+    def __init__(self, bounds: Mapping[str, Interval], resamples: Mapping[str, np.ndarray], num_units: int) -> None:
+        super().__init__(bounds)
+        self.resamples, self.num_units = resamples, num_units
+
+
+def bootstrap(num_units: int, statistic: Statistic) -> Intervals:
+    """The `percentile_interval` of each score over resamples of the units.
 
     With very many units, fewer resamples are drawn (see MOST_DRAWS).
     """
@@ -63,51 +75,100 @@ def bootstrap(num_units: int, statistic: Statistic) -> dict[str, Interval]:
     for resample in range(num_resamples):
         drawn = generator(0, Purpose.BOOTSTRAP, resample).integers(num_units, size=num_units)
         scores.append(statistic(np.bincount(drawn, minlength=num_units)))
+    resamples = {name: np.array([sample_scores[name] for sample_scores in scores]) for name in scores[0]}
+    values = statistic(np.ones(num_units, np.int64))
     bounds = {
-        name: np.quantile([sample_scores[name] for sample_scores in scores], (0.025, 0.975)) for name in scores[0]
+        name: percentile_interval(values[name], resamples_B, num_units) for name, resamples_B in resamples.items()
     }
-    return {name: (float(low), float(high)) for name, (low, high) in bounds.items()}
+    return Intervals(bounds, resamples, num_units)
+
+
+def percentile_interval(value: float, resamples_B: np.ndarray, num_units: int) -> Interval:
+    """The 2.5th and 97.5th percentiles of the resamples.
+
+    With fewer than FEW_UNITS units they are moved away from the value, by the factor between a t interval with the
+    sample variance and a normal interval with the variance of the resamples.
+    """
+    low, high = np.quantile(resamples_B, (0.025, 0.975))
+    if 1 < num_units < FEW_UNITS:
+        from scipy.special import stdtrit  # 0.1 s
+
+        factor = stdtrit(num_units - 1, 0.975) / Z * math.sqrt(num_units / (num_units - 1))
+        low, high = min(low, value - (value - low) * factor), max(high, value + (high - value) * factor)
+    return float(low), float(high)
 
 
 def widen(bounds: Interval, value: float, trials: float, lowest: float = 0.0) -> Interval:
-    """`bounds`, extended to the Wilson interval of `value` where that is wider.
+    """`bounds`, within `lowest` and 1, and extended to the Wilson interval of `value` where that is wider.
 
     value: taken as a proportion of `trials` between `lowest` and 1; outside, which the Matthews correlation of spans
     can be, as the nearer end.
     """
     share = min(max((value - lowest) / (1 - lowest), 0.0), 1.0)
     low, high = wilson_interval(share * trials, trials)
-    return min(bounds[0], lowest + (1 - lowest) * low), max(bounds[1], lowest + (1 - lowest) * high)
+    low, high = lowest + (1 - lowest) * low, lowest + (1 - lowest) * high
+    return min(max(bounds[0], lowest), low), max(min(bounds[1], 1.0), high)
+
+
+def widen_correlation(bounds: Interval, value: float, num_rows: int) -> Interval:
+    """`bounds`, within -1 and 1, and extended to Fisher's interval (1921) where that is wider.
+
+    Its standard error is that of Bonett and Wright (2000) for ranks. Correlations of N rows are limited to 1 - 2 / N,
+    since a perfect one has no interval. Three rows or fewer say nothing.
+    """
+    if num_rows <= 3:
+        return -1.0, 1.0
+    limit = 1 - 2 / num_rows
+    limited = min(max(value, -limit), limit)
+    half = Z * math.sqrt((1 + limited**2 / 2) / (num_rows - 3))
+    low, high = (math.tanh(math.atanh(limited) + sign * half) for sign in (-1, 1))
+    return min(max(bounds[0], -1.0), low, value), max(min(bounds[1], 1.0), high, value)
+
+
+def difference_interval(value: float, resamples_B: np.ndarray, num_units: int) -> Interval:
+    """95 % interval of the difference of two scores on the same rows, from paired resamples."""
+    low, high = percentile_interval(value, resamples_B, num_units)
+    return min(low, value), max(high, value)
 
 
 def resampling_units(groups: Sequence[Hashable]) -> np.ndarray:
-    """The resampling unit of each row: its group, or the row itself if there are fewer than FEW_UNITS groups. [N]"""
+    """The resampling unit of each row: its group, or the row itself if there is only one group. [N]"""
     unit_by_group: dict[Hashable, int] = {}
     unit_N = np.array([unit_by_group.setdefault(group, len(unit_by_group)) for group in groups], np.int64)
-    return unit_N if len(unit_by_group) >= FEW_UNITS else np.arange(len(groups))
+    return unit_N if len(unit_by_group) > 1 else np.arange(len(groups))
 
 
 def mean_interval(
     values: Sequence[float], groups: Sequence[Hashable], weights: Sequence[float] | None = None
 ) -> Interval:
-    """95 % interval of the weighted mean of values in 0..1, one per row.
+    """95 % interval of the weighted mean of values in 0..1, one per row; see `mean_intervals`."""
+    return mean_intervals({"mean": values}, groups, weights)["mean"]
 
-    weights: for example the number of words of a sentence, if its value is a tag accuracy. None: all equal.
+
+def mean_intervals(
+    columns: Mapping[str, Sequence[float]], groups: Sequence[Hashable], weights: Sequence[float] | None = None
+) -> Intervals:
+    """95 % intervals of the weighted means of columns of values in 0..1, which have a value per row.
+
+    groups: rows of a group are resampled together. weights: for example the number of words of a sentence, if its value
+    is a tag accuracy. None: all equal.
     """
-    unit_N, weight_N = resampling_units(groups), np.ones(len(values)) if weights is None else np.asarray(weights, float)
-    sum_U = np.bincount(unit_N, np.asarray(values, float) * weight_N)
+    unit_N, weight_N = resampling_units(groups), np.ones(len(groups)) if weights is None else np.asarray(weights, float)
     weight_U = np.bincount(unit_N, weight_N)
+    sums = {name: np.bincount(unit_N, np.asarray(values, float) * weight_N) for name, values in columns.items()}
 
-    def mean(drawn_U: np.ndarray) -> dict[str, float]:
-        return {"mean": float((drawn_U * sum_U).sum() / (drawn_U * weight_U).sum())}
+    def means(drawn_U: np.ndarray) -> dict[str, float]:
+        total = (drawn_U * weight_U).sum()
+        return {name: float((drawn_U * sum_U).sum() / total) for name, sum_U in sums.items()}
 
-    value = mean(np.ones(len(sum_U)))["mean"]
-    return widen(bootstrap(len(sum_U), mean)["mean"], value, float(weight_U.sum()))
+    values, bounds, trials = means(np.ones(len(weight_U))), bootstrap(len(weight_U), means), float(weight_U.sum())
+    bounds.update({name: widen(interval, values[name], trials) for name, interval in bounds.items()})
+    return bounds
 
 
 def decision_intervals(
     gold: Collection[Decision], predicted: Collection[Decision], unit_N: np.ndarray, positive: str | int | None = None
-) -> dict[str, Interval]:
+) -> Intervals:
     """95 % intervals of the scores of `decision_scores`. unit_N: the resampling unit of each row."""
     decision_sets = (set(gold), set(predicted), set(gold) & set(predicted))
     index_by_label = {
@@ -134,7 +195,8 @@ def decision_intervals(
     trials = dict.fromkeys(values, (num_gold + num_predicted) / 2)
     trials |= {"precision": num_predicted, "recall": num_gold, "f1_positive": (num_positive[0] + num_positive[1]) / 2}
     lowest = {"matthews": -1.0}
-    return {name: widen(bounds[name], values[name], trials[name], lowest.get(name, 0.0)) for name in values}
+    bounds.update({name: widen(bounds[name], values[name], trials[name], lowest.get(name, 0.0)) for name in values})
+    return bounds
 
 
 def decision_scores(

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from bothways.errors import InputError
-from bothways.metrics.intervals import Interval, mean_interval
+from bothways.metrics.intervals import Intervals, mean_intervals
 
 Grades = Mapping[str, float]  # {document: grade}; 0 for documents without a judgment
 
@@ -29,12 +29,11 @@ def ranking_scores(
     return {**means, "queries": num_queries}
 
 
-def ranking_intervals(
-    gold: Mapping[str, Grades], ranking: Mapping[str, Sequence[str]], *, k: int = 10
-) -> dict[str, Interval]:
+def ranking_intervals(gold: Mapping[str, Grades], ranking: Mapping[str, Sequence[str]], *, k: int = 10) -> Intervals:
     """95 % intervals of the means of `ranking_scores`, assuming independent queries."""
     by_query = [*query_scores(gold, ranking, k=k).values()]
-    return {name: mean_interval([scores[name] for scores in by_query], range(len(by_query))) for name in by_query[0]}
+    columns = {name: [scores[name] for scores in by_query] for name in by_query[0]}
+    return mean_intervals(columns, range(len(by_query)))
 
 
 def query_scores(

@@ -31,6 +31,8 @@ class Evaluate(TagColumns, TextColumns, Checked, Compute, Printed):
     """Labelled data; pre-trained models: plain text (masked words); embedding models: pairs or a BEIR directory."""
     predictions: Path | None = None
     """Predictions to score: a label per line, a table, CoNLL columns, SQuAD's {id: answer}, or a TREC run."""
+    group_column: str | None = None
+    """Column whose groups (author, book) are independent units of the intervals. [as in fine-tuning]"""
     multi_label: bool = False
     """With --predictions: each text may have several labels."""
     positive: str | None = None

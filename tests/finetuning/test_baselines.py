@@ -18,6 +18,7 @@ from bothways.data import pairs, split_tables
 from bothways.data.conll import Sentence
 from bothways.data.squad import Question
 from bothways.errors import InputError
+from bothways.evaluation.evaluators import ClassEvaluator
 from bothways.finetuning import (
     answer,
     baseline_models,
@@ -29,6 +30,7 @@ from bothways.finetuning import (
     report,
     tag,
 )  # fmt: skip
+from bothways.finetuning.task import resamples_of
 from bothways.inference.predictor import Predictor
 from bothways.linear import regressions, tfidf
 from bothways.report import baselines as page_baselines
@@ -132,14 +134,15 @@ def test_a_model_of_texts_or_numbers_is_scikit_learns_with_its_strength(files):
 def test_the_last_line_is_the_verdict(start, files, settings, capsys):
     """With hardly any training the words win; after enough of it neither is worse."""
     weak = classify.run(settings)
-    assert weak.mean < weak.baselines[TFIDF] and weak.verdict.startswith(f"not better than {TFIDF}: ")
+    assert weak.mean < weak.baselines[TFIDF] and weak.verdict.startswith(f"worse than {TFIDF}: ")
     flags = [f"--{name}={getattr(settings, name)}" for name in ("model", "train", "dev", "test", "dtype")]
     out = settings.out.with_name("second")
     main.main(["finetune", "classify", *flags, f"--out={out}", "--epochs=20", "--learning-rate=5e-3", "--dropout=0"])
     last = capsys.readouterr().out.splitlines()[-1]
     strong = json.loads((out / "bothways.json").read_text(encoding="utf-8"))["result"]
-    better = strong["mean"] > max(strong["baselines"].values())
-    assert last == strong["verdict"] and last.startswith("better than" if better else "not better than")
+    low, high = strong["differences"][max(strong["baselines"], key=strong["baselines"].__getitem__)]
+    assert last == strong["verdict"]
+    assert last.startswith("better than" if low > 0 else "worse than" if high < 0 else "cannot tell")
     assert strong["mean"] > weak.mean and f"{strong['mean']:.2%} (fine-tuned)" in last
 
 
@@ -428,9 +431,11 @@ def test_the_strength_is_the_one_of_the_highest_score_and_of_equal_ones_the_lowe
 )
 def test_the_verdict_names_the_best_baseline_and_how_to_keep_it(best, frozen, way):
     scores = {CONSTANT: 0.5, TFIDF: 0.8, FROZEN: 0.8, best: 0.9}
-    result = {"baselines": scores, "frozen": frozen, "mean": 0.8, "rows": 100, "interval": (0.7, 0.9)}
+    result = {"baselines": scores, "frozen": frozen, "mean": 0.8, "rows": 100, "differences": {best: (-0.16, -0.04)}}
     line = baselines.verdict(result, Path("runs/tfidf"), model="start")
-    assert line.startswith(f"not better than {best}: 80.00%") and line.endswith(way)
+    assert line.startswith(f"worse than {best}: 80.00%") and line.endswith(
+        way or "-16.0 to -4.0 points (95 % interval)"
+    )
     assert ("embed start FILE" in line) == best.startswith("cosine")
     assert ("tfidf" in line) == (best == TFIDF) and ("--learning-rate" in line) == ("--learning-rate" in way)
 
@@ -438,8 +443,67 @@ def test_the_verdict_names_the_best_baseline_and_how_to_keep_it(best, frozen, wa
 def test_of_few_examples_the_verdict_names_the_head_on_the_whole_encoder():
     """Which is another model than the frozen one with fewer layers, or with the distance of a pair."""
     scores = {CONSTANT: 0.5, FROZEN: 0.9}
-    result = {"baselines": scores, "frozen": True, "mean": 0.8, "rows": 100, "interval": (0.7, 0.9)}
+    result = {"baselines": scores, "frozen": True, "mean": 0.8, "rows": 100, "differences": {FROZEN: (-0.2, -0.1)}}
     assert baselines.verdict(result, model="start", few=True).endswith(": --learning-rate 0 --pooling mean --epochs 1")
+
+
+@pytest.mark.parametrize(
+    ("difference", "beginning"),
+    [
+        ((0.01, 0.1), f"better than the best baseline, {TFIDF}: "),
+        ((-0.1, -0.01), f"worse than {TFIDF}: "),
+        ((-0.02, 0.1), f"cannot tell whether it is better than {TFIDF}: "),
+        ((-0.1, 0.02), f"cannot tell whether it is better than {TFIDF}: "),
+        ((0.0, 0.0), f"cannot tell whether it is better than {TFIDF}: "),
+        ((1e-16, 1e-16), f"cannot tell whether it is better than {TFIDF}: "),  # an exact tie, summed in another order
+        ((-1e-16, -1e-16), f"cannot tell whether it is better than {TFIDF}: "),
+    ],
+)
+def test_a_difference_within_its_interval_decides_nothing(difference, beginning):
+    scores = {CONSTANT: 0.5, TFIDF: 0.8, FROZEN: 0.7}
+    result = {"baselines": scores, "frozen": False, "mean": 0.8, "rows": 50, "differences": {TFIDF: difference}}
+    line = baselines.verdict(result, Path("runs/tfidf"), model="start")
+    assert line.startswith(beginning)
+    assert ("predict runs/tfidf FILE" in line) == (not line.startswith("better"))
+
+
+def test_an_exact_tie_is_never_better_whatever_the_order_of_the_sums():
+    """Means over seeds or folds of equal scores are rarely equal floats."""
+    rng = np.random.default_rng(4)
+    for _ in range(9000):
+        num_rows, num_scores = int(rng.integers(20, 400)), int(rng.integers(1, 6))
+        values = rng.integers(1, num_rows, num_scores) / num_rows
+        mean, score = float(np.mean(values)), float(sum(values[::-1]) / num_scores)
+        resamples = mean + rng.standard_normal(19) * 0.1
+        baseline = baselines.BaselineScore(TFIDF, score, None, baselines.Resamples(resamples + (score - mean), 30))
+        difference = baseline.difference(mean, baselines.Resamples(resamples, 30))
+        result = {
+            "baselines": {TFIDF: score},
+            "frozen": False,
+            "mean": mean,
+            "rows": 9,
+            "differences": {TFIDF: difference},
+        }
+        assert not baselines.is_clearly_better(result, TFIDF)
+        assert baselines.verdict(result, model="start").startswith("cannot tell")
+
+
+def test_differences_are_paired_by_row():
+    """Two models with the same mistakes but for a few rows differ by little more than these rows."""
+    rng = np.random.default_rng(5)
+    right = rng.random(400) < 0.7
+    also = right.copy()
+    also[np.flatnonzero(right)[:14]] = False  # 3.5 points worse; the interval of either score is +- 4.5 points
+    gold = ["yes"] * 400
+    scores = [
+        ClassEvaluator().compare(gold, ["yes" if one else "no" for one in rows]) for rows in (right, also)
+    ]  # fmt: skip
+    parts = [baselines.Resamples.from_json(resamples_of(one, "accuracy")) for one in scores]
+    baseline = baselines.BaselineScore(FROZEN, scores[1]["accuracy"], None, parts[1])
+    low, high = baseline.difference(scores[0]["accuracy"], parts[0])
+    assert scores[1]["accuracy_interval"][1] > scores[0]["accuracy_interval"][0]
+    error = np.sqrt(14 / 400 * (1 - 14 / 400) / 400)
+    assert (low, high) == pytest.approx((0.035 - 1.96 * error, 0.035 + 1.96 * error), abs=0.006) and low > 0
 
 
 def test_without_training_the_model_is_a_linear_head_on_the_frozen_encoder(settings):

@@ -349,7 +349,7 @@ def test_windows_of_a_text_are_averaged_in_training_as_in_prediction(result, set
 def test_hundreds_of_windows_are_averaged_exactly_in_bf16(start):
     model = new_head.with_head(checkpoint.load(start), "classes", ("a", "b"), seed=0).model.eval().bfloat16()
     encoding = bothways.load(start, dtype="float32").tokenizer.encode("the cat ran")
-    table = TextExamples([[encoding] * 600, [encoding]], np.array([0, 1]))
+    table = TextExamples([[encoding] * 600, [encoding]], np.array([0, 1]), ["1", "2"])
     with torch.no_grad():
         many, one = text_examples.text_scores(model, table.batch([0, 1]))
     assert torch.equal(many, one)

@@ -12,6 +12,7 @@ from bothways.batch import Batch
 from bothways.data.columns import Table
 from bothways.finetuning import frozen_features, linear_head
 from bothways.finetuning.text_examples import TextExamples, text_scores
+from bothways.linear import regressions
 from bothways.model.heads import ClassificationHead
 from bothways.settings import Classify, TextVectors
 from bothways.training.losses import classification_loss, mse_loss
@@ -121,9 +122,31 @@ def test_a_fit_computes_with_one_thread_and_so_gives_equal_bits_with_any_number(
 
 def test_folds_hold_every_row_once_and_every_class_evenly():
     labels_N = torch.tensor([0] * 20 + [1] * 10 + [2] * 5)
-    found = linear_head.split_folds((torch.arange(35.0)[:, None], labels_N), seed=1)
+    found = linear_head.split_folds((torch.arange(35.0)[:, None], labels_N), None, seed=1)
     assert sorted(row for _, (x_N1, _) in found for row in x_N1[:, 0].tolist()) == [*map(float, range(35))]
     assert all(torch.bincount(labels).tolist() == [4, 2, 1] for _, (_, labels) in found)
+
+
+def test_copies_of_a_row_are_in_one_fold_so_that_the_strength_is_that_without_copies():
+    x_NH = torch.randn(60, 41, generator=torch.Generator().manual_seed(2))
+    labels_N = (x_NH[:, 0] + 2 * torch.randn(60, generator=torch.Generator().manual_seed(3)) > 0).long()
+    copies = torch.arange(60).repeat(5)
+    units = [f"row {row}" for row in copies.tolist()]
+    folds = linear_head.split_folds((copies[:, None], labels_N[copies]), units, seed=1)
+    assert all({*others[0][:, 0].tolist()}.isdisjoint(rows[0][:, 0].tolist()) for others, rows in folds)
+    strengths = {}
+    for name, rows, groups in (
+        ("once", torch.arange(60), None), ("copies", copies, None), ("grouped", copies, units)
+    ):  # fmt: skip
+        data = x_NH[rows], labels_N[rows]
+        strengths[name] = linear_head.fit(data, classification_loss, 2, groups=groups).strength
+        peers = regressions.fit(
+            tuple(map(np.asarray, data)), (np.zeros((1, 41)), np.zeros(1, int)), "classes", 2, [1e-3, 1e-2, 1.0, 100.0],
+            groups=groups,
+        )  # fmt: skip
+        strengths[f"{name}, baseline"] = peers[2]
+    assert strengths["grouped"] == strengths["once"] > 10 * strengths["copies"]
+    assert strengths["grouped, baseline"] <= strengths["once, baseline"] < strengths["copies, baseline"]
 
 
 # --- features ---------------------------------------------------------------------------------------------------------
@@ -164,7 +187,7 @@ def test_frozen_texts_are_states_and_means_averaged_over_windows(texts):
 
 def test_frozen_vectors_of_long_texts_are_of_some_windows_and_of_training_texts_of_few(texts, monkeypatch):
     model, examples = texts
-    long = TextExamples([examples.windows[1] * 9] * 3, examples.targets)
+    long = TextExamples([examples.windows[1] * 9] * 3, examples.targets, examples.units)
     most, few = frozen_features.MAX_WINDOWS, TextVectors.train_windows
     assert len(long.windows[0]) > most > few
 

@@ -93,8 +93,55 @@ def test_rows_of_one_document_are_drawn_together_so_the_interval_is_wider():
     together = metrics.mean_interval(values, np.repeat(range(40), 25).tolist())
     assert apart[1] - apart[0] == pytest.approx(2 * 1.96 * math.sqrt(0.25 / 1000), rel=0.1)
     assert together[1] - together[0] == pytest.approx(2 * 1.96 * math.sqrt(0.25 / 40), rel=0.15)
-    few = metrics.mean_interval(values[:100], np.repeat(range(4), 25).tolist())  # four documents tell nothing: rows
-    assert few[0] < few[1] and few == metrics.mean_interval(values[:100], range(100))
+    few = metrics.mean_interval(values[:100], np.repeat(range(4), 25).tolist())  # four documents say nothing
+    assert few == (0, 1)
+    one = metrics.mean_interval(values[:100], ["a"] * 100)
+    assert one == metrics.mean_interval(values[:100], range(100))
+
+
+def test_rows_of_one_group_are_drawn_together_for_every_score_of_texts():
+    rng = np.random.default_rng(7)
+    groups = np.repeat(np.arange(30), 10)
+    is_right = np.repeat(rng.random(30), 10) > rng.random(300)  # groups differ in how hard they are
+    gold = [str(label) for label in rng.integers(0, 2, 300)]
+    predicted = [label if right else str(1 - int(label)) for label, right in zip(gold, is_right, strict=True)]
+    apart = metrics.classification_intervals(gold, predicted)
+    together = metrics.classification_intervals(gold, predicted, groups=groups.tolist())
+    accuracies = is_right.reshape(30, 10).mean(1)
+    resampled = [accuracies[rng.integers(30, size=30)].mean() for _ in range(4000)]
+    assert together["accuracy"] == pytest.approx(tuple(np.quantile(resampled, (0.025, 0.975))), abs=0.01)
+    numbers = rng.standard_normal(300)
+    near = (numbers + np.repeat(2 * rng.standard_normal(30), 10)).tolist()
+    sets = [{label} for label in gold], [{label} for label in predicted]
+    for functions in (
+        [apart, together],
+        [metrics.multi_label_intervals(*sets, units) for units in (None, groups.tolist())],
+        [metrics.regression_intervals(numbers.tolist(), near, units) for units in (None, groups.tolist())],
+    ):
+        alone, grouped = functions
+        for name in alone:
+            assert grouped[name][1] - grouped[name][0] > 1.2 * (alone[name][1] - alone[name][0]), name
+    assert together.num_units == 30 and apart.num_units == 300
+
+
+def test_few_units_widen_an_interval_as_t_does():
+    values = np.arange(7) / 6.0
+    interval = metrics.mean_interval(values.tolist(), range(7))
+    error = values.std(ddof=1) / math.sqrt(7)
+    assert interval == pytest.approx((0.5 - 2.447 * error, 0.5 + 2.447 * error), abs=0.05)
+
+
+def test_a_perfect_correlation_of_few_rows_is_uncertain():
+    for num_rows, low, high in ((3, -1, -1), (5, -0.9, 0), (20, 0.6, 0.85), (1000, 0.99, 0.999)):
+        numbers = [*map(float, range(num_rows))]
+        for name in ("pearson", "spearman"):
+            bounds = metrics.regression_intervals(numbers, numbers)[name]
+            assert low <= bounds[0] <= high and bounds[1] == 1, (num_rows, name)
+    rng = np.random.default_rng(8)
+    gold = rng.standard_normal(1379)
+    near = (gold + 0.7 * rng.standard_normal(1379)).tolist()
+    low, high = metrics.regression_intervals(gold.tolist(), near)["pearson"]
+    assert 0.03 < high - low < 0.05  # as Fisher's: the limit does not widen it
 
 
 def test_the_same_rows_have_the_same_interval_whatever_was_drawn_before():
