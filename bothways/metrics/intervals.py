@@ -126,9 +126,14 @@ def widen_correlation(bounds: Interval, value: float, num_rows: int) -> Interval
 
 
 def difference_interval(value: float, resamples_B: np.ndarray, num_units: int) -> Interval:
-    """95 % interval of the difference of two scores on the same rows, from paired resamples."""
+    """95 % interval of the difference of two scores in 0..1 on the same rows, from paired resamples.
+
+    If all units agree, no resample differs; so it is never narrower than the interval of as many units with four more,
+    two of which favour either side (Agresti and Min 2005).
+    """
     low, high = percentile_interval(value, resamples_B, num_units)
-    return min(low, value), max(high, value)
+    middle, half = value * num_units / (num_units + 4), 2 * Z / (num_units + 4)
+    return min(low, value, middle - half), max(high, value, middle + half)
 
 
 def resampling_units(groups: Sequence[Hashable]) -> np.ndarray:

@@ -488,6 +488,14 @@ def test_an_exact_tie_is_never_better_whatever_the_order_of_the_sums():
         assert baselines.verdict(result, model="start").startswith("cannot tell")
 
 
+@pytest.mark.parametrize(("num_rows", "beginning"), [(1, "cannot tell"), (3, "cannot tell"), (12, "better than")])
+def test_a_few_rows_on_which_one_model_is_always_right_decide_nothing(num_rows, beginning):
+    right, wrong = (baselines.Resamples(np.full(200, value), num_rows) for value in (1.0, 0.0))
+    difference = baselines.BaselineScore(TFIDF, 0.0, None, wrong).difference(1.0, right)
+    result = {"baselines": {TFIDF: 0.0}, "differences": {TFIDF: difference}, "frozen": False, "mean": 1.0, "rows": 9}
+    assert baselines.verdict(result, model="start").startswith(beginning)
+
+
 def test_differences_are_paired_by_row():
     """Two models with the same mistakes but for a few rows differ by little more than these rows."""
     rng = np.random.default_rng(5)
