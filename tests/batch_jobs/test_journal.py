@@ -22,7 +22,6 @@ from bothways.batch_jobs.journal import AppendOnlyFile, PartialOutput, side_file
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.cli import main
-from bothways.log import ProgressBar
 
 WORDS = "the cat sat on a mat and dogs ran".split()
 TEXTS = [" ".join(WORDS[(i * j) % 9] for j in range(1 + i % 17)) for i in range(37)]
@@ -676,14 +675,3 @@ def test_ten_thousand_lines_killed_at_random_moments_are_the_same_bytes(killed, 
     found = killed(file, out, rows=512, shares=[0.1, 0.4, 0.7])
     assert found["digests"] == [found["whole"]] and len(np.load(out)) == 271 * 37
     assert found["kills"] > 0 and found["memory"] < 1e9
-
-
-# --- the bar ----------------------------------------------------------------------------------------------------------
-
-
-def test_the_progress_bar_counts_from_the_resumed_row():
-    with ProgressBar("v.npy", 100, done=40, unit="rows") as bar:
-        bar.start -= 2
-        bar.update(80)
-    (task,) = bar.bar.tasks
-    assert (task.completed, task.total) == (80, 100) and task.description == "v.npy  80 rows  20 rows/s"
