@@ -225,13 +225,14 @@ def _records(path: Path, encoding: str | None) -> Records:
             values = next(reader)
         except StopIteration:
             return
-        except csv.Error as error:  # an unclosed quote, or text after a closing quote
+        except csv.Error as error:  # an unclosed quote, text after a closing quote, or a carriage return in a value
             line_number = lines.taken[0].number
+            reason = "a carriage return in a value without quotes" if "\r" in lines.taken[-1].text else str(error)
             lines.rewind()
             yield (
                 line_number,
                 [],
-                InputError(f"{path}:{line_number}: not valid CSV ({error}); fix the line or its quotes"),
+                InputError(f"{path}:{line_number}: not valid CSV ({reason}); fix the line or its quotes"),
             )
             continue
         error_in_record = next((line.error for line in lines.taken if line.error), None)
