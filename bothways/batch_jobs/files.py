@@ -22,7 +22,7 @@ from bothways.data.datasets import arrow_files
 from bothways.data.files import ARROW
 from bothways.data.stream import LiveInput, ModelInput, all_columns, read_questions, read_texts, resolve_columns
 from bothways.data.tables import read_schema
-from bothways.errors import InputError, RowsError
+from bothways.errors import InputError, RowsError, no_such_column
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.inference.runner import Progress
@@ -104,7 +104,7 @@ def _kept_columns(settings: Predict, model: Predictor) -> dict[str, str]:
         names = [name.strip() for name in settings.keep_columns.split(",")]
     if missing := [name for name in names if name not in available]:
         source = settings.file if settings.text is None else "--text"
-        raise InputError(f"{source}: no column {missing[0]!r} to keep (there are: {', '.join(available)}); name others")
+        raise no_such_column(source, missing[0], available, "name others with --keep-columns")
     taken = {"row", *result_columns(model, settings.top).names}
     if model.task == "answer":  # its id column is the question's id
         names = [name for name in names if name != "id"]

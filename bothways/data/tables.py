@@ -25,7 +25,7 @@ from bothways.data.files import (
     open_file,
 )
 from bothways.data.spreadsheet import XLSX, sheet_rows
-from bothways.errors import InputError
+from bothways.errors import InputError, no_such_column
 from bothways.tables_in_memory import MemoryTable, RowErrorHandler, TableRow, TableSource, rows_from_batches
 
 __all__ = [
@@ -139,8 +139,7 @@ def iter_rows(
 
 
 def missing_column(where: str, column: str, columns: Iterable[str]) -> InputError:
-    existing = ", ".join(columns) or "none"
-    return InputError(f"{where}: no column {column!r} (there are: {existing}); rename yours or use --text-column")
+    return no_such_column(where, column, columns, "rename yours or use --text-column")
 
 
 def match_columns(named: str, columns: Collection[str]) -> tuple[str, ...]:

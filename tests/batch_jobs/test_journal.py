@@ -354,7 +354,7 @@ def test_kept_columns_have_unique_names_in_every_format(models, tmp_path, capsys
     run("predict", models / "labels", file, "--keep-columns", "note, id", "-o", tmp_path / "few.tsv")
     header, first, *_ = (tmp_path / "few.tsv").read_text(encoding="utf-8").splitlines()
     assert header == "row\tnote\tid\tlabel\tscore\tscores" and first.startswith('0\ta, "b" 0\t000\t')
-    assert "no column 'nole' to keep (there are: id, text, label, note)" in refused(
+    assert "no column 'nole' (there are: id, text, label, note); did you mean 'note'?" in refused(
         capsys, "predict", models / "labels", file, "--keep-columns", "nole"
     )
 
@@ -462,7 +462,7 @@ def test_a_text_on_the_command_line(models, tmp_path, capsys):
     for kind, flags, status, way in (
         ("answers", ("--text", "who"), 1, "--pair"),
         ("entities", ("--text", "a", "--pair", "b"), 1, "leave out --pair"),
-        ("labels", ("--text", "a", "--keep-columns", "id"), 1, "--text: no column 'id' to keep"),
+        ("labels", ("--text", "a", "--keep-columns", "id"), 1, "--text: no column 'id'"),
         ("labels", ("--pair", "b"), 2, "is the second text of --text"),
         ("labels", ("t.txt", "--text", "b"), 2, "exclude each other"),
     ):
