@@ -10,7 +10,6 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import redirect_stderr, suppress
-from difflib import get_close_matches
 from io import StringIO, TextIOWrapper
 from itertools import groupby
 from typing import Any
@@ -90,6 +89,8 @@ def _full_name(verb: str) -> str:
 
 def _split_verb(words: Sequence[str]) -> tuple[str, Sequence[str]]:
     """The verb and its options; the verb is "" if there is nothing to run. SystemExit if it is unknown."""
+    if words and words[0] == "help":  # `help VERB` is `VERB --help`
+        words = [*words[1:], "--help"]
     if not words or words[0] in ("-h", "--help"):
         print_lines(*overview())
         sys.exit(0 if words else 2)
@@ -105,8 +106,9 @@ def _split_verb(words: Sequence[str]) -> tuple[str, Sequence[str]]:
         print_lines(*overview("finetune"))
         sys.exit(2 if name == "finetune" else 0)
     if name not in VERBS:
-        near = "".join(f" (did you mean {verb!r}?)" for verb in get_close_matches(name, VERBS, n=1))
-        print_message(f"bothways: unknown verb {name!r}{near}; available: {', '.join(VERBS)} (see bothways --help)")
+        from bothways.cli.usual_words import explain_unknown
+
+        print_message(f"bothways: {explain_unknown(name)}")
         sys.exit(2)
     return name, options
 
