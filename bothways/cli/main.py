@@ -14,6 +14,7 @@ from io import StringIO, TextIOWrapper
 from itertools import groupby
 from typing import Any
 
+from bothways.cli.help import arranged_help
 from bothways.errors import InputError, UsageError
 from bothways.log import messages_to, print_lines, print_message
 from bothways.training.signals import Stopped
@@ -139,7 +140,7 @@ def parse(name: str, options: Sequence[str]) -> Any:
     settings_class = VERBS[name].settings_class
     errors = StringIO()  # messages repeat arguments, whose control characters print_message escapes
     try:
-        with redirect_stderr(errors):
+        with redirect_stderr(errors), arranged_help(name):
             description = " ".join((settings_class.__doc__ or "").split())  # tyro would keep the line breaks
             return tyro.cli(settings_class, prog=f"bothways {name}", args=list(options), description=description)
     finally:
