@@ -1,6 +1,6 @@
 """Exceptions for user mistakes, and helpers that format values in error messages."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 
@@ -28,6 +28,26 @@ def join_names(names: Sequence[str], limit: int = 20) -> str:
     """Comma-separated names; beyond `limit`, the number of names left out."""
     more = f" and {len(names) - limit:,} more" if len(names) > limit else ""
     return ", ".join(islice(names, limit)) + more
+
+
+def nearest_name(name: str, names: Iterable[str]) -> str | None:
+    """The name that was probably meant: equal up to case and white space, the shortest that continues `name`, or
+    similar to it; None if there is none."""
+    from difflib import get_close_matches
+
+    by_key = {" ".join(other.lower().split()): other for other in names}
+    key = " ".join(name.lower().split())
+    continued = sorted((other for other in by_key if key and other.startswith(key)), key=len)
+    near = continued or get_close_matches(key, by_key, n=1)
+    return by_key[near[0]] if near else None
+
+
+def no_such_column(where: object, name: str, columns: Iterable[str], remedy: str) -> InputError:
+    """The error for a column that does not exist: lists the columns, and asks for a similar one instead of `remedy`."""
+    columns = [*columns]
+    near = nearest_name(name, columns)
+    remedy = remedy if near is None else f"did you mean {near!r}?"
+    return InputError(f"{where}: no column {name!r} (there are: {', '.join(columns) or 'none'}); {remedy}")
 
 
 def shorten(value: object, size: int = 60) -> str:

@@ -12,7 +12,6 @@ import re
 import shlex
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -120,17 +119,17 @@ def draws_bars() -> bool:
 class ProgressBar:
     """A progress bar on standard error with count and remaining time. Draws nothing if `draws_bars()` is false.
 
-    done: the count at the start, for example of a resumed run. unit: what is counted, such as "steps".
+    done: the count at the start, for example of a resumed job.
     """
 
-    def __init__(self, title: str, total: int | None, *, done: int = 0, unit: str = "steps") -> None:
+    def __init__(self, title: str, total: int | None, *, done: int = 0) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         text = TextColumn("{task.description}", markup=False)
         columns = (text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self.bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not draws_bars())
-        self.title, self.unit, self.done, self.start = escape_controls(title), unit, done, time.monotonic()
+        self.title = escape_controls(title)
         self.task = self.bar.add_task(self.title, total=total, completed=done)
 
     def __enter__(self) -> "ProgressBar":
@@ -140,9 +139,6 @@ class ProgressBar:
     def __exit__(self, *error: object) -> None:
         self.bar.stop()
 
-    def update(self, done: int, detail: str | None = None) -> None:
-        """Set the count. detail: text after the bar, by default count and speed."""
-        if detail is None:
-            speed = (done - self.done) / max(time.monotonic() - self.start, 1e-9)
-            detail = f"{done:,} {self.unit}  {speed:,.0f} {self.unit}/s"
+    def update(self, done: int, detail: str) -> None:
+        """Set the count. detail: text after the title."""
         self.bar.update(self.task, completed=done, description=f"{self.title}  {detail}")

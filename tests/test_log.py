@@ -137,16 +137,6 @@ def test_only_one_file_prints():
         assert "print" not in names or file.name == "log.py", file
 
 
-def test_a_mistyped_verb_gets_the_nearest_one(capsys):
-    for typed, meant in (("predikt", "predict"), ("pre-train", "pretrain"), ("finetune clasify", "finetune classify")):
-        with pytest.raises(SystemExit):
-            main.main(typed.split())
-        assert f"did you mean '{meant}'?" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main.main(["xyzzy"])
-    assert "did you mean" not in capsys.readouterr().err
-
-
 def test_the_command_is_named_as_a_shell_finds_it(tmp_path, monkeypatch):
     (tmp_path / "a b").mkdir()
     script = tmp_path / "a b" / "bothways"

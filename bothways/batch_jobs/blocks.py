@@ -10,7 +10,9 @@ from bothways.data.files import EXPLICIT_TYPES, file_type, is_compressed
 from bothways.data.stream import LiveInput, ModelInput
 from bothways.errors import InputError
 
-ROWS, CHARACTERS = 8192, 1 << 22  # limits of a block; a longer text is a block of its own
+# Limits of a block; a longer text is a block of its own. Bytes in UTF-8 stand for tokens: these are some 50,000 to
+# 90,000 tokens, a minute or two of a large model on a CPU.
+ROWS, BYTES = 8192, 1 << 18
 SCORES = 1 << 20  # label scores per block, of some 60 bytes each
 NUM_SAMPLES, SAMPLE_SIZE = 64, 1 << 18  # parts of a file in which lines are counted, and their bytes
 
@@ -63,8 +65,8 @@ def split_into_blocks(
             block, size = Block(), 0
             continue
         number += 1
-        length = 0 if isinstance(row, InputError) else len(row.text) + len(row.pair or "")
-        if len(block) == max_rows or (len(block) and size + length > CHARACTERS):
+        length = 0 if isinstance(row, InputError) else _num_bytes(row.text) + _num_bytes(row.pair or "")
+        if len(block) == max_rows or (len(block) and size + length > BYTES):
             yield block
             block, size = Block(), 0
         size += length
@@ -77,6 +79,15 @@ def split_into_blocks(
             raise InputError(f"{row}, or skip such rows with --on-error skip")
     if len(block):
         yield block
+
+
+def block_limits() -> dict[str, int]:
+    """The limits, by name, on which the borders of blocks depend."""
+    return {"rows": ROWS, "bytes": BYTES, "scores": SCORES}
+
+
+def _num_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 
 def estimate_num_rows(file: str) -> int | None:

@@ -1,17 +1,19 @@
 """Batch prediction and embedding of files of any size, or standard input, in blocks."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 import bothways
-from bothways.batch_jobs.blocks import Block, estimate_num_rows, split_into_blocks
+from bothways.batch_jobs.blocks import Block, block_limits, estimate_num_rows, split_into_blocks
 from bothways.batch_jobs.journal import Journal, check_output, open_output
+from bothways.batch_jobs.progress import JobProgress
 from bothways.batch_jobs.rows import PREDICT_ROWS, predict_labels, result_columns
 from bothways.batch_jobs.writers import Format, JsonLines, Npy, Parquet, ResultRow, Separated, Vectors, vector_column
 from bothways.checkpoint import checkpoint
@@ -20,15 +22,22 @@ from bothways.data.datasets import arrow_files
 from bothways.data.files import ARROW
 from bothways.data.stream import LiveInput, ModelInput, all_columns, read_questions, read_texts, resolve_columns
 from bothways.data.tables import read_schema
-from bothways.errors import InputError, RowsError
+from bothways.errors import InputError, RowsError, no_such_column
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
-from bothways.log import ProgressBar, logger
+from bothways.inference.runner import Progress
+from bothways.log import logger
 from bothways.settings import Embed, Predict
 
 VECTOR_SUFFIXES, PREDICTION_SUFFIXES = (".npy", ".parquet", ".jsonl"), (".parquet", ".jsonl", ".csv", ".tsv")
 # Settings that do not change the results, or are compared in another way.
 IGNORED_SETTINGS = ("model", "file", "text", "pair", "out", "resume", "on_error", "dtype", "device", "json")
+
+
+class Compute(Protocol):
+    """The function from input rows to results: vectors, or result rows."""
+
+    def __call__(self, rows: Sequence[ModelInput], progress: Progress | None = None) -> Any: ...
 
 
 def embed(settings: Embed) -> tuple[Journal, int]:
@@ -41,9 +50,14 @@ def embed(settings: Embed) -> tuple[Journal, int]:
     inputs = _require_single(inputs, settings.file, settings.text_column, "a vector is of one")
     width = int(model.embed([], pooling=settings.pooling).shape[1])
 
-    def compute(rows: Sequence[ModelInput]) -> Vectors:
-        texts = [row.text for row in rows]
-        return model.embed(texts, pooling=settings.pooling, normalize=settings.normalize, long=settings.long)
+    def compute(rows: Sequence[ModelInput], progress: Progress | None = None) -> Vectors:
+        return model.embed(
+            [row.text for row in rows],
+            pooling=settings.pooling,
+            normalize=settings.normalize,
+            long=settings.long,
+            progress=progress,
+        )
 
     writer = Npy(width) if settings.out.suffix == ".npy" else _table(settings.out, vector_column(width))
     return _write(settings.out, writer, split_into_blocks(inputs, settings.on_error), compute, settings, model), width
@@ -68,12 +82,14 @@ def predict_blocks(settings: Predict) -> Iterator[list[ResultRow]]:
     model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
     kept = _kept_columns(settings, model)
     compute = _prediction_function(model, settings, kept)
-    for block_read in _blocks(model, settings, kept):
-        block, rows = _compute_block(compute, block_read, settings)
-        for number, reason in block.errors.items():
-            logger.warning(f"row {number:,} skipped: {reason}")
-        numbered = ({"row": number, **row} for number, row in zip(block.row_numbers, rows, strict=True))
-        yield [*numbered] if settings.on_error == "skip" else rows
+    # On a terminal the predictions themselves show the progress.
+    with JobProgress("predict", estimate_num_rows(settings.file), bar=not sys.stdout.isatty()) as progress:
+        for block_read in _blocks(model, settings, kept):
+            block, rows = _compute_block(compute, block_read, settings, progress)
+            for number, reason in block.errors.items():
+                logger.warning(f"row {number:,} skipped: {reason}")
+            numbered = ({"row": number, **row} for number, row in zip(block.row_numbers, rows, strict=True))
+            yield [*numbered] if settings.on_error == "skip" else rows
 
 
 def _kept_columns(settings: Predict, model: Predictor) -> dict[str, str]:
@@ -88,7 +104,7 @@ def _kept_columns(settings: Predict, model: Predictor) -> dict[str, str]:
         names = [name.strip() for name in settings.keep_columns.split(",")]
     if missing := [name for name in names if name not in available]:
         source = settings.file if settings.text is None else "--text"
-        raise InputError(f"{source}: no column {missing[0]!r} to keep (there are: {', '.join(available)}); name others")
+        raise no_such_column(source, missing[0], available, "name others with --keep-columns")
     taken = {"row", *result_columns(model, settings.top).names}
     if model.task == "answer":  # its id column is the question's id
         names = [name for name in names if name != "id"]
@@ -125,26 +141,23 @@ def _output_columns(model: Predictor, settings: Predict, kept: Mapping[str, str]
     return pyarrow.schema([*copied, *result_columns(model, settings.top)])
 
 
-def _prediction_function(
-    model: Predictor, settings: Predict, kept: Mapping[str, str]
-) -> Callable[[Sequence[ModelInput]], list[ResultRow]]:
+def _prediction_function(model: Predictor, settings: Predict, kept: Mapping[str, str]) -> Compute:
     """The function from input rows to result rows, kept columns first. InputError if the model has no head for
     predictions."""
     if settings.top is not None and model.task in ("regress", "tag"):
         raise InputError(f"top ({settings.top}) is for labels and answers; the task of this model is {model.task}")
     options: dict[str, Any] = {} if settings.top is None else {"top": settings.top}
-    compute: Callable[[Sequence[ModelInput]], list[ResultRow]] = partial(
-        PREDICT_ROWS.get(model.task, predict_labels), model, long=settings.long, **options
-    )
-    compute([])  # a missing head must not be reported as the error of a row
-    if not kept:
-        return compute
+    predict_rows = partial(PREDICT_ROWS.get(model.task, predict_labels), model, long=settings.long, **options)
+    predict_rows([])  # a missing head must not be reported as the error of a row
 
-    def compute_with_kept(rows: Sequence[ModelInput]) -> list[ResultRow]:
+    def compute(rows: Sequence[ModelInput], progress: Progress | None = None) -> list[ResultRow]:
+        results = predict_rows(rows, progress=progress)
+        if not kept:
+            return results
         copied = (dict(zip(kept.values(), row.kept, strict=True)) for row in rows)
-        return [{**columns, **result} for columns, result in zip(copied, compute(rows), strict=True)]
+        return [{**columns, **result} for columns, result in zip(copied, results, strict=True)]
 
-    return compute_with_kept
+    return compute
 
 
 def _table(out: Path, columns: Any, escape_formulas: bool = False) -> Format:
@@ -207,27 +220,28 @@ def _match_pairs(
 
 
 def _write(
-    out: Path, writer: Format, blocks: Iterator[Block], compute: Callable[[Sequence[ModelInput]], Any],
+    out: Path, writer: Format, blocks: Iterator[Block], compute: Compute,
     settings: Embed | Predict, model: Predictor,
 ) -> Journal:  # fmt: skip
     with open_output(out, writer, _reproduction_facts(settings, model)) as output:
         if settings.resume and not output.journal.blocks:
             logger.info(f"{out}: nothing to resume; beginning at the first row")
         output.skip_done(blocks)
-        with ProgressBar(out.name, estimate_num_rows(settings.file), done=output.journal.rows, unit="rows") as bar:
+        with JobProgress(out.name, estimate_num_rows(settings.file), done=output.journal.rows) as progress:
             for block in blocks:
-                output.add(block, *_compute_block(compute, block, settings))
-                bar.update(output.journal.rows)
+                output.add(block, *_compute_block(compute, block, settings, progress))
         return output.finish()
 
 
 def _compute_block(
-    compute: Callable[[Sequence[ModelInput]], Any], block: Block, settings: Embed | Predict
+    compute: Compute, block: Block, settings: Embed | Predict, progress: JobProgress
 ) -> tuple[Block, Any]:
     """A block and its results; with on_error "skip" the block without the rows that cannot be computed."""
     while True:
         try:
-            return block, compute(block.inputs)
+            results = compute(block.inputs, progress.within_block(len(block)))
+            progress.finish_block(len(block))
+            return block, results
         except RowsError as error:
             if settings.on_error == "stop":
                 index = min(error.rows)
@@ -247,6 +261,7 @@ def _reproduction_facts(settings: Embed | Predict, model: Predictor) -> dict[str
     """Everything except the input that a result depends on: settings, model files, hardware and versions."""
     return {
         "verb": type(settings).__name__.lower(),
+        "block": block_limits(),
         **{name: value for name, value in asdict(settings).items() if name not in IGNORED_SETTINGS},
         "model": _fingerprint(checkpoint.find(settings.model)),
         "dtype": str(model.dtype),

@@ -2,26 +2,28 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 from bothways.batch_jobs.writers import ResultRow
 from bothways.data.stream import ModelInput
 from bothways.inference.answer_decoding import Answer
+from bothways.inference.base import ReadOptions
 from bothways.inference.predictor import Predictor
 from bothways.inference.task import TaskName
-from bothways.inference.windows import Long
 
 
 class PredictRows(Protocol):
-    def __call__(self, model: Predictor, rows: Sequence[ModelInput], long: Long | None) -> list[ResultRow]: ...
+    def __call__(
+        self, model: Predictor, rows: Sequence[ModelInput], **options: Unpack[ReadOptions]
+    ) -> list[ResultRow]: ...
 
 
 def predict_labels(
-    model: Predictor, rows: Sequence[ModelInput], long: Long | None, top: int | None = None
+    model: Predictor, rows: Sequence[ModelInput], *, top: int | None = None, **options: Unpack[ReadOptions]
 ) -> list[ResultRow]:
     """The most probable label, its score and the scores of all labels (or the `top` best); for multi-label models also
     the labels above the threshold."""
-    predictions = model.classify([row.text for row in rows], _pairs(rows), long=long, top=top)
+    predictions = model.classify([row.text for row in rows], _pairs(rows), top=top, **options)
     if not model.checkpoint.multi_label:
         return [{"label": one.label, "score": one.score, "scores": one.scores} for one in predictions]
     return [
@@ -30,19 +32,22 @@ def predict_labels(
     ]
 
 
-def predict_numbers(model: Predictor, rows: Sequence[ModelInput], long: Long | None) -> list[ResultRow]:
+def predict_numbers(model: Predictor, rows: Sequence[ModelInput], **options: Unpack[ReadOptions]) -> list[ResultRow]:
     """The number of a regression model."""
-    return [{"score": score} for score in model.regress([row.text for row in rows], _pairs(rows), long=long).tolist()]
+    numbers = model.regress([row.text for row in rows], _pairs(rows), **options)
+    return [{"score": number} for number in numbers.tolist()]
 
 
-def predict_entities(model: Predictor, rows: Sequence[ModelInput], long: Long | None) -> list[ResultRow]:
-    entities = model.tag([row.text for row in rows], long=long)
+def predict_entities(model: Predictor, rows: Sequence[ModelInput], **options: Unpack[ReadOptions]) -> list[ResultRow]:
+    entities = model.tag([row.text for row in rows], **options)
     return [{"entities": [asdict(entity) for entity in of_text]} for of_text in entities]
 
 
-def predict_answers(model: Predictor, rows: Sequence[ModelInput], long: Long | None, top: int = 1) -> list[ResultRow]:
+def predict_answers(
+    model: Predictor, rows: Sequence[ModelInput], *, top: int = 1, **options: Unpack[ReadOptions]
+) -> list[ResultRow]:
     """The best answer to each question; with top > 1 also the list of the best answers."""
-    answers = model.answer([row.text for row in rows], [row.pair or "" for row in rows], top=top, long=long)
+    answers = model.answer([row.text for row in rows], [row.pair or "" for row in rows], top=top, **options)
     columns = [[_answer_columns(answer) for answer in of_question] for of_question in answers]
     return [
         {"id": row.id, **best[0], **({"answers": best} if top > 1 else {})}

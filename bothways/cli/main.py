@@ -10,11 +10,11 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import redirect_stderr, suppress
-from difflib import get_close_matches
 from io import StringIO, TextIOWrapper
 from itertools import groupby
 from typing import Any
 
+from bothways.cli.help import arranged_help
 from bothways.errors import InputError, UsageError
 from bothways.log import messages_to, print_lines, print_message
 from bothways.training.signals import Stopped
@@ -90,6 +90,8 @@ def _full_name(verb: str) -> str:
 
 def _split_verb(words: Sequence[str]) -> tuple[str, Sequence[str]]:
     """The verb and its options; the verb is "" if there is nothing to run. SystemExit if it is unknown."""
+    if words and words[0] == "help":  # `help VERB` is `VERB --help`
+        words = [*words[1:], "--help"]
     if not words or words[0] in ("-h", "--help"):
         print_lines(*overview())
         sys.exit(0 if words else 2)
@@ -105,8 +107,9 @@ def _split_verb(words: Sequence[str]) -> tuple[str, Sequence[str]]:
         print_lines(*overview("finetune"))
         sys.exit(2 if name == "finetune" else 0)
     if name not in VERBS:
-        near = "".join(f" (did you mean {verb!r}?)" for verb in get_close_matches(name, VERBS, n=1))
-        print_message(f"bothways: unknown verb {name!r}{near}; available: {', '.join(VERBS)} (see bothways --help)")
+        from bothways.cli.usual_words import explain_unknown
+
+        print_message(f"bothways: {explain_unknown(name)}")
         sys.exit(2)
     return name, options
 
@@ -137,7 +140,7 @@ def parse(name: str, options: Sequence[str]) -> Any:
     settings_class = VERBS[name].settings_class
     errors = StringIO()  # messages repeat arguments, whose control characters print_message escapes
     try:
-        with redirect_stderr(errors):
+        with redirect_stderr(errors), arranged_help(name):
             description = " ".join((settings_class.__doc__ or "").split())  # tyro would keep the line breaks
             return tyro.cli(settings_class, prog=f"bothways {name}", args=list(options), description=description)
     finally:

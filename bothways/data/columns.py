@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 
 from bothways.data.near_duplicates import first_locations, text_key
 from bothways.data.tables import RowErrorHandler, TableRow, join_texts, match_columns
-from bothways.errors import InputError
+from bothways.errors import InputError, no_such_column
 from bothways.tables_in_memory import TableSource
 
 PAIR_NAMES = (  # common names of first and second texts
@@ -152,7 +152,7 @@ def find_column(
     InputError if the named column is missing or several columns match.
     """
     if named is not None and named not in columns:
-        raise _no_such_column(path, columns, role, named)
+        raise no_such_column(path, named, columns, _remedy(role))
     if named is not None:
         return named
     for names in (standard, common):
@@ -161,16 +161,13 @@ def find_column(
     return None
 
 
-def _no_such_column(path: TableSource, columns: Sequence[str], role: ColumnRole, named: str) -> InputError:
-    existing = ", ".join(columns)
-    return InputError(
-        f"{path}: no column {named!r} (there are: {existing}); rename one, or name yours with --{role}-column"
-    )
+def _remedy(role: ColumnRole) -> str:
+    return f"rename one, or name yours with --{role}-column"
 
 
 def column_not_found(path: TableSource, columns: Sequence[str], role: ColumnRole) -> InputError:
     existing = f"(there are: {', '.join(columns)}), nor one with another common name"
-    return InputError(f"{path}: no column {role!r} {existing}; rename one, or name yours with --{role}-column")
+    return InputError(f"{path}: no column {role!r} {existing}; {_remedy(role)}")
 
 
 def find_text_columns(
@@ -202,7 +199,8 @@ def _named_or_standard(
     if names := match_columns(named, columns):
         return names
     missing = [name for name in map(str.strip, named.split(",")) if name not in columns]
-    raise _no_such_column(path, columns, role, missing[0] if len(missing) < named.count(",") + 1 else named)
+    name = missing[0] if len(missing) < named.count(",") + 1 else named
+    raise no_such_column(path, name, columns, _remedy(role))
 
 
 def has_text_column(columns: Sequence[str]) -> bool:

@@ -15,7 +15,14 @@ from re import search, sub
 from typing import Any, NamedTuple, NoReturn, cast
 
 from bothways.data.spreadsheet import XLSX
-from bothways.data.text_encodings import bom_encoding, encoding_hint, guess_utf16, has_ascii_newlines, line_decoder
+from bothways.data.text_encodings import (
+    bom_encoding,
+    byte_order,
+    encoding_hint,
+    guess_utf16,
+    has_ascii_newlines,
+    line_decoder,
+)
 from bothways.errors import InputError, MissingFile
 
 FILE_TYPES = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
@@ -157,7 +164,8 @@ def read_lines(path: Path, encoding: str | None = None) -> Iterator[tuple[int, s
 
 
 def decoded_lines(path: Path, encoding: str | None = None) -> Iterator[Line]:
-    """The lines of a file, split at line feeds, without a byte-order mark.
+    """The lines of a file, split at line feeds, without a byte-order mark. A file that has carriage returns and no line
+    feed (old Mac line ends) is split at those, except in UTF-16 and UTF-32.
 
     encoding: a Python codec name, overridden by a byte-order mark; None means UTF-8. InputError for a compressed file
     that is corrupt or has a line of more than LONGEST_LINE bytes.
@@ -168,20 +176,35 @@ def decoded_lines(path: Path, encoding: str | None = None) -> Iterator[Line]:
             start = file.peek(HEAD_BYTES)[:HEAD_BYTES]
         except DECOMPRESSION_ERRORS as error:
             raise decompression_error(f"{path}:1", error) from None
-        encoding = bom_encoding(start) or encoding
+        try:
+            encoding = bom_encoding(start) or (encoding and byte_order(encoding, start))
+        except UnicodeError as error:
+            raise InputError(f"{path}: not readable as {encoding} ({error})") from None
         if encoding is None and (guess := guess_utf16(start)):
             raise InputError(f"{path}: looks like UTF-16 without a byte-order mark; if it is, give --encoding {guess}")
         if encoding is not None and not has_ascii_newlines(encoding):
             yield from _wide_lines(file, path, encoding, compressed)
         else:
-            yield from _byte_lines(file, path, encoding, compressed)
+            ends_in_cr = b"\r" in start and b"\n" not in start and not _has_line_feed(path)
+            yield from _byte_lines(file, path, encoding, compressed, ends_in_cr)
 
 
-def _byte_lines(file: io.BufferedReader, path: Path, encoding: str | None, compressed: bool) -> Iterator[Line]:
+def _has_line_feed(path: Path) -> bool:
+    with open_file(path) as file:
+        try:
+            return any(b"\n" in block for block in iter(partial(file.read, BLOCK), b""))
+        except DECOMPRESSION_ERRORS as error:
+            raise decompression_error(str(path), error) from None
+
+
+def _byte_lines(
+    file: io.BufferedReader, path: Path, encoding: str | None, compressed: bool, ends_in_cr: bool
+) -> Iterator[Line]:
     decode, number = line_decoder(encoding), 0
     try:
         offset = len(file.read(len(BOM_UTF8))) if file.peek(len(BOM_UTF8)).startswith(BOM_UTF8) else 0
         lines = iter(partial(file.readline, LONGEST_LINE + 1), b"") if compressed else file
+        lines = _split_at_cr(file) if ends_in_cr else lines
         for number, content in enumerate(lines, 1):
             if compressed and len(content) > LONGEST_LINE:
                 raise _too_long(path, number)
@@ -195,6 +218,19 @@ def _byte_lines(file: io.BufferedReader, path: Path, encoding: str | None, compr
             offset += len(content)
     except DECOMPRESSION_ERRORS as error:
         raise decompression_error(f"{path}:{number + 1}", error) from None
+
+
+def _split_at_cr(file: io.BufferedReader) -> Iterator[bytes]:
+    """Lines that end in a carriage return. A longer line than LONGEST_LINE is cut."""
+    rest = b""
+    while block := file.read(BLOCK):
+        *lines, rest = (rest + block).split(b"\r")
+        yield from (line + b"\r" for line in lines)
+        if len(rest) > LONGEST_LINE:
+            yield rest
+            rest = b""
+    if rest:
+        yield rest
 
 
 def _wide_lines(file: io.BufferedReader, path: Path, encoding: str, compressed: bool) -> Iterator[Line]:

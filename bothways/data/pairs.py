@@ -15,7 +15,7 @@ from bothways.data.near_duplicates import text_key
 from bothways.data.split_tables import divide_rows
 from bothways.data.splits import parts_for
 from bothways.data.tables import OnError, RowErrorHandler, RowErrors, TableRow, match_columns
-from bothways.errors import InputError
+from bothways.errors import InputError, no_such_column
 from bothways.settings import TextColumns, TrainEmbed
 from bothways.tables_in_memory import TableSource
 
@@ -149,7 +149,7 @@ def read_negatives(
             raise InputError(f"{path}: {', '.join(numbered)} could be the negatives; choose one with --negative-column")
         return {}
     if not (selected := match_columns(name, columns)):
-        raise InputError(f"{path}: no column {name!r} (there are: {', '.join(columns)}); name yours, or none")
+        raise no_such_column(path, name, columns, "name yours, or none")
     text_by_location = {}
     for where, row in rows:
         try:

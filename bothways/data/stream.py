@@ -26,6 +26,7 @@ from bothways.tables_in_memory import MemoryTable, TableSource
 
 FIRST_ROWS = 64  # rows that determine which columns hold the texts
 MOST_CONSECUTIVE_ERRORS = 10_000  # above this, the file is probably not the intended one
+EMPTY_TABLE = "a table has a header and at least one row"
 PAUSE, LONGEST_WAIT = 0.05, 0.5  # seconds without a new line, and since the first unanswered line
 
 
@@ -97,26 +98,41 @@ def first_columns(file: str | TableSource, encoding: str | None = None) -> Seque
         return file_format.columns
     if is_text_file(path):
         return []
-    first_rows = islice(
-        (record[1] for record in _records(path, encoding) if not isinstance(record, InputError)), FIRST_ROWS
-    )
-    return list(dict.fromkeys(name for row in first_rows for name in row))
+    return _column_names(_records(path, encoding), FIRST_ROWS, [])
+
+
+def _column_names(records: Iterable[RowOrError], limit: int | None, errors: list[InputError]) -> list[str]:
+    """The column names in the first readable rows; the first error of the others is added to `errors`."""
+
+    def rows() -> Iterator[TableRow]:
+        for record in records:
+            if not isinstance(record, InputError):
+                yield record[1]
+            elif not errors:
+                errors.append(record)
+
+    return list(dict.fromkeys(name for row in islice(rows(), limit) for name in row))
 
 
 def all_columns(file: str, encoding: str | None = None) -> list[str]:
     """The names of all columns; "text" for one text per line.
 
-    JSON lines are read to the end, since any row may add a column.
+    JSON lines are read to the end, since any row may add a column. InputError, that of the first row, if no row can be
+    read.
     """
     path = Path(file)
     if file != "-" and file_type(path) == ".json":
         return ["id", "question", "context"]
-    if file == "-" or (is_text_file(path) and not detect_format(path, encoding)):
+    if file != "-" and (file_format := detect_format(path, encoding)):
+        return [*file_format.columns]
+    if file == "-" or is_text_file(path):
         return ["text"]
-    if file_type(path) != ".jsonl":
-        return [*first_columns(file, encoding)]
-    rows = (record[1] for record in _records(path, encoding) if not isinstance(record, InputError))
-    return list(dict.fromkeys(name for row in rows for name in row))
+    errors: list[InputError] = []
+    records = _refuse_empty(path, _records(path, encoding), EMPTY_TABLE)
+    names = _column_names(records, None if file_type(path) == ".jsonl" else FIRST_ROWS, errors)
+    if errors and not names:
+        raise errors[0]
+    return names
 
 
 def resolve_columns(
@@ -244,7 +260,7 @@ def _by_columns(
     A later row whose additional columns would change that choice yields an error.
     """
     pair = None if pair == "pair" else pair  # the standard name is allowed without such a column
-    records = _refuse_empty(path, records, "a table has a header and at least one row")
+    records = _refuse_empty(path, records, EMPTY_TABLE)
     first_rows = list(islice(records, FIRST_ROWS))
     columns = dict.fromkeys(name for record in first_rows if not isinstance(record, InputError) for name in record[1])
     chosen = find_text_columns(path, list(columns), text, pair) if columns else None

@@ -25,7 +25,7 @@ from bothways.data.files import (
     open_file,
 )
 from bothways.data.spreadsheet import XLSX, sheet_rows
-from bothways.errors import InputError
+from bothways.errors import InputError, no_such_column
 from bothways.tables_in_memory import MemoryTable, RowErrorHandler, TableRow, TableSource, rows_from_batches
 
 __all__ = [
@@ -139,8 +139,7 @@ def iter_rows(
 
 
 def missing_column(where: str, column: str, columns: Iterable[str]) -> InputError:
-    existing = ", ".join(columns) or "none"
-    return InputError(f"{where}: no column {column!r} (there are: {existing}); rename yours or use --text-column")
+    return no_such_column(where, column, columns, "rename yours or use --text-column")
 
 
 def match_columns(named: str, columns: Collection[str]) -> tuple[str, ...]:
@@ -225,13 +224,14 @@ def _records(path: Path, encoding: str | None) -> Records:
             values = next(reader)
         except StopIteration:
             return
-        except csv.Error as error:  # an unclosed quote, or text after a closing quote
+        except csv.Error as error:  # an unclosed quote, text after a closing quote, or a carriage return in a value
             line_number = lines.taken[0].number
+            reason = "a carriage return in a value without quotes" if "\r" in lines.taken[-1].text else str(error)
             lines.rewind()
             yield (
                 line_number,
                 [],
-                InputError(f"{path}:{line_number}: not valid CSV ({error}); fix the line or its quotes"),
+                InputError(f"{path}:{line_number}: not valid CSV ({reason}); fix the line or its quotes"),
             )
             continue
         error_in_record = next((line.error for line in lines.taken if line.error), None)

@@ -25,6 +25,17 @@ def guess_utf16(start: bytes) -> str | None:
     return None
 
 
+def byte_order(encoding: str, start: bytes) -> str:
+    """The encoding with its byte order, if it is UTF-16, which needs a byte-order mark, and `start` shows the order.
+    UnicodeError if the order is unknown."""
+    name = codecs.lookup(encoding).name
+    if name not in ("utf-16", "utf-32") or not start or bom_encoding(start) == name:
+        return encoding
+    if name == "utf-16" and (guess := guess_utf16(start)):
+        return guess
+    raise UnicodeError(f"no byte-order mark; give --encoding {name}-le or {name}-be, or the right one")
+
+
 @cache
 def has_ascii_newlines(encoding: str) -> bool:
     """Whether byte 10 always ends a line, which fails for UTF-16, UTF-32 and EBCDIC."""

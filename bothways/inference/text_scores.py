@@ -101,7 +101,12 @@ class TextScores(PredictorBase):
     def _text_scores(
         self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
     ) -> Iterator[Tensor]:
-        """Scores float32 [n, C] of n texts at a time, at most MAX_SCORES in one part."""
+        """Scores float32 [n, C] of n texts at a time, at most MAX_SCORES in one part. Without texts, `pairs` may be
+        None for every model."""
+        num_outputs = self.module.num_outputs[head]
+        if not texts and not pairs:
+            yield torch.zeros(0, num_outputs)
+            return
         is_bi_encoder = head == "classes" and encodes_separately(self.module.config)
         if is_bi_encoder and pairs is None:
             raise InputError("the model compares pairs of texts; give pairs too")
@@ -109,10 +114,6 @@ class TextScores(PredictorBase):
             raise InputError(f"{len(texts)} texts but {len(pairs or ())} pairs: give one pair per text")
         inputs = [(texts, None), (pairs or (), None)] if is_bi_encoder else [(texts, pairs)]
         windows = [parts for firsts, seconds in inputs for parts in self._encode(firsts, seconds, options)]
-        num_outputs = self.module.num_outputs[head]
-        if not windows:
-            yield torch.zeros(0, num_outputs)
-            return
         flat = [part for parts in windows for part in parts]
         states_WH = self._run_vectors(flat, options, self.module.text_states)
         pooling = "max" if self.checkpoint.settings.get("window_pooling") == "max" else "cls"  # cls: the mean of [CLS]

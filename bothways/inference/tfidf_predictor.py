@@ -53,8 +53,12 @@ class TfidfPredictor(Predictor):
     def _text_scores(
         self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
     ) -> Iterator[Tensor]:
+        num_outputs = len(self.model.bias_C)
+        if not texts and not pairs:
+            yield torch.zeros(0, num_outputs)
+            return
         self.check_pairs(pairs is not None, "the call")
-        step = max(1, MAX_SCORES // len(self.model.bias_C))
+        step = max(1, MAX_SCORES // num_outputs)
         for start in range(0, max(1, len(texts)), step):
             part = slice(start, start + step)
             scores_NC = self.model(texts[part], None if pairs is None else pairs[part])

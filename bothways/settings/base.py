@@ -1,5 +1,6 @@
 """Base of all settings: option types, bounds, validation, and mixins shared by verbs. No torch."""
 
+import codecs
 import math
 from dataclasses import MISSING, dataclass
 from inspect import get_annotations
@@ -66,6 +67,8 @@ LANGUAGES = (
     "am", "ar", "bg", "bn", "ca", "da", "de", "el", "en", "es", "fi", "fr", "gu", "hi", "hy", "it", "ja", "kk", "kn",
     "ml", "mr", "my", "nl", "pa", "pl", "pt", "ru", "sk", "ta", "te", "uk",
 )  # fmt: skip
+
+DOMAIN_NAME_CODECS = ("idna", "punycode")  # encode a name, not a file; both fail on some bytes in other ways
 
 # The smallest and largest allowed value of each setting, inclusive, in every verb that has it.
 BOUNDS: dict[str, tuple[float, float]] = {
@@ -145,12 +148,15 @@ class Checked:
 
 
 def check_encoding(name: str) -> None:
-    """InputError for an unknown text encoding."""
+    """InputError if this is not the name of an encoding of text files."""
     try:
-        "\n".encode(name)
+        "\n".encode(name)  # fails for codecs that are not text encodings, such as rot13
+        is_text_encoding = codecs.lookup(name).name not in DOMAIN_NAME_CODECS
     except (LookupError, TypeError, ValueError):
+        is_text_encoding = False
+    if not is_text_encoding:
         known = "utf-8, utf-16, cp1252 (Windows), latin-1, mac_roman, gb18030, shift_jis"
-        raise InputError(f"encoding ({name}) is unknown; name one such as {known}") from None
+        raise InputError(f"encoding ({name}) is not a text encoding; name one such as {known}")
 
 
 @settings

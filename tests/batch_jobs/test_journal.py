@@ -22,7 +22,6 @@ from bothways.batch_jobs.journal import AppendOnlyFile, PartialOutput, side_file
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.cli import main
-from bothways.log import ProgressBar
 
 WORDS = "the cat sat on a mat and dogs ran".split()
 TEXTS = [" ".join(WORDS[(i * j) % 9] for j in range(1 + i % 17)) for i in range(37)]
@@ -355,7 +354,7 @@ def test_kept_columns_have_unique_names_in_every_format(models, tmp_path, capsys
     run("predict", models / "labels", file, "--keep-columns", "note, id", "-o", tmp_path / "few.tsv")
     header, first, *_ = (tmp_path / "few.tsv").read_text(encoding="utf-8").splitlines()
     assert header == "row\tnote\tid\tlabel\tscore\tscores" and first.startswith('0\ta, "b" 0\t000\t')
-    assert "no column 'nole' to keep (there are: id, text, label, note)" in refused(
+    assert "no column 'nole' (there are: id, text, label, note); did you mean 'note'?" in refused(
         capsys, "predict", models / "labels", file, "--keep-columns", "nole"
     )
 
@@ -463,7 +462,7 @@ def test_a_text_on_the_command_line(models, tmp_path, capsys):
     for kind, flags, status, way in (
         ("answers", ("--text", "who"), 1, "--pair"),
         ("entities", ("--text", "a", "--pair", "b"), 1, "leave out --pair"),
-        ("labels", ("--text", "a", "--keep-columns", "id"), 1, "--text: no column 'id' to keep"),
+        ("labels", ("--text", "a", "--keep-columns", "id"), 1, "--text: no column 'id'"),
         ("labels", ("--pair", "b"), 2, "is the second text of --text"),
         ("labels", ("t.txt", "--text", "b"), 2, "exclude each other"),
     ):
@@ -676,14 +675,3 @@ def test_ten_thousand_lines_killed_at_random_moments_are_the_same_bytes(killed, 
     found = killed(file, out, rows=512, shares=[0.1, 0.4, 0.7])
     assert found["digests"] == [found["whole"]] and len(np.load(out)) == 271 * 37
     assert found["kills"] > 0 and found["memory"] < 1e9
-
-
-# --- the bar ----------------------------------------------------------------------------------------------------------
-
-
-def test_the_progress_bar_counts_from_the_resumed_row():
-    with ProgressBar("v.npy", 100, done=40, unit="rows") as bar:
-        bar.start -= 2
-        bar.update(80)
-    (task,) = bar.bar.tasks
-    assert (task.completed, task.total) == (80, 100) and task.description == "v.npy  80 rows  20 rows/s"

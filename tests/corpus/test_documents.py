@@ -117,7 +117,7 @@ def test_the_delimiter_of_a_csv_is_that_of_its_header(sign, file):
 
 def test_a_csv_header_with_a_stray_carriage_return_is_named(file):
     with pytest.raises(InputError, match=r"a\.csv:1: not valid CSV"):
-        [*iter_rows(file("a.csv", "n\rtext\r1\rtwo\r"))]
+        [*iter_rows(file("a.csv", "n\rtext\n1\r\ntwo\r\n"))]
 
 
 @pytest.mark.parametrize("header", ['"one; two"', "one.two", "a,b;c"])

@@ -171,9 +171,9 @@ def test_rows_without_any_column_lack_the_text(tmp_path):
 # --- blocks -----------------------------------------------------------------------------------------------------------
 
 
-def test_blocks_are_limited_by_rows_and_characters_and_a_long_text_has_its_own(monkeypatch):
+def test_blocks_are_limited_by_rows_and_bytes_and_a_long_text_has_its_own(monkeypatch):
     monkeypatch.setattr(blocks, "ROWS", 5)
-    monkeypatch.setattr(blocks, "CHARACTERS", 100)
+    monkeypatch.setattr(blocks, "BYTES", 100)
     sizes = [1, 2, 3, 4, 5, 6, 7, 99, 900, 1, 50, 50, 50]
     found = [*split_into_blocks([ModelInput("a" * (size - 1), "b") for size in sizes], "stop")]
     assert [[len(one.text) + 1 for one in block.inputs] for block in found] == [

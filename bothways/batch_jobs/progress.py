@@ -1,0 +1,66 @@
+"""Progress of a batch job, also within a block: a bar on a terminal, log lines elsewhere."""
+
+import time
+from collections.abc import Callable
+
+from bothways.inference.runner import Progress
+from bothways.log import ProgressBar, draws_bars, logger
+from bothways.training.progress import LINE_EVERY, format_duration
+
+
+class JobProgress:
+    """Shows the rows done, rows/s and the time left: a bar if `draws_bars()`, else a log line every half minute.
+
+    total: number of rows, which may be an estimate; None if unknown. done: rows at the start, of a resumed job. bar:
+    whether a bar may be drawn. clock: seconds.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        total: int | None,
+        *,
+        done: int = 0,
+        bar: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.title, self.total, self.clock = title, total, clock
+        self.bar = ProgressBar(title, total, done=done) if bar else None
+        self.logs = not draws_bars()
+        self.first = self.done = done
+        self.start = self.logged = clock()
+
+    def __enter__(self) -> "JobProgress":
+        if self.bar:
+            self.bar.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.bar:
+            self.bar.__exit__(*error)
+
+    def within_block(self, rows: int) -> Progress:
+        """The option `progress` of a Predictor's methods, for the next block of this many rows."""
+        return lambda windows, total: self.show(self.done + rows * windows // total)
+
+    def finish_block(self, rows: int) -> None:
+        self.done += rows
+        self.show(self.done)
+
+    def show(self, done: int) -> None:
+        """Show that this many rows of the input are done."""
+        now = self.clock()
+        speed = (done - self.first) / max(now - self.start, 1e-9)
+        if self.bar:
+            self.bar.update(done, f"{done:,} rows  {_format_speed(speed)}")
+        if self.logs and now - self.logged >= LINE_EVERY:
+            self.logged = now
+            total, left = "", ""
+            if self.total is not None and self.total > done:
+                total = f" of about {self.total:,}"
+                left = f", {format_duration((self.total - done) / speed)} left" if speed else ""
+            logger.info(f"{self.title}: {done:,}{total} rows, {_format_speed(speed)}{left}")
+
+
+def _format_speed(speed: float) -> str:
+    return f"{speed:,.0f} rows/s" if speed >= 10 else f"{speed:.2g} rows/s"

@@ -1,0 +1,96 @@
+"""Words that people type for a verb: the verb that does it, or what to use for a feature that does not exist yet."""
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+
+from bothways.verbs import VERBS
+
+# By command, the other words for it. The words of a task are recognized alone and after `finetune`.
+TASK_WORDS = {
+    "finetune classify": (
+        "classifier", "classification", "text-classification", "sequence-classification", "sentiment", "intent",
+        "topic", "multi-label", "multilabel", "nli",
+    ),
+    "finetune regress": ("regression", "regressor", "rating"),
+    "finetune tag": (
+        "ner", "pos", "tagger", "tagging", "token", "tokens", "token-classification", "entities", "entity", "conll",
+    ),
+    "finetune answer": ("qa", "question-answering", "questions", "squad", "reader", "mrc", "answers"),
+    "finetune embed": (
+        "embedder", "sentence-embedding", "sentence-transformer", "sentence-transformers", "sbert", "sts", "similarity",
+        "contrastive", "retriever", "matryoshka",
+    ),
+}  # fmt: skip
+VERB_WORDS = {
+    "demo": ("example", "quickstart", "try"),
+    "vocab": ("vocabulary", "tokenizer", "tokenize", "wordpiece"),
+    "pretrain": ("mlm", "pretraining", "pre-training"),
+    "distill": ("distil", "distillation", "student"),
+    "finetune": ("fine-tune", "tune", "finetuning", "fine-tuning", "fit", "fewshot", "few-shot", "setfit"),
+    "predict": ("infer", "inference", "prediction", "label", "run", "pipeline"),
+    "fill": ("fill-mask", "mask", "unmask", "cloze"),
+    "embed": ("encode", "embedding", "embeddings", "vectorize", "vectors", "features"),
+    "evaluate": ("eval", "evaluation", "test", "validate", "metrics"),
+    "bench": ("benchmark", "speed", "profile"),
+    "quantize": ("quantise", "quantization", "int8", "compress"),
+    "export": ("onnx", "convert"),
+    "info": ("show", "describe", "inspect", "summary", "list", "ls"),
+    "cache": ("clear-cache", "clean"),
+}  # fmt: skip
+SEVERAL: Mapping[str, Sequence[str]] = {
+    "train": ("pretrain", "finetune"),
+    "score": ("evaluate", "finetune regress"),
+}  # words of two verbs
+GUIDE = "docs/guide/serving.md"
+MISSING = {  # features that do not exist yet: what to use instead
+    **dict.fromkeys(
+        ("serve", "server", "serving", "api", "http", "deploy"),
+        f"`bothways predict MODEL -` reads a pipe, and `bothways.load` serves Python programs ({GUIDE})",
+    ),
+    **dict.fromkeys(
+        ("search", "index", "retrieve", "query", "rank"),
+        f"`bothways embed MODEL FILE -o vectors.npy` writes vectors of length 1 to search by dot product ({GUIDE})",
+    ),
+    **dict.fromkeys(
+        ("extract", "extraction"),
+        "`bothways finetune tag` trains on entities, and `bothways predict` finds them (docs/guide/finetuning.md)",
+    ),
+}
+
+
+def explain_unknown(name: str) -> str:
+    """A line about an unknown verb: the verb that was probably meant, or what to use instead.
+
+    name: one word, or `finetune` and another.
+    """
+    task = name.lower().replace("_", "-")
+    is_task = task.startswith("finetune ")
+    word = task.removeprefix("finetune ")
+    if word in MISSING:
+        return f"{word!r} is not available yet; {MISSING[word]}"
+    if is_task and word.startswith("-"):
+        return f"finetune needs a task before its options: {', '.join(verb.split()[1] for verb in TASK_WORDS)}"
+    hint = " or ".join(f"`bothways {verb}`" for verb in _meant(word, is_task))
+    hint = f" (did you mean {hint}?)" if hint else ""
+    return f"unknown verb {name!r}{hint}; available: {', '.join(VERBS)} (see bothways --help)"
+
+
+def _meant(word: str, is_task: bool) -> Sequence[str]:
+    """The verbs that were probably meant. Of a task's word alone: the verbs to fine-tune a model and to use it."""
+    task_by_word = {
+        other: verb for verb, others in TASK_WORDS.items() for other in (verb.removeprefix("finetune "), *others)
+    }
+    if is_task:
+        verbs_by_word: dict[str, Sequence[str]] = {other: (verb,) for other, verb in task_by_word.items()}
+        known: Sequence[str] = ()
+    else:
+        users = {"finetune embed": "embed"}
+        verbs_by_word = {other: (verb, users.get(verb, "predict")) for other, verb in task_by_word.items()}
+        verbs_by_word.update({other: (verb,) for verb, others in VERB_WORDS.items() for other in others})
+        verbs_by_word.update(SEVERAL)
+        known = [verb for verb in (*VERBS, "finetune") if " " not in verb]
+    if word in verbs_by_word:
+        return verbs_by_word[word]
+    if near := get_close_matches(word, known, n=1):
+        return near
+    return next((verbs_by_word[near] for near in get_close_matches(word, verbs_by_word, n=1, cutoff=0.7)), ())

@@ -1,0 +1,129 @@
+"""Progress within blocks, and blocks small enough for several checkpoints."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+
+from bothways.batch_jobs import blocks, files, progress
+from bothways.batch_jobs.journal import PartialOutput
+from bothways.batch_jobs.progress import JobProgress
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.data.stream import ModelInput
+from bothways.log import messages_to
+from bothways.settings import Embed, Predict
+
+
+class Clock:
+    """A clock that advances by `step` seconds at every reading."""
+
+    def __init__(self, step):
+        self.now, self.step = 0.0, step
+
+    def __call__(self):
+        self.now += self.step
+        return self.now
+
+
+@pytest.fixture
+def model(make_model, tokenizer, tmp_path):
+    held = Checkpoint(make_model(heads={"classes": 3}), tokenizer, labels=("x", "y", "z"))
+    checkpoint.save(held, tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def file(tmp_path):
+    """23 texts of different lengths and 3 to 4 bytes per character."""
+    lines = ["the cat \u4e2d\u6587 \U0001f600 " * (1 + i % 7) + f"{i}\n" for i in range(23)]
+    (tmp_path / "texts.txt").write_text("".join(lines), encoding="utf-8")
+    return tmp_path / "texts.txt"
+
+
+def test_without_a_terminal_a_line_is_logged_every_half_minute(caplog):
+    caplog.set_level(logging.INFO, logger="bothways")
+    clock = Clock(0)
+    with JobProgress("v.npy", 100, done=40, clock=clock) as job:
+        for seconds, windows in ((29, 3), (31, 6), (50, 7), (60, 9)):
+            clock.now = seconds
+            job.within_block(rows=30)(windows, 9)
+        clock.now = 100
+        job.finish_block(30)
+        clock.now = 200
+        job.finish_block(33)  # more than estimated
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.split(" rows")[0] for line in lines] == [
+        "v.npy: 60 of about 100", "v.npy: 70 of about 100", "v.npy: 103",
+    ]  # fmt: skip
+    assert lines[0].endswith("0.65 rows/s, 62 s left")  # 20 rows in 31 s, 40 left
+
+
+def test_on_a_terminal_the_bar_counts_from_the_resumed_row_and_nothing_is_logged(monkeypatch, caplog):
+    monkeypatch.setattr(progress, "draws_bars", lambda: True)
+    clock = Clock(0)
+    with JobProgress("v.npy", 100, done=40, clock=clock) as job:
+        clock.now = 40
+        job.finish_block(30)
+        job.within_block(rows=20)(3, 4)
+        (task,) = job.bar.bar.tasks
+    assert (task.completed, task.total) == (85, 100) and task.description == "v.npy  85 rows  1.1 rows/s"
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("verb", ["embed", "predict", "printed"])
+def test_each_batch_of_a_block_is_progress(verb, model, file, tmp_path, monkeypatch):
+    """One block, whose batches hold few texts."""
+    shown, load = [], files.load
+    monkeypatch.setattr(files, "load", lambda *args, **options: load(*args, **options, batch_tokens=64))
+    monkeypatch.setattr(JobProgress, "show", lambda self, done: shown.append(done))
+    if verb == "embed":
+        files.embed(Embed(model=model, file=str(file), out=tmp_path / "v.npy"))
+    elif verb == "predict":
+        files.predict(Predict(model=model, file=str(file), out=tmp_path / "p.csv"))
+    else:
+        assert sum(map(len, files.predict_blocks(Predict(model=model, file=str(file))))) == 23
+    assert len(shown) > 5 and shown == sorted(shown) and shown[-1] == 23
+
+
+def test_a_job_logs_its_progress(model, file, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "JobProgress", lambda *args, **options: JobProgress(*args, **options, clock=Clock(20)))
+    lines = []
+    with messages_to(lines.append):
+        files.embed(Embed(model=model, file=str(file), out=tmp_path / "v.npy"))
+    assert lines and all(line.startswith("v.npy: ") for line in lines)
+
+
+def test_blocks_are_bounded_by_their_bytes():
+    texts = ["a" * 1300] * 900 + ["\u4e2d" * 400] * 900 + ["b" * blocks.BYTES * 2, "c"]
+    found = [*blocks.split_into_blocks((ModelInput(text) for text in texts), "stop")]
+    sizes = [sum(len(row.text.encode()) for row in block.inputs) for block in found]
+    assert sum(map(len, found)) == 1802 and len(found) > 9
+    assert all(size <= blocks.BYTES for size, block in zip(sizes, found, strict=True) if len(block) > 1)
+    abstracts = blocks.split_into_blocks((ModelInput("word " * 250) for _ in range(5000)), "stop")
+    assert sum(1 for _ in abstracts) > 20
+
+
+def test_an_interrupted_job_resumes_at_a_border_of_bytes_to_the_same_output(model, file, tmp_path, monkeypatch):
+    monkeypatch.setattr(blocks, "BYTES", 300)
+    whole, out = tmp_path / "whole.npy", tmp_path / "v.npy"
+    settings = {"model": model, "file": str(file), "dtype": "float32"}
+    files.embed(Embed(out=whole, **settings))
+    add = PartialOutput.add
+
+    def interrupted(self, *arguments):
+        if self.journal.blocks == 3:
+            raise KeyboardInterrupt
+        add(self, *arguments)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(PartialOutput, "add", interrupted)
+        files.embed(Embed(out=out, **settings))
+    journal = json.loads((tmp_path / ".v.npy.partial.json").read_text())
+    assert 3 < journal["rows"] < 23
+    with monkeypatch.context() as patched, pytest.raises(Exception, match="block: .*'bytes': 300.* -> .*'bytes': 301"):
+        patched.setattr(blocks, "BYTES", 301)
+        files.embed(Embed(out=out, resume=True, **settings))
+    files.embed(Embed(out=out, resume=True, **settings))
+    assert out.read_bytes() == whole.read_bytes() and len(np.load(out)) == 23

@@ -1,0 +1,67 @@
+"""Unknown verbs lead to the right one, `help` to the help."""
+
+import re
+
+import pytest
+
+from bothways.cli import main, usual_words
+from bothways.verbs import VERBS
+
+
+def run(capsys, line):
+    """(exit status, standard output, standard error) of a command line that ends the program."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+        main.main(line.split())
+    shown = capsys.readouterr()
+    return stopped.value.code, shown.out, shown.err
+
+
+@pytest.mark.parametrize(
+    ("typed", "verbs"),
+    [
+        ("finetune ner", ["finetune tag"]), ("finetune QA", ["finetune answer"]),
+        ("finetune clasify", ["finetune classify"]),
+        ("finetune question_answering", ["finetune answer"]), ("train", ["pretrain", "finetune"]),
+        ("classify", ["finetune classify", "predict"]), ("ner", ["finetune tag", "predict"]),
+        ("qa", ["finetune answer", "predict"]),
+        ("sbert", ["finetune embed", "embed"]), ("regression", ["finetune regress", "predict"]), ("encode", ["embed"]),
+        ("predikt", ["predict"]), ("pre-train", ["pretrain"]), ("fine_tune", ["finetune"]), ("eval", ["evaluate"]),
+        ("benchmrk", ["bench"]), ("onnx", ["export"]), ("xyzzy", []), ("finetune xyzzy", []), ("\x1b", []),
+    ],
+)  # fmt: skip
+def test_a_usual_word_leads_to_the_verb_that_does_it(typed, verbs, capsys):
+    status, out, error = run(capsys, f"{typed} --model m")
+    assert (status, out, error.count("\n")) == (2, "", 1)
+    assert re.findall("`bothways ([^`]*)`", error) == verbs and ("did you mean" in error) == bool(verbs)
+
+
+@pytest.mark.parametrize("typed", ["serve", "search", "index", "extract", "finetune extract"])
+def test_features_that_do_not_exist_yet_lead_to_what_does(typed, capsys):
+    status, _, error = run(capsys, f"{typed} m")
+    assert status == 2 and "not available yet" in error and error.count("\n") == 1
+    command = re.findall("`bothways ([a-z ]+?)(?: [A-Z].*?)?`", error)[0]
+    assert command in VERBS and "docs/guide/" in error
+
+
+def test_every_word_leads_to_verbs_and_is_none_itself():
+    words = {**usual_words.TASK_WORDS, **usual_words.VERB_WORDS}
+    known = {*VERBS, "finetune"}
+    assert {*words} <= known and {verb for verbs in usual_words.SEVERAL.values() for verb in verbs} <= known
+    others = [other for group in words.values() for other in group] + [*usual_words.SEVERAL, *usual_words.MISSING]
+    assert len(others) == len({*others}) and not {*others} & known
+
+
+def test_fine_tuning_without_a_task_names_the_tasks(capsys):
+    status, _, error = run(capsys, "finetune --model m --train t.csv")
+    assert status == 2 and all(verb.split()[1] in error for verb in VERBS if verb.startswith("finetune "))
+
+
+@pytest.mark.parametrize(
+    ("line", "same"),
+    [("help", "--help"), ("help finetune", "finetune --help"), ("help finetune tag", "finetune tag --help"),
+     ("help info", "info -h")],
+)  # fmt: skip
+def test_help_as_a_verb_is_the_flag(line, same, capsys):
+    shown = run(capsys, line)
+    assert shown == run(capsys, same) and shown[0] == 0 and shown[1].startswith("usage: bothways")
