@@ -25,6 +25,21 @@ def fsync(path: Path) -> None:
         os.close(descriptor)
 
 
+@contextmanager
+def full_disk_named(target: Path) -> Iterator[None]:
+    """Name the target in errors of a full disk or an exceeded quota, which have no path of their own."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT) or os.strerror(errno.ENOSPC) in reason
+        if not is_full or error.filename is not None or str(target) in reason:
+            raise
+        named = OSError(f"{target}: cannot be written ({reason}); free some space, and run it again")
+        named.errno = error.errno
+        raise named from None
+
+
 def reserve_space(file: Path, size: int) -> None:
     """Allocate `size` bytes of disk space in a placeholder file; delete it to free them for a later write.
 
@@ -43,16 +58,17 @@ def reserve_space(file: Path, size: int) -> None:
 
 def write_atomic(file: Path, text: str) -> None:
     """Write a UTF-8 text file atomically: to a temporary file in the same directory, flushed, then renamed."""
-    temporary, opened = _create_temporary(file, lambda path: path.open("x", encoding="utf-8", newline="\n"))
-    try:
-        with opened:
-            opened.write(text)
-            opened.flush()
-            os.fsync(opened.fileno())
-        os.replace(temporary, file)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with full_disk_named(file):
+        temporary, opened = _create_temporary(file, lambda path: path.open("x", encoding="utf-8", newline="\n"))
+        try:
+            with opened:
+                opened.write(text)
+                opened.flush()
+                os.fsync(opened.fileno())
+            os.replace(temporary, file)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
 
 
 @contextmanager
@@ -66,7 +82,8 @@ def atomic_directory(target: Path, *, marker: str = "config.json") -> Iterator[P
     target = target.resolve()
     temporary, in_place = _create_directory(target)
     try:
-        yield temporary
+        with full_disk_named(target):
+            yield temporary
         for path in (*temporary.rglob("*"), temporary):
             fsync(path)
         if in_place:

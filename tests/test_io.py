@@ -1,5 +1,6 @@
 """Atomic writes of files and directories: replacement, interruption, permissions."""
 
+import errno
 import os
 import shutil
 import stat
@@ -220,3 +221,17 @@ def test_an_unwritable_path_is_rejected_before_any_work(tmp_path, monkeypatch):
         checkpoint.check_target(tmp_path / "file" / "b", holds="config.json")
     (tmp_path / "out").mkdir()
     checkpoint.check_target(tmp_path / "out", holds="config.json")
+
+
+def test_a_full_disk_is_named_by_the_directory_that_is_written(tmp_path):
+    target = tmp_path / "model"
+    wrapped = OSError("model.safetensors could not be written (No space left on device)")
+    for error in (OSError(errno.ENOSPC, "No space left on device"), wrapped):
+        with pytest.raises(OSError, match="free some space") as raised, atomic_directory(target):
+            raise error
+        assert str(raised.value).startswith(f"{target}: ") and raised.value.errno == error.errno
+        assert not [*tmp_path.iterdir()]
+    named = OSError(errno.EACCES, "Permission denied", str(tmp_path))
+    with pytest.raises(OSError, match="Permission denied") as raised, atomic_directory(target):
+        raise named
+    assert raised.value is named

@@ -25,6 +25,7 @@ from bothways.evaluation.before_after import (
     read_evaluation_rows,
     spread_evenly,
 )
+from bothways.evaluation.rows import selected_on
 from bothways.inference.predictor import Predictor
 from bothways.log import logger
 from bothways.model.int8 import int8_state_dict, is_int8, replace_linears
@@ -96,6 +97,7 @@ def run(settings: Quantize) -> Quantized:
         raise InputError(f"{settings.out}: already contains a model or a run; name another, or delete that one")
     exact = Predictor(loaded, dtype="float32", device="cpu")
     data = read_evaluation_rows(exact, settings.texts, settings)
+    seen = selected_on(exact, [settings.texts])
     calibrating, measuring = (
         replace(data, rows=[data.rows[row] for row in half]) for half in halves(len(data), settings.texts)
     )
@@ -108,7 +110,9 @@ def run(settings: Quantize) -> Quantized:
     drop = measure_drop(data.evaluator, measuring.rows, results[-1], results[0])
     result = Quantized(settings.out, forms, kept, len(layers), len(measuring), data.labelled, drop, max_drop)
     check_drop(result, settings)
-    record = {"from": str(settings.model), "texts": str(settings.texts), "kept": kept, "forms": [*map(asdict, forms)]}
+    record = {
+        "from": str(settings.model), "texts": str(settings.texts), "kept": kept, "forms": [*map(asdict, forms)], **seen,
+    }  # fmt: skip
     checkpoint.save(
         replace(int8, metadata={**loaded.metadata, "verb": "quantize", "quantize": {**record, "drop": asdict(drop)}}),
         settings.out,

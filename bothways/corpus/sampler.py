@@ -14,6 +14,7 @@ from bothways.batching import divide_evenly, epoch_order, token_batches
 from bothways.corpus.sentence_pairs import Examples, PairTask, make_examples
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError
+from bothways.rng import Purpose, generator
 
 SECTION_TOKENS = 2**22
 SECTION_STEPS = 16  # least steps of a section: its last batches may be smaller, and should be rare
@@ -85,3 +86,11 @@ class StepSampler:
         if len(batches) > 1 and 2 * sum(lengths[row] for row in batches[-1]) < self.batch_tokens:
             batches[-2:] = divide_evenly(batches[-2] + batches[-1], lengths, 2)
         return batches
+
+
+def sample_documents(store: TokenStore, documents: np.ndarray) -> np.ndarray:
+    """A random sample of held-out documents, sorted: at most one section of tokens, at least two documents."""
+    order = documents[generator(0, Purpose.HELD_OUT, 1).permutation(len(documents))]
+    sizes = np.diff(store.sentences[store.documents])[order]
+    count = int((sizes.cumsum() - sizes < SECTION_TOKENS).sum())
+    return np.sort(order[: max(2, count)])

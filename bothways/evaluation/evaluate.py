@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from bothways.errors import InputError, join_names
 from bothways.evaluation.evaluators import AnswerEvaluator, TagEvaluator
 from bothways.evaluation.predictions import count_skipped, score_file
 from bothways.evaluation.retrieval import vectors
-from bothways.evaluation.rows import read_trained_table, text_evaluator, text_rows
+from bothways.evaluation.rows import read_trained_table, selected_on, text_evaluator, text_rows
 from bothways.evaluation.scores import Scores
 from bothways.families import FAMILIES
 from bothways.inference.load import load
@@ -29,7 +28,6 @@ from bothways.inference.tagged_texts import group_sentences, read_sentences
 from bothways.log import logger
 from bothways.pretraining.heldout import HeldOut
 from bothways.settings import Evaluate
-from bothways.tables_in_memory import MemoryTable, TableSource
 
 
 def run(settings: Evaluate) -> Scores:
@@ -69,7 +67,7 @@ def measure(settings: Evaluate) -> Scores:
         evaluate = vectors
     else:
         raise InputError(f"{settings.model}: no head that can be evaluated (heads: {', '.join(heads)}); fine-tune it")
-    return add_counts(evaluate(model, settings), selected_on(model, settings))
+    return add_counts(evaluate(model, settings), selected_on(model, settings.file))
 
 
 # The name of the row count in the scores, and the plural noun for the rows.
@@ -78,24 +76,6 @@ ROWS = {"texts": "texts", "sentences": "sentences", "n": "questions", "pairs": "
 
 def add_counts(scores: Scores, counts: Mapping[str, Any]) -> Scores:
     return replace(scores, counts={**scores.counts, **counts})
-
-
-def selected_on(model: Predictor, settings: Evaluate) -> dict[str, str]:
-    """{"selected_on": split}, with a warning, if the model was trained or selected on one of the files; else {}."""
-    for split, use in (("train", "trained on"), ("dev", "selected on")):
-        used = model.checkpoint.settings.get(split)
-        for file in settings.file:
-            if _is_same(file, used):
-                logger.warning(f"{file}: the model was {use} this file, so the scores say little about other text")
-                return {"selected_on": split}
-    return {}
-
-
-def _is_same(file: TableSource, used: Any) -> bool:
-    """Whether data is `used`, an entry of bothways.json: a path, or the record of an in-memory table."""
-    if isinstance(file, MemoryTable):
-        return isinstance(used, dict) and used.get("fingerprint") == file.fingerprint
-    return isinstance(used, str) and Path(used).resolve() == file.resolve()
 
 
 def texts(model: Predictor, settings: Evaluate) -> Scores:

@@ -1,7 +1,8 @@
 """Evaluation rows, read as in training: columns, second texts, and spelling of labels."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from bothways.data.columns import Table
@@ -11,8 +12,9 @@ from bothways.data.near_duplicates import label_key
 from bothways.data.stream import resolve_columns
 from bothways.evaluation.evaluators import ClassEvaluator, Evaluator, LabelSetEvaluator, NumberEvaluator, TextRow
 from bothways.inference.predictor import Predictor
+from bothways.log import logger
 from bothways.settings import TextColumns
-from bothways.tables_in_memory import TableSource
+from bothways.tables_in_memory import MemoryTable, TableSource
 
 
 def read_trained_table(
@@ -58,3 +60,21 @@ def text_rows(model: Predictor, table: Table) -> list[TextRow]:
         labels = table.labels
     pairs: Sequence[str | None] = table.pairs if table.pairs is not None else [None] * len(table)
     return [*map(TextRow, table.texts, pairs, labels, table.units)]
+
+
+def selected_on(model: Predictor, files: Iterable[TableSource]) -> dict[str, str]:
+    """{"selected_on": split}, with a warning, if the model was trained or selected on one of the files; else {}."""
+    for split, use in (("train", "trained on"), ("dev", "selected on")):
+        used = model.checkpoint.settings.get(split)
+        for file in files:
+            if _is_same(file, used):
+                logger.warning(f"{file}: the model was {use} this file, so the scores say little about other text")
+                return {"selected_on": split}
+    return {}
+
+
+def _is_same(file: TableSource, used: Any) -> bool:
+    """Whether data is `used`, an entry of bothways.json: a path, or the record of an in-memory table."""
+    if isinstance(file, MemoryTable):
+        return isinstance(used, dict) and used.get("fingerprint") == file.fingerprint
+    return isinstance(used, str) and Path(used).resolve() == Path(file).resolve()

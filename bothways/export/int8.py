@@ -20,6 +20,7 @@ from bothways.batch import Batch
 from bothways.checkpoint.checkpoint import METADATA_FILE, Checkpoint
 from bothways.errors import InputError
 from bothways.evaluation.before_after import DEFAULT_MAX_DROP, MAX_ROWS, read_evaluation_rows, spread_evenly
+from bothways.evaluation.rows import selected_on
 from bothways.export.graph import quiet
 from bothways.export.parity import padded, session
 from bothways.inference.predictor import Predictor
@@ -68,6 +69,7 @@ def write(loaded: Checkpoint, file: Path, settings: Export) -> Int8Loss:
     max_drop = DEFAULT_MAX_DROP if settings.max_drop is None else settings.max_drop
     original, temporary = file_predictor(file, loaded), file.with_name(f".{NAME}.partial")
     data = read_evaluation_rows(original, settings.texts, settings)
+    selected_on(original, [settings.texts])
     rows = [data.rows[row] for row in spread_evenly(range(len(data)), MAX_ROWS)]
     exact = data.evaluator.predict(original, rows)
     (metric, before), *_ = data.evaluator.score(rows, exact, exact).percentages.items()

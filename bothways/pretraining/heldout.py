@@ -11,7 +11,7 @@ from torch import nn
 from bothways import metrics
 from bothways.batching import sort_by_length, token_batches
 from bothways.corpus.masking import MaskRule
-from bothways.corpus.sampler import SECTION_TOKENS, StepRows
+from bothways.corpus.sampler import StepRows, sample_documents
 from bothways.corpus.sentence_pairs import PairTask, make_examples
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError
@@ -40,7 +40,7 @@ class HeldOut:
         """
         self.pairs: PairTask = "none" if pairs == "next" and len(documents) < 2 else pairs
         self.objective = objective(self.pairs) if callable(objective) else build_objective(objective, self.pairs)
-        documents = _sample(store, documents)
+        documents = sample_documents(store, documents)
         examples = make_examples(
             store, documents, others=documents, length=length, pairs=self.pairs, seed=0, epoch=0,
             separators=tokenizer.backend.num_separators,
@@ -103,14 +103,6 @@ PLATEAU = 0.03  # a loss this close (relative) to that of word frequencies count
 def on_plateau(figures: Mapping[str, Any], unigram_perplexity: float) -> bool:
     """Whether the model is hardly better than word frequencies alone; False if it predicts no words."""
     return "perplexity" in figures and math.log(figures["perplexity"]) > (1 - PLATEAU) * math.log(unigram_perplexity)
-
-
-def _sample(store: TokenStore, documents: np.ndarray) -> np.ndarray:
-    """A random sample of documents, sorted: at most one section of tokens, at least two documents."""
-    order = documents[generator(0, Purpose.HELD_OUT, 1).permutation(len(documents))]
-    sizes = np.diff(store.sentences[store.documents])[order]
-    count = int((sizes.cumsum() - sizes < SECTION_TOKENS).sum())
-    return np.sort(order[: max(2, count)])
 
 
 def next_sentence_verdict(figures: Mapping[str, Any]) -> str:

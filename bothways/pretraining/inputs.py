@@ -12,8 +12,10 @@ import numpy as np
 from bothways.batching import token_batches
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.corpus import cache
+from bothways.corpus.copies import copied_documents
 from bothways.corpus.documents import Corpus, mark_held_out, skipped_summary
 from bothways.corpus.encode import num_cores
+from bothways.corpus.sampler import sample_documents
 from bothways.corpus.segments import ranges
 from bothways.corpus.store import DocumentReader, TokenStore, open_or_build
 from bothways.data.datasets import HUB_PREFIX
@@ -152,6 +154,14 @@ def read_data(text: Text, tokenizer: Tokenizer, *, new_vocabulary: bool = True) 
         "train": {**facts, "documents": len(training), "tokens": _tokens(store, training)},
         "heldout": {**unseen_facts, "documents": len(heldout), "tokens": _tokens(unseen, heldout)},
     }
+    copies = copied_documents(store, training, unseen, sample_documents(unseen, heldout), len(tokenizer))
+    if len(copies):
+        record["heldout"]["copies"] = len(copies)
+        advice = "give other text with --heldout" if other else "drop duplicates (--drop-duplicates), or give --heldout"
+        logger.warning(
+            f"{len(copies):,} of {len(heldout):,} held-out documents are also in the training text, at least half of "
+            f"each, so the held-out perplexity is too low; {advice}"
+        )
     data = PretrainingData(tokenizer, store, training, unseen, heldout, {"data": record})
     if data.unknown_fraction > MAX_UNKNOWN:
         advice = "; learn one with more characters: bothways vocab --alphabet" if new_vocabulary else ""

@@ -75,14 +75,16 @@ def complete_settings(settings: Pretrain, config: EncoderConfig, tokens: int) ->
 
 def expected_tokens(settings: Pretrain, config: EncoderConfig) -> float:
     """Approximate number of tokens the run will read: known for steps, estimated for minutes."""
-    if settings.steps or not settings.minutes:
-        return (settings.steps or STEPS) * settings.batch_tokens
+    in_steps = (settings.steps or STEPS) * settings.batch_tokens
+    if not settings.minutes:
+        return in_steps
 
     def size(config: EncoderConfig) -> float:
         return config.num_hidden_layers * config.hidden_size * (4 * config.hidden_size + 3 * config.intermediate_size)
 
     speed = size(SIZES["mini"]) / size(config)  # less for smaller models, whose embeddings and small matrices dominate
-    return settings.minutes * TOKENS_PER_MINUTE * min(speed, speed**0.5)
+    in_time = settings.minutes * TOKENS_PER_MINUTE * min(speed, speed**0.5)
+    return min(in_time, in_steps) if settings.steps else in_time
 
 
 def summary(settings: Pretrain, recipe: CompleteSettings, config: EncoderConfig) -> str:

@@ -46,22 +46,25 @@ from bothways.training.run_checkpoints import Checkpoints, SavedCheckpoint
 
 @dataclass(frozen=True)
 class Length:
-    """How long a run is: steps, else minutes, else STEPS."""
+    """How long a run is: steps or minutes, whichever comes first; without either, STEPS."""
 
     steps: int | None
     minutes: float | None
 
     def num_steps(self, run: Run, processes: Processes, timed: Callable[[], float]) -> int:
-        """The number of steps: that of the settings, or of the resumed run if it is larger; else estimated from the
-        minutes by timing some steps."""
+        """The number of steps: that of the settings, or what fits into the minutes, estimated by timing some steps. A
+        resumed run keeps its own number, or has the larger one that it was resumed with (run.py)."""
         previous: int = processes.broadcast(run.metadata.get("steps", 0))
-        known = max(self.steps or 0, previous)
-        if known or not self.minutes:
-            return known or STEPS
+        if not self.minutes:
+            return max(self.steps or 0, previous) or STEPS
+        if previous:
+            return previous
         seconds = timed()
-        steps = max(1, int(self.minutes * 60 / seconds))
-        logger.info(f"{self.minutes:g} minutes: {steps} steps of {seconds * 1000:.0f} ms")
-        return steps
+        in_time = max(1, int(self.minutes * 60 / seconds))
+        logger.info(f"{self.minutes:g} minutes: {in_time:,} steps of {seconds * 1000:.0f} ms")
+        if self.steps and self.steps > in_time:
+            logger.info(f"the minutes end before the {self.steps:,} steps")
+        return min(in_time, self.steps or in_time)
 
 
 @dataclass(frozen=True)

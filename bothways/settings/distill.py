@@ -25,7 +25,7 @@ class Distill(TextTraining):
     purpose: Annotated[Literal["words", "vectors", "both"], arg(name="for")] = "both"
     """words: a model to fill masks and to fine-tune; vectors: a sentence embedding model; both: one model for all."""
     minutes: float | None = None
-    """Train for about this long; converted to a number of steps after timing the first ones."""
+    """Train for about this long, or for --steps if they end first; the steps are timed at the start."""
     steps: int | None = None
     """Number of steps. [1000 without --minutes]"""
     keep_layers: tuple[int, ...] = ()

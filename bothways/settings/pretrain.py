@@ -84,7 +84,7 @@ class Pretrain(TextTraining):
     recipe: Literal["measured", "paper"] = "measured"
     """measured: the values in [brackets], the best in our trials. paper: the values of BERT (Devlin 2018)."""
     minutes: float | None = None
-    """Train for about this long; converted to a number of steps after timing the first ones."""
+    """Train for about this long, or for --steps if they end first; the steps are timed at the start."""
     steps: int | None = None
     """Number of steps. [1000 without --minutes]"""
     from_checkpoint: Annotated[Path | None, arg(name="from", metavar="DIR")] = None

@@ -19,7 +19,7 @@ from bothways.checkpoint.checkpoint import METADATA_FILE, check_target
 from bothways.checkpoint.metadata import read_metadata
 from bothways.device import CPU, describe_hardware
 from bothways.errors import InputError
-from bothways.io import list_entries, remove_leftovers, to_json, write_atomic
+from bothways.io import full_disk_named, list_entries, remove_leftovers, to_json, write_atomic
 from bothways.log import logger
 from bothways.tables_in_memory import MemoryTable
 from bothways.training.callbacks import Callbacks as Callbacks  # exported to whatever starts a run
@@ -157,7 +157,8 @@ class Run:
         self.has_stepped = True
         if self.lock:
             self.lock.check()
-            with (self.directory / METRICS).open("a", encoding="utf-8") as file:
+            file_name = self.directory / METRICS
+            with full_disk_named(file_name), file_name.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
             call_with_row(self.callbacks, {**row, "steps": self.metadata.get("steps")})
 
@@ -213,11 +214,12 @@ def _resumed(directory: Path, old: dict[str, Any], new: dict[str, Any]) -> dict[
         for metadata in (old, new)
     )
     longer = settings.get("steps") or 0
-    if "steps" in old and longer > old["steps"]:
+    if "steps" in old and longer > old["steps"] and longer != old_settings.get("steps"):
         logger.info(
             f"steps: {old['steps']:,} -> {longer:,}; from here on the learning rate follows the longer schedule"
         )
         settings |= {key: old_settings[key] for key in ("steps", "minutes") if key in old_settings}
+        old = {**old, "steps": longer}
     if changed := differences({key: old_settings.get(key, value) for key, value in settings.items()}, settings):
         raise InputError(
             f"{directory}: started with other settings ({changed}); use the same, or choose a new directory"

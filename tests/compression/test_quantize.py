@@ -19,6 +19,7 @@ from bothways.evaluation import evaluate
 from bothways.evaluation.before_after import MASK_EVERY, Drop, mask_words, measure_drop, read_evaluation_rows
 from bothways.evaluation.scores import Scores
 from bothways.finetuning import classify, embed
+from bothways.log import messages_to
 from bothways.pretraining import pretrain
 from bothways.settings import Classify, Evaluate, Pretrain, Quantize, TrainEmbed
 from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
@@ -148,6 +149,18 @@ def test_the_most_sensitive_layers_stay_as_they_are(vectors, texts, tmp_path, mo
 
 def labelled(text):
     return {"text": text, "label": "pos" if "cat" in text else "neg"}
+
+
+def test_rows_that_the_model_was_trained_on_are_named(make, tmp_path):
+    file = rows(tmp_path, map(labelled, TEXTS))
+    for split, use in (("train", "trained on"), ("dev", "selected on")):
+        model = make({"classes": 2}, labels=("neg", "pos"), metadata={"settings": {split: str(file)}})
+        messages = []
+        with messages_to(messages.append):
+            quantize.run(settings(model, file, tmp_path / f"small {split}"))
+        assert any(f"{file}: the model was {use} this file" in line for line in messages)
+        record = json.loads((tmp_path / f"small {split}" / "bothways.json").read_text(encoding="utf-8"))
+        assert record["quantize"]["selected_on"] == split
 
 
 @pytest.mark.slow

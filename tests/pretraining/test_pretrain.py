@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -293,9 +294,44 @@ def test_minutes_become_a_number_of_steps_before_the_run_counts(result, settings
     assert any(f"0.02 minutes: {steps} steps" in line for line in told)
 
 
-def test_steps_win_over_minutes(result, settings, tmp_path):
+def test_held_out_copies_of_training_documents_are_named(settings, result, tmp_path):
+    rng, files = np.random.default_rng(2), [tmp_path / "train.txt", tmp_path / "held.txt"]
+    words = [*SUBJECTS, *PLACES, *FEELINGS]
+    train, other = ([" ".join(rng.choice(words, 150)) + "." for _ in range(number)] for number in (9, 5))
+    for file, documents_of_file in zip(files, (train, [*other, *train[3:6]]), strict=True):
+        file.write_text("\n\n".join(documents_of_file), encoding="utf-8")
+    messages = []
+    own = {"corpus": (files[0],), "heldout": (files[1],), "tokenizer": result.model, "out": tmp_path / "run"}
+    with messages_to(messages.append):
+        pretrain.run(replace(settings, steps=1, **own))
+    assert any("3 of 8 held-out documents are also in the training text" in line for line in messages)
+    facts = json.loads((tmp_path / "run" / "bothways.json").read_text(encoding="utf-8"))
+    assert facts["data"]["heldout"]["copies"] == 3
+
+
+def test_steps_or_minutes_end_a_run_whichever_comes_first(result, settings, tmp_path):
     pretrain.run(replace(settings, steps=2, minutes=9.0, tokenizer=result.model, out=tmp_path / "run"))
     assert len(losses_of(tmp_path / "run")) == 2
+    run, alone = mock.Mock(metadata={}), SINGLE_PROCESS
+    assert setup.Length(100, 1.0).num_steps(run, alone, lambda: 0.5) == 100
+    assert setup.Length(1000, 1.0).num_steps(run, alone, lambda: 0.5) == 120
+    assert setup.Length(None, 1.0).num_steps(run, alone, lambda: 0.5) == 120
+    run = mock.Mock(metadata={"steps": 120})
+    assert setup.Length(1000, 1.0).num_steps(run, alone, lambda: pytest.fail("timed again")) == 120
+
+
+def test_a_run_that_its_minutes_ended_resumes_with_the_same_steps(result, settings, tmp_path):
+    both = replace(settings, steps=10**6, minutes=0.02, tokenizer=result.model, out=tmp_path / "run")
+    steps = []
+
+    def stop(row):
+        steps.append(row["steps"])
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pretrain.run(both, callbacks=[stop])
+    pretrain.run(replace(both, resume=True), callbacks=[lambda row: steps.append(row["steps"])])
+    assert len({*steps}) == 1 and steps[0] < 10**6 and len(losses_of(tmp_path / "run")) == steps[0]
 
 
 def test_a_run_in_half_precision_saves_float32(result, settings, tmp_path):

@@ -102,8 +102,9 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(failing, run, 
 
     with monkeypatch.context() as patched:
         patched.setattr(*failing, full)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(OSError, match="No space left") as raised:
             run.update_metadata(steps=4)
+    assert str(run.directory) in str(raised.value) and "free some space" in str(raised.value)
     assert (run.directory / "bothways.json").read_bytes() == before
     assert [entry.name for entry in run.directory.iterdir() if entry.name != LOCK] == ["bothways.json"]
 
