@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from bothways.checkpoint import hub
 from bothways.checkpoint.metadata import read_metadata
 from bothways.checkpoint.sentence_transformers import (
     DENSE,
@@ -99,8 +100,9 @@ class Checkpoint:
 
 
 def find(path: str | PathLike[str], warn: Callable[[str], None] = logger.warning) -> Path:
-    """The checkpoint directory for a path: the path itself or the model of a run. InputError if there is none."""
-    directory = Path(path)
+    """The checkpoint directory for a path or a name on the hub: the path itself, the model of a run, or files in the
+    Hugging Face cache (hub.py). InputError if there is none."""
+    directory = hub.locate(path)
     for candidate in (directory, directory / "model"):
         if (candidate / CONFIG).exists():
             return candidate
@@ -121,13 +123,13 @@ def find(path: str | PathLike[str], warn: Callable[[str], None] = logger.warning
 
 
 def load(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32) -> Checkpoint:
-    """Load a checkpoint or the model of a run.
+    """Load a checkpoint, the model of a run, or a model of the hub by its name (hub.py).
 
     dtype: data type of the parameters. Ignored or unusual content is logged as a warning. InputError for missing,
     malformed or unsupported files. If the checkpoint is replaced while it is read, it is read again, so that two
     checkpoints are never mixed.
     """
-    parts = ("", TRANSFORMER, POOLING, DENSE)
+    parts, path = ("", TRANSFORMER, POOLING, DENSE), hub.locate(path)
     folders = [Path(path, above, part) for above in ("", "model") for part in parts]
     for _ in range(TRIES):
         lines: list[str] = []
@@ -209,8 +211,14 @@ def _load(path: str | PathLike[str], dtype: torch.dtype, warn: Callable[[str], N
         pooling=read_pooling(directory),
         normalized=pooler_act != "none" if is_linear else normalizes(directory),
         extra=extra,
-        metadata=read_metadata(directory / METADATA_FILE),
+        metadata=_read_metadata(directory),
     )
+
+
+def _read_metadata(directory: Path) -> dict[str, Any]:
+    """The metadata, and for files in the cache of the hub the commit."""
+    metadata, commit = read_metadata(directory / METADATA_FILE), hub.commit_of(directory)
+    return metadata if commit is None else {**metadata, "hub": {"model": commit}}
 
 
 def read_family(hf_config: Mapping[str, Any], source: object) -> FamilySpec:

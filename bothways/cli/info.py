@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from bothways.checkpoint import checkpoint
+from bothways.checkpoint import checkpoint, hub
 from bothways.checkpoint.checkpoint import METADATA_FILE
 from bothways.checkpoint.metadata import read_metadata
 from bothways.errors import InputError, MissingFile
@@ -16,7 +16,8 @@ RUN_FACTS = ("reason", "resumed", "data", "steps", "heldout", "result", "figures
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """Facts by name about a run, a checkpoint, or a directory of runs (a demo)."""
+    """Facts by name about a run, a checkpoint, a model of the hub, or a directory of runs (a demo)."""
+    path = hub.locate(path)
     if not path.exists():
         raise MissingFile(f"{path}: no such directory; name a checkpoint or a run")
     facts: dict[str, Any] = {"path": str(path)}
@@ -84,6 +85,8 @@ def describe_checkpoint(path: Path) -> dict[str, Any]:
         facts["labels"] = ", ".join(loaded.labels)
     if loaded.pooling:
         facts["pooling"] = loaded.pooling
+    if sources := loaded.metadata.get("hub"):
+        facts["hub"] = ", ".join(f"{use}: {source}" for use, source in sources.items())
     if "verb" in loaded.metadata and not (path / METRICS).exists():
         facts["made with"] = f"bothways {loaded.metadata['verb']}"
     return facts

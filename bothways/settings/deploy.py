@@ -27,7 +27,7 @@ class Quantize(TextColumns, Checked, NumberFormat, Printed):
     """Quantize a model to int8: smaller, and faster on CPUs. Nothing is written if its scores drop too much."""
 
     model: Model
-    """Checkpoint or run."""
+    """Checkpoint, run, or name of a model on the hub."""
     texts: Texts
     """At least 32 of your texts, labelled or not: half for calibration, half to measure the drop in quality."""
     out: Output
@@ -42,7 +42,7 @@ class Export(TextColumns, Checked, Printed):
     than --tolerance."""
 
     model: Model
-    """Checkpoint or run."""
+    """Checkpoint, run, or name of a model on the hub."""
     out: Output
     """Output directory, for model.onnx, the tokenizer files and metadata."""
     to: Literal["onnx"] = "onnx"
@@ -63,7 +63,7 @@ class Bench(Encoded, Checked, Compute, Printed):
     other installed libraries."""
 
     model: Model
-    """Checkpoint or run."""
+    """Checkpoint, run, or name of a model on the hub."""
     out: OptionalOutput = None
     """Chart to write (.png)."""
     texts: OptionalTexts = None
