@@ -290,8 +290,10 @@ def _write(checkpoint: Checkpoint, directory: Path) -> None:
         heads = ", ".join(sorted(model.num_outputs))
         raise InputError(f"{checkpoint.model_type} with heads {heads} cannot be saved in the Hugging Face layout")
     tokenizer = checkpoint.tokenizer
-    specials = {"cls_token_id": tokenizer.cls_id, "sep_token_id": tokenizer.sep_id} if tokenizer else {}
+    specials = _special_token_ids(tokenizer)
     config = {**checkpoint.extra, "architectures": [architecture], **specials, **family.to_hf_config(model.config)}
+    if tokenizer and not model.config.position_offset:  # RoBERTa's positions start behind this id
+        config["pad_token_id"] = tokenizer.pad_id
     num_labels = model.num_outputs.get("classes", model.num_outputs.get("tokens", 0))
     if labels := checkpoint.labels or tuple(f"LABEL_{index}" for index in range(num_labels)):
         config["id2label"] = {str(index): label for index, label in enumerate(labels)}
@@ -321,6 +323,18 @@ def _write(checkpoint: Checkpoint, directory: Path) -> None:
         tokenizer.save(directory, model.config.max_position_embeddings, segments=model.config.type_vocab_size)
     if checkpoint.pooling and (not is_linear or is_int8(model)):
         write_pooling(directory, checkpoint.pooling, checkpoint.normalized, model.config)
+
+
+def _special_token_ids(tokenizer: Tokenizer | None) -> dict[str, int | None]:
+    """The ids of the tokenizer's special tokens for config.json; None for those that are unknown.
+
+    If they were left out, transformers would take those of its class, which a smaller vocabulary does not have."""
+    ids: dict[str, int | None] = dict.fromkeys(("bos", "eos", "cls", "sep", "mask"))
+    if tokenizer:
+        ids |= {"cls": tokenizer.cls_id, "sep": tokenizer.sep_id, "mask": tokenizer.mask_id}
+        if tokenizer.backend.has_bos_and_eos:
+            ids |= {"bos": tokenizer.cls_id, "eos": tokenizer.sep_id}
+    return {f"{name}_token_id": index for name, index in ids.items()}
 
 
 def encoder_only(checkpoint: Checkpoint) -> Checkpoint:
