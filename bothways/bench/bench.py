@@ -19,6 +19,7 @@ from bothways.bench.peers import BATCH_SIZES, PEERS, Calls, PeerConfig, best_bat
 from bothways.bench.result import Measured, Timing
 from bothways.bench.workload import Method, Workload, longest, task_method, workloads
 from bothways.checkpoint import checkpoint
+from bothways.checkpoint.checkpoint import TFIDF, tfidf_error
 from bothways.device import processor_name
 from bothways.errors import InputError
 from bothways.inference.load import load
@@ -33,6 +34,8 @@ def run(settings: Bench) -> Measured:
     check(settings)
     settings = replace(settings, lengths=ascending(settings.lengths), batches=ascending(settings.batches))
     model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
+    if model.checkpoint.model_type == TFIDF:
+        raise tfidf_error(settings.model, classifies=bool(model.labels))
     method = task_method(model)
     all_workloads = workloads(settings, model, method)
     with tempfile.TemporaryDirectory() as files:

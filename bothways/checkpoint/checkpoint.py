@@ -47,6 +47,7 @@ CONFIG, METADATA_FILE = "config.json", "bothways.json"
 INT8, INT8_WEIGHTS = "bothways-int8", "int8.safetensors"
 # A classifier on the mean of the tokens, which most families lack: stored as sentence-transformers modules.
 LINEAR = "bothways-linear"
+TFIDF = "bothways-tfidf"  # a linear model over TF-IDF, which has no encoder (inference/tfidf_predictor.py)
 MULTI_LABEL = "multi_label_classification"
 TRIES = 10  # attempts to read a checkpoint that is being replaced
 HEAD_KEYS = {"architectures", "id2label", "label2id", "problem_type", "num_labels"}  # config keys of heads
@@ -153,6 +154,8 @@ def _load(path: str | PathLike[str], dtype: torch.dtype, warn: Callable[[str], N
     directory = find(path, warn)
     file = directory / CONFIG
     hf_config = read_json(file)
+    if hf_config.get("model_type") == TFIDF:
+        raise tfidf_error(directory, classifies=hf_config.get("problem_type") != "regression")
     is_quantized, is_linear = hf_config.get("model_type") == INT8, hf_config.get("model_type") == LINEAR
     pooler_act = None
     if is_quantized:
@@ -219,6 +222,15 @@ def _read_metadata(directory: Path) -> dict[str, Any]:
     """The metadata, and for files in the cache of the hub the commit."""
     metadata, commit = read_metadata(directory / METADATA_FILE), hub.commit_of(directory)
     return metadata if commit is None else {**metadata, "hub": {"model": commit}}
+
+
+def tfidf_error(directory: Path, *, classifies: bool) -> InputError:
+    """The error of a use for which a TF-IDF model lacks an encoder."""
+    kind = "classifies texts" if classifies else "predicts a number for each text (regression)"
+    return InputError(
+        f"{directory}: a TF-IDF model, which {kind} and has no encoder; use it with predict, evaluate or info, or pass "
+        "a checkpoint with an encoder"
+    )
 
 
 def read_family(hf_config: Mapping[str, Any], source: object) -> FamilySpec:

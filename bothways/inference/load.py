@@ -5,11 +5,11 @@ from os import PathLike
 import torch
 
 from bothways.checkpoint import checkpoint, hub
-from bothways.checkpoint.checkpoint import CONFIG
+from bothways.checkpoint.checkpoint import CONFIG, TFIDF
 from bothways.device import choose_device, choose_dtype, single_thread
 from bothways.inference.predictor import Predictor
 from bothways.inference.runner import BATCH_TOKENS
-from bothways.inference.tfidf_predictor import TFIDF, TfidfPredictor
+from bothways.inference.tfidf_predictor import TfidfPredictor
 from bothways.tokenizer.files import read_json
 
 
