@@ -68,6 +68,8 @@ class Bench(Encoded, Checked, Compute, Printed):
     """Chart to write (.png)."""
     texts: OptionalTexts = None
     """Also measure these texts of yours, with their own lengths. [only random words, in the lengths of --lengths]"""
+    text_column: str | None = None
+    """Column of --with with the texts, or several separated by commas. [as in fine-tuning, else text, sentence, ...]"""
     lengths: tuple[int, ...] = (16, 64, 128, 256, 512)
     """Tokens per text."""
     window: int | None = None
@@ -77,4 +79,5 @@ class Bench(Encoded, Checked, Compute, Printed):
     repeats: int = 5
     """Repetitions; the median is reported."""
     peers: bool = True
-    """Also measure other libraries, if installed: sentence-transformers, transformers, ONNX Runtime, OpenVINO."""
+    """Also measure other libraries, if installed: sentence-transformers, transformers, ONNX Runtime, OpenVINO. If they
+    cannot read the model, they run its encoder in their own number formats."""
