@@ -19,12 +19,17 @@ from bothways.bench.peers import BATCH_SIZES, PEERS, Calls, PeerConfig, best_bat
 from bothways.bench.result import Measured, Timing
 from bothways.bench.workload import Method, Workload, longest, task_method, workloads
 from bothways.checkpoint import checkpoint
+from bothways.checkpoint.checkpoint import TFIDF, Checkpoint, tfidf_error
 from bothways.device import processor_name
 from bothways.errors import InputError
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
+from bothways.model.int8 import dequantize, is_int8
+from bothways.model.pooler import NO_POOLER
 from bothways.settings import Bench
 
+ENCODER_METHODS = ("embed", "classify", "regress", "tag")  # that encode the texts alone, in one pass
+ENCODER_ALONE = "run on the encoder of this model alone, saved with float weights: pooled, without the head"
 SECONDS = 0.1  # minimum duration of a measurement
 
 
@@ -33,6 +38,8 @@ def run(settings: Bench) -> Measured:
     check(settings)
     settings = replace(settings, lengths=ascending(settings.lengths), batches=ascending(settings.batches))
     model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
+    if model.checkpoint.model_type == TFIDF:
+        raise tfidf_error(settings.model, classifies=bool(model.labels))
     method = task_method(model)
     all_workloads = workloads(settings, model, method)
     with tempfile.TemporaryDirectory() as files:
@@ -74,10 +81,14 @@ def start_systems(
     ours = f"bothways {str(model.dtype).removeprefix('torch.')}"
     sides: dict[str, Calls] = {ours: lambda texts, _: method.run(texts)}
     setups, left_out = {ours: f"model.{method.name}"}, {}
-    if not settings.peers or not method.peers:
+    source, work, note = checkpoint.find(settings.model), method.peers, ""
+    if settings.peers and is_read_only_by_us(model.checkpoint) and method.name in ENCODER_METHODS:
+        source, work, note = files / "encoder", "vectors", f"; {ENCODER_ALONE}"
+        save_encoder(checkpoint.load(settings.model), source)
+    if not settings.peers or not work:
         return sides, setups, {} if method.peers else {"peers": f"none supports {method.name}"}
     config = PeerConfig(
-        checkpoint.find(settings.model), files, method.peers, pooling=model.checkpoint.pooling or "mean",
+        source, files, work, pooling=model.checkpoint.pooling or "mean",
         longest=longest(model), threads=torch.get_num_threads(), device=str(model.device),
     )  # fmt: skip
     for name, peer in PEERS.items():
@@ -89,10 +100,23 @@ def start_systems(
         try:
             sides[name] = peer.start(config)
             sides[name](["a text"], 1)
-            setups[name] = peer.setup
+            setups[name] = peer.setup + note
         except Exception as error:  # a failing peer must not stop the others
             leave_out(name, error, sides, left_out)
     return sides, setups, left_out
+
+
+def is_read_only_by_us(loaded: Checkpoint) -> bool:
+    """Whether other libraries cannot read the model, though they can read its encoder."""
+    is_linear = "classes" in loaded.model.num_outputs and loaded.model.config.pooler_act in NO_POOLER
+    return loaded.model.config.direction == "both" and (is_int8(loaded.model) or is_linear)
+
+
+def save_encoder(loaded: Checkpoint, directory: Path) -> None:
+    """Write the encoder in float32, with pooled vectors, for other libraries."""
+    exact = replace(loaded, model=dequantize(loaded.model)) if is_int8(loaded.model) else loaded
+    pooled = replace(checkpoint.encoder_only(exact), pooling=loaded.pooling or "mean", normalized=True)
+    checkpoint.save(pooled, directory)
 
 
 def leave_out(name: str, error: Exception, sides: dict[str, Calls], left_out: dict[str, str]) -> None:

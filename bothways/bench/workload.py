@@ -9,9 +9,11 @@ from bothways.bench.peer_files import Work
 from bothways.data.examples import read_table
 from bothways.data.files import file_type
 from bothways.data.squad import read_squad
+from bothways.data.stream import resolve_columns
 from bothways.errors import InputError
 from bothways.inference.masked_words import MASK
 from bothways.inference.predictor import Predictor
+from bothways.model.pooler import encodes_separately
 from bothways.settings import Bench
 from bothways.tokenizer.tokenizer import Tokenizer
 
@@ -48,8 +50,11 @@ class Workload:
 
 
 def task_method(model: Predictor) -> Method:
-    """The method of the model's task; embed for tasks that have no single-text method."""
+    """The method of the model's task; embed for tasks that have no single-text method, and for models that encode the
+    texts of a pair separately."""
     frame = len(model.tokenizer.encode(""))
+    if encodes_separately(model.module.config):
+        return Method("embed", model.embed, "vectors", frame)
     match model.task:
         case "answer":
             frame = len(model.tokenizer.encode(QUESTION, ""))
@@ -81,7 +86,7 @@ def workloads(settings: Bench, model: Predictor, method: Method) -> list[Workloa
         )
     results = list(fixed_length_workloads(lengths, settings.batches, model.tokenizer, method))
     if settings.texts:
-        texts = read_user_texts(settings.texts, method, settings.encoding)
+        texts = read_user_texts(settings, settings.texts, model, method)
         max_tokens = longest(model) - method.frame
         results += user_text_workloads(texts, settings.batches, model.tokenizer, method, max_tokens=max_tokens)
     return results
@@ -122,18 +127,30 @@ def user_text_workloads(
         yield Workload(OWN, None, size, calls, tuple(sum(sizes[start : start + size]) for start in starts))
 
 
-def read_user_texts(path: Path, method: Method, encoding: str | None = None) -> list[str]:
+def read_user_texts(settings: Bench, path: Path, model: Predictor, method: Method) -> list[str]:
     """A sample of the file's non-blank texts; for question answering its passages. InputError if there are none."""
     if method.name == "answer" and file_type(path) == ".json":
-        questions = read_squad(path, on_error="skip", encoding=encoding)
+        questions = read_squad(path, on_error="skip", encoding=settings.encoding)
         texts = list(dict.fromkeys(question.context for question in questions))
     else:
-        passages = method.name == "answer" and file_type(path) != ".txt"
-        texts = read_table(path, text="context" if passages else None, need_labels=False, encoding=encoding).texts
+        texts = read_table(
+            path, text=text_column(settings, path, model, method), need_labels=False, encoding=settings.encoding
+        ).texts
     texts = [text for text in texts if text.strip()]
     if not texts:
         raise InputError(f"{path}: contains only blank texts; give some with words")
     return random.Random(0).sample(texts, min(len(texts), MAX_USER_TEXTS))
+
+
+def text_column(settings: Bench, path: Path, model: Predictor, method: Method) -> str | None:
+    """The column with the texts: that of the settings, else that of fine-tuning; for question answering the column with
+    the passages. None: a usual name."""
+    is_answer = method.name == "answer"
+    if settings.text_column or file_type(path) == ".txt":
+        return settings.text_column
+    role = "pair" if is_answer else "text"
+    column = resolve_columns(path, settings, model.checkpoint.settings, (role,))[role]
+    return column or ("context" if is_answer else None)
 
 
 def single_token_words(tokenizer: Tokenizer) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from bothways.checkpoint import hub
 from bothways.checkpoint.metadata import read_metadata
 from bothways.checkpoint.sentence_transformers import (
     DENSE,
@@ -46,6 +47,7 @@ CONFIG, METADATA_FILE = "config.json", "bothways.json"
 INT8, INT8_WEIGHTS = "bothways-int8", "int8.safetensors"
 # A classifier on the mean of the tokens, which most families lack: stored as sentence-transformers modules.
 LINEAR = "bothways-linear"
+TFIDF = "bothways-tfidf"  # a linear model over TF-IDF, which has no encoder (inference/tfidf_predictor.py)
 MULTI_LABEL = "multi_label_classification"
 TRIES = 10  # attempts to read a checkpoint that is being replaced
 HEAD_KEYS = {"architectures", "id2label", "label2id", "problem_type", "num_labels"}  # config keys of heads
@@ -99,8 +101,9 @@ class Checkpoint:
 
 
 def find(path: str | PathLike[str], warn: Callable[[str], None] = logger.warning) -> Path:
-    """The checkpoint directory for a path: the path itself or the model of a run. InputError if there is none."""
-    directory = Path(path)
+    """The checkpoint directory for a path or a name on the hub: the path itself, the model of a run, or files in the
+    Hugging Face cache (hub.py). InputError if there is none."""
+    directory = hub.locate(path)
     for candidate in (directory, directory / "model"):
         if (candidate / CONFIG).exists():
             return candidate
@@ -121,13 +124,13 @@ def find(path: str | PathLike[str], warn: Callable[[str], None] = logger.warning
 
 
 def load(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32) -> Checkpoint:
-    """Load a checkpoint or the model of a run.
+    """Load a checkpoint, the model of a run, or a model of the hub by its name (hub.py).
 
     dtype: data type of the parameters. Ignored or unusual content is logged as a warning. InputError for missing,
     malformed or unsupported files. If the checkpoint is replaced while it is read, it is read again, so that two
     checkpoints are never mixed.
     """
-    parts = ("", TRANSFORMER, POOLING, DENSE)
+    parts, path = ("", TRANSFORMER, POOLING, DENSE), hub.locate(path)
     folders = [Path(path, above, part) for above in ("", "model") for part in parts]
     for _ in range(TRIES):
         lines: list[str] = []
@@ -151,6 +154,8 @@ def _load(path: str | PathLike[str], dtype: torch.dtype, warn: Callable[[str], N
     directory = find(path, warn)
     file = directory / CONFIG
     hf_config = read_json(file)
+    if hf_config.get("model_type") == TFIDF:
+        raise tfidf_error(directory, classifies=hf_config.get("problem_type") != "regression")
     is_quantized, is_linear = hf_config.get("model_type") == INT8, hf_config.get("model_type") == LINEAR
     pooler_act = None
     if is_quantized:
@@ -209,7 +214,22 @@ def _load(path: str | PathLike[str], dtype: torch.dtype, warn: Callable[[str], N
         pooling=read_pooling(directory),
         normalized=pooler_act != "none" if is_linear else normalizes(directory),
         extra=extra,
-        metadata=read_metadata(directory / METADATA_FILE),
+        metadata=_read_metadata(directory),
+    )
+
+
+def _read_metadata(directory: Path) -> dict[str, Any]:
+    """The metadata, and for files in the cache of the hub the commit."""
+    metadata, commit = read_metadata(directory / METADATA_FILE), hub.commit_of(directory)
+    return metadata if commit is None else {**metadata, "hub": {"model": commit}}
+
+
+def tfidf_error(directory: Path, *, classifies: bool) -> InputError:
+    """The error of a use for which a TF-IDF model lacks an encoder."""
+    kind = "classifies texts" if classifies else "predicts a number for each text (regression)"
+    return InputError(
+        f"{directory}: a TF-IDF model, which {kind} and has no encoder; use it with predict, evaluate or info, or pass "
+        "a checkpoint with an encoder"
     )
 
 
@@ -282,8 +302,10 @@ def _write(checkpoint: Checkpoint, directory: Path) -> None:
         heads = ", ".join(sorted(model.num_outputs))
         raise InputError(f"{checkpoint.model_type} with heads {heads} cannot be saved in the Hugging Face layout")
     tokenizer = checkpoint.tokenizer
-    specials = {"cls_token_id": tokenizer.cls_id, "sep_token_id": tokenizer.sep_id} if tokenizer else {}
+    specials = _special_token_ids(tokenizer)
     config = {**checkpoint.extra, "architectures": [architecture], **specials, **family.to_hf_config(model.config)}
+    if tokenizer and not model.config.position_offset:  # RoBERTa's positions start behind this id
+        config["pad_token_id"] = tokenizer.pad_id
     num_labels = model.num_outputs.get("classes", model.num_outputs.get("tokens", 0))
     if labels := checkpoint.labels or tuple(f"LABEL_{index}" for index in range(num_labels)):
         config["id2label"] = {str(index): label for index, label in enumerate(labels)}
@@ -313,6 +335,18 @@ def _write(checkpoint: Checkpoint, directory: Path) -> None:
         tokenizer.save(directory, model.config.max_position_embeddings, segments=model.config.type_vocab_size)
     if checkpoint.pooling and (not is_linear or is_int8(model)):
         write_pooling(directory, checkpoint.pooling, checkpoint.normalized, model.config)
+
+
+def _special_token_ids(tokenizer: Tokenizer | None) -> dict[str, int | None]:
+    """The ids of the tokenizer's special tokens for config.json; None for those that are unknown.
+
+    If they were left out, transformers would take those of its class, which a smaller vocabulary does not have."""
+    ids: dict[str, int | None] = dict.fromkeys(("bos", "eos", "cls", "sep", "mask"))
+    if tokenizer:
+        ids |= {"cls": tokenizer.cls_id, "sep": tokenizer.sep_id, "mask": tokenizer.mask_id}
+        if tokenizer.backend.has_bos_and_eos:
+            ids |= {"bos": tokenizer.cls_id, "eos": tokenizer.sep_id}
+    return {f"{name}_token_id": index for name, index in ids.items()}
 
 
 def encoder_only(checkpoint: Checkpoint) -> Checkpoint:

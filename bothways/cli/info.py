@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import METADATA_FILE
+from bothways.checkpoint import checkpoint, hub
+from bothways.checkpoint.checkpoint import CONFIG, METADATA_FILE, TFIDF, find
 from bothways.checkpoint.metadata import read_metadata
 from bothways.errors import InputError, MissingFile
+from bothways.inference.tfidf_predictor import TfidfPredictor
 from bothways.model.int8 import is_int8
 from bothways.tokenizer.files import read_json
 from bothways.training.run import METRICS, read_metrics, run_status
@@ -16,7 +17,8 @@ RUN_FACTS = ("reason", "resumed", "data", "steps", "heldout", "result", "figures
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """Facts by name about a run, a checkpoint, or a directory of runs (a demo)."""
+    """Facts by name about a run, a checkpoint, a model of the hub, or a directory of runs (a demo)."""
+    path = hub.locate(path)
     if not path.exists():
         raise MissingFile(f"{path}: no such directory; name a checkpoint or a run")
     facts: dict[str, Any] = {"path": str(path)}
@@ -68,7 +70,28 @@ def describe_best(newest: Path) -> str:
     return f" (best: {best['path']}, held-out loss {best['loss']:.4f})" if best else ""
 
 
+def describe_tfidf(path: Path) -> dict[str, Any]:
+    """Facts about a TF-IDF model."""
+    predictor = TfidfPredictor(path)
+    loaded, terms = predictor.checkpoint, predictor.model.tfidf
+    regression = "logistic" if loaded.labels else "ridge"
+    kind = "pairs of texts" if predictor.reads_pairs else "texts"
+    facts: dict[str, Any] = {
+        "model": f"TF-IDF, {regression} regression: {predictor.task} {kind}, with predict and evaluate",
+        "terms": len(terms.words) + len(terms.characters),
+    }
+    if loaded.labels:
+        facts["labels"] = ", ".join(loaded.labels)
+    if "verb" in loaded.metadata:
+        facts["made with"] = f"bothways {loaded.metadata['verb']}"
+    if train := loaded.settings.get("train"):
+        facts["trained on"] = train
+    return facts
+
+
 def describe_checkpoint(path: Path) -> dict[str, Any]:
+    if read_json(find(path) / CONFIG).get("model_type") == TFIDF:
+        return describe_tfidf(path)
     loaded = checkpoint.load(path)
     config, model = loaded.model.config, loaded.model
     size = f"{config.num_hidden_layers} layers x {config.hidden_size}, {config.num_attention_heads} heads"
@@ -84,6 +107,8 @@ def describe_checkpoint(path: Path) -> dict[str, Any]:
         facts["labels"] = ", ".join(loaded.labels)
     if loaded.pooling:
         facts["pooling"] = loaded.pooling
+    if sources := loaded.metadata.get("hub"):
+        facts["hub"] = ", ".join(f"{use}: {source}" for use, source in sources.items())
     if "verb" in loaded.metadata and not (path / METRICS).exists():
         facts["made with"] = f"bothways {loaded.metadata['verb']}"
     return facts

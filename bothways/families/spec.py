@@ -12,7 +12,7 @@ from bothways.errors import InputError
 IGNORED_KEYS = frozenset(
     "_name_or_path architectures attn_implementation _attn_implementation bos_token_id chunk_size_feed_forward"
     " cls_token_id directionality do_sample dtype eos_token_id finetuning_task gradient_checkpointing id2label"
-    " is_encoder_decoder keys_to_ignore_at_inference label2id model_type num_labels output_attentions"
+    " is_encoder_decoder keys_to_ignore_at_inference label2id mask_token_id model_type num_labels output_attentions"
     " output_hidden_states output_past return_dict sep_token_id tie_word_embeddings tokenizer_class torch_dtype"
     " torchscript transformers_version use_bfloat16 use_cache pooler_fc_size pooler_num_attention_heads"
     " pooler_num_fc_layers pooler_size_per_head pooler_type".split()

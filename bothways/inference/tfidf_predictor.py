@@ -12,7 +12,7 @@ import torch
 from safetensors.numpy import load_file
 from torch import Tensor
 
-from bothways.checkpoint.checkpoint import CONFIG, METADATA_FILE, MULTI_LABEL, Checkpoint
+from bothways.checkpoint.checkpoint import CONFIG, METADATA_FILE, MULTI_LABEL, TFIDF, Checkpoint
 from bothways.checkpoint.metadata import read_metadata
 from bothways.checkpoint.weights import write_weights
 from bothways.errors import InputError
@@ -24,7 +24,7 @@ from bothways.io import atomic_directory, write_json
 from bothways.linear.tfidf import Tfidf, TfidfModel
 from bothways.tokenizer.files import read_json
 
-TFIDF, TERMS, WEIGHTS = "bothways-tfidf", "terms.json", "tfidf.safetensors"
+TERMS, WEIGHTS = "terms.json", "tfidf.safetensors"
 
 
 class TfidfPredictor(Predictor):

@@ -191,6 +191,20 @@ def replace_linears(model: Model, linears: Mapping[str, Int8Linear]) -> Model:
     return copy.eval()
 
 
+def dequantize(model: Model) -> Model:
+    """The float32 model whose linear layers have the values of the int8 layers; their inputs are not rounded."""
+    state = {}
+    for name, module in model.named_modules():
+        if isinstance(module, Int8Linear):
+            scale_O, factor_I = module.weight_scale * module.input_scale, module.input_factor
+            state[f"{name}.weight"] = module.weight_int8.float() * scale_O[:, None] * factor_I
+    with no_init():
+        plain = Model(model.config, model.num_outputs, pooler=model.pooler is not None)
+    stored = {**model.state_dict(), **state}
+    plain.load_state_dict({name: stored[name] for name in plain.state_dict()})
+    return plain.eval()
+
+
 def _set_module(model: Model, name: str, module: nn.Module) -> None:
     parent, _, attribute = name.rpartition(".")
     setattr(model.get_submodule(parent), attribute, module)

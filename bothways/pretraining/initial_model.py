@@ -50,6 +50,8 @@ def new_model(
         vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_id, hidden_dropout_prob=initialization.dropout,
         attention_probs_dropout_prob=initialization.dropout,
     )  # fmt: skip
+    if config.position_offset:  # the family's positions start behind the padding's id
+        config = config.replace(position_offset=tokenizer.pad_id + 1)
     if isinstance(config.sparse_attention, GlobalTokensConfig):
         config = config.replace(sparse_attention=GlobalTokensConfig(separator=tokenizer.sep_id))
     model = Model(config, objective.heads)

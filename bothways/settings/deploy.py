@@ -27,7 +27,7 @@ class Quantize(TextColumns, Checked, NumberFormat, Printed):
     """Quantize a model to int8: smaller, and faster on CPUs. Nothing is written if its scores drop too much."""
 
     model: Model
-    """Checkpoint or run."""
+    """Checkpoint, run, or name of a model on the hub."""
     texts: Texts
     """At least 32 of your texts, labelled or not: half for calibration, half to measure the drop in quality."""
     out: Output
@@ -42,7 +42,7 @@ class Export(TextColumns, Checked, Printed):
     than --tolerance."""
 
     model: Model
-    """Checkpoint or run."""
+    """Checkpoint, run, or name of a model on the hub."""
     out: Output
     """Output directory, for model.onnx, the tokenizer files and metadata."""
     to: Literal["onnx"] = "onnx"
@@ -63,11 +63,13 @@ class Bench(Encoded, Checked, Compute, Printed):
     other installed libraries."""
 
     model: Model
-    """Checkpoint or run."""
+    """Checkpoint, run, or name of a model on the hub."""
     out: OptionalOutput = None
     """Chart to write (.png)."""
     texts: OptionalTexts = None
     """Also measure these texts of yours, with their own lengths. [only random words, in the lengths of --lengths]"""
+    text_column: str | None = None
+    """Column of --with with the texts, or several separated by commas. [as in fine-tuning, else text, sentence, ...]"""
     lengths: tuple[int, ...] = (16, 64, 128, 256, 512)
     """Tokens per text."""
     window: int | None = None
@@ -77,4 +79,5 @@ class Bench(Encoded, Checked, Compute, Printed):
     repeats: int = 5
     """Repetitions; the median is reported."""
     peers: bool = True
-    """Also measure other libraries, if installed: sentence-transformers, transformers, ONNX Runtime, OpenVINO."""
+    """Also measure other libraries, if installed: sentence-transformers, transformers, ONNX Runtime, OpenVINO. If they
+    cannot read the model, they run its encoder in their own number formats."""

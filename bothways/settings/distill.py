@@ -15,7 +15,7 @@ class Distill(TextTraining):
     """Distill a smaller model from a teacher on unlabelled text. For several processes: torchrun -m bothways ..."""
 
     teacher: Model
-    """Checkpoint or run of the teacher."""
+    """Teacher: a checkpoint, a run, or the name of a model on the hub."""
     corpus: Positional[Annotated[DataList, arg(help_behavior_hint="(required)")]]
     """Files, folders or globs (.txt, .jsonl, .csv, .tsv, .parquet; also .gz, .xz, .zst), or hf:OWNER/NAME."""
     out: Output

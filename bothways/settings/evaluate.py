@@ -26,7 +26,8 @@ class Evaluate(TagColumns, TextColumns, Checked, Compute, Printed):
     predictions: bothways evaluate --predictions FILE GOLD."""
 
     model: Positional[Annotated[Path, arg(metavar="MODEL")]]
-    """Checkpoint or run. With --predictions: the file with the gold labels or answers, and no further PATH."""
+    """Checkpoint, run, or name of a model on the hub. With --predictions: the file with the gold labels or answers, and
+    no further PATH."""
     file: Positional[DataList] = ()
     """Labelled data; pre-trained models: plain text (masked words); embedding models: pairs or a BEIR directory."""
     predictions: Path | None = None

@@ -76,7 +76,7 @@ class FineTune(Encoded, Recipe):
     """Fine-tune on labelled data."""
 
     model: Directory
-    """Checkpoint or run to start from."""
+    """Checkpoint, run, or name of a model on the hub to start from."""
     train: Data
     """Labelled training data; dev and test sets are split off it unless they are given."""
     out: Output
@@ -228,7 +228,7 @@ class Glue(Recipe):
     """Fine-tune on each task of a GLUE directory, and print the scores with their average."""
 
     model: Model
-    """Checkpoint or run to start from."""
+    """Checkpoint, run, or name of a model on the hub to start from."""
     directory: Positional[Directory]
     """Directory with one folder per task, as published: CoLA, SST-2, MRPC, STS-B, RTE, ..."""
     out: Output

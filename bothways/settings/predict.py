@@ -25,7 +25,7 @@ class Predict(Windows, Encoded, Checked, Compute, Printed):
     """Predict labels, numbers, entities or answers, in input order; by default one JSON object per line."""
 
     model: Model
-    """Checkpoint or run."""
+    """Checkpoint, run, or name of a model on the hub."""
     file: Positional[Annotated[str, arg(metavar="[FILE]")]] = "-"
     """.txt (one text per line), .jsonl, .csv, .tsv, .xlsx, .parquet, SQuAD's JSON, or - for standard input."""
     text: str | None = None
@@ -66,7 +66,7 @@ class Fill(Checked, Compute, Printed):
     """Fill each [MASK] in a text."""
 
     model: Model
-    """Checkpoint or run."""
+    """Checkpoint, run, or name of a model on the hub."""
     text: Positional[str]
     """A text that contains [MASK]."""
     top: int = 5
@@ -80,7 +80,7 @@ class Embed(Windows, Encoded, Checked, Compute, Printed):
     """Embed texts: a vector per text, as .npy (float32, [texts, hidden size]), .parquet or .jsonl."""
 
     model: Model
-    """Checkpoint or run."""
+    """Checkpoint, run, or name of a model on the hub."""
     file: Positional[Annotated[str, arg(metavar="FILE")]]
     """.txt (one text per line), .jsonl, .csv, .tsv, .xlsx, .parquet, or - for standard input."""
     out: Output

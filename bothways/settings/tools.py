@@ -12,7 +12,7 @@ class Info(Checked, Printed):
     """Describe a checkpoint or run: what it is, how it was made, and from which data."""
 
     path: Positional[Path]
-    """Checkpoint or run."""
+    """Checkpoint, run, or name of a model on the hub."""
 
 
 @settings

@@ -33,10 +33,12 @@ class BertBackend:
 
     special_tokens: tokens such as `[MASK]` to parse in the text. num_separators: number of [SEP] tokens between the
     texts of a pair. second_segment_id: segment id of the second text. leading_space: whether a space precedes the text,
-    which matters only in library.py.
+    which matters only in library.py. has_bos_and_eos: whether the files name [CLS] and [SEP] also as the tokens at the
+    beginning and the end of a text.
     """
 
     num_separators = second_segment_id = 1
+    has_bos_and_eos = False
 
     def __init__(
         self, vocab: dict[str, int], *, lowercase: bool = True, strip_accents: bool | None = None,

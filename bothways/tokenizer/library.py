@@ -33,6 +33,8 @@ class LibraryBackend:
     missing or rejects the content, or if the special tokens around a text are not [CLS] text [SEP].
     """
 
+    has_bos_and_eos = True
+
     def __init__(self, content: str, vocab: dict[str, int], space_symbol: str, config: dict[str, Any]) -> None:
         self.content, self.vocab, self.space_symbol, self.config = content, vocab, space_symbol, config
         parsed = json.loads(content)

@@ -15,6 +15,7 @@ import numpy
 import torch
 
 import bothways
+from bothways.checkpoint import hub
 from bothways.checkpoint.checkpoint import METADATA_FILE, check_target
 from bothways.checkpoint.metadata import read_metadata
 from bothways.device import CPU, describe_hardware
@@ -62,6 +63,8 @@ class Run:
             "verb": verb, "settings": plain_settings, "versions": versions(), "hardware": describe_hardware(device),
             "started": now(),
         }  # fmt: skip
+        if commits := hub.commits(asdict(settings)):
+            self.metadata["hub"] = commits
         self.previous: dict[str, Any] | None = None  # metadata of the run before it was resumed
         self.has_stepped = False
         self.lock: Lock | None = None

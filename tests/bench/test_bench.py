@@ -2,11 +2,13 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import bothways
 from bothways.bench import bench, peer_files, peers, picture
@@ -16,7 +18,10 @@ from bothways.bench.workload import MASK, QUESTION, Workload, task_method, workl
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.cli.main import main
+from bothways.compression.calibrate import candidates, observe
 from bothways.errors import InputError
+from bothways.inference.predictor import Predictor
+from bothways.model.int8 import dequantize, replace_linears
 from bothways.settings import Bench
 
 HEADS = {  # of a model: its heads and labels, then the method that is timed
@@ -27,6 +32,7 @@ HEADS = {  # of a model: its heads and labels, then the method that is timed
     "answer": ({"spans": 2}, ()),
     "fill": ({"masked_words": 0}, ()),
 }
+TEXTS = ["the cat sat", "dogs ran and ran on the mat", "a dog", "mat . cat"]
 WORK = Workload("7 tokens", 7, 3, (("a cat", "a dog", "a mat"),), (21,))
 
 
@@ -251,6 +257,80 @@ def test_the_verb_prints_one_json_object(directory_of, capsys):
     main(["bench", str(directory_of("embed")), *told])
     found = json.loads(capsys.readouterr().out)
     assert [row["side"] for row in found["timings"]] == ["bothways float32"]
+
+
+# --- models that only Bothways reads ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def int8_of():
+    """The int8 model of a checkpoint directory, in memory."""
+
+    def convert(directory):
+        loaded = checkpoint.load(directory)
+        predictor = Predictor(loaded, dtype="float32", device="cpu")
+        layers = candidates(loaded.model, observe(loaded.model, lambda: predictor.hidden_states(TEXTS)))
+        int8 = replace_linears(loaded.model, {name: layer.linear for name, layer in layers.items()})
+        return replace(loaded, model=int8)
+
+    return convert
+
+
+@pytest.fixture
+def watched_peers(monkeypatch):
+    """One peer, which reads the directory with transformers; its configs are listed."""
+    configs = []
+
+    def start(config):
+        transformers.AutoModel.from_pretrained(config.directory)
+        configs.append(config)
+        return lambda texts, batch: np.zeros((len(texts), 24), np.float32)
+
+    peers_by_work = {work: Peer((), (work,), "plain", start) for work in ("vectors", "classes")}
+    monkeypatch.setattr(bench, "PEERS", peers_by_work)
+    return configs
+
+
+@pytest.mark.parametrize("method", ["embed", "classify", "tag"])
+def test_int8_models_are_compared_with_their_encoder_in_float(method, directory_of, int8_of, watched_peers, tmp_path):
+    checkpoint.save(int8_of(directory_of(method)), tmp_path / "int8")
+    measured = bench.run(settings_of(tmp_path / "int8", lengths=(23,), batches=(1,), repeats=1, peers=True))
+    assert [config.work for config in watched_peers] == ["vectors"] and not measured.left_out
+    assert [one.side for one in measured.timings] == ["bothways float32", "vectors"]
+    assert bench.ENCODER_ALONE in "\n".join(as_table(measured)) and "encoder" in as_json(measured)["sides"]["vectors"]
+
+
+@pytest.mark.parametrize(("pooling", "method"), [("none", "classify"), ("unit", "classify"), ("pair", "embed")])
+def test_linear_heads_are_compared_with_their_encoder(pooling, method, make_model, tokenizer, watched_peers, tmp_path):
+    model = make_model("bert", {"classes": 3}, pooling="mean", pooler_act=pooling)
+    checkpoint.save(Checkpoint(model, tokenizer, labels=("x", "y", "z")), tmp_path / "linear")
+    measured = bench.run(settings_of(tmp_path / "linear", lengths=(23,), batches=(1,), repeats=1, peers=True))
+    assert measured.facts["method"] == method and "encoder" in measured.setups["vectors"]
+    assert [config.work for config in watched_peers] == ["vectors"]
+
+
+def test_a_dequantized_model_is_near_the_int8_model(directory_of, int8_of):
+    directory = directory_of("embed")
+    int8 = int8_of(directory)
+    plain = Predictor(replace(int8, model=dequantize(int8.model)), dtype="float32", device="cpu")
+    exact = bothways.load(directory, dtype="float32").embed(TEXTS)
+    near = Predictor(int8, dtype="float32", device="cpu").embed(TEXTS)
+    errors = [np.linalg.norm(vectors - exact, axis=1).mean() for vectors in (near, plain.embed(TEXTS))]
+    assert 0 < errors[1] < errors[0] < 0.1
+
+
+@pytest.mark.parametrize("method", ["classify", "answer"])
+def test_texts_come_from_the_column_of_fine_tuning_or_of_the_option(method, directory_of, tmp_path):
+    directory, file = directory_of(method), tmp_path / "texts.csv"
+    file.write_text("review,note\nthe cat sat,a dog\nthe mat,a cat\n", encoding="utf-8")
+    role = "pair" if method == "answer" else "text"
+    metadata = {"verb": "finetune", "settings": {f"{role}_column": "review"}}
+    (directory / "bothways.json").write_text(json.dumps(metadata), encoding="utf-8")
+    model = bothways.load(directory)
+    for column, expected in ((None, {"the cat sat", "the mat"}), ("note", {"a dog", "a cat"})):
+        settings = settings_of(directory, texts=file, text_column=column)
+        calls = workloads(settings, model, task_method(model))[-1].calls
+        assert {*calls[0]} == expected
 
 
 # --- peers -----------------------------------------------------------------------------------------------------------

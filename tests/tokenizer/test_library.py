@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as PeerTokenizer
-from transformers import AutoTokenizer, PreTrainedTokenizerFast, RobertaTokenizer
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast, RobertaTokenizer
 
 from bothways import Tokenizer
 from bothways.batch import Batch
+from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.corpus.encode import DocumentEncoder
 from bothways.corpus.masking import MaskRule
@@ -514,3 +515,14 @@ def test_word_piece_needs_no_library(tmp_path, tokenizer):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == tokenizer.encode("the cat").ids
+
+
+def test_the_config_of_a_model_has_the_ids_of_bos_and_eos(ours, make_model, tmp_path):
+    model = make_model("bert", vocab_size=len(ours))
+    checkpoint.save(Checkpoint(model, ours), tmp_path / "model")
+    config = AutoConfig.from_pretrained(tmp_path / "model")
+    peer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    roles = ("bos", "eos", "pad", "cls", "sep", "mask")
+    expected = {role: getattr(peer, f"{role}_token_id") for role in roles}
+    assert {role: getattr(config, f"{role}_token_id") for role in roles} == expected
+    assert None not in expected.values()

@@ -1,0 +1,60 @@
+"""A saved TF-IDF model in every verb: described by info, and named where an encoder is needed."""
+
+import json
+
+import numpy as np
+import pytest
+
+from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.cli.main import main
+from bothways.inference.tfidf_predictor import save
+from bothways.linear import tfidf
+
+TEXTS = ["a cat ran", "the cat sat", "a cat", "cats", "a dog ran", "the dog sat", "a dog"]
+TRAINED = {"verb": "finetune classify", "settings": {"train": "pets.csv"}}
+
+
+@pytest.fixture(scope="module")
+def directories(tmp_path_factory):
+    """A classifier and a regression on the same texts, by task."""
+    folder = tmp_path_factory.mktemp("tfidf")
+    labels = np.array([0, 0, 0, 0, 1, 1, 1])
+    for task, kind, names, count in (("classify", "classes", ("cat", "dog"), (2,)), ("regress", "number", (), ())):
+        rows = tfidf.Rows(TEXTS, None, labels if names else labels.astype(float))
+        save(tfidf.fit(rows, rows, kind, *count), folder / task, Checkpoint(None, labels=names, metadata=TRAINED))
+    return {task: folder / task for task in ("classify", "regress")}
+
+
+@pytest.mark.parametrize("task", ["classify", "regress"])
+def test_info_describes_a_tfidf_model(task, directories, capsys):
+    main(["info", str(directories[task]), "--json"])
+    facts = json.loads(capsys.readouterr().out)
+    assert "TF-IDF" in facts["model"] and task in facts["model"]
+    terms = json.loads((directories[task] / "terms.json").read_text())
+    assert facts["terms"] == len(terms["words"]) + len(terms["characters"]) > 9
+    assert facts.get("labels") == {"classify": "cat, dog"}.get(task)
+    assert (facts["made with"], facts["trained on"]) == ("bothways finetune classify", "pets.csv")
+
+
+@pytest.mark.parametrize("task", ["classify", "regress"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "quantize MODEL --with FILE --out OUT",
+        "export MODEL --out OUT",
+        "bench MODEL",
+        "finetune classify --model MODEL --train FILE --out OUT",
+        "distill MODEL FILE --out OUT",
+        "pretrain FILE --from MODEL --out OUT",
+    ],
+)
+def test_verbs_that_need_an_encoder_say_what_the_model_is(command, task, directories, tmp_path, capsys):
+    file = tmp_path / "pets.csv"
+    file.write_text("text,label\n" + "".join(f"{text},{text[-3:]}\n" for text in TEXTS), encoding="utf-8")
+    places = {"MODEL": directories[task], "FILE": file, "OUT": tmp_path / "out"}
+    with pytest.raises(SystemExit) as stopped:
+        main([str(places.get(word, word)) for word in command.split()])
+    error = capsys.readouterr().err
+    assert stopped.value.code == 1 and error.count("\n") == 1
+    assert f"{directories[task]}: a TF-IDF model" in error
+    assert ("regression" in error) == (task == "regress") and "predict" in error and "evaluate" in error
