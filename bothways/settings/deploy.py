@@ -65,7 +65,7 @@ class Bench(Encoded, Checked, Compute, Printed):
     model: Model
     """Checkpoint or run."""
     out: OptionalOutput = None
-    """Chart to write (.png)."""
+    """Chart to write (.png), if other systems are measured too."""
     texts: OptionalTexts = None
     """Also measure these texts of yours, with their own lengths. [only random words, in the lengths of --lengths]"""
     lengths: tuple[int, ...] = (16, 64, 128, 256, 512)
