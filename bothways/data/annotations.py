@@ -153,11 +153,11 @@ class Changes:
     def notes(self) -> list[str]:
         """A note for each kind of change, with the first example."""
         kinds = (
-            (self.moved, "entities begin or end inside a word and are extended to whole words"),
-            (self.dropped, "entities overlap a longer or earlier one and are left out"),
-            (self.blank, "texts have no words and are left out"),
+            (self.moved, "entities that begin or end inside a word, extended to whole words"),
+            (self.dropped, "entities left out because they overlap a longer or earlier one"),
+            (self.blank, "texts left out because they have no words"),
         )
-        return [f"{len(examples):,} {kind}, such as {examples[0]}" for examples, kind in kinds if examples]
+        return [f"{kind}: {len(examples):,}, such as {examples[0]}" for examples, kind in kinds if examples]
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------

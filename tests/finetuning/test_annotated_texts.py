@@ -116,7 +116,7 @@ def test_changed_entities_are_noted_once(run, table, finetuned):
     result = finetuned(
         Tag, model=run.settings.model, train=table(rows), window=48, epochs=0.2, folds=2, linear_start=False
     )
-    assert result.log.count("are extended to whole words") == result.log.count("are left out") == 1
+    assert result.log.count("extended to whole words: 1") == result.log.count("left out because") == 1
 
 
 def test_a_model_of_plain_labels_reads_its_predictions_again(run, tmp_path, table):
