@@ -1,6 +1,6 @@
 """Validation of Predictor arguments: one text or many, columns, whole numbers."""
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from operator import index
 from typing import Any
 
@@ -35,12 +35,17 @@ def read_texts(name: str, texts: Any) -> list[str]:
     return values
 
 
-def read_words(words: Any) -> tuple[list[list[str]], bool]:
-    """Pre-split texts, each a list of words, and whether the input was a single list of words."""
+def read_words(words: Any) -> tuple[list[Sequence[str]], bool]:
+    """Pre-split texts, each a list of words, and whether the input was a single list of words. Tuples of strings are
+    kept as they are."""
     values = _read_values("words", words)
     if values and isinstance(values[0], str):
         return [read_texts("words", values)], True
-    return [read_texts(f"words of text {number:,}", text) for number, text in enumerate(values, 1)], False
+    lists = [read_texts(f"words of text {number:,}", text) for number, text in enumerate(values, 1)]
+    return [
+        value if isinstance(value, tuple) and [*value] == checked else checked
+        for value, checked in zip(values, lists, strict=True)
+    ], False
 
 
 def whole_number(name: str, value: Any, minimum: int, unit: str = "") -> int:

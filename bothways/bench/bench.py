@@ -34,7 +34,7 @@ SECONDS = 0.1  # minimum duration of a measurement
 
 
 def run(settings: Bench) -> Measured:
-    """Run the benchmark, and draw the chart if `out` is set."""
+    """Run the benchmark. Draws the chart if `out` is set and there are several systems to compare."""
     check(settings)
     settings = replace(settings, lengths=ascending(settings.lengths), batches=ascending(settings.batches))
     model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
@@ -52,7 +52,7 @@ def run(settings: Bench) -> Measured:
     limit = longest(model)
     too_long = {f"{size} tokens": f"the window has {limit} (--window)" for size in settings.lengths if size > limit}
     measured = Measured(collect_facts(settings, model, method), setups, {**too_long, **left_out}, timings)
-    if settings.out:
+    if settings.out and measured.has_comparison:
         from bothways.bench.picture import draw
 
         draw(measured, settings.out)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.bench.result import Measured, Timing
+from bothways.report.plot import set_log_scale
 
 DPI = 110
 COLUMN, ROW = 3.6, 3.2  # inches per panel
@@ -60,7 +61,6 @@ def _row_of_curves(
     lengths = sorted({one.work.length for one in timings if one.work.length})
     for axis, size in zip(panels, sizes, strict=True):
         axis.set_xscale("log", base=2)
-        axis.set_yscale(scale)
         axis.set_xticks(lengths, map(str, lengths))
         axis.minorticks_off()
         axis.grid(alpha=0.3)
@@ -79,7 +79,7 @@ def _row_of_curves(
         panels[0].set_ylim(bottom=0)
         panels[0].yaxis.set_major_formatter("{x:,.0f}")
     else:
-        panels[0].yaxis.set_major_formatter("{x:,g}")
+        set_log_scale(panels[0])
     panels[0].set_ylabel(name)
     ends = {
         one.side: value(one)

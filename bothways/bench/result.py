@@ -51,6 +51,11 @@ class Measured:
     left_out: dict[str, str]
     timings: list[Timing]
 
+    @property
+    def has_comparison(self) -> bool:
+        """Whether several systems were measured."""
+        return len(self.setups) > 1
+
     def rows(self) -> Iterator[tuple[Timing, float]]:
         """Each timing, and the speed-up of this library on the same workload."""
         ours = next(iter(self.setups))

@@ -216,7 +216,8 @@ def bench(settings: "Bench", result: "Measured") -> None:
         return
     print_lines(*as_table(result))
     if settings.out:
-        print_lines(f"chart in {settings.out}")
+        no_chart = "no chart: only one system was measured; pip install 'bothways[bench]' and leave out --no-peers"
+        print_lines(f"chart in {settings.out}" if result.has_comparison else no_chart)
 
 
 def quantize(settings: "Quantize", result: "Quantized") -> None:

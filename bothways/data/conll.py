@@ -7,28 +7,13 @@ from re import fullmatch
 
 from bothways.data.files import Line, decoded_lines
 from bothways.data.tables import RowErrorHandler, raise_error
+from bothways.data.tagged_words import Sentence
 from bothways.errors import InputError
 
 DOCSTART = "-DOCSTART-"  # marks a document boundary
 COLUMN_SEPARATORS = " \t"  # other white space can be part of a word
 CONLL_U_COLUMNS = 10
 NON_WORD_ID = r"\d+[-.]\d+"  # 3-4: a multiword token, whose words follow; 3.1: an empty node
-
-
-@dataclass(frozen=True, slots=True)
-class Sentence:
-    """Words, one tag per word, and the location ('file:line') of the first word.
-
-    document: index of its document, from 0; None if the file does not mark documents.
-    """
-
-    words: tuple[str, ...]
-    tags: tuple[str, ...]
-    where: str
-    document: int | None = None
-
-    def __len__(self) -> int:
-        return len(self.words)
 
 
 @dataclass(frozen=True)

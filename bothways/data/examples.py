@@ -2,14 +2,24 @@
 
 from dataclasses import replace
 
+from bothways.data.annotations import (
+    annotated_sentences,
+    has_annotations,
+    is_annotation_file,
+    layouts_message,
+    read_annotation_file,
+)
 from bothways.data.columns import ColumnRole, LabelCheck, Table, build_table, column_not_found, find_column
-from bothways.data.conll import Sentence, read_conll
+from bothways.data.conll import read_conll
 from bothways.data.datasets import has_named_columns, is_text_file, read_rows
 from bothways.data.files import read_lines
 from bothways.data.glue import glue_table
 from bothways.data.stream import refuse_column_names
 from bothways.data.tables import OnError, RowErrors, TableRow
+from bothways.data.tagged_words import Sentence
+from bothways.data.tags import Scheme
 from bothways.errors import InputError
+from bothways.log import logger
 from bothways.tables_in_memory import MemoryTable, TableSource
 
 TAGS = ("ner_tags", "ner", "labels")  # common names of the tag column, besides the standard `tags`
@@ -71,40 +81,54 @@ def read_tagged(
     *,
     words: str | None = None,
     tags: str | None = None,
+    scheme: Scheme = "iob2",
     encoding: str | None = None,
     errors: RowErrors | None = None,
 ) -> list[Sentence]:
-    """Tagged sentences from a CoNLL file (data/conll.py), or from a table or dataset with lists of words and tags.
+    """Tagged sentences from a CoNLL file (data/conll.py), from a table or dataset with lists of words and tags, or from
+    texts with labelled characters (data/annotations.py).
 
     words, tags: column names, or in a CoNLL file column indices from 0 (-1 is the last). None: the standard or common
     names; in a CoNLL file the first and the last column. Sources other than .jsonl, .parquet, .arrow, datasets and
-    tables in memory are read as CoNLL.
-    encoding: see `read_table`. errors: collects the errors of invalid sentences; the caller then calls its `notes`.
-    None: one InputError for all.
+    tables in memory are read as CoNLL, except for a list in a .json.
+    scheme: of the tags of texts with labelled characters. encoding: see `read_table`. errors: collects the errors of
+    invalid sentences and remarks on changed ones; the caller then calls its `notes`. None: one InputError for all, and
+    remarks are logged.
     """
     row_errors = errors or RowErrors()
     if isinstance(path, MemoryTable) or has_named_columns(path):
-        sentences = _tagged_rows(path, words, tags, row_errors, encoding)
+        rows = read_rows(path, on_row_error=row_errors, encoding=encoding)
+        sentences = _tagged_rows(path, rows, words, tags, row_errors, scheme)
+    elif is_annotation_file(path):
+        sentences = annotated_sentences(read_annotation_file(path), row_errors, scheme)
     else:
         columns = {"words": _column_number(words, "words", 0), "tags": _column_number(tags, "tags", -1)}
         sentences = read_conll(path, **columns, on_row_error=row_errors, encoding=encoding)
     if errors is None or not sentences:
-        row_errors.notes(len(sentences))
+        for note in row_errors.notes(len(sentences)):
+            logger.warning(f"{path}: {note}")
     return sentences
 
 
 def _tagged_rows(
-    path: TableSource, words: str | None, tags: str | None, errors: RowErrors, encoding: str | None
+    path: TableSource,
+    rows: list[tuple[str, TableRow]],
+    words: str | None,
+    tags: str | None,
+    errors: RowErrors,
+    scheme: Scheme,
 ) -> list[Sentence]:
-    rows = read_rows(path, on_row_error=errors, encoding=encoding)
     if not rows:
         errors.notes(0)
         raise InputError(f"{path}: empty; a table of sentences has one per row")
     columns = list(rows[0][1])
+    if words is None and tags is None and any(has_annotations(row) for _, row in rows):
+        return annotated_sentences(rows, errors, scheme)
     words = find_column(path, columns, "words", words, ["words"], ["tokens"])
     tags = find_column(path, columns, "tags", tags, ["tags"], TAGS)
     if words is None or tags is None:
-        raise column_not_found(path, columns, "words" if words is None else "tags")
+        missing = column_not_found(path, columns, "words" if words is None else "tags")
+        raise InputError(f"{missing}; {layouts_message()}")
     sentences = []
     for where, row in rows:
         try:

@@ -65,6 +65,7 @@ class RowErrors:
         self.shown: dict[str, str] = {}
         self.places: dict[str, list[tuple[str, str]]] = {}
         self.counts = Counter[str]()
+        self.remarks: list[str] = []  # notes on rows that were read, but changed
 
     def __call__(self, error: InputError) -> None:
         self.count += 1
@@ -80,11 +81,15 @@ class RowErrors:
             places += [(file, row)] if len(places) < LISTED else []
 
     def notes(self, num_left: int) -> tuple[str, ...]:
-        """A note on the rows that were skipped, if any. InputError unless rows may be skipped and some are left."""
+        """The remarks, and a note on the rows that were skipped, if any. InputError unless rows may be skipped and some
+        are left."""
         if not self.count:
-            return ()
+            return tuple(self.remarks)
         if self.on_error == "skip" and num_left:
-            return (f"left out {self.count:,} row{'s' if self.count > 1 else ''}: {self}",)
+            return (
+                *self.remarks,
+                f"left out {self.count:,} row{'s' if self.count > 1 else ''}: {self}",
+            )
         advice = ", or skip such rows with --on-error skip" if self.on_error == "stop" else ""
         all_rows = f"; {self.count:,} rows cannot be read: {self}" if self.count > 1 else ""
         raise InputError(f"{self.first}{all_rows}{advice}")

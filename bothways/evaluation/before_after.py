@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from bothways.data.annotations import is_annotation_file
 from bothways.data.columns import Table
 from bothways.data.datasets import has_named_columns, read_rows
 from bothways.data.examples import read_table
@@ -100,7 +101,8 @@ def read_tagged_rows(model: Predictor, file: Path, columns: TextColumns) -> Labe
     if not _is_tagged(file, model.labels, columns.encoding):
         return LabelledRows(EntityEvaluator(), [*map(TextRow, read_texts(file, columns).texts)], False)
     names = SimpleNamespace(words_column=None, tags_column=columns.label_column, encoding=columns.encoding)
-    sentences = read_sentences(file, names, model.checkpoint.settings)
+    is_plain = model.checkpoint.metadata.get("scheme") == "plain"
+    sentences = read_sentences(file, names, model.checkpoint.settings, "plain" if is_plain else "iob2")
     known = {_entity_type(label) for label in model.labels} | {OUTSIDE}
     for sentence in sentences:
         if unknown := [tag for tag in sentence.tags if _entity_type(tag) not in known]:
@@ -109,7 +111,7 @@ def read_tagged_rows(model: Predictor, file: Path, columns: TextColumns) -> Labe
                 "fix the tag"
             )
     scheme = detect_scheme([sentence.tags for sentence in sentences])
-    plain = "plain" in (scheme, model.checkpoint.metadata.get("scheme"))
+    plain = is_plain or scheme == "plain"
     window = model.window_policy.size if model.checkpoint.settings.get("context") else 0
     rows = [*group_sentences(sentences, model.tokenizer, window)]
     while len(rows) < min(MIN_TAGGED_TEXTS, len(sentences)):  # read sentences with fewer neighbours
@@ -120,6 +122,8 @@ def read_tagged_rows(model: Predictor, file: Path, columns: TextColumns) -> Labe
 
 def _is_tagged(file: Path, labels: Sequence[str], encoding: str | None) -> bool:
     """Whether a file has tags: in named columns a list of words, else lines that end in one of the model's tags."""
+    if is_annotation_file(file):
+        return True
     if has_named_columns(file):
         rows = read_rows(file, encoding=encoding)
         return bool(rows) and any(isinstance(value, list) for value in rows[0][1].values())

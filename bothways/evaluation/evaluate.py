@@ -14,7 +14,7 @@ from bothways.corpus.sentence_pairs import PairTask
 from bothways.corpus.store import build_in_memory
 from bothways.data.datasets import unread_splits
 from bothways.data.squad import read_squad
-from bothways.data.tags import OUTSIDE, detect_scheme, find_illegal_tag
+from bothways.data.tags import OUTSIDE, Scheme, detect_scheme, find_illegal_tag
 from bothways.errors import InputError, join_names
 from bothways.evaluation.evaluators import AnswerEvaluator, TagEvaluator
 from bothways.evaluation.predictions import count_skipped, score_file
@@ -101,12 +101,13 @@ def positive_label(model: Predictor, label: str | None) -> str | None:
 def tags(model: Predictor, settings: Evaluate) -> Scores:
     """Scores of a tagger. Sentences are read with their neighbours if the model was fine-tuned that way."""
     trained = model.checkpoint.settings
-    by_file = [read_sentences(file, settings, trained) for file in settings.file]
+    is_plain = model.checkpoint.metadata.get("scheme") == "plain"
+    written: Scheme = "plain" if is_plain else "iob2" if settings.scheme == "auto" else settings.scheme
+    by_file = [read_sentences(file, settings, trained, written) for file in settings.file]
     sentences = [*chain.from_iterable(by_file)]
     window = model.window_policy.size if trained.get("context") else 0
     rows = [row for file in by_file for row in group_sentences(file, model.tokenizer, window)]
     scheme = detect_scheme([sentence.tags for sentence in sentences]) if settings.scheme == "auto" else settings.scheme
-    is_plain = model.checkpoint.metadata.get("scheme") == "plain"
     if settings.scheme == "auto" and scheme == "plain" and not is_plain:
         for sentence in sentences:
             if unknown := [tag for tag in sentence.tags if tag not in (*model.labels, OUTSIDE)]:

@@ -15,9 +15,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from bothways import metrics
-from bothways.data.conll import Sentence
 from bothways.data.near_duplicates import first_locations, text_key
 from bothways.data.squad import Question
+from bothways.data.tagged_words import Sentence
 from bothways.data.tags import Scheme
 from bothways.evaluation.scores import Scores
 from bothways.inference.predictor import Predictor

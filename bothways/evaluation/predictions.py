@@ -3,6 +3,7 @@
 | gold file                           | predictions, in its order (answers in any)                       |
 | table of labels or numbers          | table with a column named in PREDICTED, or .txt, one per line    |
 | CoNLL columns, or table of words    | the same words, tags in the last column                          |
+| texts with labelled characters      | the same texts with labelled characters                          |
 | SQuAD's JSON, or table of questions | JSON {id: answer}; JSON lines with `id` and `answer`             |
 | relevance judgements (qrels)        | TREC run, or table with query, document and score                |
 """
@@ -14,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from bothways.data.annotations import has_annotations, is_annotation_file
 from bothways.data.beir import is_qrels_file, read_qrels, read_ranking
 from bothways.data.columns import Table, has_text_column
-from bothways.data.conll import Sentence
 from bothways.data.datasets import has_named_columns, is_dataset, read_rows
 from bothways.data.examples import read_table, read_tagged
 from bothways.data.files import file_type, read_bytes, read_lines
@@ -24,6 +25,7 @@ from bothways.data.glue import detect_format
 from bothways.data.labels import label_sets, numeric_labels
 from bothways.data.squad import read_squad
 from bothways.data.tables import iter_rows
+from bothways.data.tagged_words import Sentence
 from bothways.data.tags import Scheme, detect_scheme, find_illegal_tag, tags_to_spans
 from bothways.errors import InputError
 from bothways.evaluation.evaluators import (
@@ -80,8 +82,11 @@ def score_file(
                 fix = "leave it out: gold tags are read from the second-to-last column, predictions from the last"
             raise InputError(f"{gold}: --tags-column ({tags_column}) is the same for gold and predictions; {fix}")
         gold_column = "-2" if predictions == gold and tags_column is None else tags_column
-        gold_tags = read_tagged(gold, words=words_column, tags=gold_column, encoding=encoding)
-        predicted_tags = read_tagged(predictions, words=words_column, tags=tags_column, encoding=encoding)
+        written = scheme or "iob2"
+        gold_tags = read_tagged(gold, words=words_column, tags=gold_column, scheme=written, encoding=encoding)
+        predicted_tags = read_tagged(
+            predictions, words=words_column, tags=tags_column, scheme=written, encoding=encoding
+        )
         return _tags(gold, predictions, gold_tags, predicted_tags, scheme)
     table = read_table(
         gold, text=text_column, pair=pair_column, label=label_column, group=group_column, need_labels=True,
@@ -110,9 +115,10 @@ def _kind(gold: Path, labelled: bool, encoding: str | None) -> Literal["labels",
         _, row = next(iter(read_rows(gold) if is_dataset(gold) else iter_rows(gold, encoding=encoding)), ("", {}))
         if {"question", "context", "answers"} <= row.keys():
             return "answers"
-        return "tags" if isinstance(row.get("words", row.get("tokens")), list) else "labels"
+        is_tagged = isinstance(row.get("words", row.get("tokens")), list) or has_annotations(row)
+        return "tags" if is_tagged else "labels"
     if file_type(gold) == ".json":
-        return "answers"
+        return "tags" if is_annotation_file(gold) else "answers"
     return "labels" if file_type(gold) in (".csv", ".tsv") or detect_format(gold, encoding) else "tags"
 
 

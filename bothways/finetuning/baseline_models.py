@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bothways.data.conll import Sentence
 from bothways.data.squad import Question
+from bothways.data.tagged_words import Sentence
 from bothways.data.tags import OUTSIDE
 from bothways.finetuning.baselines import COSINE
 from bothways.finetuning.frozen_features import FrozenFeatures

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate, chain
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,9 +19,9 @@ from bothways import report
 from bothways.batch import Batch
 from bothways.checkpoint import new_head
 from bothways.checkpoint.checkpoint import Checkpoint
-from bothways.data.conll import Sentence
 from bothways.data.splits import overlap_warning
 from bothways.data.tables import RowErrors
+from bothways.data.tagged_words import Sentence, join_words, word_starts
 from bothways.data.tags import Scheme, find_illegal_tag, tags_to_spans
 from bothways.distillation.losses import logits_loss
 from bothways.evaluation.evaluators import TagEvaluator, documents_of
@@ -51,7 +51,7 @@ from bothways.finetuning.task import (
     inference_copy,
 )
 from bothways.finetuning.teacher import check_task, with_labels
-from bothways.inference.tag_decoding import Tagset, decode_word_tags, join_words, word_probabilities
+from bothways.inference.tag_decoding import Tagset, decode_word_tags, word_probabilities
 from bothways.inference.tagged_texts import all_words
 from bothways.inference.windows import merge_rows
 from bothways.log import escape_line, muted
@@ -378,16 +378,16 @@ def confusion_sections(gold: Sequence[str], predicted: Sequence[str]) -> list[re
 
 def entity_spans(words: Sequence[str], tags: Sequence[str]) -> list[report.Span]:
     """Entities as characters of join_words(words)."""
-    ends = [*accumulate(len(word) + 1 for word in words)]
+    starts = word_starts(words)
     return [
-        report.Span(ends[span.first] - len(words[span.first]) - 1, ends[span.last - 1] - 1, span.label)
+        report.Span(starts[span.first], starts[span.last - 1] + len(words[span.last - 1]), span.label)
         for span in tags_to_spans(tags, "iob2")
     ]
 
 
 def word_span(words: Sequence[str], index: int) -> report.Span:
     """A word as characters of join_words(words)."""
-    start = len(join_words((*words[:index], "")))
+    start = word_starts(words)[index]
     return report.Span(start, start + len(words[index]))
 
 

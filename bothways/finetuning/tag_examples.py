@@ -15,18 +15,18 @@ from torch import Tensor
 
 from bothways.batch import Batch
 from bothways.checkpoint.checkpoint import Checkpoint
-from bothways.data.conll import Sentence
 from bothways.data.examples import read_tagged
 from bothways.data.near_duplicates import text_key
 from bothways.data.split_tables import divide_rows, read_unlabelled
 from bothways.data.splits import parts_for
 from bothways.data.tables import RowErrors
+from bothways.data.tagged_words import Sentence, join_words, word_starts
 from bothways.data.tags import OUTSIDE, Scheme, detect_scheme, find_illegal_tag
 from bothways.errors import InputError
 from bothways.evaluation.evaluators import documents_of
 from bothways.finetuning.task import NO_LABEL, window_policy
 from bothways.inference.offsets import BertWords, align_words, bert_words
-from bothways.inference.tag_decoding import LabelledWindow, Scores, Tagset, join_words, label_windows
+from bothways.inference.tag_decoding import LabelledWindow, Scores, Tagset, label_windows
 from bothways.inference.tagged_texts import all_words, group_sentences, to_iob2
 from bothways.inference.windows import whole_length
 from bothways.settings import Tag
@@ -146,9 +146,9 @@ def transfer_scores(
     They stand at the tokens that have labels, else NaN. windows, scores_SC: the teacher's windows of the text, and the
     scores of all its tokens.
     """
-    teacher, starts_W = word_starts(windows, words)
+    teacher, starts_W = bert_word_starts(windows, words)
     score_by_start = dict(zip(starts_W, scores_SC[teacher.first_W + 1], strict=True))
-    student, starts_W = word_starts([window.window for window in student_windows], words)
+    student, starts_W = bert_word_starts([window.window for window in student_windows], words)
     unknown_C = np.full(scores_SC.shape[1], np.nan, np.float32)
     scores_TC = np.full((len(student.source.ids), len(unknown_C)), np.nan, np.float32)
     scores_TC[student.first_W] = [score_by_start.get(start, unknown_C) for start in starts_W]
@@ -160,31 +160,39 @@ def transfer_scores(
     return transferred
 
 
-def word_starts(windows: Sequence[Encoding], words: Sequence[str]) -> tuple[BertWords, list[int]]:
+def bert_word_starts(windows: Sequence[Encoding], words: Sequence[str]) -> tuple[BertWords, list[int]]:
     """BERT's words, and the character at which each starts; the first one in a word starts where the word does."""
     bert = bert_words(windows)
     word_W, is_first_W = align_words(words, bert)
-    starts = np.cumsum([0, *(len(word) + 1 for word in words)])
+    starts = np.array(word_starts(words), np.int64)
     places = bert.source.token_spans
     own_W = np.array([places[first].start for first in bert.first_W.tolist()], np.int64)
     return bert, np.where(is_first_W, starts[word_W], own_W).tolist()
 
 
 def read_splits(settings: Tag, errors: RowErrors | None = None, fold: int | None = None) -> dict[str, list[Sentence]]:
-    """Sentences by split. A file is split by whole documents, or by groups of near-duplicate sentences.
+    """Sentences by split. A file is split by whole documents, or by groups of near-duplicate sentences if documents are
+    not marked or have one sentence each.
 
     errors: collects rows that cannot be read; InputError if there are any and they must not be skipped. fold: the test
     fold in cross-validation.
     """
     sources = {"train": settings.train, "dev": settings.dev, "test": settings.test}
     columns = {"words": settings.words_column, "tags": settings.tags_column, "encoding": settings.encoding}
+    scheme: Scheme = "iob2" if settings.scheme == "auto" else settings.scheme
     errors = errors or RowErrors(settings.on_error)
-    splits = {split: read_tagged(source, **columns, errors=errors) for split, source in sources.items() if source}
+    splits = {
+        split: read_tagged(source, **columns, scheme=scheme, errors=errors)
+        for split, source in sources.items()
+        if source
+    }
     errors.notes(len(splits["train"]))
     if "dev" in splits:
         return splits
     sentences = splits["train"]
-    groups = [sentence_key(sentence) if sentence.document is None else sentence.document for sentence in sentences]
+    documents = [sentence.document for sentence in sentences]
+    are_single = None in documents or len(set(documents)) == len(documents)
+    groups = [*map(sentence_key, sentences)] if are_single else documents
     rows_by_split = divide_rows(settings, groups, parts_for(splits), fold, of="documents")
     return {**splits, **{split: [sentences[row] for row in rows] for split, rows in rows_by_split.items()}}
 

@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.data.tagged_words import word_starts
 from bothways.tokenizer.fast import TokenSpan
 from bothways.tokenizer.tokenizer import Encoding, TokenizedText
 from bothways.tokenizer.unicode import is_mark, is_punctuation
@@ -74,7 +75,7 @@ def _begins_word(text: str, before: TokenSpan, place: TokenSpan) -> bool:
 def align_words(words: Sequence[str], bert: BertWords) -> tuple[Indices, NDArray[np.bool_]]:
     """For each of BERT's words in join_words(words): the index of the word that contains it, and whether it is the
     first one there, [W]."""
-    starts = np.cumsum([0, *(len(word) + 1 for word in words)])[:-1]
+    starts = np.array(word_starts(words), np.int64)
     places = bert.source.token_spans
     starts_W = np.array([places[first].start for first in bert.first_W.tolist()], np.int64)
     word_W = np.searchsorted(starts, starts_W, side="right") - 1

@@ -100,11 +100,6 @@ class LabelledWindow:
 UNKNOWN = -1  # index of a label that the tagset lacks
 
 
-def join_words(words: Sequence[str]) -> str:
-    """The text of given words: joined by single spaces."""
-    return " ".join(words)
-
-
 def label_windows(
     windows: Sequence[Encoding], words: Sequence[str], tags: Sequence[str], tagset: Tagset, *, where: str = "a text",
     strict: bool = True,

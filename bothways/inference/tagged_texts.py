@@ -5,13 +5,12 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from bothways.data.conll import Sentence
 from bothways.data.datasets import has_named_columns
 from bothways.data.examples import read_tagged
 from bothways.data.stream import resolve_columns
+from bothways.data.tagged_words import Sentence, join_words
 from bothways.data.tags import Scheme, spans_to_tags, tags_to_spans
 from bothways.errors import InputError
-from bothways.inference.tag_decoding import join_words
 from bothways.inference.windows import NUM_SPECIALS
 from bothways.tables_in_memory import TableSource
 from bothways.tokenizer.tokenizer import Tokenizer
@@ -29,11 +28,14 @@ def tag_columns(file: TableSource, settings: object, trained: Mapping[str, Any])
     return {use: getattr(settings, f"{use}_column") or defaults[use] for use in defaults}
 
 
-def read_sentences(file: TableSource, settings: object, trained: Mapping[str, Any]) -> list[Sentence]:
-    """The sentences of a file, with the columns of tag_columns and the encoding of the settings."""
+def read_sentences(
+    file: TableSource, settings: object, trained: Mapping[str, Any], scheme: Scheme = "iob2"
+) -> list[Sentence]:
+    """The sentences of a file, with the columns of tag_columns and the encoding of the settings. scheme: see
+    `read_tagged`."""
     columns = tag_columns(file, settings, trained)
     encoding = getattr(settings, "encoding", None)
-    return read_tagged(file, words=columns["words"], tags=columns["tags"], encoding=encoding)
+    return read_tagged(file, words=columns["words"], tags=columns["tags"], scheme=scheme, encoding=encoding)
 
 
 def to_iob2(sentence: Sentence, scheme: Scheme) -> Sentence:
@@ -64,6 +66,8 @@ def group_sentences(sentences: Sequence[Sentence], tokenizer: Tokenizer, window:
         yield group
 
 
-def all_words(sentences: Sequence[Sentence]) -> list[str]:
-    """The words of all sentences, in order."""
+def all_words(sentences: Sequence[Sentence]) -> Sequence[str]:
+    """The words of all sentences, in order; those of a single sentence as they are."""
+    if len(sentences) == 1:
+        return sentences[0].words
     return [*chain.from_iterable(sentence.words for sentence in sentences)]

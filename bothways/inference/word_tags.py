@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Unpack, overload
 
+from bothways.data.tagged_words import join_words
 from bothways.inference import tag_decoding
 from bothways.inference.base import PredictorBase, ReadOptions, Rows, Texts
 from bothways.inference.tag_decoding import Entity, Tagset
@@ -40,7 +41,7 @@ class WordTags(PredictorBase):
     ) -> list[str] | list[list[str]]:
         """One tag (IOB2 or plain) for each word of a text that is already split, or of several such texts."""
         lists, is_single = read_words(words)
-        windows, scores = self._tag_scores([*map(tag_decoding.join_words, lists)], options)
+        windows, scores = self._tag_scores([*map(join_words, lists)], options)
         tagset = self.tagset
         tags = [
             tag_decoding.decode_word_tags(parts, scores_SC, words, tagset)

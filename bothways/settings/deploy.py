@@ -65,7 +65,7 @@ class Bench(Encoded, Checked, Compute, Printed):
     model: Model
     """Checkpoint, run, or name of a model on the hub."""
     out: OptionalOutput = None
-    """Chart to write (.png)."""
+    """Chart to write (.png), if other systems are measured too."""
     texts: OptionalTexts = None
     """Also measure these texts of yours, with their own lengths. [only random words, in the lengths of --lengths]"""
     text_column: str | None = None

@@ -17,6 +17,7 @@ from bothways.bench.result import Timing, as_json, as_table
 from bothways.bench.workload import MASK, QUESTION, Workload, task_method, workloads
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.cli import output
 from bothways.cli.main import main
 from bothways.compression.calibrate import candidates, observe
 from bothways.errors import InputError
@@ -205,14 +206,24 @@ def test_lengths_beyond_the_window_are_named_and_a_window_may_be_longer(director
         assert ("590 tokens" in measured.left_out) == (window is None)
 
 
+def test_a_single_system_is_not_drawn(directory_of, tmp_path, capsys):
+    settings = settings_of(directory_of("embed"), lengths=(23,), batches=(1,), out=tmp_path / "bench.png")
+    measured = bench.run(settings)
+    output.bench(settings, measured)
+    assert not settings.out.exists() and "no chart" in capsys.readouterr().out.splitlines()[-1]
+
+
 @pytest.mark.slow
-def test_the_picture_has_the_size_that_is_stated(directory_of, tmp_path):
+def test_the_picture_has_the_size_that_is_stated(directory_of, tmp_path, monkeypatch):
     from PIL import Image
 
+    peer = Peer((), ("vectors",), "", lambda config: lambda texts, batch: np.zeros((len(texts), 24), np.float32))
+    monkeypatch.setattr(bench, "PEERS", {"a peer": peer})
     file = tmp_path / "texts.txt"
     file.write_text("the cat sat\nran\na dog\n", encoding="utf-8")
     for texts, rows in ((None, 2), (file, 3)):
-        bench.run(settings_of(directory_of("embed"), out=tmp_path / "bench.png", texts=texts, repeats=1))
+        settings = settings_of(directory_of("embed"), out=tmp_path / "bench.png", texts=texts, repeats=1, peers=True)
+        bench.run(settings)
         inches = picture.LEFT + 2 * picture.COLUMN + picture.RIGHT
         height = picture.TOP + rows * picture.ROW + picture.BOTTOM
         with Image.open(tmp_path / "bench.png") as drawn:

@@ -15,8 +15,8 @@ import bothways
 from bothways.checkpoint import checkpoint
 from bothways.cli import main
 from bothways.data import pairs, split_tables
-from bothways.data.conll import Sentence
 from bothways.data.squad import Question
+from bothways.data.tagged_words import Sentence
 from bothways.errors import InputError
 from bothways.evaluation.evaluators import ClassEvaluator
 from bothways.finetuning import (

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bothways import Tokenizer
+from bothways.data.tagged_words import join_words
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.inference.tag_decoding import (
     Tagset,
     decode_entities,
     decode_word_tags,
-    join_words,
     label_windows,
     viterbi,
 )

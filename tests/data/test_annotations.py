@@ -1,0 +1,206 @@
+"""Annotated texts: the layouts of spaCy, Prodigy, doccano and Label Studio; borders, overlaps, invalid spans."""
+
+import copy
+import json
+import pickle
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bothways.data.annotations import LAYOUTS, split_words
+from bothways.data.examples import read_tagged
+from bothways.data.tables import RowErrors
+from bothways.data.tagged_words import join_words, word_starts
+from bothways.data.tags import tags_to_spans
+from bothways.errors import InputError
+from bothways.tables_in_memory import as_source
+
+TEXT = "Ada Lovelace was in Rome."
+SPANS = [(0, 12, "PER"), (20, 24, "LOC")]
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(*rows, name="train.jsonl"):
+        content = json.dumps(rows) if name.endswith(".json") else "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / name).write_text(content, encoding="utf-8")
+        return tmp_path / name
+
+    return write
+
+
+def entities_of(sentence):
+    """(start, end, label) of the entities, as characters of the text."""
+    words, starts = sentence.words, sentence.words.starts
+    return [
+        (starts[span.first], starts[span.last - 1] + len(words[span.last - 1]), span.label)
+        for span in tags_to_spans(sentence.tags, "iob2")
+    ]
+
+
+def objects(**names):
+    keys = {"start": "start", "end": "end", "label": "label", **names}
+    return [{keys["start"]: start, keys["end"]: end, keys["label"]: label} for start, end, label in SPANS]
+
+
+def task(*spans, text=TEXT):
+    results = [
+        {"type": "labels", "from_name": "label", "to_name": "text", "value": {"start": a, "end": b, "labels": [label]}}
+        for a, b, label in spans
+    ]
+    relation = {"type": "relation", "from_id": "a", "to_id": "b"}
+    cancelled = {"result": [{"value": {"start": 0, "end": 1, "labels": ["X"]}}], "was_cancelled": True}
+    return {"id": 7, "data": {"text": text}, "annotations": [cancelled, {"result": [*results, relation]}]}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        *({"text": TEXT, key: objects()} for key in ("entities", "spans", "label", "labels")),
+        {"text": TEXT, "entities": SPANS},
+        {"id": 3, "text": TEXT, "label": SPANS, "Comments": []},
+        {"text": TEXT, "entities": objects(start="start_offset", end="end_offset"), "relations": []},
+        {
+            "text": TEXT,
+            "tokens": [{"text": "Ada", "start": 0, "end": 3, "id": 0}],
+            "spans": objects(),
+            "answer": "accept",
+        },
+        {"text": TEXT, "label": [{"start": a, "end": b, "labels": [label]} for a, b, label in SPANS]},
+        {"row": 0, "entities": [{**one, "text": "...", "score": 0.9} for one in objects()], "text": TEXT},
+        task(*SPANS),
+    ],
+)
+@pytest.mark.parametrize("name", ["train.jsonl", "train.json", None])
+def test_every_layout_gives_the_same_sentence(row, name, file):
+    source = file(row, name=name) if name else as_source("train", [row])
+    (sentence,) = read_tagged(source)
+    assert sentence.words == ("Ada", "Lovelace", "was", "in", "Rome", ".")
+    assert sentence.tags == ("B-PER", "I-PER", "O", "O", "B-LOC", "O")
+    assert entities_of(sentence) == SPANS and join_words(sentence.words) == TEXT
+    assert sentence.where.endswith(":1" if name == "train.jsonl" else ": row 1") and sentence.document == 0
+
+
+def test_each_text_is_a_document_and_may_have_no_entities(file):
+    rows = [{"text": "a cat", "spans": []}, {"text": "Rome", "spans": [[0, 4, "LOC"]]}, {"text": "b", "spans": []}]
+    sentences = read_tagged(file(*rows))
+    assert [one.document for one in sentences] == [0, 1, 2]
+    assert [one.tags for one in sentences] == [("O", "O"), ("B-LOC",), ("O",)]
+    assert [one.tags for one in read_tagged(file(rows[0]))] == [("O", "O")]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "tags"),
+    [("plain", ["PER", "PER"]), ("bioes", ["B-PER", "E-PER"]), ("iob1", ["I-PER", "I-PER"])],
+)
+def test_tags_are_written_in_the_scheme(scheme, tags, file):
+    (sentence,) = read_tagged(file({"text": TEXT, "entities": SPANS[:1]}), scheme=scheme)
+    assert [*sentence.tags[:3]] == [*tags, "O"]
+
+
+def test_offsets_count_code_points(file):
+    text = "\U0001f600\U0001f600 Zoe\u0308 in \u5317\u4eac\u5e02"
+    (sentence,) = read_tagged(file({"text": text, "entities": [[3, 7, "PER"], [11, 13, "LOC"]]}))
+    assert entities_of(sentence) == [(3, 7, "PER"), (11, 13, "LOC")]
+    assert [text[start:end] for start, end, _ in entities_of(sentence)] == ["Zoe\u0308", "\u5317\u4eac"]
+
+
+def read(row, file):
+    errors = RowErrors()
+    (sentence,) = read_tagged(file({"text": "a", "spans": []}, row), errors=errors)[1:]
+    return entities_of(sentence), errors.remarks
+
+
+def test_white_space_at_the_borders_is_trimmed_without_a_note(file):
+    assert read({"text": " Ada  was", "spans": [[0, 6, "PER"]]}, file) == ([(1, 4, "PER")], [])
+
+
+def test_a_border_inside_a_word_moves_outward_and_is_counted(file):
+    row = {"text": "Romes and U.S.-based", "spans": [[0, 4, "LOC"], [10, 13, "LOC"], [16, 20, "X"]]}
+    entities, remarks = read(row, file)
+    assert entities == [(0, 5, "LOC"), (10, 13, "LOC"), (15, 20, "X")]
+    assert len(remarks) == 1 and ": 2, such as X " in remarks[0].replace("LOC", "X") and "train.jsonl:2" in remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("spans", "kept"),
+    [
+        ([[0, 3, "A"], [0, 12, "B"]], [(0, 12, "B")]),
+        ([[4, 15, "A"], [0, 11, "B"]], [(0, 12, "B")]),  # equally long: the earlier one; then its word is whole
+        ([[0, 3, "A"], [0, 3, "B"]], [(0, 3, "A")]),
+        ([[4, 8, "A"], [8, 12, "B"]], [(4, 12, "A")]),  # they share a word
+    ],
+)
+def test_of_overlapping_entities_the_longest_is_kept(spans, kept, file):
+    entities, remarks = read({"text": TEXT, "spans": spans}, file)
+    assert entities == kept
+    assert [": 1, " in one for one in remarks if "overlap a longer" in one] == [True] and "train.jsonl:2" in remarks[-1]
+
+
+def test_an_entity_that_is_listed_twice_counts_once(file):
+    assert read({"text": TEXT, "spans": [[0, 3, "A"], [0, 3, "A"]]}, file) == ([(0, 3, "A")], [])
+
+
+def test_texts_without_words_are_left_out_with_a_note(file):
+    errors = RowErrors()
+    sentences = read_tagged(file({"text": "a", "spans": []}, {"text": " ", "spans": []}), errors=errors)
+    assert len(sentences) == 1 and ": 1, " in errors.remarks[0] and ":2" in errors.remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"text": "a cat", "spans": [[0, 1, "X"], [2, 6, "X"]]}, "spans[1]: characters 2 to 6 "),
+        ({"text": "a cat", "spans": [[-1, 1, "X"]]}, "spans[0]: characters -1 to 1 "),
+        ({"text": "a cat", "spans": [[3, 3, "X"]]}, "spans[0]: characters 3 to 3 "),
+        ({"text": "a cat", "spans": [[0.0, 3, "X"]]}, "spans[0]: 'start' holds 0.0"),
+        ({"text": "a cat", "spans": [[0, True, "X"]]}, "spans[0]: 'end' holds True"),
+        ({"text": "a cat", "spans": [{"start": 0, "label": "X"}]}, "spans[0]: 'end' is missing"),
+        ({"text": "a cat", "spans": [{"start": 0, "end": 3}]}, "spans[0]: 'label' is missing"),
+        ({"text": "a cat", "spans": [[0, 3, 5]]}, "spans[0]: 'label' holds 5"),
+        ({"text": "a cat", "spans": [[0, 3]]}, "spans[0]: holds [0, 3], not [start, end, label]"),
+        ({"text": "a cat", "spans": ["X"]}, "spans[0]: holds 'X'"),
+        ({"text": "a cat", "spans": [[1, 2, "X"]]}, "spans[0]: characters 1 to 2 are white space"),
+        ({"text": "a cat", "spans": None}, "'spans' holds None"),
+        ({"text": 5, "spans": []}, "'text' holds 5"),
+        ({"row": 3, "entities": [{"start": 0, "end": 1, "label": "X"}]}, "no 'text' next to 'entities'"),
+        ({"text": "a cat"}, "no text with a list of entities (there are: text)"),
+        ({"data": {"id": 4}, "annotations": []}, "no 'text' in data (there are: id)"),
+        ({"data": {"text": "a"}, "annotations": [{}]}, "an annotation has no list 'result'"),
+    ],
+)
+def test_an_invalid_row_raises_with_its_line(row, message, file):
+    path = file({"text": "a", "spans": [[0, 1, "X"]]}, row)
+    with pytest.raises(InputError) as raised:
+        read_tagged(path)
+    assert str(raised.value).startswith(f"{path}:2: {message}") and "\n" not in str(raised.value)
+    errors = RowErrors("skip")
+    assert len(read_tagged(path, errors=errors)) == 1 and len(errors.notes(1)) == 1
+
+
+@pytest.mark.parametrize("row", [{"text": "a cat", "label": "X"}, {"document": "a", "marks": []}])
+def test_an_unknown_layout_lists_the_layouts(row, file):
+    with pytest.raises(InputError) as raised:
+        read_tagged(file(row))
+    assert all(layout in str(raised.value) for layout in LAYOUTS) and "\n" not in str(raised.value)
+    for content in ("[]", "5", "[5]", "["):
+        path = file(name="t.json")
+        path.write_text(content, encoding="utf-8")
+        with pytest.raises(InputError, match=r"t\.json: "):
+            read_tagged(path)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text("ab \u0301\u4e00.\U0001f600\x00\n-", max_size=23))
+def test_words_are_slices_of_their_text(text):
+    words = split_words(text)
+    assert [text[start : start + len(word)] for start, word in zip(words.starts, words, strict=True)] == [*words]
+    assert "".join(words.text.split()).replace("\x00", "") == "".join(words).replace("\x00", "")
+    for one in (copy.deepcopy(words), pickle.loads(pickle.dumps(words))):
+        assert (one, one.text, one.starts) == (words, text, words.starts)
+
+
+def test_words_without_a_text_are_joined_by_spaces():
+    assert word_starts(("ab", "c", "def")) == (0, 3, 5) and join_words(("ab", "c", "def")) == "ab c def"
+    assert word_starts(()) == () and join_words(()) == ""
