@@ -16,13 +16,15 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
 
 from bothways.errors import InputError
 from bothways.log import logger
 
 LOCK = ".lock"
 BEAT, PATIENCE, POLL = 5.0, 30.0, 0.5  # seconds
+DEAD_STATES = ("Z", "X")  # zombie, dead
 
 
 @cache
@@ -41,15 +43,22 @@ def current_process() -> dict[str, Any]:
 
 
 def find_process(pid: int) -> dict[str, Any] | None:
-    """A running process of this machine, or None. began: start time in clock ticks since boot, if known."""
+    """A running process of this machine, or None. began: start time in clock ticks since boot, if known.
+
+    A zombie (exited, but not reaped by its parent) keeps its id and accepts signals; it counts as not running.
+    """
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return None
     except PermissionError:
         pass  # alive, owned by another user
-    file = Path(f"/proc/{pid}/stat")
-    began = file.read_text().rpartition(")")[2].split()[19] if file.exists() else None  # field 22: man 5 proc
+    began = None
+    with suppress(OSError):  # no /proc on this system
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()  # from field 3 on: man 5 proc
+        if fields[0] in DEAD_STATES:
+            return None
+        began = fields[19]
     return {"host": socket.gethostname(), "machine": machine(), "id": pid, "began": began}
 
 
@@ -62,14 +71,18 @@ def is_alive(process: Mapping[str, Any]) -> bool | None:
 
 
 class Lock:
-    """Lock of a directory, held until `release`. InputError if a running process holds it. Taking over the lock of a
-    dead process is logged."""
+    """Lock of a directory, held until `release`. InputError if a running process holds it, or another lock of this
+    process. Taking over the lock of a dead process is logged."""
+
+    # The unreleased locks of this process by token. Weak: a lock that is no longer referenced can be taken over.
+    held: ClassVar[WeakValueDictionary[str, "Lock"]] = WeakValueDictionary()
 
     def __init__(self, directory: Path) -> None:
         self.file, self.owner = directory / LOCK, {**current_process(), "token": secrets.token_hex(8)}
         self.count, self.lost_to = 0, ""
         self.stopped = threading.Event()
         self.thread: threading.Thread | None = None
+        self.held[self.owner["token"]] = self  # before the file exists, since other threads may read it at once
         while not self._create():
             if (seen := self._read()) is not None:
                 self._wait_until_dead(seen)
@@ -100,6 +113,7 @@ class Lock:
 
     def release(self) -> None:
         self.stop()
+        self.held.pop(self.owner["token"], None)
         if _owner(self._read()).get("token") == self.owner["token"]:
             self.file.unlink(missing_ok=True)
 
@@ -146,7 +160,9 @@ class Lock:
         owner, directory = _owner(seen), self.file.parent
         alive = is_alive({name: owner[name] for name in ("host", "machine", "id", "began")}) if owner else None
         if alive and owner["id"] == os.getpid():
-            return  # an earlier run of this very process
+            if owner["token"] in self.held:
+                raise InputError(f"{directory}: the run is still active in this process; wait until it ends")
+            return  # an abandoned lock of an earlier run of this process
         if alive and owner["began"] is not None:
             raise InputError(f"{directory}: the run is still active, as {_name(owner)}; stop it first")
         if alive is False:

@@ -1,12 +1,14 @@
 """One process at a time in a run's directory, over hosts that share it. A second host is a process that takes itself
 for another machine."""
 
+import gc
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -122,13 +124,53 @@ def test_a_lock_cut_off_by_a_power_failure_is_taken_over_after_watching(tmp_path
     assert len(told) == 2 and "another process shows no heartbeat" in told[1]
 
 
-def test_a_released_lock_is_free_at_once_and_a_lock_of_this_process_is_its_own(tmp_path):
+def test_a_released_or_abandoned_lock_of_this_process_is_free_at_once(tmp_path):
     with messages_to(pytest.fail):
-        first, second = Lock(tmp_path), Lock(tmp_path)
-    first.release()  # no longer its own
-    assert (tmp_path / LOCK).exists()
-    second.release()
-    assert not (tmp_path / LOCK).exists()
+        lock = Lock(tmp_path)
+        lock.release()
+        assert not (tmp_path / LOCK).exists()
+        lock = Lock(tmp_path)
+        del lock  # never released
+        gc.collect()
+        lock = Lock(tmp_path)
+    lock.release()
+    assert not (tmp_path / LOCK).exists() and not list(Lock.held)
+
+
+def test_a_second_thread_is_refused_while_the_first_runs_in_the_directory(tmp_path):
+    with Run(tmp_path / "run", "finetune classify", SETTINGS) as run:
+        run.log_metrics(step=1, split="train", loss=1.0)
+        files = {path.name: path.read_bytes() for path in run.directory.iterdir() if path.name != LOCK}
+        with ThreadPoolExecutor(1) as threads, messages_to(pytest.fail):
+            second = threads.submit(Run, tmp_path / "run", "finetune classify", SETTINGS, resume=True)
+            with pytest.raises(InputError, match="active in this process"):
+                second.result()
+        assert {path.name: path.read_bytes() for path in run.directory.iterdir() if path.name != LOCK} == files
+        run.lock.check()
+    assert run.metadata["status"] == "done"
+    Run(tmp_path / "run", "finetune classify", SETTINGS, resume=True).close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_the_lock_of_a_zombie_is_taken_over(tmp_path):
+    with subprocess.Popen(["sleep", "60"]) as other:
+        process = locking.find_process(other.pid)
+        (tmp_path / LOCK).write_text(json.dumps({**process, "token": "killed", "count": 3}))
+        other.kill()
+        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)  # exited, not reaped
+        os.kill(other.pid, 0)  # its id still exists
+        assert is_alive(process) is False
+        Lock(tmp_path).release()
+
+
+def test_without_proc_a_process_is_alive_if_it_accepts_signals(monkeypatch):
+    def refuse(*args, **options):
+        raise FileNotFoundError
+
+    machine = locking.machine()  # cached, since it reads /proc too
+    monkeypatch.setattr(Path, "read_text", refuse)
+    process = locking.find_process(os.getpid())
+    assert process["began"] is None and process["machine"] == machine and is_alive(process) is True
 
 
 def test_whether_a_process_lives_is_known_of_this_machine_alone():
