@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
+from bothways.corpus import sampler
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError
 from bothways.pretraining import heldout
@@ -94,7 +95,7 @@ def test_one_document_has_an_order_but_no_others(store, tokenizer, model):
 
 
 def test_of_very_much_text_random_documents_are_measured(store, tokenizer, monkeypatch):
-    monkeypatch.setattr(heldout, "SECTION_TOKENS", 700)
+    monkeypatch.setattr(sampler, "SECTION_TOKENS", 700)
     documents = heldout._sample(store, HELD_OUT)
     tokens = np.diff(store.sentences[store.documents])[documents]
     assert np.isin(documents, HELD_OUT).all() and (np.diff(documents) > 0).all()
