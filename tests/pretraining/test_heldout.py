@@ -96,7 +96,7 @@ def test_one_document_has_an_order_but_no_others(store, tokenizer, model):
 
 def test_of_very_much_text_random_documents_are_measured(store, tokenizer, monkeypatch):
     monkeypatch.setattr(sampler, "SECTION_TOKENS", 700)
-    documents = heldout._sample(store, HELD_OUT)
+    documents = sampler.sample_documents(store, HELD_OUT)
     tokens = np.diff(store.sentences[store.documents])[documents]
     assert np.isin(documents, HELD_OUT).all() and (np.diff(documents) > 0).all()
     assert tokens.sum() - tokens.max() < 700 <= tokens.sum() and not np.array_equal(
