@@ -11,7 +11,7 @@ from bothways.batch_jobs import files
 from bothways.checkpoint import checkpoint
 from bothways.data.examples import read_tagged
 from bothways.errors import InputError
-from bothways.evaluation import evaluate
+from bothways.evaluation import before_after, evaluate
 from bothways.finetuning import tag, tag_examples
 from bothways.settings import Evaluate, Predict, Tag
 
@@ -75,6 +75,28 @@ def test_tasks_of_label_studio_are_predicted(run, tmp_path):
     tasks.write_text("[5]", encoding="utf-8")
     with pytest.raises(InputError, match=r"tasks\.json: row 1: holds int"):
         files.predict(Predict(model=run.result.model, file=str(tasks), out=tmp_path / "other.jsonl"))
+
+
+def test_tables_in_memory_score_like_their_file(run):
+    rows = annotated_rows(2, 37)
+    by_column = {name: [row[name] for row in rows] for name in ("text", "entities")}
+    by_column["entities"] = [[tuple(one.values()) for one in entities] for entities in by_column["entities"]]
+    model = run.result.model
+    scores = [
+        bothways.evaluate(Evaluate(model=model, file=source, dtype="float32"))
+        for source in (run.settings.test, rows, by_column)
+    ]
+    assert scores[0]["f1"] == scores[1]["f1"] == scores[2]["f1"]
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json"])
+def test_compression_is_measured_on_annotated_texts(name, run, tmp_path):
+    rows, file = annotated_rows(2, 37), tmp_path / name
+    content = json.dumps(rows) if name.endswith(".json") else "\n".join(map(json.dumps, rows))
+    file.write_text(content, encoding="utf-8")
+    columns = before_after.TextColumns()
+    evaluated = before_after.read_evaluation_rows(run.predictor, file, columns)
+    assert evaluated.labelled and len(evaluated) == 37
 
 
 def test_texts_give_the_same_examples_as_their_words(run, table):
