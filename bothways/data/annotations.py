@@ -5,6 +5,7 @@ Offsets count characters (code points), [start, end). The text is split into BER
 
 import json
 from bisect import bisect_left, bisect_right
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from bothways.data.tables import RowErrors, TableRow
 from bothways.data.tagged_words import Sentence, TextWords
 from bothways.data.tags import Scheme, Span, spans_to_tags
 from bothways.errors import InputError, shorten
-from bothways.tables_in_memory import TableSource
+from bothways.tables_in_memory import MemoryTable, TableSource
 from bothways.tokenizer.basic import Splitter
 
 SPAN_KEYS = ("entities", "spans", "label", "labels")
@@ -45,7 +46,9 @@ def layouts_message() -> str:
 
 def is_annotation_file(path: TableSource) -> bool:
     """Whether a file is a .json with a list of annotated texts, as exported by Label Studio (SQuAD's is an object)."""
-    return isinstance(path, Path) and file_type(path) == ".json" and read_bytes(path).lstrip()[:1] != b"{"
+    if isinstance(path, MemoryTable) or file_type(path) != ".json":
+        return False
+    return read_bytes(path).removeprefix(BOM_UTF8).lstrip()[:1] == b"["
 
 
 def has_annotations(row: TableRow) -> bool:
@@ -80,11 +83,22 @@ def read_annotation_file(path: Path) -> list[tuple[str, TableRow]]:
     try:
         rows = json.loads(read_bytes(path))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not readable as JSON ({error}); give a list of annotated texts") from None
+        raise InputError(
+            f"{path}: not readable as JSON ({error}); give a list of annotated texts, or a .jsonl with one per line"
+        ) from None
     if not isinstance(rows, list) or not rows:
         held = "an empty list" if rows == [] else f"{type(rows).__name__}, not a list"
         raise InputError(f"{path}: holds {held}; {layouts_message()}")
     return [(f"{path}: row {number}", row) for number, row in enumerate(rows, 1)]
+
+
+def text_rows(path: Path) -> Iterator[tuple[str, TableRow]]:
+    """The rows of a .json that holds a list; those of tasks of Label Studio with their text as the column "text"."""
+    for where, row in read_annotation_file(path):
+        if not isinstance(row, Mapping):
+            raise InputError(f"{where}: holds {type(row).__name__}, not an object; {layouts_message()}")
+        is_task = isinstance(row.get("data"), Mapping)
+        yield where, {**row, "text": _task_text(where, row["data"])} if is_task else row
 
 
 def annotated_sentences(

@@ -5,14 +5,13 @@ from dataclasses import replace
 from bothways.data.annotations import (
     annotated_sentences,
     has_annotations,
-    is_annotation_file,
     layouts_message,
     read_annotation_file,
 )
 from bothways.data.columns import ColumnRole, LabelCheck, Table, build_table, column_not_found, find_column
 from bothways.data.conll import read_conll
 from bothways.data.datasets import has_named_columns, is_text_file, read_rows
-from bothways.data.files import read_lines
+from bothways.data.files import file_type, read_lines
 from bothways.data.glue import glue_table
 from bothways.data.stream import refuse_column_names
 from bothways.data.tables import OnError, RowErrors, TableRow
@@ -90,7 +89,7 @@ def read_tagged(
 
     words, tags: column names, or in a CoNLL file column indices from 0 (-1 is the last). None: the standard or common
     names; in a CoNLL file the first and the last column. Sources other than .jsonl, .parquet, .arrow, datasets and
-    tables in memory are read as CoNLL, except for a list in a .json.
+    tables in memory are read as CoNLL, except for .json, which holds a list of texts.
     scheme: of the tags of texts with labelled characters. encoding: see `read_table`. errors: collects the errors of
     invalid sentences and remarks on changed ones; the caller then calls its `notes`. None: one InputError for all, and
     remarks are logged.
@@ -99,7 +98,7 @@ def read_tagged(
     if isinstance(path, MemoryTable) or has_named_columns(path):
         rows = read_rows(path, on_row_error=row_errors, encoding=encoding)
         sentences = _tagged_rows(path, rows, words, tags, row_errors, scheme)
-    elif is_annotation_file(path):
+    elif file_type(path) == ".json":
         sentences = annotated_sentences(read_annotation_file(path), row_errors, scheme)
     else:
         columns = {"words": _column_number(words, "words", 0), "tags": _column_number(tags, "tags", -1)}

@@ -14,6 +14,7 @@ from pathlib import Path
 from select import select
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
+from bothways.data.annotations import is_annotation_file, text_rows
 from bothways.data.columns import Columns, find_text_columns, read_text
 from bothways.data.datasets import HUB_PREFIX, HubDataset, arrow_files, is_text_file
 from bothways.data.files import decoded_lines, decoding_error, file_type, open_file
@@ -121,7 +122,7 @@ def all_columns(file: str, encoding: str | None = None) -> list[str]:
     read.
     """
     path = Path(file)
-    if file != "-" and file_type(path) == ".json":
+    if file != "-" and file_type(path) == ".json" and not is_annotation_file(path):
         return ["id", "question", "context"]
     if file != "-" and (file_format := detect_format(path, encoding)):
         return [*file_format.columns]
@@ -319,12 +320,15 @@ def _json_value(where: str, value: Any) -> Any:
 
 
 def _records(path: TableSource, encoding: str | None) -> Iterator[RowOrError]:
-    """The rows of a table or MemoryTable, of `hf:NAME[:CONFIG][@SPLIT]`, or of a saved dataset."""
+    """The rows of a table or MemoryTable, of `hf:NAME[:CONFIG][@SPLIT]`, a saved dataset or a list in a .json."""
     if isinstance(path, MemoryTable):
         yield from _errors_in_place(partial(iter_rows, path))
         return
     if path.as_posix().startswith(HUB_PREFIX):
         yield from HubDataset.parse(path.as_posix()).rows()
+        return
+    if is_annotation_file(path):
+        yield from text_rows(path)
         return
     for file in (arrow_files(path) if path.is_dir() else None) or [path]:
         open_file(file).close()

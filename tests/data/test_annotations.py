@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.data.annotations import LAYOUTS, split_words
+from bothways.data.annotations import LAYOUTS, is_annotation_file, split_words
 from bothways.data.examples import read_tagged
 from bothways.data.tables import RowErrors
 from bothways.data.tagged_words import join_words, word_starts
@@ -80,6 +80,15 @@ def test_every_layout_gives_the_same_sentence(row, name, file):
     assert sentence.tags == ("B-PER", "I-PER", "O", "O", "B-LOC", "O")
     assert entities_of(sentence) == SPANS and join_words(sentence.words) == TEXT
     assert sentence.where.endswith(":1" if name == "train.jsonl" else ": row 1") and sentence.document == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"), [(b" [", True), (b"\xef\xbb\xbf[", True), (b"\xef\xbb\xbf{", False), (b"", False)]
+)
+def test_a_json_with_a_list_is_annotated_and_one_with_an_object_is_not(content, expected, tmp_path):
+    (tmp_path / "t.json").write_bytes(content)
+    assert is_annotation_file(tmp_path / "t.json") is expected
+    assert not is_annotation_file(tmp_path / "t.jsonl")
 
 
 def test_each_text_is_a_document_and_may_have_no_entities(file):
@@ -184,7 +193,7 @@ def test_an_unknown_layout_lists_the_layouts(row, file):
     with pytest.raises(InputError) as raised:
         read_tagged(file(row))
     assert all(layout in str(raised.value) for layout in LAYOUTS) and "\n" not in str(raised.value)
-    for content in ("[]", "5", "[5]", "["):
+    for content in ("[]", "5", "[5]", "[", "{}", '{"text": "a"}\n{"text": "b"}'):
         path = file(name="t.json")
         path.write_text(content, encoding="utf-8")
         with pytest.raises(InputError, match=r"t\.json: "):

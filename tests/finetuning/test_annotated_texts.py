@@ -10,7 +10,8 @@ import bothways
 from bothways.batch_jobs import files
 from bothways.checkpoint import checkpoint
 from bothways.data.examples import read_tagged
-from bothways.evaluation import evaluate
+from bothways.errors import InputError
+from bothways.evaluation import before_after, evaluate
 from bothways.finetuning import tag, tag_examples
 from bothways.settings import Evaluate, Predict, Tag
 
@@ -62,6 +63,40 @@ def test_predictions_are_read_again_as_gold_entities_and_as_training_data(run, t
     assert by_file["f1"] == pytest.approx(by_model["f1"]) and 0.5 < by_file["f1"] < 1
     settings = replace(run.settings, train=out, dev=None, test=None, folds=2, epochs=1.0, out=tmp_path / "again")
     assert tag.run(settings).task == "tag"
+
+
+def test_tasks_of_label_studio_are_predicted(run, tmp_path):
+    rows = annotated_rows(9, 5)
+    tasks, out = tmp_path / "tasks.json", tmp_path / "predicted.jsonl"
+    tasks.write_text(json.dumps([{"id": 5, "data": {"text": row["text"]}} for row in rows]), encoding="utf-8")
+    files.predict(Predict(model=run.result.model, file=str(tasks), out=out, keep_columns="text,id", dtype="float32"))
+    predicted = [*map(json.loads, out.read_text(encoding="utf-8").splitlines())]
+    assert [(row["id"], row["text"]) for row in predicted] == [(5, row["text"]) for row in rows]
+    tasks.write_text("[5]", encoding="utf-8")
+    with pytest.raises(InputError, match=r"tasks\.json: row 1: holds int"):
+        files.predict(Predict(model=run.result.model, file=str(tasks), out=tmp_path / "other.jsonl"))
+
+
+def test_tables_in_memory_score_like_their_file(run):
+    rows = annotated_rows(2, 37)
+    by_column = {name: [row[name] for row in rows] for name in ("text", "entities")}
+    by_column["entities"] = [[tuple(one.values()) for one in entities] for entities in by_column["entities"]]
+    model = run.result.model
+    scores = [
+        bothways.evaluate(Evaluate(model=model, file=source, dtype="float32"))
+        for source in (run.settings.test, rows, by_column)
+    ]
+    assert scores[0]["f1"] == scores[1]["f1"] == scores[2]["f1"]
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json"])
+def test_compression_is_measured_on_annotated_texts(name, run, tmp_path):
+    rows, file = annotated_rows(2, 37), tmp_path / name
+    content = json.dumps(rows) if name.endswith(".json") else "\n".join(map(json.dumps, rows))
+    file.write_text(content, encoding="utf-8")
+    columns = before_after.TextColumns()
+    evaluated = before_after.read_evaluation_rows(run.predictor, file, columns)
+    assert evaluated.labelled and len(evaluated) == 37
 
 
 def test_texts_give_the_same_examples_as_their_words(run, table):
