@@ -10,7 +10,6 @@ from scipy import stats
 from bothways.corpus import sampler
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError
-from bothways.pretraining import heldout
 from bothways.pretraining.heldout import HeldOut, next_sentence_verdict
 from bothways.pretraining.objective import losses
 
