@@ -50,6 +50,11 @@ def no_such_column(where: object, name: str, columns: Iterable[str], remedy: str
     return InputError(f"{where}: no column {name!r} (there are: {', '.join(columns) or 'none'}); {remedy}")
 
 
+def format_count(count: int, singular: str, plural: str = "") -> str:
+    """A count with its noun: "1 row", "1,024 rows". plural: if it is not the singular with an s."""
+    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
+
+
 def shorten(value: object, size: int = 60) -> str:
     """The value on one line, truncated to `size` characters."""
     line = " ".join(str(value).split())

@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import InputError
+from bothways.errors import InputError, format_count
 
 TableRow = Mapping[str, Any]  # values by column
 RowErrorHandler = Callable[[InputError], None]  # called for an invalid row: raises to stop, returns to skip the row
@@ -33,7 +33,7 @@ class MemoryTable:
         return self.name
 
     def __repr__(self) -> str:
-        return f"{self.name} ({self.kind}, {self.num_rows:,} rows)"
+        return f"{self.name} ({self.kind}, {format_count(self.num_rows, 'row')})"
 
     def __deepcopy__(self, memo: object) -> "MemoryTable":
         return self  # immutable; dataclasses.asdict copies it

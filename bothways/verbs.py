@@ -90,10 +90,11 @@ def train(settings: Any, *, callbacks: "Callbacks" = ()) -> Any:
     DataFrame, an Arrow table, a Dataset of `datasets`, or any other object that exports Arrow data. A list of strings
     is a list of paths; pass the texts of a corpus as {"text": texts}. Messages count rows from 1: "train: row 17".
 
-    callbacks: Callback objects, or functions that are called with each row of metrics.jsonl as it is written. A row has
-    `split` ("train" after a step, "heldout" after an evaluation), `step`, `steps` (of the whole run), `loss`, `tokens`
-    and `seconds` of training so far, `learning_rate`, and `seed` when fine-tuning. Callbacks run in the first process
-    only. An exception in a callback ends the run; resume=True continues it from the last checkpoint.
+    callbacks: one or several Callback objects or functions; functions are called with each row of metrics.jsonl as it
+    is written. InputError, before any work, if one cannot be called. A row has `split` ("train" after a step, "heldout"
+    after an evaluation), `step`, `steps` (of the whole run), `loss`, `tokens` and `seconds` of training so far,
+    `learning_rate`, and `seed` when fine-tuning. Callbacks run in the first process only. An exception in a callback
+    ends the run; resume=True continues it from the last checkpoint.
     """
     verb = next((verb for verb in VERBS.values() if verb.trains and verb.settings_class is type(settings)), None)
     if verb is None:
@@ -101,10 +102,11 @@ def train(settings: Any, *, callbacks: "Callbacks" = ()) -> Any:
         raise InputError(
             f"settings of type {type(settings).__name__} cannot be trained; bothways.settings has {classes}"
         )
-    result = verb.load()(settings, callbacks=callbacks)
-    from bothways.training.callbacks import Callback
+    from bothways.training.callbacks import Callback, list_callbacks
 
-    for callback in callbacks:
+    listed = list_callbacks(callbacks)  # before any work
+    result = verb.load()(settings, callbacks=listed)
+    for callback in listed:
         if isinstance(callback, Callback):
             callback.on_end(result)
     return result

@@ -166,7 +166,7 @@ def test_a_file_that_is_not_utf8_is_named_with_the_byte(name, start, filler, cla
         ("bad.jsonl", '{"text": "a", "label": "x"}\n{"text": \n', ":2: not valid JSON"),
         ("list.jsonl", '{"text": "a", "label": "x"}\n["a"]\n', ":2: expected a JSON object, found list"),
         ("ragged.csv", "text,label\na,x\nb,y,z\n", ":3: 3 columns"),
-        ("short.tsv", "text\tlabel\na\tx\nb\n", ":3: 1 columns"),
+        ("short.tsv", "text\tlabel\na\tx\nb\n", ":3: 1 column"),
         ("null.jsonl", '{"text": "a", "label": "x"}\n{"text": null, "label": "x"}\n', ":2: 'text' is missing"),
         ("gap.jsonl", '{"text": "a", "label": "x"}\n{"text": "b"}\n', ":2: 'label' is missing"),
         ("header.csv", "text,label\n", ": empty; a table has a header and at least one row"),

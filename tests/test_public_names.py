@@ -8,8 +8,11 @@ import pytest
 import bothways
 from bothways import verbs
 from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.errors import InputError, format_count
 from bothways.evaluation.scores import Scores
-from bothways.training.callbacks import Callback, call_with_row
+from bothways.settings import Classify
+from bothways.training.callbacks import Callback, call_with_row, list_callbacks
+from bothways.training.run import Run
 
 
 def test_dir_lists_the_public_names_and_all_can_be_imported():
@@ -55,6 +58,28 @@ def test_callbacks_are_functions_or_objects():
         call_with_row([Recorder(), Callback(), lambda row: calls.append(row["split"])], {"split": split, "step": 3})
     assert calls == [("step", 3), "train", ("evaluate", 3), "heldout"]
     assert repr(Recorder()) == "Recorder()"
+
+
+def test_a_single_callback_needs_no_list():
+    recorder = Callback()
+    assert list_callbacks(print) == (print,) and list_callbacks(recorder) == (recorder,)
+    assert list_callbacks([print, recorder]) == (print, recorder) and list_callbacks(()) == ()
+
+
+@pytest.mark.parametrize("callbacks", [3, None, [print, "log"], "log", Callback, [Callback]])
+def test_callbacks_that_cannot_be_called_are_refused_before_any_work(callbacks, tmp_path):
+    settings = Classify(model=tmp_path / "no model", train=tmp_path / "no.csv", out=tmp_path / "run")
+    with pytest.raises(InputError, match="^callbacks") as caught:
+        bothways.train(settings, callbacks=callbacks)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(InputError, match="^callbacks"):
+        Run(settings.out, "finetune classify", settings, callbacks=callbacks)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_count_agrees_with_its_noun():
+    assert [format_count(count, "row") for count in (0, 1, 1024)] == ["0 rows", "1 row", "1,024 rows"]
+    assert [format_count(count, "entry", "entries") for count in (1, 2)] == ["1 entry", "2 entries"]
 
 
 def test_scores_are_a_mapping_with_a_primary_score():

@@ -17,7 +17,7 @@ from typing import Any
 
 from bothways.batch_jobs.blocks import Block
 from bothways.batch_jobs.writers import Format, ResultRow, Vectors
-from bothways.errors import InputError
+from bothways.errors import InputError, format_count
 from bothways.io import fsync, write_atomic
 from bothways.log import logger
 from bothways.training.run_checkpoints import differences
@@ -58,7 +58,7 @@ def check_output(out: Path, suffixes: Sequence[str], content: str, *, resume: bo
     if not out.parent.is_dir():
         raise InputError(f"{out.parent}: no such directory; make it, or name a file elsewhere")
     if journal.exists() and not resume:
-        done = f"a command was interrupted after {_read(journal).rows:,} rows"
+        done = f"a command was interrupted after {format_count(_read(journal).rows, 'row')}"
         raise InputError(f"{out}: {done}; continue with --resume, or delete {journal} to start again")
 
 

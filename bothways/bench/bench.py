@@ -21,7 +21,7 @@ from bothways.bench.workload import Method, Workload, longest, task_method, work
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import TFIDF, Checkpoint, tfidf_error
 from bothways.device import processor_name
-from bothways.errors import InputError
+from bothways.errors import InputError, format_count
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.model.int8 import dequantize, is_int8
@@ -191,7 +191,7 @@ def with_progress(all_workloads: list[Workload]) -> Iterator[Workload]:
 def collect_facts(settings: Bench, model: Predictor, method: Method) -> dict[str, str | int]:
     config, name = model.module.config, "/".join(settings.model.resolve().parts[-2:])
     return {
-        "model": f"{name}, {config.num_hidden_layers} layers x {config.hidden_size}",
+        "model": f"{name}, {format_count(config.num_hidden_layers, 'layer')} x {config.hidden_size}",
         "method": method.name,
         "device": str(model.device),
         "processor": f"{processor_name()}, {os.cpu_count()} cores",

@@ -29,7 +29,7 @@ from bothways.checkpoint.sentence_transformers import (
 from bothways.checkpoint.state_dict import hf_state_dict, read_int8_model, read_model, shorten
 from bothways.checkpoint.weights import WEIGHTS, read_weights, write_weights
 from bothways.config import EncoderConfig
-from bothways.errors import InputError, MissingFile
+from bothways.errors import InputError, MissingFile, format_count
 from bothways.families import DEFAULT_MODEL_TYPE, FAMILIES, FamilySpec
 from bothways.io import atomic_directory, find_backup, list_entries, stat_files, write_json
 from bothways.log import logger
@@ -76,9 +76,9 @@ class Checkpoint:
 
     def __repr__(self) -> str:
         config, heads = self.model.config, ", ".join(self.model.num_outputs) or "none"
-        labels = f", {len(self.labels)} labels" if self.labels else ""
+        labels = f", {format_count(len(self.labels), 'label')}" if self.labels else ""
         return (
-            f"Checkpoint({self.model_type}, {config.num_hidden_layers} layers of {config.hidden_size}, "
+            f"Checkpoint({self.model_type}, {format_count(config.num_hidden_layers, 'layer')} of {config.hidden_size}, "
             f"heads: {heads}{labels}, tokenizer: {self.tokenizer})"
         )
 
@@ -201,7 +201,8 @@ def _load(path: str | PathLike[str], dtype: torch.dtype, warn: Callable[[str], N
     num_outputs = model.num_outputs.get("classes", model.num_outputs.get("tokens"))
     if has_labels and num_outputs != len(labels):  # in int8 models; in others the shapes have been compared
         raise InputError(
-            f"{file}: id2label has {len(labels)} classes, the weights have {num_outputs}; correct id2label"
+            f"{file}: id2label has {format_count(len(labels), 'class', 'classes')}, the weights have {num_outputs}; "
+            "correct id2label"
         )
     if has_labels and (duplicates := [name for name, count in Counter(labels).items() if count > 1]):
         raise InputError(f"{file}: id2label has {duplicates[0]!r} more than once; give each class a different name")

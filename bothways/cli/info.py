@@ -6,7 +6,7 @@ from typing import Any
 from bothways.checkpoint import checkpoint, hub
 from bothways.checkpoint.checkpoint import CONFIG, METADATA_FILE, TFIDF, find
 from bothways.checkpoint.metadata import read_metadata
-from bothways.errors import InputError, MissingFile
+from bothways.errors import InputError, MissingFile, format_count
 from bothways.inference.tfidf_predictor import TfidfPredictor
 from bothways.model.int8 import is_int8
 from bothways.tokenizer.files import read_json
@@ -54,7 +54,7 @@ def describe_run(path: Path, metadata: dict[str, Any]) -> dict[str, Any]:
 
 def describe_progress(totals: dict[str, Any], metadata: dict[str, Any]) -> str:
     """Steps, tokens and time of a run, and its speed."""
-    text = f"{totals['step']:,} steps, {totals['tokens']:,} tokens, {totals['seconds']:.0f} s"
+    text = f"{format_count(totals['step'], 'step')}, {totals['tokens']:,} tokens, {totals['seconds']:.0f} s"
     if totals["seconds"] and metadata.get("peak_flops") and metadata.get("flops_per_token"):
         speed = totals["tokens"] / totals["seconds"]
         utilization = speed * metadata["flops_per_token"] / metadata["peak_flops"]
@@ -94,7 +94,8 @@ def describe_checkpoint(path: Path) -> dict[str, Any]:
         return describe_tfidf(path)
     loaded = checkpoint.load(path)
     config, model = loaded.model.config, loaded.model
-    size = f"{config.num_hidden_layers} layers x {config.hidden_size}, {config.num_attention_heads} heads"
+    heads = format_count(config.num_attention_heads, "head")
+    size = f"{format_count(config.num_hidden_layers, 'layer')} x {config.hidden_size}, {heads}"
     facts: dict[str, Any] = {
         "model": f"{loaded.model_type}, {size}, up to {config.max_position_embeddings} tokens",
         "parameters": sum(value.numel() for value in model.state_dict().values()),

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from bothways.errors import format_count
 from bothways.log import print_json, print_lines
 
 if TYPE_CHECKING:
@@ -110,7 +111,8 @@ def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
     spread = f" +- {result.std:.2%} over {n} {unit}" if n > 1 else ", one seed (no standard deviation)"
     pooled = "" if result.pooled is None else f"; all rows together {result.pooled:.2%}"
     low, high = result.interval or (None, None)
-    interval = "" if low is None else f"{pooled} (95 % interval {low:.2%} to {high:.2%}, {result.rows:,} rows)"
+    rows = format_count(result.rows or 0, "row")
+    interval = "" if low is None else f"{pooled} (95 % interval {low:.2%} to {high:.2%}, {rows})"
     failed = f"; {result.failed} no better than the simplest baseline" if result.failed else ""
     selected = " (the model was selected on this set, so new text may score lower)" if result.split == "dev" else ""
     print_lines(
@@ -177,7 +179,7 @@ def _print_file(settings: Any, journal: "Journal", facts: dict[str, Any], text: 
     facts["file"] = str(settings.out)
     if journal.set_aside:
         facts |= {"skipped": journal.set_aside, "skipped_file": str(side_file(settings.out))}
-        skipped = f"; {journal.set_aside:,} rows skipped, listed in {side_file(settings.out)}"
+        skipped = f"; {format_count(journal.set_aside, 'row')} skipped, listed in {side_file(settings.out)}"
     else:
         skipped = ""
     print_json(facts) if settings.json else print_lines(f"{text} in {settings.out}{skipped}")
@@ -255,7 +257,7 @@ def cache(settings: "Cache", contents: "CacheContents") -> None:
             text = f"{store.statistics['tokens']:,} tokens of {', '.join(store.corpus)}"
         print_lines(f"{store.path.name}  {store.modified}  {store.size / 1e6:9,.1f} MB  {text}")
     count, size = len(contents.stores), sum(store.size for store in contents.stores) / 1e6
-    left = f"{size:,.1f} MB in {count} token stores in {contents.directory}"
+    left = f"{size:,.1f} MB in {format_count(count, 'token store')} in {contents.directory}"
     if settings.clear:
         deleted_size = f"deleted {sum(store.size for store in contents.deleted) / 1e6:,.1f} MB"
         print_lines(f"{deleted_size}; kept {left}, in use by a run" if count else deleted_size)

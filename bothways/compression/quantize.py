@@ -15,7 +15,7 @@ from typing import Any
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import METADATA_FILE, Checkpoint, check_not_int8, check_target
 from bothways.compression.calibrate import Candidate, candidates, observe
-from bothways.errors import InputError
+from bothways.errors import InputError, format_count
 from bothways.evaluation.before_after import (
     DEFAULT_MAX_DROP,
     MAX_ROWS,
@@ -83,7 +83,8 @@ class Quantized:
         reference = "by their labels" if self.labelled else "by the results in float32, since there are no labels"
         lines.append(f"measured on {self.texts:,} texts {reference}")
         doubt = "; with so few texts the drop may be larger, so measure on more" if self.is_unsure else ""
-        lines.append(f"int8 loses {self.drop}; {self.max_drop:g} are allowed{doubt}")
+        allowed = f"a loss of {self.max_drop:g} is allowed" if self.drop.is_gain else f"{self.max_drop:g} are allowed"
+        lines.append(f"int8 {self.drop}; {allowed}{doubt}")
         lines.append(f"{self.layers - len(self.kept)} of {self.layers} layers are int8{unchanged}")
         return [*lines, f"model in {self.directory}"]
 
@@ -123,7 +124,9 @@ def run(settings: Quantize) -> Quantized:
 def halves(size: int, source: Path) -> tuple[Sequence[int], Sequence[int]]:
     """Alternating rows for calibration and measurement; for long files an evenly spread sample."""
     if size < 2 * MIN_TEXTS:
-        raise InputError(f"{source}: {size} texts; calibrating and measuring need {MIN_TEXTS} each; add more")
+        raise InputError(
+            f"{source}: {format_count(size, 'text')}; calibrating and measuring need {MIN_TEXTS} each; add more"
+        )
     return spread_evenly(range(0, size, 2), MAX_CALIBRATION), spread_evenly(range(1, size, 2), MAX_ROWS)
 
 
@@ -190,7 +193,7 @@ def check_drop(result: Quantized, settings: Quantize) -> None:
     before, after = result.forms[0].figures[drop.metric], result.forms[-1].figures[drop.metric]
     doubt = "; with so few texts the drop may be smaller, so give more" if result.is_unsure else ""
     raise InputError(
-        f"int8 loses {drop} on {result.texts} texts of {settings.texts} ({before:.2f} before, {after:.2f} after; "
+        f"int8 {drop} on {result.texts} texts of {settings.texts} ({before:.2f} before, {after:.2f} after; "
         f"{result.max_drop:g} are allowed{doubt}); nothing was written; give texts like those of the application, or "
         "allow more with --max-drop"
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bothways.data.files import EXPLICIT_TYPES, file_type, read_lines
 from bothways.data.tables import TableRow, iter_rows
-from bothways.errors import InputError
+from bothways.errors import InputError, format_count
 
 QUERY, DOCUMENT = ("query", "query-id", "query_id", "qid"), ("document", "corpus-id", "corpus_id", "doc", "doc_id")
 GRADE = SCORE = ("score", "grade", "relevance", "label")
@@ -134,7 +134,9 @@ def _triples(
             continue
         if len(cells) != num_columns:
             form = "query iteration document grade" if num_columns == 4 else "query Q0 document rank score run"
-            raise InputError(f"{path}:{line_number}: {len(cells)} columns, expected {num_columns} ({form}); fix it")
+            raise InputError(
+                f"{path}:{line_number}: {format_count(len(cells), 'column')}, expected {num_columns} ({form}); fix it"
+            )
         query, document, cell = (cells[index] for index in indices)
         yield f"{path}:{line_number}", query, document, cell
 

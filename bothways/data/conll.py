@@ -8,7 +8,7 @@ from re import fullmatch
 from bothways.data.files import Line, decoded_lines
 from bothways.data.tables import RowErrorHandler, raise_error
 from bothways.data.tagged_words import Sentence
-from bothways.errors import InputError
+from bothways.errors import InputError, format_count
 
 DOCSTART = "-DOCSTART-"  # marks a document boundary
 COLUMN_SEPARATORS = " \t"  # other white space can be part of a word
@@ -141,6 +141,7 @@ def _is_word(where: str, values: list[str], layout: ColumnLayout, words: int, *,
     if is_first and values[0].startswith("#"):
         return False
     raise InputError(
-        f"{where}: {len(values)} columns where line {layout.line_number} has {layout.num_columns}; fix the line, "
+        f"{where}: {format_count(len(values), 'column')} where line {layout.line_number} has {layout.num_columns}; "
+        "fix the line, "
         f"or separate all columns by {'tabs' if layout.tabs else 'spaces'}"
     )

@@ -22,7 +22,7 @@ from bothways.data.tables import (
     raise_error,
     read_schema,
 )
-from bothways.errors import InputError
+from bothways.errors import InputError, format_count
 from bothways.tables_in_memory import MemoryTable, TableSource
 
 HUB_PREFIX = "hf:"
@@ -226,4 +226,7 @@ def _class_name(where: str, value: Any, column: str, names: Sequence[str]) -> An
         return None if value == -1 else value
     if 0 <= value < len(names):
         return names[value]
-    raise InputError(f"{where}: {column!r} is {value}, but the dataset has {len(names)} classes; fix the row")
+    raise InputError(
+        f"{where}: {column!r} is {value}, but the dataset has {format_count(len(names), 'class', 'classes')}; fix "
+        "the row"
+    )

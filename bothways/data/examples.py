@@ -17,7 +17,7 @@ from bothways.data.stream import refuse_column_names
 from bothways.data.tables import OnError, RowErrors, TableRow
 from bothways.data.tagged_words import Sentence
 from bothways.data.tags import Scheme
-from bothways.errors import InputError
+from bothways.errors import InputError, format_count
 from bothways.log import logger
 from bothways.tables_in_memory import MemoryTable, TableSource
 
@@ -153,7 +153,10 @@ def _sentence(where: str, row: TableRow, words: str, tags: str) -> Sentence:
             shown = "an empty list" if value == [] else "a list with gaps" if isinstance(value, list) else repr(value)
             raise InputError(f"{where}: {name!r} holds {shown}, not a list of {name}; fix the row or drop it")
     if len(row[words]) != len(row[tags]):
-        raise InputError(f"{where}: {len(row[words])} words but {len(row[tags])} tags; fix the row or drop it")
+        raise InputError(
+            f"{where}: {format_count(len(row[words]), 'word')} but {format_count(len(row[tags]), 'tag')}; fix the "
+            "row or drop it"
+        )
     for name in (words, tags):
         if invalid := [value for value in row[name] if not isinstance(value, str | int | float)]:
             raise InputError(

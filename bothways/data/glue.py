@@ -13,7 +13,7 @@ from typing import Literal
 from bothways.data.columns import LabelCheck, Table, build_table
 from bothways.data.files import decoded_lines, file_type
 from bothways.data.tables import RowErrorHandler, TableRow, iter_rows, raise_error
-from bothways.errors import InputError
+from bothways.errors import InputError, format_count
 from bothways.tables_in_memory import MemoryTable, TableSource
 
 GlueSplit = Literal["train", "dev", "dev_mismatched", "test"]
@@ -186,7 +186,7 @@ def format_rows(
             continue
         if len(values) not in (file_format.fewest, len(file_format.columns)):
             expected = " or ".join(map(str, sorted({file_format.fewest, len(file_format.columns)})))
-            message = f"{len(values)} columns where {file_format.task} has {expected}; fix the line"
+            message = f"{format_count(len(values), 'column')} where {file_format.task} has {expected}; fix the line"
             on_row_error(InputError(f"{path}:{line.number}: {message}"))
             continue
         yield f"{path}:{line.number}", dict(zip(file_format.columns, values, strict=False))

@@ -25,7 +25,7 @@ from bothways.data.files import (
     open_file,
 )
 from bothways.data.spreadsheet import XLSX, sheet_rows
-from bothways.errors import InputError, no_such_column
+from bothways.errors import InputError, format_count, no_such_column
 from bothways.tables_in_memory import MemoryTable, RowErrorHandler, TableRow, TableSource, rows_from_batches
 
 __all__ = [
@@ -47,6 +47,11 @@ Records = Iterator[tuple[int, list[Any], InputError | None]]  # see _records
 csv.field_size_limit(1 << 25)  # characters; bounds the memory that an unclosed quote takes
 
 
+# What differs between errors of one kind: quoted text and numbers, such as 1,024 and -1.5e+300.
+VALUE = re.compile(r"'[^']*'|\"[^\"]*\"|-?\d+(?:[.,]\d+)*(?:e[-+]?\d+)?")
+SIMILAR = " or similar"
+
+
 def raise_error(error: InputError) -> None:
     raise error
 
@@ -61,7 +66,7 @@ class RowErrors:
         self.on_error = on_error
         self.count = 0
         self.first = ""
-        # By kind of error (the message without values and advice): text to show, first few (file, line), count.
+        # By kind of error (the message without values and advice): first message, first few (file, line), count.
         self.shown: dict[str, str] = {}
         self.places: dict[str, list[tuple[str, str]]] = {}
         self.counts = Counter[str]()
@@ -73,10 +78,12 @@ class RowErrors:
         match = re.fullmatch(r"(.+?(?::|: row ))(\d+): (.+)", str(error), re.DOTALL)
         file, row, reason = match.groups() if match else ("", "", str(error))
         reason = reason.partition(";")[0]
-        kind = re.sub(r"'[^']*'|\"[^\"]*\"|\d+", "...", reason)
+        kind = VALUE.sub("...", reason)
         if kind in self.places or len(self.places) < LISTED:
             self.counts[kind] += 1
-            self.shown[kind] = reason if self.shown.get(kind, reason) == reason else kind
+            first = self.shown.setdefault(kind, reason)
+            if reason not in (first, first.removesuffix(SIMILAR)):  # the same error with another value
+                self.shown[kind] = first.removesuffix(SIMILAR) + SIMILAR
             places = self.places.setdefault(kind, [])
             places += [(file, row)] if len(places) < LISTED else []
 
@@ -86,10 +93,7 @@ class RowErrors:
         if not self.count:
             return tuple(self.remarks)
         if self.on_error == "skip" and num_left:
-            return (
-                *self.remarks,
-                f"left out {self.count:,} row{'s' if self.count > 1 else ''}: {self}",
-            )
+            return (*self.remarks, f"left out {format_count(self.count, 'row')}: {self}")
         advice = ", or skip such rows with --on-error skip" if self.on_error == "stop" else ""
         all_rows = f"; {self.count:,} rows cannot be read: {self}" if self.count > 1 else ""
         raise InputError(f"{self.first}{all_rows}{advice}")
@@ -98,7 +102,7 @@ class RowErrors:
         """'it is missing (a.csv:4, 7, 9); ...'"""
         listed = [f"{self.shown[kind]} ({self._listed(kind)})" for kind in self.places]
         others = self.count - self.counts.total()
-        return "; ".join([*listed, *([f"{others:,} others"] if others else [])])
+        return "; ".join([*listed, *([format_count(others, "other")] if others else [])])
 
     def _listed(self, kind: str) -> str:
         """'a.csv:4, 7, 9, ...: 1,024 rows', naming each file once."""
@@ -196,7 +200,8 @@ def _header_rows(
         where = f"{path}:{line_number}"
         if not error and header and len(values) != len(header):
             error = InputError(
-                f"{where}: {len(values)} columns, but the header has {len(header)}; fix the line or its quotes"
+                f"{where}: {format_count(len(values), 'column')}, but the header has {len(header)}; fix the line or "
+                "its quotes"
             )
         if error and not header:
             raise error  # without a header no row can be read

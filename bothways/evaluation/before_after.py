@@ -22,7 +22,7 @@ from bothways.data.files import read_lines
 from bothways.data.squad import Question, read_squad
 from bothways.data.stream import read_questions
 from bothways.data.tags import OUTSIDE, detect_scheme
-from bothways.errors import InputError, join_names
+from bothways.errors import InputError, format_count, join_names
 from bothways.evaluation.evaluators import (
     AnswerEvaluator,
     EntityEvaluator,
@@ -151,7 +151,8 @@ def read_answer_rows(file: Path, columns: TextColumns) -> LabelledRows:
     labelled = read_squad(file, on_error="skip", skipped=skipped, encoding=columns.encoding)
     if skipped:
         logger.warning(
-            f"{file}: skipped {skipped.total():,} questions that cannot be read (finetune answer names the first)"
+            f"{file}: skipped {format_count(skipped.total(), 'question')} that cannot be read (finetune answer "
+            "names the first)"
         )
     return LabelledRows(AnswerEvaluator(), labelled, True)
 
@@ -166,12 +167,21 @@ class Drop:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % interval."""
+        """The 95 % interval of the drop."""
         return self.points - 1.96 * self.standard_error, self.points + 1.96 * self.standard_error
 
+    @property
+    def is_gain(self) -> bool:
+        """Whether the score rises by at least 0.01 points, as printed."""
+        return round(self.points, 2) < 0
+
     def __str__(self) -> str:
+        """'loses 0.40 points of accuracy (95 % interval 0.20 to 0.60)', or 'gains ...' with the gain's interval."""
         low, high = self.interval
-        return f"{self.points:.2f} points of {self.metric} (95 % interval {low:.2f} to {high:.2f})"
+        verb, points = "loses", self.points
+        if self.is_gain:
+            verb, points, low, high = "gains", -points, -high, -low
+        return f"{verb} {points:z.2f} points of {self.metric} (95 % interval {low:z.2f} to {high:z.2f})"
 
 
 def measure_drop(

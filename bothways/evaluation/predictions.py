@@ -27,7 +27,7 @@ from bothways.data.squad import read_squad
 from bothways.data.tables import iter_rows
 from bothways.data.tagged_words import Sentence
 from bothways.data.tags import Scheme, detect_scheme, find_illegal_tag, tags_to_spans
-from bothways.errors import InputError
+from bothways.errors import InputError, format_count
 from bothways.evaluation.evaluators import (
     AnswerEvaluator,
     ClassEvaluator,
@@ -94,7 +94,7 @@ def score_file(
     )  # fmt: skip
     column, predicted = _labels(predictions, encoding)
     if len(predicted) != len(table):
-        counts = f"{len(predicted)} predictions, but {gold} has {len(table)} rows"
+        counts = f"{format_count(len(predicted), 'prediction')}, but {gold} has {format_count(len(table), 'row')}"
         raise InputError(f"{predictions}: {counts}; give one prediction per row, in order")
     answered = replace(table, labels=[label for _, label in predicted], where=[where for where, _ in predicted])
     if column == "score" or _are_numbers(table, answered):
@@ -184,7 +184,8 @@ def _tags(
     """Entity scores, and how many sentences of gold and predictions break the rules of their scheme."""
     if len(gold) != len(predicted):
         raise InputError(
-            f"{path}: {len(predicted)} sentences, but {gold_path} has {len(gold)}; give the same words, in order"
+            f"{path}: {format_count(len(predicted), 'sentence')}, but {gold_path} has {len(gold)}; give the same "
+            "words, in order"
         )
     for one, other in zip(gold, predicted, strict=True):
         if one.words != other.words:
@@ -206,7 +207,7 @@ def _tags(
 
 def _beginning(sentence: Sentence, limit: int = 5) -> str:
     words = " ".join(sentence.words[:limit])
-    return f"{words!r}{' ...' if len(sentence) > limit else ''} ({len(sentence)} words)"
+    return f"{words!r}{' ...' if len(sentence) > limit else ''} ({format_count(len(sentence), 'word')})"
 
 
 def _check(sentence: Sentence, scheme: Scheme) -> None:

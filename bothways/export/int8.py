@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from bothways.batch import Batch
 from bothways.checkpoint.checkpoint import METADATA_FILE, Checkpoint
-from bothways.errors import InputError
+from bothways.errors import InputError, format_count
 from bothways.evaluation.before_after import DEFAULT_MAX_DROP, MAX_ROWS, read_evaluation_rows, spread_evenly
 from bothways.evaluation.rows import selected_on
 from bothways.export.graph import quiet
@@ -55,7 +55,7 @@ class Int8Loss:
         return self.before - self.after
 
     def __str__(self) -> str:
-        return f"{self.figure} {self.before:.2f} before, {self.after:.2f} after, on {self.texts:,} texts"
+        return f"{self.figure} {self.before:.2f} before, {self.after:.2f} after, on {format_count(self.texts, 'text')}"
 
 
 def write(loaded: Checkpoint, file: Path, settings: Export) -> Int8Loss:

@@ -24,7 +24,7 @@ from bothways.data.split_tables import divide_rows
 from bothways.data.splits import overlap_warning, parts_for
 from bothways.data.squad import Question, read_squad
 from bothways.distillation.losses import logits_loss
-from bothways.errors import InputError
+from bothways.errors import InputError, format_count
 from bothways.evaluation.evaluators import AnswerEvaluator
 from bothways.evaluation.scores import Predictions, Scores
 from bothways.finetuning import finetune
@@ -328,7 +328,8 @@ class Answering(Task):
             num_passages = len({question.context for question in questions})
             num_long = sum(len(windows) > 1 for windows in self.windows[split])
             lines.append(
-                f"{split}: {len(questions):,} questions about {num_passages:,} passages, {num_impossible:,} without an "
+                f"{split}: {format_count(len(questions), 'question')} about "
+                f"{format_count(num_passages, 'passage')}, {num_impossible:,} without an "
                 f"answer; with their passages {describe_lengths(self.lengths(split))}; {num_long:,} read in windows"
             )
         return "\n".join([*lines, *self.warnings])

@@ -13,6 +13,7 @@ import numpy as np
 
 from bothways import metrics
 from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.errors import format_count
 from bothways.finetuning.task import Task, resamples_of
 from bothways.inference.tfidf_predictor import save
 from bothways.io import write_atomic
@@ -138,7 +139,7 @@ def verdict(result: Mapping[str, Any], saved: Path | None = None, *, model: str,
     score, (low, high) = result["baselines"][name], result["differences"][name]
     kind = "frozen, with a linear head" if result["frozen"] else "fine-tuned"
     numbers = (
-        f"{result['mean']:.2%} ({kind}) against {score:.2%}, {result['rows']:,} rows; the difference is "
+        f"{result['mean']:.2%} ({kind}) against {score:.2%}, {format_count(result['rows'], 'row')}; the difference is "
         f"{100 * low:+.1f} to {100 * high:+.1f} points (95 % interval)"
     )
     if is_clearly_better(result, name):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bothways import metrics
+from bothways.errors import format_count
 from bothways.evaluation.scores import Predictions
 from bothways.finetuning import baselines as baseline_scores
 from bothways.finetuning.baselines import BASELINES, BaselineScore, Resamples
@@ -123,6 +124,7 @@ def run_fold(task: Task, train: Train, file: Path, *, seed: int, fold: int, fold
     shutil.rmtree(file.with_name(FOLDER), ignore_errors=True)
     rows = {split: task.num_rows(split) for split in ("train", "dev", "test")}
     logger.info(
-        f"fold {fold + 1} of {folds}: {task.metric} {values[task.metric]:.4f} of {rows['test']:,} rows, trained on "
+        f"fold {fold + 1} of {folds}: {task.metric} {values[task.metric]:.4f} of "
+        f"{format_count(rows['test'], 'row')}, trained on "
         f"{rows['train']:,}, weights selected on {rows['dev']:,}"
     )

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bothways.batching import chunked, divide_evenly, epoch_order, token_batches
 from bothways.config import EncoderConfig
-from bothways.errors import InputError
+from bothways.errors import InputError, format_count
 from bothways.finetuning.task import Examples, Task
 from bothways.finetuning.teacher import Lessons
 from bothways.log import logger
@@ -71,11 +71,13 @@ def log_epochs(settings: FineTune, steps_per_epoch: int) -> None:
     if settings.epochs is None:
         if default_epochs > EPOCHS:
             logger.info(
-                f"{default_epochs:.3g} epochs of {steps_per_epoch:,} steps, as there are few examples (--epochs)"
+                f"{default_epochs:.3g} epochs of {format_count(steps_per_epoch, 'step')}, as there are few examples "
+                "(--epochs)"
             )
         return
     verb = "epoch is" if settings.epochs == 1 else "epochs are"
-    text = f"{settings.epochs:g} {verb} {steps:,} steps; the default is {default_steps:,} ({default_epochs:.3g} epochs)"
+    usual = f"the default is {default_steps:,} ({default_epochs:.3g} epochs)"
+    text = f"{settings.epochs:g} {verb} {format_count(steps, 'step')}; {usual}"
     if steps < MIN_STEPS and 2 * steps <= default_steps:
         logger.warning(f"{text}; after so few steps a model has often learned little")
     elif steps != default_steps:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from bothways.errors import InputError
+from bothways.errors import InputError, format_count
 from bothways.inference.offsets import char_span, with_positions
 from bothways.inference.windows import span_bounds
 from bothways.tokenizer.tokenizer import Encoding, TokenizedText, Tokenizer
@@ -88,7 +88,10 @@ class Candidates:
 def encode_pairs(tokenizer: Tokenizer, questions: Sequence[str], passages: Sequence[str]) -> list[Encoding]:
     """[CLS] question [SEP] passage [SEP] for each question; each distinct passage is encoded once."""
     if len(questions) != len(passages):
-        raise InputError(f"{len(questions)} questions but {len(passages)} passages: give one passage per question")
+        raise InputError(
+            f"{format_count(len(questions), 'question')} but {format_count(len(passages), 'passage')}: give one "
+            "passage per question"
+        )
     encoded = {passage: tokenizer.encode(passage) for passage in dict.fromkeys(passages)}
     pairs = []
     for question, passage in zip(map(tokenizer.encode, questions), passages, strict=True):

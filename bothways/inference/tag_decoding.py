@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.data.tags import OUTSIDE, SPAN_TAG, Span, spans_to_tags, tags_to_spans
-from bothways.errors import InputError
+from bothways.errors import InputError, format_count
 from bothways.inference.offsets import Indices, align_words, bert_words, char_span
 from bothways.inference.windows import own_rows
 from bothways.tokenizer.tokenizer import Encoding
@@ -111,7 +111,9 @@ def label_windows(
     not in the tagset. InputError, beginning with `where`, for an unknown tag or a wrong number of tags.
     """
     if len(words) != len(tags):
-        raise InputError(f"{where}: {len(words)} words but {len(tags)} tags; give one tag per word")
+        raise InputError(
+            f"{where}: {format_count(len(words), 'word')} but {format_count(len(tags), 'tag')}; give one tag per word"
+        )
     index_by_name = {name: index for index, name in enumerate(tagset.names)}
     bert = bert_words(windows)
     labels, starts, last_word = [], _entity_starts(tags), -1

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bothways.errors import InputError
+from bothways.errors import InputError, format_count
 from bothways.inference.base import PredictorBase, ReadOptions, Rows, Texts
 from bothways.inference.pooling import pool_windows
 from bothways.inputs import read_one_or_many, whole_number
@@ -76,7 +76,7 @@ class TextScores(PredictorBase):
         firsts, seconds, is_single = read_one_or_many(texts, pairs)
         self._need_head("classes", "a number", "fine-tune one: bothways finetune regress")
         if self.module.num_outputs["classes"] != 1:
-            raise InputError(f"the model has {len(self.labels)} classes; use classify")
+            raise InputError(f"the model has {format_count(len(self.labels), 'class', 'classes')}; use classify")
         numbers: Rows = torch.cat([*self._text_scores("classes", firsts, seconds, options)])[:, 0].numpy()
         return float(numbers[0]) if is_single else numbers
 
@@ -111,7 +111,10 @@ class TextScores(PredictorBase):
         if is_bi_encoder and pairs is None:
             raise InputError("the model compares pairs of texts; give pairs too")
         if is_bi_encoder and len(texts) != len(pairs or ()):
-            raise InputError(f"{len(texts)} texts but {len(pairs or ())} pairs: give one pair per text")
+            raise InputError(
+                f"{format_count(len(texts), 'text')} but {format_count(len(pairs or ()), 'pair')}: give one pair "
+                "per text"
+            )
         inputs = [(texts, None), (pairs or (), None)] if is_bi_encoder else [(texts, pairs)]
         windows = [parts for firsts, seconds in inputs for parts in self._encode(firsts, seconds, options)]
         flat = [part for parts in windows for part in parts]

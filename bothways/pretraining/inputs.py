@@ -19,7 +19,7 @@ from bothways.corpus.sampler import sample_documents
 from bothways.corpus.segments import ranges
 from bothways.corpus.store import DocumentReader, TokenStore, open_or_build
 from bothways.data.datasets import HUB_PREFIX
-from bothways.errors import InputError
+from bothways.errors import InputError, format_count
 from bothways.io import atomic_directory, remove_leftovers
 from bothways.log import logger
 from bothways.settings import Distill, Pretrain
@@ -147,7 +147,7 @@ def read_data(text: Text, tokenizer: Tokenizer, *, new_vocabulary: bool = True) 
         if left_out := one.left_out():
             logger.info(left_out)
     logger.info(
-        f"training text: {_tokens(store, training):,} tokens in {len(training):,} documents; held out: "
+        f"training text: {_tokens(store, training):,} tokens in {format_count(len(training), 'document')}; held out: "
         f"{_tokens(unseen, heldout):,} in {len(heldout):,}"
     )
     record = {
@@ -206,7 +206,7 @@ def _open_store(text: Text, corpus: Corpus, tokenizer: Tokenizer) -> tuple[Token
     if left_out:
         logger.info(skipped_summary(left_out))
     if built.duplicates:
-        logger.info(f"left out {built.duplicates:,} duplicate documents")
+        logger.info(f"left out {format_count(built.duplicates, 'duplicate document')}")
     facts = {"fingerprint": built.store.fingerprint, "skipped": left_out.total(), "duplicates": built.duplicates}
     return built.store, facts
 
@@ -221,7 +221,12 @@ def prepare_tokenizer(text: Text, vocabulary: Vocabulary, directory: Path, proce
         if tokenizer:
             longer = extend_vocabulary(tokenizer, _training_texts(text), vocabulary.extend_by, workers)
             new = longer.tokens[len(tokenizer) :]
-            return longer, f"added {len(new):,} entries: {', '.join(new[:5])}, ..." if new else "found no word to add"
+            return (
+                longer,
+                f"added {format_count(len(new), 'entry', 'entries')}: {', '.join(new[:5])}, ..."
+                if new
+                else "found no word to add",
+            )
         learned = Tokenizer.learn(
             _training_texts(text), vocabulary.size, vocabulary.lowercase, workers,
             strip_accents=vocabulary.strip_accents,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bothways.config import EncoderConfig
+from bothways.errors import format_count
 from bothways.settings import Family, Pretrain
 from bothways.sizes import SIZES
 
@@ -89,7 +90,7 @@ def expected_tokens(settings: Pretrain, config: EncoderConfig) -> float:
 
 def summary(settings: Pretrain, recipe: CompleteSettings, config: EncoderConfig) -> str:
     """One line: the chosen hyperparameters, each with a short reason."""
-    sizes = f"{config.num_hidden_layers} layers of {config.hidden_size}"
+    sizes = f"{format_count(config.num_hidden_layers, 'layer')} of {config.hidden_size}"
     model = f"{settings.from_checkpoint}" if settings.from_checkpoint else f"{settings.family}, {sizes}"
     reasons = {
         "learning_rate": f"learning rate {recipe.learning_rate:g} (width {config.hidden_size}, norm {config.norm})",

@@ -19,7 +19,7 @@ from bothways.corpus.arrays import digest
 from bothways.corpus.masking import MaskRule
 from bothways.corpus.sampler import StepSampler
 from bothways.device import choose_dtype, retain_freed_memory
-from bothways.errors import InputError
+from bothways.errors import InputError, format_count
 from bothways.families import DEFAULT_MODEL_TYPE, FAMILIES
 from bothways.log import logger
 from bothways.model.compile import compile_layers
@@ -61,7 +61,7 @@ class Length:
             return previous
         seconds = timed()
         in_time = max(1, int(self.minutes * 60 / seconds))
-        logger.info(f"{self.minutes:g} minutes: {in_time:,} steps of {seconds * 1000:.0f} ms")
+        logger.info(f"{self.minutes:g} minutes: {format_count(in_time, 'step')} of {seconds * 1000:.0f} ms")
         if self.steps and self.steps > in_time:
             logger.info(f"the minutes end before the {self.steps:,} steps")
         return min(in_time, self.steps or in_time)

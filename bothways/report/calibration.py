@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from bothways.errors import format_count
 from bothways.metrics.classification import Bin
 from bothways.report.chart import build_axis, dot, figure, label, line, plot
 from bothways.report.markup import Html, data_element, element, join, table
@@ -72,7 +73,7 @@ class ScatterPlot:
         if not pairs:
             return element("p", "There are no numbers to compare.")
         every = math.ceil(len(pairs) / MAX_DOTS)
-        caption = f"Each dot is a text; on the dashed line the prediction is exact. {len(pairs):,} texts"
+        caption = f"Each dot is a text; on the dashed line the prediction is exact. {format_count(len(pairs), 'text')}"
         caption += "." if every == 1 else f"; one in {every} is drawn."
         if len(pairs) < len(all_pairs):
             caption += f" {len(all_pairs) - len(pairs):,} non-finite predictions are left out."

@@ -7,6 +7,7 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import Any, ClassVar
 
+from bothways.errors import format_count
 from bothways.report.chart import CHARACTER_WIDTH, bar, build_axis, figure, label, line, line_series, plot
 from bothways.report.markup import Html, Unit, element, format_number, isolate, join, table
 
@@ -118,7 +119,7 @@ class TokenLengths:
         if not self.sizes:
             return element("p", f"The {self.split} split has no texts.")
         num_longer = sum(size > self.window for size in self.sizes)
-        caption = f"{len(self.sizes):,} texts of {self.split}: median {median(self.sizes):,.0f} tokens, "
+        caption = f"{format_count(len(self.sizes), 'text')} of {self.split}: median {median(self.sizes):,.0f} tokens, "
         caption += f"longest {max(self.sizes):,}. "
         if num_longer:
             caption += f"{num_longer:,} ({num_longer / len(self.sizes):.1%}) are longer than {self.window:,} tokens "
@@ -137,7 +138,7 @@ class TokenLengths:
         shapes = []
         for left, count in zip(range(0, end, width), counts, strict=True):
             style = "over" if left >= self.window else "within"
-            tooltip = f"from {left:,} tokens: {count:,} texts"
+            tooltip = f"from {left:,} tokens: {format_count(count, 'text')}"
             shapes.append(bar(x.at(left), x.at(left + width), y.at(count), y.start, style, tooltip))
         if self.window <= end:
             position = x.at(self.window)

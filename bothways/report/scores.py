@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from bothways.errors import format_count
 from bothways.report.markup import Html, Unit, data_element, element, format_number, isolate, join, table
 
 
@@ -34,7 +35,7 @@ def format_interval(score: ScoreSummary) -> str:
         return ""
     low, high = (format_number(bound, score.unit) for bound in score.interval)
     pooled = "" if score.pooled is None else f"all rows together {format_number(score.pooled, score.unit)}, "
-    return f"{pooled}95 %: {low} to {high}" + (f", {score.rows:,} rows" if score.rows else "")
+    return f"{pooled}95 %: {low} to {high}" + (f", {format_count(score.rows, 'row')}" if score.rows else "")
 
 
 def format_std(score: ScoreSummary) -> str:

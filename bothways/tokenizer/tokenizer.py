@@ -10,7 +10,7 @@ from itertools import chain
 from os import PathLike
 from typing import TypeVar
 
-from bothways.errors import InputError, shorten
+from bothways.errors import InputError, format_count, shorten
 from bothways.tokenizer.fast import BertBackend, TokenSpan
 from bothways.tokenizer.library import LibraryBackend
 from bothways.tokenizer.unicode import count_surrogates
@@ -63,7 +63,7 @@ class Encoding:
 
     def __repr__(self) -> str:
         more = ", ..." if len(self) > TOKENS_SHOWN else ""
-        return f"Encoding({len(self)} tokens: {', '.join(self.tokens[:TOKENS_SHOWN])}{more})"
+        return f"Encoding({format_count(len(self), 'token')}: {', '.join(self.tokens[:TOKENS_SHOWN])}{more})"
 
     @property
     def tokens(self) -> list[str]:

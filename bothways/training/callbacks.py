@@ -1,7 +1,9 @@
 """Callbacks that receive training steps, evaluations and the result of a run."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+
+from bothways.errors import InputError, shorten
 
 Row = Mapping[str, Any]  # a row of metrics.jsonl, with the number of `steps` of the run
 
@@ -25,10 +27,26 @@ class Callback:
         return f"{type(self).__name__}()"
 
 
-Callbacks = Sequence[Callback | Callable[[Row], None]]
+OneCallback = Callback | Callable[[Row], None]
+Callbacks = OneCallback | Sequence[OneCallback]
 
 
-def call_with_row(callbacks: Callbacks, row: Row) -> None:
+def list_callbacks(callbacks: Callbacks) -> tuple[OneCallback, ...]:
+    """The callbacks, of which a single one need not be in a list. InputError if one cannot be called."""
+    if isinstance(callbacks, Callback) or callable(callbacks):
+        callbacks = (callbacks,)
+    expected = "pass a function, a Callback object, or a list of them"
+    if not isinstance(callbacks, Iterable):
+        raise InputError(f"callbacks ({shorten(repr(callbacks))}) is of type {type(callbacks).__name__}; {expected}")
+    for callback in (listed := tuple(callbacks)):
+        if isinstance(callback, type) and issubclass(callback, Callback):
+            raise InputError(f"callbacks: {callback.__name__} is a class; pass an object: {callback.__name__}()")
+        if not isinstance(callback, Callback) and not callable(callback):
+            raise InputError(f"callbacks: {shorten(repr(callback))} cannot be called; {expected}")
+    return listed
+
+
+def call_with_row(callbacks: Iterable[OneCallback], row: Row) -> None:
     """Call each callback with a row of the metrics."""
     for callback in callbacks:
         if not isinstance(callback, Callback):

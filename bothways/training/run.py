@@ -24,7 +24,7 @@ from bothways.io import full_disk_named, list_entries, remove_leftovers, to_json
 from bothways.log import logger
 from bothways.tables_in_memory import MemoryTable
 from bothways.training.callbacks import Callbacks as Callbacks  # exported to whatever starts a run
-from bothways.training.callbacks import call_with_row
+from bothways.training.callbacks import call_with_row, list_callbacks
 from bothways.training.run_checkpoints import differences, log_changes
 from bothways.training.run_lock import LOCK, Lock, current_process, is_alive
 from bothways.training.signals import Stopped
@@ -57,7 +57,8 @@ class Run:
         device: torch.device = CPU,
         callbacks: Callbacks = (),
     ) -> None:
-        self.directory, self.is_main_process, self.callbacks = directory, is_main_process, callbacks
+        self.directory, self.is_main_process = directory, is_main_process
+        self.callbacks = list_callbacks(callbacks)
         plain_settings = {key: _plain(value) for key, value in asdict(settings).items()}
         self.metadata: dict[str, Any] = {
             "verb": verb, "settings": plain_settings, "versions": versions(), "hardware": describe_hardware(device),

@@ -285,7 +285,7 @@ def test_questions_that_cannot_be_read_are_skipped_with_a_warning(make, tmp_path
     answered = rows(tmp_path, asked)
     data = read_evaluation_rows(bothways.load(model), answered, settings(model, answered, tmp_path / "out"))
     assert len(data) == len(TEXTS) - 1
-    assert "skipped 1 questions" in caplog.text
+    assert "skipped 1 question " in caplog.text
 
 
 # --- what cannot be used ----------------------------------------------------------------------------------------------
@@ -391,6 +391,13 @@ def test_95_percent_intervals_contain_the_true_drop_in_95_percent_of_samples():
 
 def test_without_a_changed_prediction_the_interval_is_that_of_one_change():
     assert drop_of_accuracy([True] * 40, [True] * 40).interval == pytest.approx((-4.9, 4.9))
+
+
+def test_a_gain_reads_as_a_gain():
+    drop, gain = Drop("accuracy", 0.67, 0.5), Drop("accuracy", -0.67, 0.5)
+    assert str(drop) == "loses 0.67 points of accuracy (95 % interval -0.31 to 1.65)" and not drop.is_gain
+    assert str(gain) == "gains 0.67 points of accuracy (95 % interval -0.31 to 1.65)" and gain.is_gain
+    assert str(Drop("accuracy", -0.001, 0.0)).startswith("loses 0.00 points")
 
 
 @pytest.mark.slow

@@ -164,7 +164,7 @@ def test_a_very_long_field_is_read(file):
         ("a.csv", b"text\na\n\xff\n", r"a\.csv:3: not UTF-8 at byte 7 of the file"),
         ("a.tsv", b"text\n\xff\n", r"a\.tsv:2: not UTF-8 at byte 5 of the file"),
         ("a.csv", "body,n\na,1\n", r"a\.csv:1: no column 'text' \(there are: body, n\)"),
-        ("a.csv", "text,n\na,1\nb\n", r"a\.csv:3: 1 columns, but the header has 2"),
+        ("a.csv", "text,n\na,1\nb\n", r"a\.csv:3: 1 column, but the header has 2"),
         ("a.csv", 'text,n\na,1\n"b,2\nc,3\n', r"a\.csv:3: not valid CSV \(unexpected end of data\)"),
         ("a.csv", "text,n\na\rb,1\n", r"a\.csv:2: not valid CSV"),
         ("a.csv", "", r"a\.csv: empty"),

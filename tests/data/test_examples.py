@@ -371,7 +371,7 @@ def test_a_conll_file_goes_by_the_numbers_of_its_columns(file):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"words": ["a", "b"], "tags": ["O"]}, "2 words but 1 tags"),
+        ({"words": ["a", "b"], "tags": ["O"]}, "2 words but 1 tag"),
         ({"words": [], "tags": []}, "'words' holds an empty list"),
         ({"words": ["a", ""], "tags": ["O", "B-X"]}, "word 2 is empty"),
         ({"words": ["a"]}, "'tags' holds None"),

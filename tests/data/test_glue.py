@@ -89,7 +89,7 @@ def test_an_odd_files_columns_can_be_named(tmp_path):
     [
         (COLA + "gj04\t1\tThe mat.\n", ":3: 3 columns where CoLA has 4"),
         (STSB + "a\tb\tc\td\t1.0\te\tf\tg\n", ":3: 8 columns where STS-B has 7 or 9"),
-        (MRPC + "1\n", ":4: 1 columns where MRPC has 5"),
+        (MRPC + "1\n", ":4: 1 column where MRPC has 5"),
     ],
 )
 def test_a_row_with_a_wrong_number_of_columns_raises(content, message, tmp_path):

@@ -307,13 +307,25 @@ def test_all_rows_without_a_label_are_named_at_once(tmp_path):
     assert table.notes[0].startswith("left out 4 rows: 'label' is missing") and f"{file}:2, 4, 5, 46" in table.notes[0]
 
 
+def test_similar_errors_show_the_first_value():
+    errors = RowErrors("skip")
+    for row, value in enumerate(("'1.5e+300'", "'7'", "'1.5e+300'"), 3):
+        errors(InputError(f"a.csv:{row}: {value} exceeds 3.4e+38; fix it"))
+    errors(InputError("a.csv:9: 'label' is missing"))
+    assert str(errors) == "'1.5e+300' exceeds 3.4e+38 or similar (a.csv:3, 4, 5); 'label' is missing (a.csv:9)"
+    numbers = RowErrors("skip")
+    for row, value in enumerate((1.5e300, -2e-5, 70), 3):
+        numbers(InputError(f"a.csv:{row}: {value} is out of range"))
+    assert str(numbers) == "1.5e+300 is out of range or similar (a.csv:3, 4, 5)"
+
+
 def test_of_very_many_bad_rows_the_first_few_are_named_and_all_are_counted():
     errors = RowErrors("skip")
     for row in range(2000):
         errors(InputError(f"a.csv:{row}: {'abcdefg'[row % 7]} is {row}; fix it"))
     (note,) = errors.notes(1)
     assert "left out 2,000 rows" in note and "570 others" in note
-    assert "a is ... (a.csv:0, 7, 14, 21, 28, ...: 286 rows); b is" in note
+    assert "a is 0 or similar (a.csv:0, 7, 14, 21, 28, ...: 286 rows); b is 1" in note
     assert len(errors.places) == 5 and max(map(len, errors.places.values())) == 5
     with pytest.raises(InputError, match="^a.csv:0: a is 0; fix it; 2,000 rows cannot be read"):
         errors.notes(0)
@@ -341,7 +353,7 @@ def test_broken_sentences_are_left_out_whole(tmp_path):
     assert [one.words for one in found] == [("a", "b"), ("f",)]
     (note,) = errors.notes(len(found))
     assert "left out 2 rows" in note and f"{file}:5" in note and f"{file}:7" in note
-    with pytest.raises(InputError, match=rf"{file}:5: 1 columns .*2 rows cannot be read"):
+    with pytest.raises(InputError, match=rf"{file}:5: 1 column .*2 rows cannot be read"):
         read_tagged(file)
 
 

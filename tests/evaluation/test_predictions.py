@@ -208,7 +208,7 @@ def test_a_positive_class_that_is_not_there_is_refused(write, labelled):
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
-        (columns(WORDS, FOUND)[:5], r"p\.conll: 1 sentences, but .*gold\.conll has 2"),
+        (columns(WORDS, FOUND)[:5], r"p\.conll: 1 sentence, but .*gold\.conll has 2"),
         (
             columns(["Eva", *WORDS[1:]], FOUND),
             r"p\.conll:1: 'Eva Lovelace met Charles Babbage' \(5 words\) is not 'Ada .*gold\.conll:1; give the same",

@@ -52,7 +52,7 @@ def test_pairs_are_those_of_the_tokenizer_and_share_a_passage(tokenizer):
         assert pair.ids == expected.ids and pair.segment_ids == expected.segment_ids
         assert pair.offsets == expected.offsets and pair.sequence_ids == expected.sequence_ids
     assert pairs[0].ranges[1][0] is pairs[1].ranges[1][0]
-    with pytest.raises(InputError, match="2 questions but 1 passages"):
+    with pytest.raises(InputError, match="2 questions but 1 passage"):
         encode_pairs(tokenizer, ["a", "b"], ["c"])
 
 

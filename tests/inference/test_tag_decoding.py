@@ -132,7 +132,7 @@ def test_wrong_tags_are_refused_in_one_line_that_begins_with_their_place(tokeniz
     windows = windows_of(tokenizer, ["the", "cat"])
     with pytest.raises(InputError, match=r"^dev.txt:7: tag 'B-ORG' of 'cat' is unknown; known: O, B-LOC, I-LOC, B-PER"):
         label_windows(windows, ["the", "cat"], ["O", "B-ORG"], IOB2, where="dev.txt:7")
-    with pytest.raises(InputError, match=r"^dev.txt:7: 2 words but 1 tags"):
+    with pytest.raises(InputError, match=r"^dev.txt:7: 2 words but 1 tag"):
         label_windows(windows, ["the", "cat"], ["O"], IOB2, where="dev.txt:7")
 
 
