@@ -249,3 +249,27 @@ def test_fewer_than_100_rows_are_called_too_few(make, tmp_path, caplog, number):
     for name in ("accuracy", "f1", "f1_macro", "matthews"):
         low, high = scores[f"{name}_interval"]
         assert low <= scores[name] <= high and high - low > 0.1
+
+
+def test_groups_and_near_duplicates_are_units_of_the_intervals(make, tmp_path):
+    """By the column that is named, or that the model was fine-tuned with, where the file has it."""
+    lines = [
+        f"the {'cat' if row % 3 else 'dog'} {row // 25},{'cat dog'.split()[row % 2]},{row // 25}" for row in range(300)
+    ]
+    file, plain = tmp_path / "gold.csv", tmp_path / "plain.csv"
+    file.write_text("\n".join(["text,label,author", *lines]), encoding="utf-8")
+    plain.write_text("\n".join(["text,label", *(line.rpartition(",")[0] for line in lines)]), encoding="utf-8")
+    model = make("classes", 2, labels=("cat", "dog"))
+    trained = make("classes", 2, labels=("cat", "dog"), metadata={"settings": {"group_column": "author"}})
+    num_units = {
+        name: evaluate.run(Evaluate(**options)).intervals.num_units
+        for name, options in {
+            "named": {"model": model, "file": (file,), "group_column": "author"},
+            "of training": {"model": trained, "file": (file,)},
+            "missing": {"model": trained, "file": (plain,)},
+            "duplicates": {"model": model, "file": (file,)},
+        }.items()
+    }
+    assert num_units == {"named": 12, "of training": 12, "missing": 24, "duplicates": 24}
+    with pytest.raises(InputError, match="no column 'author'"):
+        evaluate.run(Evaluate(model=model, file=(plain,), group_column="author"))
