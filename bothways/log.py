@@ -29,8 +29,9 @@ def escape_controls(text: str) -> str:
 
 
 def escape_line(text: str) -> str:
-    """Like `escape_controls`, with line feeds escaped as well, so that a label cannot fake a line of output."""
-    return escape_controls(text).replace("\n", "\\n")
+    """Like `escape_controls`, with line feeds escaped as well, so that a label cannot fake a line of output, and lone
+    surrogates, which UTF-8 cannot encode."""
+    return escape_controls(text).replace("\n", "\\n").encode(errors="backslashreplace").decode()
 
 
 def print_lines(*lines: str) -> None:

@@ -96,6 +96,10 @@ def test_every_character_that_acts_is_escaped_and_no_other():
     assert json.loads(f'"{log.escape_controls(text)}"', strict=False) == text
 
 
+def test_a_line_can_always_be_encoded():
+    assert log.escape_line("a\ud800b\n") == "a\\ud800b\\n"
+
+
 def test_labels_of_a_checkpoint_do_not_reach_the_terminal_as_they_are(classifier, tmp_path, capfd):
     (tmp_path / "\x1b[1mt.csv").write_text("text,label\nthe cat,x\na dog,\x1b[2Jé\n", encoding="utf-8")
     for arguments in (

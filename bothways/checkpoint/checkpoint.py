@@ -32,7 +32,7 @@ from bothways.config import EncoderConfig
 from bothways.errors import InputError, MissingFile, format_count
 from bothways.families import DEFAULT_MODEL_TYPE, FAMILIES, FamilySpec
 from bothways.io import atomic_directory, find_backup, list_entries, stat_files, write_json
-from bothways.log import logger
+from bothways.log import escape_line, logger
 from bothways.model.heads import ClassificationHead
 from bothways.model.int8 import int8_error, int8_state_dict, is_int8
 from bothways.model.model import Model
@@ -176,7 +176,7 @@ def _load(path: str | PathLike[str], dtype: torch.dtype, warn: Callable[[str], N
             )
         config = config.replace(pooling="mean", pooler_act=pooler_act)
     if extra:
-        warn(f"{file}: unknown keys, kept but ignored: {shorten(sorted(extra))}")
+        warn(f"{file}: unknown keys, kept but ignored: {escape_line(shorten(sorted(extra)))}")
     labels = _read_labels(hf_config, file)
     if is_quantized:
         model = read_int8_model(config, directory / INT8_WEIGHTS)

@@ -39,7 +39,7 @@ def test_the_classifier_is_compared_with_baselines_and_has_an_interval(shortened
     assert {*figures["baselines"]} >= {"most frequent answer", "TF-IDF + logistic regression"}
     for name, score in figures["baselines"].items():
         assert re.search(rf"{re.escape(name)} +{score:.1%}", told)
-    assert re.search(r"   (not better|better) than .*% \(.*\) against [\d.]+%", told)
+    assert re.search(r"   (better|worse|cannot tell whether it is better) than .*% \(.*\) against [\d.]+%", told)
     assert re.search(rf"perplexity {figures['perplexity']:.0f} .*{figures['unigram_perplexity']:.0f}", told)
 
 

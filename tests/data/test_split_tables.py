@@ -274,5 +274,5 @@ def test_every_task_skips_bad_rows_on_request(kind, settings, tmp_path):
     with messages_to(said.append):
         result = RUNS[kind](told)
     place = f"{file}:{10 if kind == 'tag' else 5}"
-    assert "left out 1 row: 1 columns" in said[0] and f"({place})" in said[0]
+    assert "left out 1 row: 1 column" in said[0] and f"({place})" in said[0]
     assert place in (result.directory / "report.html").read_text(encoding="utf-8")
