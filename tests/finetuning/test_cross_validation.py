@@ -95,7 +95,11 @@ def test_the_score_is_the_mean_over_folds_and_its_interval_that_of_all_rows(sett
     assert result.split == cross_validation.FOLDS and result.scores == pytest.approx([*map(np.mean, by_fold)])
     assert (result.mean, result.std) == pytest.approx(metrics.mean_and_std(result.scores))
     right = sum(map(sum, by_fold))
-    assert result.interval == pytest.approx(metrics.wilson_interval(right, 129)) and result.rows == 129
+    texts = {f"{settings.train}:{number}": json.loads(line) for number, line in enumerate(lines(settings.train), 1)}
+    units = [text_key(texts[row["where"]]["text"]) for row in rows]
+    columns = [[row[name] for row in rows] for name in ("gold", "predicted")]
+    bounds = metrics.classification_intervals(*columns, groups=units)
+    assert result.interval == pytest.approx(bounds["accuracy"]) and bounds.num_units < 129 == result.rows
     metadata = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
     assert result.pooled == metadata["result"]["pooled"] == pytest.approx(right / 129) and metadata["result"]["n"] == 3
     assert not (settings.out / "seeds").exists()
