@@ -256,3 +256,20 @@ def test_predictions_that_are_cut_off_are_named(write, tmp_path):
     (tmp_path / "p.json.gz").write_bytes(gzip.compress(b'{"1": "' + b"Charles" * 99 + b'"}')[:-9])
     with pytest.raises(InputError, match=r"p\.json\.gz: "):
         score_file(tmp_path / "p.json.gz", gold)
+
+
+@pytest.mark.parametrize(
+    ("label", "other"),
+    [("yes", "no"), ("1.5", "2.25"), ('["yes", "a"]', '["no"]')],
+    ids=["classes", "numbers", "label sets"],
+)
+def test_near_duplicates_and_groups_of_the_gold_file_are_units(write, label, other):
+    labels = [label, other, label, other, other, label]
+    texts = ["One", "two", "one!", "three", "four", "FOUR"]
+    rows = [json.dumps({"text": text, "label": json.loads(name) if "[" in name else name, "author": index // 3})
+            for index, (text, name) in enumerate(zip(texts, labels, strict=True))]  # fmt: skip
+    gold, predictions = write("gold.jsonl", rows), write("p.jsonl", [json.dumps({"label": name}) for name in labels])
+    if "[" in label:
+        predictions = write("p.jsonl", [json.dumps({"labels": json.loads(name)}) for name in labels])
+    assert score_file(predictions, gold).intervals.num_units == 4
+    assert score_file(predictions, gold, group_column="author").intervals.num_units == 2

@@ -115,3 +115,10 @@ def test_a_model_is_evaluated_on_the_columns_of_its_training(learned, asked, nam
 def test_vectors_are_measured_on_one_file(model, tmp_path):
     with pytest.raises(InputError, match="one file of pairs"):
         evaluate.run(Evaluate(model=model, file=(tmp_path / "a.csv", tmp_path / "b.csv"), dtype="float32"))
+
+
+def test_near_duplicates_of_a_scored_pair_are_one_unit(model, tmp_path):
+    rows = [("the cat", "a dog", 1), ("The cat!", "a  dog", 2), ("the cat", "a mat", 3), ("a dog", "the cat", 4)]
+    lines = [json.dumps({"text": one, "pair": other, "score": score}) for one, other, score in rows]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    assert measured(model, tmp_path / "pairs.jsonl").intervals.num_units == 3

@@ -15,6 +15,7 @@ import bothways
 from bothways.checkpoint import checkpoint
 from bothways.cli import main
 from bothways.data import pairs, split_tables
+from bothways.data.splits import selection_folds
 from bothways.data.squad import Question
 from bothways.data.tagged_words import Sentence
 from bothways.errors import InputError
@@ -26,10 +27,12 @@ from bothways.finetuning import (
     classify,
     cross_validation,
     embed,
+    linear_head,
     regress,
     report,
     tag,
 )  # fmt: skip
+from bothways.finetuning.tag_examples import read_splits
 from bothways.finetuning.task import resamples_of
 from bothways.inference.predictor import Predictor
 from bothways.linear import regressions, tfidf
@@ -528,3 +531,44 @@ def test_counts_are_not_scores(settings):
     figures = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))["figures"]
     shown = {row.metric for row in report.other_scores(mock.Mock(metric="accuracy"), figures, ["dev", "test"])}
     assert shown and not shown & {"texts", "words", "sentences", "pairs", "queries", "rows", "n", "best_step"}
+
+
+def test_folds_that_choose_penalties_and_intervals_keep_near_duplicates_together(start, tmp_path):
+    """For the linear start, TF-IDF and frozen vectors, of classes and of numbers; for tags, documents."""
+    found = [{**row, "text": text} for row in rows(40) for text in (row["text"], f"{row['text'].upper()} !")]
+    file = written(tmp_path / "copies.jsonl", found)
+    texts = {"model": start, "train": file, "out": tmp_path / "run", "epochs": 1, "dtype": "float32"}
+    words = [{"words": row["text"].split(), "tags": ["O"] * len(row["text"].split())} for row in found]
+    for number, row in enumerate(words):
+        row["tags"][0] = "B-PET" if number % 4 < 2 else "O"
+    tagged = written(tmp_path / "tags.jsonl", words[:24])
+    classes, numbers = Classify(**texts), Regress(**texts, label_column="number")
+    tags = Tag(**{**texts, "train": tagged}, context=False)
+    tables = [split_tables.read_tables(one) for one in (classes, numbers)]
+    loaded = checkpoint.load(start)
+    tasks = [
+        classify.Classification.build(classes, loaded, tables[0]),
+        regress.Regression.build(numbers, loaded, tables[1]),
+        tag.Tagging.build(tags, loaded, read_splits(tags)),
+    ]
+    for task in tasks:
+        calls = []
+
+        def watched(targets, groups, calls=calls, **options):
+            calls.append((len(targets), groups))
+            return selection_folds(targets, groups, **options)
+
+        with (
+            mock.patch.object(linear_head, "selection_folds", watched),
+            mock.patch.object(regressions, "selection_folds", watched),
+        ):
+            task.fit_head(task.initial_checkpoint(0).model)
+            baseline, *_ = task.baselines("test")
+        if task.name == "tag":
+            assert len(calls) == 1 and len(set(calls[0][1])) < len(words[:24])
+        else:
+            num_texts = len({*task.tables["train"].keys})
+            assert len(calls) == 3  # linear start, TF-IDF, frozen vectors
+            assert all(number == 2 * len(set(groups)) == 2 * num_texts for number, groups in calls)
+            scores = task.score_predictions(baseline.predictions)
+            assert scores.intervals.num_units == len({*task.tables["test"].keys}) < len(task.tables["test"])
