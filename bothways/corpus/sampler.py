@@ -47,6 +47,10 @@ class StepSampler:
         self.section_tokens, self.separators = section_tokens, separators
         self.counts = list(counts)
 
+    def restore(self, counts: Sequence[int]) -> None:
+        """Take the saved `counts` of an earlier run."""
+        self.counts[:] = counts
+
     def steps(self, first: int = 0) -> Iterator[StepRows]:
         """Step `first` and all following steps, without end."""
         section_start = 0  # the first step of the section
@@ -86,6 +90,32 @@ class StepSampler:
         if len(batches) > 1 and 2 * sum(lengths[row] for row in batches[-1]) < self.batch_tokens:
             batches[-2:] = divide_evenly(batches[-2] + batches[-1], lengths, 2)
         return batches
+
+
+class MixedSampler:
+    """Steps of several samplers in turn: step i is the next one of samplers[cycle[i % len(cycle)]].
+
+    counts: those of each sampler.
+    """
+
+    def __init__(self, samplers: Sequence[StepSampler], cycle: Sequence[int]) -> None:
+        self.samplers, self.cycle = samplers, cycle
+        self.counts = [sampler.counts for sampler in samplers]
+
+    def restore(self, counts: Sequence[Sequence[int]]) -> None:
+        """Take the saved `counts` of an earlier run."""
+        for sampler, own in zip(self.samplers, counts, strict=True):
+            sampler.restore(own)
+
+    def steps(self, first: int = 0) -> Iterator[StepRows]:
+        """Step `first` and all following steps, without end."""
+        cycles, rest = divmod(first, len(self.cycle))
+        iterators = [
+            sampler.steps(cycles * self.cycle.count(index) + self.cycle[:rest].count(index))
+            for index, sampler in enumerate(self.samplers)
+        ]
+        for step in count(first):
+            yield next(iterators[self.cycle[step % len(self.cycle)]])
 
 
 def sample_documents(store: TokenStore, documents: np.ndarray) -> np.ndarray:

@@ -19,6 +19,7 @@ from bothways.rng import Purpose, make_keys, uniform
 from bothways.tokenizer.tokenizer import Tokenizer
 
 PairTask = Literal["next", "order", "none"]
+NO_PAIR = -100  # label of an example that is not a pair; cross-entropy ignores it
 SHORTER = 0.1  # fraction of pairs with a random shorter target, so that the model sees short texts too
 
 
@@ -27,7 +28,8 @@ class Examples:
     """Examples as ranges of the token store.
 
     ranges [C, 4]: start and end of the first and of the second segment; the second is empty without pairs.
-    labels [C]: next: 0 follows, 1 random. order: 0 as written, 1 swapped. sizes [C]: tokens, special ones included.
+    labels [C]: next: 0 follows, 1 random. order: 0 as written, 1 swapped. none: NO_PAIR. sizes [C]: tokens, special
+    ones included.
     """
 
     ranges: np.ndarray
@@ -144,7 +146,8 @@ def _whole_sentences(store: TokenStore, text: Sentences, room: int) -> Examples:
     start_P, size_P, parts_P = (np.repeat(values_C, parts_C) for values_C in (starts_C, sizes_C, parts_C))
     starts_P, ends_P = start_P + size_P * part_P // parts_P, start_P + size_P * (part_P + 1) // parts_P
     none_P = np.zeros_like(starts_P)
-    return Examples(np.stack([starts_P, ends_P, none_P, none_P], axis=1), none_P, 2 + ends_P - starts_P)
+    labels_P = np.full_like(starts_P, NO_PAIR)
+    return Examples(np.stack([starts_P, ends_P, none_P, none_P], axis=1), labels_P, 2 + ends_P - starts_P)
 
 
 def _draw_targets(text: Sentences, room: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

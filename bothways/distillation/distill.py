@@ -1,5 +1,6 @@
 """Distillation runs: teacher, student, vocabulary and text, trained with the loop of pre-training."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -14,7 +15,8 @@ from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import Checkpoint, check_not_int8
 from bothways.checkpoint.weights import write_weights
 from bothways.corpus.masking import MaskRule
-from bothways.corpus.sampler import StepSampler
+from bothways.corpus.sampler import MixedSampler, StepSampler
+from bothways.corpus.sentence_pairs import PairTask
 from bothways.device import choose_device
 from bothways.distillation.losses import default_relation_heads
 from bothways.distillation.objective import Distillation, Teacher, Weights, pool
@@ -47,6 +49,8 @@ from bothways.training.run import Callbacks, Run
 
 VECTOR_WEIGHT = 10.0  # of text vectors, beside masked words: a distance of 0.1 then counts as one nat
 SAMPLE_TOKENS = 32_768  # of text to fit a projection
+LONG = 512  # tokens of a long example
+CYCLE = 20  # steps in which kinds of examples take turns
 STUDENT, BASIS = "student", "basis.safetensors"
 
 
@@ -97,13 +101,16 @@ def choose_weights(settings: Distill, teacher: Checkpoint) -> Weights:
     learns_words, vectors = settings.purpose != "vectors", settings.vectors
     if vectors is None:
         vectors = VECTOR_WEIGHT if settings.purpose != "words" else 0.0
+    passage_vectors = settings.passage_vectors
+    if passage_vectors is None:  # passages are read with masks anyway if words are learned
+        passage_vectors = vectors if learns_words else 0.0
     weights = Weights(
         learns_words, relations=settings.relations, hidden_states=settings.hidden_states, attention=settings.attention,
-        last_state=settings.last_state, logits=settings.logits, vectors=vectors,
+        last_state=settings.last_state, logits=settings.logits, vectors=vectors, passage_vectors=passage_vectors,
     )  # fmt: skip
     if weights.logits and "masked_words" not in teacher.model.heads:
         raise InputError(f"logits ({weights.logits:g}): {settings.teacher} has no masked-word head; leave them out")
-    if not learns_words and not weights.of_passages and not weights.vectors:
+    if not learns_words and not weights.of_passages and not weights.vectors and not passage_vectors:
         raise InputError("vectors (0): nothing is left to learn; leave it out, or use --for words")
     if settings.pairs != "none" and not learns_words:
         raise InputError(f"pairs ({settings.pairs}) needs --for words or both")
@@ -111,8 +118,36 @@ def choose_weights(settings: Distill, teacher: Checkpoint) -> Weights:
 
 
 def check_length(settings: Distill, teacher: Checkpoint) -> None:
-    if settings.max_length > (most := teacher.model.config.max_position_embeddings):
-        raise InputError(f"max_length ({settings.max_length}) is more than the {most} positions of {settings.teacher}")
+    most = teacher.model.config.max_position_embeddings
+    for name in ("max_length", "long_length"):
+        if (value := getattr(settings, name) or 0) > most:
+            raise InputError(f"{name} ({value}) is more than the {most} positions of {settings.teacher}")
+
+
+def build_sampler(settings: Distill, positions: int, data: PretrainingData) -> MixedSampler:
+    """Steps of short examples, half of them pairs if the settings say so, and of long ones, evenly spread.
+
+    positions: longest input of the teacher.
+    """
+    short, long = settings.max_length, settings.long_length or min(positions, LONG)
+    kinds: list[tuple[PairTask, int]] = [("none", short), (settings.pairs, short), ("none", long)]
+    samplers = [
+        StepSampler(
+            data.store, data.training, length=length, pairs=pairs, seed=settings.seed + index,
+            batch_tokens=settings.batch_tokens, separators=data.tokenizer.backend.num_separators,
+        )
+        for index, (pairs, length) in enumerate(kinds)
+    ]  # fmt: skip
+    return MixedSampler(samplers, build_cycle(settings.long_examples if long > short else 0.0))
+
+
+def build_cycle(long_examples: float) -> list[int]:
+    """Kinds of the steps of a cycle: short single texts (0) and short pairs (1) in turn, and this fraction of long
+    examples (2), evenly spread."""
+    counts = [int(round(step * long_examples, 9)) for step in range(CYCLE + 1)]
+    are_long = [after > before for before, after in itertools.pairwise(counts)]
+    short = itertools.cycle((1, 0))
+    return [2 if is_long else next(short) for is_long in are_long]
 
 
 def build_setup(
@@ -122,10 +157,7 @@ def build_setup(
     """Build everything that training takes."""
     tokenizer = data.tokenizer
     ids = TeacherIds(tokenizer, teacher.need_tokenizer())
-    sampler = StepSampler(
-        data.store, data.training, length=settings.max_length, pairs=settings.pairs, seed=settings.seed,
-        batch_tokens=settings.batch_tokens, separators=tokenizer.backend.num_separators,
-    )  # fmt: skip
+    sampler = build_sampler(settings, teacher.model.config.max_position_embeddings, data)
     if processes.is_main_process and not (run.directory / BASIS).exists():
         sample = sample_batches(sampler, data)
         initial, basis_HS = initial_student(settings, teacher, weights, plan, ids, sample, data.frequencies)
@@ -169,7 +201,7 @@ def build_setup(
     )  # fmt: skip
 
 
-def sample_batches(sampler: StepSampler, data: PretrainingData) -> list[Batch]:
+def sample_batches(sampler: MixedSampler, data: PretrainingData) -> list[Batch]:
     """The first examples of the run, about SAMPLE_TOKENS tokens."""
     batches, count = list[Batch](), 0
     for step in sampler.steps():

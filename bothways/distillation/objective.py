@@ -1,7 +1,8 @@
 """Distillation objective: masked words and next sentence, and what the teacher says about the same text.
 
-The teacher reads the masked passages in the student's pieces (logits, hidden states, attention, relations), and texts
-cut from the same passages in its own pieces (vectors). It runs in every step and is not trained.
+The teacher reads the masked passages in the student's pieces (logits, hidden states, attention, relations), the
+passages before masking in its own pieces (passage vectors), and texts cut from them (vectors). It runs in every step
+and is not trained.
 
 Letters: T tokens, M masked positions, N texts, H hidden size of the teacher, S of the student.
 """
@@ -25,6 +26,7 @@ from bothways.distillation.texts import (
     DistillationBatch,
     cut_texts,
     student_and_teacher_texts,
+    teacher_passages,
     with_teacher_ids,
     with_texts,
 )
@@ -50,16 +52,18 @@ class Weights:
     last_state: float = 0.0
     logits: float = 0.0
     vectors: float = 0.0
+    passage_vectors: float = 0.0
 
     @property
     def of_passages(self) -> dict[str, float]:
         """Losses for which the teacher reads the masked passages."""
-        names = [field.name for field in fields(self) if field.name not in ("words", "vectors")]
+        names = [field.name for field in fields(self) if field.name not in ("words", "vectors", "passage_vectors")]
         return {name: getattr(self, name) for name in names if getattr(self, name)}
 
     def describe(self) -> str:
         own = ["masked words"] if self.words else []
-        taught = {**self.of_passages, **({"vectors": self.vectors} if self.vectors else {})}
+        vectors = {"vectors": self.vectors, "passage_vectors": self.passage_vectors}
+        taught = {**self.of_passages, **{name: weight for name, weight in vectors.items() if weight}}
         return ", ".join([*own, *(f"{name.replace('_', ' ')} (weight {weight:g})" for name, weight in taught.items())])
 
 
@@ -140,20 +144,22 @@ class Distillation(Objective):
         self, batch: Batch, step: StepRows, rows: Sequence[int], rule: MaskRule, *, seed: int, rate: float | None = None
     ) -> Batch:
         """Mask the passages, and attach texts cut from them. Only the texts, if words are not learned."""
-        texts = teacher_texts = None
+        longest = self.teacher.model.config.max_position_embeddings
+        texts = teacher_texts = passages = None
         if self.weights.vectors:
             fraction = WHOLE_TEXTS if self.reads_passages else 1.0
             cut_N2 = cut_texts(self.store, step, [*rows], seed=seed, fraction=fraction)
             if len(cut_N2):
-                longest = self.teacher.model.config.max_position_embeddings
                 texts, teacher_texts = student_and_teacher_texts(self.store, cut_N2, self.teacher.ids, longest)
+        if self.weights.passage_vectors:
+            passages = teacher_passages(batch, self.teacher.ids, longest)
         if self.reads_passages:
             batch = super().mask(batch, step, rows, rule, seed=seed, rate=rate)
-        return with_texts(batch, texts, teacher_texts)
+        return with_texts(batch, texts, teacher_texts, passages)
 
     @property
     def reads_passages(self) -> bool:
-        return self.weights.words or bool(self.weights.of_passages)
+        return self.weights.words or bool(self.weights.of_passages) or bool(self.weights.passage_vectors)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         assert isinstance(batch, DistillationBatch)
@@ -164,6 +170,8 @@ class Distillation(Objective):
             counts["logits"] = objective.counts(batch)["masked_lm"]
         if self.weights.vectors:
             counts["vectors"] = 0 if batch.texts is None else len(batch.texts)
+        if self.weights.passage_vectors:
+            counts["passage_vectors"] = len(batch)
         return counts
 
     def forward(self, module: nn.Module, batch: Batch) -> States | None:
@@ -184,6 +192,11 @@ class Distillation(Objective):
         if self.weights.vectors:
             value, count = self._vector_loss(module, batch)
             by_name["vectors"] = self.weights.vectors * value, count
+        if self.weights.passage_vectors:
+            assert batch.teacher_passages is not None
+            vectors_NS = pool(outputs.last_TH, batch, self.teacher.pooling)
+            value, count = losses.cosine_loss(vectors_NS, self.teacher.vectors(batch.teacher_passages))
+            by_name["passage_vectors"] = self.weights.passage_vectors * value, count
         return by_name
 
     def _losses_of_passages(self, module: Student, batch: Batch, states: States, target: States) -> dict[str, Loss]:
@@ -232,8 +245,11 @@ class Distillation(Objective):
         return losses.cosine_loss(vectors_NS, self.teacher.vectors(batch.teacher_texts))
 
     def figures(self, means: Mapping[str, float]) -> dict[str, float]:
-        """Mean cosine of the student's and the teacher's text vectors."""
-        return {"vector_cosine": 1 - means["vectors"] / self.weights.vectors} if self.weights.vectors else {}
+        """Mean cosine of the student's and the teacher's vectors: of texts, and of passages that only the student
+        reads with masks."""
+        weights = {"vector_cosine": self.weights.vectors, "passage_cosine": self.weights.passage_vectors}
+        losses_by_name = {"vector_cosine": "vectors", "passage_cosine": "passage_vectors"}
+        return {name: 1 - means[losses_by_name[name]] / weight for name, weight in weights.items() if weight}
 
     def predictions(self, module: nn.Module, batch: Batch, outputs: Any) -> Predictions:
         assert isinstance(module, Student)

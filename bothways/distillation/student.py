@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bothways.batch import Batch
 from bothways.checkpoint.checkpoint import Checkpoint
@@ -12,6 +12,7 @@ from bothways.config import EncoderConfig
 from bothways.distillation.projection import check_can_project, project
 from bothways.errors import InputError
 from bothways.log import logger
+from bothways.model.heads import MaskedLMHead
 from bothways.model.model import Model, initialize
 from bothways.tokenizer.tokenizer import Tokenizer
 
@@ -85,6 +86,8 @@ def build_student(
     model = Model(config, heads, pooler=not heads and source.pooler is not None)
     initialize(model, config.initializer_range, torch.Generator().manual_seed(seed))
     basis_HS = None
+    if "masked_words" in heads and "masked_words" not in source.heads:
+        start_head_at_words(model)
     if plan.random:
         logger.info("the student starts from random weights")
     elif plan.keeps_width(source.config):
@@ -97,6 +100,16 @@ def build_student(
             f"{source.config.hidden_size} to {config.hidden_size} dimensions"
         )
     return replace(teacher, model=model, tokenizer=tokenizer, labels=(), multi_label=False, metadata={}), basis_HS
+
+
+def start_head_at_words(model: Model) -> None:
+    """Start a new head of masked words at the identity: a hidden state near a word's vector then predicts the word."""
+    head = model.heads["masked_words"]
+    assert isinstance(head, MaskedLMHead)
+    with torch.no_grad():
+        nn.init.eye_(head.transform.weight)
+        if head.transform.bias is not None:
+            nn.init.zeros_(head.transform.bias)
 
 
 def with_heads(

@@ -23,10 +23,12 @@ SINGLE = 0.5  # fraction of texts that are a single sentence
 
 @dataclass(frozen=True)
 class DistillationBatch(Batch):
-    """A batch with whole texts, not masked, as student and teacher read them."""
+    """A batch with whole texts, not masked, as student and teacher read them, and its passages, not masked, as the
+    teacher reads them."""
 
     texts: Batch | None = None
     teacher_texts: Batch | None = None
+    teacher_passages: Batch | None = None
 
     def to(self, device: torch.device | str, *, non_blocking: bool = True) -> Batch:
         return super().to(device, non_blocking=non_blocking)
@@ -72,8 +74,25 @@ def student_and_teacher_texts(
     return text_batch(texts, ids.student), text_batch(own, ids.teacher)
 
 
-def with_texts(batch: Batch, texts: Batch | None, teacher_texts: Batch | None) -> DistillationBatch:
-    return DistillationBatch(**vars(batch), texts=texts, teacher_texts=teacher_texts)
+def teacher_passages(batch: Batch, ids: TeacherIds, most: int) -> Batch:
+    """A batch of passages, not masked, split into the teacher's own pieces; passages of more than `most` are cut."""
+    bounds_N = batch.lengths.numpy().cumsum()[:-1]
+    rows = zip(*(np.split(values.numpy(), bounds_N) for values in (batch.input_ids, batch.segment_ids)), strict=True)
+    tokens, segments, sep_id = list[np.ndarray](), list[np.ndarray](), np.array([ids.teacher.sep_id])
+    for ids_S, segments_S in rows:
+        cut = np.flatnonzero(np.diff(segments_S)) + 1
+        parts = [ids.own(part) for part in np.split(ids_S, cut)]
+        row_segments = np.repeat(segments_S[np.concatenate([[0], cut])], [*map(len, parts)])[:most]
+        row = np.concatenate(parts)
+        tokens.append(row if len(row) <= most else np.concatenate([row[: most - 1], sep_id]))
+        segments.append(row_segments)
+    return Batch.from_arrays(np.concatenate(tokens), np.concatenate(segments), np.array([*map(len, tokens)]))
+
+
+def with_texts(
+    batch: Batch, texts: Batch | None, teacher_texts: Batch | None, passages: Batch | None = None
+) -> DistillationBatch:
+    return DistillationBatch(**vars(batch), texts=texts, teacher_texts=teacher_texts, teacher_passages=passages)
 
 
 def with_teacher_ids(batch: Batch, ids_V: Tensor) -> Batch:

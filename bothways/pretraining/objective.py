@@ -10,7 +10,7 @@ from torch import Tensor
 from bothways.batch import Batch
 from bothways.corpus.masking import MaskRule, mask_tokens
 from bothways.corpus.sampler import StepRows
-from bothways.corpus.sentence_pairs import to_batch
+from bothways.corpus.sentence_pairs import NO_PAIR, to_batch
 from bothways.corpus.store import TokenStore
 from bothways.model.heads import MaskedLMHead
 from bothways.model.model import Model
@@ -34,8 +34,8 @@ def mask_batch(
 
 def counts(batch: Batch) -> dict[str, int]:
     """Number of targets of each loss."""
-    assert batch.masked_labels is not None
-    return {"masked_lm": len(batch.masked_labels), "next_sentence": len(batch)}
+    assert batch.masked_labels is not None and batch.labels is not None
+    return {"masked_lm": len(batch.masked_labels), "next_sentence": int((batch.labels != NO_PAIR).sum())}
 
 
 def losses(model: Model, batch: Batch) -> dict[str, Loss]:
@@ -44,7 +44,8 @@ def losses(model: Model, batch: Batch) -> dict[str, Loss]:
 
 
 def losses_from_hidden(model: Model, batch: Batch, hidden_TH: Tensor) -> dict[str, Loss]:
-    """Losses from the hidden states of the last layer. Next sentence and sentence order share one head."""
+    """Losses from the hidden states of the last layer. Next sentence and sentence order share one head;
+    examples that are not pairs have no such loss."""
     assert batch.masked_positions is not None and batch.masked_labels is not None and batch.labels is not None
     head = model.heads["masked_words"]
     assert isinstance(head, MaskedLMHead)
@@ -53,5 +54,6 @@ def losses_from_hidden(model: Model, batch: Batch, hidden_TH: Tensor) -> dict[st
     losses = {"masked_lm": masked_lm_loss(x_ME, table_VE, head.bias, batch.masked_labels)}
     if "next_sentence" in model.heads:
         first_NH = hidden_TH[batch.first_tokens]
-        losses["next_sentence"] = classification_loss(model.text_scores("next_sentence", first_NH), batch.labels)
+        value, _ = classification_loss(model.text_scores("next_sentence", first_NH), batch.labels)
+        losses["next_sentence"] = value, counts(batch)["next_sentence"]
     return losses

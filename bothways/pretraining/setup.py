@@ -17,7 +17,7 @@ from bothways.checkpoint.lengthen import lengthen
 from bothways.config import EncoderConfig
 from bothways.corpus.arrays import digest
 from bothways.corpus.masking import MaskRule
-from bothways.corpus.sampler import StepSampler
+from bothways.corpus.sampler import MixedSampler, StepSampler
 from bothways.device import choose_dtype, retain_freed_memory
 from bothways.errors import InputError, format_count
 from bothways.families import DEFAULT_MODEL_TYPE, FAMILIES
@@ -79,7 +79,7 @@ class Setup:
     initial: Checkpoint
     module: nn.Module
     objective: Objective
-    sampler: StepSampler
+    sampler: StepSampler | MixedSampler
     rule: MaskRule
     heldout: HeldOut
     options: TrainingOptions
@@ -104,7 +104,7 @@ class Setup:
         )
         saved = checkpoints.load_latest(self.options.dtype) if self.resume else None
         if saved:
-            self.sampler.counts[:] = saved.state["memo"]
+            self.sampler.restore(saved.state["memo"])
         run.truncate_metrics(saved.progress.step if saved else 0)
         return checkpoints, saved
 

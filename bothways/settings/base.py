@@ -85,6 +85,8 @@ BOUNDS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("max_grad_norm", "initializer_range"), (1e-6, math.inf)),
     **dict.fromkeys(("minutes", "epochs", "evaluations_per_epoch"), (0.001, math.inf)),
     "max_length": (8, 8192),
+    "long_length": (8, 8192),
+    "long_examples": (0, 1),
     "temperature": (0.001, 10),
     "window": (8, math.inf),
     "mask_rate": (0.01, 1),

@@ -60,10 +60,16 @@ class Distill(TextTraining):
     """Weight of the KL divergence from the teacher's masked word probabilities, times temperature^2."""
     vectors: float | None = None
     """Weight of the cosine distance of text vectors. [10 for vectors and both]"""
+    passage_vectors: float | None = None
+    """Weight of the cosine distance of the vectors of passages that the student reads with masks. [as --vectors]"""
     temperature: float = 2.0
     """Temperature of the softmax of --logits."""
     pairs: Literal["next", "none"] = "none"
-    """next: also learn next-sentence prediction (BERT)."""
+    """next: also learn next-sentence prediction (BERT), from half of the examples of up to --max-length tokens."""
+    long_examples: float = 0.2
+    """Fraction of the steps with examples of up to --long-length tokens."""
+    long_length: int | None = None
+    """Maximum tokens of a long example. [the teacher's longest input, at most 512]"""
     masking: Literal["tokens", "words"] = "tokens"
     """Unit of masking: single tokens (BERT) or whole words."""
     mask_rate: float = 0.3

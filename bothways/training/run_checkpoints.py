@@ -80,7 +80,7 @@ class Checkpoints:
         keep: int = 2,
         order: Mapping[str, Any] | None = None,
         processes: Processes = SINGLE_PROCESS,
-        memo: Sequence[int] = (),
+        memo: Sequence[Any] = (),
         at_end: bool = True,
     ) -> None:
         self.folder = run / FOLDER if run else None

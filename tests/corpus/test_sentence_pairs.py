@@ -300,7 +300,7 @@ def test_without_pairs_every_token_is_in_one_run_of_whole_sentences(store):
     examples = make(store, pairs="none")
     covered = np.concatenate([np.arange(start, end) for start, end, *_ in examples.ranges.tolist()])
     assert covered.tolist() == list(range(store.num_tokens))
-    assert not examples.ranges[:, 2:].any() and not examples.labels.any()
+    assert not examples.ranges[:, 2:].any() and (examples.labels == NO_PAIR).all()
     assert np.isin(examples.ranges[:, :2], store.sentences).all()
     # As many as fit: with the next sentence it would be too long, or of two documents.
     ends = examples.ranges[:-1, 1]
