@@ -70,6 +70,8 @@ VERBS: dict[str, Verb] = {
     "evaluate": Verb("Evaluate", "evaluation.evaluate:run", "score a model, or predictions in a file", MEASURE),
     "bench": Verb("Bench", "bench.bench:run", "measure a model's speed, compared with other libraries", MEASURE),
     "quantize": Verb("Quantize", "compression.quantize:run", "quantize a model to int8: smaller and faster", DEPLOY),
+    "pack": Verb("Pack", "compression.pack:pack", "pack a model into few bits, for shipping", DEPLOY),
+    "unpack": Verb("Unpack", "compression.pack:unpack", "unpack a model for other libraries", DEPLOY),
     "export": Verb("Export", "cli.commands:export", "export a model to ONNX", DEPLOY),
     "info": Verb("Info", "cli.commands:info", "describe a checkpoint or run, and how it was made", INSPECT),
     "cache": Verb("Cache", "cli.commands:cache", "list or delete cached token stores", INSPECT),

@@ -15,7 +15,7 @@ PACKAGE = ROOT / "bothways"
 CORE_LINES = 1200
 # A room imports only rooms above it, its `__init__` included.
 ROOMS = (
-    "errors", "io", "log", "rng", "inputs", "tables_in_memory", "settings", "device", "attention_config",
+    "errors", "pretrained", "io", "log", "rng", "inputs", "tables_in_memory", "settings", "device", "attention_config",
     "config", "sizes",
     "tokenizer", "batch", "batching", "data", "metrics", "corpus", "model", "families", "checkpoint", "linear",
     "inference", "report", "training", "pretraining", "distillation", "evaluation", "finetuning", "verbs",

@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 
 from bothways.checkpoint import hub
+from bothways.checkpoint.formats import FORMATS
 from bothways.checkpoint.metadata import read_metadata
 from bothways.checkpoint.sentence_transformers import (
     DENSE,
@@ -157,7 +159,11 @@ def _load(path: str | PathLike[str], dtype: torch.dtype, warn: Callable[[str], N
     if hf_config.get("model_type") == TFIDF:
         raise tfidf_error(directory, classifies=hf_config.get("problem_type") != "regression")
     is_quantized, is_linear = hf_config.get("model_type") == INT8, hf_config.get("model_type") == LINEAR
-    pooler_act = None
+    pooler_act, read = None, read_weights
+    if reader := FORMATS.get(str(hf_config.get("model_type"))):
+        read = partial(reader, hf_config=hf_config)
+        hf_config = {**hf_config, "model_type": get_object(hf_config, "quantization_config", file).get("model_type")}
+        hf_config.pop("quantization_config")
     if is_quantized:
         quantization = get_object(hf_config, "quantization_config", file)
         pooler_act = quantization.get("pooler_act")
@@ -182,7 +188,7 @@ def _load(path: str | PathLike[str], dtype: torch.dtype, warn: Callable[[str], N
         model = read_int8_model(config, directory / INT8_WEIGHTS)
     else:
         head = family.head_names["classes"]["output"]
-        tensors = read_linear(directory, head) if is_linear else read_weights(directory)
+        tensors = read_linear(directory, head) if is_linear else read(directory)
         model = read_model(family, config, labels, hf_config, directory, tensors, dtype, warn)
         if is_linear and pooler_act != "none":
             with torch.no_grad():
@@ -280,7 +286,7 @@ def save(checkpoint: Checkpoint, path: str | PathLike[str]) -> None:
     if (target / METADATA_FILE).exists() and "status" in read_json(target / METADATA_FILE):
         raise InputError(f"{target}: contains a run, which would be lost; pass a new directory")
     with atomic_directory(target) as directory:
-        _write(checkpoint, directory)
+        write(checkpoint, directory)
 
 
 def check_target(target: Path, *, holds: str) -> None:
@@ -295,7 +301,8 @@ def check_target(target: Path, *, holds: str) -> None:
         raise InputError(f"{target}: no permission to write in {above}; pass another directory")
 
 
-def _write(checkpoint: Checkpoint, directory: Path) -> None:
+def write(checkpoint: Checkpoint, directory: Path) -> None:
+    """Write the files of a checkpoint into a directory."""
     model, family = checkpoint.model, FAMILIES[checkpoint.model_type]
     architecture = family.architectures.get(frozenset(model.num_outputs))
     is_linear = "classes" in model.num_outputs and model.config.pooler_act in NO_POOLER
@@ -323,7 +330,7 @@ def _write(checkpoint: Checkpoint, directory: Path) -> None:
         config = {key: config[key] for key in sorted(HEAD_KEYS & config.keys())}
         config |= {"model_type": LINEAR, "pooler_act": model.config.pooler_act}
         (directory / TRANSFORMER).mkdir()
-        _write(encoder_only(checkpoint), directory / TRANSFORMER)
+        write(encoder_only(checkpoint), directory / TRANSFORMER)
         head = model.heads["classes"]
         assert isinstance(head, ClassificationHead)
         write_linear(directory, head.output, model.config)

@@ -1,4 +1,4 @@
-"""Models by name: from the Hugging Face cache, else downloaded from the hub with the package huggingface_hub.
+"""Models by name: of the package, from the Hugging Face cache, or downloaded from the hub with huggingface_hub.
 
 A name is NAME or OWNER/NAME, with @REVISION (a branch, tag or commit) behind it for another version than `main`.
 The layout of the cache is that of huggingface_hub: models--OWNER--NAME/refs/REVISION holds a commit, and
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
+from bothways import pretrained
 from bothways.checkpoint.weights import OLD_WEIGHTS, WEIGHTS
 from bothways.errors import InputError, MissingFile, shorten
 from bothways.io import find_backup
@@ -80,12 +81,15 @@ def cache_directory() -> Path:
 
 
 def locate(path: str | PathLike[str]) -> Path:
-    """The directory of a model: the path itself if it exists or cannot be a name; else that of the model of this name
-    in the cache, into which it is downloaded if it is not there. MissingFile if that fails."""
+    """The directory of a model: the path itself if it exists or cannot be a name; else that of the packaged model of
+    this name, or of the one in the cache, into which it is downloaded if it is not there. MissingFile if that
+    fails."""
     local = Path(path)
     model = HubModel.parse(local.as_posix())
     if model is None or local.exists() or find_backup(local):
         return local
+    if packaged := pretrained.locate(local):
+        return packaged
     snapshot = model.snapshot()
     reason = missing_part(snapshot) if snapshot else f"not in the cache {cache_directory()}"
     if snapshot and not reason:

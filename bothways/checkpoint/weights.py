@@ -72,6 +72,8 @@ def read_weights(directory: Path) -> Mapping[str, Tensor]:
 
 def num_bytes(state: Mapping[str, Tensor]) -> int:
     """The size in bytes of the tensors or of their files, an upper bound of the number of elements."""
+    if isinstance(number := getattr(state, "num_elements", None), int):
+        return number
     if isinstance(state, TensorFiles):
         return sum(file.stat().st_size for file in {file for file, _ in state.locations.values()})
     return sum(value.nbytes for value in state.values())

@@ -15,17 +15,17 @@ GROUPS = {
     "language on-error token-store folds tasks predictions with texts lengths batches",
     "task": "objective pairs masking mask-rate final-mask-rate multi-label class-weights teacher alpha temperature "
     "for relations relation-heads relation-layer hidden-states attention last-state logits vectors "
-    "max-answer-tokens matryoshka-dims",
+    "passage-vectors max-answer-tokens matryoshka-dims",
     "model": "model family from size extend-vocab lengthen tokenizer vocab-size alphabet lowercase strip-accents "
     "keep-accents layers keep-layers hidden-size intermediate-size start student pooling window-pooling max-length "
-    "window overlap long context initializer-range local-init word-vectors frequency-bias",
+    "long-length long-examples window overlap long context initializer-range local-init word-vectors frequency-bias",
     "training": "recipe steps minutes epochs seed seeds batch-tokens batch-size gradient-accumulation learning-rate "
     "muon-learning-rate schedule warmup decay layer-decay weight-decay beta2 max-grad-norm dropout freeze linear-start "
     "train-windows",
     "evaluation": "metric positive baselines evaluations-per-epoch evaluate-every patience keep-seed repeats peers "
     "tolerance max-drop",
     "output": "out resume checkpoint-every keep-checkpoints tensorboard keep-columns top normalize escape-formulas to "
-    "int8 clear json",
+    "int8 word-bits layer-bits clear json",
     "machine": "device dtype processes compile shard deterministic watts",
 }
 GROUP_BY_FLAG = {flag: group for group, flags in GROUPS.items() for flag in flags.split()}
@@ -46,6 +46,8 @@ EXAMPLES = {  # by verb, its arguments
     "evaluate": "my-classifier test.csv",
     "bench": "my-classifier -o bench.png --with my-texts.csv",
     "quantize": "my-classifier --with my-texts.csv -o my-classifier-int8",
+    "pack": "my-bert -o my-bert-packed",
+    "unpack": "bothways-en -o bothways-en",
     "export": "my-classifier -o my-classifier-onnx",
     "info": "my-classifier",
     "cache": "--clear",

@@ -10,13 +10,16 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import redirect_stderr, suppress
+from dataclasses import fields
 from io import StringIO, TextIOWrapper
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from bothways.cli.help import arranged_help
 from bothways.errors import InputError, UsageError
 from bothways.log import messages_to, print_lines, print_message
+from bothways.pretrained import DEFAULT
 from bothways.training.signals import Stopped
 from bothways.verbs import VERBS
 
@@ -121,7 +124,14 @@ def _run(name: str, options: Sequence[str]) -> None:
     # Before torch is loaded: threads that sleep while they wait leave the cores to other programs (docs/LOG.md).
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     with messages_to(print_message):
+        if uses_default(settings) and DEFAULT not in options:
+            print_message(f"no model named: using {DEFAULT}, which comes with Bothways")
         print_result(name, settings, VERBS[name].load()(settings))
+
+
+def uses_default(settings: Any) -> bool:
+    """Whether the model of the settings is the packaged one."""
+    return Path(DEFAULT) in (getattr(settings, "model", None), getattr(settings, "path", None))
 
 
 def overview(prefix: str = "") -> list[str]:
@@ -133,11 +143,27 @@ def overview(prefix: str = "") -> list[str]:
     return [*lines, "", "See `bothways VERB --help` for all options."]
 
 
+def with_default_model(name: str, options: Sequence[str]) -> Sequence[str]:
+    """The options of a verb, with the packaged model in front if a verb that needs a model and another argument has
+    only one. (Of an optional and a required argument, tyro would take it for the optional one.)"""
+    if name not in ("fill", "embed"):
+        return options
+    switches = {field.name for field in fields(VERBS[name].settings_class) if field.type in (bool, "bool")}
+    number, words = 0, iter(options)
+    for word in words:
+        if word == "-" or not word.startswith("-"):
+            number += 1
+        elif "=" not in word and word.removeprefix("--").removeprefix("no-").replace("-", "_") not in switches:
+            next(words, None)  # the value of an option
+    return [DEFAULT, *options] if number == 1 else options
+
+
 def parse(name: str, options: Sequence[str]) -> Any:
     """The settings of a verb, parsed from its options. SystemExit after --help and for wrong usage."""
     import tyro
 
     settings_class = VERBS[name].settings_class
+    options = with_default_model(name, options)
     errors = StringIO()  # messages repeat arguments, whose control characters print_message escapes
     try:
         with redirect_stderr(errors), arranged_help(name):

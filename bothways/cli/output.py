@@ -33,9 +33,11 @@ if TYPE_CHECKING:
         FineTune,
         Glue,
         Info,
+        Pack,
         Predict,
         Pretrain,
         Quantize,
+        Unpack,
         Vocab,
     )
 
@@ -224,6 +226,16 @@ def bench(settings: "Bench", result: "Measured") -> None:
 
 def quantize(settings: "Quantize", result: "Quantized") -> None:
     print_json(result.as_json()) if settings.json else print_lines(*result.as_table())
+
+
+def pack(settings: "Pack | Unpack", result: dict[str, Any]) -> None:
+    if settings.json:
+        print_json(result)
+    else:
+        print_lines(f"{result['out']}: {result['bytes'] / 1e6:.1f} MB")
+
+
+unpack = pack
 
 
 def export(settings: "Export", metadata: dict[str, Any]) -> None:

@@ -33,6 +33,8 @@ VERB_WORDS = {
     "evaluate": ("eval", "evaluation", "test", "validate", "metrics"),
     "bench": ("benchmark", "speed", "profile"),
     "quantize": ("quantise", "quantization", "int8", "compress"),
+    "pack": ("4bit", "4-bit", "int4", "shrink"),
+    "unpack": ("dequantize",),
     "export": ("onnx", "convert"),
     "info": ("show", "describe", "inspect", "summary", "list", "ls"),
     "cache": ("clear-cache", "clean"),

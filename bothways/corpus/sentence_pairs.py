@@ -146,8 +146,7 @@ def _whole_sentences(store: TokenStore, text: Sentences, room: int) -> Examples:
     start_P, size_P, parts_P = (np.repeat(values_C, parts_C) for values_C in (starts_C, sizes_C, parts_C))
     starts_P, ends_P = start_P + size_P * part_P // parts_P, start_P + size_P * (part_P + 1) // parts_P
     none_P = np.zeros_like(starts_P)
-    labels_P = np.full_like(starts_P, NO_PAIR)
-    return Examples(np.stack([starts_P, ends_P, none_P, none_P], axis=1), labels_P, 2 + ends_P - starts_P)
+    return Examples(np.stack([starts_P, ends_P, none_P, none_P], axis=1), none_P + NO_PAIR, 2 + ends_P - starts_P)
 
 
 def _draw_targets(text: Sentences, room: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -10,11 +10,12 @@ from bothways.device import choose_device, choose_dtype, single_thread
 from bothways.inference.predictor import Predictor
 from bothways.inference.runner import BATCH_TOKENS
 from bothways.inference.tfidf_predictor import TfidfPredictor
+from bothways.pretrained import DEFAULT
 from bothways.tokenizer.files import read_json
 
 
 def load(
-    path: str | PathLike[str],
+    path: str | PathLike[str] = DEFAULT,
     dtype: str = "auto",
     device: str = "auto",
     *,
@@ -22,6 +23,8 @@ def load(
     batch_tokens: int = BATCH_TOKENS,
 ) -> Predictor:
     """Load a Predictor from a checkpoint directory in the Hugging Face layout, a run, or a saved TF-IDF model.
+
+    Without a path, it is bothways-en, the English model that comes with the package.
 
     A path that does not exist may be the name of a model on the Hugging Face hub, such as
     sentence-transformers/all-MiniLM-L6-v2 or bert-base-uncased, with @REVISION behind it for another version than

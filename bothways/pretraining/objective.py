@@ -10,7 +10,7 @@ from torch import Tensor
 from bothways.batch import Batch
 from bothways.corpus.masking import MaskRule, mask_tokens
 from bothways.corpus.sampler import StepRows
-from bothways.corpus.sentence_pairs import NO_PAIR, to_batch
+from bothways.corpus.sentence_pairs import to_batch
 from bothways.corpus.store import TokenStore
 from bothways.model.heads import MaskedLMHead
 from bothways.model.model import Model
@@ -35,7 +35,7 @@ def mask_batch(
 def counts(batch: Batch) -> dict[str, int]:
     """Number of targets of each loss."""
     assert batch.masked_labels is not None and batch.labels is not None
-    return {"masked_lm": len(batch.masked_labels), "next_sentence": int((batch.labels != NO_PAIR).sum())}
+    return {"masked_lm": len(batch.masked_labels), "next_sentence": int((batch.labels >= 0).sum())}
 
 
 def losses(model: Model, batch: Batch) -> dict[str, Loss]:
@@ -49,11 +49,9 @@ def losses_from_hidden(model: Model, batch: Batch, hidden_TH: Tensor) -> dict[st
     assert batch.masked_positions is not None and batch.masked_labels is not None and batch.labels is not None
     head = model.heads["masked_words"]
     assert isinstance(head, MaskedLMHead)
-    table_VE = model.encoder.embeddings.words.weight
     x_ME = head(hidden_TH[batch.masked_positions])
-    losses = {"masked_lm": masked_lm_loss(x_ME, table_VE, head.bias, batch.masked_labels)}
+    losses = {"masked_lm": masked_lm_loss(x_ME, model.encoder.embeddings.words.weight, head.bias, batch.masked_labels)}
     if "next_sentence" in model.heads:
-        first_NH = hidden_TH[batch.first_tokens]
-        value, _ = classification_loss(model.text_scores("next_sentence", first_NH), batch.labels)
-        losses["next_sentence"] = value, counts(batch)["next_sentence"]
+        scores_N2 = model.text_scores("next_sentence", hidden_TH[batch.first_tokens])
+        losses["next_sentence"] = classification_loss(scores_N2, batch.labels)
     return losses

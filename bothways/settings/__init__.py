@@ -10,7 +10,7 @@ from bothways.settings.base import (
     TextColumns,
     TrainingDtype,
 )
-from bothways.settings.deploy import Bench, Export, Quantize
+from bothways.settings.deploy import Bench, Export, Pack, Quantize, Unpack
 from bothways.settings.distill import Distill
 from bothways.settings.evaluate import Evaluate
 from bothways.settings.finetune import (
@@ -49,6 +49,7 @@ __all__ = [
     "Glue",
     "Grouped",
     "Info",
+    "Pack",
     "Predict",
     "Pretrain",
     "Quantize",
@@ -62,5 +63,6 @@ __all__ = [
     "TextVectors",
     "TrainEmbed",
     "TrainingDtype",
+    "Unpack",
     "Vocab",
 ]

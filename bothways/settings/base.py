@@ -40,6 +40,8 @@ OptionalOutput = Annotated[Path | None, arg(aliases=("-o",))]
 Directory = Annotated[Path, arg(metavar="DIR")]
 OptionalDirectory = Annotated[Path | None, arg(metavar="DIR")]
 Model = Positional[Directory]
+# The model of the package if none is named. Command lines put it in front of the other arguments (cli/main.py).
+DefaultModel = Positional[Annotated[Path, arg(metavar="[DIR]")]]
 # Data: paths; from Python also in-memory tables (tables_in_memory.py).
 Data = Annotated[TableSource, arg(constructor=Path)]
 OptionalData = Annotated[TableSource | None, arg(constructor=Path | None)]

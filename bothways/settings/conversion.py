@@ -54,7 +54,7 @@ def _converted(value: Any, declared: Any) -> Any:
         if isinstance(value, Iterable) and not isinstance(value, str | bytes):
             return tuple(_converted(part, item) for part in value)
     elif get_origin(declared) is Literal:
-        if isinstance(value, str) and value in get_args(declared):
+        if value in get_args(declared) and isinstance(value, str | int) and not isinstance(value, bool):
             return value
     elif declared in (Path, str) and isinstance(value, str | PathLike) and (declared is str or value):
         return declared(fspath(value))
@@ -71,5 +71,5 @@ def _named(declared: Any) -> str:
     if get_origin(declared) is tuple:
         return f"a list, each {_named(get_args(declared)[0])}"
     if get_origin(declared) is Literal:
-        return f"one of {', '.join(get_args(declared))}"
+        return f"one of {', '.join(map(str, get_args(declared)))}"
     return NAMES[declared]

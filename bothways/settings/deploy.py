@@ -5,9 +5,11 @@ from typing import Annotated, Literal
 
 from tyro.conf import arg
 
+from bothways.pretrained import DEFAULT
 from bothways.settings.base import (
     Checked,
     Compute,
+    DefaultModel,
     Encoded,
     Model,
     NumberFormat,
@@ -37,6 +39,31 @@ class Quantize(TextColumns, Checked, NumberFormat, Printed):
 
 
 @settings
+class Pack(Printed):
+    """Pack a model: its word table and layers in few bits, for shipping. It is unpacked when it is loaded."""
+
+    model: Model
+    """Checkpoint, run, or name of a model on the hub."""
+    out: Output
+    """Output directory."""
+    word_bits: Literal[4, 5, 6, 8] = 4
+    """Bits of a number in the word table."""
+    layer_bits: Literal[4, 5, 6, 8] = 6
+    """Bits of a number in the other matrices."""
+
+
+@settings
+class Unpack(Printed):
+    """Unpack a model into float32 weights in the Hugging Face layout, which transformers and sentence-transformers
+    read."""
+
+    model: Model
+    """A packed model, such as bothways-en, or any other checkpoint or run."""
+    out: Output
+    """Output directory."""
+
+
+@settings
 class Export(TextColumns, Checked, Printed):
     """Export a model to ONNX. Nothing is written if its scores under ONNX Runtime differ from the original's by more
     than --tolerance."""
@@ -62,7 +89,7 @@ class Bench(Encoded, Checked, Compute, Printed):
     """Benchmark a model on this machine: throughput and latency by batch size and text length, compared with
     other installed libraries."""
 
-    model: Model
+    model: DefaultModel = Path(DEFAULT)
     """Checkpoint, run, or name of a model on the hub."""
     out: OptionalOutput = None
     """Chart to write (.png), if other systems are measured too."""

@@ -1,10 +1,12 @@
 """Settings of `finetune` and `glue`: data, optimization, and the options of each task."""
 
+from pathlib import Path
 from typing import Literal
 
 from tyro.conf import Positional
 
 from bothways.errors import InputError
+from bothways.pretrained import DEFAULT
 from bothways.settings.base import (
     Compute,
     Data,
@@ -75,7 +77,7 @@ class Recipe(Optimization, Compute, Printed):
 class FineTune(Encoded, Recipe):
     """Fine-tune on labelled data."""
 
-    model: Directory
+    model: Directory = Path(DEFAULT)
     """Checkpoint, run, or name of a model on the hub to start from."""
     train: Data
     """Labelled training data; dev and test sets are split off it unless they are given."""

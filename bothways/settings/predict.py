@@ -1,13 +1,16 @@
 """Settings of `predict`, `fill` and `embed`: inference on texts and files."""
 
+from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import Positional, arg
 
 from bothways.errors import InputError
+from bothways.pretrained import DEFAULT
 from bothways.settings.base import (
     Checked,
     Compute,
+    DefaultModel,
     Encoded,
     Model,
     OnError,
@@ -65,7 +68,7 @@ class Predict(Windows, Encoded, Checked, Compute, Printed):
 class Fill(Checked, Compute, Printed):
     """Fill each [MASK] in a text."""
 
-    model: Model
+    model: DefaultModel = Path(DEFAULT)
     """Checkpoint, run, or name of a model on the hub."""
     text: Positional[str]
     """A text that contains [MASK]."""
@@ -79,7 +82,7 @@ class Fill(Checked, Compute, Printed):
 class Embed(Windows, Encoded, Checked, Compute, Printed):
     """Embed texts: a vector per text, as .npy (float32, [texts, hidden size]), .parquet or .jsonl."""
 
-    model: Model
+    model: DefaultModel = Path(DEFAULT)
     """Checkpoint, run, or name of a model on the hub."""
     file: Positional[Annotated[str, arg(metavar="FILE")]]
     """.txt (one text per line), .jsonl, .csv, .tsv, .xlsx, .parquet, or - for standard input."""

@@ -2,16 +2,15 @@
 
 from pathlib import Path
 
-from tyro.conf import Positional
-
-from bothways.settings.base import Checked, Compute, OptionalDirectory, Output, Printed, settings
+from bothways.pretrained import DEFAULT
+from bothways.settings.base import Checked, Compute, DefaultModel, OptionalDirectory, Output, Printed, settings
 
 
 @settings
 class Info(Checked, Printed):
     """Describe a checkpoint or run: what it is, how it was made, and from which data."""
 
-    path: Positional[Path]
+    path: DefaultModel = Path(DEFAULT)
     """Checkpoint, run, or name of a model on the hub."""
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bothways.corpus.sentence_pairs import Examples, make_examples, to_batch
+from bothways.corpus.sentence_pairs import NO_PAIR, Examples, make_examples, to_batch
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError
 from bothways.rng import Purpose, make_keys, uniform

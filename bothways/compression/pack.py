@@ -1,0 +1,65 @@
+"""Packing: a checkpoint with its matrices in few bits, to ship or to keep, and back (checkpoint/formats/packed.py)."""
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.checkpoint import CONFIG, METADATA_FILE, Checkpoint, check_not_int8, check_target
+from bothways.checkpoint.formats.packed import PACKED, write_packed
+from bothways.checkpoint.weights import WEIGHTS, read_weights
+from bothways.errors import InputError
+from bothways.io import atomic_directory, write_json
+from bothways.settings import Pack, Unpack
+from bothways.tokenizer.files import read_json
+
+SMALL = 64  # matrices with fewer rows stay in float16
+POSITION_BITS = 8
+
+
+def pack(settings: Pack) -> dict[str, Any]:
+    """Write a packed copy of a checkpoint. Returns its files' sizes in bytes, by name."""
+    loaded = checkpoint.load(settings.model)
+    save_packed(loaded, settings.out, settings.word_bits, settings.layer_bits)
+    return sizes(settings.out)
+
+
+def unpack(settings: Unpack) -> dict[str, Any]:
+    """Write a checkpoint, packed or not, in the Hugging Face layout with float32 weights."""
+    loaded = checkpoint.load(settings.model)
+    check_not_int8(loaded.model)
+    checkpoint.save(loaded, settings.out)
+    return sizes(settings.out)
+
+
+def sizes(directory: Path) -> dict[str, Any]:
+    return {"out": str(directory), "bytes": sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())}
+
+
+def save_packed(source: Checkpoint, target: Path, word_bits: int = 4, layer_bits: int = 6) -> None:
+    """Write a checkpoint with its word table in `word_bits` and its other matrices in `layer_bits`.
+
+    InputError for models that are stored in several files, such as linear heads on mean vectors.
+    """
+    check_not_int8(source.model)
+    check_target(target, holds=METADATA_FILE)
+    vocab_size, positions = source.model.config.vocab_size, source.model.config.max_position_embeddings
+
+    def choose_bits(name: str, value: Tensor) -> int | None:
+        if value.ndim != 2 or len(value) < SMALL:
+            return None
+        if len(value) == vocab_size:
+            return word_bits
+        return POSITION_BITS if len(value) == positions and "position" in name else layer_bits
+
+    with atomic_directory(target) as directory:
+        checkpoint.write(source, directory)
+        config = read_json(directory / CONFIG)
+        if not (directory / WEIGHTS).exists():
+            kind = config.get("model_type")
+            raise InputError(f"a model of type {kind} cannot be packed; pass one in the Hugging Face layout")
+        quantization = write_packed(read_weights(directory), directory, choose_bits)
+        (directory / WEIGHTS).unlink()
+        quantization["model_type"] = config["model_type"]
+        write_json(directory / CONFIG, {**config, "model_type": PACKED, "quantization_config": quantization})

@@ -1,0 +1,13 @@
+"""Models that come with the package: their names and directories."""
+
+from os import PathLike
+from pathlib import Path
+
+DEFAULT = "bothways-en"
+NAMES = (DEFAULT,)
+
+
+def locate(path: str | PathLike[str]) -> Path | None:
+    """The directory of a packaged model of this name; None if there is none."""
+    name = Path(path).as_posix()
+    return Path(__file__).parent / name if name in NAMES else None
