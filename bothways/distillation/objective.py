@@ -38,7 +38,7 @@ from bothways.pretraining.objectives import Objective, Predictions
 from bothways.rng import Purpose, derive_seed
 from bothways.training.losses import Loss
 
-WHOLE_TEXTS = 0.5  # fraction of the texts that are also read whole, if words are learned too
+WHOLE_TEXTS = 0.25  # fraction of the texts that are also read whole, if words are learned too
 
 
 @dataclass(frozen=True)

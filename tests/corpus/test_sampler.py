@@ -18,7 +18,7 @@ from bothways.batching import (
     sort_by_length,
     token_batches,
 )
-from bothways.corpus.sampler import StepSampler
+from bothways.corpus.sampler import MixedSampler, StepSampler
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError
 
@@ -221,6 +221,30 @@ def test_a_corpus_without_examples_raises_instead_of_looping_forever():
     words = TokenStore(np.arange(7, dtype=np.int32), np.arange(8), np.arange(8))
     with pytest.raises(InputError, match="no examples"):
         next(order_of(words, pairs="order", documents=np.arange(7)).steps())
+
+
+def mixed_of(store, counts=((), ())):
+    samplers = [order_of(store, pairs=pairs, counts=own) for pairs, own in zip(("none", "next"), counts, strict=True)]
+    return MixedSampler(samplers, [0, 1, 0])
+
+
+def test_samplers_take_turns_and_lose_no_step(store):
+    steps = [of_step(step) for step in islice(mixed_of(store).steps(), 30)]
+    single, pairs = (order_of(store, pairs=pairs) for pairs in ("none", "next"))
+    assert steps[0::3] == [of_step(step) for step in islice(single.steps(), 20)][0::2]
+    assert steps[2::3] == [of_step(step) for step in islice(single.steps(), 20)][1::2]
+    assert steps[1::3] == [of_step(step) for step in islice(pairs.steps(), 10)]
+
+
+@pytest.mark.parametrize("first", [0, 1, 2, 3, 17, 40])
+def test_mixed_steps_are_the_same_wherever_one_begins_with_counts_and_without(store, first):
+    whole = mixed_of(store)
+    steps = [of_step(step) for step in islice(whole.steps(), first + 5)]
+    assert [of_step(step) for step in islice(mixed_of(store).steps(first), 5)] == steps[first:]
+    resumed = mixed_of(store)
+    resumed.restore([[*counts] for counts in whole.counts])
+    assert resumed.counts == whole.counts and resumed.samplers[1].counts == whole.samplers[1].counts
+    assert [of_step(step) for step in islice(resumed.steps(first), 5)] == steps[first:]
 
 
 def test_a_fingerprint_names_ids_masks_and_labels():
