@@ -38,7 +38,7 @@ from bothways.pretraining.inputs import (
     save_tokenizer_once,
 )
 from bothways.pretraining.objective import example_batch
-from bothways.pretraining.objectives import Objective
+from bothways.pretraining.objectives import PretrainingObjective
 from bothways.pretraining.pretrain import train
 from bothways.pretraining.result import PretrainingResult
 from bothways.pretraining.setup import Length, Setup, build_options
@@ -222,7 +222,7 @@ def initial_student(
     frequencies: np.ndarray,
 ) -> tuple[Checkpoint, Tensor]:
     """The student before training, and the directions [H, S] of the teacher's vectors that its own will follow."""
-    heads = Objective(settings.pairs).heads if weights.words else {}
+    heads = PretrainingObjective(settings.pairs).heads if weights.words else {}
     ids_V, tokenizer = torch.from_numpy(ids.ids_V), ids.student
     if settings.student:
         initial = with_heads(checkpoint.load(settings.student), tokenizer, heads, settings.dropout, settings.seed)

@@ -34,7 +34,7 @@ from bothways.distillation.vocabulary import TeacherIds
 from bothways.model.model import Model
 from bothways.model.pooler import mean_pool
 from bothways.pretraining import objective
-from bothways.pretraining.objectives import Objective, Predictions
+from bothways.pretraining.objectives import Predictions, PretrainingObjective
 from bothways.rng import Purpose, derive_seed
 from bothways.training.losses import Loss
 
@@ -124,7 +124,7 @@ class Student(nn.Module):
                     nn.init.orthogonal_(self.map.weight, generator=generator)
 
 
-class Distillation(Objective):
+class Distillation(PretrainingObjective):
     """Masked words (and next sentence) together with losses from a teacher. store: the text that rows refer to."""
 
     def __init__(self, pairs: PairTask, weights: Weights, teacher: Teacher, store: TokenStore) -> None:

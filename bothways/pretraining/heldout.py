@@ -16,7 +16,13 @@ from bothways.corpus.sentence_pairs import PairTask, make_examples
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError
 from bothways.pretraining.objective import example_batch
-from bothways.pretraining.objectives import PAIR_TASK_NAMES, WORD_LOSSES, Objective, ObjectiveName, build_objective
+from bothways.pretraining.objectives import (
+    PAIR_TASK_NAMES,
+    WORD_LOSSES,
+    ObjectiveName,
+    PretrainingObjective,
+    build_objective,
+)
 from bothways.rng import Purpose, generator
 from bothways.tokenizer.tokenizer import Tokenizer
 
@@ -29,7 +35,7 @@ class HeldOut:
 
     def __init__(
         self, store: TokenStore, documents: np.ndarray, tokenizer: Tokenizer, length: int, *, pairs: PairTask,
-        objective: ObjectiveName | Callable[[PairTask], Objective] = "masked",
+        objective: ObjectiveName | Callable[[PairTask], PretrainingObjective] = "masked",
         frequencies: np.ndarray | None = None, most: int = HELD_OUT_EXAMPLES,
     ) -> None:  # fmt: skip
         """documents: indices of held-out documents. objective: its name, or a function that builds it.

@@ -20,7 +20,7 @@ from bothways.model.local_init import initialize_locally
 from bothways.model.model import Model, initialize
 from bothways.pretraining.inputs import PretrainingData
 from bothways.pretraining.modules import ReplacedTokenModel
-from bothways.pretraining.objectives import Objective
+from bothways.pretraining.objectives import PretrainingObjective
 from bothways.tokenizer.tokenizer import Tokenizer
 
 OUR_OWN = "bothways-oneway"
@@ -42,7 +42,11 @@ class Initialization:
 
 
 def new_model(
-    config: EncoderConfig, model_type: str, objective: Objective, initialization: Initialization, data: PretrainingData
+    config: EncoderConfig,
+    model_type: str,
+    objective: PretrainingObjective,
+    initialization: Initialization,
+    data: PretrainingData,
 ) -> Checkpoint:
     """A new model with randomly initialized or precomputed weights. config: except vocabulary and dropout."""
     tokenizer = data.tokenizer
@@ -66,7 +70,7 @@ def new_model(
 
 
 def continue_from(
-    start: Checkpoint, objective: Objective, initialization: Initialization, data: PretrainingData
+    start: Checkpoint, objective: PretrainingObjective, initialization: Initialization, data: PretrainingData
 ) -> Checkpoint:
     """Adapt a checkpoint: add missing heads (logged) and an embedding row for each new vocabulary entry.
 
@@ -92,7 +96,7 @@ def continue_from(
 
 
 def module_to_train(
-    model: Model, objective: Objective, initialization: Initialization, data: PretrainingData
+    model: Model, objective: PretrainingObjective, initialization: Initialization, data: PretrainingData
 ) -> nn.Module:
     """The model, or the model with parts that only training needs."""
     module = objective.module(model, initialization.seed)

@@ -31,7 +31,7 @@ PAIR_TASK_NAMES = {"next": "next_sentence", "order": "sentence_order"}
 REPLACED_WEIGHT = 50.0  # Clark 2020, appendix A
 
 
-class Objective:
+class PretrainingObjective:
     """BERT's objective: masked words, and next sentence or sentence order (Devlin 2018, section 3.1)."""
 
     def __init__(self, pairs: PairTask = "none") -> None:
@@ -78,7 +78,7 @@ class Objective:
         return {PAIR_TASK_NAMES[self.pairs]: (scores_N2.argmax(-1), batch.labels)}
 
 
-class SpanBoundary(Objective):
+class SpanBoundary(PretrainingObjective):
     """SpanBERT: each masked word is also predicted from the two tokens around its masked span (Joshi 2020, section
     3.2)."""
 
@@ -108,7 +108,7 @@ class SpanBoundary(Objective):
         return {}
 
 
-class EnhancedDecoder(Objective):
+class EnhancedDecoder(PretrainingObjective):
     """DeBERTa: masked words predicted by a decoder with absolute positions (He 2021, section 3.2)."""
 
     def module(self, model: Model, seed: int) -> nn.Module:
@@ -132,7 +132,7 @@ class ReplacedOutputs(NamedTuple):
     replaced_T: Tensor
 
 
-class ReplacedTokens(Objective):
+class ReplacedTokens(PretrainingObjective):
     """ELECTRA: a small generator fills masked positions, the model detects replaced tokens (Clark 2020, section 2).
     Only the model is saved."""
 
@@ -169,7 +169,7 @@ class ReplacedTokens(Objective):
         return {"replaced": ((outputs.scores_T > 0).long(), outputs.replaced_T.long())}
 
 
-class OneWay(Objective):
+class OneWay(PretrainingObjective):
     """Causal language model: predict the next word (Radford 2018); with halves also the previous word, from a second,
     backward stack (Peters 2018). Every ordinary token is a target and none is masked."""
 
@@ -212,8 +212,13 @@ class OneWay(Objective):
         return {}
 
 
-def build_objective(name: ObjectiveName, pairs: PairTask = "none") -> Objective:
+def build_objective(name: ObjectiveName, pairs: PairTask = "none") -> PretrainingObjective:
     if name == "forward" or name == "halves":
         return OneWay(halves=name == "halves")
-    classes = {"masked": Objective, "boundary": SpanBoundary, "enhanced": EnhancedDecoder, "replaced": ReplacedTokens}
+    classes = {
+        "masked": PretrainingObjective,
+        "boundary": SpanBoundary,
+        "enhanced": EnhancedDecoder,
+        "replaced": ReplacedTokens,
+    }
     return classes[name](pairs)

@@ -1,10 +1,10 @@
 """Pre-training: masking, forward pass, losses, training loop (Devlin 2018, section 3.1)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from bothways.batch import Batch
 from bothways.batching import batch_fingerprint, divide_evenly
@@ -17,7 +17,7 @@ from bothways.pretraining.setup import Setup, build_setup, load_start, prefetche
 from bothways.settings import Pretrain
 from bothways.training.distributed import Processes, process_group
 from bothways.training.loop import fit
-from bothways.training.losses import Loss
+from bothways.training.objective import forward_losses
 from bothways.training.progress import track_progress
 from bothways.training.run import Callbacks, Run
 from bothways.training.timing import seconds_per_step
@@ -51,10 +51,7 @@ def train(setup: Setup, data: PretrainingData, run: Run, processes: Processes) -
             batches = [(rows, example_batch(data.store, step, rows, data.tokenizer)) for rows in own_parts]
             yield [objective.mask(batch, step, rows, rule, seed=options.seed, rate=rate) for rows, batch in batches]
 
-    def losses(module: nn.Module, batch: Batch) -> Mapping[str, Loss]:
-        outputs = objective.forward(module, batch)  # the encoder's hidden states, [T, H]
-        return objective.losses(module, batch, outputs)
-
+    losses = forward_losses(objective)
     timed = partial(seconds_per_step, module, losses, objective.counts, steps, options, processes)
     options = replace(options, steps=setup.length.num_steps(run, processes, timed))
     checkpoints, saved = setup.open_checkpoints(data, run, processes)

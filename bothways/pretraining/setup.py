@@ -33,7 +33,7 @@ from bothways.pretraining.initial_model import (
     new_model,
 )
 from bothways.pretraining.inputs import PretrainingData
-from bothways.pretraining.objectives import Objective, build_objective
+from bothways.pretraining.objectives import PretrainingObjective, build_objective
 from bothways.pretraining.recipes import STEPS, CompleteSettings, complete_settings, summary
 from bothways.settings import Distill, Pretrain
 from bothways.sizes import SIZES
@@ -78,7 +78,7 @@ class Setup:
 
     initial: Checkpoint
     module: nn.Module
-    objective: Objective
+    objective: PretrainingObjective
     sampler: StepSampler | MixedSampler
     rule: MaskRule
     heldout: HeldOut
@@ -172,7 +172,7 @@ def new_config(settings: Pretrain) -> EncoderConfig:
     return config
 
 
-def objective_from_settings(settings: Pretrain) -> Objective:
+def objective_from_settings(settings: Pretrain) -> PretrainingObjective:
     assert settings.objective != "auto" and settings.pairs != "auto"
     return build_objective(settings.objective, settings.pairs)
 
