@@ -1,7 +1,8 @@
 """Pre-training objectives: MLM, SpanBERT, DeBERTa, ELECTRA, and causal language models.
 
 Each class names the heads of the saved model, builds the module to train (a model, or a model with further parts that
-only training needs), prepares batches, and computes outputs, losses and predictions.
+only training needs), prepares batches, and computes outputs, losses and predictions. The protocol of the training loop
+is in training/objective.py.
 
 Letters: T tokens, M target positions, N texts, H hidden, E embedding size, V vocabulary.
 """
@@ -23,6 +24,7 @@ from bothways.model.model import Model
 from bothways.pretraining import objective
 from bothways.pretraining.modules import BoundaryModel, EnhancedMaskDecoder, ReplacedTokenModel
 from bothways.training.losses import Loss, masked_lm_loss
+from bothways.training.objective import Objective
 
 ObjectiveName = Literal["masked", "boundary", "enhanced", "replaced", "forward", "halves"]
 Predictions = Mapping[str, tuple[Tensor, Tensor]]  # binary tasks by name: predicted labels, gold labels
@@ -31,7 +33,7 @@ PAIR_TASK_NAMES = {"next": "next_sentence", "order": "sentence_order"}
 REPLACED_WEIGHT = 50.0  # Clark 2020, appendix A
 
 
-class PretrainingObjective:
+class PretrainingObjective(Objective):
     """BERT's objective: masked words, and next sentence or sentence order (Devlin 2018, section 3.1)."""
 
     def __init__(self, pairs: PairTask = "none") -> None:
@@ -215,10 +217,5 @@ class OneWay(PretrainingObjective):
 def build_objective(name: ObjectiveName, pairs: PairTask = "none") -> PretrainingObjective:
     if name == "forward" or name == "halves":
         return OneWay(halves=name == "halves")
-    classes = {
-        "masked": PretrainingObjective,
-        "boundary": SpanBoundary,
-        "enhanced": EnhancedDecoder,
-        "replaced": ReplacedTokens,
-    }
-    return classes[name](pairs)
+    classes = {"boundary": SpanBoundary, "enhanced": EnhancedDecoder, "replaced": ReplacedTokens}
+    return classes.get(name, PretrainingObjective)(pairs)
