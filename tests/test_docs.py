@@ -14,7 +14,7 @@ import tyro
 
 import bothways
 from bothways import settings
-from bothways.verbs import VERBS
+from bothways.cli import main
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -57,8 +57,7 @@ def test_commands_parse(page):
             if not words or words[0] != "bothways":
                 continue
             verb = " ".join(words[1:3]) if words[1] == "finetune" else words[1]
-            kind = VERBS[verb].settings_class
-            tyro.cli(kind, args=words[1 + len(verb.split()) :])  # SystemExit if it does not parse
+            main.parse(verb, words[1 + len(verb.split()) :])  # SystemExit if it does not parse
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
 from tyro.conf import FlagCreatePairsOff, Positional, arg, create_mutex_group
 
 from bothways.errors import InputError
+from bothways.pretrained import DEFAULT
 from bothways.settings.conversion import convert, declared_types
 from bothways.tables_in_memory import TableSource
 
@@ -108,14 +109,15 @@ T = TypeVar("T", bound=type)
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def settings(cls: T) -> T:
-    """A frozen, keyword-only dataclass. Field order, which is also that of --help: required fields, then the class's
-    own, then those of the mixins. --help shows no default that is None or ()."""
+    """A frozen, keyword-only dataclass. Field order, which is also that of --help: required fields and a model with
+    the packaged one as default, then the class's own, then those of the mixins. --help shows no default that is None
+    or ()."""
     for name, hint in get_annotations(cls).items():
         if getattr(cls, name, MISSING) in (None, ()):
             cls.__annotations__[name] = Annotated[hint, arg(help_behavior_hint="")]
     settings_class: Any = dataclass(frozen=True, kw_only=True)(cls)
     fields = settings_class.__dataclass_fields__
-    required = [name for name, field in fields.items() if field.default is MISSING]
+    required = [name for name, field in fields.items() if field.default is MISSING or field.default == Path(DEFAULT)]
     by_class = [name for base in cls.__mro__ for name in get_annotations(base)]
     settings_class.__dataclass_fields__ = {name: fields[name] for name in dict.fromkeys((*required, *by_class))}
     return cls
