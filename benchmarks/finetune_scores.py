@@ -1,4 +1,4 @@
-"""Fine-tuning all-MiniLM-L6-v2 with default options, against simple baselines on the same rows.
+"""Fine-tuning all-MiniLM-L6-v2 (or --model) with default options, against simple baselines on the same rows.
 
     python -m benchmarks.finetune_scores -o DIR [--only RTE CoLA ...] [--seeds 3] [--few] [--learning-rate 5e-5 ...]
     python -m benchmarks.finetune_scores -o DIR --print
@@ -33,6 +33,7 @@ GAIN, DRAWS = 0.05, 5  # target gain: mean over the better simple model, and ove
 TRIVIAL = ("most frequent answer", "most frequent tag", "mean", "no answer")  # names of the trivial baselines
 WORDS, FROZEN = ("TF-IDF", "most frequent tag per word", "sentence"), ("frozen", "cosine of frozen")
 SETTINGS: dict[str, type] = {
+    "model": Path,
     "learning_rate": float,
     "epochs": float,
     "batch_tokens": int,
@@ -71,7 +72,7 @@ def run(name: str, data: DataSet, out: Path, recipe: Mapping[str, Any]) -> Line:
     if unknown := sorted(recipe.keys() - known):
         print(f"{name}: {data.settings.__name__} has no {', '.join(unknown)}; ignored")
     arguments = {**data.arguments, **{key: value for key, value in recipe.items() if key in known}}
-    settings = data.settings(model=minilm(), out=out, **arguments)
+    settings = data.settings(**{"model": minilm(), "out": out, **arguments})
     start, processor = time.perf_counter(), time.process_time()
     bothways.train(replace(settings, resume=out.exists()))
     line = summary(name, out) | {"wall": time.perf_counter() - start, "cpu": time.process_time() - processor}

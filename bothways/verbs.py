@@ -46,7 +46,7 @@ MEASURE, DEPLOY, INSPECT = "Measure", "Deploy", "Inspect"
 
 # Verbs of a group must be adjacent. Modules are imported when a verb runs, so that --help is fast.
 VERBS: dict[str, Verb] = {
-    "demo": Verb("Demo", "cli.demo:run", "train and use a small BERT on the included novels, in 3 minutes", TRY),
+    "demo": Verb("Demo", "cli.demo:run", "what the packaged model does, and a BERT from scratch: 3 minutes", TRY),
     "vocab": Verb("Vocab", "cli.commands:vocab", "learn a WordPiece vocabulary from text", TRAIN),
     "pretrain": Verb("Pretrain", "pretraining.pretrain:run", "pre-train a BERT on text", TRAIN, trains=True),
     "distill": Verb("Distill", "distillation.distill:run", "distill a smaller BERT from a teacher", TRAIN, trains=True),

@@ -1,95 +1,81 @@
-"""The demo: a small BERT from vocabulary to predictions, on the novels in the package."""
+"""The demo: the packaged English model fills, compares, searches and learns; then a small BERT from scratch."""
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from bothways.checkpoint.checkpoint import load as load_checkpoint
-from bothways.corpus.documents import read_lines, sample
-from bothways.corpus.store import sentences
+import numpy as np
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from bothways.cli import demo_texts
+from bothways.corpus.documents import sample
 from bothways.device import choose_device
 from bothways.finetuning import classify
 from bothways.finetuning.baselines import WORSE
+from bothways.finetuning.finetune import FineTuneResult
+from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.log import command_name, messages_to, muted, print_lines
+from bothways.pretrained import DEFAULT
 from bothways.pretraining import pretrain
+from bothways.report import page
+from bothways.report.demo import Comparison, Gaps, NextSentences, SearchHits
+from bothways.report.scores import ScoreSummary
+from bothways.report.senses import SenseMap, WordSenses
 from bothways.rng import Purpose, generator
 from bothways.settings import Classify, Demo, Pretrain
+from bothways.tables_in_memory import as_source
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.run import Run
 
-NUM_SENTENCES, NUM_SHOWN = 200, 3
-SENTENCE_WORDS = range(8, 25)  # words of a sentence in which one is masked
-NUM_CLASSIFIED = 3
+NUM_GAPS, NUM_SHOWN = 150, 4  # gaps in unread messages
+SHOTS = 8  # examples a class in the first fine-tuning
+EPOCHS = 4.0  # of the second
+PARAGRAPHS, TEST_PARAGRAPHS = 900, 450  # of novels
+Rows = list[dict[str, Any]]
+
+
+@dataclass
+class Findings:
+    """What the steps found: for the page, and as figures for bothways.json."""
+
+    sections: list[page.Section] = field(default_factory=list)
+    comparison: list[tuple[str, str, float, tuple[float, float] | None]] = field(default_factory=list)
+    scores: list[ScoreSummary] = field(default_factory=list)
+    figures: dict[str, Any] = field(default_factory=dict)
 
 
 def run(settings: Demo) -> dict[str, Any]:
-    """Run all steps in one run directory; prints and returns the figures."""
+    """Run all steps in one run directory; prints and returns the figures, and writes demo.html."""
     start = time.perf_counter()
     run = Run(settings.out, "demo", settings, device=choose_device(settings.device))
-    books = sample()
-    texts = write_texts(books, settings.out / "text")
-    authors = sorted({book["author"] for book in books})
-    training, heldout = ([book for book in books if book["split"] == split] for split in ("train", "test"))
-    write(f"Text: {len(books)} novels by {', '.join(authors)}; {len(heldout)} of them are held out.\n")
-
-    write(f"1. Learn a vocabulary from the {len(training)} training novels")
-    with muted():
-        tokenizer = Tokenizer.learn((book["text"] for book in training), size=5000)
-    tokenizer.save(settings.out / "tokenizer")
-    example = "An unfathomable whisper, said Mr. Rochester."
-    write(f"   {len(tokenizer):,} entries: {example!r} -> {' '.join(tokenizer.encode(example).tokens)}\n")
-
-    write(f"2. Pre-train a small BERT on masked words for {settings.minutes:g} minutes")
-    with messages_to(write_indented):
-        pretrained = pretrain.run(pretrain_settings(settings, texts))
-    figures = dict(pretrained.figures)
-    write(
-        f"   masked words of the held-out novels: perplexity {figures['perplexity']:.0f} (word frequencies alone: "
-        f"{figures['unigram_perplexity']:.0f})\n"
-    )
-
-    write("3. Fill in masked words in the held-out novels")
-    fills = fill_masks(load_predictor(pretrained.model, settings), heldout, settings.seed)
-
-    write("4. Fine-tune it to recognize the authors, and test it on paragraphs of the held-out novels")
-    with messages_to(write_indented):
-        result = classify.run(classify_settings(settings, pretrained.model, texts))
-    low, high = result.interval or (0.0, 1.0)
-    width = max(map(len, ("this BERT", *result.baselines)))
-    write(f"   {'this BERT':{width}} {result.mean:6.1%} (95 % interval {low:.1%} to {high:.1%}), one seed")
-    for name, score in result.baselines.items():
-        write(f"   {name:{width}} {score:6.1%}")
-    write(f"   {result.verdict}")
-    if result.verdict.startswith(WORSE):
-        write("   Why: with two novels per author, word counts say more than a BERT can learn in a minute.")
-    write("")
-
-    write("5. Classify new text")
-    classify_paragraphs(load_predictor(result.model, settings), texts["test"], settings.seed)
-    figures |= {"fills": fills, "accuracy": result.mean, "baselines": result.baselines}
-    figures["seconds"] = time.perf_counter() - start
-    parts = {
-        "text": "the novels",
-        "tokenizer": "vocabulary",
-        "pretrain": "pre-training run",
-        "authors": "classifier run",
-    }
-    run.update_metadata(status="done", figures=figures, parts=parts)
+    model = load(dtype=settings.dtype, device=settings.device)
+    messages, found = read_sample("support.jsonl"), Findings()
+    write(f"The English model that comes with Bothways ({DEFAULT}), without any training:\n")
+    for step in (fill_gaps, compare_senses, follow, search):
+        step(model, messages, settings, found)
+    write("Training, on this machine:\n")
+    learn_messages(messages, settings, found)
+    learn_authors(settings, found)
+    pretrain_small(settings, found)
+    seconds = time.perf_counter() - start
+    figures = {**found.figures, "seconds": seconds}
+    write_page(settings, found, seconds)
+    parts = {"few": "classifier run, few examples", "all": "classifier run", "authors": "classifier run, novels"}
+    run.update_metadata(status="done", figures=figures, parts={**parts, "pretrain": "pre-training run"})
     run.close()
-    write(f"\nDone in {figures['seconds']:.0f} s. Everything is in {settings.out}:")
-    encoder, classifier = (quote(str(settings.out / name)) for name in ("pretrain", "authors"))
-    write(f"   {command_name()} info {encoder}")
-    write(f'   {command_name()} fill {encoder} "She looked at the [MASK] and smiled."')
-    write(f'   {command_name()} predict {classifier} --text "The river lay grey and still under the morning fog."')
+    write(f"\nDone in {seconds:.0f} s. The results as a page: {settings.out / 'demo.html'}. Go on with:")
+    classifier = quote(str(settings.out / "all"))
+    write(f'   {command_name()} fill "She looked at the [MASK] and smiled."')
+    write(f'   {command_name()} predict {classifier} --text "The postman says nobody was home."')
+    write(f"   {command_name()} info {classifier}")
     return figures
-
-
-def load_predictor(model: Path, settings: Demo) -> Predictor:
-    return Predictor(load_checkpoint(model), dtype=settings.dtype, device=settings.device)
 
 
 def write(text: str) -> None:
@@ -100,96 +86,227 @@ def write_indented(text: str) -> None:
     write("   " + text.replace("\n", "\n   "))
 
 
-def write_texts(books: Sequence[dict[str, Any]], directory: Path) -> dict[str, Path]:
-    """Write a corpus (a document per novel) and a table of labelled paragraphs for each split."""
-    directory.mkdir(parents=True)
-    files = {}
-    for split in ("train", "test"):
-        novels = [book for book in books if book["split"] == split]
-        rows = [{"text": text, "label": book["author"]} for book in novels for text in book["text"].split("\n\n")]
-        for name, content in ((f"{split}_books", [{"text": book["text"]} for book in novels]), (split, rows)):
-            files[name] = directory / f"{name}.jsonl"
-            files[name].write_text(
-                "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in content), encoding="utf-8"
+def read_sample(name: str) -> Rows:
+    text = files("bothways").joinpath("sample", name).read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+# --- without training -------------------------------------------------------------------------------------------------
+
+
+def fill_gaps(model: Predictor, messages: Rows, settings: Demo, found: Findings) -> None:
+    """Fill given sentences, and a word of each of some messages, which the model has not read."""
+    write("1. Fill masked words")
+    rows = []
+    for text in demo_texts.GAPS:
+        guesses = [guess.token for guess in model.fill(text, top=5)[0]]
+        write(f"   {text}\n         {', '.join(guesses)}")
+        rows.append((text, ", ".join(guesses), ""))
+    rng, gaps = generator(settings.seed, Purpose.MASK), list[tuple[str, str]]()
+    for index in rng.permutation(len(messages)).tolist():
+        words = messages[index]["text"].split()
+        places = [place for place, word in enumerate(words[1:-1], 1) if word.isalpha() and word.islower()]
+        if places and len(gaps) < NUM_GAPS:
+            place = places[int(rng.integers(len(places)))]
+            gaps.append((" ".join([*words[:place], "[MASK]", *words[place + 1 :]]), words[place]))
+    tops = [[guess.token for guess in fills[0]] for fills in model.fill([text for text, _ in gaps], top=5)]
+    first, five = (
+        float(np.mean([word in guesses[:top] for (_, word), guesses in zip(gaps, tops, strict=True)])) for top in (1, 5)
+    )
+    for (text, word), guesses in [*zip(gaps, tops, strict=True)][:NUM_SHOWN]:
+        note = f"written: {word}"
+        write(f"   {text}\n         {', '.join(guesses)} ({note})")
+        rows.append((text, ", ".join(guesses), note))
+    summary = f"{len(gaps)} words of unread messages: {first:.0%} are the first guess, {five:.0%} among the first five"
+    write(f"   {summary}\n")
+    found.sections.append(Gaps(rows, summary + "."))
+    found.figures["gaps"] = {"number": len(gaps), "first": first, "five": five}
+
+
+def compare_senses(model: Predictor, messages: Rows, settings: Demo, found: Findings) -> None:
+    """Vectors of one word in sentences with different senses."""
+    write("2. One word, several senses: mean cosine of its vectors in different sentences")
+    words = []
+    for word, sentences_by_sense in demo_texts.SENSES.items():
+        senses = [sense for sense, sentences in sentences_by_sense.items() for _ in sentences]
+        sentences = [sentence for own in sentences_by_sense.values() for sentence in own]
+        vectors = np.stack([word_vector(model, sentence, word) for sentence in sentences])
+        words.append(WordSenses(word, sentences, senses, vectors))
+        same, different = words[-1].mean_cosines
+        names = " and ".join(sentences_by_sense)
+        write(f"   {word!r} ({names}): {same:.2f} within a sense, {different:.2f} across")
+        found.figures[f"senses of {word}"] = {"same": same, "different": different}
+    write("")
+    found.sections.append(SenseMap(words))
+
+
+def word_vector(model: Predictor, sentence: str, word: str) -> np.ndarray:
+    """The last hidden state of the word in a sentence, of length 1, [H]."""
+    tokenizer = model.tokenizer
+    assert tokenizer is not None
+    vector: np.ndarray = model.hidden_states(sentence)[tokenizer.encode(sentence).tokens.index(word)]
+    return vector / np.linalg.norm(vector)
+
+
+def follow(model: Predictor, messages: Rows, settings: Demo, found: Findings) -> None:
+    """The probability that each of two sentences follows a first one."""
+    write("3. Which sentence follows? (probability that it does)")
+    firsts, rights, wrongs = zip(*demo_texts.NEXT, strict=True)
+    of_right, of_wrong = (model.is_next([*firsts], [*seconds]).tolist() for seconds in (rights, wrongs))
+    rows = [*zip(firsts, rights, of_right, wrongs, of_wrong, strict=True)]
+    for first, right, p, wrong, q in rows:
+        write(f"   {first}\n      {p:4.0%}  {right}\n      {q:4.0%}  {wrong}")
+    write("")
+    found.sections.append(NextSentences(rows))
+    found.figures["next"] = {"right": sum(p > q for p, q in zip(of_right, of_wrong, strict=True)), "pairs": len(rows)}
+
+
+def search(model: Predictor, messages: Rows, settings: Demo, found: Findings) -> None:
+    """Questions whose passages share no word with them, by vectors and by TF-IDF."""
+    write("4. Search by meaning: no question shares a word with the passage that answers it")
+    rows = read_sample("passages.jsonl")
+    passages, questions = ([row for row in rows if key in row] for key in ("text", "question"))
+    texts, asked = [row["text"] for row in passages], [row["question"] for row in questions]
+    cosines_QP = model.embed(asked) @ model.embed(texts).T
+    words = TfidfVectorizer().fit(texts)
+    words_QP = (words.transform(asked) @ words.transform(texts).T).toarray()
+    hits: Rows = []
+    for question, row, word_row in zip(questions, cosines_QP, words_QP, strict=True):
+        best, by_words = passages[int(row.argmax())], passages[int(word_row.argmax())]
+        hits.append({
+            "question": question["question"], "found": best["text"], "by_words": by_words["text"],
+            "right": best["id"] == question["id"], "words_right": by_words["id"] == question["id"],
+        })  # fmt: skip
+        write(f"   {question['question']}\n      {'right' if hits[-1]['right'] else 'WRONG'}: {best['text']}")
+    right, by_words_right = (sum(hit[key] for hit in hits) for key in ("right", "words_right"))
+    write(f"   first passage right: {right} of {len(hits)} by vectors, {by_words_right} by words (TF-IDF)\n")
+    found.sections.append(SearchHits(hits))
+    found.figures["search"] = {"right": right, "by words": by_words_right, "questions": len(hits)}
+
+
+# --- training ---------------------------------------------------------------------------------------------------------
+
+
+def learn_messages(messages: Rows, settings: Demo, found: Findings) -> None:
+    """A classifier of support messages, from SHOTS examples a class and from all."""
+    train, test = ([row for row in messages if row["split"] == split] for split in ("train", "test"))
+    few = take(train, SHOTS, settings.seed)
+    kinds = len({row["label"] for row in train})
+    for number, name, rows, epochs in ((5, "few", few, None), (6, "all", train, EPOCHS)):
+        size = f"{SHOTS} examples a class" if name == "few" else f"{len(rows)} examples"
+        write(f"{number}. Learn to sort support messages into {kinds} kinds, from {size}")
+        train_and_report(rows, test, f"messages, {size}", name, epochs, settings, found)
+
+
+def learn_authors(settings: Demo, found: Findings) -> None:
+    """Authors of paragraphs: a case where words win."""
+    write("7. Where words win: who wrote this paragraph? Authors have favourite words, and books have names")
+    rows: dict[str, Rows] = {"train": [], "test": []}
+    for book in sample():
+        paragraphs = [part for part in book["text"].split("\n\n") if part]
+        rows[book["split"]] += [{"text": text, "label": book["author"]} for text in paragraphs]
+    authors = len({row["label"] for row in rows["train"]})
+    train, test = (
+        take(rows[split], number // authors, settings.seed)
+        for split, number in (("train", PARAGRAPHS), ("test", TEST_PARAGRAPHS))
+    )
+    result = train_and_report(train, test, f"novels, {authors} authors", "authors", 1.0, settings, found)
+    if result.verdict.startswith(WORSE):
+        write("   So for this task the simple model is the better choice, and the run says so.")
+    write("")
+
+
+def take(rows: Rows, number: int, seed: int) -> Rows:
+    """At most `number` rows of each label, in a random order that depends only on the seed."""
+    by_label = defaultdict[str, Rows](list)
+    for index in generator(seed, Purpose.ORDER).permutation(len(rows)).tolist():
+        if len(by_label[rows[index]["label"]]) < number:
+            by_label[rows[index]["label"]].append(rows[index])
+    return [row for label in sorted(by_label) for row in by_label[label]]
+
+
+def train_and_report(
+    train: Rows, test: Rows, task: str, name: str, epochs: float | None, settings: Demo, found: Findings
+) -> FineTuneResult:
+    """Fine-tune the packaged model, and print its score beside simple models on the same rows."""
+    columns = ("text", "label")
+    with messages_to(write_indented):
+        result = classify.run(
+            Classify(
+                train=as_source("train", [{key: row[key] for key in columns} for row in train]),
+                test=as_source("test", [{key: row[key] for key in columns} for row in test]),
+                out=settings.out / name, epochs=epochs, seed=settings.seed, dtype=settings.dtype,
+                device=settings.device,
             )
-    return files
+        )  # fmt: skip
+    low, high = result.interval or (0.0, 1.0)
+    width = max(map(len, ("this model", *result.baselines)))
+    write(f"   {'this model':{width}} {result.mean:6.1%} (95 % interval {low:.1%} to {high:.1%}), {len(test)} texts")
+    found.comparison.append((task, "this model", result.mean, (low, high)))
+    for baseline, score in result.baselines.items():
+        write(f"   {baseline:{width}} {score:6.1%}")
+        found.comparison.append((task, baseline, score, None))
+    write(f"   {result.verdict}\n")
+    found.scores.append(ScoreSummary("Accuracy", task, result.mean, 0.0, 1, interval=result.interval, rows=result.rows))
+    found.figures[name] = {"accuracy": result.mean, "interval": result.interval, "baselines": result.baselines}
+    return result
 
 
-def read_rows(file: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for _, line in read_lines(file)]
-
-
-def pretrain_settings(settings: Demo, texts: dict[str, Path]) -> Pretrain:
+def pretrain_small(settings: Demo, found: Findings) -> None:
+    """A two-layer BERT from scratch: its vocabulary, then masked words for some minutes."""
+    write(f"8. Pre-train a small BERT from scratch on the included novels, for {settings.minutes:g} minutes")
+    books, folder = sample(), settings.out / "text"
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {}
+    for split in ("train", "test"):
+        texts[split] = folder / f"{split}_books.jsonl"
+        lines = [json.dumps({"text": book["text"]}) + "\n" for book in books if book["split"] == split]
+        texts[split].write_text("".join(lines), encoding="utf-8")
+    with muted():
+        tokenizer = Tokenizer.learn((book["text"] for book in books if book["split"] == "train"), size=5000)
+    tokenizer.save(settings.out / "tokenizer")
+    write(f"   learned a vocabulary of {len(tokenizer):,} entries")
     # Small steps and short texts give more steps in a minute, and learn faster (docs/LOG.md).
-    return Pretrain(
-        corpus=(texts["train_books"],), heldout=(texts["test_books"],), out=settings.out / "pretrain", model="tiny",
-        token_store=settings.out / "pretrain" / "store", tokenizer=settings.out / "tokenizer", minutes=settings.minutes,
-        batch_tokens=1024, max_length=64, evaluate_every=250, seed=settings.seed, dtype=settings.dtype,
-        device=settings.device,
-    )  # fmt: skip
-
-
-def classify_settings(settings: Demo, model: Path, texts: dict[str, Path]) -> Classify:
-    return Classify(
-        model=model,
-        train=texts["train"],
-        test=texts["test"],
-        out=settings.out / "authors",
-        epochs=1.0,
-        learning_rate=5e-4,
-        seed=settings.seed,
-        dtype=settings.dtype,
-        device=settings.device,
-    )
-
-
-def fill_masks(predictor: Predictor, books: Sequence[dict[str, Any]], seed: int) -> dict[str, float]:
-    """Mask one word in each of some sentences. Prints examples, and the accuracy of the first and the top five
-    guesses."""
-    rng = generator(seed, Purpose.MASK)
-    candidates = [
-        line for book in books for line in sentences(book["text"], "en") if len(line.split()) in SENTENCE_WORDS
-    ]
-    num_first = num_top5 = num_masks = 0
-    hits: dict[str, str] = {}  # by the masked word, so that the examples differ
-    misses: dict[str, str] = {}
-    for index in rng.permutation(len(candidates))[:NUM_SENTENCES].tolist():
-        words = candidates[index].split()
-        positions = [
-            position
-            for position, word in enumerate(words[1:-1], 1)
-            if word.isalpha() and word.islower() and len(word) > 2
-        ]
-        if not positions:
-            continue
-        position = positions[int(rng.integers(len(positions)))]
-        word = words[position]
-        text = " ".join([*words[:position], "[MASK]", *words[position + 1 :]])
-        guesses = [fill.token for fill in predictor.fill(text)[0]]
-        hit = word in guesses
-        num_first += guesses[0] == word
-        num_top5 += hit
-        num_masks += 1
-        example = f"   {'hit ' if hit else 'miss'}  {text}\n         {word!r}; guesses: {', '.join(guesses)}"
-        (hits if hit else misses)[word] = example
-    write("\n".join([*list(hits.values())[:NUM_SHOWN], *list(misses.values())[: NUM_SHOWN - 1]]))
-    first, top5 = num_first / num_masks, num_top5 / num_masks
-    write(f"   {num_masks} masked words: {first:.0%} are the first guess, {top5:.0%} are among the first five\n")
-    return {"masks": num_masks, "top1": first, "top5": top5}
-
-
-def classify_paragraphs(predictor: Predictor, test: Path, seed: int) -> None:
-    """Print the predicted and the true authors of some held-out paragraphs."""
-    rows = read_rows(test)
-    order = generator(seed, Purpose.ORDER).permutation(len(rows))[:NUM_CLASSIFIED].tolist()
-    paragraphs = [rows[index] for index in order]
-    for row, prediction in zip(paragraphs, predictor.classify([row["text"] for row in paragraphs]), strict=True):
-        beginning = " ".join(row["text"].split())[:88]
-        write(f"   {beginning}...\n         predicted {prediction.label} ({prediction.score:.0%}), gold {row['label']}")
-    longest = max(rows, key=lambda row: len(row["text"]))
-    prediction = predictor.classify([longest["text"]])[0]
-    windows = len(predictor.split([predictor.tokenizer.encode(longest["text"])])[0])
+    with messages_to(write_indented):
+        result = pretrain.run(
+            Pretrain(
+                corpus=(texts["train"],), heldout=(texts["test"],), out=settings.out / "pretrain", model="tiny",
+                token_store=settings.out / "pretrain" / "store", tokenizer=settings.out / "tokenizer",
+                minutes=settings.minutes, batch_tokens=1024, max_length=64, evaluate_every=250, seed=settings.seed,
+                dtype=settings.dtype, device=settings.device,
+            )
+        )  # fmt: skip
+    figures, gap = result.figures, demo_texts.GAPS[0]
+    scratch = [guess.token for guess in load(result.model, dtype=settings.dtype, device=settings.device).fill(gap)[0]]
     write(
-        f"   the longest paragraph, read in {windows} windows:\n         predicted {prediction.label} "
-        f"({prediction.score:.0%}), gold {longest['label']}"
+        f"   masked words of the held-out novels: perplexity {figures['perplexity']:.0f} (word frequencies alone: "
+        f"{figures['unigram_perplexity']:.0f})\n   {gap}\n         {', '.join(scratch)}\n   It has learned frequent "
+        "words and some grammar, no more: a model worth using takes hours (docs/guide/pretraining.md)."
     )
+    found.figures["pretrain"] = {key: figures[key] for key in ("perplexity", "unigram_perplexity")}
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def write_page(settings: Demo, found: Findings, seconds: float) -> None:
+    pretrained = found.figures["pretrain"]
+    facts = (
+        ("model", f"{DEFAULT}, packaged with Bothways; docs/model.md describes it"),
+        ("messages", "written for this package; paraphrases of a test message are not in the training rows"),
+        (
+            "novels",
+            "18 books by 6 authors; the books of the test rows are not in the training rows, though the packaged model "
+            "has read most of them",
+        ),
+        ("from scratch", f"perplexity {pretrained['perplexity']:.0f} after {settings.minutes:g} minutes; word "
+                         f"frequencies alone have {pretrained['unigram_perplexity']:.0f}"),
+        ("seconds", f"{seconds:.0f} for all steps"),
+    )  # fmt: skip
+    sections: Sequence[page.Section] = [found.sections[1], Comparison(found.comparison), *found.sections[2:],
+                                        found.sections[0]]  # fmt: skip
+    content = page.Page(
+        "What a small BERT can do", "The demo of Bothways: one model of 16 MB, no download.", found.scores, sections,
+        facts=facts, command=f"{command_name()} demo --out {quote(str(settings.out))}", origin="How this was made",
+    )  # fmt: skip
+    page.write(content, Path(settings.out / "demo.html"))

@@ -22,7 +22,8 @@ META = Html(
 class Section(Protocol):
     """A section of the page. Wide ones take the full width; two others may share a row."""
 
-    heading: ClassVar[str]
+    @property
+    def heading(self) -> str: ...
 
     @property
     def wide(self) -> bool: ...
@@ -33,7 +34,7 @@ class Section(Protocol):
 @dataclass(frozen=True)
 class Page:
     """The content of a report. The metric of the first score is the headline. facts: (name, value) pairs about the run,
-    such as model, data files, settings and versions."""
+    such as model, data files, settings and versions; origin: their heading."""
 
     title: str
     subtitle: str
@@ -42,6 +43,7 @@ class Page:
     warnings: Sequence[str] = ()
     facts: Sequence[tuple[str, str]] = ()
     command: str = ""
+    origin: str = "How this model was trained"
 
 
 def write(page: Page, file: Path) -> None:
@@ -51,7 +53,8 @@ def write(page: Page, file: Path) -> None:
 
 def render(page: Page) -> str:
     """The page as HTML."""
-    sections: list[Section] = [ScoreTable(page.scores), *page.sections, Provenance(page.facts, page.command)]
+    origin = Provenance(page.facts, page.command, page.origin)
+    sections: list[Section] = [ScoreTable(page.scores), *page.sections, origin]
     head = element("head", META, element("title", page.title), element("style", Html(STYLE)))
     rendered = (_render_section(f"part{index}", section) for index, section in enumerate(sections))
     body = element("body", _render_header(page), _render_contents(sections), element("main", *rendered))
@@ -90,7 +93,7 @@ class Provenance:
 
     facts: Sequence[tuple[str, str]]
     command: str
-    heading: ClassVar[str] = "How this model was trained"
+    heading: str
     wide: ClassVar[bool] = True
 
     def body(self) -> Html:
