@@ -19,7 +19,7 @@ def build(tmp_path_factory):
     """Has setuptools build a wheel of a copy; the copy, and the wheel's files by name."""
     pytest.importorskip("setuptools", "77")
     source = tmp_path_factory.mktemp("source")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
         shutil.copy(ROOT / name, source / name)
     shutil.copytree(ROOT / "bothways", source / "bothways", ignore=shutil.ignore_patterns("__pycache__"))
 
@@ -66,6 +66,12 @@ def _without_path():
 @pytest.mark.slow
 def test_a_wheel_holds_every_file_of_the_package(build):
     source, files = build("wheel")
-    kinds = (".py", ".typed", ".xz", ".md")
+    kinds = (".py", ".typed", ".xz", ".md", ".json", ".jsonl", ".txt", ".safetensors")
     there = {path.relative_to(source).as_posix() for path in (source / "bothways").rglob("*") if path.suffix in kinds}
     assert files.keys() == there
+    (wheel,) = (source / "wheel").glob("*.whl")
+    assert wheel.stat().st_size < 26e6
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("/METADATA"))
+        notices = {Path(name).name for name in archive.namelist() if "/licenses/" in name}
+    assert "License-Expression: Apache-2.0 AND MIT" in metadata and notices == {"LICENSE", "NOTICE"}
