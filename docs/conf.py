@@ -12,6 +12,7 @@ import bothways
 
 project = "Bothways"
 author = "the authors of Bothways"
+copyright = f"2026, {author}"
 release = bothways.__version__
 html_title = f"Bothways {release}"
 

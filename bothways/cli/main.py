@@ -121,8 +121,10 @@ def _run(name: str, options: Sequence[str]) -> None:
     from bothways.cli.output import print_result
 
     settings = parse(name, options)
-    # Before torch is loaded: threads that sleep while they wait leave the cores to other programs (docs/LOG.md).
+    # Before torch is loaded: threads that sleep while they wait leave the cores to other programs, after some
+    # microseconds in which the next operation usually comes (docs/LOG.md).
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    os.environ.setdefault("GOMP_SPINCOUNT", "30000")
     with messages_to(print_message):
         if uses_default(settings) and DEFAULT not in options:
             print_message(f"no model named: using {DEFAULT}, which comes with Bothways")
