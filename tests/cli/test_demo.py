@@ -110,10 +110,9 @@ def test_the_page_has_all_results_and_loads_nothing(shortened):
 def test_the_commands_it_prints_work(shortened, capsys):
     from bothways.cli import info
 
-    out, told, figures = shortened
-    commands = [
-        shlex.split(line) for line in told.splitlines() if re.match(r"   \S*bothways (fill|predict|info) ", line)
-    ]
+    out, told, _ = shortened
+    is_command = re.compile(r"   \S*bothways (fill|predict|info) ")
+    commands = [shlex.split(line) for line in told.splitlines() if is_command.match(line)]
     assert [words[1] for words in commands] == ["fill", "predict", "info"]
     for words in commands:
         main.main(words[1:])
