@@ -152,7 +152,7 @@ def test_one_flipped_bit_is_an_error(copy):
     content = bytearray((copy / PACKED_WEIGHTS).read_bytes())
     content[-1000] ^= 1
     (copy / PACKED_WEIGHTS).write_bytes(content)
-    refused(copy, PACKED_WEIGHTS, "damaged", "install")
+    refused(copy, PACKED_WEIGHTS, "damaged", "install the package")
 
 
 def test_a_file_that_was_cut_or_is_missing_is_an_error(copy):
@@ -160,7 +160,7 @@ def test_a_file_that_was_cut_or_is_missing_is_an_error(copy):
     (copy / PACKED_WEIGHTS).write_bytes(content[:-7])
     refused(copy, PACKED_WEIGHTS, "damaged")
     (copy / PACKED_WEIGHTS).unlink()
-    refused(copy, PACKED_WEIGHTS, "not found", "install", kind=MissingFile)
+    refused(copy, PACKED_WEIGHTS, "not found", "install the package", kind=MissingFile)
 
 
 @pytest.mark.parametrize("bits", [7, "4", None, {"bert.nothing.weight": 4}])

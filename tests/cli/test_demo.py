@@ -102,7 +102,12 @@ def test_the_page_has_all_results_and_loads_nothing(shortened):
     page = (out / "demo.html").read_text(encoding="utf-8")
     for text in ("One word, several senses", "Search by meaning", "Which sentence follows?", "Masked words"):
         assert text in page
-    assert page.count("<svg") == len(demo_texts.SENSES) and "<script" not in page and "http" not in page
+    assert (
+        page.count("<svg") == len(demo_texts.SENSES)
+        and "<script" not in page
+        and "http:" not in page
+        and "https:" not in page
+    )
     assert f"{figures['few']['accuracy']:.1%}" in page and "this model" in page
     assert "How this was made" in page and "How this model was trained" not in page
 

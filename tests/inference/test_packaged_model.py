@@ -78,10 +78,10 @@ def test_other_libraries_have_its_numbers_from_the_unpacked_files(model, tmp_pat
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
     whole, told = transformers.AutoModelForPreTraining.from_pretrained(tmp_path / "model", output_loading_info=True)
     assert type(whole).__name__ == "BertForPreTraining" and not any(told.values())
-    text, pair = "The [MASK] chased the cat.", "It ran away."
+    text, pair = "The [MASK] chased the cat.", ("The dog chased the cat.", "It ran away.")
     with torch.no_grad():
         words = whole(**tokenizer(text, return_tensors="pt")).prediction_logits[0, 2].softmax(-1)
-        follows = whole(**tokenizer(text, pair, return_tensors="pt")).seq_relationship_logits.softmax(-1)[0, 0]
+        follows = whole(**tokenizer(*pair, return_tensors="pt")).seq_relationship_logits.softmax(-1)[0, 0]
         fills = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "model")
         again = fills(**tokenizer(text, return_tensors="pt")).logits[0, 2].softmax(-1)
     guesses = model.fill(text, top=5)[0]
@@ -89,7 +89,7 @@ def test_other_libraries_have_its_numbers_from_the_unpacked_files(model, tmp_pat
     assert [guess.token for guess in guesses] == tokenizer.convert_ids_to_tokens(indices.tolist())
     np.testing.assert_allclose([guess.score for guess in guesses], values.numpy(), rtol=0, atol=1e-5)
     torch.testing.assert_close(words, again, rtol=0, atol=1e-6)
-    assert model.is_next(text, pair) == pytest.approx(float(follows), abs=1e-5)
+    assert model.is_next(*pair) == pytest.approx(float(follows), abs=1e-5)
 
 
 def test_it_is_unpacked_to_the_same_bits_in_another_number_format():

@@ -28,7 +28,7 @@ CODES, SCALES = ".codes", ".scales"
 SHRINKS = (0.8, 0.84, 0.88, 0.91, 0.94, 0.96, 0.98, 1.0, 1.02, 1.05)  # candidates for a scale, times the largest one
 HIGH_BITS = {4: 0, 5: 1, 6: 2, 8: 4}  # by number of bits
 GROUPS_AT_A_TIME = 1 << 14
-AGAIN = "install the package, or download or pack the model again"
+AGAIN = "install the package, or download the model, again"
 
 
 class PackedTensors(Mapping[str, Tensor]):
@@ -62,17 +62,13 @@ def read_packed(directory: Path, hf_config: dict[str, Any]) -> PackedTensors:
     file, config = directory / PACKED_WEIGHTS, directory / "config.json"
     quantization = get_object(hf_config, "quantization_config", config)
     if not file.exists():
-        raise MissingFile(
-            f"{file}: not found, though config.json declares packed weights; install or download it again"
-        )
+        raise MissingFile(f"{file}: not found, though config.json declares packed weights; {AGAIN}")
     if hashlib.sha256(file.read_bytes()).hexdigest() != quantization.get("sha256"):
         raise InputError(f"{file}: damaged (its SHA-256 is not that of config.json); {AGAIN}")
     stored, bits = dict(open_safetensors(file)), get_object(quantization, "bits", config)
     for name, number in bits.items():
         if number not in HIGH_BITS or {name + CODES, name + SCALES} - stored.keys():
-            raise InputError(
-                f"{config}: bits of {name!r:.80} ({number!r:.20}) do not fit {file.name}; download both again"
-            )
+            raise InputError(f"{config}: bits of {name!r:.80} ({number!r:.20}) do not fit {file.name}; {AGAIN}")
     return PackedTensors(stored, bits)
 
 
