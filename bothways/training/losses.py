@@ -28,9 +28,8 @@ def masked_lm_loss(x_ME: Tensor, table_VE: Tensor, bias_V: Tensor, labels_M: Ten
 
 
 def classification_loss(scores_NC: Tensor, labels_N: Tensor) -> Loss:
-    """Cross-entropy of class scores, in float32. Next sentence is the case C = 2 (0: follows, 1: random). Texts without
-    a label (-100) do not count."""
-    return F.cross_entropy(scores_NC.float(), labels_N, reduction="sum"), int((labels_N >= 0).sum())
+    """Cross-entropy of class scores, in float32. Next sentence is the case C = 2 (0: follows, 1: random)."""
+    return F.cross_entropy(scores_NC.float(), labels_N, reduction="sum"), len(labels_N)
 
 
 def mse_loss(scores_N: Tensor, labels_N: Tensor) -> Loss:
