@@ -24,7 +24,8 @@ from bothways.tokenizer.formats import FILE_NAMES as TOKENIZER_FILES
 # Exact names, since a repository may hold the same weights again in other formats (onnx/, openvino/, *.bin).
 FILES = (
     "config.json", "bothways.json", WEIGHTS, f"{WEIGHTS}.index.json", "model-*-of-*.safetensors",
-    "int8.safetensors", "packed.safetensors", "tfidf.safetensors", "terms.json", *TOKENIZER_FILES, "merges.txt", "tokenizer_config.json",
+    "int8.safetensors", "packed.safetensors", "tfidf.safetensors", "terms.json",
+    *TOKENIZER_FILES, "merges.txt", "tokenizer_config.json",
     "special_tokens_map.json", "added_tokens.json", "modules.json", "sentence_bert_config.json",
     "config_sentence_transformers.json", "[0-9]_*/*.json", "[0-9]_*/model.safetensors",
 )  # fmt: skip
