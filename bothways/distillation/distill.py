@@ -118,16 +118,22 @@ def choose_weights(settings: Distill, teacher: Checkpoint) -> Weights:
 
 
 def check_length(settings: Distill, teacher: Checkpoint) -> None:
-    most = teacher.model.config.max_position_embeddings
+    most = longest_input(settings, teacher)
     for name in ("max_length", "long_length"):
         if (value := getattr(settings, name) or 0) > most:
-            raise InputError(f"{name} ({value}) is more than the {most} positions of {settings.teacher}")
+            raise InputError(f"{name} ({value}) is more than the {most} positions of teacher and student")
+
+
+def longest_input(settings: Distill, teacher: Checkpoint) -> int:
+    """The number of positions of the teacher, or of the student if it has fewer."""
+    models = [teacher, *([checkpoint.load(settings.student)] if settings.student else [])]
+    return min(loaded.model.config.max_position_embeddings for loaded in models)
 
 
 def build_sampler(settings: Distill, positions: int, data: PretrainingData) -> MixedSampler:
     """Steps of short examples, half of them pairs if the settings say so, and of long ones, evenly spread.
 
-    positions: longest input of the teacher.
+    positions: longest input of teacher and student.
     """
     short, long = settings.max_length, settings.long_length or min(positions, LONG)
     kinds: list[tuple[PairTask, int]] = [("none", short), (settings.pairs, short), ("none", long)]
@@ -157,7 +163,7 @@ def build_setup(
     """Build everything that training takes."""
     tokenizer = data.tokenizer
     ids = TeacherIds(tokenizer, teacher.need_tokenizer())
-    sampler = build_sampler(settings, teacher.model.config.max_position_embeddings, data)
+    sampler = build_sampler(settings, longest_input(settings, teacher), data)
     if processes.is_main_process and not (run.directory / BASIS).exists():
         sample = sample_batches(sampler, data)
         initial, basis_HS = initial_student(settings, teacher, weights, plan, ids, sample, data.frequencies)
