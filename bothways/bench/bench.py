@@ -19,7 +19,8 @@ from bothways.bench.peers import BATCH_SIZES, PEERS, Calls, PeerConfig, best_bat
 from bothways.bench.result import Measured, Timing
 from bothways.bench.workload import Method, Workload, longest, task_method, workloads
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import TFIDF, Checkpoint, tfidf_error
+from bothways.checkpoint.checkpoint import CONFIG, TFIDF, Checkpoint, tfidf_error
+from bothways.checkpoint.formats import FORMATS
 from bothways.device import processor_name
 from bothways.errors import InputError, format_count
 from bothways.inference.load import load
@@ -27,6 +28,7 @@ from bothways.inference.predictor import Predictor
 from bothways.model.int8 import dequantize, is_int8
 from bothways.model.pooler import NO_POOLER
 from bothways.settings import Bench
+from bothways.tokenizer.files import read_json
 
 ENCODER_METHODS = ("embed", "classify", "regress", "tag")  # that encode the texts alone, in one pass
 ENCODER_ALONE = "run on the encoder of this model alone, saved with float weights: pooled, without the head"
@@ -85,6 +87,9 @@ def start_systems(
     if settings.peers and is_read_only_by_us(model.checkpoint) and method.name in ENCODER_METHODS:
         source, work, note = files / "encoder", "vectors", f"; {ENCODER_ALONE}"
         save_encoder(checkpoint.load(settings.model), source)
+    elif settings.peers and work and read_json(source / CONFIG).get("model_type") in FORMATS:
+        source = files / "unpacked"
+        checkpoint.save(checkpoint.load(settings.model), source)
     if not settings.peers or not work:
         return sides, setups, {} if method.peers else {"peers": f"none supports {method.name}"}
     config = PeerConfig(
@@ -189,7 +194,8 @@ def with_progress(all_workloads: list[Workload]) -> Iterator[Workload]:
 
 
 def collect_facts(settings: Bench, model: Predictor, method: Method) -> dict[str, str | int]:
-    config, name = model.module.config, "/".join(settings.model.resolve().parts[-2:])
+    path = settings.model.resolve() if settings.model.exists() else settings.model
+    config, name = model.module.config, "/".join(path.parts[-2:])
     return {
         "model": f"{name}, {format_count(config.num_hidden_layers, 'layer')} x {config.hidden_size}",
         "method": method.name,

@@ -20,6 +20,7 @@ from bothways.checkpoint.checkpoint import Checkpoint
 from bothways.cli import output
 from bothways.cli.main import main
 from bothways.compression.calibrate import candidates, observe
+from bothways.compression.pack import save_packed
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.model.int8 import dequantize, replace_linears
@@ -318,6 +319,13 @@ def test_linear_heads_are_compared_with_their_encoder(pooling, method, make_mode
     measured = bench.run(settings_of(tmp_path / "linear", lengths=(23,), batches=(1,), repeats=1, peers=True))
     assert measured.facts["method"] == method and "encoder" in measured.setups["vectors"]
     assert [config.work for config in watched_peers] == ["vectors"]
+
+
+def test_packed_models_are_unpacked_for_other_libraries(directory_of, watched_peers, tmp_path):
+    save_packed(checkpoint.load(directory_of("embed")), tmp_path / "packed")
+    measured = bench.run(settings_of(tmp_path / "packed", lengths=(23,), batches=(1,), repeats=1, peers=True))
+    assert [config.work for config in watched_peers] == ["vectors"] and not measured.left_out
+    assert bench.ENCODER_ALONE not in "\n".join(as_table(measured))
 
 
 def test_a_dequantized_model_is_near_the_int8_model(directory_of, int8_of):
