@@ -1,0 +1,75 @@
+"""Each script in examples/ runs as it is, leaves no files behind, and prints a result that untrained weights or no
+prediction at all would not give."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from bothways.cli.demo import read_sample
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def check_classify_dataframe(output):
+    accuracy = re.search(r"^accuracy (\d\.\d\d) on 187 messages; .+ against .+ 187 rows", output)
+    assert float(accuracy[1]) > 2 / 7  # twice chance
+    labels = re.findall(r"^(\w+) \(\d\.\d\d\): .+\.$", output, re.MULTILINE)
+    assert len(labels) == 2 and {*labels} <= {row["label"] for row in read_sample("support.jsonl")}
+
+
+def check_tag_entities(output):
+    assert re.search(r"^F1 of entities \d\.\d\d on 3 sentences; .+", output)
+    entities = re.findall(r"^(?:PER|LOC) (.+) \(\d\.\d\d\)$", output, re.MULTILINE)
+    assert entities and all(text in "In spring Karen Jones travelled from Boston to Prague." for text in entities)
+
+
+def check_answer_questions(output):
+    assert re.search(r"^F1 \d+% on 3 questions after a few steps; .+ shares most words", output)
+    passage = "Lena moved to Bern in 2019. She works for a bank."
+    answers = re.findall(r"^'(.+)' \(characters (\d+) to (\d+), 0\.\d\d\)$", output, re.MULTILINE)
+    assert len(answers) == 3 and all(passage[int(start) : int(end)] == text for text, start, end in answers)
+
+
+def check_embed_and_search(output):
+    rows = read_sample("passages.jsonl")
+    questions = [row["question"] for row in rows if "question" in row]
+    shown = re.findall(r"^(.+)\n  (-?\d\.\d\d)  (.+)$", output, re.MULTILINE)
+    assert [question for question, *_ in shown] == questions
+    id_by_passage = {row["text"]: row["id"] for row in rows if "text" in row}
+    expected = [row["id"] for row in rows if "question" in row]
+    correct = sum(id_by_passage[text] == answer for (*_, text), answer in zip(shown, expected, strict=True))
+    assert output.endswith(f"{correct} of 7 questions have the right passage first\n")
+    assert all(0 < float(cosine) < 1 for _, cosine, _ in shown)
+
+
+def check_pretrain_tiny(output):
+    perplexity, unigram = re.search(r"^perplexity (\d+); (\d+) by word frequencies alone\n", output).groups()
+    assert int(perplexity) < 0.7 * int(unigram)
+    assert len(re.findall(r"^0\.\d\d \S+$", output, re.MULTILINE)) == 3
+
+
+def check_distill_small(output):
+    rows = re.findall(r"^step (\d+): cosine (0\.\d+), perplexity (\d+)$", output, re.MULTILINE)
+    assert [step for step, *_ in rows] == ["5", "10"]
+    assert 0.5 < float(rows[0][1]) < float(rows[1][1]) < 1  # the student comes closer to its teacher
+    similar, different = re.search(r"(-?\d\.\d\d) \(similar\), (-?\d\.\d\d) \(different\)$", output.strip()).groups()
+    assert float(similar) > float(different)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda script: script.stem)
+def test_an_example_prints_a_result_and_leaves_no_files(script, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(script), run_name="__main__")
+    globals()[f"check_{script.stem}"](capsys.readouterr().out)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_an_example_is_short_and_says_how_to_run_it():
+    assert len(EXAMPLES) == 6
+    for script in EXAMPLES:
+        lines = script.read_text(encoding="utf-8").splitlines()
+        assert 20 <= len(lines) <= 45 and f"    python examples/{script.name}" in lines
