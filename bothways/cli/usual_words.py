@@ -55,7 +55,7 @@ MISSING = {  # features that do not exist yet: what to use instead
     ),
     **dict.fromkeys(
         ("extract", "extraction"),
-        "`bothways finetune tag` trains on entities, and `bothways predict` finds them (docs/guide/finetuning.md)",
+        "`bothways finetune tag` trains on entities, and `bothways predict` finds them (docs/guide/tag.md)",
     ),
 }
 
