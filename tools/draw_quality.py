@@ -29,7 +29,7 @@ def main() -> None:
     figures = json.loads((Path(sys.argv[1]) / "vectors.json").read_text(encoding="utf-8"))["model"]
     directory = ROOT / "bothways/pretrained" / OURS
     size = sum(file.stat().st_size for file in directory.glob("*.safetensors")) / 1e6
-    ours = (size, figures["sts"], figures["scifact, 256 tokens"]["ndcg"])
+    ours = (size, figures["sts"], figures["scifact"]["ndcg"])
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
     for panel, index, name in zip(panels, (1, 2), ("STS-B test, Spearman", "BEIR SciFact, nDCG@10"), strict=True):
         for model, row in {**PUBLISHED, OURS: ours}.items():
