@@ -36,7 +36,6 @@ from bothways.training.run import Run
 
 NUM_GAPS, NUM_SHOWN = 150, 4  # gaps in unread messages
 SHOTS = 8  # examples a class in the first fine-tuning
-EPOCHS = 4.0  # of the second
 PARAGRAPHS, TEST_PARAGRAPHS = 900, 450  # of novels
 Rows = list[dict[str, Any]]
 
@@ -192,10 +191,11 @@ def learn_messages(messages: Rows, settings: Demo, found: Findings) -> None:
     train, test = ([row for row in messages if row["split"] == split] for split in ("train", "test"))
     few = take(train, SHOTS, settings.seed)
     kinds = len({row["label"] for row in train})
-    for number, name, rows, epochs in ((5, "few", few, None), (6, "all", train, EPOCHS)):
+    for number, name, rows in ((5, "few", few), (6, "all", train)):
         size = f"{SHOTS} examples a class" if name == "few" else f"{len(rows)} examples"
         write(f"{number}. Learn to sort support messages into {kinds} kinds, from {size}")
-        train_and_report(rows, test, f"messages, {size}", name, epochs, settings, found)
+        train_and_report(rows, test, f"messages, {size}", name, None, settings, found)
+        write("")
 
 
 def learn_authors(settings: Demo, found: Findings) -> None:
@@ -246,7 +246,7 @@ def train_and_report(
     for baseline, score in result.baselines.items():
         write(f"   {baseline:{width}} {score:6.1%}")
         found.comparison.append((task, baseline, score, None))
-    write(f"   {result.verdict}\n")
+    write(f"   {result.verdict}")
     found.scores.append(ScoreSummary("Accuracy", task, result.mean, 0.0, 1, interval=result.interval, rows=result.rows))
     found.figures[name] = {"accuracy": result.mean, "interval": result.interval, "baselines": result.baselines}
     return result
@@ -254,7 +254,7 @@ def train_and_report(
 
 def pretrain_small(settings: Demo, found: Findings) -> None:
     """A two-layer BERT from scratch: its vocabulary, then masked words for some minutes."""
-    write(f"8. Pre-train a small BERT from scratch on the included novels, for {settings.minutes:g} minutes")
+    write(f"8. Pre-train a small BERT from scratch on the included novels (--minutes {settings.minutes:g})")
     books, folder = sample(), settings.out / "text"
     folder.mkdir(parents=True, exist_ok=True)
     texts = {}

@@ -1,5 +1,7 @@
 """Packing: a checkpoint with its matrices in few bits, to ship or to keep, and back (checkpoint/formats/packed.py)."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ POSITION_BITS = 8
 
 
 def pack(settings: Pack) -> dict[str, Any]:
-    """Write a packed copy of a checkpoint. Returns its files' sizes in bytes, by name."""
+    """Write a packed copy of a checkpoint. Returns its directory and size in bytes."""
     loaded = checkpoint.load(settings.model)
     save_packed(loaded, settings.out, settings.word_bits, settings.layer_bits)
     return sizes(settings.out)
@@ -37,8 +39,18 @@ def sizes(directory: Path) -> dict[str, Any]:
     return {"out": str(directory), "bytes": sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())}
 
 
+def without_directories(value: Any) -> Any:
+    """Settings in which every path is only the name of its file."""
+    if isinstance(value, Mapping):
+        return {name: without_directories(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_directories(part) for part in value]
+    return value.replace("\\", "/").rpartition("/")[2] if isinstance(value, str) else value
+
+
 def save_packed(source: Checkpoint, target: Path, word_bits: int = 4, layer_bits: int = 6) -> None:
-    """Write a checkpoint with its word table in `word_bits` and its other matrices in `layer_bits`.
+    """Write a checkpoint with its word table in `word_bits` and its other matrices in `layer_bits`. Of paths in its
+    settings, only the names of the files remain.
 
     InputError for models that are stored in several files, such as linear heads on mean vectors.
     """
@@ -53,8 +65,9 @@ def save_packed(source: Checkpoint, target: Path, word_bits: int = 4, layer_bits
             return word_bits
         return POSITION_BITS if len(value) == positions and "position" in name else layer_bits
 
+    metadata = {**source.metadata, "settings": without_directories(source.settings)}
     with atomic_directory(target) as directory:
-        checkpoint.write(source, directory)
+        checkpoint.write(replace(source, metadata=metadata), directory)
         config = read_json(directory / CONFIG)
         if not (directory / WEIGHTS).exists():
             kind = config.get("model_type")

@@ -30,6 +30,9 @@ from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
 SIZES = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 96, "max_position_embeddings": 80}
 
 
+METADATA = {"verb": "distill", "settings": {"train": "/home/me/a.csv", "corpus": ["b/c.txt", "d.txt"], "seed": 3}}
+
+
 @pytest.fixture(scope="module")
 def words():
     return Tokenizer({token: index for index, token in enumerate([*SPECIAL_TOKENS, *(f"w{i}" for i in range(120))])})
@@ -39,7 +42,7 @@ def words():
 def source(make_model, words):
     heads = {"masked_words": 0, "next_sentence": 2}
     model = make_model("bert", heads, vocab_size=len(words), pad_token_id=words.pad_id, **SIZES)
-    return Checkpoint(model, words, pooling="mean", extra={"note": "x"}, metadata={"verb": "distill"})
+    return Checkpoint(model, words, pooling="mean", extra={"note": "x"}, metadata=METADATA)
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +108,7 @@ def test_a_packed_model_is_small_and_has_everything_else(source, packed):
     assert loaded.model.num_outputs == source.model.num_outputs and loaded.pooling == "mean"
     assert loaded.extra == {"note": "x"} and loaded.metadata["verb"] == "distill"
     assert loaded.tokenizer.tokens == source.tokenizer.tokens and loaded.model.config == source.model.config
+    assert loaded.settings == {"train": "a.csv", "corpus": ["c.txt", "d.txt"], "seed": 3}  # no directory of its maker
     parameters = sum(value.numel() for value in source.model.parameters())
     assert (packed / PACKED_WEIGHTS).stat().st_size < 1.1 * parameters
     config = json.loads((packed / "config.json").read_text())

@@ -25,7 +25,7 @@ def shortened(tmp_path_factory):
     patch.setattr(
         demo, "read_sample", lambda name: [row for row in read_sample(name) if row.get("label", "praise") in kinds]
     )
-    for name, value in {"NUM_GAPS": 9, "SHOTS": 4, "EPOCHS": 0.5, "PARAGRAPHS": 24, "TEST_PARAGRAPHS": 12}.items():
+    for name, value in {"NUM_GAPS": 9, "SHOTS": 4, "PARAGRAPHS": 24, "TEST_PARAGRAPHS": 12}.items():
         patch.setattr(demo, name, value)
     out, told = tmp_path_factory.mktemp("demo") / "a demo", []
     patch.setattr(demo, "print_lines", lambda *lines: told.extend(lines))
