@@ -323,9 +323,12 @@ def test_linear_heads_are_compared_with_their_encoder(pooling, method, make_mode
 
 def test_packed_models_are_unpacked_for_other_libraries(directory_of, watched_peers, tmp_path):
     save_packed(checkpoint.load(directory_of("embed")), tmp_path / "packed")
+    files = sorted(file.name for file in (tmp_path / "packed").iterdir())
     measured = bench.run(settings_of(tmp_path / "packed", lengths=(23,), batches=(1,), repeats=1, peers=True))
     assert [config.work for config in watched_peers] == ["vectors"] and not measured.left_out
     assert bench.ENCODER_ALONE not in "\n".join(as_table(measured))
+    assert watched_peers[0].directory != tmp_path / "packed"
+    assert sorted(file.name for file in (tmp_path / "packed").iterdir()) == files
 
 
 def test_a_dequantized_model_is_near_the_int8_model(directory_of, int8_of):

@@ -387,6 +387,23 @@ def test_steps_have_their_lengths_and_pairs(settings, words):
     assert {label for _, label in kinds[0] + kinds[2]} == {NO_PAIR} and {label for _, label in kinds[1]} == {0, 1}
 
 
+def test_examples_that_are_no_pairs_have_no_loss_of_next_sentences(settings, words, teacher):
+    held, data = load_teacher(settings), distill.read_data(distill.open_text(settings), words, new_vocabulary=False)
+    taught = Teacher(
+        held.model, TeacherIds(words, words), pooling="mean", basis_HS=None, relation_heads=2, layer=-1, temperature=2.0
+    )
+    objective = Distillation("next", Weights(words=True), taught, data.store)
+    module, rule = objective.module(held.model, 0), MaskRule.from_tokenizer(words, 0.3, "tokens")
+    steps = distill.build_sampler(replace(settings, vocab_size=None), 64, data).steps()
+    for kind, step in zip(distill.build_cycle(0.2)[:5], steps, strict=False):
+        clean = distill.example_batch(data.store, step, step.rows, words)
+        batch = objective.mask(clean, step, step.rows, rule, seed=7)
+        with torch.no_grad():
+            value, count = objective.losses(module, batch, objective.forward(module, batch))["next_sentence"]
+        assert count == objective.counts(batch)["next_sentence"] == (len(batch) if kind == 1 else 0)
+        assert (value > 0) == (kind == 1)
+
+
 def test_a_new_head_for_words_starts_at_the_identity(make_teacher, make_model, words, tmp_path):
     model = make_model("bert", {}, vocab_size=len(words), pad_token_id=words.pad_id, hidden_size=24)
     held = Checkpoint(model, words, pooling="mean")
