@@ -41,8 +41,8 @@ Rows = list[dict[str, Any]]
 
 
 @dataclass
-class Findings:
-    """What the steps found: for the page, and as figures for bothways.json."""
+class Results:
+    """Results of the steps: for the page, and as figures for bothways.json."""
 
     sections: list[page.Section] = field(default_factory=list)
     comparison: list[tuple[str, str, float, tuple[float, float] | None]] = field(default_factory=list)
@@ -55,17 +55,17 @@ def run(settings: Demo) -> dict[str, Any]:
     start = time.perf_counter()
     run = Run(settings.out, "demo", settings, device=choose_device(settings.device))
     model = load(dtype=settings.dtype, device=settings.device)
-    messages, found = read_sample("support.jsonl"), Findings()
+    messages, results = read_sample("support.jsonl"), Results()
     write(f"The English model that comes with Bothways ({DEFAULT}), without any training:\n")
     for step in (fill_gaps, compare_senses, follow, search):
-        step(model, messages, settings, found)
+        step(model, messages, settings, results)
     write("Training, on this machine:\n")
-    learn_messages(messages, settings, found)
-    learn_authors(settings, found)
-    pretrain_small(settings, found)
+    learn_messages(messages, settings, results)
+    learn_authors(settings, results)
+    pretrain_small(settings, results)
     seconds = time.perf_counter() - start
-    figures = {**found.figures, "seconds": seconds}
-    write_page(settings, found, seconds)
+    figures = {**results.figures, "seconds": seconds}
+    write_page(settings, results, seconds)
     parts = {"few": "classifier run, few examples", "all": "classifier run", "authors": "classifier run, novels"}
     run.update_metadata(status="done", figures=figures, parts={**parts, "pretrain": "pre-training run"})
     run.close()
@@ -93,7 +93,7 @@ def read_sample(name: str) -> Rows:
 # --- without training -------------------------------------------------------------------------------------------------
 
 
-def fill_gaps(model: Predictor, messages: Rows, settings: Demo, found: Findings) -> None:
+def fill_gaps(model: Predictor, messages: Rows, settings: Demo, results: Results) -> None:
     """Fill given sentences, and a word of each of some messages, which the model has not read."""
     write("1. Fill masked words")
     rows = []
@@ -118,11 +118,11 @@ def fill_gaps(model: Predictor, messages: Rows, settings: Demo, found: Findings)
         rows.append((text, ", ".join(guesses), note))
     summary = f"{len(gaps)} words of unread messages: {first:.0%} are the first guess, {five:.0%} among the first five"
     write(f"   {summary}\n")
-    found.sections.append(Gaps(rows, summary + "."))
-    found.figures["gaps"] = {"number": len(gaps), "first": first, "five": five}
+    results.sections.append(Gaps(rows, summary + "."))
+    results.figures["gaps"] = {"number": len(gaps), "first": first, "five": five}
 
 
-def compare_senses(model: Predictor, messages: Rows, settings: Demo, found: Findings) -> None:
+def compare_senses(model: Predictor, messages: Rows, settings: Demo, results: Results) -> None:
     """Vectors of one word in sentences with different senses."""
     write("2. One word, several senses: mean cosine of its vectors in different sentences")
     words = []
@@ -134,9 +134,9 @@ def compare_senses(model: Predictor, messages: Rows, settings: Demo, found: Find
         same, different = words[-1].mean_cosines
         names = " and ".join(sentences_by_sense)
         write(f"   {word!r} ({names}): {same:.2f} within a sense, {different:.2f} across")
-        found.figures[f"senses of {word}"] = {"same": same, "different": different}
+        results.figures[f"senses of {word}"] = {"same": same, "different": different}
     write("")
-    found.sections.append(SenseMap(words))
+    results.sections.append(SenseMap(words))
 
 
 def word_vector(model: Predictor, sentence: str, word: str) -> np.ndarray:
@@ -147,7 +147,7 @@ def word_vector(model: Predictor, sentence: str, word: str) -> np.ndarray:
     return vector / np.linalg.norm(vector)
 
 
-def follow(model: Predictor, messages: Rows, settings: Demo, found: Findings) -> None:
+def follow(model: Predictor, messages: Rows, settings: Demo, results: Results) -> None:
     """The probability that each of two sentences follows a first one."""
     write("3. Which sentence follows? (probability that it does)")
     firsts, rights, wrongs = zip(*demo_texts.NEXT, strict=True)
@@ -156,11 +156,11 @@ def follow(model: Predictor, messages: Rows, settings: Demo, found: Findings) ->
     for first, right, p, wrong, q in rows:
         write(f"   {first}\n      {p:4.0%}  {right}\n      {q:4.0%}  {wrong}")
     write("")
-    found.sections.append(NextSentences(rows))
-    found.figures["next"] = {"right": sum(p > q for p, q in zip(of_right, of_wrong, strict=True)), "pairs": len(rows)}
+    results.sections.append(NextSentences(rows))
+    results.figures["next"] = {"right": sum(p > q for p, q in zip(of_right, of_wrong, strict=True)), "pairs": len(rows)}
 
 
-def search(model: Predictor, messages: Rows, settings: Demo, found: Findings) -> None:
+def search(model: Predictor, messages: Rows, settings: Demo, results: Results) -> None:
     """Questions whose passages share no word with them, by vectors and by TF-IDF."""
     write("4. Search by meaning: no question shares a word with the passage that answers it")
     rows = read_sample("passages.jsonl")
@@ -173,20 +173,20 @@ def search(model: Predictor, messages: Rows, settings: Demo, found: Findings) ->
     for question, row, word_row in zip(questions, cosines_QP, words_QP, strict=True):
         best, by_words = passages[int(row.argmax())], passages[int(word_row.argmax())]
         hits.append({
-            "question": question["question"], "found": best["text"], "by_words": by_words["text"],
+            "question": question["question"], "by_vectors": best["text"], "by_words": by_words["text"],
             "right": best["id"] == question["id"], "words_right": by_words["id"] == question["id"],
         })  # fmt: skip
         write(f"   {question['question']}\n      {'right' if hits[-1]['right'] else 'WRONG'}: {best['text']}")
     right, by_words_right = (sum(hit[key] for hit in hits) for key in ("right", "words_right"))
     write(f"   first passage right: {right} of {len(hits)} by vectors, {by_words_right} by words (TF-IDF)\n")
-    found.sections.append(SearchHits(hits))
-    found.figures["search"] = {"right": right, "by words": by_words_right, "questions": len(hits)}
+    results.sections.append(SearchHits(hits))
+    results.figures["search"] = {"right": right, "by words": by_words_right, "questions": len(hits)}
 
 
 # --- training ---------------------------------------------------------------------------------------------------------
 
 
-def learn_messages(messages: Rows, settings: Demo, found: Findings) -> None:
+def learn_messages(messages: Rows, settings: Demo, results: Results) -> None:
     """A classifier of support messages, from SHOTS examples a class and from all."""
     train, test = ([row for row in messages if row["split"] == split] for split in ("train", "test"))
     few = take(train, SHOTS, settings.seed)
@@ -194,11 +194,11 @@ def learn_messages(messages: Rows, settings: Demo, found: Findings) -> None:
     for number, name, rows in ((5, "few", few), (6, "all", train)):
         size = f"{SHOTS} examples a class" if name == "few" else f"{len(rows)} examples"
         write(f"{number}. Learn to sort support messages into {kinds} kinds, from {size}")
-        train_and_report(rows, test, f"messages, {size}", name, None, settings, found)
+        train_and_report(rows, test, f"messages, {size}", name, None, settings, results)
         write("")
 
 
-def learn_authors(settings: Demo, found: Findings) -> None:
+def learn_authors(settings: Demo, results: Results) -> None:
     """Authors of paragraphs: a case where words win."""
     write("7. Where words win: who wrote this paragraph? Authors have favourite words, and books have names")
     rows: dict[str, Rows] = {"train": [], "test": []}
@@ -210,7 +210,7 @@ def learn_authors(settings: Demo, found: Findings) -> None:
         take(rows[split], number // authors, settings.seed)
         for split, number in (("train", PARAGRAPHS), ("test", TEST_PARAGRAPHS))
     )
-    result = train_and_report(train, test, f"novels, {authors} authors", "authors", 1.0, settings, found)
+    result = train_and_report(train, test, f"novels, {authors} authors", "authors", 1.0, settings, results)
     if result.verdict.startswith(WORSE):
         write("   So for this task the simple model is the better choice, and the run says so.")
     write("")
@@ -226,7 +226,7 @@ def take(rows: Rows, number: int, seed: int) -> Rows:
 
 
 def train_and_report(
-    train: Rows, test: Rows, task: str, name: str, epochs: float | None, settings: Demo, found: Findings
+    train: Rows, test: Rows, task: str, name: str, epochs: float | None, settings: Demo, results: Results
 ) -> FineTuneResult:
     """Fine-tune the packaged model, and print its score beside simple models on the same rows."""
     columns = ("text", "label")
@@ -242,17 +242,19 @@ def train_and_report(
     low, high = result.interval or (0.0, 1.0)
     width = max(map(len, ("this model", *result.baselines)))
     write(f"   {'this model':{width}} {result.mean:6.1%} (95 % interval {low:.1%} to {high:.1%}), {len(test)} texts")
-    found.comparison.append((task, "this model", result.mean, (low, high)))
+    results.comparison.append((task, "this model", result.mean, (low, high)))
     for baseline, score in result.baselines.items():
         write(f"   {baseline:{width}} {score:6.1%}")
-        found.comparison.append((task, baseline, score, None))
+        results.comparison.append((task, baseline, score, None))
     write(f"   {result.verdict}")
-    found.scores.append(ScoreSummary("Accuracy", task, result.mean, 0.0, 1, interval=result.interval, rows=result.rows))
-    found.figures[name] = {"accuracy": result.mean, "interval": result.interval, "baselines": result.baselines}
+    results.scores.append(
+        ScoreSummary("Accuracy", task, result.mean, 0.0, 1, interval=result.interval, rows=result.rows)
+    )
+    results.figures[name] = {"accuracy": result.mean, "interval": result.interval, "baselines": result.baselines}
     return result
 
 
-def pretrain_small(settings: Demo, found: Findings) -> None:
+def pretrain_small(settings: Demo, results: Results) -> None:
     """A two-layer BERT from scratch: its vocabulary, then masked words for some minutes."""
     write(f"8. Pre-train a small BERT from scratch on the included novels (--minutes {settings.minutes:g})")
     books, folder = sample(), settings.out / "text"
@@ -283,14 +285,14 @@ def pretrain_small(settings: Demo, found: Findings) -> None:
         f"{figures['unigram_perplexity']:.0f})\n   {gap}\n         {', '.join(scratch)}\n   It has learned frequent "
         "words and some grammar, no more: a model worth using takes hours (docs/guide/pretraining.md)."
     )
-    found.figures["pretrain"] = {key: figures[key] for key in ("perplexity", "unigram_perplexity")}
+    results.figures["pretrain"] = {key: figures[key] for key in ("perplexity", "unigram_perplexity")}
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 
-def write_page(settings: Demo, found: Findings, seconds: float) -> None:
-    pretrained = found.figures["pretrain"]
+def write_page(settings: Demo, results: Results, seconds: float) -> None:
+    pretrained = results.figures["pretrain"]
     facts = (
         ("model", f"{DEFAULT}, packaged with Bothways; docs/model.md describes it"),
         ("messages", "written for this package; paraphrases of a test message are not in the training rows"),
@@ -303,10 +305,10 @@ def write_page(settings: Demo, found: Findings, seconds: float) -> None:
                          f"frequencies alone have {pretrained['unigram_perplexity']:.0f}"),
         ("seconds", f"{seconds:.0f} for all steps"),
     )  # fmt: skip
-    sections: Sequence[page.Section] = [found.sections[1], Comparison(found.comparison), *found.sections[2:],
-                                        found.sections[0]]  # fmt: skip
+    sections: Sequence[page.Section] = [results.sections[1], Comparison(results.comparison), *results.sections[2:],
+                                        results.sections[0]]  # fmt: skip
     content = page.Page(
-        "What a small BERT can do", "The demo of Bothways: one model of 16 MB, no download.", found.scores, sections,
+        "What a small BERT can do", "The demo of Bothways: one model of 16 MB, no download.", results.scores, sections,
         facts=facts, command=f"{command_name()} demo --out {quote(str(settings.out))}", origin="How this was made",
     )  # fmt: skip
     page.write(content, Path(settings.out / "demo.html"))

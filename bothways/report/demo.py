@@ -37,7 +37,7 @@ class NextSentences:
 
 @dataclass(frozen=True)
 class SearchHits:
-    """Questions with the best passage by vectors and by shared words. rows: dicts with question, found, by_words,
+    """Questions with the best passage by vectors and by shared words. rows: dicts with question, by_vectors, by_words,
     right and words_right."""
 
     rows: Sequence[Mapping[str, Any]]
@@ -52,7 +52,7 @@ class SearchHits:
             f"first, by words (TF-IDF) {by_words}.",
         )
         cells = [
-            [row["question"], _marked(row["found"], row["right"]), _marked(row["by_words"], row["words_right"])]
+            [row["question"], _marked(row["by_vectors"], row["right"]), _marked(row["by_words"], row["words_right"])]
             for row in self.rows
         ]
         return join((note, table("The first passage.", ["Question", "By vectors", "By words"], cells, words=3)))
