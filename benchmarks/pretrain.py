@@ -116,7 +116,7 @@ def theirs(options: argparse.Namespace, batches: list[Any]) -> Callable[[int], N
     from torch.nn.utils.rnn import pad_sequence
 
     from bothways.checkpoint import checkpoint
-    from bothways.checkpoint.checkpoint import Checkpoint
+    from bothways.checkpoint.contents import Checkpoint
     from bothways.tokenizer.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.load(DATA / "vocab" / "bert-base-uncased")

@@ -210,7 +210,7 @@ def make_model():
 @pytest.fixture(scope="session")
 def make_predictor(make_model, tokenizer):
     """A Predictor over such a model, in exact numbers."""
-    from bothways.checkpoint.checkpoint import Checkpoint
+    from bothways.checkpoint.contents import Checkpoint
     from bothways.inference.predictor import Predictor
 
     def make(family="bert", heads=None, *, labels=(), pooling=None, dtype="float32", **given):

@@ -9,7 +9,7 @@ import sys
 from itertools import count
 
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.config import EncoderConfig
 from bothways.model.model import Model
 from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer

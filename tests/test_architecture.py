@@ -17,7 +17,7 @@ CORE_LINES = 1200
 ROOMS = (
     "errors", "pretrained", "io", "log", "rng", "inputs", "tables_in_memory", "settings", "device", "attention_config",
     "config", "sizes",
-    "tokenizer", "batch", "batching", "data", "metrics", "corpus", "model", "families", "checkpoint", "linear",
+    "tokenizer", "batch", "batching", "data", "metrics", "corpus", "model", "families", "linear", "checkpoint",
     "inference", "report", "training", "pretraining", "distillation", "evaluation", "finetuning", "verbs",
     "compression", "export", "bench", "batch_jobs", "cli",
 )  # fmt: skip
@@ -75,7 +75,10 @@ def tree() -> str:
         inside = {key: path for key, path in modules().items() if room(key) == name}
         head = inside.pop(name, None) or inside.pop(f"{name}/__init__")
         lines.append(f"{name + ('/' if inside else '.py'):28}{mark(name)}{summary(head)}")
-        lines += [f"    {key.split('/')[1] + '.py':24}{mark(key)}{summary(path)}" for key, path in inside.items()]
+        files = {key.removesuffix("/__init__").partition("/")[2]: (key, path) for key, path in inside.items()}
+        for short, (key, path) in sorted(files.items()):
+            shown = short + ("/" if key.endswith("__init__") else ".py")
+            lines.append(f"    {shown:24}{mark(key)}{summary(path)}")
     return "\n".join([*lines, "```"]) + "\n"
 
 

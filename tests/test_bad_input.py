@@ -11,7 +11,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from bothways.checkpoint import checkpoint, weights
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import main
 from bothways.errors import InputError
 from bothways.settings import Pretrain

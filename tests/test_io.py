@@ -12,7 +12,7 @@ import pytest
 
 from bothways import io
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.errors import InputError
 from bothways.io import atomic_directory, find_backup, remove_leftovers, write_atomic
 

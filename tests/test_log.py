@@ -12,7 +12,7 @@ import pytest
 
 from bothways import log
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import main
 
 PACKAGE = Path(log.__file__).parent

@@ -7,7 +7,7 @@ import pytest
 
 import bothways
 from bothways import verbs
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.errors import InputError, format_count
 from bothways.evaluation.scores import Scores
 from bothways.settings import Classify

@@ -44,7 +44,7 @@ def embed(settings: Embed) -> tuple[Journal, int]:
     """Write a vector per row to `out`. Returns the journal and the size of a vector."""
     check_output(settings.out, VECTOR_SUFFIXES, "vectors", resume=settings.resume)
     model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
-    trained = {} if settings.text_column else model.checkpoint.settings
+    trained = {} if settings.text_column else model.description.settings
     names = resolve_columns(settings.file, settings, trained)
     inputs = read_texts(settings.file, text=names["text"], pair=names["pair"], encoding=settings.encoding)
     inputs = _require_single(inputs, settings.file, settings.text_column, "a vector is of one")
@@ -178,7 +178,7 @@ def _blocks(model: Predictor, settings: Predict, kept: Mapping[str, str]) -> Ite
             encoding=settings.encoding,
         )
     else:
-        names = resolve_columns(settings.file, settings, model.checkpoint.settings)
+        names = resolve_columns(settings.file, settings, model.description.settings)
         # Blocks of a resumable output must depend only on the rows, not on when they arrive.
         inputs = read_texts(settings.file, **names, keep=[*kept], live=settings.out is None, encoding=settings.encoding)
         if model.task == "tag":

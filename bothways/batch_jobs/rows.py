@@ -7,8 +7,8 @@ from typing import Any, Protocol, Unpack
 from bothways.batch_jobs.writers import ResultRow
 from bothways.data.stream import ModelInput
 from bothways.inference.answer_decoding import Answer
-from bothways.inference.base import ReadOptions
 from bothways.inference.predictor import Predictor
+from bothways.inference.reading import ReadOptions
 from bothways.inference.task import TaskName
 
 
@@ -24,7 +24,7 @@ def predict_labels(
     """The most probable label, its score and the scores of all labels (or the `top` best); for multi-label models also
     the labels above the threshold."""
     predictions = model.classify([row.text for row in rows], _pairs(rows), top=top, **options)
-    if not model.checkpoint.multi_label:
+    if not model.description.multi_label:
         return [{"label": one.label, "score": one.score, "scores": one.scores} for one in predictions]
     return [
         {"label": one.label, "labels": list(one.labels), "score": one.score, "scores": one.scores}
@@ -81,7 +81,7 @@ def result_columns(model: Predictor, top: int | None = None) -> Any:
     if model.task == "tag":
         entity = {"label": text, "text": text, "start": integer, "end": integer, "score": number}
         return pyarrow.schema({"entities": pyarrow.list_(pyarrow.struct(entity))})
-    labels = {"labels": pyarrow.list_(text)} if model.checkpoint.multi_label else {}
+    labels = {"labels": pyarrow.list_(text)} if model.description.multi_label else {}
     scores = pyarrow.map_(text, number) if top else pyarrow.struct(dict.fromkeys(model.labels, number))
     return pyarrow.schema({"label": text, **labels, "score": number, "scores": scores})
 

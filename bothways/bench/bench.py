@@ -19,14 +19,13 @@ from bothways.bench.peers import BATCH_SIZES, PEERS, Calls, PeerConfig, best_bat
 from bothways.bench.result import Measured, Timing
 from bothways.bench.workload import Method, Workload, longest, task_method, workloads
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import CONFIG, TFIDF, Checkpoint, tfidf_error
-from bothways.checkpoint.formats import FORMATS
+from bothways.checkpoint.contents import CONFIG
+from bothways.checkpoint.formats import detect
+from bothways.checkpoint.formats.hugging_face import HUGGING_FACE
 from bothways.device import processor_name
 from bothways.errors import InputError, format_count
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
-from bothways.model.int8 import dequantize, is_int8
-from bothways.model.pooler import NO_POOLER
 from bothways.settings import Bench
 from bothways.tokenizer.files import read_json
 
@@ -40,8 +39,6 @@ def run(settings: Bench) -> Measured:
     check(settings)
     settings = replace(settings, lengths=ascending(settings.lengths), batches=ascending(settings.batches))
     model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
-    if model.checkpoint.model_type == TFIDF:
-        raise tfidf_error(settings.model, classifies=bool(model.labels))
     method = task_method(model)
     all_workloads = workloads(settings, model, method)
     with tempfile.TemporaryDirectory() as files:
@@ -84,16 +81,14 @@ def start_systems(
     sides: dict[str, Calls] = {ours: lambda texts, _: method.run(texts)}
     setups, left_out = {ours: f"model.{method.name}"}, {}
     source, work, note = checkpoint.find(settings.model), method.peers, ""
-    if settings.peers and is_read_only_by_us(model.checkpoint) and method.name in ENCODER_METHODS:
-        source, work, note = files / "encoder", "vectors", f"; {ENCODER_ALONE}"
-        save_encoder(checkpoint.load(settings.model), source)
-    elif settings.peers and work and read_json(source / CONFIG).get("model_type") in FORMATS:
-        source = files / "unpacked"
-        checkpoint.save(checkpoint.load(settings.model), source)
+    if settings.peers:
+        source, is_encoder = files_for_others(source, files / "for-others", method)
+        if is_encoder:
+            work, note = "vectors", f"; {ENCODER_ALONE}"
     if not settings.peers or not work:
         return sides, setups, {} if method.peers else {"peers": f"none supports {method.name}"}
     config = PeerConfig(
-        source, files, work, pooling=model.checkpoint.pooling or "mean",
+        source, files, work, pooling=model.description.pooling or "mean",
         longest=longest(model), threads=torch.get_num_threads(), device=str(model.device),
     )  # fmt: skip
     for name, peer in PEERS.items():
@@ -111,17 +106,21 @@ def start_systems(
     return sides, setups, left_out
 
 
-def is_read_only_by_us(loaded: Checkpoint) -> bool:
-    """Whether other libraries cannot read the model, though they can read its encoder."""
-    is_linear = "classes" in loaded.model.num_outputs and loaded.model.config.pooler_act in NO_POOLER
-    return loaded.model.config.direction == "both" and (is_int8(loaded.model) or is_linear)
-
-
-def save_encoder(loaded: Checkpoint, directory: Path) -> None:
-    """Write the encoder in float32, with pooled vectors, for other libraries."""
-    exact = replace(loaded, model=dequantize(loaded.model)) if is_int8(loaded.model) else loaded
-    pooled = replace(checkpoint.encoder_only(exact), pooling=loaded.pooling or "mean", normalized=True)
-    checkpoint.save(pooled, directory)
+def files_for_others(source: Path, target: Path, method: Method) -> tuple[Path, bool]:
+    """A directory that other libraries load for this model, and whether it holds the encoder alone, with pooled
+    vectors. If they cannot read the files in `source`, others are written to `target`."""
+    weights = detect(read_json(source / CONFIG))
+    if weights is HUGGING_FACE:
+        return source, False
+    loaded = checkpoint.load(source)
+    other = weights.for_others(loaded)
+    is_encoder = other is not loaded
+    if other is None or (is_encoder and method.name not in ENCODER_METHODS) or loaded.model.config.direction != "both":
+        return source, False
+    if is_encoder:
+        other = replace(other, pooling=loaded.pooling or "mean", normalized=True)
+    checkpoint.save(other, target, HUGGING_FACE)
+    return target, is_encoder
 
 
 def leave_out(name: str, error: Exception, sides: dict[str, Calls], left_out: dict[str, str]) -> None:

@@ -149,7 +149,7 @@ def text_column(settings: Bench, path: Path, model: Predictor, method: Method) -
     if settings.text_column or file_type(path) == ".txt":
         return settings.text_column
     role = "pair" if is_answer else "text"
-    column = resolve_columns(path, settings, model.checkpoint.settings, (role,))[role]
+    column = resolve_columns(path, settings, model.description.settings, (role,))[role]
     return column or ("context" if is_answer else None)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bothways.attention_config import GlobalTokensConfig
-from bothways.checkpoint.checkpoint import Checkpoint, check_not_int8
+from bothways.checkpoint.contents import Checkpoint, check_not_int8
 from bothways.config import EncoderConfig
 from bothways.errors import InputError
 from bothways.families import FAMILIES

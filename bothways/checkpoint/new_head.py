@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from bothways.checkpoint.checkpoint import Checkpoint, check_not_int8, pooling_config
+from bothways.checkpoint.contents import Checkpoint, check_not_int8, pooling_config
 from bothways.errors import InputError
 from bothways.families import FAMILIES
 from bothways.log import logger

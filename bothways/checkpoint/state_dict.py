@@ -7,13 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bothways.checkpoint.weights import WEIGHTS, is_finite, num_bytes, open_safetensors
+from bothways.checkpoint.weights import WEIGHTS, is_finite, num_bytes
 from bothways.config import EncoderConfig
-from bothways.errors import InputError, MissingFile
+from bothways.errors import InputError
 from bothways.families import FamilySpec
 from bothways.families.spec import CLASS_SUFFIXES
 from bothways.model.heads import ClassificationHead
-from bothways.model.int8 import load_int8_state_dict
 from bothways.model.model import NUM_OUTPUTS, Model
 from bothways.model.parameters import no_init
 from bothways.model.pooler import NO_POOLER, POOLED_HEADS
@@ -39,19 +38,6 @@ def read_model(
     if hf_config.get("tie_word_embeddings") is False and "masked_words" in model.num_outputs and not copies:
         raise InputError(f"{file}: untied output embeddings (tie_word_embeddings) are not supported")
     return model
-
-
-def read_int8_model(config: EncoderConfig, file: Path) -> Model:
-    """The int8 model of a file. InputError if the file is missing, broken or does not fit the config."""
-    if not file.exists():
-        raise MissingFile(f"{file}: not found, though config.json declares int8; quantize the model again")
-    tensors = dict(open_safetensors(file))
-    if broken := [name for name, value in tensors.items() if not is_finite(value)]:
-        raise _not_finite(file, broken)
-    try:
-        return load_int8_state_dict(config, tensors)
-    except InputError as error:
-        raise InputError(f"{file}: does not fit config.json ({error}); quantize the model again") from None
 
 
 def _build(
@@ -132,7 +118,7 @@ def _fill(
             f"{file}: wrong shape or type: {shorten(misshapen)}; use the config.json that belongs to the weights"
         )
     if broken:
-        raise _not_finite(file, broken)
+        raise not_finite_error(file, broken)
     unused = [name for name in tensors if name not in used and not name.endswith(DERIVED)]
     if unused:
         warn(f"{file}: ignored, since no part of the model uses them: {shorten(unused)}")
@@ -140,7 +126,8 @@ def _fill(
         _refuse_untied(model, {name: tensors[name] for name in tensors if name not in used}, file)
 
 
-def _not_finite(file: Path, names: list[str]) -> InputError:
+def not_finite_error(file: Path, names: list[str]) -> InputError:
+    """The error of weights that are not numbers."""
     return InputError(
         f"{file}: NaN or infinite values in {shorten(names)}; download the checkpoint again, or train it again"
     )

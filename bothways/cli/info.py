@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from bothways.checkpoint import checkpoint, hub
-from bothways.checkpoint.checkpoint import CONFIG, METADATA_FILE, TFIDF, find
+from bothways.checkpoint import hub
+from bothways.checkpoint.checkpoint import find
+from bothways.checkpoint.contents import METADATA_FILE
 from bothways.checkpoint.metadata import read_metadata
 from bothways.errors import InputError, MissingFile, format_count
-from bothways.inference.tfidf_predictor import TfidfPredictor
-from bothways.model.int8 import is_int8
+from bothways.inference.backends import open_backend
 from bothways.tokenizer.files import read_json
 from bothways.training.run import METRICS, read_metrics, run_status
 from bothways.training.run_checkpoints import FOLDER, STATE
@@ -70,40 +70,9 @@ def describe_best(newest: Path) -> str:
     return f" (best: {best['path']}, held-out loss {best['loss']:.4f})" if best else ""
 
 
-def describe_tfidf(path: Path) -> dict[str, Any]:
-    """Facts about a TF-IDF model."""
-    predictor = TfidfPredictor(path)
-    loaded, terms = predictor.checkpoint, predictor.model.tfidf
-    regression = "logistic" if loaded.labels else "ridge"
-    kind = "pairs of texts" if predictor.reads_pairs else "texts"
-    facts: dict[str, Any] = {
-        "model": f"TF-IDF, {regression} regression: {predictor.task} {kind}, with predict and evaluate",
-        "terms": len(terms.words) + len(terms.characters),
-    }
-    if loaded.labels:
-        facts["labels"] = ", ".join(loaded.labels)
-    if "verb" in loaded.metadata:
-        facts["made with"] = f"bothways {loaded.metadata['verb']}"
-    if train := loaded.settings.get("train"):
-        facts["trained on"] = train
-    return facts
-
-
 def describe_checkpoint(path: Path) -> dict[str, Any]:
-    if read_json(find(path) / CONFIG).get("model_type") == TFIDF:
-        return describe_tfidf(path)
-    loaded = checkpoint.load(path)
-    config, model = loaded.model.config, loaded.model
-    heads = format_count(config.num_attention_heads, "head")
-    size = f"{format_count(config.num_hidden_layers, 'layer')} x {config.hidden_size}, {heads}"
-    facts: dict[str, Any] = {
-        "model": f"{loaded.model_type}, {size}, up to {config.max_position_embeddings} tokens",
-        "parameters": sum(value.numel() for value in model.state_dict().values()),
-        "vocabulary": config.vocab_size,
-        "heads": ", ".join(model.num_outputs) or "none",
-    }
-    if is_int8(model):
-        facts["number format"] = "int8, in most linear layers"
+    backend = open_backend(find(path), dtype="float32", device="cpu")
+    loaded, facts = backend.description, backend.facts()
     if loaded.labels:
         facts["labels"] = ", ".join(loaded.labels)
     if loaded.pooling:

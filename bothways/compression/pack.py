@@ -8,8 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import CONFIG, METADATA_FILE, Checkpoint, check_not_int8, check_target
-from bothways.checkpoint.formats.packed import PACKED, write_packed
+from bothways.checkpoint.checkpoint import check_target
+from bothways.checkpoint.contents import CONFIG, METADATA_FILE, Checkpoint, check_not_int8
+from bothways.checkpoint.formats.packed import PackedFormat, write_packed
 from bothways.checkpoint.weights import WEIGHTS, read_weights
 from bothways.errors import InputError
 from bothways.io import atomic_directory, write_json
@@ -75,4 +76,6 @@ def save_packed(source: Checkpoint, target: Path, word_bits: int = 4, layer_bits
         quantization = write_packed(read_weights(directory), directory, choose_bits)
         (directory / WEIGHTS).unlink()
         quantization["model_type"] = config["model_type"]
-        write_json(directory / CONFIG, {**config, "model_type": PACKED, "quantization_config": quantization})
+        write_json(
+            directory / CONFIG, {**config, "model_type": PackedFormat.model_type, "quantization_config": quantization}
+        )

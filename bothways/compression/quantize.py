@@ -13,7 +13,8 @@ from statistics import median
 from typing import Any
 
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import METADATA_FILE, Checkpoint, check_not_int8, check_target
+from bothways.checkpoint.checkpoint import check_target
+from bothways.checkpoint.contents import METADATA_FILE, Checkpoint, check_not_int8
 from bothways.compression.calibrate import Candidate, candidates, observe
 from bothways.errors import InputError, format_count
 from bothways.evaluation.before_after import (

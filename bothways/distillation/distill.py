@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint, check_not_int8
+from bothways.checkpoint.contents import Checkpoint, check_not_int8
 from bothways.checkpoint.weights import write_weights
 from bothways.corpus.masking import MaskRule
 from bothways.corpus.sampler import MixedSampler, StepSampler

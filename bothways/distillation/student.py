@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from bothways.batch import Batch
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.config import EncoderConfig
 from bothways.distillation.projection import check_can_project, project
 from bothways.errors import InputError

@@ -101,8 +101,8 @@ def read_tagged_rows(model: Predictor, file: Path, columns: TextColumns) -> Labe
     if not _is_tagged(file, model.labels, columns.encoding):
         return LabelledRows(EntityEvaluator(), [*map(TextRow, read_texts(file, columns).texts)], False)
     names = SimpleNamespace(words_column=None, tags_column=columns.label_column, encoding=columns.encoding)
-    is_plain = model.checkpoint.metadata.get("scheme") == "plain"
-    sentences = read_sentences(file, names, model.checkpoint.settings, "plain" if is_plain else "iob2")
+    is_plain = model.description.metadata.get("scheme") == "plain"
+    sentences = read_sentences(file, names, model.description.settings, "plain" if is_plain else "iob2")
     known = {_entity_type(label) for label in model.labels} | {OUTSIDE}
     for sentence in sentences:
         if unknown := [tag for tag in sentence.tags if _entity_type(tag) not in known]:
@@ -112,7 +112,7 @@ def read_tagged_rows(model: Predictor, file: Path, columns: TextColumns) -> Labe
             )
     scheme = detect_scheme([sentence.tags for sentence in sentences])
     plain = is_plain or scheme == "plain"
-    window = model.window_policy.size if model.checkpoint.settings.get("context") else 0
+    window = model.window_policy.size if model.description.settings.get("context") else 0
     rows = [*group_sentences(sentences, model.tokenizer, window)]
     while len(rows) < min(MIN_TAGGED_TEXTS, len(sentences)):  # read sentences with fewer neighbours
         window //= 2

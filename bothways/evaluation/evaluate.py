@@ -56,7 +56,7 @@ def measure(settings: Evaluate) -> Scores:
         if splits := unread_splits(file):
             raise InputError(f"{file}: has several splits; name one of them, such as {file}/{splits[0]}")
     model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
-    heads = model.module.num_outputs
+    heads = model.backend.heads
     if settings.on_error == "skip" and not {"spans", "masked_words"} & {*heads}:
         raise InputError("on_error skip is for plain text and answers; every row of a labelled file counts, so fix it")
     if model.task in EVALUATIONS:
@@ -95,13 +95,13 @@ def positive_label(model: Predictor, label: str | None) -> str | None:
     if label is not None and label not in model.labels:
         raise InputError(f"positive ({label!r}) is not a label of the model ({join_names(model.labels)}); name one")
     default = model.labels[-1] if len(model.labels) == 2 else None
-    return label or model.checkpoint.settings.get("positive") or default
+    return label or model.description.settings.get("positive") or default
 
 
 def tags(model: Predictor, settings: Evaluate) -> Scores:
     """Scores of a tagger. Sentences are read with their neighbours if the model was fine-tuned that way."""
-    trained = model.checkpoint.settings
-    is_plain = model.checkpoint.metadata.get("scheme") == "plain"
+    trained = model.description.settings
+    is_plain = model.description.metadata.get("scheme") == "plain"
     written: Scheme = "plain" if is_plain else "iob2" if settings.scheme == "auto" else settings.scheme
     by_file = [read_sentences(file, settings, trained, written) for file in settings.file]
     sentences = [*chain.from_iterable(by_file)]
@@ -153,13 +153,13 @@ def masked_words(model: Predictor, settings: Evaluate) -> Scores:
     corpus = Corpus(settings.file, settings.documents, column, settings.on_error, settings.encoding)
     skipped: Counter[str] = Counter()
     store = build_in_memory(corpus.documents(skipped), model.tokenizer, language=settings.language)
-    default = FAMILIES[model.checkpoint.model_type].pairs
-    pairs: PairTask = model.checkpoint.settings.get("pairs", default)
+    default = FAMILIES[model.description.model_type].pairs
+    pairs: PairTask = model.description.settings.get("pairs", default)
     config = model.module.config
     held_out = HeldOut(
         store, np.arange(store.num_documents), model.tokenizer,
         min(settings.max_length, config.max_position_embeddings),
-        pairs=pairs if "next_sentence" in model.module.num_outputs else "none", most=4096,
+        pairs=pairs if "next_sentence" in model.backend.heads else "none", most=4096,
         objective="masked" if config.direction == "both" else "halves" if config.direction == "halves" else "forward",
     )  # fmt: skip
     scores = held_out.measure(model.module)

@@ -38,7 +38,7 @@ def vectors(model: Predictor, settings: Evaluate) -> Scores:
     (file,) = settings.file
     if isinstance(file, Path) and is_beir_dataset(file):
         return evaluate_retrieval(model, BeirDataset.read(file))
-    pairs = read_trained_pairs(file, settings, model.checkpoint.settings)
+    pairs = read_trained_pairs(file, settings, model.description.settings)
     vectors_RNH = torch.stack([embed_chunks(model, texts) for texts in pairs.texts[:2]])
     if pairs.scores is not None:
         cosines_N = (vectors_RNH[0] * vectors_RNH[1]).sum(1)
@@ -70,9 +70,12 @@ def evaluate_retrieval(model: Predictor, dataset: BeirDataset) -> Scores:
 
 def embed_chunks(model: Predictor, texts: Sequence[str]) -> Tensor:
     """A vector per text, [N, H], computed in chunks, so that only the vectors of all texts are in memory."""
-    vectors_NH = torch.empty(len(texts), model.module.config.hidden_size)
+    vectors_NH = torch.empty(0, 0)
     for rows in chunked(range(len(texts)), EMBED_CHUNK):
-        vectors_NH[rows[0] : rows[-1] + 1] = torch.from_numpy(model.embed([texts[row] for row in rows]))
+        vectors_nH = torch.from_numpy(model.embed([texts[row] for row in rows]))
+        if not len(vectors_NH):
+            vectors_NH = torch.empty(len(texts), vectors_nH.shape[1])
+        vectors_NH[rows[0] : rows[-1] + 1] = vectors_nH
     return vectors_NH
 
 

@@ -26,18 +26,18 @@ def read_trained_table(
 
     Labels get the model's spelling if it was fine-tuned with merge_labels. InputError if the table has pairs and the
     model was fine-tuned on single texts, or the reverse."""
-    names = resolve_columns(file, columns, model.checkpoint.settings, ("text", "pair", "label"))
+    names = resolve_columns(file, columns, model.description.settings, ("text", "pair", "label"))
     table = read_table(
         file, text=names["text"], pair=names["pair"], label=names["label"], need_labels=need_labels,
-        group=group or model.checkpoint.settings.get("group_column"), need_group=group is not None,
+        group=group or model.description.settings.get("group_column"), need_group=group is not None,
         encoding=columns.encoding,
     )  # fmt: skip
     if model.ignores_pairs(names["text"], columns.pair_column):
         table = replace(table, pairs=None)
     model.check_pairs(table.pairs is not None, file)
-    if table.labels is not None and model.checkpoint.settings.get("merge_labels"):
+    if table.labels is not None and model.description.settings.get("merge_labels"):
         spelling = {label_key(label): label for label in model.labels}
-        table = respell_labels(table, spelling, several=model.checkpoint.multi_label)
+        table = respell_labels(table, spelling, several=model.description.multi_label)
     return table
 
 
@@ -45,7 +45,7 @@ def text_evaluator(model: Predictor, positive: str | None = None) -> Evaluator[T
     """The evaluator of a classifier or regression model."""
     if not model.labels:
         return NumberEvaluator()
-    return LabelSetEvaluator(model.labels) if model.checkpoint.multi_label else ClassEvaluator(positive)
+    return LabelSetEvaluator(model.labels) if model.description.multi_label else ClassEvaluator(positive)
 
 
 def text_rows(model: Predictor, table: Table) -> list[TextRow]:
@@ -53,7 +53,7 @@ def text_rows(model: Predictor, table: Table) -> list[TextRow]:
     labels: Sequence[Any] = [None] * len(table)
     if table.labels is not None and not model.labels:
         labels = numeric_labels(table)
-    elif table.labels is not None and model.checkpoint.multi_label:
+    elif table.labels is not None and model.description.multi_label:
         labels = label_sets(table, model.labels)
     elif table.labels is not None:
         class_indices(table, model.labels)  # raises for unknown labels
@@ -65,7 +65,7 @@ def text_rows(model: Predictor, table: Table) -> list[TextRow]:
 def selected_on(model: Predictor, files: Iterable[TableSource]) -> dict[str, str]:
     """{"selected_on": split}, with a warning, if the model was trained or selected on one of the files; else {}."""
     for split, use in (("train", "trained on"), ("dev", "selected on")):
-        used = model.checkpoint.settings.get(split)
+        used = model.description.settings.get(split)
         for file in files:
             if _is_same(file, used):
                 logger.warning(f"{file}: the model was {use} this file, so the scores say little about other text")

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import CONFIG, Checkpoint, check_target
+from bothways.checkpoint.checkpoint import check_target
+from bothways.checkpoint.contents import CONFIG, Checkpoint
 from bothways.checkpoint.sentence_transformers import MODULES, TRANSFORMER
 from bothways.checkpoint.weights import WEIGHTS
 from bothways.errors import InputError, MissingFile

@@ -8,24 +8,24 @@ each layer's second feed-forward product, whose inputs have outliers, in float32
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bothways.batch import Batch
-from bothways.checkpoint.checkpoint import METADATA_FILE, Checkpoint
+from bothways.checkpoint.contents import METADATA_FILE, Checkpoint
 from bothways.errors import InputError, format_count
 from bothways.evaluation.before_after import DEFAULT_MAX_DROP, MAX_ROWS, read_evaluation_rows, spread_evenly
 from bothways.evaluation.rows import selected_on
 from bothways.export.graph import quiet
 from bothways.export.parity import padded, session
+from bothways.inference.backends.encoder import EncoderBackend
 from bothways.inference.predictor import Predictor
 from bothways.io import fsync, write_atomic
-from bothways.model.attention import Context
 from bothways.model.model import Model
 from bothways.settings import Export
 from bothways.tokenizer.files import read_json
@@ -129,20 +129,20 @@ def add_metadata(file: Path, int8: Mapping[str, Any]) -> None:
 
 def file_predictor(file: Path, loaded: Checkpoint) -> Predictor:
     """A Predictor that computes with an ONNX file."""
-    return Predictor(replace(loaded, model=FileModel(file, loaded.model)), dtype="float32", device="cpu")
+    return Predictor(EncoderBackend(loaded, module=FileModel(file, loaded.model), dtype="float32", device="cpu"))
 
 
-class FileModel(Model):
-    """An ONNX file in place of a model: its hidden states are already scores, and its heads return them unchanged.
+class FileModel:
+    """A TokenModel (inference/runner.py) that runs an ONNX file, whose outputs are already scores: its hidden states
+    are these scores, and its heads return them unchanged.
 
     For a text in several windows the scores are averaged, whereas our model averages the [CLS] vectors.
     """
 
     def __init__(self, file: Path, model: Model) -> None:
-        nn.Module.__init__(self)
         self.config, self.num_outputs, self.run = model.config, model.num_outputs, session(file)
 
-    def forward(self, batch: Batch, context: Context | None = None) -> Tensor:
+    def __call__(self, batch: Batch) -> Tensor:
         """[T, C], or [T, H] for a model without a head; scores of a text are in the row of its first token."""
         inputs, real_NS = padded(batch, int(batch.lengths.max()), "right")
         outputs = self.run(inputs)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bothways.attention_config import RandomBlocksConfig
 from bothways.batch import Batch
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.config import EncoderConfig
 from bothways.errors import InputError
 from bothways.export.graph import Output, Vectors, outputs

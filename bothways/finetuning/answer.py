@@ -18,7 +18,7 @@ from torch import Tensor
 from bothways import report
 from bothways.batch import Batch
 from bothways.checkpoint import new_head
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.data.near_duplicates import text_key
 from bothways.data.split_tables import divide_rows
 from bothways.data.splits import overlap_warning, parts_for

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from bothways import metrics
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
+from bothways.checkpoint.formats.tfidf import write_tfidf
 from bothways.errors import format_count
 from bothways.finetuning.task import Task, resamples_of
-from bothways.inference.tfidf_predictor import save
 from bothways.io import write_atomic
 from bothways.log import command_name, logger
 from bothways.metrics import Interval
@@ -174,5 +174,5 @@ def save_unless_better(task: Task, result: Mapping[str, Any], directory: Path, f
         return None
     model = next(task.baselines("dev")).model  # fitted again: it takes seconds, and nothing is kept in memory
     assert model is not None
-    save(model, directory, final)
+    write_tfidf(model, final, directory)
     return directory

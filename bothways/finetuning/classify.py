@@ -14,7 +14,7 @@ import torch
 from bothways import metrics, report
 from bothways.batch import Batch
 from bothways.checkpoint import new_head
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.data.columns import Table
 from bothways.data.datasets import has_named_columns
 from bothways.data.labels import class_indices, label_sets

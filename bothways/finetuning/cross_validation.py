@@ -17,6 +17,7 @@ from bothways.errors import format_count
 from bothways.evaluation.scores import Predictions
 from bothways.finetuning import baselines as baseline_scores
 from bothways.finetuning.baselines import BASELINES, BaselineScore, Resamples
+from bothways.finetuning.recipe import prepare_model
 from bothways.finetuning.task import Metrics, Task, resamples_of
 from bothways.io import write_atomic
 from bothways.log import logger, muted
@@ -112,7 +113,7 @@ def run_fold(task: Task, train: Train, file: Path, *, seed: int, fold: int, fold
     if baselines:
         baseline_scores.score(task, "test", file.with_name(BASELINES))
     with muted():
-        initial = task.initial_checkpoint(seed)
+        initial = prepare_model(task, seed)
     model, _ = train(task, initial.model, seed, fold=fold)
     task.evaluate(model, "dev")  # sets what is tuned on dev, such as a threshold
     outputs = task.outputs(model, "test")

@@ -14,13 +14,13 @@ from typing import ClassVar
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from bothways import metrics
 from bothways.batch import Batch
 from bothways.batching import chunked
-from bothways.checkpoint import checkpoint, state_dict
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint import state_dict
+from bothways.checkpoint.contents import Checkpoint, check_not_int8
 from bothways.data.near_duplicates import first_locations, text_key
 from bothways.data.pairs import TextPairs, read_pairs
 from bothways.data.split_tables import read_unlabelled
@@ -45,6 +45,7 @@ from bothways.settings import TrainEmbed
 from bothways.training.losses import Loss
 from bothways.training.pair_losses import cosine_loss, matryoshka_loss, ranking_loss
 from bothways.training.run import Callbacks
+from bothways.training.transforms import Transform
 
 LOSS_PAIRS = 256  # pairs that compete with each other in the loss of an evaluation
 
@@ -55,10 +56,20 @@ def run(settings: TrainEmbed, *, callbacks: Callbacks = ()) -> FineTuneResult:
     In-batch negatives come from one micro-batch. Memory is bounded without micro-batches, see pair_examples.py.
     """
     pretrained = load_initial_model(settings)
-    checkpoint.check_not_int8(pretrained.model)
+    check_not_int8(pretrained.model)
     return finetune.run(
         settings, lambda fold: Embedding.build(settings, pretrained, read_pairs(settings, fold)), callbacks
     )
+
+
+@dataclass(frozen=True)
+class RestorePooler(Transform):
+    """The pooler, which published checkpoints contain although sentence vectors do not use it, is saved again."""
+
+    pooler: nn.Module | None
+
+    def finalize(self, model: Model) -> None:
+        model.pooler = deepcopy(self.pooler)
 
 
 @dataclass(frozen=True)
@@ -124,10 +135,10 @@ class Embedding(Task):
         model.encoder.load_state_dict(self.pretrained.model.encoder.state_dict())
         return replace(self.pretrained, model=model, labels=(), pooling=self.pooling, normalized=True, metadata={})
 
-    def finalize(self, model: Model) -> None:
-        """Restore the pooler, which published checkpoints contain although sentence vectors do not use it."""
-        if FAMILIES[self.pretrained.model_type].hf_names(state_dict.POOLER, ()):
-            model.pooler = deepcopy(self.pretrained.model.pooler)
+    @property
+    def transforms(self) -> Sequence[Transform]:
+        has_pooler = FAMILIES[self.pretrained.model_type].hf_names(state_dict.POOLER, ())
+        return (RestorePooler(self.pretrained.model.pooler),) if has_pooler else ()
 
     @property
     def target(self) -> str:

@@ -22,7 +22,7 @@ from bothways import metrics
 from bothways.batch import Batch
 from bothways.batching import batch_fingerprint
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.weights import WEIGHTS, write_weights
 from bothways.data.datasets import unread_splits_warning
 from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, choose_device, choose_dtype, retain_freed_memory
@@ -34,15 +34,16 @@ from bothways.finetuning.recipe import (
     count_steps_per_epoch,
     describe_frozen,
     format_learning_rates,
-    freeze,
     iterate_steps,
     layer_learning_rates,
     log_epochs,
     micro_batches,
     num_steps,
     peak_learning_rate,
+    prepare_model,
     skips_training,
     stays_frozen,
+    transforms_of,
 )
 from bothways.finetuning.report import write_report
 from bothways.finetuning.resume import check_unchanged, fingerprint_examples
@@ -57,6 +58,7 @@ from bothways.training.options import TrainingOptions
 from bothways.training.progress import TrainingProgress
 from bothways.training.run import Callbacks, Run
 from bothways.training.run_checkpoints import FOLDER, Checkpoints
+from bothways.training.transforms import finalize_all
 
 SEEDS, MODEL, SCORES = "seeds", "model", "scores.json"
 RESERVED_BYTES = 2**18  # for a seed's metrics and the header of its weights
@@ -143,7 +145,7 @@ def run_seeds(
     metrics_by_seed: dict[int, dict[str, Metrics]] = {}
     for seed in range(settings.seed, settings.seed + settings.seeds):
         with nullcontext() if seed == settings.seed else muted():
-            initial = task.initial_checkpoint(seed)
+            initial = prepare_model(task, seed)
         if seed == settings.seed:
             log_learning_rates(settings, initial.model)
         metrics_by_seed[seed] = run_seed(settings, task, initial.model, seed, run, lessons)
@@ -176,8 +178,8 @@ def run_seeds(
         failed=failed_seeds(task, split, metrics_by_seed), folds=folds, comparison=comparison,
         teacher=lessons.scores if lessons else {},
     )  # fmt: skip
-    task.finalize(initial.model)
-    metadata = {**run.origin, "result": result, **task.metadata(metrics_by_seed[kept])}
+    stored = finalize_all(transforms_of(task), initial.model)
+    metadata = {**run.origin, "result": result, **task.metadata(metrics_by_seed[kept]), **stored}
     checkpoint.save(replace(initial, metadata=metadata), run.directory / MODEL)
     run.update_metadata(result=result, figures=metrics_by_seed[kept])  # last: it marks the run as done
     shutil.rmtree(run.directory / SEEDS)
@@ -260,7 +262,6 @@ def train(
         checkpoint_every=settings.checkpoint_every, patience=settings.patience, seed=seed, device=device,
         dtype=choose_dtype(settings.dtype, device),
     )  # fmt: skip
-    frozen = freeze(model, settings.freeze)
     directory = seed_directory(run, seed)
     fingerprint = fingerprint_examples((lessons.task if lessons else task).data["train"])
     checkpoints = Checkpoints(directory, keep=1, order={"examples": fingerprint}, at_end=False)
@@ -285,7 +286,6 @@ def train(
             model, task.losses, task.counts, batches, options, evaluate=lambda: task.evaluate(model, "dev"),
             record=record, checkpoints=checkpoints, start=resumed, fingerprint=batch_fingerprint,
         )  # fmt: skip
-    model.load_state_dict(frozen, strict=False)  # as they were, not rounded to bf16
     return inference_copy(model, settings), progress.best_step
 
 

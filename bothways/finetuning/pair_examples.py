@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bothways.batch import Batch
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.finetuning.activation_checkpointing import MAX_TOKENS, checkpointed, split_batch
 from bothways.finetuning.task import window_policy
 from bothways.inference.pooling import Bounds, pool_rows, pool_windows

@@ -2,22 +2,22 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 from statistics import fmean
 
-from torch import Tensor
-
 from bothways.batching import chunked, divide_evenly, epoch_order, token_batches
+from bothways.checkpoint.contents import Checkpoint
 from bothways.config import EncoderConfig
-from bothways.errors import InputError, format_count
+from bothways.errors import format_count
 from bothways.finetuning.task import Examples, Task
 from bothways.finetuning.teacher import Lessons
 from bothways.log import logger
 from bothways.model.model import Model
 from bothways.settings import FineTune
 from bothways.training.optimizer import layer_depths
+from bothways.training.transforms import Freeze, Transform, apply_all
 
 EPOCHS, MIN_STEPS, MAX_EPOCHS = 3.0, 300, 20.0  # unless --epochs is given
 BATCH_TOKENS = 2048  # unless --batch-tokens is given; more for long texts (Task.min_step_examples)
@@ -137,15 +137,17 @@ def layer_learning_rates(model: Model, settings: FineTune) -> list[tuple[str, fl
     eta_l = eta * layer_decay^(L - l) (Sun 2019, section 5.3).
     """
     depths = layer_depths([name for name, _ in model.named_parameters()])
-    top, sizes = max(depths.values()), Counter[int]()
+    top, sizes, trained = max(depths.values()), Counter[int](), set[int]()
     for name, value in model.named_parameters():
         sizes[depths[name]] += value.numel()
+        if value.requires_grad:
+            trained.add(depths[name])
     num_layers = model.config.num_unique_layers
     names = ["embeddings", *(f"layer {layer}" for layer in range(1, num_layers + 1)), "head"][: top + 1]
     peak = peak_learning_rate(settings, model.config)
     rates = [peak * settings.layer_decay ** (top - depth) for depth in range(top + 1)]
     return [
-        (name, 0.0 if depth < settings.freeze else rates[depth], sizes[depth])
+        (name, rates[depth] if depth in trained else 0.0, sizes[depth])
         for depth, name in enumerate(names) if sizes[depth]
     ]  # fmt: skip
 
@@ -155,12 +157,22 @@ def format_learning_rates(rates: Sequence[tuple[str, float, int]]) -> str:
     return "\n".join(["peak learning rates", *rows])
 
 
-def freeze(model: Model, num_blocks: int) -> dict[str, Tensor]:
-    """Freeze the bottom blocks: the embeddings, then layers. Returns copies of their parameters."""
-    depths = layer_depths([name for name, _ in model.named_parameters()])
-    if num_blocks > (limit := model.config.num_unique_layers):
-        raise InputError(f"freeze ({num_blocks}) leaves no layer to train; the maximum is {limit}")
-    frozen = {name: value for name, value in model.named_parameters() if depths[name] < num_blocks}
-    for value in frozen.values():
-        value.requires_grad_(False)
-    return {name: value.detach().clone() for name, value in frozen.items()}
+# --- transforms
+
+# What changes the model for training, by setting: a new one is one entry. None: not requested.
+TRANSFORMS: dict[str, Callable[[FineTune], Transform | None]] = {
+    "freeze": lambda settings: Freeze(settings.freeze) if settings.freeze else None,
+}
+
+
+def transforms_of(task: Task) -> list[Transform]:
+    """The transforms that the settings request, and those of the task."""
+    requested = [build(task.settings) for build in TRANSFORMS.values()]
+    return [*(transform for transform in requested if transform), *task.transforms]
+
+
+def prepare_model(task: Task, seed: int) -> Checkpoint:
+    """The initial model of a seed, as it is trained."""
+    initial = task.initial_checkpoint(seed)
+    apply_all(transforms_of(task), initial.model)
+    return initial

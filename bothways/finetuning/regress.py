@@ -1,7 +1,6 @@
 """Text regression: a number per text or text pair (STS-B in Devlin 2018, section 4.1)."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -11,7 +10,7 @@ import torch
 from bothways import report
 from bothways.batch import Batch
 from bothways.checkpoint import new_head
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.data.columns import Table
 from bothways.data.labels import numeric_labels
 from bothways.data.quality import table_warnings
@@ -29,11 +28,11 @@ from bothways.finetuning.teacher import check_task
 from bothways.finetuning.text_examples import TextExamples, add_text_head
 from bothways.finetuning.text_task import TextTask
 from bothways.metrics.label_errors import OUTLIER_DEVIATIONS, find_outliers
-from bothways.model.heads import ClassificationHead
 from bothways.model.model import Model
 from bothways.settings import Regress
 from bothways.training.losses import Loss, mse_loss
 from bothways.training.run import Callbacks
+from bothways.training.transforms import ScaleOutputs, Transform
 
 # Distance of neighbouring float32 numbers, in standard deviations of the training numbers.
 COARSE, TOO_COARSE = 0.001, 0.1  # a warning, an error
@@ -52,7 +51,7 @@ def run(settings: Regress, *, callbacks: Callbacks = ()) -> FineTuneResult:
 class Regression(TextTask):
     """Texts or text pairs with numbers, which are standardized for training: (number - mean) / deviation.
 
-    `finalize` folds mean and deviation into the head, so that the saved model predicts the original numbers.
+    A transform folds mean and deviation into the head, so that the saved model predicts the original numbers.
     """
 
     name: ClassVar[str] = "regress"
@@ -120,7 +119,7 @@ class Regression(TextTask):
     def outputs(self, model: Model, split: str) -> np.ndarray:
         """The number for each text, float64 [N], computed with the head as it will be saved."""
         head = model.heads["classes"]
-        self.finalize(model)
+        self.scaling.finalize(model)
         try:
             scores_N1 = torch.stack(compute_outputs(model, self.data[split], self.forward))
         finally:
@@ -175,13 +174,13 @@ class Regression(TextTask):
             warnings = [*warnings, f"{describe_rounding(train_N)}: {hint}"]
         return warnings
 
-    def finalize(self, model: Model) -> None:
-        head = deepcopy(model.heads["classes"]).float()
-        assert isinstance(head, ClassificationHead)
-        with torch.no_grad():
-            head.output.weight.mul_(self.deviation)
-            head.output.bias.mul_(self.deviation).add_(self.mean)
-        model.heads["classes"] = head
+    @property
+    def scaling(self) -> ScaleOutputs:
+        return ScaleOutputs(self.mean, self.deviation)
+
+    @property
+    def transforms(self) -> Sequence[Transform]:
+        return (self.scaling,)
 
     def describe(self) -> str:
         lines = []

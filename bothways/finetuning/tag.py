@@ -18,7 +18,7 @@ from torch import Tensor
 from bothways import report
 from bothways.batch import Batch
 from bothways.checkpoint import new_head
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.data.splits import overlap_warning
 from bothways.data.tables import RowErrors
 from bothways.data.tagged_words import Sentence, join_words, word_starts

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from bothways.batch import Batch
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.data.examples import read_tagged
 from bothways.data.near_duplicates import text_key
 from bothways.data.split_tables import divide_rows, read_unlabelled

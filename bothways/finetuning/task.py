@@ -13,7 +13,7 @@ from torch import Tensor
 from bothways import metrics, report
 from bothways.batch import Batch
 from bothways.batching import sort_by_length, token_batches
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.device import choose_device, choose_dtype
 from bothways.evaluation.scores import Predictions, Scores
 from bothways.inference.windows import WindowPolicy
@@ -22,6 +22,7 @@ from bothways.model.model import Model
 from bothways.model.parameters import move_model
 from bothways.settings import FineTune
 from bothways.training.losses import Loss
+from bothways.training.transforms import Transform
 
 Metrics = dict[str, Any]  # values by name; NAME_interval: [low, high]
 INFERENCE_TOKENS = 4096  # tokens of a batch without gradients
@@ -173,8 +174,10 @@ class Task(ABC):
     def describe(self) -> str:
         """A description of the data, in a few lines."""
 
-    def finalize(self, model: Model) -> None:  # noqa: B027
-        """Change a trained model, in place, into the one to be saved."""
+    @property
+    def transforms(self) -> Sequence[Transform]:
+        """Changes of the model that belong to the task."""
+        return ()
 
     def baselines(self, split: str) -> Iterator[Baseline]:
         """Simple models, fitted on train and tuned on dev or in cross-validation, with predictions for a split."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint, check_not_int8
 from bothways.errors import InputError
 from bothways.finetuning.baselines import BaselineScore
 from bothways.finetuning.frozen_features import last_layer
@@ -98,7 +98,7 @@ def load_teacher(task: Task) -> Teacher | None:
     if task.settings.teacher is None:
         return None
     model = checkpoint.load(task.settings.teacher)
-    checkpoint.check_not_int8(model.model)
+    check_not_int8(model.model)
     return Teacher.of(task, model)
 
 
@@ -109,7 +109,7 @@ def score_teacher(reader: Task, split: str, outputs: object) -> BaselineScore:
 
 def check_task(teacher: Checkpoint, settings: FineTune, task: str) -> None:
     """InputError unless the teacher was fine-tuned for a task of this name."""
-    if (actual := task_from_heads(teacher)) != task:
+    if (actual := task_from_heads(teacher.model.num_outputs, teacher)) != task:
         raise InputError(
             f"{settings.teacher}: a model for {actual} cannot teach {task}; fine-tune it on the same data first "
             f"(finetune {task} --model {settings.teacher})"

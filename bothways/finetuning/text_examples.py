@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from bothways.batch import Batch
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.new_head import with_head
 from bothways.data.columns import Table
 from bothways.finetuning.activation_checkpointing import MAX_TOKENS, checkpointed, split_batch

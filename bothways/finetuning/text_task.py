@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from bothways.batch import Batch
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.data.columns import Table
 from bothways.data.split_tables import read_unlabelled
 from bothways.errors import InputError

@@ -2,16 +2,11 @@
 
 from os import PathLike
 
-import torch
-
-from bothways.checkpoint import checkpoint, hub
-from bothways.checkpoint.checkpoint import CONFIG, TFIDF
-from bothways.device import choose_device, choose_dtype, single_thread
+from bothways.checkpoint import hub
+from bothways.inference.backends import open_backend
 from bothways.inference.predictor import Predictor
 from bothways.inference.runner import BATCH_TOKENS
-from bothways.inference.tfidf_predictor import TfidfPredictor
 from bothways.pretrained import DEFAULT
-from bothways.tokenizer.files import read_json
 
 
 def load(
@@ -35,13 +30,5 @@ def load(
     fine-tuning, else 512. batch_tokens: maximum tokens per batch. TF-IDF models compute in float64 on the CPU and do
     not split texts.
     """
-    path = hub.locate(path)
-    config = path / CONFIG
-    if config.is_file() and read_json(config).get("model_type") == TFIDF:
-        return TfidfPredictor(path, window=window)
-    number_format = choose_dtype(dtype, choose_device(device))
-    # Rounded weights cannot be saved, so `save` reads the exact ones again from here.
-    source = None if number_format is torch.float32 else path.resolve()
-    with single_thread():
-        loaded = checkpoint.load(path, dtype=number_format)
-        return Predictor(loaded, dtype=dtype, device=device, source=source, window=window, batch_tokens=batch_tokens)
+    backend = open_backend(hub.locate(path), dtype=dtype, device=device, window=window, batch_tokens=batch_tokens)
+    return Predictor(backend)

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from bothways.batch import Batch
 from bothways.errors import InputError, shorten
-from bothways.inference.base import PredictorBase, ReadOptions, Texts
+from bothways.inference.base import PredictorBase
+from bothways.inference.reading import ReadOptions, Texts
 from bothways.inputs import read_one_or_many, whole_number
 from bothways.log import logger
 from bothways.tokenizer.tokenizer import Encoding
@@ -41,7 +42,7 @@ class MaskedWords(PredictorBase):
         """
         texts, _, is_single = read_one_or_many(texts)
         self._need_head("masked_words", "masked words", "use a model pre-trained with them")
-        if self.module.config.direction != "both":
+        if self.encoder.module.config.direction != "both":
             raise InputError("a one-directional model cannot fill masks; use one that reads both directions")
         top = whole_number("top", top, 1)
         self.warn_of_lost_decoder()
@@ -69,7 +70,7 @@ class MaskedWords(PredictorBase):
 
     def warn_of_lost_decoder(self) -> None:
         """Warn once that the decoder of pre-training (DeBERTa's EMD) is missing."""
-        if self.checkpoint.settings.get("objective") == "enhanced" and not self._warned:
+        if self.description.settings.get("objective") == "enhanced" and not self._warned:
             logger.warning(
                 "the enhanced mask decoder (--objective enhanced) is not saved with the model; words are guessed "
                 "without it"
@@ -87,7 +88,7 @@ class MaskedWords(PredictorBase):
             for hidden_SH, rows in zip(hidden_TH.split(batch.lengths.tolist()), rows_of_windows, strict=True):
                 of_window = []
                 for row in rows:
-                    scores_V = self.module.word_scores(hidden_SH[row][None])[0].float().softmax(-1).cpu()
+                    scores_V = self.encoder.module.word_scores(hidden_SH[row][None])[0].float().softmax(-1).cpu()
                     values, ids = scores_V[:num_words].topk(min(top, num_words))
                     of_window.append((values.tolist(), ids.tolist()))
                 guesses.append(of_window)
@@ -98,7 +99,7 @@ class MaskedWords(PredictorBase):
             for window, row in of_text:
                 rows_of_window.setdefault((text, window), []).append(row)
         flat = [windows[text][window] for text, window in rows_of_window]
-        found = self._run(flat, options, guess, [tuple(rows) for rows in rows_of_window.values()])
+        found = self.encoder.run(flat, options, guess, [tuple(rows) for rows in rows_of_window.values()])
         guesses = {
             (*key, row): guessed
             for (key, rows), of_window in zip(rows_of_window.items(), found, strict=True)

@@ -1,12 +1,12 @@
 """Predictor.answer: find answers in a passage (extractive question answering, SQuAD)."""
 
-from functools import partial
 from typing import Unpack, overload
 
 from bothways.errors import InputError
 from bothways.inference import answer_decoding
 from bothways.inference.answer_decoding import MAX_ANSWER_TOKENS, NUM_CANDIDATES, Answer, Candidates
-from bothways.inference.base import PredictorBase, ReadOptions, Texts
+from bothways.inference.base import PredictorBase
+from bothways.inference.reading import ReadOptions, Texts
 from bothways.inputs import read_one_or_many, whole_number
 
 
@@ -52,7 +52,7 @@ class PassageAnswers(PredictorBase):
         candidates = self.answer_candidates(
             questions, passages, num_candidates=num_candidates, max_answer_tokens=max_answer_tokens, **options
         )
-        threshold = self.checkpoint.metadata.get("no_answer_threshold")
+        threshold = self.description.metadata.get("no_answer_threshold")
         answers = [one.answers(top, threshold) for one in candidates]
         return answers[0] if is_single else answers
 
@@ -73,9 +73,9 @@ class PassageAnswers(PredictorBase):
         pairs = answer_decoding.encode_pairs(self.tokenizer, questions, texts)
         names = [f"question {number:,} of {len(pairs):,}" for number in range(1, len(pairs) + 1)]
         windows = self.split(pairs, options, names)
-        rows = self._run_rows(windows, options, partial(self.module.token_scores, "spans"))
+        rows = self.encoder.token_scores("spans", windows, options)
         if max_answer_tokens is None:
-            length: int = self.checkpoint.settings.get("max_answer_tokens") or MAX_ANSWER_TOKENS
+            length: int = self.description.settings.get("max_answer_tokens") or MAX_ANSWER_TOKENS
         else:
             length = whole_number("max_answer_tokens", max_answer_tokens, 1)
         return [

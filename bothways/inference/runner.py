@@ -4,14 +4,15 @@ Letters: N encodings, n of them in a batch; T tokens of a batch; H hidden size.
 """
 
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from bothways.batch import Batch
 from bothways.batching import sort_by_length, token_batches
+from bothways.config import EncoderConfig
 from bothways.device import release_memory
 from bothways.model.model import Model
 from bothways.model.prepacked import prepack
@@ -23,10 +24,35 @@ BATCH_TOKENS = 4096  # enough to keep the CPU busy, small enough for its caches
 TOKENS_PER_RELEASE = 1 << 15  # computed tokens after which freed memory is returned to the system
 
 
+class TokenModel(Protocol):
+    """What a model computes for a batch: a Model does, and a file of another library may (export/int8.py)."""
+
+    config: EncoderConfig
+
+    @property
+    def num_outputs(self) -> Mapping[str, int]:
+        """Number of outputs of each head, by name."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """The last hidden states, [T, H]."""
+
+    def text_states(self, hidden_TH: Tensor, batch: Batch) -> Tensor:
+        """What heads on texts read, [N, H]."""
+
+    def text_scores(self, name: str, first_NH: Tensor) -> Tensor:
+        """The outputs of a head on texts, [N, C]."""
+
+    def token_scores(self, name: str, x_TH: Tensor) -> Tensor:
+        """The outputs of a head on tokens, [T, C]."""
+
+    def word_scores(self, x_MH: Tensor) -> Tensor:
+        """The scores of all words, [M, V]."""
+
+
 class BatchRunner:
     """Runs a model over any number of encodings. Equal encodings are computed once and share their result."""
 
-    def __init__(self, model: Model, *, device: torch.device, dtype: torch.dtype, batch_tokens: int) -> None:
+    def __init__(self, model: TokenModel, *, device: torch.device, dtype: torch.dtype, batch_tokens: int) -> None:
         self.model, self.device, self.dtype, self.batch_tokens = model, device, dtype, batch_tokens
         self._prepacked: tuple[list[tuple[int, int]], Callable[[Batch], Tensor]] | None = None
 
@@ -85,19 +111,21 @@ class BatchRunner:
 
     def hidden_states(self) -> Callable[[Batch], Tensor]:
         """The function batch -> last hidden states [T, H]; weights are prepacked again if they have changed."""
-        weights = self._weight_versions() if self.dtype is not torch.float32 else []
+        if not isinstance(self.model, Model):
+            return self.model
+        weights = weight_versions(self.model) if self.dtype is not torch.float32 else []
         prepacked = self._prepacked
         if prepacked is None or prepacked[0] != weights:
             prepacked = self._prepacked = weights, prepack(self.model)
         return prepacked[1]
 
-    def _weight_versions(self) -> list[tuple[int, int]]:
-        """Address and version of each weight. Writes through `data` or in inference mode are not counted by torch."""
-        weights = self.model.parameters()
-        return [(weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in weights]
-
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_prepacked": None}
+
+
+def weight_versions(model: Model) -> list[tuple[int, int]]:
+    """Address and version of each weight. Writes through `data` or in inference mode are not counted by torch."""
+    return [(weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in model.parameters()]
 
 
 def _first_equal_rows(encodings: Sequence[Encoding], columns: Sequence[Sequence[Hashable]]) -> list[int]:

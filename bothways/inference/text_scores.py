@@ -3,7 +3,7 @@
 Letters: N texts, W windows of them, H hidden size, C outputs of the head.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Unpack, overload
 
@@ -12,12 +12,9 @@ import torch
 from torch import Tensor
 
 from bothways.errors import InputError, format_count
-from bothways.inference.base import PredictorBase, ReadOptions, Rows, Texts
-from bothways.inference.pooling import pool_windows
+from bothways.inference.base import PredictorBase
+from bothways.inference.reading import ReadOptions, Rows, Texts
 from bothways.inputs import read_one_or_many, whole_number
-from bothways.model.pooler import encodes_separately
-
-MAX_SCORES = 1 << 21  # scores of texts that are in memory at once
 
 
 @dataclass(frozen=True)
@@ -56,8 +53,8 @@ class TextScores(PredictorBase):
         if not self.labels:
             raise InputError("the model has one output, for regression; use regress")
         top = None if top is None else min(whole_number("top", top, 1), len(self.labels))
-        is_multi_label, predictions = self.checkpoint.multi_label, []
-        for scores_NC in self._text_scores("classes", firsts, seconds, options):
+        is_multi_label, predictions = self.description.multi_label, []
+        for scores_NC in self.backend.text_scores("classes", firsts, seconds, options):
             probabilities_NC = scores_NC.sigmoid() if is_multi_label else scores_NC.softmax(-1)
             for scores, is_likely_C in zip(self._by_label(probabilities_NC, top), probabilities_NC > 0.5, strict=True):
                 label = max(scores, key=scores.__getitem__)
@@ -75,9 +72,9 @@ class TextScores(PredictorBase):
         """The number that a regression model predicts for each text (or pair), float32 [N]."""
         firsts, seconds, is_single = read_one_or_many(texts, pairs)
         self._need_head("classes", "a number", "fine-tune one: bothways finetune regress")
-        if self.module.num_outputs["classes"] != 1:
+        if self.backend.heads["classes"] != 1:
             raise InputError(f"the model has {format_count(len(self.labels), 'class', 'classes')}; use classify")
-        numbers: Rows = torch.cat([*self._text_scores("classes", firsts, seconds, options)])[:, 0].numpy()
+        numbers: Rows = torch.cat([*self.backend.text_scores("classes", firsts, seconds, options)])[:, 0].numpy()
         return float(numbers[0]) if is_single else numbers
 
     @overload
@@ -94,39 +91,9 @@ class TextScores(PredictorBase):
         firsts, seconds, is_single = read_one_or_many(first, second, names=("first", "second"))
         if seconds is None:
             raise InputError("second is None; give the text that may follow")
-        scores_N2 = torch.cat([*self._text_scores("next_sentence", firsts, seconds, options)])
+        scores_N2 = torch.cat([*self.backend.text_scores("next_sentence", firsts, seconds, options)])
         probabilities: Rows = scores_N2.softmax(-1)[:, 0].numpy()
         return float(probabilities[0]) if is_single else np.ascontiguousarray(probabilities)
-
-    def _text_scores(
-        self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
-    ) -> Iterator[Tensor]:
-        """Scores float32 [n, C] of n texts at a time, at most MAX_SCORES in one part. Without texts, `pairs` may be
-        None for every model."""
-        num_outputs = self.module.num_outputs[head]
-        if not texts and not pairs:
-            yield torch.zeros(0, num_outputs)
-            return
-        is_bi_encoder = head == "classes" and encodes_separately(self.module.config)
-        if is_bi_encoder and pairs is None:
-            raise InputError("the model compares pairs of texts; give pairs too")
-        if is_bi_encoder and len(texts) != len(pairs or ()):
-            raise InputError(
-                f"{format_count(len(texts), 'text')} but {format_count(len(pairs or ()), 'pair')}: give one pair "
-                "per text"
-            )
-        inputs = [(texts, None), (pairs or (), None)] if is_bi_encoder else [(texts, pairs)]
-        windows = [parts for firsts, seconds in inputs for parts in self._encode(firsts, seconds, options)]
-        flat = [part for parts in windows for part in parts]
-        states_WH = self._run_vectors(flat, options, self.module.text_states)
-        pooling = "max" if self.checkpoint.settings.get("window_pooling") == "max" else "cls"  # cls: the mean of [CLS]
-        states_NH = pool_windows(pooling, states_WH, [(0, 1)] * len(flat), [*map(len, windows)])
-        if is_bi_encoder:
-            states_NH = states_NH.unflatten(0, (2, -1)).transpose(0, 1)  # [N, 2, H]
-        for states_nH in states_NH.split(max(1, MAX_SCORES // num_outputs)):
-            with torch.inference_mode():
-                scores_nC = self.module.text_scores(head, states_nH.to(self.device, self.dtype)).float().cpu()
-            yield scores_nC
 
     def _by_label(self, probabilities_NC: Tensor, top: int | None) -> Iterator[dict[str, float]]:
         """Each row's probabilities by label: all in the labels' order, or the `top` highest, best first."""

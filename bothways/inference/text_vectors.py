@@ -7,10 +7,10 @@ from typing import Unpack, overload
 
 import torch
 
-from bothways.errors import InputError
-from bothways.inference.base import PredictorBase, ReadOptions, Rows, Texts
-from bothways.inference.pooling import Pooling, pool_rows, pool_windows, pooling_name
-from bothways.inference.windows import merge_rows, own_rows
+from bothways.inference.base import PredictorBase
+from bothways.inference.pooling import Pooling
+from bothways.inference.reading import ReadOptions, Rows, Texts
+from bothways.inference.windows import merge_rows
 from bothways.inputs import read_one_or_many
 
 
@@ -26,8 +26,8 @@ class TextVectors(PredictorBase):
         Each token of a long text is taken from the window in which it is furthest from a cut.
         """
         texts, _, is_single = read_one_or_many(texts)
-        windows = self._encode(texts, None, options)
-        rows = self._run_rows(windows, options, lambda hidden_TH: hidden_TH)
+        windows = self.encoder.encode(texts, None, options)
+        rows = self.encoder.run_rows(windows, options, lambda hidden_TH: hidden_TH)
         merged = [merge_rows(parts, part_rows) for parts, part_rows in zip(windows, rows, strict=True)]
         return merged[0] if is_single else merged
 
@@ -41,13 +41,6 @@ class TextVectors(PredictorBase):
         normalize: scale to length 1.
         """
         texts, _, is_single = read_one_or_many(texts)
-        kind = pooling_name(pooling, self.checkpoint.pooling)
-        if kind == "cls" and self.module.config.direction != "both":
-            raise InputError("pooling 'cls' sees no other token in a one-directional model; use 'mean' or 'max'")
-        windows = self._encode(texts, None, options)
-        flat = [part for parts in windows for part in parts]
-        bounds = [bound for parts in windows for bound in own_rows(parts)]
-        pooled = self._run_vectors(flat, options, pool_rows(kind), bounds)
-        vectors = pool_windows(kind, pooled, bounds, [*map(len, windows)])
+        vectors = self.backend.text_vectors(texts, pooling, options)
         vectors_NH: Rows = (torch.nn.functional.normalize(vectors, out=vectors) if normalize else vectors).numpy()
         return vectors_NH[0] if is_single else vectors_NH

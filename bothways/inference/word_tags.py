@@ -1,12 +1,12 @@
 """Predictor.tag and tag_words: entities in texts, tags of pre-split words (NER, parts of speech)."""
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Unpack, overload
 
 from bothways.data.tagged_words import join_words
 from bothways.inference import tag_decoding
-from bothways.inference.base import PredictorBase, ReadOptions, Rows, Texts
+from bothways.inference.base import PredictorBase
+from bothways.inference.reading import ReadOptions, Rows, Texts
 from bothways.inference.tag_decoding import Entity, Tagset
 from bothways.inference.windows import merge_rows
 from bothways.inputs import read_one_or_many, read_words
@@ -52,11 +52,11 @@ class WordTags(PredictorBase):
     @property
     def tagset(self) -> Tagset:
         """The labels of the tagger and their scheme."""
-        return Tagset.from_names(self.labels, self.checkpoint.metadata.get("scheme"))
+        return Tagset.from_names(self.labels, self.description.metadata.get("scheme"))
 
     def _tag_scores(self, texts: Sequence[str], options: ReadOptions) -> tuple[list[list[Encoding]], list[Rows]]:
         """Each text's windows and its scores, one row per token, [S, C]."""
         self._need_head("tokens", "tags", "fine-tune one: bothways finetune tag")
-        windows = self._encode(texts, None, options)
-        rows = self._run_rows(windows, options, partial(self.module.token_scores, "tokens"))
+        windows = self.encoder.encode(texts, None, options)
+        rows = self.encoder.token_scores("tokens", windows, options)
         return windows, [merge_rows(parts, part_rows) for parts, part_rows in zip(windows, rows, strict=True)]

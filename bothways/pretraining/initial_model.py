@@ -9,7 +9,7 @@ from torch import nn
 from bothways import metrics
 from bothways.attention_config import GlobalTokensConfig
 from bothways.checkpoint import state_dict
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.lengthen import global_projections_are_copies
 from bothways.config import EncoderConfig
 from bothways.corpus.cooccurrence import word_vectors
@@ -66,7 +66,7 @@ def new_model(
         init_from_word_vectors(model, data, initialization.seed)
     if initialization.local_init:
         initialize_locally(model)
-    return Checkpoint(model, tokenizer, model_type if config.direction == "both" else OUR_OWN)
+    return Checkpoint(model, tokenizer, model_type=model_type if config.direction == "both" else OUR_OWN)
 
 
 def continue_from(

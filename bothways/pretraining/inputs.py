@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bothways.batching import token_batches
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.corpus import cache
 from bothways.corpus.copies import copied_documents
 from bothways.corpus.documents import Corpus, mark_held_out, skipped_summary

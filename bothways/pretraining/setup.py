@@ -12,7 +12,7 @@ from torch import nn
 
 from bothways.batching import prefetch
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint, encoder_only
 from bothways.checkpoint.lengthen import lengthen
 from bothways.config import EncoderConfig
 from bothways.corpus.arrays import digest
@@ -116,7 +116,7 @@ def load_start(settings: Pretrain) -> Checkpoint | None:
     start = checkpoint.load(settings.from_checkpoint)
     if start.tokenizer is None:
         raise InputError(f"{settings.from_checkpoint}: has no tokenizer files; add tokenizer.json or vocab.txt")
-    return checkpoint.encoder_only(start) if start.model.config.pooler_act in NO_POOLER else start
+    return encoder_only(start) if start.model.config.pooler_act in NO_POOLER else start
 
 
 def build_setup(settings: Pretrain, start: Checkpoint | None, data: PretrainingData, device: torch.device) -> Setup:

@@ -184,7 +184,7 @@ def read_flags(values: Mapping[str, Any], file: Path) -> dict[str, bool]:
     return flags
 
 
-def get_object(content: dict[str, Any], name: str, file: Path) -> dict[str, Any]:
+def get_object(content: Mapping[str, Any], name: str, file: Path) -> dict[str, Any]:
     """The JSON object `name` of another; empty if it is missing or null."""
     value = content.get(name) or {}
     if not isinstance(value, dict):

@@ -28,6 +28,8 @@ class Optimizer:
     ) -> None:  # fmt: skip
         self.parameters = {name: value for name, value in module.named_parameters() if value.requires_grad}
         self.masters = {name: local_shard(value.detach()).float() for name, value in self.parameters.items()}
+        self.frozen = {name: value for name, value in module.named_parameters() if not value.requires_grad}
+        self.exact = {name: local_shard(value.detach()).float() for name, value in self.frozen.items()}
         self.shards = shards
         self.best: dict[str, Tensor] = {}
         depths = layer_depths(list(self.masters))
@@ -62,13 +64,14 @@ class Optimizer:
 
     def write_masters(self, module: nn.Module, *, best: bool = True) -> None:
         """Copy the master weights into a module, which becomes float32: the best ones if marked (and `best`), else the
-        last."""
+        last. Frozen parameters are as they were, not rounded."""
         module.float()
-        source = self.best if best and self.best else self.masters
+        source = {**(self.best if best and self.best else self.masters), **self.exact}
+        parameters = {**self.parameters, **self.frozen}
         with torch.no_grad():
             for name, value in module.named_parameters():
                 if name in source:
-                    value.copy_(gather_shards(source[name], self.parameters[name]))
+                    value.copy_(gather_shards(source[name], parameters[name]))
 
     def state(self) -> dict[str, Tensor]:
         """State dict with keys "kind.name", on the CPU. Sharded tensors are gathered in the main process; all processes

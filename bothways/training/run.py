@@ -16,7 +16,8 @@ import torch
 
 import bothways
 from bothways.checkpoint import hub
-from bothways.checkpoint.checkpoint import METADATA_FILE, check_target
+from bothways.checkpoint.checkpoint import check_target
+from bothways.checkpoint.contents import METADATA_FILE
 from bothways.checkpoint.metadata import read_metadata
 from bothways.device import CPU, describe_hardware
 from bothways.errors import InputError

@@ -20,7 +20,7 @@ import bothways
 from bothways.batch_jobs import blocks
 from bothways.batch_jobs.journal import AppendOnlyFile, PartialOutput, side_file
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import main
 
 WORDS = "the cat sat on a mat and dogs ran".split()

@@ -11,11 +11,11 @@ import pytest
 import bothways
 from bothways.batch_jobs import blocks
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint, Description
+from bothways.checkpoint.formats.tfidf import write_tfidf
 from bothways.cli import main
 from bothways.errors import InputError
 from bothways.finetuning import classify
-from bothways.inference import tfidf_predictor
 from bothways.linear import tfidf
 from bothways.settings import Classify
 
@@ -41,8 +41,8 @@ def model(request, make_model, tokenizer, tmp_path):
         kind = "classes" if labels else "number"
         rows = tfidf.Rows(*zip(*PAIRS, strict=True), targets if labels else targets + 0.5)
         fitted = tfidf.fit(rows, rows, kind, 2 if labels else 1)
-        described = Checkpoint(make_model(), labels=labels, metadata=metadata)
-        tfidf_predictor.save(fitted, tmp_path / "model", described)
+        described = Description(labels=labels, metadata=metadata)
+        write_tfidf(fitted, described, tmp_path / "model")
     else:
         module = make_model(heads={"classes": 2}, pooler_act=request.param)
         checkpoint.save(Checkpoint(module, tokenizer, labels=labels, metadata=metadata), tmp_path / "model")

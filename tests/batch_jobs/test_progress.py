@@ -10,7 +10,7 @@ from bothways.batch_jobs import blocks, files, progress
 from bothways.batch_jobs.journal import PartialOutput
 from bothways.batch_jobs.progress import JobProgress
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.data.stream import ModelInput
 from bothways.log import messages_to
 from bothways.settings import Embed, Predict

@@ -16,7 +16,7 @@ from bothways.bench.peers import PEERS, Peer, PeerConfig, best_batch_size, pad_r
 from bothways.bench.result import Timing, as_json, as_table
 from bothways.bench.workload import MASK, QUESTION, Workload, task_method, workloads
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import output
 from bothways.cli.main import main
 from bothways.compression.calibrate import candidates, observe
@@ -46,7 +46,7 @@ def directory_of(make_model, tokenizer, tmp_path):
         heads, labels = HEADS[method]
         model = make_model("bert", heads, pooler="classes" in heads, **given)
         pooling = "mean" if method == "embed" else None
-        checkpoint.save(Checkpoint(model, tokenizer, "bert", labels, pooling=pooling), tmp_path / method)
+        checkpoint.save(Checkpoint(model, tokenizer, labels=labels, pooling=pooling), tmp_path / method)
         return tmp_path / method
 
     return write

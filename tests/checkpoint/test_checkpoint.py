@@ -19,7 +19,8 @@ from safetensors.torch import load_file, save_file
 from bothways import io
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint, new_head, weights
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
+from bothways.checkpoint.formats import hugging_face
 from bothways.errors import InputError, MissingFile
 from bothways.log import messages_to
 from bothways.tokenizer.tokenizer import Tokenizer
@@ -91,7 +92,7 @@ def test_everything_comes_back(held, directory):
 @pytest.mark.parametrize("family", ["bert", "roberta", "longformer", "big_bird", "modernbert", "deberta-v2"])
 def test_transformers_finds_the_special_tokens_in_the_config(family, make_model, tokenizer, tmp_path):
     """BigBird for answers looks for [SEP] by it, and takes 66 where it is not told."""
-    checkpoint.save(Checkpoint(make_model(family, {"spans": 2}), tokenizer, family), tmp_path)
+    checkpoint.save(Checkpoint(make_model(family, {"spans": 2}), tokenizer, model_type=family), tmp_path)
     config = transformers.AutoConfig.from_pretrained(tmp_path)
     assert (config.cls_token_id, config.sep_token_id) == (tokenizer.cls_id, tokenizer.sep_id)
 
@@ -632,7 +633,7 @@ def test_a_model_no_class_of_theirs_fits_is_refused_and_the_old_one_stays(direct
 
 
 STAGES = [
-    (checkpoint, "write_weights"), (checkpoint, "write_json"), (checkpoint, "write_pooling"), (io, "fsync"),
+    (hugging_face, "write_weights"), (hugging_face, "write_json"), (hugging_face, "write_pooling"), (io, "fsync"),
     (io, "_replace"),
 ]  # fmt: skip
 

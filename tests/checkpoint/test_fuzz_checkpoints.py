@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import main
 from bothways.compression.calibrate import candidates, observe
 from bothways.errors import InputError

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 import bothways
-from bothways.checkpoint import checkpoint, hub
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint import checkpoint, hub, weights
+from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.hub import HubModel
 from bothways.cli.main import main
 from bothways.errors import InputError, MissingFile
@@ -281,7 +281,7 @@ def test_a_download_fetches_what_is_read_once(serve, saved, tmp_path):
 def test_a_pickle_is_fetched_only_without_safetensors(serve, saved, tmp_path):
     files = tmp_path / "repository"
     shutil.copytree(saved, files)
-    torch.save({**checkpoint.read_weights(saved)}, files / "pytorch_model.bin")
+    torch.save({**weights.read_weights(saved)}, files / "pytorch_model.bin")
     (files / "model.safetensors").unlink()
     stub = serve(files)
     assert (bothways.load(NAME).embed(["a"]) == bothways.load(saved).embed(["a"])).all()

@@ -10,7 +10,7 @@ import transformers
 from bothways.attention_config import GlobalTokensConfig
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.lengthen import copy_to_global_projections, global_projections_are_copies, lengthen
 from bothways.errors import InputError
 from bothways.log import messages_to
@@ -154,7 +154,7 @@ def test_maps_that_nothing_trains_follow_those_of_the_others(start, make_model, 
     own = make_model("longformer", {"masked_words": 0}, max_position_embeddings=128)
     if start == "untrained maps":
         copy_to_global_projections(own)
-    checkpoint.save(Checkpoint(own, tokenizer, "longformer"), tmp_path / "start")
+    checkpoint.save(Checkpoint(own, tokenizer, model_type="longformer"), tmp_path / "start")
     (tmp_path / "text.txt").write_text("\n\n".join("the cat sat on the mat. " * 9 for _ in range(30)), encoding="utf-8")
     settings = Pretrain(
         corpus=(tmp_path / "text.txt",),

@@ -10,12 +10,12 @@ import torch
 
 import bothways
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.formats.packed import (
     CODES,
-    PACKED,
     PACKED_WEIGHTS,
     SCALES,
+    PackedFormat,
     pack,
     pack_codes,
     round_matrix,
@@ -112,7 +112,7 @@ def test_a_packed_model_is_small_and_has_everything_else(source, packed):
     parameters = sum(value.numel() for value in source.model.parameters())
     assert (packed / PACKED_WEIGHTS).stat().st_size < 1.1 * parameters
     config = json.loads((packed / "config.json").read_text())
-    assert config["model_type"] == PACKED and config["quantization_config"]["model_type"] == "bert"
+    assert config["model_type"] == PackedFormat.model_type and config["quantization_config"]["model_type"] == "bert"
     stored = open_safetensors(packed / PACKED_WEIGHTS)
     table = "bert.embeddings.word_embeddings.weight"
     assert stored[table + CODES].numel() * 2 == stored[table + SCALES].numel() * 32

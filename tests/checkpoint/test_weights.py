@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 import bothways
 from bothways.checkpoint import checkpoint, weights
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.weights import open_safetensors
 from bothways.errors import InputError
 

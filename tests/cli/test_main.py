@@ -14,7 +14,7 @@ import pytest
 
 import bothways
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import main, output
 from bothways.verbs import VERBS
 

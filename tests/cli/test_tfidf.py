@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Description
+from bothways.checkpoint.formats.tfidf import write_tfidf
 from bothways.cli.main import main
-from bothways.inference.tfidf_predictor import save
 from bothways.linear import tfidf
 
 TEXTS = ["a cat ran", "the cat sat", "a cat", "cats", "a dog ran", "the dog sat", "a dog"]
@@ -21,7 +21,8 @@ def directories(tmp_path_factory):
     labels = np.array([0, 0, 0, 0, 1, 1, 1])
     for task, kind, names, count in (("classify", "classes", ("cat", "dog"), (2,)), ("regress", "number", (), ())):
         rows = tfidf.Rows(TEXTS, None, labels if names else labels.astype(float))
-        save(tfidf.fit(rows, rows, kind, *count), folder / task, Checkpoint(None, labels=names, metadata=TRAINED))
+        described = Description(labels=names, metadata=TRAINED)
+        write_tfidf(tfidf.fit(rows, rows, kind, *count), described, folder / task)
     return {task: folder / task for task in ("classify", "regress")}
 
 

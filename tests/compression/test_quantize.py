@@ -10,7 +10,8 @@ import torch
 
 import bothways
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import INT8_WEIGHTS, Checkpoint
+from bothways.checkpoint.contents import Checkpoint
+from bothways.checkpoint.formats.int8 import INT8_WEIGHTS
 from bothways.cli import main
 from bothways.compression import calibrate, quantize
 from bothways.compression.quantize import halves

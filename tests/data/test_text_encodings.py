@@ -129,7 +129,7 @@ def test_columns_of_a_table_without_a_readable_row_are_the_error_of_the_first_ro
 
 def test_the_command_names_file_and_encoding(tmp_path, capsys, make_model, tokenizer):
     from bothways.checkpoint import checkpoint
-    from bothways.checkpoint.checkpoint import Checkpoint
+    from bothways.checkpoint.contents import Checkpoint
 
     checkpoint.save(Checkpoint(make_model(heads={"classes": 2}), tokenizer, labels=("x", "y")), tmp_path / "m")
     file = written(tmp_path / "t.csv", "id,text\n1,文\n".encode("utf-16-le"))

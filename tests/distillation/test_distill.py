@@ -13,7 +13,7 @@ import transformers
 
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.corpus.masking import MaskRule
 from bothways.corpus.sentence_pairs import NO_PAIR
 from bothways.distillation import distill

@@ -8,7 +8,7 @@ import pytest
 
 from bothways.batch_jobs.journal import side_file
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import main
 
 LABELS = ("O", "B-LOC", "I-LOC")

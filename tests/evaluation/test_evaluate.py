@@ -12,7 +12,7 @@ import torch
 import bothways
 from bothways import metrics
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import main
 from bothways.errors import InputError
 from bothways.evaluation import evaluate

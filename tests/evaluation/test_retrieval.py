@@ -9,7 +9,7 @@ import torch
 
 from bothways import metrics
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.data.pairs import read_pairs
 from bothways.errors import InputError
 from bothways.evaluation import evaluate, retrieval

@@ -14,7 +14,7 @@ import torch
 from bothways import load
 from bothways.attention_config import RandomBlocksConfig
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.config import EncoderConfig
 from bothways.errors import InputError
 from bothways.evaluation import before_after

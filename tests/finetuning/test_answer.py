@@ -11,7 +11,7 @@ import transformers
 
 import bothways
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
 from bothways.finetuning import answer

@@ -11,7 +11,7 @@ import transformers
 
 import bothways
 from bothways.checkpoint import checkpoint, new_head
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import info, main
 from bothways.data import quality
 from bothways.data import split_tables as tables

@@ -29,6 +29,7 @@ from bothways.training.loop import fit
 from bothways.training.options import TrainingOptions
 from bothways.training.run import Run
 from bothways.training.signals import Stopped
+from bothways.training.transforms import Freeze
 
 
 @pytest.fixture(scope="module")
@@ -193,10 +194,10 @@ def test_the_default_learning_rate_by_width_is_logged_and_used(settings):
 
 
 def test_rates_name_the_parts_of_a_model_without_a_head(settings, make_model):
-    found = layer_learning_rates(
-        make_model("bert", {}, num_hidden_layers=3), replace(settings, layer_decay=0.5, freeze=3)
-    )
-    assert [(name, rate) for name, rate, _ in found] == [
+    model = make_model("bert", {}, num_hidden_layers=3)
+    Freeze(3).apply(model)
+    rates = layer_learning_rates(model, replace(settings, layer_decay=0.5))
+    assert [(name, rate) for name, rate, _ in rates] == [
         ("embeddings", 0.0), ("layer 1", 0.0), ("layer 2", 0.0), ("layer 3", 5e-3),
     ]  # fmt: skip
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import main
 from bothways.errors import InputError
 from bothways.finetuning import glue

@@ -12,7 +12,8 @@ import transformers
 import bothways
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint, new_head
-from bothways.checkpoint.checkpoint import DENSE, TRANSFORMER, Checkpoint
+from bothways.checkpoint.checkpoint import DENSE, TRANSFORMER
+from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import info
 from bothways.compression import quantize
 from bothways.errors import InputError

@@ -9,7 +9,7 @@ import torch
 
 import bothways
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.data.pairs import read_pairs
 from bothways.data.split_tables import read_tables
 from bothways.distillation.losses import cosine_loss, logits_loss

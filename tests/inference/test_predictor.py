@@ -17,10 +17,11 @@ import transformers
 import bothways
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.device import choose_device, choose_dtype
 from bothways.errors import InputError, MissingFile
-from bothways.inference import runner, text_scores
+from bothways.inference import runner
+from bothways.inference.backends import encoder
 from bothways.inference.predictor import Predictor
 
 LABELS = ("red", "green", "blue", "black", "white")
@@ -181,7 +182,7 @@ def test_top_returns_only_the_most_probable_labels(make_predictor, monkeypatch):
                 assert list(found.scores.items()) == best
                 assert (found.label, found.score, found.labels) == (expected.label, expected.score, expected.labels)
         with monkeypatch.context() as patched:
-            patched.setattr(text_scores, "MAX_SCORES", 7)  # one text at a time
+            patched.setattr(encoder, "MAX_SCORES", 7)  # one text at a time
             for found, expected in zip(classifier.classify(texts), whole, strict=True):
                 assert found.scores == pytest.approx(expected.scores, abs=1e-6) and found.label == expected.label
 

@@ -10,7 +10,7 @@ import transformers
 from bothways import Tokenizer
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.config import EncoderConfig
 from bothways.families import FAMILIES
 from bothways.pretraining.initial_model import OUR_OWN, Initialization, new_model
@@ -69,7 +69,7 @@ def test_transformers_reads_the_tokenizers_ids_of_a_new_model(family, kind, requ
 @pytest.mark.parametrize("family", FAMILIES)
 def test_without_a_tokenizer_no_id_is_beyond_the_vocabulary(family, tokenizer, tmp_path):
     whole = new_checkpoint(family, tokenizer)
-    checkpoint.save(Checkpoint(whole.model, None, family), tmp_path / "model")
+    checkpoint.save(Checkpoint(whole.model, model_type=family), tmp_path / "model")
     saved = json.loads((tmp_path / "model" / "config.json").read_text(encoding="utf-8"))
     if family in transformers.CONFIG_MAPPING:
         saved = transformers.AutoConfig.from_pretrained(tmp_path / "model").to_dict()
@@ -92,6 +92,6 @@ def test_positions_start_behind_the_padding_of_the_tokenizer(family, shuffled, t
 
 def test_a_model_gets_the_padding_of_its_tokenizer_unless_its_positions_depend_on_it(make_model, shuffled, tmp_path):
     for family, padding in (("bert", shuffled.pad_id), ("roberta", 1)):
-        checkpoint.save(Checkpoint(make_model(family), shuffled, family), tmp_path / family)
+        checkpoint.save(Checkpoint(make_model(family), shuffled, model_type=family), tmp_path / family)
         saved = transformers.AutoConfig.from_pretrained(tmp_path / family)
         assert (saved.pad_token_id, saved.mask_token_id) == (padding, shuffled.mask_id)

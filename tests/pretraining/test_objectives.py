@@ -11,7 +11,7 @@ import transformers
 
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.errors import InputError
 from bothways.export import export
 from bothways.inference.predictor import Predictor

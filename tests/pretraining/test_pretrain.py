@@ -14,7 +14,7 @@ from PIL import Image
 
 import bothways
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import info
 from bothways.corpus.documents import documents
 from bothways.corpus.store import build_in_memory

@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast, Rob
 from bothways import Tokenizer
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.corpus.encode import DocumentEncoder
 from bothways.corpus.masking import MaskRule
 from bothways.corpus.sentence_pairs import make_examples, to_batch

@@ -147,7 +147,7 @@ def test_eight_micro_batches_have_the_gradient_of_one_batch_whatever_the_head(ki
 
 def test_the_losses_and_gradient_of_a_step_are_those_of_transformers(make_model, tmp_path):
     from bothways.checkpoint import checkpoint
-    from bothways.checkpoint.checkpoint import Checkpoint
+    from bothways.checkpoint.contents import Checkpoint
 
     model = make_model("bert", HEADS)
     checkpoint.save(Checkpoint(model), tmp_path / "model")

@@ -1,14 +1,29 @@
-"""Formats of weights other than Hugging Face's float tensors, by the model_type of config.json.
+"""The formats of checkpoints, by the model_type of config.json; any other is a family's, in the Hugging Face layout.
 
-A format reads a directory and its config into tensors with Hugging Face's names; `quantization_config` has the
-model_type of the family.
+A new format is one file here and one entry in FORMATS.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Any
 
-from torch import Tensor
+from bothways.checkpoint.formats.format import Format
+from bothways.checkpoint.formats.hugging_face import HUGGING_FACE
+from bothways.checkpoint.formats.int8 import Int8Format
+from bothways.checkpoint.formats.linear import LinearFormat
+from bothways.checkpoint.formats.packed import PackedFormat
+from bothways.checkpoint.formats.tfidf import TfidfFormat
+from bothways.model.model import Model
 
-from bothways.checkpoint.formats.packed import PACKED, read_packed
+FORMATS: dict[str, Format] = {
+    entry.model_type: entry for entry in (Int8Format(), LinearFormat(), PackedFormat(), TfidfFormat())
+}
 
-Reader = Callable[..., Mapping[str, Tensor]]  # (directory, hf_config=content of config.json)
-FORMATS: dict[str, Reader] = {PACKED: read_packed}
+
+def detect(hf_config: Mapping[str, Any]) -> Format:
+    """The format of a directory whose config.json has this content."""
+    return FORMATS.get(str(hf_config.get("model_type")), HUGGING_FACE)
+
+
+def format_of(model: Model) -> Format:
+    """The format in which a model is saved: the first that holds it."""
+    return next((entry for entry in FORMATS.values() if entry.holds(model)), HUGGING_FACE)

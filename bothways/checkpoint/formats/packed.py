@@ -18,17 +18,35 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bothways.checkpoint.contents import CONFIG
+from bothways.checkpoint.formats.format import Format, ModelPlan, StoredModel
 from bothways.checkpoint.weights import open_safetensors, write_weights
 from bothways.errors import InputError, MissingFile
+from bothways.model.model import Model
 from bothways.tokenizer.files import get_object
 
-PACKED, PACKED_WEIGHTS = "bothways-packed", "packed.safetensors"
+PACKED_WEIGHTS = "packed.safetensors"
 GROUP = 32  # numbers that share a scale
 CODES, SCALES = ".codes", ".scales"
 SHRINKS = (0.8, 0.84, 0.88, 0.91, 0.94, 0.96, 0.98, 1.0, 1.02, 1.05)  # candidates for a scale, times the largest one
 HIGH_BITS = {4: 0, 5: 1, 6: 2, 8: 4}  # by number of bits
 GROUPS_AT_A_TIME = 1 << 14
 AGAIN = "install the package, or download the model, again"
+
+
+class PackedFormat(Format):
+    """Written by compression/pack.py from the files of a checkpoint."""
+
+    model_type = "bothways-packed"
+
+    def open(self, directory: Path, hf_config: Mapping[str, Any]) -> StoredModel:
+        quantization = get_object(hf_config, "quantization_config", directory / CONFIG)
+
+        def read(plan: ModelPlan) -> Model:
+            return plan.read(read_packed(directory, quantization))
+
+        config = {name: value for name, value in hf_config.items() if name != "quantization_config"}
+        return StoredModel({**config, "model_type": quantization.get("model_type")}, read)
 
 
 class PackedTensors(Mapping[str, Tensor]):
@@ -57,10 +75,9 @@ class PackedTensors(Mapping[str, Tensor]):
         return len(self.names)
 
 
-def read_packed(directory: Path, hf_config: dict[str, Any]) -> PackedTensors:
+def read_packed(directory: Path, quantization: Mapping[str, Any]) -> PackedTensors:
     """The tensors of a packed directory. InputError if the file is missing, damaged or does not fit its config."""
-    file, config = directory / PACKED_WEIGHTS, directory / "config.json"
-    quantization = get_object(hf_config, "quantization_config", config)
+    file, config = directory / PACKED_WEIGHTS, directory / CONFIG
     if not file.exists():
         raise MissingFile(f"{file}: not found, though config.json declares packed weights; {AGAIN}")
     if hashlib.sha256(file.read_bytes()).hexdigest() != quantization.get("sha256"):
@@ -87,7 +104,7 @@ def write_packed(
         stored[name + CODES], stored[name + SCALES] = pack(value, number)
     write_weights(stored, directory / PACKED_WEIGHTS)
     digest = hashlib.sha256((directory / PACKED_WEIGHTS).read_bytes()).hexdigest()
-    return {"quant_method": PACKED, "sha256": digest, "bits": bits}
+    return {"quant_method": PackedFormat.model_type, "sha256": digest, "bits": bits}
 
 
 def pack(matrix_RC: Tensor, bits: int) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,83 @@
+"""The Hugging Face layout: config.json and float tensors by the family's names, which transformers loads."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bothways.checkpoint.contents import CONFIG, METADATA_FILE, Checkpoint, problem_type
+from bothways.checkpoint.formats.format import Format, ModelPlan, StoredModel
+from bothways.checkpoint.sentence_transformers import write_pooling
+from bothways.checkpoint.state_dict import hf_state_dict
+from bothways.checkpoint.weights import WEIGHTS, read_weights, write_weights
+from bothways.errors import InputError
+from bothways.families import FAMILIES
+from bothways.io import write_json
+from bothways.model.model import Model
+from bothways.tokenizer.tokenizer import Tokenizer
+
+
+class HuggingFaceFormat(Format):
+    def open(self, directory: Path, hf_config: Mapping[str, Any]) -> StoredModel:
+        def read(plan: ModelPlan) -> Model:
+            return plan.read(read_weights(directory))
+
+        return StoredModel(hf_config, read)
+
+    def holds(self, model: Model) -> bool:
+        return True
+
+    def write(self, checkpoint: Checkpoint, directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:
+        family = FAMILIES[checkpoint.model_type]
+        prefix = "" if hf_config["architectures"][0].endswith("Model") else family.prefix
+        write_weights(hf_state_dict(checkpoint.model, family, prefix), directory / WEIGHTS)
+        return hf_config
+
+    def for_others(self, checkpoint: Checkpoint) -> None:
+        return None
+
+
+HUGGING_FACE = HuggingFaceFormat()
+
+
+def write_files(checkpoint: Checkpoint, directory: Path, weights: Format = HUGGING_FACE) -> None:
+    """Write all files of a checkpoint into a directory, the weights in a format."""
+    model, tokenizer = checkpoint.model, checkpoint.tokenizer
+    config = weights.write(checkpoint, directory, hugging_face_config(checkpoint))
+    write_json(directory / CONFIG, config)
+    write_json(directory / METADATA_FILE, {"format": 1, **checkpoint.metadata})
+    if tokenizer:
+        tokenizer.save(directory, model.config.max_position_embeddings, segments=model.config.type_vocab_size)
+    if checkpoint.pooling and weights.stores_pooling:
+        write_pooling(directory, checkpoint.pooling, checkpoint.normalized, model.config)
+
+
+def hugging_face_config(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The content of config.json. InputError if the family has no architecture with the model's heads."""
+    model, family, tokenizer = checkpoint.model, FAMILIES[checkpoint.model_type], checkpoint.tokenizer
+    architecture = family.architectures.get(frozenset(model.num_outputs))
+    if architecture is None:
+        heads = ", ".join(sorted(model.num_outputs))
+        raise InputError(f"{checkpoint.model_type} with heads {heads} cannot be saved in the Hugging Face layout")
+    specials = special_token_ids(tokenizer)
+    config = {**checkpoint.extra, "architectures": [architecture], **specials, **family.to_hf_config(model.config)}
+    if tokenizer and not model.config.position_offset:  # RoBERTa's positions start behind this id
+        config["pad_token_id"] = tokenizer.pad_id
+    num_labels = model.num_outputs.get("classes", model.num_outputs.get("tokens", 0))
+    if labels := checkpoint.labels or tuple(f"LABEL_{index}" for index in range(num_labels)):
+        config["id2label"] = {str(index): label for index, label in enumerate(labels)}
+        config["label2id"] = {label: index for index, label in enumerate(labels)}
+    if "classes" in model.num_outputs:
+        config["problem_type"] = problem_type(checkpoint, num_labels)
+    return config
+
+
+def special_token_ids(tokenizer: Tokenizer | None) -> dict[str, int | None]:
+    """The ids of the tokenizer's special tokens for config.json; None for those that are unknown.
+
+    If they were left out, transformers would take those of its class, which a smaller vocabulary does not have."""
+    ids: dict[str, int | None] = dict.fromkeys(("bos", "eos", "cls", "sep", "mask"))
+    if tokenizer:
+        ids |= {"cls": tokenizer.cls_id, "sep": tokenizer.sep_id, "mask": tokenizer.mask_id}
+        if tokenizer.backend.has_bos_and_eos:
+            ids |= {"bos": tokenizer.cls_id, "eos": tokenizer.sep_id}
+    return {f"{name}_token_id": index for name, index in ids.items()}

@@ -1,0 +1,76 @@
+"""Linear models over TF-IDF, which have no encoder: their terms as JSON, their weights beside them."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.numpy import load_file
+
+from bothways.checkpoint.contents import CONFIG, METADATA_FILE, MULTI_LABEL, Description, problem_type
+from bothways.checkpoint.formats.format import Format, StoredModel
+from bothways.checkpoint.metadata import read_metadata
+from bothways.checkpoint.weights import write_weights
+from bothways.errors import InputError
+from bothways.io import atomic_directory, write_json
+from bothways.linear.tfidf import Tfidf, TfidfModel
+from bothways.tokenizer.files import read_json
+
+TERMS, WEIGHTS = "terms.json", "tfidf.safetensors"
+
+
+class TfidfFormat(Format):
+    model_type = "bothways-tfidf"
+
+    def open(self, directory: Path, hf_config: Mapping[str, Any]) -> StoredModel:
+        raise no_encoder_error(directory, classifies=hf_config.get("problem_type") != "regression")
+
+
+def no_encoder_error(directory: Path, *, classifies: bool) -> InputError:
+    """The error of a use for which a TF-IDF model lacks an encoder."""
+    kind = "classifies texts" if classifies else "predicts a number for each text (regression)"
+    return InputError(
+        f"{directory}: a TF-IDF model, which {kind} and has no encoder; use it with predict, evaluate or info, or pass "
+        "a checkpoint with an encoder"
+    )
+
+
+def write_tfidf(model: TfidfModel, described: Description, target: Path) -> None:
+    """Write a TF-IDF model. described: its labels and metadata."""
+    names = {str(index): name for index, name in enumerate(described.labels)}
+    config = {"model_type": TfidfFormat.model_type, "problem_type": problem_type(described, 1), "id2label": names}
+    terms = {"words": [*model.tfidf.words], "characters": [*model.tfidf.characters]}
+    weights = {"idf": model.tfidf.idf_F, "weight": model.weight_CF, "bias": model.bias_C}
+    with atomic_directory(target) as directory:
+        write_json(directory / CONFIG, {**config, "strength": model.strength})
+        (directory / TERMS).write_text(json.dumps(terms), encoding="utf-8")
+        write_weights({name: torch.from_numpy(value).float() for name, value in weights.items()}, directory / WEIGHTS)
+        write_json(directory / METADATA_FILE, {"format": 1, **described.metadata})
+
+
+def read_tfidf(directory: Path) -> tuple[TfidfModel, Description]:
+    """InputError if terms, weights and labels do not belong together."""
+    config, file = read_json(directory / CONFIG), directory / WEIGHTS
+    terms, weights = read_json(directory / TERMS), dict[str, np.ndarray](load_file(file))
+    words, characters = ({term: index for index, term in enumerate(terms[name])} for name in ("words", "characters"))
+    size = len(words) + len(characters)
+    num_outputs, num_features = weights["weight"].shape
+    if (
+        weights["idf"].shape != (size,)
+        or weights["bias"].shape != (num_outputs,)
+        or num_features not in (size, 4 * size + 2)
+    ):
+        raise InputError(f"{file}: does not belong to {TERMS}; fine-tune again")
+    labels = tuple(map(str, (config.get("id2label") or {}).values()))
+    if num_outputs != max(1, len(labels)):
+        raise InputError(f"{directory / CONFIG}: id2label does not belong to {WEIGHTS}; fine-tune again")
+    tfidf = Tfidf(words, characters, weights["idf"])
+    described = Description(
+        model_type=TfidfFormat.model_type,
+        labels=labels,
+        multi_label=config.get("problem_type") == MULTI_LABEL,
+        metadata=read_metadata(directory / METADATA_FILE),
+    )
+    return TfidfModel(tfidf, weights["weight"], weights["bias"], float(config["strength"])), described

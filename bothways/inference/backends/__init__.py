@@ -1,0 +1,25 @@
+"""Backends of Predictor, by the model_type of config.json; any other directory is that of an encoder.
+
+A new backend is one file here and one entry in BACKENDS.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bothways.checkpoint.contents import CONFIG
+from bothways.checkpoint.formats.tfidf import TfidfFormat
+from bothways.inference.backends.backend import Backend
+from bothways.inference.backends.encoder import EncoderBackend
+from bothways.inference.backends.tfidf import TfidfBackend
+from bothways.tokenizer.files import read_json
+
+Opener = Callable[..., Backend]  # (directory, dtype=, device=, window=, batch_tokens=)
+BACKENDS: dict[str, Opener] = {TfidfFormat.model_type: TfidfBackend.open}
+
+
+def open_backend(path: Path, **options: Any) -> Backend:
+    """The model in a directory. options: dtype, device, window and batch_tokens, as in `bothways.load`."""
+    file = path / CONFIG
+    model_type = read_json(file).get("model_type") if file.is_file() else None
+    return BACKENDS.get(str(model_type), EncoderBackend.open)(path, **options)

@@ -1,0 +1,250 @@
+"""Encoders: hidden states of tokens, heads on them, and vectors and scores of texts of any length.
+
+Letters: N texts, W windows of them, T tokens, H hidden size, C outputs of a head.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from bothways.batch import Batch
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.contents import Checkpoint
+from bothways.device import choose_device, choose_dtype, single_thread
+from bothways.errors import InputError, MissingFile, format_count
+from bothways.inference.backends.backend import MAX_SCORES, Backend
+from bothways.inference.pooling import Pooling, pool_rows, pool_windows, pooling_name
+from bothways.inference.reading import ReadOptions, Rows, check_names, run_options, trained_window_policy
+from bothways.inference.runner import BATCH_TOKENS, BatchRunner, TokenModel
+from bothways.inference.task import TaskName, task_from_heads
+from bothways.inference.windows import is_truncated, own_rows
+from bothways.inputs import whole_number
+from bothways.log import muted
+from bothways.model.int8 import is_int8
+from bothways.model.model import Model
+from bothways.model.parameters import move_model
+from bothways.model.pooler import encodes_separately
+from bothways.tokenizer.tokenizer import Encoding, Tokenizer
+
+Result = TypeVar("Result")
+
+
+class EncoderBackend(Backend):
+    """A checkpoint on a device, in a number format, with defaults for reading texts. Threads may share it."""
+
+    def __init__(
+        self,
+        loaded: Checkpoint,
+        *,
+        module: TokenModel | None = None,
+        dtype: str = "auto",
+        device: str = "auto",
+        source: Path | None = None,
+        window: int | None = None,
+        batch_tokens: int = BATCH_TOKENS,
+    ) -> None:
+        """module: computes in place of the checkpoint's own model, such as an ONNX session. source: directory of the
+        checkpoint, if the loaded weights are not float32. window: the default window size; None means as in
+        fine-tuning, else 512."""
+        self.device = choose_device(device)
+        self.dtype = choose_dtype(dtype, self.device)
+        self.checkpoint, self.description, self.source = loaded, loaded, source
+        if module is None:
+            # A model in another number format is a copy, so that the exact weights can be saved.
+            model = loaded.model if source or self.dtype is torch.float32 else deepcopy(loaded.model)
+            move_model(model, self.device, self.dtype)
+            module = model.eval()
+        self.module, self.heads = module, module.num_outputs
+        batch_tokens = whole_number("batch_tokens", batch_tokens, 1)
+        self.runner = BatchRunner(module, device=self.device, dtype=self.dtype, batch_tokens=batch_tokens)
+        self.window_policy = trained_window_policy(loaded.settings, module.config.max_position_embeddings, window)
+        self.truncated_texts = 0
+        self._lock = Lock()  # around the count above
+
+    @classmethod
+    def open(
+        cls, directory: Path, *, dtype: str = "auto", device: str = "auto", window: int | None = None,
+        batch_tokens: int = BATCH_TOKENS,
+    ) -> "EncoderBackend":  # fmt: skip
+        """Load a checkpoint."""
+        number_format = choose_dtype(dtype, choose_device(device))
+        # Rounded weights cannot be saved, so `save` reads the exact ones again from here.
+        source = None if number_format is torch.float32 else directory.resolve()
+        with single_thread():
+            loaded = checkpoint.load(directory, dtype=number_format)
+            return cls(loaded, dtype=dtype, device=device, source=source, window=window, batch_tokens=batch_tokens)
+
+    @property
+    def encoder(self) -> "EncoderBackend":
+        return self
+
+    @property
+    def task(self) -> TaskName:
+        return task_from_heads(self.heads, self.description, fills=self.module.config.direction == "both")
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.checkpoint.need_tokenizer()
+
+    @property
+    def model(self) -> Model:
+        """The module, if it is a Model. InputError for a file of another library."""
+        if not isinstance(self.module, Model):
+            raise InputError(
+                f"{type(self.module).__name__} computes outputs only; load the checkpoint it was made from"
+            )
+        return self.module
+
+    def refusal(self) -> InputError:
+        return InputError(f"a model of type {self.description.model_type} does not support this")
+
+    def facts(self) -> dict[str, Any]:
+        loaded = self.checkpoint
+        config, model = loaded.model.config, loaded.model
+        heads = format_count(config.num_attention_heads, "head")
+        size = f"{format_count(config.num_hidden_layers, 'layer')} x {config.hidden_size}, {heads}"
+        facts: dict[str, Any] = {
+            "model": f"{loaded.model_type}, {size}, up to {config.max_position_embeddings} tokens",
+            "parameters": sum(value.numel() for value in model.state_dict().values()),
+            "vocabulary": config.vocab_size,
+            "heads": ", ".join(model.num_outputs) or "none",
+        }
+        if is_int8(model):
+            facts["number format"] = "int8, in most linear layers"
+        return facts
+
+    # --- saving -------------------------------------------------------------------------------------------------------
+
+    def save(self, target: Path) -> None:
+        """Write the checkpoint with float32 weights, in the layout that transformers loads.
+
+        If the model is in another number format, its weights are rounded, so the exact ones are read again from their
+        source. InputError if the source is missing, or if either copy has changed.
+        """
+        if self.dtype is torch.float32:
+            checkpoint.save(self.checkpoint, target)
+            return
+        try:
+            with muted():
+                exact = checkpoint.load(self.source).model if self.source else self.checkpoint.model
+        except MissingFile as error:
+            raise MissingFile(f"the float32 weights to be saved are gone ({error})") from None
+        if not _is_rounded(self.model, exact):
+            dtype = str(self.dtype).removeprefix("torch.")
+            raise InputError(
+                f"the {dtype} weights are not those of {self.source or 'the checkpoint'} rounded, so one of them has "
+                "changed; load the model with dtype='float32' to change or save it"
+            )
+        checkpoint.save(replace(self.checkpoint, model=exact), target)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state, _lock=Lock())
+
+    # --- windows ------------------------------------------------------------------------------------------------------
+
+    def split(
+        self, encodings: Sequence[Encoding], options: ReadOptions | None = None, names: Sequence[str] | None = None
+    ) -> list[list[Encoding]]:
+        """The windows of each encoding. RowsError if texts are too long for long="error"."""
+        options = options or {}
+        check_names(options)
+        policy = self.window_policy.changed(
+            size=options.get("window"), overlap=options.get("overlap"), long=options.get("long")
+        )
+        windows = policy.split(encodings, names)
+        if policy.long == "truncate":
+            with self._lock:
+                self.truncated_texts += sum(map(is_truncated, windows))
+        return windows
+
+    def encode(self, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions) -> list[list[Encoding]]:
+        """Each text (or pair) as windows."""
+        return self.split(self.tokenizer.encode_many(texts, pairs), options)
+
+    # --- outputs ------------------------------------------------------------------------------------------------------
+
+    def run(
+        self, encodings: Sequence[Encoding], options: ReadOptions, reduce: Callable[..., Iterable[Result]],
+        *columns: Sequence[Hashable],
+    ) -> list[Result]:  # fmt: skip
+        """The results of reduce(hidden_TH, batch, ...) for each encoding (runner.py)."""
+        return self.runner.run(encodings, reduce, *columns, **run_options(options))
+
+    def run_vectors(
+        self, encodings: Sequence[Encoding], options: ReadOptions, reduce: Callable[..., Iterable[Tensor]],
+        *columns: Sequence[Hashable],
+    ) -> Tensor:  # fmt: skip
+        """As `run`, for vectors of one size."""
+        return self.runner.run_vectors(encodings, reduce, *columns, **run_options(options))
+
+    def run_rows(
+        self, windows: Sequence[Sequence[Encoding]], options: ReadOptions, outputs: Callable[[Tensor], Tensor]
+    ) -> list[list[Rows]]:
+        """The result of `outputs` for the hidden states of each window of each text: float32, one row per token."""
+
+        def split(hidden_TH: Tensor, batch: Batch) -> list[Tensor]:
+            return list(outputs(hidden_TH).float().cpu().split(batch.lengths.tolist()))
+
+        rows = iter(self.run([part for parts in windows for part in parts], options, split))
+        return [[next(rows).numpy() for _ in parts] for parts in windows]
+
+    def token_scores(self, head: str, windows: Sequence[Sequence[Encoding]], options: ReadOptions) -> list[list[Rows]]:
+        """The scores of a head for each token of each window of each text."""
+        return self.run_rows(windows, options, partial(self.module.token_scores, head))
+
+    def text_vectors(self, texts: Sequence[str], pooling: Pooling, options: ReadOptions) -> Tensor:
+        kind = pooling_name(pooling, self.description.pooling)
+        if kind == "cls" and self.module.config.direction != "both":
+            raise InputError("pooling 'cls' sees no other token in a one-directional model; use 'mean' or 'max'")
+        windows = self.encode(texts, None, options)
+        flat = [part for parts in windows for part in parts]
+        bounds = [bound for parts in windows for bound in own_rows(parts)]
+        pooled = self.run_vectors(flat, options, pool_rows(kind), bounds)
+        return pool_windows(kind, pooled, bounds, [*map(len, windows)])
+
+    def text_scores(
+        self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
+    ) -> Iterator[Tensor]:
+        """Without texts, `pairs` may be None for every model."""
+        num_outputs = self.heads[head]
+        if not texts and not pairs:
+            yield torch.zeros(0, num_outputs)
+            return
+        is_bi_encoder = head == "classes" and encodes_separately(self.module.config)
+        if is_bi_encoder and pairs is None:
+            raise InputError("the model compares pairs of texts; give pairs too")
+        if is_bi_encoder and len(texts) != len(pairs or ()):
+            raise InputError(
+                f"{format_count(len(texts), 'text')} but {format_count(len(pairs or ()), 'pair')}: give one pair "
+                "per text"
+            )
+        inputs = [(texts, None), (pairs or (), None)] if is_bi_encoder else [(texts, pairs)]
+        windows = [parts for firsts, seconds in inputs for parts in self.encode(firsts, seconds, options)]
+        flat = [part for parts in windows for part in parts]
+        states_WH = self.run_vectors(flat, options, self.module.text_states)
+        pooling = "max" if self.description.settings.get("window_pooling") == "max" else "cls"  # cls: the mean of [CLS]
+        states_NH = pool_windows(pooling, states_WH, [(0, 1)] * len(flat), [*map(len, windows)])
+        if is_bi_encoder:
+            states_NH = states_NH.unflatten(0, (2, -1)).transpose(0, 1)  # [N, 2, H]
+        for states_nH in states_NH.split(max(1, MAX_SCORES // num_outputs)):
+            with torch.inference_mode():
+                scores_nC = self.module.text_scores(head, states_nH.to(self.device, self.dtype)).float().cpu()
+            yield scores_nC
+
+
+def _is_rounded(module: Model, exact: Model) -> bool:
+    """Whether a model has the weights of another one, each rounded to its own number format."""
+    rounded, stored = module.state_dict(), exact.state_dict()
+    return rounded.keys() == stored.keys() and all(
+        stored[name].to(value).equal(value) for name, value in rounded.items()
+    )

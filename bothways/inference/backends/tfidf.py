@@ -1,0 +1,64 @@
+"""Linear models over TF-IDF features: classes or numbers of whole texts, in float64 on the CPU."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bothways.checkpoint.contents import Description
+from bothways.checkpoint.formats.tfidf import no_encoder_error, read_tfidf, write_tfidf
+from bothways.errors import InputError
+from bothways.inference.backends.backend import MAX_SCORES, Backend
+from bothways.inference.reading import ReadOptions, check_pairs
+from bothways.linear.tfidf import TfidfModel
+
+
+class TfidfBackend(Backend):
+    """A linear model over TF-IDF features. It does not split texts into windows."""
+
+    def __init__(self, model: TfidfModel, description: Description, directory: Path) -> None:
+        """directory: named in errors."""
+        self.model, self.description, self.directory = model, description, directory
+        self.heads = {"classes": len(model.bias_C)}
+        self.device, self.dtype = torch.device("cpu"), torch.float64
+
+    @classmethod
+    def open(cls, directory: Path, *, window: int | None = None, **options: object) -> "TfidfBackend":
+        """Read a directory. Number format, device and batches of encoders do not matter."""
+        if window:
+            raise InputError(f"window ({window}) is for models that read tokens; TF-IDF models read whole texts")
+        return cls(*read_tfidf(directory), directory)
+
+    def refusal(self) -> InputError:
+        return no_encoder_error(self.directory, classifies=self.task == "classify")
+
+    def facts(self) -> dict[str, Any]:
+        loaded, terms = self.description, self.model.tfidf
+        regression = "logistic" if loaded.labels else "ridge"
+        kind = "pairs of texts" if loaded.metadata.get("reads_pairs") else "texts"
+        facts: dict[str, Any] = {
+            "model": f"TF-IDF, {regression} regression: {self.task} {kind}, with predict and evaluate",
+            "terms": len(terms.words) + len(terms.characters),
+        }
+        if train := loaded.settings.get("train"):
+            facts["trained on"] = train
+        return facts
+
+    def save(self, target: Path) -> None:
+        write_tfidf(self.model, self.description, target)
+
+    def text_scores(
+        self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
+    ) -> Iterator[Tensor]:
+        num_outputs = self.heads[head]
+        if not texts and not pairs:
+            yield torch.zeros(0, num_outputs)
+            return
+        check_pairs(self.description, pairs is not None, "the call")
+        step = max(1, MAX_SCORES // num_outputs)
+        for start in range(0, max(1, len(texts)), step):
+            part = slice(start, start + step)
+            scores_NC = self.model(texts[part], None if pairs is None else pairs[part])
+            yield torch.from_numpy(scores_NC).float()

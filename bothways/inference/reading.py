@@ -1,0 +1,74 @@
+"""Options of reading texts: windows, batches and progress."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.checkpoint.contents import Description
+from bothways.errors import InputError
+from bothways.inference.runner import Progress
+from bothways.inference.windows import WINDOW, Long, WindowPolicy
+from bothways.inputs import whole_number
+
+Rows = NDArray[np.float32]
+Texts = Iterable[str]  # a list, an iterator, a NumPy array, a pandas or Arrow column
+
+
+class ReadOptions(TypedDict, total=False):
+    """Keyword options of every method that reads texts.
+
+    long: "windows" splits long texts into overlapping windows, "truncate" truncates them (with a message, and counted
+    in `truncated_texts`), "error" raises an error. window: maximum tokens of a window, special tokens included.
+    overlap: text tokens shared by neighbouring windows. Defaults: as in fine-tuning, else 512 and 128. batch_tokens:
+    maximum tokens per batch (default 4096). progress: a function called after each batch with the number of windows
+    done and in total, where equal windows count once.
+    """
+
+    long: Long | None
+    window: int | None
+    overlap: int | None
+    batch_tokens: int | None
+    progress: Progress | None
+
+
+def check_names(options: Mapping[str, Any]) -> None:
+    """TypeError for an unknown option, as Python raises for any unknown keyword."""
+    if unknown := [name for name in options if name not in ReadOptions.__annotations__]:
+        known = ", ".join(ReadOptions.__annotations__)
+        raise TypeError(f"got an unexpected keyword argument {unknown[0]!r}; reading options are {known}")
+
+
+def run_options(options: ReadOptions) -> dict[str, Any]:
+    """The options of BatchRunner."""
+    batch_tokens = options.get("batch_tokens")
+    if batch_tokens is not None:
+        batch_tokens = whole_number("batch_tokens", batch_tokens, 1)
+    return {"batch_tokens": batch_tokens, "progress": options.get("progress")}
+
+
+def trained_window_policy(settings: Mapping[str, Any], max_length: int, window: int | None) -> WindowPolicy:
+    """The window policy recorded by fine-tuning; or windows of `window` tokens with the default overlap."""
+    size, overlap = settings.get("window") or WINDOW, settings.get("overlap")
+    policy = WindowPolicy(
+        size=size,
+        overlap=size // 4 if overlap is None else overlap,
+        long="truncate" if settings.get("long") == "truncate" else "windows",
+        max_length=max_length,
+    )
+    changed = policy.changed(size=window)
+    if window and window > max_length:
+        raise InputError(f"window ({window}) must be at most {max_length}, which is what the model reads")
+    return changed
+
+
+def check_pairs(described: Description, has_pairs: bool, source: object) -> None:
+    """InputError if a source has pairs and the model was fine-tuned on single texts, or the reverse."""
+    if described.metadata.get("reads_pairs") not in (has_pairs, None):
+        actual, expected = ("pairs", "single texts") if has_pairs else ("single texts", "pairs")
+        option = "--text-column" if has_pairs else "--pair-column"
+        raise InputError(
+            f"{source}: has {actual}, but the model was fine-tuned on {expected}; name the columns to read with "
+            f"{option}"
+        )

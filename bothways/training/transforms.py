@@ -1,0 +1,75 @@
+"""Changes of a model for its training: frozen blocks, scaled outputs, and what is to come (adapters, pruning).
+
+A transform is applied to the initial model, before its training and before stored weights are loaded into it, and
+finalized in the trained model, before that is saved. Nothing else of a run needs to know it.
+"""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from bothways.errors import InputError
+from bothways.model.heads import ClassificationHead
+from bothways.model.model import Model
+from bothways.training.optimizer import layer_depths
+
+
+class Transform:
+    """A change of a model. A subclass overrides what it needs."""
+
+    def apply(self, model: Model) -> None:
+        """Change the initial model, in place."""
+
+    def finalize(self, model: Model) -> None:
+        """Change the trained model, in place, into the one to be saved."""
+
+    @property
+    def stored(self) -> Mapping[str, Any]:
+        """What the metadata of the saved model must hold, as JSON."""
+        return {}
+
+
+def apply_all(transforms: Sequence[Transform], model: Model) -> None:
+    for transform in transforms:
+        transform.apply(model)
+
+
+def finalize_all(transforms: Sequence[Transform], model: Model) -> dict[str, Any]:
+    """Finalize in the reverse order; returns what is to be stored."""
+    for transform in reversed(transforms):
+        transform.finalize(model)
+    return {name: value for transform in transforms for name, value in transform.stored.items()}
+
+
+@dataclass(frozen=True)
+class Freeze(Transform):
+    """The bottom blocks are not trained: the embeddings, then layers."""
+
+    num_blocks: int
+
+    def apply(self, model: Model) -> None:
+        if self.num_blocks > (limit := model.config.num_unique_layers):
+            raise InputError(f"freeze ({self.num_blocks}) leaves no layer to train; the maximum is {limit}")
+        depths = layer_depths([name for name, _ in model.named_parameters()])
+        for name, value in model.named_parameters():
+            if depths[name] < self.num_blocks:
+                value.requires_grad_(False)
+
+
+@dataclass(frozen=True)
+class ScaleOutputs(Transform):
+    """A head that is trained on standardized numbers, (number - mean) / deviation, predicts the original ones."""
+
+    mean: float
+    deviation: float
+
+    def finalize(self, model: Model) -> None:
+        head = deepcopy(model.heads["classes"]).float()
+        assert isinstance(head, ClassificationHead)
+        with torch.no_grad():
+            head.output.weight.mul_(self.deviation)
+            head.output.bias.mul_(self.deviation).add_(self.mean)
+        model.heads["classes"] = head
