@@ -64,7 +64,7 @@ def test_an_adapter_is_one_entry(monkeypatch, table, checkpoint_of, finetuned):
     }
     ranks = {layer: int(torch.linalg.matrix_rank(change, rtol=1e-3)) for layer, change in changes.items()}
     assert 1 <= ranks[2] <= RANK < ranks[1]
-    predicted = run.predictor.classify(["the cat on on", "the dog on on"])
+    predicted = run.predictor.classify(["sat cat", "the dog"])
     assert [one.label for one in predicted] == ["b", "a"]
 
 
