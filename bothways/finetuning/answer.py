@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bothways import report
 from bothways.batch import Batch
@@ -31,7 +31,8 @@ from bothways.finetuning import finetune
 from bothways.finetuning.baseline_models import best_matching_sentence
 from bothways.finetuning.finetune import FineTuneResult
 from bothways.finetuning.initial_model import load_initial_model
-from bothways.finetuning.task import NO_LABEL, Baseline, Metrics, Task, compute_outputs, describe_lengths
+from bothways.finetuning.objective import NO_LABEL, LabelObjective
+from bothways.finetuning.task import Baseline, Metrics, Task, compute_outputs, describe_lengths
 from bothways.finetuning.teacher import check_task
 from bothways.inference import answer_decoding
 from bothways.inference.windows import WindowPolicy, whole_length
@@ -71,6 +72,30 @@ class AnswerWindows:
             Batch.from_encodings([self.windows[row] for row in rows]),
             labels=torch.tensor([self.rows[row] for row in rows]),
         )
+
+
+@dataclass(frozen=True)
+class SpanObjective(LabelObjective):
+    """Cross-entropy of the first and of the last token of the answer in each window."""
+
+    temperature: float
+    target = "spans"
+
+    def num_targets(self, batch: Batch) -> int:
+        return len(batch)
+
+    def forward(self, module: nn.Module, batch: Batch) -> Tensor:
+        """Start and end scores of all tokens, [T, 2]."""
+        scores_T2: Tensor = module.token_scores("spans", module(batch))
+        return scores_T2
+
+    def label_loss(self, outputs: Tensor, batch: Batch) -> Loss:
+        assert batch.labels is not None
+        return span_loss(outputs, batch.labels, batch.lengths.tolist())
+
+    def teacher_loss(self, outputs: Tensor, batch: Batch) -> Loss:
+        assert batch.soft_labels is not None
+        return span_distance(outputs, batch.soft_labels, batch.lengths.tolist(), self.temperature)
 
 
 @dataclass(frozen=True)
@@ -131,22 +156,8 @@ class Answering(Task):
         return new_head.with_head(self.pretrained, "spans", (), seed=seed, num_outputs=2, dropout=self.settings.dropout)
 
     @property
-    def target(self) -> str:
-        return "spans"
-
-    def num_targets(self, batch: Batch) -> int:
-        return len(batch)
-
-    def target_outputs(self, model: Model, batch: Batch) -> Tensor:
-        return model.token_scores("spans", model(batch))
-
-    def label_loss(self, outputs: Tensor, batch: Batch) -> Loss:
-        assert batch.labels is not None
-        return span_loss(outputs, batch.labels, batch.lengths.tolist())
-
-    def teacher_loss(self, outputs: Tensor, batch: Batch) -> Loss:
-        assert batch.soft_labels is not None
-        return span_distance(outputs, batch.soft_labels, batch.lengths.tolist(), self.settings.temperature)
+    def objective(self) -> SpanObjective:
+        return SpanObjective(self.settings.temperature)
 
     def read_by(self, teacher: Checkpoint) -> "Answering":
         """InputError for a teacher that reads other windows: start and end scores belong to tokens."""

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch import nn
 
 from bothways import metrics, report
 from bothways.batch import Batch
@@ -29,10 +30,11 @@ from bothways.finetuning.baseline_models import fit_linear_baselines
 from bothways.finetuning.finetune import FineTuneResult
 from bothways.finetuning.frozen_features import fit_text_head
 from bothways.finetuning.initial_model import load_initial_model
+from bothways.finetuning.objective import NO_LABEL, LabelObjective
 from bothways.finetuning.recipe import stays_frozen
-from bothways.finetuning.task import NO_LABEL, Baseline, Metrics, Task, compute_outputs
+from bothways.finetuning.task import Baseline, Metrics, Task, compute_outputs
 from bothways.finetuning.teacher import check_task, with_labels
-from bothways.finetuning.text_examples import TextExamples, add_text_head
+from bothways.finetuning.text_examples import TextExamples, add_text_head, text_scores
 from bothways.finetuning.text_task import TextTask
 from bothways.linear.regressions import Kind
 from bothways.log import escape_line
@@ -54,6 +56,49 @@ def run(settings: Classify, *, callbacks: Callbacks = ()) -> FineTuneResult:
     return finetune.run(
         settings, lambda fold: Classification.build(settings, pretrained, read_tables(settings, fold)), callbacks
     )
+
+
+@dataclass(frozen=True)
+class ClassObjective(LabelObjective):
+    """Cross-entropy of the classes, or binary cross-entropy of each label; the classes may have weights [C]."""
+
+    weights_C: torch.Tensor
+    multi_label: bool
+    temperature: float
+    window_pooling: str
+    target = "classes"
+
+    def num_targets(self, batch: Batch) -> int:
+        assert batch.labels is not None
+        return batch.labels.numel()
+
+    def forward(self, module: nn.Module, batch: Batch) -> torch.Tensor:
+        """Scores of each text, [N, C]."""
+        return text_scores(module, batch, self.window_pooling)
+
+    def label_loss(self, outputs: torch.Tensor, batch: Batch) -> Loss:
+        assert batch.labels is not None
+        if not self.multi_label:
+            return self.loss(outputs, batch.labels)
+        is_labelled_N = batch.labels[:, 0] != NO_LABEL
+        return self.loss(outputs[is_labelled_N], batch.labels[is_labelled_N])
+
+    def teacher_loss(self, outputs: torch.Tensor, batch: Batch) -> Loss:
+        assert batch.soft_labels is not None
+        loss = multi_label_distance if self.multi_label else logits_loss
+        return loss(outputs, batch.soft_labels, self.temperature)
+
+    def loss(self, scores_NC: torch.Tensor, targets: torch.Tensor) -> Loss:
+        loss = multi_label_loss if self.multi_label else weighted_class_loss
+        return loss(scores_NC, targets, self.weights_C.to(scores_NC))
+
+
+def balanced_weights(targets: np.ndarray, num_classes: int, *, multi_label: bool) -> torch.Tensor:
+    """Weight of each class, [C], inversely proportional to its frequency; of a label, its negatives per positive."""
+    if multi_label:
+        return torch.from_numpy((1 - targets).sum(0).clip(1) / targets.sum(0).clip(1)).float()
+    counts = np.bincount(targets, minlength=num_classes).clip(1)  # a fold may lack a rare label
+    return torch.from_numpy(len(targets) / (num_classes * counts)).float()
 
 
 @dataclass(frozen=True)
@@ -89,27 +134,15 @@ class Classification(TextTask):
         )  # fmt: skip
 
     def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:
-        fit_text_head(model, self.frozen, self.weighted_loss, splits, self.score)
+        fit_text_head(model, self.frozen, self.objective.loss, splits, self.score)
 
-    @property
-    def target(self) -> str:
-        return "classes"
-
-    def num_targets(self, batch: Batch) -> int:
-        assert batch.labels is not None
-        return batch.labels.numel()
-
-    def label_loss(self, outputs: torch.Tensor, batch: Batch) -> Loss:
-        assert batch.labels is not None
-        if not self.settings.multi_label:
-            return self.weighted_loss(outputs, batch.labels)
-        is_labelled_N = batch.labels[:, 0] != NO_LABEL
-        return self.weighted_loss(outputs[is_labelled_N], batch.labels[is_labelled_N])
-
-    def teacher_loss(self, outputs: torch.Tensor, batch: Batch) -> Loss:
-        assert batch.soft_labels is not None
-        loss = multi_label_distance if self.settings.multi_label else logits_loss
-        return loss(outputs, batch.soft_labels, self.settings.temperature)
+    @cached_property
+    def objective(self) -> ClassObjective:
+        settings, targets = self.settings, self.data["train"].targets
+        weights_C = torch.ones(len(self.names))
+        if settings.class_weights != "none":
+            weights_C = balanced_weights(targets, len(self.names), multi_label=settings.multi_label)
+        return ClassObjective(weights_C, settings.multi_label, settings.temperature, settings.window_pooling)
 
     def read_by(self, teacher: Checkpoint) -> "Classification":
         check_task(teacher, self.settings, self.name)
@@ -122,24 +155,9 @@ class Classification(TextTask):
     def soft_labels(self, reader: Task, outputs: torch.Tensor) -> list[torch.Tensor]:
         return [*outputs]
 
-    def weighted_loss(self, scores_NC: torch.Tensor, targets: torch.Tensor) -> Loss:
-        loss = multi_label_loss if self.settings.multi_label else weighted_class_loss
-        return loss(scores_NC, targets, self.class_weights.to(scores_NC))
-
-    @cached_property
-    def class_weights(self) -> torch.Tensor:
-        """Weight of each class in the loss, [C]: 1, or inversely proportional to its frequency in train."""
-        targets = self.data["train"].targets
-        if self.settings.class_weights == "none":
-            return torch.ones(len(self.names))
-        if self.settings.multi_label:
-            return torch.from_numpy((1 - targets).sum(0).clip(1) / targets.sum(0).clip(1)).float()
-        counts = np.bincount(targets, minlength=len(self.names)).clip(1)  # a fold may lack a rare label
-        return torch.from_numpy(len(targets) / (len(self.names) * counts)).float()
-
     def outputs(self, model: Model, split: str) -> torch.Tensor:
         """Scores of each text, [N, C]."""
-        return torch.stack(compute_outputs(model, self.data[split], self.forward))
+        return torch.stack(compute_outputs(model, self.data[split], self.objective.forward))
 
     def compute_metrics(self, split: str, outputs: torch.Tensor) -> Metrics:
         targets = torch.from_numpy(self.data[split].targets)

@@ -35,9 +35,10 @@ from bothways.families import FAMILIES
 from bothways.finetuning import finetune
 from bothways.finetuning.finetune import FineTuneResult
 from bothways.finetuning.initial_model import load_initial_model
+from bothways.finetuning.objective import NO_LABEL, LabelObjective
 from bothways.finetuning.pair_examples import PairBatch, PairExamples, text_vectors
 from bothways.finetuning.recipe import BATCH_TOKENS, micro_batches, step_rows
-from bothways.finetuning.task import NO_LABEL, Baseline, Metrics, Task, compute_outputs
+from bothways.finetuning.task import Baseline, Metrics, Task, compute_outputs
 from bothways.inference.pooling import pooling_name
 from bothways.linear.tfidf import MAX_TERMS, Tfidf
 from bothways.model.model import Model
@@ -70,6 +71,52 @@ class RestorePooler(Transform):
 
     def finalize(self, model: Model) -> None:
         model.pooler = deepcopy(self.pooler)
+
+
+@dataclass(frozen=True)
+class PairObjective(LabelObjective):
+    """Distance of cosines and scores, or a ranking of the matching text among all others of the batch.
+
+    dims: numbers of leading dimensions that are trained to work as vectors (Matryoshka). temperature: of the ranking.
+    """
+
+    pooling: str
+    dims: tuple[int, ...]
+    has_scores: bool
+    temperature: float
+
+    @property
+    def target(self) -> str:  # type: ignore[override]
+        return "scores" if self.has_scores else "pairs"
+
+    def num_targets(self, batch: Batch) -> int:
+        assert batch.labels is not None
+        return batch.labels.shape[-1]
+
+    def forward(self, module: nn.Module, batch: Batch) -> Tensor:
+        """The vectors of each pair, [R, N, H]."""
+        assert isinstance(batch, PairBatch)
+        return text_vectors(module, batch, self.pooling)
+
+    def label_loss(self, outputs: Tensor, batch: Batch) -> Loss:
+        assert batch.labels is not None
+        is_labelled_N = ~batch.labels.isnan() if self.has_scores else batch.labels[0] != NO_LABEL
+        if not is_labelled_N.any():
+            return outputs.sum() * 0.0, 0
+        return self.loss(outputs[:, is_labelled_N], batch.labels[..., is_labelled_N])
+
+    def teacher_loss(self, outputs: Tensor, batch: Batch) -> Loss:
+        """1 - cosine, the mean over the texts of a pair."""
+        assert batch.soft_labels is not None
+        total, _ = vector_distance(outputs.transpose(0, 1).flatten(0, 1), batch.soft_labels.flatten(0, 1))
+        return total / len(outputs), outputs.shape[1]
+
+    def loss(self, vectors_RNH: Tensor, labels: Tensor) -> Loss:
+        """labels: scores [N] or text ids [R, N]."""
+        if self.has_scores:
+            return matryoshka_loss(partial(cosine_loss, scores_N=labels), vectors_RNH, self.dims)
+        ranking = partial(ranking_loss, ids_RN=labels, temperature=self.temperature)
+        return matryoshka_loss(ranking, vectors_RNH, self.dims)
 
 
 @dataclass(frozen=True)
@@ -141,29 +188,8 @@ class Embedding(Task):
         return (RestorePooler(self.pretrained.model.pooler),) if has_pooler else ()
 
     @property
-    def target(self) -> str:
-        return "scores" if self.has_scores else "pairs"
-
-    def num_targets(self, batch: Batch) -> int:
-        assert batch.labels is not None
-        return batch.labels.shape[-1]
-
-    def target_outputs(self, model: Model, batch: Batch) -> Tensor:
-        assert isinstance(batch, PairBatch)
-        return text_vectors(model, batch, self.pooling)
-
-    def label_loss(self, outputs: Tensor, batch: Batch) -> Loss:
-        assert batch.labels is not None
-        is_labelled_N = ~batch.labels.isnan() if self.has_scores else batch.labels[0] != NO_LABEL
-        if not is_labelled_N.any():
-            return outputs.sum() * 0.0, 0
-        return self.loss(outputs[:, is_labelled_N], batch.labels[..., is_labelled_N])
-
-    def teacher_loss(self, outputs: Tensor, batch: Batch) -> Loss:
-        """1 - cosine, the mean over the texts of a pair."""
-        assert batch.soft_labels is not None
-        total, _ = vector_distance(outputs.transpose(0, 1).flatten(0, 1), batch.soft_labels.flatten(0, 1))
-        return total / len(outputs), outputs.shape[1]
+    def objective(self) -> PairObjective:
+        return PairObjective(self.pooling, self.dims, self.has_scores, self.settings.temperature)
 
     def read_by(self, teacher: Checkpoint) -> "Embedding":
         own, size = self.pretrained.model.config.hidden_size, teacher.model.config.hidden_size
@@ -199,17 +225,9 @@ class Embedding(Task):
         pairs = replace(train, texts=columns, scores=scores)
         return replace(self, pairs={**self.pairs, "train": pairs}, data={**self.data, "train": examples})
 
-    def loss(self, vectors_RNH: Tensor, labels: Tensor) -> Loss:
-        """labels: scores [N] or text ids [R, N]."""
-        if self.has_scores:
-            return matryoshka_loss(partial(cosine_loss, scores_N=labels), vectors_RNH, self.dims)
-        ranking = partial(ranking_loss, ids_RN=labels, temperature=self.settings.temperature)
-        return matryoshka_loss(ranking, vectors_RNH, self.dims)
-
     def forward(self, model: Model, batch: Batch) -> list[Tensor]:
         """The vectors of each pair, [R, H]."""
-        assert isinstance(batch, PairBatch)
-        return list(text_vectors(model, batch, self.pooling).transpose(0, 1))
+        return list(self.objective.forward(model, batch).transpose(0, 1))
 
     def outputs(self, model: Model, split: str) -> Tensor:
         """The vectors of all texts, [R, N, H]."""
@@ -232,9 +250,8 @@ class Embedding(Task):
         """Mean loss, correlations or ranking metrics, and the metric at each number of dimensions."""
         examples, num_pairs = self.data[split], vectors_RNH.shape[1]
         labels = torch.from_numpy(examples.labels)
-        losses = [
-            self.loss(vectors_RNH[:, rows], labels[..., rows])[0] for rows in chunked(range(num_pairs), LOSS_PAIRS)
-        ]
+        loss, parts = self.objective.loss, chunked(range(num_pairs), LOSS_PAIRS)
+        losses = [loss(vectors_RNH[:, rows], labels[..., rows])[0] for rows in parts]
         by_dims = {dims: self.similarity_metrics(vectors_RNH[..., :dims], examples) for dims in self.dims}
         prefixes = {f"{self.metric}_{dims}": by_dims[dims][self.metric] for dims in self.dims[:-1]}
         return {"loss": float(torch.stack(losses).sum()) / num_pairs, **by_dims[self.dims[-1]], **prefixes}

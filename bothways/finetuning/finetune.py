@@ -30,6 +30,7 @@ from bothways.errors import InputError
 from bothways.finetuning import baselines
 from bothways.finetuning.baselines import BASELINES, BaselineScore, Comparison, Resamples
 from bothways.finetuning.cross_validation import FOLDS, cross_validate
+from bothways.finetuning.objective import Distilled
 from bothways.finetuning.recipe import (
     count_steps_per_epoch,
     describe_frozen,
@@ -54,6 +55,7 @@ from bothways.log import logger, muted
 from bothways.model.model import Model
 from bothways.settings import FineTune
 from bothways.training.loop import fit
+from bothways.training.objective import Objective, forward_losses
 from bothways.training.options import TrainingOptions
 from bothways.training.progress import TrainingProgress
 from bothways.training.run import Callbacks, Run
@@ -246,6 +248,9 @@ def train(
     if device.type == "cpu":
         retain_freed_memory()
     steps_per_epoch = count_steps_per_epoch(settings, task, seed, lessons)
+    objective: Objective = task.objective
+    if lessons and lessons.soft_labels:
+        objective = Distilled(task.objective, settings.alpha)
 
     def batches(first_step: int) -> Iterator[Sequence[Batch]]:
         for examples, rows in islice(iterate_steps(settings, task, seed, lessons), first_step, None):
@@ -283,8 +288,9 @@ def train(
             bar.show(row)
 
         progress = fit(
-            model, task.losses, task.counts, batches, options, evaluate=lambda: task.evaluate(model, "dev"),
-            record=record, checkpoints=checkpoints, start=resumed, fingerprint=batch_fingerprint,
+            objective.module(model, seed), forward_losses(objective), objective.counts, batches, options,
+            evaluate=lambda: task.evaluate(model, "dev"), record=record, checkpoints=checkpoints, start=resumed,
+            fingerprint=batch_fingerprint,
         )  # fmt: skip
     return inference_copy(model, settings), progress.best_step
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from torch import nn
 
 from bothways import report
 from bothways.batch import Batch
@@ -23,9 +24,10 @@ from bothways.finetuning.baseline_models import fit_linear_baselines
 from bothways.finetuning.finetune import FineTuneResult
 from bothways.finetuning.frozen_features import fit_text_head
 from bothways.finetuning.initial_model import load_initial_model
+from bothways.finetuning.objective import LabelObjective
 from bothways.finetuning.task import Baseline, Metrics, Task, compute_outputs
 from bothways.finetuning.teacher import check_task
-from bothways.finetuning.text_examples import TextExamples, add_text_head
+from bothways.finetuning.text_examples import TextExamples, add_text_head, text_scores
 from bothways.finetuning.text_task import TextTask
 from bothways.metrics.label_errors import OUTLIER_DEVIATIONS, find_outliers
 from bothways.model.model import Model
@@ -45,6 +47,31 @@ def run(settings: Regress, *, callbacks: Callbacks = ()) -> FineTuneResult:
     return finetune.run(
         settings, lambda fold: Regression.build(settings, pretrained, read_tables(settings, fold)), callbacks
     )
+
+
+@dataclass(frozen=True)
+class NumberObjective(LabelObjective):
+    """Squared error of standardized numbers."""
+
+    window_pooling: str
+    target = "numbers"
+
+    def num_targets(self, batch: Batch) -> int:
+        assert batch.labels is not None
+        return len(batch.labels)
+
+    def forward(self, module: nn.Module, batch: Batch) -> torch.Tensor:
+        """The number of each text, [N, 1]."""
+        return text_scores(module, batch, self.window_pooling)
+
+    def label_loss(self, outputs: torch.Tensor, batch: Batch) -> Loss:
+        assert batch.labels is not None
+        is_labelled_N = ~batch.labels.isnan()
+        return number_loss(outputs[is_labelled_N], batch.labels[is_labelled_N])
+
+    def teacher_loss(self, outputs: torch.Tensor, batch: Batch) -> Loss:
+        assert batch.soft_labels is not None
+        return number_loss(outputs, batch.soft_labels)
 
 
 @dataclass(frozen=True)
@@ -92,21 +119,8 @@ class Regression(TextTask):
         fit_text_head(model, self.frozen, number_loss, splits)
 
     @property
-    def target(self) -> str:
-        return "numbers"
-
-    def num_targets(self, batch: Batch) -> int:
-        assert batch.labels is not None
-        return len(batch.labels)
-
-    def label_loss(self, outputs: torch.Tensor, batch: Batch) -> Loss:
-        assert batch.labels is not None
-        is_labelled_N = ~batch.labels.isnan()
-        return number_loss(outputs[is_labelled_N], batch.labels[is_labelled_N])
-
-    def teacher_loss(self, outputs: torch.Tensor, batch: Batch) -> Loss:
-        assert batch.soft_labels is not None
-        return number_loss(outputs, batch.soft_labels)
+    def objective(self) -> NumberObjective:
+        return NumberObjective(self.settings.window_pooling)
 
     def read_by(self, teacher: Checkpoint) -> "Regression":
         """With numbers that are not standardized, as a saved model predicts them."""
@@ -121,7 +135,7 @@ class Regression(TextTask):
         head = model.heads["classes"]
         self.scaling.finalize(model)
         try:
-            scores_N1 = torch.stack(compute_outputs(model, self.data[split], self.forward))
+            scores_N1 = torch.stack(compute_outputs(model, self.data[split], self.objective.forward))
         finally:
             model.heads["classes"] = head
         numbers_N: np.ndarray = scores_N1[:, 0].double().numpy()

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from bothways import report
 from bothways.batch import Batch
@@ -31,6 +31,7 @@ from bothways.finetuning.baseline_models import most_frequent_tags
 from bothways.finetuning.finetune import FineTuneResult
 from bothways.finetuning.frozen_features import MAX_LABELLED_TOKENS, last_layer, sample_rows, without_last_layer
 from bothways.finetuning.initial_model import load_initial_model
+from bothways.finetuning.objective import NO_LABEL, LabelObjective
 from bothways.finetuning.resume import fingerprint_weights
 from bothways.finetuning.tag_examples import (
     TaggedTexts,
@@ -41,15 +42,7 @@ from bothways.finetuning.tag_examples import (
     target_rows,
     transfer_scores,
 )
-from bothways.finetuning.task import (
-    NO_LABEL,
-    Baseline,
-    Metrics,
-    Task,
-    compute_outputs,
-    describe_lengths,
-    inference_copy,
-)
+from bothways.finetuning.task import Baseline, Metrics, Task, compute_outputs, describe_lengths, inference_copy
 from bothways.finetuning.teacher import check_task, with_labels
 from bothways.inference.tag_decoding import Tagset, decode_word_tags, word_probabilities
 from bothways.inference.tagged_texts import all_words
@@ -77,6 +70,32 @@ def run(settings: Tag, *, callbacks: Callbacks = ()) -> FineTuneResult:
         return Tagging.build(settings, pretrained, sentences, errors.notes(len(sentences["train"])))
 
     return finetune.run(settings, build_task, callbacks)
+
+
+@dataclass(frozen=True)
+class TagObjective(LabelObjective):
+    """Cross-entropy of the tags, at the first piece of each word."""
+
+    temperature: float
+    target = "tags"
+
+    def num_targets(self, batch: Batch) -> int:
+        return len(target_rows(batch))
+
+    def forward(self, module: nn.Module, batch: Batch) -> Tensor:
+        """Scores of the first pieces, [M, C]."""
+        scores_MC: Tensor = module.token_scores("tokens", module(batch)[target_rows(batch)])
+        return scores_MC
+
+    def label_loss(self, outputs: Tensor, batch: Batch) -> Loss:
+        assert batch.labels is not None
+        return classification_loss(outputs, batch.labels[target_rows(batch)])
+
+    def teacher_loss(self, outputs: Tensor, batch: Batch) -> Loss:
+        assert batch.soft_labels is not None
+        soft_labels = batch.soft_labels[target_rows(batch)]
+        is_read_M = ~soft_labels[:, 0].isnan()
+        return logits_loss(outputs[is_read_M], soft_labels[is_read_M], self.temperature)
 
 
 @dataclass(frozen=True)
@@ -152,24 +171,8 @@ class Tagging(Task):
         return {"scheme": "plain" if self.tagset.plain else "iob2"}
 
     @property
-    def target(self) -> str:
-        return "tags"
-
-    def num_targets(self, batch: Batch) -> int:
-        return len(target_rows(batch))
-
-    def target_outputs(self, model: Model, batch: Batch) -> Tensor:
-        return model.token_scores("tokens", model(batch)[target_rows(batch)])
-
-    def label_loss(self, outputs: Tensor, batch: Batch) -> Loss:
-        assert batch.labels is not None
-        return classification_loss(outputs, batch.labels[target_rows(batch)])
-
-    def teacher_loss(self, outputs: Tensor, batch: Batch) -> Loss:
-        assert batch.soft_labels is not None
-        soft_labels = batch.soft_labels[target_rows(batch)]
-        is_read_M = ~soft_labels[:, 0].isnan()
-        return logits_loss(outputs[is_read_M], soft_labels[is_read_M], self.settings.temperature)
+    def objective(self) -> TagObjective:
+        return TagObjective(self.settings.temperature)
 
     def read_by(self, teacher: Checkpoint) -> "Tagging":
         check_task(teacher, self.settings, self.name)

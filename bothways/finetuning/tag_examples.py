@@ -24,7 +24,8 @@ from bothways.data.tagged_words import Sentence, join_words, word_starts
 from bothways.data.tags import OUTSIDE, Scheme, detect_scheme, find_illegal_tag
 from bothways.errors import InputError
 from bothways.evaluation.evaluators import documents_of
-from bothways.finetuning.task import NO_LABEL, window_policy
+from bothways.finetuning.objective import NO_LABEL
+from bothways.finetuning.task import window_policy
 from bothways.inference.offsets import BertWords, align_words, bert_words
 from bothways.inference.tag_decoding import LabelledWindow, Scores, Tagset, label_windows
 from bothways.inference.tagged_texts import all_words, group_sentences, to_iob2

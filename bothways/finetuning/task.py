@@ -16,19 +16,17 @@ from bothways.batching import sort_by_length, token_batches
 from bothways.checkpoint.contents import Checkpoint
 from bothways.device import choose_device, choose_dtype
 from bothways.evaluation.scores import Predictions, Scores
+from bothways.finetuning.objective import LabelObjective
 from bothways.inference.windows import WindowPolicy
 from bothways.linear.tfidf import TfidfModel
 from bothways.model.model import Model
 from bothways.model.parameters import move_model
 from bothways.settings import FineTune
-from bothways.training.losses import Loss
 from bothways.training.transforms import Transform
 
 Metrics = dict[str, Any]  # values by name; NAME_interval: [low, high]
 INFERENCE_TOKENS = 4096  # tokens of a batch without gradients
-TEACHER = "teacher"  # name of the loss of a teacher's outputs
 RESAMPLES = "resamples"  # key of the bootstrap resamples of the metric, among the metrics of a split
-NO_LABEL = -100  # class of a target without a label, which cross-entropy ignores
 
 
 class Examples(Protocol):
@@ -90,43 +88,8 @@ class Task(ABC):
 
     @property
     @abstractmethod
-    def target(self) -> str:
-        """Name of the loss of the labels."""
-
-    @abstractmethod
-    def num_targets(self, batch: Batch) -> int:
-        """Number of targets in a batch, with or without a label."""
-
-    @abstractmethod
-    def target_outputs(self, model: Model, batch: Batch) -> Tensor:
-        """What the model says about the targets of a batch."""
-
-    @abstractmethod
-    def label_loss(self, outputs: Tensor, batch: Batch) -> Loss:
-        """The loss of the labels; targets without a label add 0."""
-
-    @abstractmethod
-    def teacher_loss(self, outputs: Tensor, batch: Batch) -> Loss:
-        """The distance to the teacher's outputs for the targets, `batch.soft_labels`."""
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        """Number of targets of each loss."""
-        return dict.fromkeys(self.loss_weights(batch), self.num_targets(batch))
-
-    def losses(self, model: Model, batch: Batch) -> dict[str, Loss]:
-        """Losses by name, each (sum, count). With a teacher: alpha * teacher + (1 - alpha) * labels (Hinton 2015)."""
-        outputs, num_targets, losses = self.target_outputs(model, batch), self.num_targets(batch), {}
-        for name, weight in self.loss_weights(batch).items():
-            total, _ = (self.teacher_loss if name == TEACHER else self.label_loss)(outputs, batch)
-            losses[name] = (total if weight == 1 else weight * total), num_targets
-        return losses
-
-    def loss_weights(self, batch: Batch) -> dict[str, float]:
-        """Weight of each loss that is computed."""
-        if batch.soft_labels is None:
-            return {self.target: 1.0}
-        weights = {TEACHER: self.settings.alpha, self.target: 1 - self.settings.alpha}
-        return {name: weight for name, weight in weights.items() if weight}
+    def objective(self) -> LabelObjective:
+        """The loss of the labels."""
 
     @abstractmethod
     def read_by(self, teacher: Checkpoint) -> "Task":
@@ -134,7 +97,7 @@ class Task(ABC):
 
     @abstractmethod
     def soft_labels(self, reader: "Task", outputs: Any) -> list[Tensor]:
-        """The teacher's outputs for each training example, as `teacher_loss` compares them with the student's.
+        """The teacher's outputs for each training example, as the objective's `teacher_loss` compares them.
 
         reader: the task as the teacher reads it. outputs: those of the teacher for train.
         """

@@ -6,9 +6,7 @@ from functools import cached_property
 from typing import ClassVar, Self
 
 import numpy as np
-import torch
 
-from bothways.batch import Batch
 from bothways.checkpoint.contents import Checkpoint
 from bothways.data.columns import Table
 from bothways.data.split_tables import read_unlabelled
@@ -17,7 +15,7 @@ from bothways.finetuning.activation_checkpointing import MAX_TOKENS
 from bothways.finetuning.frozen_features import FrozenFeatures, sample_rows
 from bothways.finetuning.recipe import stays_frozen
 from bothways.finetuning.task import Metrics, Task, inference_copy
-from bothways.finetuning.text_examples import FEW_TEXTS, MIN_STEP_TEXTS, TextExamples, text_scores
+from bothways.finetuning.text_examples import FEW_TEXTS, MIN_STEP_TEXTS, TextExamples
 from bothways.log import muted
 from bothways.model.model import Model
 from bothways.model.pooler import encodes_separately
@@ -100,12 +98,6 @@ class TextTask(Task):
 
     def metadata(self, metrics_by_split: Mapping[str, Metrics]) -> dict[str, bool]:
         return {"reads_pairs": self.tables["train"].pairs is not None}
-
-    def forward(self, model: Model, batch: Batch) -> torch.Tensor:
-        return text_scores(model, batch, self.settings.window_pooling)
-
-    def target_outputs(self, model: Model, batch: Batch) -> torch.Tensor:
-        return self.forward(model, batch)
 
     def encode_for(self, teacher: Checkpoint) -> dict[str, TextExamples]:
         """The texts as a teacher reads them. InputError if it compares two texts and there are single ones."""

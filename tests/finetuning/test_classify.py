@@ -26,6 +26,7 @@ from bothways.finetuning.task import metrics_with_intervals
 from bothways.finetuning.text_examples import TextExamples
 from bothways.log import messages_to
 from bothways.settings import Classify, Evaluate
+from bothways.training.objective import forward_losses
 
 FILLERS = "the and on a b mat ran".split()
 SIGNS = {"feline": "cat", "canine": "dog", "none": "sat"}  # sorted otherwise than they appear
@@ -539,7 +540,7 @@ def test_a_rare_class_that_is_weighed_is_found_more_often(settings, tmp_path, ta
     changed = replace(settings, train=train, dev=None, test=None, class_weights="balanced")
     task = classify.Classification.build(changed, checkpoint.load(changed.model), tables.read_tables(changed))
     counts = np.bincount(task.data["train"].targets)
-    weights = task.class_weights.numpy()
+    weights = task.objective.weights_C.numpy()
     assert weights[0] / weights[1] == pytest.approx(counts[1] / counts[0])
     assert weights @ counts == pytest.approx(counts.sum())
 
@@ -557,7 +558,7 @@ def test_the_loss_weighs_classes_by_how_rare_they_are(several, settings, tmp_pat
     model, targets = task.initial_checkpoint(0).model.eval().requires_grad_(False), task.data["train"].targets
     batch = task.data["train"].batch(range(20))
     scores_NC, gold = text_examples.text_scores(model, batch), torch.from_numpy(targets[:20])
-    loss, count = task.losses(model, batch)["classes"]
+    loss, count = forward_losses(task.objective)(model, batch)["classes"]
     if several:
         rare_C = torch.from_numpy((len(targets) - targets.sum(0)) / targets.sum(0)).float()
         plain = torch.nn.functional.binary_cross_entropy_with_logits

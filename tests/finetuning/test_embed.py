@@ -17,6 +17,7 @@ from bothways.finetuning import activation_checkpointing, embed, text_examples
 from bothways.finetuning.pair_examples import PairExamples, text_vectors
 from bothways.log import messages_to
 from bothways.settings import TrainEmbed
+from bothways.training.objective import forward_losses
 from bothways.training.pair_losses import ranking_loss
 
 LETTERS = "abcdefghij"
@@ -261,8 +262,8 @@ def test_pairs_compete_within_a_micro_batch_and_scores_by_themselves(pairs, scor
         task = task_of(settings)
         model = task.initial_checkpoint(0).model.eval()
         batches = [task.data["train"].batch(rows) for rows in (range(9), range(4), range(4, 9))]
-        (whole, *parts) = [task.losses(model, batch)[name] for batch in batches]
-        assert [task.counts(batch) for batch in batches] == [{name: 9}, {name: 4}, {name: 5}]
+        (whole, *parts) = [forward_losses(task.objective)(model, batch)[name] for batch in batches]
+        assert [task.objective.counts(batch) for batch in batches] == [{name: 9}, {name: 4}, {name: 5}]
         assert [number for _, number in (whole, *parts)] == [9, 4, 5]
         difference = (whole[0] - sum(value for value, _ in parts)).item()
         assert difference > 1 if name == "pairs" else abs(difference) < 1e-4
@@ -322,7 +323,8 @@ def test_negatives_are_read_and_compete(pairs, table):
     assert batch.labels.shape == (3, 6)
     model = task.initial_checkpoint(0).model.eval()
     plain = replace(task.data["train"], windows=task.data["train"].windows[:2], ids=task.data["train"].ids[:2])
-    assert task.losses(model, batch)["pairs"][0] > without.losses(model, plain.batch(range(6)))["pairs"][0]
+    losses = forward_losses(task.objective)(model, batch)
+    assert losses["pairs"][0] > forward_losses(without.objective)(model, plain.batch(range(6)))["pairs"][0]
 
 
 def test_negatives_go_by_their_name_in_any_case_and_of_several_one_is_to_be_named(pairs, tmp_path, table):

@@ -227,13 +227,15 @@ def test_micro_batches_change_no_loss(settings, tmp_path):
 @pytest.mark.slow
 def test_a_step_of_many_tokens_is_cut_between_texts_and_changes_no_loss(settings, tmp_path, monkeypatch):
     """So that nothing is worked out twice, but for a text that is longer than the bound itself."""
-    found, losses = {}, classify.Classification.losses
+    found, losses = {}, classify.ClassObjective.losses
     for bound in (10_000, 30):
         sizes = []
         monkeypatch.setattr(classify.Classification, "max_micro_batch_tokens", bound)
         monkeypatch.setattr(
-            classify.Classification, "losses",
-            lambda task, model, batch, sizes=sizes: sizes.append(batch.num_tokens) or losses(task, model, batch),
+            classify.ClassObjective, "losses",
+            lambda self, model, batch, scores, sizes=sizes: (
+                sizes.append(batch.num_tokens) or losses(self, model, batch, scores)
+            ),
         )  # fmt: skip
         run = classify.run(replace(settings, epochs=1.0, gradient_accumulation=2, out=tmp_path / str(bound)))
         found[bound] = sizes, [row["loss"] for row in rows_of(run.directory) if row["split"] == "train"]

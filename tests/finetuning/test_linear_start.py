@@ -102,7 +102,7 @@ def frozen_rows(task, model):
 
 
 def task_loss(task):
-    return task.weighted_loss
+    return task.objective.loss
 
 
 @pytest.mark.parametrize("kind", ["classify", "regress", "tag"])

@@ -72,10 +72,12 @@ def test_each_epoch_samples_new_windows_reproducibly(settings):
 @pytest.mark.slow
 def test_training_reads_the_drawn_windows_and_measuring_reads_all(settings, monkeypatch):
     task, read = task_of(settings), {"train": 0, "all": 0}
-    losses, outputs = classify.Classification.losses, classify.Classification.outputs
+    losses, outputs = classify.ClassObjective.losses, classify.Classification.outputs
     monkeypatch.setattr(
-        classify.Classification, "losses",
-        lambda task, model, batch: read.update(train=read["train"] + len(batch)) or losses(task, model, batch),
+        classify.ClassObjective, "losses",
+        lambda self, model, batch, scores: (
+            read.update(train=read["train"] + len(batch)) or losses(self, model, batch, scores)
+        ),
     )  # fmt: skip
     changed = replace(settings, epochs=1.0, linear_start=False)
     classify.run(changed)
@@ -116,7 +118,7 @@ def test_windows_are_pooled_in_prediction_as_in_training(pooling, settings, fold
         first_WH = torch.stack([predictor.module(Batch.from_encodings([window]))[0] for window in windows[row]])
         pooled_H = first_WH.mean(0) if pooling == "mean" else first_WH.amax(0)
         (expected,) = predictor.module.text_scores("classes", pooled_H[None]).softmax(-1).tolist()
-        (trained,) = task.forward(predictor.module, task.data["dev"].batch([row])).softmax(-1).tolist()
+        (trained,) = task.objective.forward(predictor.module, task.data["dev"].batch([row])).softmax(-1).tolist()
     (found,) = predictor.classify([task.tables["dev"].texts[row]])
     assert [*found.scores.values()] == pytest.approx(expected, abs=1e-5)
     assert trained == pytest.approx(expected, abs=1e-5)

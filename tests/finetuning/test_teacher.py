@@ -19,6 +19,7 @@ from bothways.finetuning.answer import Answering, span_distance
 from bothways.finetuning.classify import Classification
 from bothways.finetuning.embed import Embedding, reduce_dimensions
 from bothways.finetuning.initial_model import with_layers
+from bothways.finetuning.objective import Distilled
 from bothways.finetuning.regress import Regression
 from bothways.finetuning.tag import Tagging
 from bothways.finetuning.tag_examples import read_splits, transfer_scores
@@ -30,6 +31,7 @@ from bothways.settings import Answer, Classify, Evaluate, Regress, Tag, TrainEmb
 from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bothways.training.distributed import Replica
 from bothways.training.loop import backward
+from bothways.training.objective import forward_losses
 from bothways.training.run import read_metrics
 from bothways.training.task_losses import multi_label_distance
 
@@ -158,7 +160,7 @@ def test_a_student_that_is_the_teacher_has_no_distance_to_it(kind, make_task):
         task = replace(task, mean=0.0, deviation=1.0)
         teacher = Teacher.of(task, teacher.checkpoint)
     batch = teacher.teach().training_examples(0, 0).batch([5, 0, 9, 3])
-    total, count = task.teacher_loss(task.target_outputs(model, batch), batch)
+    total, count = task.objective.teacher_loss(task.objective.forward(model, batch), batch)
     assert count > 3 and abs(float(total)) < 1e-5 * count
 
 
@@ -172,20 +174,22 @@ def test_losses_are_mixed_by_example_whatever_the_micro_batches(kind, make_task,
     assert len(examples.sizes) > number + (3 if kind == "pairs" else 8)
     rows = [0, number, 1, number + 1, number + 2]
     whole, labelled, alone = examples.batch(rows), examples.batch([0, 1]), examples.batch([number, number + 1])
+    plain, mixed = task.objective, Distilled(task.objective, 0.3)
+    losses_of = forward_losses(mixed)
     with torch.no_grad():
-        outputs, count, losses = task.target_outputs(model, whole), task.num_targets(whole), task.losses(model, whole)
-        alone_losses = task.losses(model, alone)
-        hard = task.label_loss(task.target_outputs(model, labelled), labelled)[0]
-    assert task.counts(whole) == {"teacher": count, task.target: count}
-    assert float(losses["teacher"][0]) == pytest.approx(0.3 * float(task.teacher_loss(outputs, whole)[0]))
-    assert float(alone_losses[task.target][0]) == 0
-    assert float(losses[task.target][0]) == pytest.approx(0.7 * float(hard), rel=1e-4)
+        outputs, count, losses = plain.forward(model, whole), plain.num_targets(whole), losses_of(model, whole)
+        alone_losses = losses_of(model, alone)
+        hard = plain.label_loss(plain.forward(model, labelled), labelled)[0]
+    assert mixed.counts(whole) == {"teacher": count, plain.target: count}
+    assert float(losses["teacher"][0]) == pytest.approx(0.3 * float(plain.teacher_loss(outputs, whole)[0]))
+    assert float(alone_losses[plain.target][0]) == 0
+    assert float(losses[plain.target][0]) == pytest.approx(0.7 * float(hard), rel=1e-4)
     if kind != "pairs":  # which are negatives of each other
-        replica = Replica(model, task.losses)
+        replica = Replica(model, losses_of)
         gradients = []
         for parts in ([rows], [rows[:1], rows[1:2], rows[2:]]):
             model.zero_grad()
-            backward(replica, task.counts, [examples.batch(part) for part in parts])
+            backward(replica, mixed.counts, [examples.batch(part) for part in parts])
             gradients.append(
                 torch.cat([value.grad.flatten() for value in model.parameters() if value.grad is not None])
             )
@@ -290,7 +294,8 @@ def test_without_weight_the_teacher_changes_nothing(settings, tmp_path):
 def test_with_all_the_weight_the_labels_have_no_loss(kind, make_task):
     task = make_task(kind, alpha=1.0)
     batch = Teacher.of(task, checkpoint.load(task.settings.teacher)).teach().training_examples(0, 0).batch([0, 2])
-    assert [*task.losses(task.initial_checkpoint(0).model, batch)] == [*task.counts(batch)] == ["teacher"]
+    taught, model = Distilled(task.objective, 1.0), task.initial_checkpoint(0).model
+    assert [*forward_losses(taught)(model, batch)] == [*taught.counts(batch)] == ["teacher"]
 
 
 def test_folds_have_a_teacher_too(settings, tmp_path):
