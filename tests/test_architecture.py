@@ -1,18 +1,24 @@
-"""Rules of the architecture: import order, size of the core, and the generated list of files."""
+"""Rules of the architecture: import order, reading lists, and the generated list of files."""
 
 import ast
 import dataclasses
 import inspect
 import io
+import json
+import os
 import re
+import subprocess
+import sys
+import textwrap
 import tokenize
 from collections import Counter
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "bothways"
-CORE_LINES = 1200
 # A room imports only rooms above it, its `__init__` included.
 ROOMS = (
     "errors", "pretrained", "io", "log", "rng", "inputs", "tables_in_memory", "settings", "device", "attention_config",
@@ -23,13 +29,6 @@ ROOMS = (
 )  # fmt: skip
 LAZY = {"__init__", "__main__"}  # the package itself, which loads its public names on first use
 LARGEST_ROOM = 27
-# What to read to understand how BERT goes from text to loss and prediction, in this order.
-CORE = (
-    "config", "tokenizer/basic", "tokenizer/wordpiece", "tokenizer/tokenizer", "batch", "model/layout",
-    "model/embeddings", "model/attention", "model/layer", "model/encoder", "model/heads", "model/model",
-    "corpus/sentence_pairs", "corpus/masking", "training/losses", "training/optimizer", "training/loop",
-    "pretraining/objective", "pretraining/pretrain",
-)  # fmt: skip
 
 
 def modules() -> dict[str, Path]:
@@ -63,13 +62,51 @@ def test_no_files_import_each_other_in_a_circle():
     assert [*TopologicalSorter(graph).static_order()]  # CycleError names the circle
 
 
-def test_the_architecture_page_shows_every_file():
+def test_the_page_of_files_shows_every_file(reading):
     """`python tests/test_architecture.py` writes it."""
-    assert tree() in (ROOT / "docs/ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert tree(reading) in (ROOT / "docs/files.md").read_text(encoding="utf-8")
 
 
-def tree() -> str:
-    """Every file with the first sentence of its docstring, room by room."""
+def test_the_reading_lists_name_every_file_that_runs(reading):
+    """In the order of the first call, with lines of code, which have no limit."""
+    assert set(reading) == {"text to loss", "text to label"}
+    assert {"tokenizer/wordpiece", "model/attention", "training/losses"} <= {*reading["text to loss"]}
+    assert {"inference/load", "model/attention", "inference/text_scores"} <= {*reading["text to label"]}
+    assert reading_lists(reading) in (ROOT / "docs/ARCHITECTURE.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def reading():
+    return measure_reading()
+
+
+def measure_reading() -> dict[str, list[str]]:
+    """The files that run, by path (tests/reading.py)."""
+    settings = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(ROOT / "tests/reading.py")]
+    return json.loads(subprocess.run(command, env=os.environ | settings, check=True, capture_output=True).stdout)
+
+
+def reading_lists(reading: dict[str, list[str]]) -> str:
+    """The lists as Markdown: room by room in the order of the first call, with lines of code."""
+    text = ""
+    for name, files in reading.items():
+        lines = {file: code_lines(PACKAGE / f"{file}.py") for file in files}
+        steps = ", ".join(f"{file}\N{NO-BREAK SPACE}{count}" for file, count in lines.items())
+        wrapped = textwrap.fill(steps, 100, break_long_words=False, break_on_hyphens=False)
+        body = wrapped.replace("\N{NO-BREAK SPACE}", " ")
+        head = f"**From {name}**: {len(files)} files, {sum(lines.values()):,} lines of code"
+        text += f"{head}\n\n```text\n{body}\n```\n\n"
+    return text
+
+
+def tree(reading: dict[str, list[str]]) -> str:
+    """Every file with the first sentence of its docstring, room by room; ● marks those of the reading lists."""
+    read = {file for files in reading.values() for file in files}
+
+    def mark(name: str) -> str:
+        return "● " if name in read else "  "
+
     lines = ["```"]
     for name in ROOMS:
         inside = {key: path for key, path in modules().items() if room(key) == name}
@@ -80,10 +117,6 @@ def tree() -> str:
             shown = short + ("/" if key.endswith("__init__") else ".py")
             lines.append(f"    {shown:24}{mark(key)}{summary(path)}")
     return "\n".join([*lines, "```"]) + "\n"
-
-
-def mark(name: str) -> str:
-    return "● " if name in CORE else "  "
 
 
 def summary(file: Path) -> str:
@@ -145,11 +178,6 @@ def test_no_family_has_widened_a_layers_signature():
     assert [field.name for field in dataclasses.fields(Context)] == ["layout", "positions"]
 
 
-def test_the_core_can_be_read_in_an_hour():
-    sizes = {name: code_lines(PACKAGE / f"{name}.py") for name in CORE}
-    assert sum(sizes.values()) < CORE_LINES, sizes
-
-
 def code_lines(file: Path) -> int:
     """Lines that hold code: blank lines, comments and docstrings do not count."""
     source = file.read_text(encoding="utf-8")
@@ -182,8 +210,14 @@ def test_settings_config_and_tokenizer_import_no_torch():
         )
 
 
-if __name__ == "__main__":
-    page = ROOT / "docs/ARCHITECTURE.md"
+def rewrite(page: Path, name: str, content: str) -> None:
+    """Replace what is between the comments `name` and `end of name` of a page."""
+    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
     text = page.read_text(encoding="utf-8")
-    before, after = text.split("<!-- files -->\n")[0], text.split("<!-- end of files -->\n")[1]
-    page.write_text(f"{before}<!-- files -->\n{tree()}<!-- end of files -->\n{after}", encoding="utf-8")
+    page.write_text(f"{text.split(begin)[0]}{begin}{content}{end}{text.split(end)[1]}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    measured = measure_reading()
+    rewrite(ROOT / "docs/files.md", "files", tree(measured))
+    rewrite(ROOT / "docs/ARCHITECTURE.md", "reading lists", reading_lists(measured))

@@ -1,7 +1,7 @@
 """Print figures about a package's layout: files, rooms, lines, largest file, largest number of imports.
 
 Usage: python tools/measure_layout.py [DIRECTORY ...], each a checkout; the default is this one. For an older
-version, use git worktree add ../before COMMIT. The figures are shown in docs/ARCHITECTURE.md, "The layout in
+version, use git worktree add ../before COMMIT. The figures are shown in docs/LOG.md, "The layout in
 figures".
 """
 

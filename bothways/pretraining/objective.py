@@ -38,11 +38,6 @@ def counts(batch: Batch) -> dict[str, int]:
     return {"masked_lm": len(batch.masked_labels), "next_sentence": int((batch.labels >= 0).sum())}
 
 
-def losses(model: Model, batch: Batch) -> dict[str, Loss]:
-    """Forward pass and losses: masked words, and next sentence or sentence order."""
-    return losses_from_hidden(model, batch, model(batch))
-
-
 def losses_from_hidden(model: Model, batch: Batch, hidden_TH: Tensor) -> dict[str, Loss]:
     """Losses from the hidden states of the last layer. Next sentence and sentence order share one head;
     examples that are not pairs have no such loss."""

@@ -9,7 +9,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bothways.batch import Batch
 from bothways.model.flops import training_flops
-from bothways.pretraining.objective import losses
+from bothways.pretraining.objectives import PretrainingObjective
+from bothways.training.objective import forward_losses
 
 LENGTHS = np.array([5, 5, 29, 7, 1 + 16])  # each fills its rectangle, since filling is not counted as work
 
@@ -26,7 +27,7 @@ def batch_of(places):
 def test_flops_of_a_step_equal_those_that_torch_counts(family, make_model):
     model, batch = make_model(family, {"masked_words": 0}).train(), batch_of([1, 7, 11, 40])
     with FlopCounterMode(display=False) as counter:
-        losses(model, batch)["masked_lm"][0].backward()
+        forward_losses(PretrainingObjective("next"))(model, batch)["masked_lm"][0].backward()
     # torch does not count products that are added in place: the gradient of the vocabulary.
     table = model.encoder.embeddings.words.weight
     assert training_flops(model.config, batch) == counter.get_total_flops() + 2 * 4 * table.numel()

@@ -12,14 +12,15 @@ from torch import nn
 
 from bothways.batch import Batch
 from bothways.errors import InputError
-from bothways.finetuning.answer import Answering
-from bothways.finetuning.tag import Tagging
+from bothways.finetuning.answer import SpanObjective
+from bothways.finetuning.tag import TagObjective
 from bothways.finetuning.text_examples import text_scores
-from bothways.pretraining import objective
+from bothways.pretraining.objectives import PretrainingObjective
 from bothways.training import timing
 from bothways.training.distributed import Replica
 from bothways.training.loop import backward, fit
 from bothways.training.losses import mse_loss
+from bothways.training.objective import forward_losses
 from bothways.training.options import TrainingOptions
 from bothways.training.run_checkpoints import Checkpoints
 from bothways.training.signals import Stopped
@@ -27,6 +28,8 @@ from bothways.training.task_losses import multi_label_loss, weighted_class_loss
 from bothways.training.timing import seconds_per_step
 from bothways.training.trainer import clone_module
 
+OBJECTIVE = PretrainingObjective("next")
+LOSSES = forward_losses(OBJECTIVE)
 LENGTHS = (3, 5, 5, 7, 11, 13, 17, 19, 23, 29, 31)  # N=11
 HEADS = {"masked_words": 0, "next_sentence": 2}
 CUT = ([0], [1, 2, 3], [4], [5, 6], [7], [8], [9], [10])  # 8 micro-batches of unequal size
@@ -85,8 +88,8 @@ def relative_distance(found, expected):
 @pytest.mark.parametrize("number", [2, 4, 8])
 def test_micro_batches_have_the_gradient_of_one_batch_in_pre_training(number, make_model):
     model = make_model("bert", HEADS)
-    whole, values = gradient(model, objective.losses, objective.counts, [batch_of(range(11))])
-    cut, values_cut = gradient(model, objective.losses, objective.counts, [batch_of(rows) for rows in CUTS[number]])
+    whole, values = gradient(model, LOSSES, OBJECTIVE.counts, [batch_of(range(11))])
+    cut, values_cut = gradient(model, LOSSES, OBJECTIVE.counts, [batch_of(rows) for rows in CUTS[number]])
     assert relative_distance(cut, whole) < 1e-6
     assert values_cut == pytest.approx(values, rel=1e-6)
     assert set(values) == {"masked_lm", "next_sentence"}
@@ -105,7 +108,7 @@ def number_losses(model, batch):
     return {"numbers": mse_loss(text_scores(model, batch)[:, 0], batch.labels.float())}
 
 
-TAGGING, ANSWERING = object.__new__(Tagging), object.__new__(Answering)  # tasks without data
+TAGS, SPANS = TagObjective(temperature=1.0), SpanObjective(temperature=1.0)
 
 
 def tagged_batch_of(indices):
@@ -129,8 +132,8 @@ EVERY_HEAD = {  # head, outputs, losses, counts, batch of texts
     "classes": ("classes", 3, class_losses, lambda batch: {"classes": len(batch.labels)}, class_batch_of),
     "labels": ("classes", 3, label_losses, lambda batch: {"classes": 3 * len(batch.labels)}, class_batch_of),
     "numbers": ("classes", 1, number_losses, lambda batch: {"numbers": len(batch.labels)}, class_batch_of),
-    "tags": ("tokens", 3, TAGGING.losses, TAGGING.counts, tagged_batch_of),
-    "answers": ("spans", 2, ANSWERING.losses, ANSWERING.counts, answered_batch_of),
+    "tags": ("tokens", 3, forward_losses(TAGS), TAGS.counts, tagged_batch_of),
+    "answers": ("spans", 2, forward_losses(SPANS), SPANS.counts, answered_batch_of),
 }
 
 
@@ -168,7 +171,7 @@ def test_the_losses_and_gradient_of_a_step_are_those_of_transformers(make_model,
     told = {"input_ids": ids, "token_type_ids": segments, "attention_mask": mask}
     loss = peer(**told, labels=labels, next_sentence_label=ours.labels).loss
     loss.backward()
-    grads, values = gradient(model, objective.losses, objective.counts, [batch_of(rows) for rows in CUT])
+    grads, values = gradient(model, LOSSES, OBJECTIVE.counts, [batch_of(rows) for rows in CUT])
     assert sum(values.values()) == pytest.approx(loss.item(), rel=1e-5)
     theirs = {name: value.grad for name, value in peer.named_parameters()}
     named = dict(model.named_parameters())
@@ -199,7 +202,7 @@ def test_micro_batches_have_the_losses_of_one_batch_for_20_steps(make_model):
         rows = []
         batches = repeat([batch_of(part) for part in cuts])
         fit(
-            make_model("bert", HEADS), objective.losses, objective.counts, lambda first, batches=batches: batches,
+            make_model("bert", HEADS), LOSSES, OBJECTIVE.counts, lambda first, batches=batches: batches,
             TrainingOptions(steps=20, learning_rate=1e-2), evaluate=dict, record=rows.append,
         )  # fmt: skip
         found.append(losses_of(rows))
@@ -210,7 +213,7 @@ def test_micro_batches_have_the_losses_of_one_batch_for_20_steps(make_model):
 def run_of(model, **told):
     rows = []
     options = TrainingOptions(**{"steps": 5, "learning_rate": 1e-2, "evaluate_every": 2, **told})
-    fit(model, objective.losses, objective.counts, endless, options, evaluate=lambda: {"loss": 1.0}, record=rows.append)
+    fit(model, LOSSES, OBJECTIVE.counts, endless, options, evaluate=lambda: {"loss": 1.0}, record=rows.append)
     return rows
 
 
@@ -241,7 +244,7 @@ def test_dropout_is_drawn_anew_at_every_step(make_model):
         while True:
             yield [batch_of([4, 7])]
 
-    fit(model, objective.losses, objective.counts, same, options, evaluate=dict, record=rows.append)
+    fit(model, LOSSES, OBJECTIVE.counts, same, options, evaluate=dict, record=rows.append)
     assert len(set(losses_of(rows))) == 4
 
 
@@ -266,8 +269,8 @@ def test_a_run_learns(make_model):
     rows = []
     fit(
         model,
-        objective.losses,
-        objective.counts,
+        LOSSES,
+        OBJECTIVE.counts,
         same,
         TrainingOptions(steps=30, learning_rate=1e-2),
         evaluate=dict,
@@ -294,7 +297,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(make_model):
     rows, weights = [], []
 
     def losses(module, batch):
-        found = objective.losses(module, batch)
+        found = LOSSES(module, batch)
         if len(rows) == 3:
             weights.append({name: value.clone() for name, value in module.state_dict().items()})
             value, number = found["masked_lm"]
@@ -303,7 +306,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(make_model):
 
     with pytest.raises(InputError, match=r"step 4: loss (inf|nan).*lower --learning-rate"):
         fit(
-            model, losses, objective.counts, endless, TrainingOptions(steps=9, learning_rate=1e-2),
+            model, losses, OBJECTIVE.counts, endless, TrainingOptions(steps=9, learning_rate=1e-2),
             evaluate=dict, record=rows.append,
         )  # fmt: skip
     assert [row["step"] for row in rows] == [1, 2, 3]
@@ -315,12 +318,12 @@ def test_what_is_not_finite_is_told_with_the_batch_and_the_last_good_checkpoint(
 
     def losses(module, batch):
         value = float("nan") if len(rows) == 6 else 1.0
-        return {name: (loss * value, number) for name, (loss, number) in objective.losses(module, batch).items()}
+        return {name: (loss * value, number) for name, (loss, number) in LOSSES(module, batch).items()}
 
     saving = Checkpoints(tmp_path)
     with pytest.raises(InputError, match=r"step 6: loss nan, .*batch 16-\d+; last good checkpoint: .*/step-00000004;"):
         fit(
-            make_model("bert", HEADS), losses, objective.counts, endless,
+            make_model("bert", HEADS), losses, OBJECTIVE.counts, endless,
             TrainingOptions(steps=9, learning_rate=1e-2, checkpoint_every=4),
             evaluate=lambda: {"loss": 1.0}, record=rows.append,
             checkpoints=saving, fingerprint=lambda batch: f"16-{batch.num_tokens}",
@@ -333,10 +336,10 @@ def test_an_overflow_in_float16_skips_a_step_halves_the_scale_and_recovers(make_
 
     def losses(module, batch):
         weights.append(module.state_dict()["encoder.layers.1.attention.qkv.weight"].clone())
-        return objective.losses(module, batch)
+        return LOSSES(module, batch)
 
     options = TrainingOptions(steps=14, learning_rate=1e-3, dtype=torch.float16)
-    fit(model, losses, objective.counts, endless, options, evaluate=dict, record=rows.append)
+    fit(model, losses, OBJECTIVE.counts, endless, options, evaluate=dict, record=rows.append)
     rows = [row for row in rows if row["split"] == "train"]
     skipped = [row["skipped"] for row in rows]
     assert skipped[0] and 1 < sum(skipped) < 9 and not any(skipped[-3:])  # 65536 is too much at first
@@ -356,7 +359,7 @@ def test_a_run_ends_with_the_weights_that_were_best(make_model):
         return {"accuracy": next(figures)}
 
     options = TrainingOptions(steps=8, learning_rate=1e-2, evaluate_every=2, best_by="accuracy")
-    fit(model, objective.losses, objective.counts, endless, options, evaluate=evaluate, record=lambda row: None)
+    fit(model, LOSSES, OBJECTIVE.counts, endless, options, evaluate=evaluate, record=lambda row: None)
     assert all(torch.equal(value, seen[1][name]) for name, value in model.state_dict().items())
     assert not torch.equal(seen[2]["heads.masked_words.bias"], seen[1]["heads.masked_words.bias"])
 
@@ -373,9 +376,7 @@ def test_of_weights_within_a_standard_error_the_last_are_kept_unless_none_is_abo
     options = TrainingOptions(
         steps=4, learning_rate=1e-2, evaluate_every=2, evaluate_first=True, best_by="accuracy", best_rows=10
     )
-    progress = fit(
-        model, objective.losses, objective.counts, endless, options, evaluate=evaluate, record=lambda row: None
-    )
+    progress = fit(model, LOSSES, OBJECTIVE.counts, endless, options, evaluate=evaluate, record=lambda row: None)
     assert progress.best_step == 2 * kept
     assert all(torch.equal(value, seen[kept][name]) for name, value in model.state_dict().items())
 
@@ -396,7 +397,7 @@ def test_a_run_evaluates_where_it_saves_and_saves_where_it_is_stopped(make_model
 
     def go(record, start):
         fit(
-            make_model("bert", HEADS), objective.losses, objective.counts, endless,
+            make_model("bert", HEADS), LOSSES, OBJECTIVE.counts, endless,
             TrainingOptions(steps=9, learning_rate=1e-2, evaluate_every=4, checkpoint_every=3),
             evaluate=lambda: {"loss": 1.0},
             record=record, checkpoints=Checkpoints(tmp_path, keep=9), start=start,
@@ -429,9 +430,7 @@ def test_timing_steps_leaves_the_model_as_it_was(make_model, monkeypatch):
     monkeypatch.setattr(timing, "TIMED_SECONDS", 0.1)
     model = make_model("bert", HEADS)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    speed = seconds_per_step(
-        model, objective.losses, objective.counts, endless, TrainingOptions(steps=5, learning_rate=1e-2)
-    )
+    speed = seconds_per_step(model, LOSSES, OBJECTIVE.counts, endless, TrainingOptions(steps=5, learning_rate=1e-2))
     assert 0 < speed < 10
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
