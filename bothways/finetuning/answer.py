@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from statistics import fmean
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bothways import report
 from bothways.batch import Batch
@@ -84,7 +84,7 @@ class SpanObjective(LabelObjective):
     def num_targets(self, batch: Batch) -> int:
         return len(batch)
 
-    def forward(self, module: nn.Module, batch: Batch) -> Tensor:
+    def forward(self, module: Any, batch: Batch) -> Tensor:
         """Start and end scores of all tokens, [T, 2]."""
         scores_T2: Tensor = module.token_scores("spans", module(batch))
         return scores_T2

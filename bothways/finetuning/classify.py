@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import nn
 
 from bothways import metrics, report
 from bothways.batch import Batch
@@ -72,7 +71,7 @@ class ClassObjective(LabelObjective):
         assert batch.labels is not None
         return batch.labels.numel()
 
-    def forward(self, module: nn.Module, batch: Batch) -> torch.Tensor:
+    def forward(self, module: Any, batch: Batch) -> torch.Tensor:
         """Scores of each text, [N, C]."""
         return text_scores(module, batch, self.window_pooling)
 

@@ -9,7 +9,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from statistics import fmean
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -93,7 +93,7 @@ class PairObjective(LabelObjective):
         assert batch.labels is not None
         return batch.labels.shape[-1]
 
-    def forward(self, module: nn.Module, batch: Batch) -> Tensor:
+    def forward(self, module: Any, batch: Batch) -> Tensor:
         """The vectors of each pair, [R, N, H]."""
         assert isinstance(batch, PairBatch)
         return text_vectors(module, batch, self.pooling)

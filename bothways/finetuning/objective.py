@@ -32,7 +32,7 @@ class LabelObjective(Objective, ABC):
         """Number of targets in a batch."""
 
     @abstractmethod
-    def forward(self, module: nn.Module, batch: Batch) -> Tensor:
+    def forward(self, module: Any, batch: Batch) -> Tensor:
         """What the model says about the targets of a batch."""
 
     @abstractmethod
@@ -67,7 +67,7 @@ class Distilled(Objective):
     def module(self, model: Model, seed: int) -> nn.Module:
         return self.objective.module(model, seed)
 
-    def forward(self, module: nn.Module, batch: Batch) -> Tensor:
+    def forward(self, module: Any, batch: Batch) -> Tensor:
         return self.objective.forward(module, batch)
 
     def counts(self, batch: Batch) -> dict[str, int]:

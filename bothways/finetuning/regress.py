@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import nn
 
 from bothways import report
 from bothways.batch import Batch
@@ -60,7 +59,7 @@ class NumberObjective(LabelObjective):
         assert batch.labels is not None
         return len(batch.labels)
 
-    def forward(self, module: nn.Module, batch: Batch) -> torch.Tensor:
+    def forward(self, module: Any, batch: Batch) -> torch.Tensor:
         """The number of each text, [N, 1]."""
         return text_scores(module, batch, self.window_pooling)
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from bothways import report
 from bothways.batch import Batch
@@ -82,7 +82,7 @@ class TagObjective(LabelObjective):
     def num_targets(self, batch: Batch) -> int:
         return len(target_rows(batch))
 
-    def forward(self, module: nn.Module, batch: Batch) -> Tensor:
+    def forward(self, module: Any, batch: Batch) -> Tensor:
         """Scores of the first pieces, [M, C]."""
         scores_MC: Tensor = module.token_scores("tokens", module(batch)[target_rows(batch)])
         return scores_MC
