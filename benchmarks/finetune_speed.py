@@ -147,7 +147,7 @@ def theirs(name: str, settings: FineTune, task: Task, seed: int, *, bf16: bool) 
     trainer.train()
     trainer.model.save_pretrained(folder / "model")
     trained = checkpoint.load(folder / "model").model
-    return task.evaluate(inference_copy(trained, settings), "dev")[task.metric], clock.seconds
+    return task.scoring.evaluate(inference_copy(trained, settings), "dev")[task.metric], clock.seconds
 
 
 def side(name: str, side_name: str, seeds: int, epochs: float) -> tuple[str, list[tuple[float, float]]]:

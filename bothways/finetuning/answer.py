@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -32,7 +32,16 @@ from bothways.finetuning.baseline_models import best_matching_sentence
 from bothways.finetuning.finetune import FineTuneResult
 from bothways.finetuning.initial_model import load_initial_model
 from bothways.finetuning.objective import NO_LABEL, LabelObjective
-from bothways.finetuning.task import Baseline, Metrics, Task, compute_outputs, describe_lengths
+from bothways.finetuning.task import (
+    Baseline,
+    Metrics,
+    ReportView,
+    Scoring,
+    Summary,
+    Task,
+    compute_outputs,
+    describe_lengths,
+)
 from bothways.finetuning.teacher import check_task
 from bothways.inference import answer_decoding
 from bothways.inference.windows import WindowPolicy, whole_length
@@ -99,6 +108,178 @@ class SpanObjective(LabelObjective):
 
 
 @dataclass(frozen=True)
+class SpanScoring(Scoring):
+    """Start and end scores of all rows of each window, [S, 2].
+
+    thresholds: "no_answer", tuned whenever dev is evaluated and used for the splits that are evaluated afterwards.
+    """
+
+    trivial_baseline: ClassVar[str] = "no answer"
+    ragged_outputs: ClassVar[bool] = True
+    metric: Literal["exact_match", "f1"]
+    questions: Mapping[str, list[Question]]
+    windows: Mapping[str, list[list[Encoding]]]
+    data: Mapping[str, AnswerWindows]
+    max_answer_tokens: int
+    thresholds: dict[str, float]
+
+    def outputs(self, model: Model, split: str) -> list[Tensor]:
+        """Start and end scores of all rows of each window, [S, 2]."""
+        return compute_outputs(model, self.data[split], span_scores)
+
+    def compute_metrics(self, split: str, outputs: Sequence[Tensor]) -> Metrics:
+        """Exact match and F1 in 0..1, at the threshold that is best on dev."""
+        labels_N2 = torch.tensor(self.data[split].rows)
+        total, count = span_loss(torch.cat([*outputs]), labels_N2, self.data[split].sizes)
+        candidates = self.find_candidates(split, outputs)
+        gold = {question.id: [text for text, _ in question.answers] for question in self.questions[split]}
+        if split == "dev" and has_impossible(self.questions):
+            texts = {id: spans.answers()[0].text for id, spans in candidates.items()}
+            margins = {id: spans.margin for id, spans in candidates.items()}
+            self.thresholds["no_answer"] = best_threshold(gold, texts, margins, self.metric).value
+        threshold = self.thresholds.get("no_answer")
+        predicted = {id: spans.answers(threshold=threshold)[0].text for id, spans in candidates.items()}
+        percentages = answer_scores(gold, predicted)
+        values = {name: percentages[name] / 100 for name in METRICS if name in percentages}
+        if threshold is not None:
+            values["no_answer_threshold"] = threshold
+        num_impossible = sum(question.impossible for question in self.questions[split])
+        return {"loss": float(total) / count, **values, "baseline": num_impossible / len(gold)}
+
+    def find_candidates(self, split: str, outputs: Sequence[Tensor]) -> dict[str, answer_decoding.Candidates]:
+        """Candidate answers of each question, by its id."""
+        rows = iter(outputs)
+        return {
+            question.id: answer_decoding.find_candidates(
+                windows, [next(rows).numpy() for _ in windows], max_answer_tokens=self.max_answer_tokens
+            )
+            for question, windows in zip(self.questions[split], self.windows[split], strict=True)
+        }
+
+    def predictions(self, split: str, outputs: Sequence[Tensor]) -> Predictions:
+        """Predictions at the threshold that was tuned last. details: score, start and end of the answer."""
+        candidates, questions = self.find_candidates(split, outputs), self.questions[split]
+        threshold = self.thresholds.get("no_answer")
+        best = [candidates[question.id].answers(threshold=threshold)[0] for question in questions]
+        details = [[answer.score, answer.start, answer.end] for answer in best]
+        return replace(self.build_predictions(split, [answer.text for answer in best]), details=details)
+
+    def build_predictions(self, split: str, answers: list[str]) -> Predictions:
+        """Predicted and gold answers, without details. groups: the first question about each passage."""
+        questions = self.questions[split]
+        first_by_passage: dict[str, str] = {}
+        groups = [first_by_passage.setdefault(question.context, question.where) for question in questions]
+        gold = [[text for text, _ in question.answers] for question in questions]
+        return Predictions([question.where for question in questions], gold, answers, groups, [None] * len(gold))
+
+    def score_predictions(self, predictions: Predictions) -> Scores:
+        """Scores in 0..1."""
+        gold, predicted, passages = (
+            dict(zip(predictions.where, column, strict=True))
+            for column in (predictions.gold, predictions.predicted, predictions.groups)
+        )
+        percentages = AnswerEvaluator().compare(gold, predicted, passages)
+        intervals = percentages.intervals
+        assert intervals is not None
+        names = [name for name in METRICS if name in percentages.by_name]
+        bounds = {name: (intervals[name][0] / 100, intervals[name][1] / 100) for name in names if name in intervals}
+        resamples = {name: intervals.resamples[name] / 100 for name in bounds}
+        values = {name: percentages.by_name[name] / 100 for name in names}
+        return Scores.with_intervals("f1", values, Intervals(bounds, resamples, intervals.num_units))
+
+
+@dataclass(frozen=True)
+class AnswerView(ReportView):
+    label_issue_criterion: ClassVar[str] = "it is as confident in another answer as it is in correct ones on average"
+    questions: Mapping[str, list[Question]]
+
+    @cached_property
+    def question_by_location(self) -> dict[str, Question]:
+        """Questions by file and position."""
+        return {question.where: question for questions in self.questions.values() for question in questions}
+
+    def sections(self, predictions: Predictions) -> list[report.Section]:
+        mistakes = []
+        for where, answer, (_, start, end) in zip(
+            predictions.where, predictions.predicted, predictions.details, strict=True
+        ):
+            question, values = self.question_by_location[where], self.score_answer(where, answer)
+            if values["exact_match"] < 100:
+                gold = [report.Span(start, start + len(text)) for text, start in question.answers]
+                predicted = report.Span(start, end) if answer else None
+                mistakes.append(
+                    report.AnswerMistake(question.question, question.context, gold, predicted, values["f1"] / 100)
+                )
+        return [report.AnswerMistakes(mistakes, len(predictions.where))]
+
+    def score_answer(self, where: str, answer: str) -> dict[str, float]:
+        """exact_match and f1 of one answer, in percent."""
+        gold = {where: [text for text, _ in self.question_by_location[where].answers]}
+        return answer_scores(gold, {where: answer}, "2.0" if has_impossible(self.questions) else "1.1")
+
+    def label_issues(self, predictions: Predictions) -> list[report.LabelIssue]:
+        """Answers that share no word with the gold ones, with a score above the mean score of correct answers."""
+        values = [self.score_answer(*row) for row in zip(predictions.where, predictions.predicted, strict=True)]
+        confidences = [details[0] for details in predictions.details]
+        correct = [score for score, row in zip(confidences, values, strict=True) if row["exact_match"] == 100]
+        if not correct:
+            return []
+        rows = [row for row, value in enumerate(values) if value["f1"] == 0 and confidences[row] >= fmean(correct)]
+        issues = []
+        for row in sorted(rows, key=lambda row: -confidences[row]):
+            question = self.question_by_location[predictions.where[row]]
+            gold = " / ".join(dict.fromkeys(predictions.gold[row])) or "no answer"
+            answer = predictions.predicted[row] or "no answer"
+            issues.append(
+                report.LabelIssue(
+                    question.where, question.question, gold, answer, None, confidences[row], question.context
+                )
+            )
+        return issues
+
+
+@dataclass(frozen=True)
+class QuestionSummary(Summary):
+    """skipped: counts of questions that were left out, by reason."""
+
+    questions: Mapping[str, list[Question]]
+    windows: Mapping[str, list[list[Encoding]]]
+    skipped: Counter[str]
+
+    def num_rows(self, split: str) -> int:
+        return len(self.questions[split])
+
+    @property
+    def warnings(self) -> list[str]:
+        """Questions that were left out, and overlap of splits."""
+        skipped = ", ".join(f"{count:,} {reason}" for reason, count in self.skipped.items())
+        passages = {question.context for questions in self.questions.values() for question in questions}
+        key_by_passage = {passage: text_key(passage) for passage in passages}
+        keys = {
+            split: [(text_key(question.question), key_by_passage[question.context]) for question in questions]
+            for split, questions in self.questions.items()
+        }
+        overlap = overlap_warning(keys)
+        return [*([f"left out: {skipped}"] if skipped else []), *([overlap] if overlap else [])]
+
+    def lengths(self, split: str) -> Sequence[int]:
+        return [*map(whole_length, self.windows[split])]
+
+    def describe(self) -> str:
+        lines = []
+        for split, questions in self.questions.items():
+            num_impossible = sum(question.impossible for question in questions)
+            num_passages = len({question.context for question in questions})
+            num_long = sum(len(windows) > 1 for windows in self.windows[split])
+            lines.append(
+                f"{split}: {format_count(len(questions), 'question')} about "
+                f"{format_count(num_passages, 'passage')}, {num_impossible:,} without an "
+                f"answer; with their passages {describe_lengths(self.lengths(split))}; {num_long:,} read in windows"
+            )
+        return "\n".join([*lines, *self.warnings])
+
+
+@dataclass(frozen=True)
 class Answering(Task):
     """Questions about passages, and the spans that answer them.
 
@@ -107,9 +288,6 @@ class Answering(Task):
     """
 
     name: ClassVar[str] = "answer"
-    ragged_outputs: ClassVar[bool] = True
-    trivial_baseline: ClassVar[str] = "no answer"
-    label_issue_criterion: ClassVar[str] = "it is as confident in another answer as it is in correct ones on average"
     initial_model: ClassVar[str] = ""  # a linear layer on frozen token states finds hardly any answers
     settings: Answer
     pretrained: Checkpoint
@@ -142,15 +320,6 @@ class Answering(Task):
                 raise InputError(f"{loaded[0].where}: no answer of {split} has a token that the model reads")
             data[split] = AnswerWindows([*chain.from_iterable(windows[split])], rows)
         return Answering(settings, pretrained, questions, windows, data, skipped)
-
-    @property
-    def metric(self) -> str:
-        return self.settings.metric
-
-    @property
-    def has_impossible(self) -> bool:
-        """Whether some training questions have no answer."""
-        return any(question.impossible for question in self.questions["train"])
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
         return new_head.with_head(self.pretrained, "spans", (), seed=seed, num_outputs=2, dropout=self.settings.dropout)
@@ -197,153 +366,35 @@ class Answering(Task):
             windows={**self.windows, "train": self.windows["train"] + windows}, data={**self.data, "train": examples},
         )  # fmt: skip
 
-    def outputs(self, model: Model, split: str) -> list[Tensor]:
-        """Start and end scores of all rows of each window, [S, 2]."""
-        return compute_outputs(model, self.data[split], span_scores)
-
-    def compute_metrics(self, split: str, outputs: Sequence[Tensor]) -> Metrics:
-        """Exact match and F1 in 0..1, at the threshold that is best on dev."""
-        labels_N2 = torch.tensor(self.data[split].rows)
-        total, count = span_loss(torch.cat([*outputs]), labels_N2, self.data[split].sizes)
-        candidates = self.find_candidates(split, outputs)
-        gold = {question.id: [text for text, _ in question.answers] for question in self.questions[split]}
-        if split == "dev" and self.has_impossible:
-            texts = {id: spans.answers()[0].text for id, spans in candidates.items()}
-            margins = {id: spans.margin for id, spans in candidates.items()}
-            self.thresholds["no_answer"] = best_threshold(gold, texts, margins, self.settings.metric).value
-        threshold = self.thresholds.get("no_answer")
-        predicted = {id: spans.answers(threshold=threshold)[0].text for id, spans in candidates.items()}
-        percentages = answer_scores(gold, predicted)
-        values = {name: percentages[name] / 100 for name in METRICS if name in percentages}
-        if threshold is not None:
-            values["no_answer_threshold"] = threshold
-        num_impossible = sum(question.impossible for question in self.questions[split])
-        return {"loss": float(total) / count, **values, "baseline": num_impossible / len(gold)}
-
-    def find_candidates(self, split: str, outputs: Sequence[Tensor]) -> dict[str, answer_decoding.Candidates]:
-        """Candidate answers of each question, by its id."""
-        rows = iter(outputs)
-        return {
-            question.id: answer_decoding.find_candidates(
-                windows, [next(rows).numpy() for _ in windows], max_answer_tokens=self.settings.max_answer_tokens
-            )
-            for question, windows in zip(self.questions[split], self.windows[split], strict=True)
-        }
-
-    def num_rows(self, split: str) -> int:
-        return len(self.questions[split])
-
-    def predictions(self, split: str, outputs: Sequence[Tensor]) -> Predictions:
-        """Predictions at the threshold that was tuned last. details: score, start and end of the answer."""
-        candidates, questions = self.find_candidates(split, outputs), self.questions[split]
-        threshold = self.thresholds.get("no_answer")
-        best = [candidates[question.id].answers(threshold=threshold)[0] for question in questions]
-        details = [[answer.score, answer.start, answer.end] for answer in best]
-        return replace(self.build_predictions(split, [answer.text for answer in best]), details=details)
-
-    def build_predictions(self, split: str, answers: list[str]) -> Predictions:
-        """Predicted and gold answers, without details. groups: the first question about each passage."""
-        questions = self.questions[split]
-        first_by_passage: dict[str, str] = {}
-        groups = [first_by_passage.setdefault(question.context, question.where) for question in questions]
-        gold = [[text for text, _ in question.answers] for question in questions]
-        return Predictions([question.where for question in questions], gold, answers, groups, [None] * len(gold))
-
     def baselines(self, split: str) -> Iterator[Baseline]:
         answers = [best_matching_sentence(question) for question in self.questions[split]]
-        yield Baseline("sentence that shares most words with the question", self.build_predictions(split, answers))
-
-    def score_predictions(self, predictions: Predictions) -> Scores:
-        """Scores in 0..1."""
-        gold, predicted, passages = (
-            dict(zip(predictions.where, column, strict=True))
-            for column in (predictions.gold, predictions.predicted, predictions.groups)
+        yield Baseline(
+            "sentence that shares most words with the question", self.scoring.build_predictions(split, answers)
         )
-        percentages = AnswerEvaluator().compare(gold, predicted, passages)
-        intervals = percentages.intervals
-        assert intervals is not None
-        names = [name for name in METRICS if name in percentages.by_name]
-        bounds = {name: (intervals[name][0] / 100, intervals[name][1] / 100) for name in names if name in intervals}
-        resamples = {name: intervals.resamples[name] / 100 for name in bounds}
-        values = {name: percentages.by_name[name] / 100 for name in names}
-        return Scores.with_intervals("f1", values, Intervals(bounds, resamples, intervals.num_units))
-
-    @cached_property
-    def question_by_location(self) -> dict[str, Question]:
-        """Questions by file and position."""
-        return {question.where: question for questions in self.questions.values() for question in questions}
-
-    def report_sections(self, predictions: Predictions) -> list[report.Section]:
-        mistakes = []
-        for where, answer, (_, start, end) in zip(
-            predictions.where, predictions.predicted, predictions.details, strict=True
-        ):
-            question, values = self.question_by_location[where], self.score_answer(where, answer)
-            if values["exact_match"] < 100:
-                gold = [report.Span(start, start + len(text)) for text, start in question.answers]
-                predicted = report.Span(start, end) if answer else None
-                mistakes.append(
-                    report.AnswerMistake(question.question, question.context, gold, predicted, values["f1"] / 100)
-                )
-        return [report.AnswerMistakes(mistakes, len(predictions.where))]
-
-    def score_answer(self, where: str, answer: str) -> dict[str, float]:
-        """exact_match and f1 of one answer, in percent."""
-        gold = {where: [text for text, _ in self.question_by_location[where].answers]}
-        return answer_scores(gold, {where: answer}, "2.0" if self.has_impossible else "1.1")
-
-    def label_issues(self, predictions: Predictions) -> list[report.LabelIssue]:
-        """Answers that share no word with the gold ones, with a score above the mean score of correct answers."""
-        values = [self.score_answer(*row) for row in zip(predictions.where, predictions.predicted, strict=True)]
-        confidences = [details[0] for details in predictions.details]
-        correct = [score for score, row in zip(confidences, values, strict=True) if row["exact_match"] == 100]
-        if not correct:
-            return []
-        rows = [row for row, value in enumerate(values) if value["f1"] == 0 and confidences[row] >= fmean(correct)]
-        issues = []
-        for row in sorted(rows, key=lambda row: -confidences[row]):
-            question = self.question_by_location[predictions.where[row]]
-            gold = " / ".join(dict.fromkeys(predictions.gold[row])) or "no answer"
-            answer = predictions.predicted[row] or "no answer"
-            issues.append(
-                report.LabelIssue(
-                    question.where, question.question, gold, answer, None, confidences[row], question.context
-                )
-            )
-        return issues
-
-    @property
-    def warnings(self) -> list[str]:
-        """Questions that were left out, and overlap of splits."""
-        skipped = ", ".join(f"{count:,} {reason}" for reason, count in self.skipped.items())
-        passages = {question.context for questions in self.questions.values() for question in questions}
-        key_by_passage = {passage: text_key(passage) for passage in passages}
-        keys = {
-            split: [(text_key(question.question), key_by_passage[question.context]) for question in questions]
-            for split, questions in self.questions.items()
-        }
-        overlap = overlap_warning(keys)
-        return [*([f"left out: {skipped}"] if skipped else []), *([overlap] if overlap else [])]
 
     def metadata(self, metrics_by_split: Mapping[str, Metrics]) -> dict[str, float]:
         name = "no_answer_threshold"
         return {name: metrics_by_split["dev"][name]} if name in metrics_by_split["dev"] else {}
 
-    def lengths(self, split: str) -> Sequence[int]:
-        return [*map(whole_length, self.windows[split])]
+    @cached_property
+    def scoring(self) -> SpanScoring:
+        return SpanScoring(
+            self.settings.metric, self.questions, self.windows, self.data, self.settings.max_answer_tokens,
+            self.thresholds,
+        )  # fmt: skip
 
-    def describe(self) -> str:
-        lines = []
-        for split, questions in self.questions.items():
-            num_impossible = sum(question.impossible for question in questions)
-            num_passages = len({question.context for question in questions})
-            num_long = sum(len(windows) > 1 for windows in self.windows[split])
-            lines.append(
-                f"{split}: {format_count(len(questions), 'question')} about "
-                f"{format_count(num_passages, 'passage')}, {num_impossible:,} without an "
-                f"answer; with their passages {describe_lengths(self.lengths(split))}; {num_long:,} read in windows"
-            )
-        return "\n".join([*lines, *self.warnings])
+    @property
+    def view(self) -> AnswerView:
+        return AnswerView(self.questions)
+
+    @property
+    def summary(self) -> QuestionSummary:
+        return QuestionSummary(self.questions, self.windows, self.skipped)
+
+
+def has_impossible(questions: Mapping[str, list[Question]]) -> bool:
+    """Whether some training questions have no answer."""
+    return any(question.impossible for question in questions["train"])
 
 
 def read_splits(settings: Answer, skipped: Counter[str], fold: int | None = None) -> dict[str, list[Question]]:

@@ -93,7 +93,7 @@ def score(task: Task, split: str, file: Path) -> list[BaselineScore]:
     if not file.exists():
         rows, start = [], time.monotonic()
         for baseline in task.baselines(split):
-            scores = task.score_predictions(baseline.predictions)
+            scores = task.scoring.score_predictions(baseline.predictions)
             interval = scores[f"{task.metric}_interval"]
             rows.append([baseline.name, scores[task.metric], interval, resamples_of(scores, task.metric)])
             if (seconds := time.monotonic() - start) > SLOW:

@@ -2,9 +2,9 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -31,10 +31,10 @@ from bothways.finetuning.frozen_features import fit_text_head
 from bothways.finetuning.initial_model import load_initial_model
 from bothways.finetuning.objective import NO_LABEL, LabelObjective
 from bothways.finetuning.recipe import stays_frozen
-from bothways.finetuning.task import Baseline, Metrics, Task, compute_outputs
+from bothways.finetuning.task import Baseline, Metrics, ReportView, Scoring, Task, compute_outputs
 from bothways.finetuning.teacher import check_task, with_labels
 from bothways.finetuning.text_examples import TextExamples, add_text_head, text_scores
-from bothways.finetuning.text_task import TextTask
+from bothways.finetuning.text_task import TextSummary, TextTask
 from bothways.linear.regressions import Kind
 from bothways.log import escape_line
 from bothways.metrics.label_errors import label_errors, label_set_errors
@@ -101,66 +101,24 @@ def balanced_weights(targets: np.ndarray, num_classes: int, *, multi_label: bool
 
 
 @dataclass(frozen=True)
-class Classification(TextTask):
-    """Texts or text pairs with labels, as class indices [N], or 0 and 1 per label [N, C]."""
+class ClassScoring(Scoring):
+    """Scores of classes, [N, C]. positive: the class that f1 and related metrics of two classes are about."""
 
-    name: ClassVar[str] = "classify"
-    no_label: ClassVar[float] = NO_LABEL
-    settings: Classify
-    pretrained: Checkpoint
     names: tuple[str, ...]
+    multi_label: bool
+    metric: str
+    positive: str | None
     tables: Mapping[str, Table]
     data: Mapping[str, TextExamples]
-
-    @staticmethod
-    def build(settings: Classify, pretrained: Checkpoint, tables: Mapping[str, Table]) -> "Classification":
-        # In cross-validation some fold trains on each row, and all folds need the same labels.
-        labelled = [*tables.values()] if settings.folds else [tables["train"]]
-        names = read_label_names(labelled, settings)
-        check_metric(settings, names)
-        targets_from = label_matrix if settings.multi_label else class_vector
-        targets = {split: targets_from(table, names) for split, table in tables.items()}
-        return Classification(settings, pretrained, names, tables, {}).with_targets(targets)
-
-    @property
-    def metric(self) -> str:
-        return self.settings.metric or ("f1_micro" if self.settings.multi_label else "accuracy")
-
-    def initial_checkpoint(self, seed: int) -> Checkpoint:
-        return add_text_head(
-            self.pretrained, self.names, self.settings, seed=seed, multi_label=self.settings.multi_label,
-            few=stays_frozen(self.settings, self), pair_features=self.pair_features,
-        )  # fmt: skip
-
-    def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:
-        fit_text_head(model, self.frozen, self.objective.loss, splits, self.score)
-
-    @cached_property
-    def objective(self) -> ClassObjective:
-        settings, targets = self.settings, self.data["train"].targets
-        weights_C = torch.ones(len(self.names))
-        if settings.class_weights != "none":
-            weights_C = balanced_weights(targets, len(self.names), multi_label=settings.multi_label)
-        return ClassObjective(weights_C, settings.multi_label, settings.temperature, settings.window_pooling)
-
-    def read_by(self, teacher: Checkpoint) -> "Classification":
-        check_task(teacher, self.settings, self.name)
-        if teacher.multi_label != self.settings.multi_label:
-            kind = "several labels" if teacher.multi_label else "one label"
-            raise InputError(f"{self.settings.teacher}: gives a text {kind}, unlike the student (--multi-label)")
-        teacher = with_labels(teacher, "classes", self.names, self.settings)
-        return replace(self, pretrained=teacher, data=self.encode_for(teacher))
-
-    def soft_labels(self, reader: Task, outputs: torch.Tensor) -> list[torch.Tensor]:
-        return [*outputs]
+    forward: Callable[[Model, Batch], torch.Tensor]
 
     def outputs(self, model: Model, split: str) -> torch.Tensor:
         """Scores of each text, [N, C]."""
-        return torch.stack(compute_outputs(model, self.data[split], self.objective.forward))
+        return torch.stack(compute_outputs(model, self.data[split], self.forward))
 
     def compute_metrics(self, split: str, outputs: torch.Tensor) -> Metrics:
         targets = torch.from_numpy(self.data[split].targets)
-        loss = multi_label_loss if self.settings.multi_label else weighted_class_loss
+        loss = multi_label_loss if self.multi_label else weighted_class_loss
         total, count = loss(outputs, targets, torch.ones(len(self.names)))
         scores = self.label_metrics(targets.numpy(), self.decide(outputs))
         baseline = self.trivial_metrics(targets.numpy())[self.metric]
@@ -168,7 +126,7 @@ class Classification(TextTask):
 
     def decide(self, scores_NC: torch.Tensor) -> np.ndarray:
         """The predicted class of each text [N], or whether it has each label [N, C]."""
-        decisions: np.ndarray = (scores_NC > 0 if self.settings.multi_label else scores_NC.argmax(-1)).numpy()
+        decisions: np.ndarray = (scores_NC > 0 if self.multi_label else scores_NC.argmax(-1)).numpy()
         return decisions
 
     def score(self, scores_NC: torch.Tensor, targets: torch.Tensor) -> float:
@@ -181,12 +139,12 @@ class Classification(TextTask):
 
     @property
     def evaluator(self) -> ClassEvaluator | LabelSetEvaluator:
-        return LabelSetEvaluator(self.names) if self.settings.multi_label else ClassEvaluator(self.positive)
+        return LabelSetEvaluator(self.names) if self.multi_label else ClassEvaluator(self.positive)
 
     def trivial_metrics(self, gold: np.ndarray) -> Metrics:
         """Metrics of always predicting the most frequent class (or label set) of train."""
         targets = self.data["train"].targets
-        if not self.settings.multi_label:
+        if not self.multi_label:
             return self.label_metrics(gold, np.full_like(gold, np.bincount(targets).argmax()))
         label = np.zeros_like(gold)
         label[:, targets.sum(0).argmax()] = 1
@@ -197,20 +155,16 @@ class Classification(TextTask):
 
     def to_names(self, labels: np.ndarray) -> list[Any]:
         """Names of class indices [N], or sets of names of labels [N, C]."""
-        if self.settings.multi_label:
+        if self.multi_label:
             return [
                 frozenset(name for name, has_label in zip(self.names, row, strict=True) if has_label)
                 for row in labels.tolist()
             ]
         return [self.names[label] for label in labels]
 
-    @property
-    def positive(self) -> str | None:
-        return (self.settings.positive or self.names[-1]) if len(self.names) == 2 else None
-
     def predictions(self, split: str, outputs: torch.Tensor) -> Predictions:
         """details: probabilities, by name, of the gold labels and of the NUM_STORED most probable ones."""
-        multi_label = self.settings.multi_label
+        multi_label = self.multi_label
         gold, predicted = (self.to_names(labels) for labels in (self.data[split].targets, self.decide(outputs)))
         probabilities_NC = outputs.sigmoid() if multi_label else outputs.softmax(-1)
         best = probabilities_NC.topk(min(NUM_STORED, len(self.names))).indices.tolist()
@@ -229,19 +183,16 @@ class Classification(TextTask):
     def score_predictions(self, predictions: Predictions) -> Scores:
         return self.evaluator.compare(predictions.gold, predictions.predicted, predictions.groups)
 
-    def baselines(self, split: str) -> Iterator[Baseline]:
-        balanced = self.settings.class_weights == "balanced"
-        kind: Kind = "labels" if self.settings.multi_label else "classes"
 
-        def score(scores_NC: np.ndarray, targets: np.ndarray) -> float:
-            return self.score(torch.from_numpy(scores_NC), torch.from_numpy(targets))
+@dataclass(frozen=True)
+class ClassView(ReportView):
+    label_issue_criterion: ClassVar[str] = report.CONFIDENT_LEARNING
+    names: tuple[str, ...]
+    multi_label: bool
+    tables: Mapping[str, Table]
 
-        baselines = fit_linear_baselines(self, split, kind, len(self.names), balanced=balanced, score=score)
-        for name, scores_NC, model in baselines:
-            yield Baseline(name, self.predictions(split, torch.from_numpy(scores_NC)), model)
-
-    def report_sections(self, predictions: Predictions) -> list[report.Section]:
-        if self.settings.multi_label:
+    def sections(self, predictions: Predictions) -> list[report.Section]:
+        if self.multi_label:
             return [report.LabelScores([*self.label_scores(predictions)])]
         index_by_name = {name: index for index, name in enumerate(self.names)}
         gold, predicted = (
@@ -272,7 +223,7 @@ class Classification(TextTask):
             yield report.LabelScore.from_counts(name, correct[name], gold[name], predicted[name])
 
     def label_issues(self, predictions: Predictions) -> list[report.LabelIssue]:
-        find_errors = label_set_errors if self.settings.multi_label else label_errors
+        find_errors = label_set_errors if self.multi_label else label_errors
         issues = []
         for error in find_errors(predictions.gold, predictions.details):
             where = predictions.where[error.row]
@@ -295,17 +246,91 @@ class Classification(TextTask):
         """(text, second text) of each row, by file and line."""
         return texts_by_location(self.tables.values())
 
-    @property
-    def warnings(self) -> list[str]:
-        return table_warnings(self.settings, self.tables)
 
-    def describe(self) -> str:
-        lines = []
-        for split, examples in self.data.items():
-            targets = examples.targets
+@dataclass(frozen=True)
+class Classification(TextTask):
+    """Texts or text pairs with labels, as class indices [N], or 0 and 1 per label [N, C]."""
+
+    name: ClassVar[str] = "classify"
+    no_label: ClassVar[float] = NO_LABEL
+    settings: Classify
+    pretrained: Checkpoint
+    names: tuple[str, ...]
+    tables: Mapping[str, Table]
+    data: Mapping[str, TextExamples]
+
+    @staticmethod
+    def build(settings: Classify, pretrained: Checkpoint, tables: Mapping[str, Table]) -> "Classification":
+        # In cross-validation some fold trains on each row, and all folds need the same labels.
+        labelled = [*tables.values()] if settings.folds else [tables["train"]]
+        names = read_label_names(labelled, settings)
+        check_metric(settings, names)
+        targets_from = label_matrix if settings.multi_label else class_vector
+        targets = {split: targets_from(table, names) for split, table in tables.items()}
+        return Classification(settings, pretrained, names, tables, {}).with_targets(targets)
+
+    def initial_checkpoint(self, seed: int) -> Checkpoint:
+        return add_text_head(
+            self.pretrained, self.names, self.settings, seed=seed, multi_label=self.settings.multi_label,
+            few=stays_frozen(self.settings, self), pair_features=self.pair_features,
+        )  # fmt: skip
+
+    def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:
+        fit_text_head(model, self.frozen, self.objective.loss, splits, self.scoring.score)
+
+    @cached_property
+    def objective(self) -> ClassObjective:
+        settings, targets = self.settings, self.data["train"].targets
+        weights_C = torch.ones(len(self.names))
+        if settings.class_weights != "none":
+            weights_C = balanced_weights(targets, len(self.names), multi_label=settings.multi_label)
+        return ClassObjective(weights_C, settings.multi_label, settings.temperature, settings.window_pooling)
+
+    def read_by(self, teacher: Checkpoint) -> "Classification":
+        check_task(teacher, self.settings, self.name)
+        if teacher.multi_label != self.settings.multi_label:
+            kind = "several labels" if teacher.multi_label else "one label"
+            raise InputError(f"{self.settings.teacher}: gives a text {kind}, unlike the student (--multi-label)")
+        teacher = with_labels(teacher, "classes", self.names, self.settings)
+        return replace(self, pretrained=teacher, data=self.encode_for(teacher))
+
+    def soft_labels(self, reader: Task, outputs: torch.Tensor) -> list[torch.Tensor]:
+        return [*outputs]
+
+    def baselines(self, split: str) -> Iterator[Baseline]:
+        balanced = self.settings.class_weights == "balanced"
+        kind: Kind = "labels" if self.settings.multi_label else "classes"
+
+        def score(scores_NC: np.ndarray, targets: np.ndarray) -> float:
+            return self.scoring.score(torch.from_numpy(scores_NC), torch.from_numpy(targets))
+
+        baselines = fit_linear_baselines(self, split, kind, len(self.names), balanced=balanced, score=score)
+        for name, scores_NC, model in baselines:
+            yield Baseline(name, self.scoring.predictions(split, torch.from_numpy(scores_NC)), model)
+
+    @cached_property
+    def scoring(self) -> ClassScoring:
+        settings = self.settings
+        metric = settings.metric or ("f1_micro" if settings.multi_label else "accuracy")
+        positive = (settings.positive or self.names[-1]) if len(self.names) == 2 else None
+        return ClassScoring(
+            self.names, settings.multi_label, metric, positive, self.tables, self.data, self.objective.forward
+        )
+
+    @property
+    def view(self) -> ClassView:
+        return ClassView(self.names, self.settings.multi_label, self.tables)
+
+    @cached_property
+    def summary(self) -> TextSummary:
+        def describe_targets(split: str) -> str:
+            targets = self.data[split].targets
             counts = targets.sum(0) if self.settings.multi_label else np.bincount(targets, minlength=len(self.names))
-            lines.append(f"{split}: {examples.describe()}\n  {describe_counts(self.names, counts.tolist())}")
-        return "\n".join([*lines, *self.warnings])
+            return describe_counts(self.names, counts.tolist())
+
+        return TextSummary(
+            self.tables, self.data, describe_targets, partial(table_warnings, self.settings, self.tables)
+        )
 
 
 def describe_counts(names: Sequence[str], counts: Sequence[int]) -> str:

@@ -100,10 +100,10 @@ def cross_validate(
         if baselines:
             fold_baselines.append(baseline_scores.read(file.with_name(BASELINES)))
     by_fold = [
-        Resamples.from_json(resamples_of(task.score_predictions(predictions), task.metric))
+        Resamples.from_json(resamples_of(task.scoring.score_predictions(predictions), task.metric))
         for predictions in fold_predictions
     ]
-    scores = task.score_predictions(Predictions.joined(fold_predictions))
+    scores = task.scoring.score_predictions(Predictions.joined(fold_predictions))
     resamples = Resamples.mean(by_fold, same_rows=False)
     return CrossValidation(fold_metrics, fold_baselines, fold_predictions, scores, resamples)
 
@@ -115,15 +115,15 @@ def run_fold(task: Task, train: Train, file: Path, *, seed: int, fold: int, fold
     with muted():
         initial = prepare_model(task, seed)
     model, _ = train(task, initial.model, seed, fold=fold)
-    task.evaluate(model, "dev")  # sets what is tuned on dev, such as a threshold
-    outputs = task.outputs(model, "test")
-    values = task.compute_metrics("test", outputs)
+    task.scoring.evaluate(model, "dev")  # sets what is tuned on dev, such as a threshold
+    outputs = task.scoring.outputs(model, "test")
+    values = task.scoring.compute_metrics("test", outputs)
     values["failed"] = values[task.metric] <= values["baseline"]
     file.parent.mkdir(parents=True, exist_ok=True)
-    predictions = task.predictions("test", outputs)
+    predictions = task.scoring.predictions("test", outputs)
     write_atomic(file, json.dumps({"metrics": values, "predictions": asdict(predictions)}))
     shutil.rmtree(file.with_name(FOLDER), ignore_errors=True)
-    rows = {split: task.num_rows(split) for split in ("train", "dev", "test")}
+    rows = {split: task.summary.num_rows(split) for split in ("train", "dev", "test")}
     logger.info(
         f"fold {fold + 1} of {folds}: {task.metric} {values[task.metric]:.4f} of "
         f"{format_count(rows['test'], 'row')}, trained on "

@@ -4,7 +4,7 @@ Letters: N pairs of R texts each (text, pair, and perhaps a hard negative), H di
 pairs.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -38,7 +38,7 @@ from bothways.finetuning.initial_model import load_initial_model
 from bothways.finetuning.objective import NO_LABEL, LabelObjective
 from bothways.finetuning.pair_examples import PairBatch, PairExamples, text_vectors
 from bothways.finetuning.recipe import BATCH_TOKENS, micro_batches, step_rows
-from bothways.finetuning.task import Baseline, Metrics, Task, compute_outputs
+from bothways.finetuning.task import Baseline, Metrics, Scoring, Summary, Task, compute_outputs
 from bothways.inference.pooling import pooling_name
 from bothways.linear.tfidf import MAX_TERMS, Tfidf
 from bothways.model.model import Model
@@ -120,6 +120,138 @@ class PairObjective(LabelObjective):
 
 
 @dataclass(frozen=True)
+class PairScoring(Scoring):
+    """The vectors of all texts, [R, N, H]. untrained: makes the model before training."""
+
+    trivial_baseline: ClassVar[str] = "before training"
+    pairs: Mapping[str, TextPairs]
+    data: Mapping[str, PairExamples]
+    objective: PairObjective
+    untrained: Callable[[], Model]
+
+    @property
+    def metric(self) -> str:  # type: ignore[override]
+        return "spearman" if self.objective.has_scores else f"mrr@{TOP}"
+
+    def outputs(self, model: Model, split: str) -> Tensor:
+        """The vectors of all texts, [R, N, H]."""
+        return torch.stack(compute_outputs(model, self.data[split], self.vectors)).transpose(0, 1)
+
+    def compute_metrics(self, split: str, outputs: Tensor) -> Metrics:
+        """The baseline is the metric before training."""
+        return {**self.vector_metrics(split, outputs), "baseline": self.untrained_metrics[split][self.metric]}
+
+    @cached_property
+    def untrained_metrics(self) -> dict[str, Metrics]:
+        """Metrics of the pre-trained model, by split."""
+        model = self.untrained()
+        return {
+            split: self.vector_metrics(split, self.outputs(model, split)) for split in self.data if split != "train"
+        }
+
+    def vector_metrics(self, split: str, vectors_RNH: Tensor) -> Metrics:
+        """Mean loss, correlations or ranking metrics, and the metric at each number of dimensions."""
+        examples, num_pairs = self.data[split], vectors_RNH.shape[1]
+        labels = torch.from_numpy(examples.labels)
+        loss, parts = self.objective.loss, chunked(range(num_pairs), LOSS_PAIRS)
+        losses = [loss(vectors_RNH[:, rows], labels[..., rows])[0] for rows in parts]
+        by_dims = {dims: self.similarity_metrics(vectors_RNH[..., :dims], examples) for dims in self.objective.dims}
+        prefixes = {f"{self.metric}_{dims}": by_dims[dims][self.metric] for dims in self.objective.dims[:-1]}
+        return {"loss": float(torch.stack(losses).sum()) / num_pairs, **by_dims[self.objective.dims[-1]], **prefixes}
+
+    def similarity_metrics(self, vectors_RNH: Tensor, examples: PairExamples) -> Metrics:
+        if examples.scores is None:
+            return metrics.ranking_scores(*rank_pairs(vectors_RNH, examples.ids), k=TOP)
+        cosines_N = F.cosine_similarity(vectors_RNH[0], vectors_RNH[1], dim=-1)
+        values = metrics.regression(examples.scores.tolist(), cosines_N.tolist())
+        return {name: values[name] for name in ("spearman", "pearson")}  # cosines and scores differ in scale
+
+    def predictions(self, split: str, outputs: Tensor) -> Predictions:
+        """For scored pairs the score and the cosine, else the ranking metrics of each distinct text."""
+        examples = self.data[split]
+        if examples.scores is not None:
+            return self.cosine_predictions(split, F.cosine_similarity(outputs[0], outputs[1], dim=-1).tolist())
+        return self.ranking_predictions(split, *rank_pairs(outputs, examples.ids))
+
+    def cosine_predictions(self, split: str, cosines: list[float]) -> Predictions:
+        where = [f"{split}, pair {row}" for row in range(1, 1 + len(cosines))]
+        gold = self.pairs[split].scores
+        assert gold is not None
+        units = first_locations(self.text_keys(split), where)
+        return Predictions(where, gold.tolist(), cosines, units, [None] * len(where))
+
+    def text_keys(self, split: str) -> list[tuple[str, ...]]:
+        """Keys that are equal for near duplicates of the first two texts."""
+        return [*zip(*([*map(text_key, column)] for column in self.pairs[split].texts[:2]), strict=True)]
+
+    def ranking_predictions(
+        self, split: str, qrels: Mapping[str, Mapping[str, float]], rankings: Mapping[str, Sequence[str]]
+    ) -> Predictions:
+        scores = metrics.query_scores(qrels, rankings, k=TOP)
+        where = [f"{split}, text {query}" for query in scores]
+        return Predictions(where, [None] * len(where), [*scores.values()], where, [None] * len(where))
+
+    def score_predictions(self, predictions: Predictions) -> Scores:
+        if self.objective.has_scores:
+            return pair_scores(predictions.gold, predictions.predicted, predictions.groups)
+        columns = {name: [row[name] for row in predictions.predicted] for name in predictions.predicted[0]}
+        intervals = metrics.mean_intervals(columns, predictions.groups)
+        return Scores.with_intervals(self.metric, {name: fmean(values) for name, values in columns.items()}, intervals)
+
+    def vectors(self, model: Model, batch: Batch) -> list[Tensor]:
+        """The vectors of each pair, [R, H]."""
+        return list(self.objective.forward(model, batch).transpose(0, 1))
+
+
+@dataclass(frozen=True)
+class PairSummary(Summary):
+    """low, high: the scores that correspond to cosine 0 and 1. num_isolated: pairs of the first epoch that have no
+    negatives, since they are alone in a micro-batch."""
+
+    pairs: Mapping[str, TextPairs]
+    data: Mapping[str, PairExamples]
+    low: float
+    high: float
+    scoring: PairScoring
+    num_isolated: int
+
+    def num_rows(self, split: str) -> int:
+        return len(self.pairs[split].texts[0])
+
+    def lengths(self, split: str) -> Sequence[int]:
+        return self.data[split].lengths
+
+    def describe(self) -> str:
+        lines = [f"{split}: {examples.describe()}" for split, examples in self.data.items()]
+        if self.scoring.objective.has_scores:
+            lines.append(f"scores: {self.low:g} is cosine 0, {self.high:g} is cosine 1")
+        else:
+            negatives = " and the hard negatives" if len(self.data["train"].windows) > 2 else ""
+            lines.append(f"matching pairs; negatives: all other pairs of the step{negatives}")
+        metric = self.scoring.metric
+        untrained = [
+            f"{split} {metric} {values[metric]:.4f}" for split, values in self.scoring.untrained_metrics.items()
+        ]
+        return "\n".join([*lines, *self.warnings, f"before training: {', '.join(untrained)}"])
+
+    @property
+    def warnings(self) -> list[str]:
+        overlap = overlap_warning({split: self.scoring.text_keys(split) for split in self.pairs})
+        notes = dict.fromkeys(note for part in self.pairs.values() for note in part.notes)
+        warnings = [*notes, *([overlap] if overlap else [])]
+        for split, part in self.pairs.items():
+            num_empty = sum(not all(map(str.strip, texts)) for texts in zip(*part.texts, strict=True))
+            if num_empty:
+                warnings.append(f"{num_empty:,} of {len(part.texts[0]):,} pairs of {split} have an empty text")
+        if self.num_isolated > len(self.data["train"].sizes) / 100:
+            warnings.append(
+                f"{self.num_isolated:,} pairs are alone in their step and have no negatives (raise --batch-tokens, or "
+                "give --batch-size)"
+            )
+        return warnings
+
+
+@dataclass(frozen=True)
 class Embedding(Task):
     """Pairs of texts, with or without scores. There is no head; the whole encoder is trained.
 
@@ -128,8 +260,6 @@ class Embedding(Task):
     """
 
     name: ClassVar[str] = "embed"
-    trivial_baseline: ClassVar[str] = "before training"
-    label_issue_criterion: ClassVar[str] = ""
     initial_model: ClassVar[str] = "the model before training"
     settings: TrainEmbed
     pretrained: Checkpoint
@@ -160,19 +290,6 @@ class Embedding(Task):
     @property
     def has_scores(self) -> bool:
         return self.data["train"].scores is not None
-
-    @property
-    def metric(self) -> str:
-        return "spearman" if self.has_scores else f"mrr@{TOP}"
-
-    @cached_property
-    def num_isolated(self) -> int:
-        """The number of pairs in the first epoch that have no negatives, since they are alone in a micro-batch."""
-        if self.has_scores or len(self.data["train"].windows) > 2:
-            return 0
-        sizes = self.data["train"].sizes
-        steps = step_rows(self.settings, self, self.settings.seed, 0, sizes)
-        return sum(len(part) == 1 for rows in steps for part in micro_batches(self.settings, self, rows, sizes))
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
         """The unchanged encoder; seeds differ in the order of examples and in dropout."""
@@ -225,79 +342,6 @@ class Embedding(Task):
         pairs = replace(train, texts=columns, scores=scores)
         return replace(self, pairs={**self.pairs, "train": pairs}, data={**self.data, "train": examples})
 
-    def forward(self, model: Model, batch: Batch) -> list[Tensor]:
-        """The vectors of each pair, [R, H]."""
-        return list(self.objective.forward(model, batch).transpose(0, 1))
-
-    def outputs(self, model: Model, split: str) -> Tensor:
-        """The vectors of all texts, [R, N, H]."""
-        return torch.stack(compute_outputs(model, self.data[split], self.forward)).transpose(0, 1)
-
-    def compute_metrics(self, split: str, outputs: Tensor) -> Metrics:
-        """The baseline is the metric before training."""
-        return {**self.vector_metrics(split, outputs), "baseline": self.untrained_metrics[split][self.metric]}
-
-    @cached_property
-    def untrained_metrics(self) -> dict[str, Metrics]:
-        """Metrics of the pre-trained model, by split."""
-        device = choose_device(self.settings.device)
-        model = deepcopy(self.pretrained.model).to(device, choose_dtype(self.settings.dtype, device))
-        return {
-            split: self.vector_metrics(split, self.outputs(model, split)) for split in self.data if split != "train"
-        }
-
-    def vector_metrics(self, split: str, vectors_RNH: Tensor) -> Metrics:
-        """Mean loss, correlations or ranking metrics, and the metric at each number of dimensions."""
-        examples, num_pairs = self.data[split], vectors_RNH.shape[1]
-        labels = torch.from_numpy(examples.labels)
-        loss, parts = self.objective.loss, chunked(range(num_pairs), LOSS_PAIRS)
-        losses = [loss(vectors_RNH[:, rows], labels[..., rows])[0] for rows in parts]
-        by_dims = {dims: self.similarity_metrics(vectors_RNH[..., :dims], examples) for dims in self.dims}
-        prefixes = {f"{self.metric}_{dims}": by_dims[dims][self.metric] for dims in self.dims[:-1]}
-        return {"loss": float(torch.stack(losses).sum()) / num_pairs, **by_dims[self.dims[-1]], **prefixes}
-
-    def similarity_metrics(self, vectors_RNH: Tensor, examples: PairExamples) -> Metrics:
-        if examples.scores is None:
-            return metrics.ranking_scores(*rank_pairs(vectors_RNH, examples.ids), k=TOP)
-        cosines_N = F.cosine_similarity(vectors_RNH[0], vectors_RNH[1], dim=-1)
-        values = metrics.regression(examples.scores.tolist(), cosines_N.tolist())
-        return {name: values[name] for name in ("spearman", "pearson")}  # cosines and scores differ in scale
-
-    def num_rows(self, split: str) -> int:
-        return len(self.pairs[split].texts[0])
-
-    def predictions(self, split: str, outputs: Tensor) -> Predictions:
-        """For scored pairs the score and the cosine, else the ranking metrics of each distinct text."""
-        examples = self.data[split]
-        if examples.scores is not None:
-            return self.cosine_predictions(split, F.cosine_similarity(outputs[0], outputs[1], dim=-1).tolist())
-        return self.ranking_predictions(split, *rank_pairs(outputs, examples.ids))
-
-    def cosine_predictions(self, split: str, cosines: list[float]) -> Predictions:
-        where = [f"{split}, pair {row}" for row in range(1, 1 + len(cosines))]
-        gold = self.pairs[split].scores
-        assert gold is not None
-        units = first_locations(self.text_keys(split), where)
-        return Predictions(where, gold.tolist(), cosines, units, [None] * len(where))
-
-    def text_keys(self, split: str) -> list[tuple[str, ...]]:
-        """Keys that are equal for near duplicates of the first two texts."""
-        return [*zip(*([*map(text_key, column)] for column in self.pairs[split].texts[:2]), strict=True)]
-
-    def ranking_predictions(
-        self, split: str, qrels: Mapping[str, Mapping[str, float]], rankings: Mapping[str, Sequence[str]]
-    ) -> Predictions:
-        scores = metrics.query_scores(qrels, rankings, k=TOP)
-        where = [f"{split}, text {query}" for query in scores]
-        return Predictions(where, [None] * len(where), [*scores.values()], where, [None] * len(where))
-
-    def score_predictions(self, predictions: Predictions) -> Scores:
-        if self.has_scores:
-            return pair_scores(predictions.gold, predictions.predicted, predictions.groups)
-        columns = {name: [row[name] for row in predictions.predicted] for name in predictions.predicted[0]}
-        intervals = metrics.mean_intervals(columns, predictions.groups)
-        return Scores.with_intervals(self.metric, {name: fmean(values) for name, values in columns.items()}, intervals)
-
     def baselines(self, split: str) -> Iterator[Baseline]:
         """The cosine of TF-IDF vectors."""
         examples, name = self.data[split], "cosine of TF-IDF"
@@ -305,43 +349,34 @@ class Embedding(Task):
         tfidf, _ = Tfidf.learn(train_texts, MAX_TERMS)
         first, second = (tfidf(column) for column in self.pairs[split].texts[:2])
         if examples.scores is not None:
-            yield Baseline(name, self.cosine_predictions(split, (first * second).sum(1).tolist()))
+            yield Baseline(name, self.scoring.cosine_predictions(split, (first * second).sum(1).tolist()))
             return
         rows_Q, rows_D = (np.unique(ids_N, return_index=True)[1] for ids_N in examples.ids[:2])
         texts_QF, pairs_FD = first[rows_Q], second[rows_D].T.tocsr()
         rankings = rank_by_scores(lambda rows: torch.from_numpy((texts_QF[rows] @ pairs_FD).toarray()), examples.ids)
-        yield Baseline(name, self.ranking_predictions(split, *rankings))
+        yield Baseline(name, self.scoring.ranking_predictions(split, *rankings))
 
-    def lengths(self, split: str) -> Sequence[int]:
-        return self.data[split].lengths
+    @cached_property
+    def num_isolated(self) -> int:
+        """The number of pairs in the first epoch that have no negatives, since they are alone in a micro-batch."""
+        if self.has_scores or len(self.data["train"].windows) > 2:
+            return 0
+        sizes = self.data["train"].sizes
+        steps = step_rows(self.settings, self, self.settings.seed, 0, sizes)
+        return sum(len(part) == 1 for rows in steps for part in micro_batches(self.settings, self, rows, sizes))
 
-    def describe(self) -> str:
-        lines = [f"{split}: {examples.describe()}" for split, examples in self.data.items()]
-        if self.has_scores:
-            lines.append(f"scores: {self.low:g} is cosine 0, {self.high:g} is cosine 1")
-        else:
-            negatives = " and the hard negatives" if len(self.data["train"].windows) > 2 else ""
-            lines.append(f"matching pairs; negatives: all other pairs of the step{negatives}")
-        untrained = [
-            f"{split} {self.metric} {values[self.metric]:.4f}" for split, values in self.untrained_metrics.items()
-        ]
-        return "\n".join([*lines, *self.warnings, f"before training: {', '.join(untrained)}"])
+    @cached_property
+    def scoring(self) -> PairScoring:
+        return PairScoring(self.pairs, self.data, self.objective, self.untrained)
 
-    @property
-    def warnings(self) -> list[str]:
-        overlap = overlap_warning({split: self.text_keys(split) for split in self.pairs})
-        notes = dict.fromkeys(note for part in self.pairs.values() for note in part.notes)
-        warnings = [*notes, *([overlap] if overlap else [])]
-        for split, part in self.pairs.items():
-            num_empty = sum(not all(map(str.strip, texts)) for texts in zip(*part.texts, strict=True))
-            if num_empty:
-                warnings.append(f"{num_empty:,} of {len(part.texts[0]):,} pairs of {split} have an empty text")
-        if self.num_isolated > len(self.data["train"].sizes) / 100:
-            warnings.append(
-                f"{self.num_isolated:,} pairs are alone in their step and have no negatives (raise --batch-tokens, or "
-                "give --batch-size)"
-            )
-        return warnings
+    @cached_property
+    def summary(self) -> PairSummary:
+        return PairSummary(self.pairs, self.data, self.low, self.high, self.scoring, self.num_isolated)
+
+    def untrained(self) -> Model:
+        """The pre-trained model, on the device and in the number format of the training."""
+        device = choose_device(self.settings.device)
+        return deepcopy(self.pretrained.model).to(device, choose_dtype(self.settings.dtype, device))
 
 
 def reduce_dimensions(vectors_RNH: Tensor, size: int) -> Tensor:

@@ -124,7 +124,7 @@ def run_seeds(
         logger.info(f"{run.directory}: the run is already done")
         return read_result(run, task.name)
     split = "test" if "test" in task.data else "dev"
-    logger.info(task.describe())
+    logger.info(task.summary.describe())
     lessons = None
     if teacher:
         with run.timed("teacher"):
@@ -171,7 +171,7 @@ def run_seeds(
     if settings.baselines:
         trivial = fmean(folds.values("baseline")) if folds else metrics_by_seed[kept][split]["baseline"]
         comparison = compare_with_baselines(
-            task, result, [BaselineScore(task.trivial_baseline, trivial, None), *baseline_scores],
+            task, result, [BaselineScore(task.scoring.trivial_baseline, trivial, None), *baseline_scores],
             folds.resamples if folds else resamples, replace(initial, metadata=task.metadata(metrics_by_seed[kept])),
             run,
         )  # fmt: skip
@@ -214,7 +214,7 @@ def train_and_score(
 ) -> dict[str, Metrics]:
     """Train and return the metrics by split. Afterwards the model has the weights that were selected on dev."""
     trained, best_step = train(settings, task, model, seed, run, lessons=lessons)
-    metrics_by_split = {"dev": metrics_with_intervals(task, "dev", task.outputs(trained, "dev"))}
+    metrics_by_split = {"dev": metrics_with_intervals(task.scoring, "dev", task.scoring.outputs(trained, "dev"))}
     if stays_frozen(settings, task):
         with run.timed("linear_start"):
             task.fit_head(model, splits=("train", "dev"))
@@ -222,7 +222,7 @@ def train_and_score(
     elif best_step == 0:
         logger.info(f"seed {seed}: {task.initial_model} was best on dev; kept")
     if "test" in task.data:
-        metrics_by_split["test"] = metrics_with_intervals(task, "test", task.outputs(trained, "test"))
+        metrics_by_split["test"] = metrics_with_intervals(task.scoring, "test", task.scoring.outputs(trained, "test"))
     return {split: {**values, "best_step": best_step} for split, values in metrics_by_split.items()}
 
 
@@ -262,7 +262,7 @@ def train(
         schedule=settings.schedule, warmup=settings.warmup, weight_decay=settings.weight_decay,
         layer_decay=settings.layer_decay, max_grad_norm=settings.max_grad_norm,
         evaluate_every=max(1, round(steps_per_epoch / settings.evaluations_per_epoch)), best_by=task.metric,
-        best_rows=task.num_rows("dev"),
+        best_rows=task.summary.num_rows("dev"),
         evaluate_first=settings.linear_start and task.initial_model != "",
         checkpoint_every=settings.checkpoint_every, patience=settings.patience, seed=seed, device=device,
         dtype=choose_dtype(settings.dtype, device),
@@ -289,7 +289,7 @@ def train(
 
         progress = fit(
             objective.module(model, seed), forward_losses(objective), objective.counts, batches, options,
-            evaluate=lambda: task.evaluate(model, "dev"), record=record, checkpoints=checkpoints, start=resumed,
+            evaluate=lambda: task.scoring.evaluate(model, "dev"), record=record, checkpoints=checkpoints, start=resumed,
             fingerprint=batch_fingerprint,
         )  # fmt: skip
     return inference_copy(model, settings), progress.best_step
@@ -297,7 +297,7 @@ def train(
 
 def log_start(settings: FineTune, task: Task, split: str, lessons: Lessons | None = None) -> None:
     """Log warnings about the data, and the length of the training."""
-    if not settings.folds and (warning := metrics.few_rows_warning(task.num_rows(split), "rows", split)):
+    if not settings.folds and (warning := metrics.few_rows_warning(task.summary.num_rows(split), "rows", split)):
         logger.info(warning)
     if stays_frozen(settings, task):
         logger.info(describe_frozen(task))

@@ -41,7 +41,7 @@ def skips_training(settings: FineTune, task: Task) -> bool:
 
 
 def num_development_rows(task: Task) -> int:
-    return task.num_rows("train") + task.num_rows("dev")
+    return task.summary.num_rows("train") + task.summary.num_rows("dev")
 
 
 def describe_frozen(task: Task) -> str:

@@ -1,7 +1,8 @@
 """Text regression: a number per text or text pair (STS-B in Devlin 2018, section 4.1)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,10 +25,10 @@ from bothways.finetuning.finetune import FineTuneResult
 from bothways.finetuning.frozen_features import fit_text_head
 from bothways.finetuning.initial_model import load_initial_model
 from bothways.finetuning.objective import LabelObjective
-from bothways.finetuning.task import Baseline, Metrics, Task, compute_outputs
+from bothways.finetuning.task import Baseline, Metrics, ReportView, Scoring, Task, compute_outputs
 from bothways.finetuning.teacher import check_task
 from bothways.finetuning.text_examples import TextExamples, add_text_head, text_scores
-from bothways.finetuning.text_task import TextTask
+from bothways.finetuning.text_task import TextSummary, TextTask
 from bothways.metrics.label_errors import OUTLIER_DEVIATIONS, find_outliers
 from bothways.model.model import Model
 from bothways.settings import Regress
@@ -74,6 +75,69 @@ class NumberObjective(LabelObjective):
 
 
 @dataclass(frozen=True)
+class NumberScoring(Scoring):
+    """Numbers of texts, [N], on the original scale."""
+
+    trivial_baseline: ClassVar[str] = "mean"
+    metric: str
+    tables: Mapping[str, Table]
+    data: Mapping[str, TextExamples]
+    scaling: ScaleOutputs
+    forward: Callable[[Model, Batch], torch.Tensor]
+
+    def outputs(self, model: Model, split: str) -> np.ndarray:
+        """The number for each text, float64 [N], computed with the head as it will be saved."""
+        head = model.heads["classes"]
+        self.scaling.finalize(model)
+        try:
+            scores_N1 = torch.stack(compute_outputs(model, self.data[split], self.forward))
+        finally:
+            model.heads["classes"] = head
+        numbers_N: np.ndarray = scores_N1[:, 0].double().numpy()
+        return numbers_N
+
+    def compute_metrics(self, split: str, outputs: np.ndarray) -> Metrics:
+        """The loss is computed on standardized numbers, the mean squared error on the original ones."""
+        errors = (outputs - self.scaling.mean) / self.scaling.deviation - self.data[split].targets
+        gold = numeric_labels(self.tables[split])
+        scores = NumberEvaluator().compare(gold, outputs.tolist(), intervals=False).by_name
+        return {"loss": float((errors**2).mean()), **scores, "baseline": 0.0}
+
+    def predictions(self, split: str, outputs: np.ndarray) -> Predictions:
+        table = self.tables[split]
+        gold = numeric_labels(table)
+        return Predictions(table.where, gold, outputs.tolist(), table.units, [None] * len(gold))
+
+    def score_predictions(self, predictions: Predictions) -> Scores:
+        return NumberEvaluator().compare(predictions.gold, predictions.predicted, predictions.groups)
+
+
+@dataclass(frozen=True)
+class NumberView(ReportView):
+    label_issue_criterion: ClassVar[str] = (
+        f"its error is more than {OUTLIER_DEVIATIONS:g} robust standard deviations of all errors"
+    )
+    tables: Mapping[str, Table]
+
+    def sections(self, predictions: Predictions) -> list[report.Section]:
+        texts = texts_by_location(self.tables.values())
+        mistakes = [
+            report.NumberMistake(texts[where][0], gold, predicted, texts[where][1])
+            for where, gold, predicted in zip(predictions.where, predictions.gold, predictions.predicted, strict=True)
+        ]
+        return [report.ScatterPlot(predictions.gold, predictions.predicted), report.NumberMistakes(mistakes)]
+
+    def label_issues(self, predictions: Predictions) -> list[report.LabelIssue]:
+        texts = texts_by_location(self.tables.values())
+        issues = []
+        for row in find_outliers(predictions.gold, predictions.predicted):
+            where, gold, predicted = predictions.where[row], predictions.gold[row], predictions.predicted[row]
+            text, pair = texts[where]
+            issues.append(report.LabelIssue(where, text, f"{gold:.6g}", f"{predicted:.6g}", pair=pair))
+        return issues
+
+
+@dataclass(frozen=True)
 class Regression(TextTask):
     """Texts or text pairs with numbers, which are standardized for training: (number - mean) / deviation.
 
@@ -82,10 +146,6 @@ class Regression(TextTask):
 
     name: ClassVar[str] = "regress"
     no_label: ClassVar[float] = np.nan
-    trivial_baseline: ClassVar[str] = "mean"
-    label_issue_criterion: ClassVar[str] = (
-        f"its error is more than {OUTLIER_DEVIATIONS:g} robust standard deviations of all errors"
-    )
     settings: Regress
     pretrained: Checkpoint
     tables: Mapping[str, Table]
@@ -107,10 +167,6 @@ class Regression(TextTask):
         standardized = {split: ((numbers - mean) / deviation).astype(np.float32) for split, numbers in targets.items()}
         return Regression(settings, pretrained, tables, {}, mean, deviation).with_targets(standardized)
 
-    @property
-    def metric(self) -> str:
-        return self.settings.metric
-
     def initial_checkpoint(self, seed: int) -> Checkpoint:
         return add_text_head(self.pretrained, (), self.settings, seed=seed, pair_features=self.pair_features)
 
@@ -129,63 +185,11 @@ class Regression(TextTask):
     def soft_labels(self, reader: Task, outputs: np.ndarray) -> list[torch.Tensor]:
         return [*torch.from_numpy((outputs - self.mean) / self.deviation).float()]
 
-    def outputs(self, model: Model, split: str) -> np.ndarray:
-        """The number for each text, float64 [N], computed with the head as it will be saved."""
-        head = model.heads["classes"]
-        self.scaling.finalize(model)
-        try:
-            scores_N1 = torch.stack(compute_outputs(model, self.data[split], self.objective.forward))
-        finally:
-            model.heads["classes"] = head
-        numbers_N: np.ndarray = scores_N1[:, 0].double().numpy()
-        return numbers_N
-
-    def compute_metrics(self, split: str, outputs: np.ndarray) -> Metrics:
-        """The loss is computed on standardized numbers, the mean squared error on the original ones."""
-        errors = (outputs - self.mean) / self.deviation - self.data[split].targets
-        gold = numeric_labels(self.tables[split])
-        scores = NumberEvaluator().compare(gold, outputs.tolist(), intervals=False).by_name
-        return {"loss": float((errors**2).mean()), **scores, "baseline": 0.0}
-
-    def predictions(self, split: str, outputs: np.ndarray) -> Predictions:
-        table = self.tables[split]
-        gold = numeric_labels(table)
-        return Predictions(table.where, gold, outputs.tolist(), table.units, [None] * len(gold))
-
-    def score_predictions(self, predictions: Predictions) -> Scores:
-        return NumberEvaluator().compare(predictions.gold, predictions.predicted, predictions.groups)
-
     def baselines(self, split: str) -> Iterator[Baseline]:
         for name, scores_N1, model in fit_linear_baselines(self, split, "number", 1):
             numbers_N = scores_N1[:, 0] * self.deviation + self.mean
             scaled = model and model.scaled(self.deviation, self.mean)
-            yield Baseline(name, self.predictions(split, numbers_N), scaled)
-
-    def report_sections(self, predictions: Predictions) -> list[report.Section]:
-        texts = texts_by_location(self.tables.values())
-        mistakes = [
-            report.NumberMistake(texts[where][0], gold, predicted, texts[where][1])
-            for where, gold, predicted in zip(predictions.where, predictions.gold, predictions.predicted, strict=True)
-        ]
-        return [report.ScatterPlot(predictions.gold, predictions.predicted), report.NumberMistakes(mistakes)]
-
-    def label_issues(self, predictions: Predictions) -> list[report.LabelIssue]:
-        texts = texts_by_location(self.tables.values())
-        issues = []
-        for row in find_outliers(predictions.gold, predictions.predicted):
-            where, gold, predicted = predictions.where[row], predictions.gold[row], predictions.predicted[row]
-            text, pair = texts[where]
-            issues.append(report.LabelIssue(where, text, f"{gold:.6g}", f"{predicted:.6g}", pair=pair))
-        return issues
-
-    @property
-    def warnings(self) -> list[str]:
-        train_N = np.array(numeric_labels(self.tables["train"]))
-        warnings = table_warnings(self.settings, self.tables)
-        if float32_spacing(train_N) > COARSE * self.deviation:
-            hint = "predictions are rounded to that; to avoid it, subtract a constant from all numbers"
-            warnings = [*warnings, f"{describe_rounding(train_N)}: {hint}"]
-        return warnings
+            yield Baseline(name, self.scoring.predictions(split, numbers_N), scaled)
 
     @property
     def scaling(self) -> ScaleOutputs:
@@ -195,13 +199,29 @@ class Regression(TextTask):
     def transforms(self) -> Sequence[Transform]:
         return (self.scaling,)
 
-    def describe(self) -> str:
-        lines = []
-        for split, examples in self.data.items():
-            low, median, high = np.percentile(numeric_labels(self.tables[split]), [0, 50, 100])
-            numbers = f"numbers from {low:.9g} to {high:.9g}, median {median:.9g}"
-            lines.append(f"{split}: {examples.describe()}\n  {numbers}")
-        return "\n".join([*lines, *self.warnings])
+    @cached_property
+    def scoring(self) -> NumberScoring:
+        return NumberScoring(self.settings.metric, self.tables, self.data, self.scaling, self.objective.forward)
+
+    @property
+    def view(self) -> NumberView:
+        return NumberView(self.tables)
+
+    @cached_property
+    def summary(self) -> TextSummary:
+        return TextSummary(self.tables, self.data, self.describe_numbers, self.find_warnings)
+
+    def describe_numbers(self, split: str) -> str:
+        low, median, high = np.percentile(numeric_labels(self.tables[split]), [0, 50, 100])
+        return f"numbers from {low:.9g} to {high:.9g}, median {median:.9g}"
+
+    def find_warnings(self) -> list[str]:
+        train_N = np.array(numeric_labels(self.tables["train"]))
+        warnings = table_warnings(self.settings, self.tables)
+        if float32_spacing(train_N) > COARSE * self.deviation:
+            hint = "predictions are rounded to that; to avoid it, subtract a constant from all numbers"
+            warnings = [*warnings, f"{describe_rounding(train_N)}: {hint}"]
+        return warnings
 
 
 def number_loss(scores_N1: torch.Tensor, numbers_N: torch.Tensor) -> Loss:

@@ -45,7 +45,7 @@ def write_report(
     else:
         content = seeds_content(task, inference_copy(model, settings), metrics_by_seed, kept=kept, failed=failed)
     issues = page.LabelIssues(
-        task.label_issues(content.unseen), len(content.unseen.where), content.note, task.label_issue_criterion
+        task.view.label_issues(content.unseen), len(content.unseen.where), content.note, task.view.label_issue_criterion
     )
     if issues.are_credible:
         first = issues.cases[0]
@@ -57,12 +57,12 @@ def write_report(
         *([content.table] if len(content.table.seeds) > 1 else []),
         *([compare(task, content.scores[0], comparison, teacher)] if comparison else []),
         page.TrainingCurves(rows, task.metric, task.metric, unit),
-        *task.report_sections(content.predictions),
-        *([issues] if task.label_issue_criterion else []),
-        page.TokenLengths("train", task.lengths("train"), window, settings.long == "truncate"),
+        *task.view.sections(content.predictions),
+        *([issues] if task.view.label_issue_criterion else []),
+        page.TokenLengths("train", task.summary.lengths("train"), window, settings.long == "truncate"),
         page.LearningRates(layer_learning_rates(model, settings)),
     ]
-    warnings = [*(comparison.warnings if comparison else []), *content.warnings, *task.warnings]
+    warnings = [*(comparison.warnings if comparison else []), *content.warnings, *task.summary.warnings]
     report = page.Page(
         f"{run.directory.name}: {task.name}", f"{settings.model} fine-tuned on {settings.train}", content.scores,
         sections, warnings, [*teacher_facts(task, teacher), *run_facts(settings, run)],
@@ -137,9 +137,9 @@ def predict_splits(task: Task, model: Model, splits: Iterable[str]) -> dict[str,
     """splits: dev first, on which a task may tune a threshold."""
     predictions = {}
     for split in splits:
-        outputs = task.outputs(model, split)
-        task.compute_metrics(split, outputs)
-        predictions[split] = task.predictions(split, outputs)
+        outputs = task.scoring.outputs(model, split)
+        task.scoring.compute_metrics(split, outputs)
+        predictions[split] = task.scoring.predictions(split, outputs)
     return predictions
 
 

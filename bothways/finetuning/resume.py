@@ -32,7 +32,7 @@ def check_unchanged(settings: FineTune, task: Task, run: Run, teacher: Model | N
                 f"{run.directory}: the weights in {source} have changed since the run was started; restore them, or "
                 "give a new directory"
             )
-    run.update_metadata(examples=examples, **weights, rows={split: task.num_rows(split) for split in examples})
+    run.update_metadata(examples=examples, **weights, rows={split: task.summary.num_rows(split) for split in examples})
 
 
 def fingerprint_examples(examples: Examples) -> str:

@@ -42,7 +42,17 @@ from bothways.finetuning.tag_examples import (
     target_rows,
     transfer_scores,
 )
-from bothways.finetuning.task import Baseline, Metrics, Task, compute_outputs, describe_lengths, inference_copy
+from bothways.finetuning.task import (
+    Baseline,
+    Metrics,
+    ReportView,
+    Scoring,
+    Summary,
+    Task,
+    compute_outputs,
+    describe_lengths,
+    inference_copy,
+)
 from bothways.finetuning.teacher import check_task, with_labels
 from bothways.inference.tag_decoding import Tagset, decode_word_tags, word_probabilities
 from bothways.inference.tagged_texts import all_words
@@ -99,112 +109,18 @@ class TagObjective(LabelObjective):
 
 
 @dataclass(frozen=True)
-class Tagging(Task):
-    """Sentences with a tag for each word: IOB2 for entities, or plain.
+class TagScoring(Scoring):
+    """Scores of all tokens of each window, [S, C]."""
 
-    illegal: sentences of dev and test with tags that the scheme does not allow. notes: rows that were skipped.
-    """
-
-    name: ClassVar[str] = "tag"
-    ragged_outputs: ClassVar[bool] = True
     trivial_baseline: ClassVar[str] = "most frequent tag"
-    settings: Tag
-    pretrained: Checkpoint
+    ragged_outputs: ClassVar[bool] = True
     tagset: Tagset
     texts: Mapping[str, TaggedTexts]
     data: Mapping[str, TaggedWindows]
-    illegal: Mapping[str, list[Sentence]]
-    notes: Sequence[str] = ()
-    # Heads by the fingerprint of the model below them: the baseline and all seeds share one.
-    fitted_heads: dict[str, linear_head.LinearHead] = field(default_factory=dict)
-
-    @staticmethod
-    def build(
-        settings: Tag, pretrained: Checkpoint, sentences: Mapping[str, list[Sentence]], notes: Sequence[str] = ()
-    ) -> "Tagging":
-        scheme, tagset, converted = read_tagset(sentences, settings)
-        texts = {
-            split: TaggedTexts.encode(rows, pretrained, settings, tagset, strict=split == "train")
-            for split, rows in converted.items()
-        }
-        data = {split: tagged.examples for split, tagged in texts.items()}
-        illegal = {
-            split: [sentence for sentence in rows if find_illegal_tag(sentence.tags, scheme)]
-            for split, rows in sentences.items()
-        }
-        return Tagging(settings, pretrained, tagset, texts, data, illegal, notes)
 
     @property
-    def metric(self) -> str:
+    def metric(self) -> str:  # type: ignore[override]
         return "accuracy" if self.tagset.plain else "f1"
-
-    def initial_checkpoint(self, seed: int) -> Checkpoint:
-        return new_head.with_head(
-            self.pretrained, "tokens", self.tagset.names, seed=seed, dropout=self.settings.dropout
-        )
-
-    def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:
-        """Fit the head to labelled tokens of train, which are always enough without the other splits."""
-        features = without_last_layer(inference_copy(model, self.settings), "tokens")
-        key = fingerprint_weights(features)
-        if key not in self.fitted_heads:
-            self.fitted_heads[key] = self.fit_linear_head(features)
-        self.fitted_heads[key].write_to(last_layer(model, "tokens"))
-
-    def fit_linear_head(self, features: Model) -> linear_head.LinearHead:
-        """features: a model without its last layer."""
-        rows, groups = {}, list[str]()
-        for split, max_tokens in (("train", MAX_LABELLED_TOKENS), ("dev", linear_head.MAX_ROWS)):
-            windows = self.data[split].windows
-            sampled = sample_rows([len(window.labels) for window in windows], max_tokens, seed=0)
-            examples = TaggedWindows([windows[row] for row in sampled])
-            labels_M = torch.from_numpy(np.concatenate([window.labels for window in examples.windows]))
-            rows[split] = torch.cat(compute_outputs(features, examples, labelled_token_scores)), labels_M
-            if split == "train":
-                documents = self.texts["train"].documents
-                groups = [documents[row] for row in sampled for _ in windows[row].labels]
-        return linear_head.fit(
-            rows["train"], classification_loss, len(self.tagset.names), groups=groups, dev=rows["dev"]
-        )
-
-    def metadata(self, metrics_by_split: Mapping[str, Metrics]) -> dict[str, str]:
-        return {"scheme": "plain" if self.tagset.plain else "iob2"}
-
-    @property
-    def objective(self) -> TagObjective:
-        return TagObjective(self.settings.temperature)
-
-    def read_by(self, teacher: Checkpoint) -> "Tagging":
-        check_task(teacher, self.settings, self.name)
-        teacher = with_labels(teacher, "tokens", self.tagset.names, self.settings)
-        texts = {
-            split: TaggedTexts.read(tagged.texts, teacher, self.settings, self.tagset, strict=False)
-            for split, tagged in self.texts.items()
-        }
-        data = {split: tagged.examples for split, tagged in texts.items()}
-        return replace(self, pretrained=teacher, texts=texts, data=data)
-
-    def soft_labels(self, reader: Task, outputs: Sequence[Tensor]) -> list[Tensor]:
-        """The teacher's scores for each window, [S, C]; NaN for tokens that the teacher gives no tag."""
-        assert isinstance(reader, Tagging)
-        soft_labels = []
-        merged = reader.merge_windows("train", outputs)
-        for student_windows, (text, windows, scores_SC) in zip(
-            self.texts["train"].windows_by_text, merged, strict=True
-        ):
-            soft_labels += [
-                *map(torch.from_numpy, transfer_scores(windows, scores_SC, student_windows, all_words(text)))
-            ]
-        return soft_labels
-
-    def with_unlabelled(self) -> "Tagging":
-        added = TaggedTexts.unlabelled(self.pretrained, self.settings, self.tagset)
-        train = self.texts["train"]
-        texts = {
-            **self.texts,
-            "train": TaggedTexts(train.texts + added.texts, train.windows_by_text + added.windows_by_text),
-        }
-        return replace(self, texts=texts, data={**self.data, "train": texts["train"].examples})
 
     def outputs(self, model: Model, split: str) -> list[Tensor]:
         """Scores of all tokens of each window, [S, C]."""
@@ -245,9 +161,6 @@ class Tagging(Task):
         for text, windows in zip(self.texts[split].texts, self.texts[split].encodings, strict=True):
             yield text, windows, merge_rows(windows, [next(rows).numpy() for _ in windows])
 
-    def num_rows(self, split: str) -> int:
-        return len(self.texts[split].sentences)
-
     def predictions(self, split: str, outputs: Sequence[Tensor]) -> Predictions:
         """details: for each word the probability of its tag, the most probable tag, and its probability."""
         details: list[list[Any]] = []
@@ -274,17 +187,14 @@ class Tagging(Task):
     def evaluator(self) -> TagEvaluator:
         return TagEvaluator("plain" if self.tagset.plain else "iob2", self.tagset.plain)
 
-    def baselines(self, split: str) -> Iterator[Baseline]:
-        train, sentences = self.texts["train"].sentences, self.texts[split].sentences
-        predicted = most_frequent_tags(train, sentences, plain=self.tagset.plain)
-        yield Baseline("most frequent tag per word", self.build_predictions(split, predicted))
-        with muted():
-            model = self.initial_checkpoint(self.settings.seed).model
-        self.fit_head(model)
-        outputs = self.outputs(inference_copy(model, self.settings), split)
-        yield Baseline("frozen states + logistic regression", self.predictions(split, outputs))
 
-    def report_sections(self, predictions: Predictions) -> list[report.Section]:
+@dataclass(frozen=True)
+class TagView(ReportView):
+    label_issue_criterion: ClassVar[str] = report.CONFIDENT_LEARNING
+    tagset: Tagset
+    texts: Mapping[str, TaggedTexts]
+
+    def sections(self, predictions: Predictions) -> list[report.Section]:
         if self.tagset.plain:
             return confusion_sections(
                 [*chain.from_iterable(predictions.gold)], [*chain.from_iterable(predictions.predicted)]
@@ -331,6 +241,19 @@ class Tagging(Task):
         """Sentences by file and line."""
         return {sentence.where: sentence for texts in self.texts.values() for sentence in texts.sentences}
 
+
+@dataclass(frozen=True)
+class TagSummary(Summary):
+    """illegal: sentences of dev and test with tags that the scheme does not allow. notes: rows that were skipped."""
+
+    tagset: Tagset
+    texts: Mapping[str, TaggedTexts]
+    illegal: Mapping[str, list[Sentence]]
+    notes: Sequence[str]
+
+    def num_rows(self, split: str) -> int:
+        return len(self.texts[split].sentences)
+
     def lengths(self, split: str) -> Sequence[int]:
         return self.texts[split].lengths
 
@@ -368,6 +291,133 @@ class Tagging(Task):
                     f"not allow, the first at {illegal[0].where}; they are read as in conlleval"
                 )
         return warnings
+
+
+@dataclass(frozen=True)
+class Tagging(Task):
+    """Sentences with a tag for each word: IOB2 for entities, or plain.
+
+    illegal: sentences of dev and test with tags that the scheme does not allow. notes: rows that were skipped.
+    """
+
+    name: ClassVar[str] = "tag"
+    settings: Tag
+    pretrained: Checkpoint
+    tagset: Tagset
+    texts: Mapping[str, TaggedTexts]
+    data: Mapping[str, TaggedWindows]
+    illegal: Mapping[str, list[Sentence]]
+    notes: Sequence[str] = ()
+    # Heads by the fingerprint of the model below them: the baseline and all seeds share one.
+    fitted_heads: dict[str, linear_head.LinearHead] = field(default_factory=dict)
+
+    @staticmethod
+    def build(
+        settings: Tag, pretrained: Checkpoint, sentences: Mapping[str, list[Sentence]], notes: Sequence[str] = ()
+    ) -> "Tagging":
+        scheme, tagset, converted = read_tagset(sentences, settings)
+        texts = {
+            split: TaggedTexts.encode(rows, pretrained, settings, tagset, strict=split == "train")
+            for split, rows in converted.items()
+        }
+        data = {split: tagged.examples for split, tagged in texts.items()}
+        illegal = {
+            split: [sentence for sentence in rows if find_illegal_tag(sentence.tags, scheme)]
+            for split, rows in sentences.items()
+        }
+        return Tagging(settings, pretrained, tagset, texts, data, illegal, notes)
+
+    def initial_checkpoint(self, seed: int) -> Checkpoint:
+        return new_head.with_head(
+            self.pretrained, "tokens", self.tagset.names, seed=seed, dropout=self.settings.dropout
+        )
+
+    def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:
+        """Fit the head to labelled tokens of train, which are always enough without the other splits."""
+        features = without_last_layer(inference_copy(model, self.settings), "tokens")
+        key = fingerprint_weights(features)
+        if key not in self.fitted_heads:
+            self.fitted_heads[key] = fit_linear_head(
+                features, self.data, self.texts["train"].documents, len(self.tagset.names)
+            )
+        self.fitted_heads[key].write_to(last_layer(model, "tokens"))
+
+    def metadata(self, metrics_by_split: Mapping[str, Metrics]) -> dict[str, str]:
+        return {"scheme": "plain" if self.tagset.plain else "iob2"}
+
+    @property
+    def objective(self) -> TagObjective:
+        return TagObjective(self.settings.temperature)
+
+    def read_by(self, teacher: Checkpoint) -> "Tagging":
+        check_task(teacher, self.settings, self.name)
+        teacher = with_labels(teacher, "tokens", self.tagset.names, self.settings)
+        texts = {
+            split: TaggedTexts.read(tagged.texts, teacher, self.settings, self.tagset, strict=False)
+            for split, tagged in self.texts.items()
+        }
+        data = {split: tagged.examples for split, tagged in texts.items()}
+        return replace(self, pretrained=teacher, texts=texts, data=data)
+
+    def soft_labels(self, reader: Task, outputs: Sequence[Tensor]) -> list[Tensor]:
+        """The teacher's scores for each window, [S, C]; NaN for tokens that the teacher gives no tag."""
+        assert isinstance(reader, Tagging)
+        soft_labels = []
+        merged = reader.scoring.merge_windows("train", outputs)
+        for student_windows, (text, windows, scores_SC) in zip(
+            self.texts["train"].windows_by_text, merged, strict=True
+        ):
+            soft_labels += [
+                *map(torch.from_numpy, transfer_scores(windows, scores_SC, student_windows, all_words(text)))
+            ]
+        return soft_labels
+
+    def with_unlabelled(self) -> "Tagging":
+        added = TaggedTexts.unlabelled(self.pretrained, self.settings, self.tagset)
+        train = self.texts["train"]
+        texts = {
+            **self.texts,
+            "train": TaggedTexts(train.texts + added.texts, train.windows_by_text + added.windows_by_text),
+        }
+        return replace(self, texts=texts, data={**self.data, "train": texts["train"].examples})
+
+    def baselines(self, split: str) -> Iterator[Baseline]:
+        train, sentences = self.texts["train"].sentences, self.texts[split].sentences
+        predicted = most_frequent_tags(train, sentences, plain=self.tagset.plain)
+        yield Baseline("most frequent tag per word", self.scoring.build_predictions(split, predicted))
+        with muted():
+            model = self.initial_checkpoint(self.settings.seed).model
+        self.fit_head(model)
+        outputs = self.scoring.outputs(inference_copy(model, self.settings), split)
+        yield Baseline("frozen states + logistic regression", self.scoring.predictions(split, outputs))
+
+    @cached_property
+    def scoring(self) -> TagScoring:
+        return TagScoring(self.tagset, self.texts, self.data)
+
+    @property
+    def view(self) -> TagView:
+        return TagView(self.tagset, self.texts)
+
+    @property
+    def summary(self) -> TagSummary:
+        return TagSummary(self.tagset, self.texts, self.illegal, self.notes)
+
+
+def fit_linear_head(
+    features: Model, data: Mapping[str, TaggedWindows], documents: Sequence[Any], num_tags: int
+) -> linear_head.LinearHead:
+    """The head for labelled tokens of train. features: a model without its last layer. documents: those of train."""
+    rows, groups = {}, list[str]()
+    for split, max_tokens in (("train", MAX_LABELLED_TOKENS), ("dev", linear_head.MAX_ROWS)):
+        windows = data[split].windows
+        sampled = sample_rows([len(window.labels) for window in windows], max_tokens, seed=0)
+        examples = TaggedWindows([windows[row] for row in sampled])
+        labels_M = torch.from_numpy(np.concatenate([window.labels for window in examples.windows]))
+        rows[split] = torch.cat(compute_outputs(features, examples, labelled_token_scores)), labels_M
+        if split == "train":
+            groups = [documents[row] for row in sampled for _ in windows[row].labels]
+    return linear_head.fit(rows["train"], classification_loss, num_tags, groups=groups, dev=rows["dev"])
 
 
 def confusion_sections(gold: Sequence[str], predicted: Sequence[str]) -> list[report.Section]:

@@ -48,32 +48,124 @@ class Baseline(NamedTuple):
     model: TfidfModel | None = None
 
 
+class Summary(ABC):
+    """What is known of the rows of all splits."""
+
+    @abstractmethod
+    def num_rows(self, split: str) -> int:
+        """Number of texts, sentences, questions or pairs."""
+
+    @abstractmethod
+    def lengths(self, split: str) -> Sequence[int]:
+        """Tokens of each whole text (or pair that is encoded together)."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """A description of the data, in a few lines."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """Warnings about the data."""
+        return []
+
+
+class Scoring(ABC):
+    """Outputs of a model for all examples of a split, and what they are worth.
+
+    metric: the one to report and to select weights by; higher is better. trivial_baseline: name of the prediction that
+    needs no learning; its metric is the `baseline` of `compute_metrics`. ragged_outputs: whether the outputs for an
+    example have a row per token, so that those of a batch are concatenated.
+    """
+
+    trivial_baseline: ClassVar[str] = "most frequent answer"
+    ragged_outputs: ClassVar[bool] = False
+    metric: str
+
+    @abstractmethod
+    def outputs(self, model: Model, split: str) -> Any:
+        """Outputs of the model, the input of `compute_metrics` and `predictions`."""
+
+    @abstractmethod
+    def compute_metrics(self, split: str, outputs: Any) -> Metrics:
+        """The metric and related ones, the mean `loss`, and the trivial baseline's metric as `baseline`."""
+
+    def evaluate(self, model: Model, split: str) -> Metrics:
+        return self.compute_metrics(split, self.outputs(model, split))
+
+    @abstractmethod
+    def predictions(self, split: str, outputs: Any) -> Predictions:
+        """The prediction for each row."""
+
+    @abstractmethod
+    def score_predictions(self, predictions: Predictions) -> Scores:
+        """The metric and related ones, each with its 95 % interval."""
+
+
+class ReportView:
+    """What the report page shows of predictions.
+
+    label_issue_criterion: the condition for a likely label error; "" for a task without `label_issues`.
+    """
+
+    label_issue_criterion: ClassVar[str] = ""
+
+    def sections(self, predictions: Predictions) -> list[report.Section]:
+        """Sections about predictions, such as the mistakes. All rows belong to this task."""
+        return []
+
+    def label_issues(self, predictions: Predictions) -> list[report.LabelIssue]:
+        """Likely label errors, the most suspicious first, from predictions of models not trained on the rows."""
+        return []
+
+
 class Task(ABC):
-    """Base class of fine-tuning tasks. `data` has the examples by split: train, dev and optionally test."""
+    """Base class of fine-tuning tasks: a head, and an object for each other part.
+
+    data: the examples by split: train, dev and optionally test. max_micro_batch_tokens: limit of a micro-batch, for
+    tasks whose examples have independent losses; a longer example forms its own. freeze_below: the encoder stays frozen
+    if train and dev together have fewer examples, unless epochs are given. min_step_examples: minimum size of a step in
+    examples of average length, unless its size is set. initial_model: the model before the first step; "" if it is not
+    worth evaluating.
+    """
 
     name: ClassVar[str]
-    trivial_baseline: ClassVar[str] = "most frequent answer"
-    """Name of the prediction that needs no learning. Its metric is the `baseline` of `compute_metrics`."""
-    label_issue_criterion: ClassVar[str] = report.CONFIDENT_LEARNING
-    """The condition for a likely label error; "" for a task without `label_issues`."""
     max_micro_batch_tokens: ClassVar[float] = math.inf
-    """Limit of a micro-batch, for tasks whose examples have independent losses. A longer example forms its own."""
     freeze_below: ClassVar[int] = 0
-    """The encoder stays frozen if train and dev together have fewer examples than this, unless epochs are given."""
     min_step_examples: ClassVar[int] = 1
-    """Minimum size of a step in examples of average length, unless its size is set."""
     initial_model: ClassVar[str] = "the frozen encoder with a linear head"
-    """Description of the model before the first step; "" if that model is not worth evaluating."""
-    ragged_outputs: ClassVar[bool] = False
-    """Whether the outputs for an example have a row per token, so that those of a batch are concatenated."""
     settings: FineTune
     pretrained: Checkpoint
     data: Mapping[str, Examples]
 
     @property
     @abstractmethod
+    def objective(self) -> LabelObjective:
+        """The loss of the labels."""
+
+    @property
+    @abstractmethod
+    def scoring(self) -> Scoring:
+        """Predictions and their scores."""
+
+    @property
+    @abstractmethod
+    def summary(self) -> Summary:
+        """Numbers and warnings about the rows."""
+
+    @property
     def metric(self) -> str:
         """The metric to report and to select weights by; higher is better."""
+        return self.scoring.metric
+
+    @property
+    def view(self) -> ReportView:
+        """Mistakes and label errors, for the report."""
+        return ReportView()
+
+    @property
+    def transforms(self) -> Sequence[Transform]:
+        """Changes of the model that belong to the task."""
+        return ()
 
     def training_examples(self, seed: int, epoch: int) -> Examples:
         """The examples of one epoch."""
@@ -85,11 +177,6 @@ class Task(ABC):
 
     def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:  # noqa: B027
         """Fit the head to the model's features of these splits, with the encoder as it is (LP-FT, Kumar 2022)."""
-
-    @property
-    @abstractmethod
-    def objective(self) -> LabelObjective:
-        """The loss of the labels."""
 
     @abstractmethod
     def read_by(self, teacher: Checkpoint) -> "Task":
@@ -106,72 +193,23 @@ class Task(ABC):
     def with_unlabelled(self) -> "Task":
         """The task with the texts of `unlabelled` as further training examples, without labels."""
 
-    @abstractmethod
-    def outputs(self, model: Model, split: str) -> Any:
-        """Outputs of the model for all examples of a split, the input of `compute_metrics` and `predictions`."""
-
-    @abstractmethod
-    def compute_metrics(self, split: str, outputs: Any) -> Metrics:
-        """The metric and related ones, the mean `loss`, and the trivial baseline's metric as `baseline`."""
-
-    def evaluate(self, model: Model, split: str) -> Metrics:
-        return self.compute_metrics(split, self.outputs(model, split))
-
-    @abstractmethod
-    def num_rows(self, split: str) -> int:
-        """Number of texts, sentences, questions or pairs."""
-
-    @abstractmethod
-    def predictions(self, split: str, outputs: Any) -> Predictions:
-        """The prediction for each row."""
-
-    @abstractmethod
-    def score_predictions(self, predictions: Predictions) -> Scores:
-        """The metric and related ones, each with its 95 % interval."""
-
-    @abstractmethod
-    def lengths(self, split: str) -> Sequence[int]:
-        """Tokens of each whole text (or pair that is encoded together)."""
-
-    @abstractmethod
-    def describe(self) -> str:
-        """A description of the data, in a few lines."""
-
-    @property
-    def transforms(self) -> Sequence[Transform]:
-        """Changes of the model that belong to the task."""
-        return ()
-
     def baselines(self, split: str) -> Iterator[Baseline]:
         """Simple models, fitted on train and tuned on dev or in cross-validation, with predictions for a split."""
         yield from ()
-
-    def report_sections(self, predictions: Predictions) -> list[report.Section]:
-        """Sections of the report page about predictions, such as the mistakes. All rows belong to this task."""
-        return []
-
-    def label_issues(self, predictions: Predictions) -> list[report.LabelIssue]:
-        """Likely label errors, the most suspicious first, from predictions of models not trained on the rows."""
-        return []
-
-    @property
-    def warnings(self) -> list[str]:
-        """Warnings about the data."""
-        return []
 
     def metadata(self, metrics_by_split: Mapping[str, Metrics]) -> dict[str, Any]:
         """Metadata that inference needs besides weights and labels. metrics_by_split: of the saved model."""
         return {}
 
 
-def metrics_with_intervals(task: Task, split: str, outputs: Any) -> Metrics:
+def metrics_with_intervals(scoring: Scoring, split: str, outputs: Any) -> Metrics:
     """Metrics of a split with their 95 % intervals, the number of `rows`, and the RESAMPLES of the metric."""
-    values, predictions = task.compute_metrics(split, outputs), task.predictions(split, outputs)
-    scores = task.score_predictions(predictions)
+    values, predictions = scoring.compute_metrics(split, outputs), scoring.predictions(split, outputs)
+    scores = scoring.score_predictions(predictions)
     intervals = {name: scores[f"{name}_interval"] for name in values if f"{name}_interval" in scores}
     return {
         **metrics.with_intervals(values, intervals), "rows": len(predictions.where),
-        RESAMPLES: resamples_of(scores, task.metric),
+        RESAMPLES: resamples_of(scores, scoring.metric),
     }  # fmt: skip
 
 

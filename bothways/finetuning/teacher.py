@@ -57,7 +57,11 @@ class Lessons:
     def training_examples(self, seed: int, epoch: int) -> Examples:
         """The examples of one epoch."""
         examples = self.task.training_examples(seed, epoch)
-        return TaughtExamples(examples, self.soft_labels, self.task.ragged_outputs) if self.soft_labels else examples
+        return (
+            TaughtExamples(examples, self.soft_labels, self.task.scoring.ragged_outputs)
+            if self.soft_labels
+            else examples
+        )
 
 
 @dataclass(frozen=True)
@@ -85,9 +89,9 @@ class Teacher:
         soft_labels: Sequence[Tensor] = []
         if settings.is_distilled:
             logger.info(f"teacher {settings.teacher}: reading {len(student.data['train'].sizes):,} training examples")
-            soft_labels = student.soft_labels(reader, reader.outputs(model, "train"))
+            soft_labels = student.soft_labels(reader, reader.scoring.outputs(model, "train"))
         splits = [split for split in student.data if split != "train"]
-        scores = {split: score_teacher(reader, split, reader.outputs(model, split)) for split in splits}
+        scores = {split: score_teacher(reader, split, reader.scoring.outputs(model, split)) for split in splits}
         values = ", ".join(f"{split} {student.metric} {score.value:.4f}" for split, score in scores.items())
         logger.info(f"teacher: {values}")
         return Lessons(student, soft_labels, scores)
@@ -103,7 +107,7 @@ def load_teacher(task: Task) -> Teacher | None:
 
 
 def score_teacher(reader: Task, split: str, outputs: object) -> BaselineScore:
-    scores = reader.score_predictions(reader.predictions(split, outputs))
+    scores = reader.scoring.score_predictions(reader.scoring.predictions(split, outputs))
     return BaselineScore("teacher", scores[reader.metric], tuple(scores[f"{reader.metric}_interval"]))
 
 

@@ -1,7 +1,7 @@
 """Base class of classification and regression: texts, or pairs read together or separately."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Self
 
@@ -14,7 +14,7 @@ from bothways.errors import InputError
 from bothways.finetuning.activation_checkpointing import MAX_TOKENS
 from bothways.finetuning.frozen_features import FrozenFeatures, sample_rows
 from bothways.finetuning.recipe import stays_frozen
-from bothways.finetuning.task import Metrics, Task, inference_copy
+from bothways.finetuning.task import Metrics, Summary, Task, inference_copy
 from bothways.finetuning.text_examples import FEW_TEXTS, MIN_STEP_TEXTS, TextExamples
 from bothways.log import muted
 from bothways.model.model import Model
@@ -23,6 +23,32 @@ from bothways.settings import Classify, Regress
 
 MAX_SEPARATE = 10_000  # training pairs above which reading both texts together is better (docs/LOG.md)
 MAX_PAIRS = 10_000  # training pairs of the baseline, if the model itself reads both texts together
+
+
+@dataclass(frozen=True)
+class TextSummary(Summary):
+    """describe_targets: a line about the targets of a split. find_warnings: called once they are needed."""
+
+    tables: Mapping[str, Table]
+    data: Mapping[str, TextExamples]
+    describe_targets: Callable[[str], str]
+    find_warnings: Callable[[], list[str]]
+
+    def num_rows(self, split: str) -> int:
+        return len(self.tables[split])
+
+    def lengths(self, split: str) -> list[int]:
+        return self.data[split].lengths
+
+    @cached_property
+    def warnings(self) -> list[str]:
+        return self.find_warnings()
+
+    def describe(self) -> str:
+        lines = [
+            f"{split}: {examples.describe()}\n  {self.describe_targets(split)}" for split, examples in self.data.items()
+        ]
+        return "\n".join([*lines, *self.warnings])
 
 
 class TextTask(Task):
@@ -121,9 +147,3 @@ class TextTask(Task):
         table = Table(train.texts + added.texts, pairs, None, train.where + added.where)
         tables, data = {**self.tables, "train": table}, {**self.data, "train": examples.joined(more)}
         return replace(self, tables=tables, data=data)  # type: ignore[type-var]
-
-    def num_rows(self, split: str) -> int:
-        return len(self.tables[split])
-
-    def lengths(self, split: str) -> list[int]:
-        return self.data[split].lengths

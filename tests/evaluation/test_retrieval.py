@@ -78,7 +78,7 @@ def test_pairs_are_measured_as_in_training(model, tmp_path, scored):
         model=model, train=tmp_path / "train.jsonl", dev=tmp_path / "dev.jsonl", out=tmp_path / "run", dtype="float32"
     )
     task = embed.Embedding.build(told, checkpoint.load(model), read_pairs(told))
-    expected = task.untrained_metrics["dev"]
+    expected = task.scoring.untrained_metrics["dev"]
     found = measured(model, tmp_path / "dev.jsonl")
     names = ("pearson", "spearman") if scored else ("ndcg@10", "mrr@10", "recall@10")
     assert "mean_squared_error" not in found  # cosines are not in the scores' unit

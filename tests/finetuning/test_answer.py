@@ -121,7 +121,7 @@ def test_answers_are_learned(result):
 def test_the_page_shows_the_answers_that_are_wrong(result, settings):
     task = answer.Answering.build(settings, checkpoint.load(settings.model))
     model = bothways.load(result.model, dtype="float32")
-    (mistakes,) = task.report_sections(task.predictions("test", task.outputs(model.module, "test")))
+    (mistakes,) = task.view.sections(task.scoring.predictions("test", task.scoring.outputs(model.module, "test")))
     asked = task.questions["test"]
     given = model.answer([one.question for one in asked], [one.context for one in asked])
     wrong = [

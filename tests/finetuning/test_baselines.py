@@ -269,7 +269,7 @@ def test_pairs_have_frozen_vectors_and_numbers_their_cosine(start, tmp_path):
     )
     cosines = np.array(found["cosine of frozen vectors"].predicted)
     assert np.abs(np.corrcoef(cosines, (first * second).sum(1))[0, 1] - 1) < 1e-6
-    assert all(task.score_predictions(one)["spearman"] > 0.8 for one in found.values())
+    assert all(task.scoring.score_predictions(one)["spearman"] > 0.8 for one in found.values())
 
 
 def test_a_word_gets_the_tag_that_it_has_most_often():
@@ -385,7 +385,7 @@ def test_vectors_are_measured_beside_tf_idf(start, tmp_path, scored):
         assert np.abs(2 * cosines.diagonal() - found.predictions.predicted).max() < 1e-9
     else:
         ranks = (cosines > cosines.diagonal()[:, None]).sum(1) + 1
-        assert task.score_predictions(found.predictions)["mrr@10"] == pytest.approx(
+        assert task.scoring.score_predictions(found.predictions)["mrr@10"] == pytest.approx(
             np.where(ranks > 10, 0, 1 / ranks).mean()
         )
 
@@ -401,7 +401,7 @@ def test_frozen_states_beat_the_most_frequent_tag_on_ambiguous_words(start, tmp_
     file = written(tmp_path / "tags.jsonl", lines)
     settings = Tag(model=start, train=file, out=tmp_path / "run", scheme="plain", context=False, dtype="float32")
     task = tag.Tagging.build(settings, checkpoint.load(start), tag.read_splits(settings))
-    commonest, frozen = (task.score_predictions(one.predictions)["accuracy"] for one in task.baselines("test"))
+    commonest, frozen = (task.scoring.score_predictions(one.predictions)["accuracy"] for one in task.baselines("test"))
     assert frozen > commonest + 0.05
 
 
@@ -570,5 +570,5 @@ def test_folds_that_choose_penalties_and_intervals_keep_near_duplicates_together
             num_texts = len({*task.tables["train"].keys})
             assert len(calls) == 3  # linear start, TF-IDF, frozen vectors
             assert all(number == 2 * len(set(groups)) == 2 * num_texts for number, groups in calls)
-            scores = task.score_predictions(baseline.predictions)
+            scores = task.scoring.score_predictions(baseline.predictions)
             assert scores.intervals.num_units == len({*task.tables["test"].keys}) < len(task.tables["test"])

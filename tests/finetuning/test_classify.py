@@ -104,7 +104,7 @@ def test_very_many_classes_are_summarized(settings):
     rows = [f"class {index % 700:03}" for index in range(2100)] + ["class 013"] * 5 + ["class 999"]
     split = {"train": table_of(rows), "dev": table_of(["class 013", "class 999"])}
     task = classify.Classification.build(settings, checkpoint.load(settings.model), split)
-    lines = task.describe().splitlines()
+    lines = task.summary.describe().splitlines()
     assert lines[1] == (
         "  701 classes, the most frequent: class 013 8, class 000 3, class 001 3, class 002 3, class 003 3; "
         "0 with no texts, 1 with 1 text"
@@ -136,7 +136,8 @@ def test_the_model_kept_is_that_of_the_seed_best_on_dev(good, settings, tmp_path
         run.log_metrics(step=1, split="train", loss=1.0, tokens=1, seconds=1.0)
         torch.nn.init.zeros_(model.heads["classes"].output.weight)
         return {
-            split: metrics_with_intervals(task, split, task.outputs(model.eval(), split)) for split in ("dev", "test")
+            split: metrics_with_intervals(task.scoring, split, task.scoring.outputs(model.eval(), split))
+            for split in ("dev", "test")
         }
 
     monkeypatch.setattr(finetune, "train_and_score", spoiled)
@@ -576,7 +577,9 @@ def test_the_page_agrees_with_evaluate(result, settings, several):
     """Confusions, labels and mistakes of the weights kept, and of several labels each by itself."""
     task = classify.Classification.build(settings, checkpoint.load(settings.model), tables.read_tables(settings))
     model = bothways.load(result.model, dtype="float32")
-    confusion, labels, _, mistakes = task.report_sections(task.predictions("test", task.outputs(model.module, "test")))
+    confusion, labels, _, mistakes = task.view.sections(
+        task.scoring.predictions("test", task.scoring.outputs(model.module, "test"))
+    )
     gold, given = task.tables["test"].labels, [one.label for one in model.classify(task.tables["test"].texts)]
     for row, label in enumerate(confusion.labels):
         for column, other in enumerate(confusion.labels):
@@ -598,7 +601,7 @@ def test_predicting_no_label_is_the_baseline_if_most_texts_have_none(settings, t
     changed = replace(settings, train=table(rows, "t.csv"), dev=None, test=None, multi_label=True, metric="accuracy")
     task = classify.Classification.build(changed, checkpoint.load(changed.model), tables.read_tables(changed))
     gold = task.data["train"].targets
-    assert task.trivial_metrics(gold)["accuracy"] == pytest.approx(1 - gold.mean()) and gold.mean() < 0.5
+    assert task.scoring.trivial_metrics(gold)["accuracy"] == pytest.approx(1 - gold.mean()) and gold.mean() < 0.5
 
 
 @pytest.mark.slow

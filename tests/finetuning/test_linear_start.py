@@ -83,9 +83,9 @@ def test_no_other_head_has_a_lower_loss_on_the_frozen_features(given, tables):
     task.fit_head(model)
     head = model.heads["classes"].output
     targets = torch.from_numpy(task.data["train"].targets)
-    loss = torch.nn.functional.cross_entropy(task.outputs(model, "train"), targets)
+    loss = torch.nn.functional.cross_entropy(task.scoring.outputs(model, "train"), targets)
     torch.manual_seed(0)
-    strength = linear_head.fit(*frozen_rows(task, model), 2, score=task.score).strength
+    strength = linear_head.fit(*frozen_rows(task, model), 2, score=task.scoring.score).strength
     deviation_H = frozen_rows(task, model)[0][0].std(0, correction=0)
     objective = loss + strength / 2 * (head.weight * deviation_H).square().sum()
     for _ in range(20):
@@ -198,8 +198,8 @@ def test_of_few_examples_the_encoder_stays_as_it_is_and_its_head_is_fitted_to_al
     before = checkpoint.load(settings.model).model.encoder.state_dict()
     assert all(torch.equal(value, after.encoder.state_dict()[name]) for name, value in before.items())
     task = task_of(settings)
-    outputs = task.outputs(after.float(), "test")
-    assert task.compute_metrics("test", outputs)["accuracy"] == pytest.approx(result.mean)
+    outputs = task.scoring.outputs(after.float(), "test")
+    assert task.scoring.compute_metrics("test", outputs)["accuracy"] == pytest.approx(result.mean)
     for change in ({"epochs": 1.0}, {"dev": test, "test": None}, {"linear_start": False}):
         trained = replace(settings, **change, out=settings.out.with_name("-".join(change)), learning_rate=1e-3)
         classify.run(trained)
@@ -294,7 +294,7 @@ def test_of_few_pairs_a_checkpoint_for_vectors_compares_those_of_both_texts(give
     labels, scores = [one.label for one in found], np.array([one.score for one in found])
     right = [label == row["label"] for label, row in zip(labels, rows, strict=True)]
     assert np.mean(right[40:]) == result.mean
-    outputs = task_of(settings).outputs(model.module, "test").softmax(1).max(1).values
+    outputs = task_of(settings).scoring.outputs(model.module, "test").softmax(1).max(1).values
     assert np.allclose(outputs, scores[40:], atol=1e-5)
 
     # A linear layer on |u - v|, where u and v are the vectors of the whole encoder.

@@ -72,8 +72,8 @@ def test_the_page_shows_the_table_s_own_numbers(settings, result, table):
     rows = [{**row, "score": row["score"] * 1000 + 1.25} for row in rows_of(1, 40)]
     settings = replace(settings, dev=table(rows))
     task = regress.Regression.build(settings, checkpoint.load(settings.model), read_tables(settings))
-    outputs = task.outputs(checkpoint.load(result.model).model, "dev")
-    _, mistakes = task.report_sections(task.predictions("dev", outputs))
+    outputs = task.scoring.outputs(checkpoint.load(result.model).model, "dev")
+    _, mistakes = task.view.sections(task.scoring.predictions("dev", outputs))
     assert [mistake.gold for mistake in mistakes.cases] == [row["score"] for row in rows]
 
 

@@ -89,7 +89,7 @@ def test_the_score_of_the_run_is_that_of_the_entities_it_predicts(result, settin
     task = tag.Tagging.build(settings, checkpoint.load(settings.model), tag.read_splits(settings))
     model = checkpoint.load(result.model).model
     scores = tag.compute_outputs(model, task.data["test"], tag.token_scores)
-    predicted = list(task.decode("test", scores))
+    predicted = list(task.scoring.decode("test", scores))
     gold = [labels for _, labels in sentences(2, 41)]
     assert [len(one) for one in predicted] == [len(one) for one in gold]
     assert entity_scores(gold, predicted, "iob2")["f1"] == pytest.approx(result.scores[0])
@@ -134,8 +134,8 @@ def test_evaluate_takes_the_columns_the_model_was_fine_tuned_with(settings, tmp_
 def test_sentences_shared_by_splits_are_reported(settings):
     changed = replace(settings, dev=settings.train)
     task = tag.Tagging.build(changed, checkpoint.load(settings.model), tag.read_splits(changed))
-    assert "200 of 200 examples of dev are also in train" in task.describe()
-    assert task.warnings[0].startswith("200 of 200 examples of dev are also in train")
+    assert "200 of 200 examples of dev are also in train" in task.summary.describe()
+    assert task.summary.warnings[0].startswith("200 of 200 examples of dev are also in train")
 
 
 def test_a_text_is_a_run_of_sentences_of_one_document_within_a_window(settings):
@@ -193,7 +193,7 @@ def test_illegal_tags_of_dev_are_counted_and_reported(settings, result, tmp_path
     dev.write_text("the O\ncat B-FELINE\n\nthe O\ncat I-FELINE\n\nthe O\ncat I-FELINE\n", encoding="utf-8")
     changed = replace(settings, dev=dev, test=None, scheme="iob2")
     task = tag.Tagging.build(changed, checkpoint.load(settings.model), tag.read_splits(changed))
-    (line,) = [line for line in task.warnings if line.startswith("dev:")]
+    (line,) = [line for line in task.summary.warnings if line.startswith("dev:")]
     assert "2 of 3 sentences" in line and f"{dev}:4" in line
     scores = evaluate.run(Evaluate(model=result.model, file=(dev,), scheme="iob2", dtype="float32"))
     assert scores["illegal_gold"] == 2 and scores["sentences"] == 3
@@ -218,7 +218,7 @@ def test_the_page_shows_which_words_are_taken_for_which(settings, result, tmp_pa
     """Entities by type with the sentences that went wrong; plain tags as a confusion."""
     task = tag.Tagging.build(settings, checkpoint.load(settings.model), tag.read_splits(settings))
     model = bothways.load(result.model, dtype="float32")
-    labels, mistakes = task.report_sections(task.predictions("test", task.outputs(model.module, "test")))
+    labels, mistakes = task.view.sections(task.scoring.predictions("test", task.scoring.outputs(model.module, "test")))
     scores = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
     assert {one.label: one.f1 for one in labels.scores} == pytest.approx(
         {label: one["f1"] for label, one in scores["by_type"].items()}
@@ -232,8 +232,8 @@ def test_the_page_shows_which_words_are_taken_for_which(settings, result, tmp_pa
     plain = replace(settings, scheme="plain", epochs=1.0, out=tmp_path / "run")
     made = tag.run(plain)
     task = tag.Tagging.build(plain, checkpoint.load(settings.model), tag.read_splits(plain))
-    given = task.outputs(bothways.load(made.model, dtype="float32").module, "test")
-    confusion, labels = task.report_sections(task.predictions("test", given))
+    given = task.scoring.outputs(bothways.load(made.model, dtype="float32").module, "test")
+    confusion, labels = task.view.sections(task.scoring.predictions("test", given))
     gold = [tag for one in sentences for tag in one.tags]
     right = sum(confusion.counts[place, place] for place in range(len(confusion.labels)))
     assert right / len(gold) == pytest.approx(made.mean)
