@@ -32,7 +32,8 @@ from bothways.checkpoint import checkpoint
 from bothways.data.split_tables import read_tables
 from bothways.finetuning import answer, classify, tag, tag_examples
 from bothways.finetuning.finetune import run_seeds
-from bothways.finetuning.task import Task, inference_copy
+from bothways.finetuning.setup import build_setup
+from bothways.finetuning.task import Task
 from bothways.settings import Answer, Classify, FineTune, Tag
 from bothways.training.run import Run, read_metrics
 
@@ -73,7 +74,7 @@ def ours(settings: FineTune, task: Task, seed: int) -> tuple[float, float]:
     """(score on dev, seconds of training)."""
     settings = dataclasses.replace(settings, seed=seed, out=settings.out / f"ours-{seed}")
     with Run(settings.out, "finetune", settings) as run:
-        result = run_seeds(settings, task, run)
+        result = run_seeds(build_setup(settings, task), run)
     seconds = max(row["seconds"] for row in read_metrics(settings.out) if row["split"] == "train")
     return result.mean, seconds
 
@@ -147,7 +148,7 @@ def theirs(name: str, settings: FineTune, task: Task, seed: int, *, bf16: bool) 
     trainer.train()
     trainer.model.save_pretrained(folder / "model")
     trained = checkpoint.load(folder / "model").model
-    return task.scoring.evaluate(inference_copy(trained, settings), "dev")[task.metric], clock.seconds
+    return task.scoring.evaluate(task.inference_copy(trained), "dev")[task.metric], clock.seconds
 
 
 def side(name: str, side_name: str, seeds: int, epochs: float) -> tuple[str, list[tuple[float, float]]]:

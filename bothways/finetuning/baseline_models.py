@@ -18,7 +18,6 @@ from bothways.data.tagged_words import Sentence
 from bothways.data.tags import OUTSIDE
 from bothways.finetuning.baselines import COSINE
 from bothways.finetuning.frozen_features import FrozenFeatures
-from bothways.finetuning.task import inference_copy
 from bothways.finetuning.text_task import TextTask
 from bothways.linear import regressions, tfidf
 from bothways.linear.regressions import Kind, Score, standardize
@@ -79,7 +78,7 @@ def mean_vectors(task: TextTask, splits: set[str]) -> dict[str, Tensor]:
     """Means of all tokens from all layers, [N, H]; of length 1 if the checkpoint normalizes its vectors."""
     frozen = task.frozen
     if frozen.model.config.num_hidden_layers < task.pretrained.model.config.num_hidden_layers:
-        model = inference_copy(task.pretrained.model, task.settings)
+        model = task.inference_copy(task.pretrained.model)
         frozen = FrozenFeatures(model, task.data, frozen.settings)
     features = {name: frozen[name]["mean"] for name in splits}
     if task.pretrained.pooling and task.pretrained.normalized:

@@ -17,8 +17,8 @@ from bothways.errors import format_count
 from bothways.evaluation.scores import Predictions
 from bothways.finetuning import baselines as baseline_scores
 from bothways.finetuning.baselines import BASELINES, BaselineScore, Resamples
-from bothways.finetuning.recipe import prepare_model
-from bothways.finetuning.task import Metrics, Task, resamples_of
+from bothways.finetuning.setup import Setup
+from bothways.finetuning.task import Metrics, resamples_of
 from bothways.io import write_atomic
 from bothways.log import logger, muted
 from bothways.model.model import Model
@@ -31,7 +31,7 @@ OUT_OF_FOLD, FOLD = "out-of-fold.jsonl", "fold.json"
 class Train(Protocol):
     """Train a model with a seed. Returns a copy for inference, and the step of its weights."""
 
-    def __call__(self, task: Task, model: Model, seed: int, *, fold: int) -> tuple[Model, int]: ...
+    def __call__(self, setup: Setup, model: Model, seed: int, *, fold: int) -> tuple[Model, int]: ...
 
 
 @dataclass(frozen=True)
@@ -80,24 +80,22 @@ class CrossValidation:
         write_atomic(directory / OUT_OF_FOLD, "".join(f"{line}\n" for line in lines))
 
 
-def cross_validate(
-    task: Task, build_task: Callable[[int], Task], train: Train, directory: Path, *,
-    seed: int, folds: int, baselines: bool,
-) -> CrossValidation:  # fmt: skip
+def cross_validate(setup: Setup, build_fold: Callable[[int], Setup], train: Train, directory: Path) -> CrossValidation:
     """Train and score a model for each fold; fold k uses seed + 1 + k.
 
-    task: the task of all folds. build_task: creates the task whose test split is a fold. directory: has a subdirectory
+    setup: of all folds together. build_fold: creates the one whose test split is a fold. directory: has a subdirectory
     per seed, from which a resumed run reads the folds that are done.
     """
     fold_metrics, fold_predictions, fold_baselines = [], [], []
-    for fold in range(folds):
-        file = directory / str(seed + 1 + fold) / FOLD
+    task, first_seed = setup.task, setup.seeds[0] + 1
+    for fold in range(setup.folds):
+        file = directory / str(first_seed + fold) / FOLD
         if not file.exists():
-            run_fold(build_task(fold), train, file, seed=seed + 1 + fold, fold=fold, folds=folds, baselines=baselines)
+            run_fold(build_fold(fold), train, file, seed=first_seed + fold, fold=fold)
         stored = json.loads(file.read_text(encoding="utf-8"))
         fold_metrics.append(stored["metrics"])
         fold_predictions.append(Predictions(**stored["predictions"]))
-        if baselines:
+        if setup.compares:
             fold_baselines.append(baseline_scores.read(file.with_name(BASELINES)))
     by_fold = [
         Resamples.from_json(resamples_of(task.scoring.score_predictions(predictions), task.metric))
@@ -108,13 +106,14 @@ def cross_validate(
     return CrossValidation(fold_metrics, fold_baselines, fold_predictions, scores, resamples)
 
 
-def run_fold(task: Task, train: Train, file: Path, *, seed: int, fold: int, folds: int, baselines: bool) -> None:
+def run_fold(setup: Setup, train: Train, file: Path, *, seed: int, fold: int) -> None:
     """Train the model of one fold, and write its metrics and predictions to a file."""
-    if baselines:
+    task = setup.task
+    if setup.compares:
         baseline_scores.score(task, "test", file.with_name(BASELINES))
     with muted():
-        initial = prepare_model(task, seed)
-    model, _ = train(task, initial.model, seed, fold=fold)
+        initial = setup.prepare_model(seed)
+    model, _ = train(setup, initial.model, seed, fold=fold)
     task.scoring.evaluate(model, "dev")  # sets what is tuned on dev, such as a threshold
     outputs = task.scoring.outputs(model, "test")
     values = task.scoring.compute_metrics("test", outputs)
@@ -125,7 +124,7 @@ def run_fold(task: Task, train: Train, file: Path, *, seed: int, fold: int, fold
     shutil.rmtree(file.with_name(FOLDER), ignore_errors=True)
     rows = {split: task.summary.num_rows(split) for split in ("train", "dev", "test")}
     logger.info(
-        f"fold {fold + 1} of {folds}: {task.metric} {values[task.metric]:.4f} of "
+        f"fold {fold + 1} of {setup.folds}: {task.metric} {values[task.metric]:.4f} of "
         f"{format_count(rows['test'], 'row')}, trained on "
         f"{rows['train']:,}, weights selected on {rows['dev']:,}"
     )

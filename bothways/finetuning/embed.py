@@ -37,7 +37,7 @@ from bothways.finetuning.finetune import FineTuneResult
 from bothways.finetuning.initial_model import load_initial_model
 from bothways.finetuning.objective import NO_LABEL, LabelObjective
 from bothways.finetuning.pair_examples import PairBatch, PairExamples, text_vectors
-from bothways.finetuning.recipe import BATCH_TOKENS, micro_batches, step_rows
+from bothways.finetuning.recipe import BATCH_TOKENS, BatchPlan
 from bothways.finetuning.task import Baseline, Metrics, Scoring, Summary, Task, compute_outputs
 from bothways.inference.pooling import pooling_name
 from bothways.linear.tfidf import MAX_TERMS, Tfidf
@@ -362,8 +362,9 @@ class Embedding(Task):
         if self.has_scores or len(self.data["train"].windows) > 2:
             return 0
         sizes = self.data["train"].sizes
-        steps = step_rows(self.settings, self, self.settings.seed, 0, sizes)
-        return sum(len(part) == 1 for rows in steps for part in micro_batches(self.settings, self, rows, sizes))
+        plan = BatchPlan.of(self.settings, self)
+        steps = plan.step_rows(self.settings.seed, 0, sizes)
+        return sum(len(part) == 1 for rows in steps for part in plan.micro_batches(rows, sizes))
 
     @cached_property
     def scoring(self) -> PairScoring:

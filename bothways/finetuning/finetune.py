@@ -25,38 +25,23 @@ from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.weights import WEIGHTS, write_weights
 from bothways.data.datasets import unread_splits_warning
-from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, choose_device, choose_dtype, retain_freed_memory
+from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, retain_freed_memory
 from bothways.errors import InputError
 from bothways.finetuning import baselines
 from bothways.finetuning.baselines import BASELINES, BaselineScore, Comparison, Resamples
 from bothways.finetuning.cross_validation import FOLDS, cross_validate
-from bothways.finetuning.objective import Distilled
-from bothways.finetuning.recipe import (
-    count_steps_per_epoch,
-    describe_frozen,
-    format_learning_rates,
-    iterate_steps,
-    layer_learning_rates,
-    log_epochs,
-    micro_batches,
-    num_steps,
-    peak_learning_rate,
-    prepare_model,
-    skips_training,
-    stays_frozen,
-    transforms_of,
-)
+from bothways.finetuning.recipe import describe_frozen, format_learning_rates
 from bothways.finetuning.report import write_report
 from bothways.finetuning.resume import check_unchanged, fingerprint_examples
-from bothways.finetuning.task import RESAMPLES, Metrics, Task, inference_copy, metrics_with_intervals
+from bothways.finetuning.setup import Setup, build_setup
+from bothways.finetuning.task import RESAMPLES, Metrics, Task, metrics_with_intervals
 from bothways.finetuning.teacher import Lessons, Teacher, load_teacher
 from bothways.io import reserve_space, write_atomic
 from bothways.log import logger, muted
 from bothways.model.model import Model
 from bothways.settings import FineTune
 from bothways.training.loop import fit
-from bothways.training.objective import Objective, forward_losses
-from bothways.training.options import TrainingOptions
+from bothways.training.objective import forward_losses
 from bothways.training.progress import TrainingProgress
 from bothways.training.run import Callbacks, Run
 from bothways.training.run_checkpoints import FOLDER, Checkpoints
@@ -99,27 +84,26 @@ def run(settings: FineTune, build_task: Callable[[int | None], Task], callbacks:
     """Fine-tune in a run directory. build_task: creates the task, or in cross-validation the task of a fold."""
     if (processes := os.environ.get("WORLD_SIZE") or "1") != "1":
         raise InputError(f"fine-tuning uses a single process, but WORLD_SIZE is {processes}; start it without torchrun")
-    device = choose_device(settings.device)
-    task = build_task(None)
-    teacher = load_teacher(task)
+    setup = build_setup(settings, build_task(None))
+    teacher = load_teacher(setup.task)
     with Run(
-        settings.out, f"finetune {task.name}", settings, resume=settings.resume, device=device, callbacks=callbacks
-    ) as run:
-        return run_seeds(settings, task, run, build_task, teacher)
+        settings.out, f"finetune {setup.task.name}", settings, resume=settings.resume, device=setup.options.device,
+        callbacks=callbacks,
+    ) as run:  # fmt: skip
+        return run_seeds(setup, run, lambda fold: build_setup(settings, build_task(fold)), teacher)
 
 
 def run_seeds(
-    settings: FineTune, task: Task, run: Run, build_task: Callable[[int | None], Task] | None = None,
-    teacher: Teacher | None = None,
-) -> FineTuneResult:  # fmt: skip
+    setup: Setup, run: Run, build_fold: Callable[[int], Setup] | None = None, teacher: Teacher | None = None
+) -> FineTuneResult:
     """Train with each seed, keep the best or median model by dev, and report on test, or else on dev.
 
     With folds, the scores are those of cross-validation, and the model is trained on all folds afterwards.
     """
+    task = setup.task
     if len(task.data["train"].sizes) < 2:
-        hint = "; read sentences one by one (--no-context), or add more" if getattr(settings, "context", 0) else ""
-        raise InputError(f"{settings.train}: only one training example; at least two are needed{hint}")
-    check_unchanged(settings, task, run, teacher.checkpoint.model if teacher else None)
+        raise InputError(f"{setup.sources['train']}: only one training example; at least two are needed{task.hint}")
+    check_unchanged(task, run, setup.sources, teacher.checkpoint.model if teacher else None)
     if "result" in run.metadata:
         logger.info(f"{run.directory}: the run is already done")
         return read_result(run, task.name)
@@ -129,32 +113,29 @@ def run_seeds(
     if teacher:
         with run.timed("teacher"):
             lessons = teacher.teach()
-    log_start(settings, task, split, lessons)
+    log_start(setup, split, lessons)
 
     folds, baseline_scores = None, list[BaselineScore]()
-    if settings.folds and build_task:
-        folds = cross_validate(
-            task, build_task, partial(train_fold, settings, run=run, teacher=teacher), run.directory / SEEDS,
-            seed=settings.seed,
-            folds=settings.folds, baselines=settings.baselines,
-        )  # fmt: skip
+    if setup.folds and build_fold:
+        folds = cross_validate(setup, build_fold, partial(train_fold, run=run, teacher=teacher), run.directory / SEEDS)
         baseline_scores = baselines.mean_scores(folds.baselines)
         logger.info("final model: trained on all folds, except a tenth that selects its weights")
-    elif settings.baselines:
+    elif setup.compares:
         with run.timed("baselines"):
             baseline_scores = baselines.score(task, split, run.directory / SEEDS / BASELINES)
 
     metrics_by_seed: dict[int, dict[str, Metrics]] = {}
-    for seed in range(settings.seed, settings.seed + settings.seeds):
-        with nullcontext() if seed == settings.seed else muted():
-            initial = prepare_model(task, seed)
-        if seed == settings.seed:
-            log_learning_rates(settings, initial.model)
-        metrics_by_seed[seed] = run_seed(settings, task, initial.model, seed, run, lessons)
+    for seed in setup.seeds:
+        is_first = seed == setup.seeds[0]
+        with nullcontext() if is_first else muted():
+            initial = setup.prepare_model(seed)
+        if is_first:
+            log_learning_rates(setup, initial.model)
+        metrics_by_seed[seed] = run_seed(setup, initial.model, seed, run, lessons)
         scores = (f"{name} {task.metric} {values[task.metric]:.4f}" for name, values in metrics_by_seed[seed].items())
         logger.info(f"seed {seed}: {', '.join(scores)}")
     kept = select_seed(
-        {seed: by_split["dev"][task.metric] for seed, by_split in metrics_by_seed.items()}, settings.keep_seed
+        {seed: by_split["dev"][task.metric] for seed, by_split in metrics_by_seed.items()}, setup.keep_seed
     )
     initial.model.load_state_dict(load_file(seed_directory(run, kept) / WEIGHTS))
     by_seed = [values[split][RESAMPLES] for values in metrics_by_seed.values()]
@@ -168,19 +149,19 @@ def run_seeds(
         result |= folds.summary(task.metric) | {"scores": {FOLDS: folds.values(task.metric), **result["scores"]}}
         folds.write_predictions(run.directory)
     comparison = None
-    if settings.baselines:
+    if setup.compares:
         trivial = fmean(folds.values("baseline")) if folds else metrics_by_seed[kept][split]["baseline"]
         comparison = compare_with_baselines(
-            task, result, [BaselineScore(task.scoring.trivial_baseline, trivial, None), *baseline_scores],
+            setup, result, [BaselineScore(task.scoring.trivial_baseline, trivial, None), *baseline_scores],
             folds.resamples if folds else resamples, replace(initial, metadata=task.metadata(metrics_by_seed[kept])),
             run,
         )  # fmt: skip
     write_report(
-        settings, task, run, initial.model, metrics_by_seed, kept=kept,
+        setup, run, initial.model, metrics_by_seed, kept=kept,
         failed=failed_seeds(task, split, metrics_by_seed), folds=folds, comparison=comparison,
         teacher=lessons.scores if lessons else {},
     )  # fmt: skip
-    stored = finalize_all(transforms_of(task), initial.model)
+    stored = finalize_all(setup.transforms, initial.model)
     metadata = {**run.origin, "result": result, **task.metadata(metrics_by_seed[kept]), **stored}
     checkpoint.save(replace(initial, metadata=metadata), run.directory / MODEL)
     run.update_metadata(result=result, figures=metrics_by_seed[kept])  # last: it marks the run as done
@@ -188,9 +169,7 @@ def run_seeds(
     return read_result(run, task.name)
 
 
-def run_seed(
-    settings: FineTune, task: Task, model: Model, seed: int, run: Run, lessons: Lessons | None = None
-) -> dict[str, Metrics]:
+def run_seed(setup: Setup, model: Model, seed: int, run: Run, lessons: Lessons | None = None) -> dict[str, Metrics]:
     """Train with one seed and store its weights and metrics by split, which a resumed run reads.
 
     OSError, before the training, if the disk has no space for them.
@@ -200,7 +179,7 @@ def run_seed(
         file.parent.mkdir(parents=True, exist_ok=True)
         reserved = file.with_name("room")
         reserve_space(reserved, sum(value.nbytes for value in model.state_dict().values()) + RESERVED_BYTES)
-        metrics_by_split = train_and_score(settings, task, model, seed, run, lessons)
+        metrics_by_split = train_and_score(setup, model, seed, run, lessons)
         reserved.unlink()
         write_weights(model.state_dict(), file.with_name(WEIGHTS))
         write_atomic(file, json.dumps(metrics_by_split))
@@ -210,15 +189,16 @@ def run_seed(
 
 
 def train_and_score(
-    settings: FineTune, task: Task, model: Model, seed: int, run: Run, lessons: Lessons | None = None
+    setup: Setup, model: Model, seed: int, run: Run, lessons: Lessons | None = None
 ) -> dict[str, Metrics]:
     """Train and return the metrics by split. Afterwards the model has the weights that were selected on dev."""
-    trained, best_step = train(settings, task, model, seed, run, lessons=lessons)
+    task = setup.task
+    trained, best_step = train(setup, model, seed, run, lessons=lessons)
     metrics_by_split = {"dev": metrics_with_intervals(task.scoring, "dev", task.scoring.outputs(trained, "dev"))}
-    if stays_frozen(settings, task):
+    if setup.stays_frozen:
         with run.timed("linear_start"):
             task.fit_head(model, splits=("train", "dev"))
-        trained = inference_copy(model, settings)
+        trained = setup.inference_copy(model)
     elif best_step == 0:
         logger.info(f"seed {seed}: {task.initial_model} was best on dev; kept")
     if "test" in task.data:
@@ -227,45 +207,35 @@ def train_and_score(
 
 
 def train_fold(
-    settings: FineTune, task: Task, model: Model, seed: int, *, fold: int, run: Run, teacher: Teacher | None
+    setup: Setup, model: Model, seed: int, *, fold: int, run: Run, teacher: Teacher | None
 ) -> tuple[Model, int]:
     """Train on the training rows of a fold."""
     with muted():
-        lessons = Teacher.of(task, teacher.checkpoint).teach() if teacher else None
-    return train(settings, task, model, seed, run, fold, lessons)
+        lessons = Teacher.of(setup.task, teacher.checkpoint).teach() if teacher else None
+    return train(setup, model, seed, run, fold, lessons)
 
 
 def train(
-    settings: FineTune, task: Task, model: Model, seed: int, run: Run, fold: int | None = None,
-    lessons: Lessons | None = None,
-) -> tuple[Model, int]:  # fmt: skip
+    setup: Setup, model: Model, seed: int, run: Run, fold: int | None = None, lessons: Lessons | None = None
+) -> tuple[Model, int]:
     """Train with one seed, perhaps on the training rows of a fold. lessons: of a teacher, if there is one.
 
     Afterwards the model has the weights that were selected on dev. Returns a copy for inference, and the step of these
     weights.
     """
-    device = choose_device(settings.device)
-    if device.type == "cpu":
+    task, source, plan = setup.task, lessons or setup.task, setup.batches
+    if setup.options.device.type == "cpu":
         retain_freed_memory()
-    steps_per_epoch = count_steps_per_epoch(settings, task, seed, lessons)
-    objective: Objective = task.objective
-    if lessons and lessons.soft_labels:
-        objective = Distilled(task.objective, settings.alpha)
+    steps_per_epoch, objective = plan.steps_per_epoch(source, seed), setup.objective(lessons)
 
     def batches(first_step: int) -> Iterator[Sequence[Batch]]:
-        for examples, rows in islice(iterate_steps(settings, task, seed, lessons), first_step, None):
-            yield [examples.batch(part) for part in micro_batches(settings, task, rows, examples.sizes)]
+        for examples, rows in islice(plan.steps(source, seed), first_step, None):
+            yield [examples.batch(part) for part in plan.micro_batches(rows, examples.sizes)]
 
-    options = TrainingOptions(
-        steps=0 if skips_training(settings, task) else num_steps(settings, steps_per_epoch),
-        learning_rate=peak_learning_rate(settings, model.config),
-        schedule=settings.schedule, warmup=settings.warmup, weight_decay=settings.weight_decay,
-        layer_decay=settings.layer_decay, max_grad_norm=settings.max_grad_norm,
-        evaluate_every=max(1, round(steps_per_epoch / settings.evaluations_per_epoch)), best_by=task.metric,
-        best_rows=task.summary.num_rows("dev"),
-        evaluate_first=settings.linear_start and task.initial_model != "",
-        checkpoint_every=settings.checkpoint_every, patience=settings.patience, seed=seed, device=device,
-        dtype=choose_dtype(settings.dtype, device),
+    options = replace(
+        setup.options, seed=seed,
+        steps=0 if setup.skips_training else setup.length.num_steps(steps_per_epoch),
+        evaluate_every=max(1, round(steps_per_epoch / setup.evaluations_per_epoch)),
     )  # fmt: skip
     directory = seed_directory(run, seed)
     fingerprint = fingerprint_examples((lessons.task if lessons else task).data["train"])
@@ -283,7 +253,7 @@ def train(
 
         def record(row: dict[str, Any]) -> None:
             run.log_metrics(**row, **keys)
-            if row["step"] == first_step + STEPS_BEFORE_CAP and device.type == "cpu":
+            if row["step"] == first_step + STEPS_BEFORE_CAP and options.device.type == "cpu":
                 cap_retained_memory()
             bar.show(row)
 
@@ -292,28 +262,29 @@ def train(
             evaluate=lambda: task.scoring.evaluate(model, "dev"), record=record, checkpoints=checkpoints, start=resumed,
             fingerprint=batch_fingerprint,
         )  # fmt: skip
-    return inference_copy(model, settings), progress.best_step
+    return setup.inference_copy(model), progress.best_step
 
 
-def log_start(settings: FineTune, task: Task, split: str, lessons: Lessons | None = None) -> None:
+def log_start(setup: Setup, split: str, lessons: Lessons | None = None) -> None:
     """Log warnings about the data, and the length of the training."""
-    if not settings.folds and (warning := metrics.few_rows_warning(task.summary.num_rows(split), "rows", split)):
+    task, sources = setup.task, setup.sources
+    if not setup.folds and (warning := metrics.few_rows_warning(task.summary.num_rows(split), "rows", split)):
         logger.info(warning)
-    if stays_frozen(settings, task):
+    if setup.stays_frozen:
         logger.info(describe_frozen(task))
-    elif not skips_training(settings, task):
-        log_epochs(settings, count_steps_per_epoch(settings, task, lessons=lessons))
-    if warning := unread_splits_warning(settings.train, settings.dev, settings.test):
+    elif not setup.skips_training:
+        setup.length.log(setup.batches.steps_per_epoch(lessons or task, 0))
+    if warning := unread_splits_warning(sources["train"], sources["dev"], sources["test"]):
         logger.info(warning)
 
 
-def log_learning_rates(settings: FineTune, model: Model) -> None:
+def log_learning_rates(setup: Setup, model: Model) -> None:
     """Log learning rates that the user did not set."""
-    if settings.layer_decay < 1:
-        logger.info(format_learning_rates(layer_learning_rates(model, settings)))
-    elif settings.learning_rate is None:
-        peak = peak_learning_rate(settings, model.config)
-        logger.info(f"peak learning rate {peak:.1e}, for a width of {model.config.hidden_size} (--learning-rate)")
+    if setup.options.layer_decay < 1:
+        logger.info(format_learning_rates(setup.learning_rates(model)))
+    elif setup.uses_default_rate:
+        rate, width = setup.options.learning_rate, model.config.hidden_size
+        logger.info(f"peak learning rate {rate:.1e}, for a width of {width} (--learning-rate)")
 
 
 def select_seed(scores: Mapping[int, float], keep_seed: str) -> int:
@@ -353,7 +324,7 @@ def without_resamples(metrics_by_split: Mapping[str, Metrics]) -> dict[str, Metr
 
 
 def compare_with_baselines(
-    task: Task, result: dict[str, Any], scores: Sequence[BaselineScore], resamples: Resamples, final: Checkpoint,
+    setup: Setup, result: dict[str, Any], scores: Sequence[BaselineScore], resamples: Resamples, final: Checkpoint,
     run: Run,
 ) -> Comparison:  # fmt: skip
     """Add the baselines' scores and the verdict to the result; save the TF-IDF model unless fine-tuning is clearly
@@ -367,10 +338,8 @@ def compare_with_baselines(
     metadata = {**run.origin, "result": result, **final.metadata}
     with run.timed("baselines"):
         path = run.directory / baselines.SAVED
-        saved = baselines.save_unless_better(task, result, path, replace(final, metadata=metadata))
-    result["verdict"] = baselines.verdict(
-        result, saved, model=str(task.settings.model), few=stays_frozen(task.settings, task)
-    )
+        saved = baselines.save_unless_better(setup.task, result, path, replace(final, metadata=metadata))
+    result["verdict"] = baselines.verdict(result, saved, model=str(setup.sources["model"]), few=setup.stays_frozen)
     return Comparison(scores, result["verdict"])
 
 

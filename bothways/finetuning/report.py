@@ -1,21 +1,21 @@
 """Learning curves and HTML report page of a fine-tuning run."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from statistics import fmean
+from typing import Any
 
 from bothways import metrics
 from bothways import report as page
 from bothways.evaluation.scores import Predictions
 from bothways.finetuning.baselines import BaselineScore, Comparison
 from bothways.finetuning.cross_validation import FOLDS, CrossValidation
-from bothways.finetuning.recipe import layer_learning_rates
-from bothways.finetuning.task import Metrics, Task, inference_copy
+from bothways.finetuning.setup import Setup
+from bothways.finetuning.task import Metrics, Task
 from bothways.log import logger
 from bothways.model.model import Model
 from bothways.report import plot
 from bothways.report.markup import Unit, format_number
-from bothways.settings import FineTune
 from bothways.training.run import Run
 
 # Metrics that are not percentages.
@@ -25,7 +25,7 @@ MetricsBySeed = Mapping[int, Mapping[str, Metrics]]  # metrics by split, by seed
 
 
 def write_report(
-    settings: FineTune, task: Task, run: Run, model: Model, metrics_by_seed: MetricsBySeed, *, kept: int,
+    setup: Setup, run: Run, model: Model, metrics_by_seed: MetricsBySeed, *, kept: int,
     failed: Sequence[int], folds: CrossValidation | None = None, comparison: Comparison | None = None,
     teacher: Mapping[str, BaselineScore],
 ) -> None:  # fmt: skip
@@ -34,16 +34,16 @@ def write_report(
     model: that of the kept seed. failed: seeds no better than the trivial baseline. With folds, the page shows the
     cross-validation. teacher: its own scores by split; empty without a teacher.
     """
-    rows = run.metrics()
+    task, rows = setup.task, run.metrics()
     levels = {"baseline": metrics_by_seed[kept]["dev"]["baseline"]}
     plot.save_curves(
         rows, run.directory / "curves.png", title=f"Fine-tuning, {task.name}", levels=levels, metric=task.metric
     )
-    unit, window = metric_unit(task.metric), min(settings.window, model.config.max_position_embeddings)
+    unit, window = metric_unit(task.metric), min(setup.window, model.config.max_position_embeddings)
     if folds:
         content = folds_content(task, folds)
     else:
-        content = seeds_content(task, inference_copy(model, settings), metrics_by_seed, kept=kept, failed=failed)
+        content = seeds_content(task, setup.inference_copy(model), metrics_by_seed, kept=kept, failed=failed)
     issues = page.LabelIssues(
         task.view.label_issues(content.unseen), len(content.unseen.where), content.note, task.view.label_issue_criterion
     )
@@ -59,13 +59,13 @@ def write_report(
         page.TrainingCurves(rows, task.metric, task.metric, unit),
         *task.view.sections(content.predictions),
         *([issues] if task.view.label_issue_criterion else []),
-        page.TokenLengths("train", task.summary.lengths("train"), window, settings.long == "truncate"),
-        page.LearningRates(layer_learning_rates(model, settings)),
+        page.TokenLengths("train", task.summary.lengths("train"), window, setup.truncates),
+        page.LearningRates(setup.learning_rates(model)),
     ]
     warnings = [*(comparison.warnings if comparison else []), *content.warnings, *task.summary.warnings]
     report = page.Page(
-        f"{run.directory.name}: {task.name}", f"{settings.model} fine-tuned on {settings.train}", content.scores,
-        sections, warnings, [*teacher_facts(task, teacher), *run_facts(settings, run)],
+        f"{run.directory.name}: {task.name}", f"{setup.sources['model']} fine-tuned on {setup.sources['train']}",
+        content.scores, sections, warnings, [*teacher_facts(task, teacher), *run_facts(setup.defaults, run)],
     )  # fmt: skip
     page.write(report, run.directory / "report.html")
 
@@ -197,9 +197,8 @@ def teacher_facts(task: Task, teacher: Mapping[str, BaselineScore]) -> list[tupl
     return [(f"teacher, {split} {task.metric}", format_number(score.value, unit)) for split, score in teacher.items()]
 
 
-def run_facts(settings: FineTune, run: Run) -> list[tuple[str, str]]:
+def run_facts(defaults: Mapping[str, Any], run: Run) -> list[tuple[str, str]]:
     """Settings other than the defaults, start time, versions and hardware."""
-    defaults = {field.name: field.default for field in fields(settings)}
     plain = {name: list(value) if isinstance(value, tuple) else value for name, value in defaults.items()}
     changed = [(name, str(value)) for name, value in run.metadata["settings"].items() if value != plain[name]]
     system = [(name, str(value)) for part in ("versions", "hardware") for name, value in run.metadata[part].items()]

@@ -1,6 +1,8 @@
 """Resume checks: fingerprints of the examples and the weights that a run was started with."""
 
 import hashlib
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -8,14 +10,16 @@ from bothways.batching import batch_fingerprint
 from bothways.errors import InputError
 from bothways.finetuning.task import Examples, Task
 from bothways.model.model import Model
-from bothways.settings import FineTune
 from bothways.training.run import Run
 
 SAMPLES = 256  # examples whose tokens and labels are hashed, and numbers of each tensor
 
 
-def check_unchanged(settings: FineTune, task: Task, run: Run, teacher: Model | None = None) -> None:
-    """InputError if a resumed run was started with other examples or other weights, or with another teacher."""
+def check_unchanged(task: Task, run: Run, sources: Mapping[str, Any], teacher: Model | None = None) -> None:
+    """InputError if a resumed run was started with other examples or other weights, or with another teacher.
+
+    sources: names of the model and the teacher.
+    """
     examples = {split: fingerprint_examples(examples) for split, examples in task.data.items()}
     recorded = run.metadata.get("examples", examples)
     if changed := [split for split in examples if examples[split] != recorded.get(split)]:
@@ -26,7 +30,7 @@ def check_unchanged(settings: FineTune, task: Task, run: Run, teacher: Model | N
     weights = {"start": fingerprint_weights(task.pretrained.model)}
     if teacher is not None:
         weights["teacher"] = fingerprint_weights(teacher)
-    for name, source in (("start", settings.model), ("teacher", settings.teacher)):
+    for name, source in (("start", sources["model"]), ("teacher", sources["teacher"])):
         if name in weights and run.metadata.get(name, weights[name]) != weights[name]:
             raise InputError(
                 f"{run.directory}: the weights in {source} have changed since the run was started; restore them, or "

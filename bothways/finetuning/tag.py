@@ -51,7 +51,6 @@ from bothways.finetuning.task import (
     Task,
     compute_outputs,
     describe_lengths,
-    inference_copy,
 )
 from bothways.finetuning.teacher import check_task, with_labels
 from bothways.inference.tag_decoding import Tagset, decode_word_tags, word_probabilities
@@ -334,7 +333,7 @@ class Tagging(Task):
 
     def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:
         """Fit the head to labelled tokens of train, which are always enough without the other splits."""
-        features = without_last_layer(inference_copy(model, self.settings), "tokens")
+        features = without_last_layer(self.inference_copy(model), "tokens")
         key = fingerprint_weights(features)
         if key not in self.fitted_heads:
             self.fitted_heads[key] = fit_linear_head(
@@ -388,8 +387,12 @@ class Tagging(Task):
         with muted():
             model = self.initial_checkpoint(self.settings.seed).model
         self.fit_head(model)
-        outputs = self.scoring.outputs(inference_copy(model, self.settings), split)
+        outputs = self.scoring.outputs(self.inference_copy(model), split)
         yield Baseline("frozen states + logistic regression", self.scoring.predictions(split, outputs))
+
+    @property
+    def hint(self) -> str:  # type: ignore[override]
+        return "; read sentences one by one (--no-context), or add more" if self.settings.context else ""
 
     @cached_property
     def scoring(self) -> TagScoring:

@@ -133,6 +133,7 @@ class Task(ABC):
     freeze_below: ClassVar[int] = 0
     min_step_examples: ClassVar[int] = 1
     initial_model: ClassVar[str] = "the frozen encoder with a linear head"
+    hint: str = ""  # a way out if there is only one training example
     settings: FineTune
     pretrained: Checkpoint
     data: Mapping[str, Examples]
@@ -170,6 +171,11 @@ class Task(ABC):
     def training_examples(self, seed: int, epoch: int) -> Examples:
         """The examples of one epoch."""
         return self.data["train"]
+
+    def inference_copy(self, model: Model) -> Model:
+        """A copy in eval mode, on the device and in the number format of the training."""
+        device = choose_device(self.settings.device)
+        return inference_copy(model, device, choose_dtype(self.settings.dtype, device))
 
     @abstractmethod
     def initial_checkpoint(self, seed: int) -> Checkpoint:
@@ -239,11 +245,10 @@ def compute_outputs(
     return [outputs[row] for row in range(len(sizes))]
 
 
-def inference_copy(model: Model, settings: FineTune) -> Model:
-    """A copy in eval mode, on the device and in the dtype of the training."""
-    device = choose_device(settings.device)
+def inference_copy(model: Model, device: torch.device, dtype: torch.dtype) -> Model:
+    """A copy in eval mode, on a device and in a number format."""
     copy = deepcopy(model)
-    move_model(copy, device, choose_dtype(settings.dtype, device))
+    move_model(copy, device, dtype)
     return copy.eval()
 
 

@@ -17,7 +17,7 @@ from bothways.checkpoint.contents import Checkpoint, check_not_int8
 from bothways.errors import InputError
 from bothways.finetuning.baselines import BaselineScore
 from bothways.finetuning.frozen_features import last_layer
-from bothways.finetuning.task import Examples, Task, inference_copy
+from bothways.finetuning.task import Examples, Task
 from bothways.inference.task import task_from_heads
 from bothways.log import logger
 from bothways.settings import FineTune
@@ -85,7 +85,7 @@ class Teacher:
     def teach(self) -> Lessons:
         """Compute its outputs for the training examples, and its scores on dev and test."""
         student, reader, settings = self.student, self.reader, self.student.settings
-        model = inference_copy(self.checkpoint.model, settings)
+        model = student.inference_copy(self.checkpoint.model)
         soft_labels: Sequence[Tensor] = []
         if settings.is_distilled:
             logger.info(f"teacher {settings.teacher}: reading {len(student.data['train'].sizes):,} training examples")

@@ -14,7 +14,7 @@ from bothways.errors import InputError
 from bothways.finetuning.activation_checkpointing import MAX_TOKENS
 from bothways.finetuning.frozen_features import FrozenFeatures, sample_rows
 from bothways.finetuning.recipe import stays_frozen
-from bothways.finetuning.task import Metrics, Summary, Task, inference_copy
+from bothways.finetuning.task import Metrics, Summary, Task
 from bothways.finetuning.text_examples import FEW_TEXTS, MIN_STEP_TEXTS, TextExamples
 from bothways.log import muted
 from bothways.model.model import Model
@@ -67,7 +67,7 @@ class TextTask(Task):
     @cached_property
     def frozen(self) -> FrozenFeatures:
         with muted():
-            model = inference_copy(self.initial_checkpoint(0).model, self.settings)
+            model = self.inference_copy(self.initial_checkpoint(0).model)
         return FrozenFeatures(model, self.data, self.settings)
 
     @cached_property

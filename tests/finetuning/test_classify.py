@@ -130,13 +130,14 @@ def test_numbers_as_labels_are_for_regression(settings, tmp_path, table):
 def test_the_model_kept_is_that_of_the_seed_best_on_dev(good, settings, tmp_path, monkeypatch):
     train_and_score = finetune.train_and_score
 
-    def spoiled(settings, task, model, seed, run, lessons):
+    def spoiled(setup, model, seed, run, lessons):
         if seed == good:
-            return train_and_score(settings, task, model, seed, run, lessons)
+            return train_and_score(setup, model, seed, run, lessons)
+        scoring = setup.task.scoring
         run.log_metrics(step=1, split="train", loss=1.0, tokens=1, seconds=1.0)
         torch.nn.init.zeros_(model.heads["classes"].output.weight)
         return {
-            split: metrics_with_intervals(task.scoring, split, task.scoring.outputs(model.eval(), split))
+            split: metrics_with_intervals(scoring, split, scoring.outputs(model.eval(), split))
             for split in ("dev", "test")
         }
 
@@ -609,8 +610,9 @@ def test_predicting_no_label_is_the_baseline_if_most_texts_have_none(settings, t
 def test_few_examples_are_read_more_often_unless_epochs_are_named(rows, told, steps, settings, tmp_path, table):
     """Three steps an epoch: 20 epochs. 4,000 rows: 400 steps an epoch, and three of them."""
     changed = replace(settings, **{"epochs": None, "batch_size": 10, **told})
-    assert recipe.num_epochs(changed, rows // 10) * (rows // 10) == steps
-    assert recipe.num_epochs(changed, 60) == (5 if not told else 2)
+    length = recipe.Length(changed.epochs)
+    assert length.num_epochs(rows // 10) * (rows // 10) == steps
+    assert length.num_epochs(60) == (5 if not told else 2)
     if not told and rows == 30:
         messages = []
         files = {"train": table(rows_of(0, rows), "t.csv"), "dev": settings.dev, "test": None}

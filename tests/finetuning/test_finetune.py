@@ -21,7 +21,7 @@ from bothways.checkpoint import checkpoint
 from bothways.errors import InputError, MissingFile
 from bothways.finetuning import classify, finetune, recipe, regress, text_examples
 from bothways.finetuning.activation_checkpointing import MAX_TOKENS, split_batch
-from bothways.finetuning.recipe import layer_learning_rates, peak_learning_rate
+from bothways.finetuning.recipe import default_learning_rate, layer_learning_rates
 from bothways.log import messages_to
 from bothways.settings import Classify
 from bothways.training import progress
@@ -158,10 +158,10 @@ def test_an_exception_in_a_callback_ends_the_run_which_can_be_resumed(settings, 
         (1.0, 5000, "1 epoch is 5,000 steps; the default is 15,000 (3 epochs)"),
     ],
 )
-def test_epochs_are_logged_as_steps_and_too_few_give_a_warning(epochs, an_epoch, said, settings):
+def test_epochs_are_logged_as_steps_and_too_few_give_a_warning(epochs, an_epoch, said):
     messages = []
     with messages_to(messages.append):
-        recipe.log_epochs(replace(settings, epochs=epochs), an_epoch)
+        recipe.Length(epochs).log(an_epoch)
     assert len(messages) == bool(said)
     assert all(message.startswith(said) for message in messages)
 
@@ -177,10 +177,8 @@ def test_layer_wise_learning_rates_are_logged_as_a_table(settings):
 
 
 @pytest.mark.parametrize(("width", "rate"), [(1024, 3.25e-5), (768, 5e-5), (384, 1.41e-4), (256, 2.6e-4), (32, 5e-4)])
-def test_without_a_rate_it_goes_by_the_width(width, rate, settings, make_model):
-    config = make_model("bert", {}).config.replace(hidden_size=width, num_attention_heads=1)
-    assert peak_learning_rate(replace(settings, learning_rate=None), config) == pytest.approx(rate, rel=0.01)
-    assert peak_learning_rate(replace(settings, learning_rate=1e-3), config) == 1e-3
+def test_the_default_learning_rate_depends_on_the_width(width, rate):
+    assert default_learning_rate(width) == pytest.approx(rate, rel=0.01)
 
 
 @pytest.mark.slow
@@ -193,10 +191,10 @@ def test_the_default_learning_rate_by_width_is_logged_and_used(settings):
     assert max(row["learning_rate"] for row in rows_of(directory) if "learning_rate" in row) == 5e-4
 
 
-def test_rates_name_the_parts_of_a_model_without_a_head(settings, make_model):
+def test_rates_name_the_parts_of_a_model_without_a_head(make_model):
     model = make_model("bert", {}, num_hidden_layers=3)
     Freeze(3).apply(model)
-    rates = layer_learning_rates(model, replace(settings, layer_decay=0.5))
+    rates = layer_learning_rates(model, 5e-3, 0.5)
     assert [(name, rate) for name, rate, _ in rates] == [
         ("embeddings", 0.0), ("layer 1", 0.0), ("layer 2", 0.0), ("layer 3", 5e-3),
     ]  # fmt: skip

@@ -94,13 +94,11 @@ def test_training_reads_the_drawn_windows_and_measuring_reads_all(settings, monk
 
 def test_a_step_has_a_minimum_of_long_texts_unless_its_size_is_set(settings):
     task = task_of(replace(settings, window=64))
-    sizes = [600] * 100
-    assert all(
-        len(rows) == text_examples.MIN_STEP_TEXTS for rows in [*recipe.step_rows(settings, task, 0, 0, sizes)][:-1]
-    )
+    plan, sizes = recipe.BatchPlan.of(settings, task), [600] * 100
+    assert all(len(rows) == text_examples.MIN_STEP_TEXTS for rows in [*plan.step_rows(0, 0, sizes)][:-1])
     named = replace(settings, batch_tokens=1200)
-    assert {len(rows) for rows in recipe.step_rows(named, task, 0, 0, sizes)} == {2}
-    short = [*recipe.step_rows(settings, task, 0, 0, [8] * 1000)]
+    assert {len(rows) for rows in recipe.BatchPlan.of(named, task).step_rows(0, 0, sizes)} == {2}
+    short = [*plan.step_rows(0, 0, [8] * 1000)]
     assert len(short[0]) == recipe.BATCH_TOKENS // 8
 
 
