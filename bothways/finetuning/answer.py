@@ -49,7 +49,7 @@ from bothways.metrics import Intervals
 from bothways.metrics.answers import answer_scores, best_threshold
 from bothways.model.model import Model
 from bothways.settings import Answer
-from bothways.tokenizer.tokenizer import Encoding
+from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 from bothways.training.losses import Loss, classification_loss
 from bothways.training.run import Callbacks
 
@@ -304,7 +304,7 @@ class Answering(Task):
         windows: dict[str, list[list[Encoding]]] = {}
         data = {}
         for split, loaded in read_splits(settings, skipped, fold).items():
-            windows_by_question = read_windows(loaded, pretrained, settings)
+            windows_by_question = read_windows(loaded, pretrained.need_tokenizer(), answer_policy(settings, pretrained))
             questions[split], windows[split], rows = [], [], list[tuple[int, int]]()
             for question, question_windows in zip(loaded, windows_by_question, strict=True):
                 try:
@@ -330,12 +330,14 @@ class Answering(Task):
 
     def read_by(self, teacher: Checkpoint) -> "Answering":
         """InputError for a teacher that reads other windows: start and end scores belong to tokens."""
-        check_task(teacher, self.settings, self.name)
+        check_task(teacher, self.name, self.settings.teacher)
         models, sample = (self.pretrained, teacher), self.questions["train"][:SAMPLE]
-        sizes = {answer_policy(model, self.settings).read_size for model in models}
+        sizes = {answer_policy(self.settings, model).read_size for model in models}
         same = len(sizes) == 1 and teacher.need_tokenizer().vocab == self.pretrained.need_tokenizer().vocab
         if same:
-            own, other = (read_windows(sample, model, self.settings) for model in models)
+            own, other = (
+                read_windows(sample, model.need_tokenizer(), answer_policy(self.settings, model)) for model in models
+            )
             same = all(window.ids == read.ids for window, read in zip(chain(*own), chain(*other), strict=True))
         if not same:
             raise InputError(
@@ -357,7 +359,8 @@ class Answering(Task):
             for source in settings.unlabelled
             for question in read_squad(source, on_error=settings.on_error, encoding=settings.encoding)
         ]
-        windows = read_windows(added, self.pretrained, settings)
+        policy = answer_policy(settings, self.pretrained)
+        windows = read_windows(added, self.pretrained.need_tokenizer(), policy)
         train, no_rows = self.data["train"], (NO_LABEL, NO_LABEL)
         flat = [*chain.from_iterable(windows)]
         examples = AnswerWindows(train.windows + flat, train.rows + [no_rows] * len(flat))
@@ -416,17 +419,17 @@ def read_splits(settings: Answer, skipped: Counter[str], fold: int | None = None
     return {**splits, **{split: [questions[row] for row in rows] for split, rows in rows_by_split.items()}}
 
 
-def read_windows(questions: Sequence[Question], pretrained: Checkpoint, settings: Answer) -> list[list[Encoding]]:
+def read_windows(questions: Sequence[Question], tokenizer: Tokenizer, policy: WindowPolicy) -> list[list[Encoding]]:
     """The windows of each question with its passage."""
     encodings = answer_decoding.encode_pairs(
-        pretrained.need_tokenizer(), [question.question for question in questions],
+        tokenizer, [question.question for question in questions],
         [question.context for question in questions],
     )  # fmt: skip
     names = [question.where for question in questions]
-    return answer_policy(pretrained, settings).split(encodings, names)
+    return policy.split(encodings, names)
 
 
-def answer_policy(pretrained: Checkpoint, settings: Answer) -> WindowPolicy:
+def answer_policy(settings: Answer, pretrained: Checkpoint) -> WindowPolicy:
     max_length = pretrained.model.config.max_position_embeddings
     return WindowPolicy(settings.window, settings.overlap, settings.long, max_length=max_length)
 

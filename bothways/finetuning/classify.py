@@ -263,15 +263,16 @@ class Classification(TextTask):
     def build(settings: Classify, pretrained: Checkpoint, tables: Mapping[str, Table]) -> "Classification":
         # In cross-validation some fold trains on each row, and all folds need the same labels.
         labelled = [*tables.values()] if settings.folds else [tables["train"]]
-        names = read_label_names(labelled, settings)
-        check_metric(settings, names)
+        names = read_label_names(labelled, settings.train, multi_label=settings.multi_label)
+        check_metric(settings.metric, settings.positive, names, settings.train, multi_label=settings.multi_label)
         targets_from = label_matrix if settings.multi_label else class_vector
         targets = {split: targets_from(table, names) for split, table in tables.items()}
         return Classification(settings, pretrained, names, tables, {}).with_targets(targets)
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
         return add_text_head(
-            self.pretrained, self.names, self.settings, seed=seed, multi_label=self.settings.multi_label,
+            self.pretrained, self.names, seed=seed, pooling=self.settings.pooling, dropout=self.settings.dropout,
+            near_identity=self.settings.linear_start, multi_label=self.settings.multi_label,
             few=stays_frozen(self.settings, self), pair_features=self.pair_features,
         )  # fmt: skip
 
@@ -287,11 +288,11 @@ class Classification(TextTask):
         return ClassObjective(weights_C, settings.multi_label, settings.temperature, settings.window_pooling)
 
     def read_by(self, teacher: Checkpoint) -> "Classification":
-        check_task(teacher, self.settings, self.name)
+        check_task(teacher, self.name, self.settings.teacher)
         if teacher.multi_label != self.settings.multi_label:
             kind = "several labels" if teacher.multi_label else "one label"
             raise InputError(f"{self.settings.teacher}: gives a text {kind}, unlike the student (--multi-label)")
-        teacher = with_labels(teacher, "classes", self.names, self.settings)
+        teacher = with_labels(teacher, "classes", self.names, self.settings.teacher)
         return replace(self, pretrained=teacher, data=self.encode_for(teacher))
 
     def soft_labels(self, reader: Task, outputs: torch.Tensor) -> list[torch.Tensor]:
@@ -345,20 +346,20 @@ def describe_counts(names: Sequence[str], counts: Sequence[int]) -> str:
     )
 
 
-def read_label_names(tables: Sequence[Table], settings: Classify) -> tuple[str, ...]:
-    """The sorted names of all labels in these tables."""
-    if settings.multi_label:
+def read_label_names(tables: Sequence[Table], source: Any, *, multi_label: bool) -> tuple[str, ...]:
+    """The sorted names of all labels in these tables. source: of the training data, for messages."""
+    if multi_label:
         names = tuple(sorted(set().union(*(labels for table in tables for labels in label_sets(table)))))
         if not names:
-            raise InputError(f"{settings.train}: no row has a label")
+            raise InputError(f"{source}: no row has a label")
         return names
     labelled = [row for table in tables for row in zip(table.where, table.labels or [], strict=True)]
     names = tuple(sorted({label for _, label in labelled}))
     lists = [where for where, label in labelled if _is_list(label)]
-    if lists and has_named_columns(settings.train):
+    if lists and has_named_columns(source):
         raise InputError(f"{lists[0]}: the label is a list; texts with several labels need --multi-label")
     if len(names) < 2:
-        raise InputError(f"{settings.train}: only one class ({names[0]!r}); a classifier needs at least two")
+        raise InputError(f"{source}: only one class ({names[0]!r}); a classifier needs at least two")
     return names
 
 
@@ -370,14 +371,16 @@ def _is_list(label: str) -> bool:
         return False
 
 
-def check_metric(settings: Classify, names: Sequence[str]) -> None:
+def check_metric(
+    metric: str | None, positive: str | None, names: Sequence[str], source: object, *, multi_label: bool
+) -> None:
     """InputError if the metric or the positive label does not fit the labels."""
-    if settings.multi_label and settings.metric in ("f1", "matthews"):
-        raise InputError(f"metric ({settings.metric}) is for two classes; use f1_micro with multi-label data")
-    if settings.metric == "f1" and len(names) != 2:
+    if multi_label and metric in ("f1", "matthews"):
+        raise InputError(f"metric ({metric}) is for two classes; use f1_micro with multi-label data")
+    if metric == "f1" and len(names) != 2:
         raise InputError(f"metric (f1) is for two classes, but there are {len(names)}; use f1_macro or f1_micro")
-    if settings.positive is not None and settings.positive not in names:
-        raise InputError(f"positive ({settings.positive!r}) is not a label in {settings.train}: {join_names(names)}")
+    if positive is not None and positive not in names:
+        raise InputError(f"positive ({positive!r}) is not a label in {source}: {join_names(names)}")
 
 
 def class_vector(table: Table, names: Sequence[str]) -> np.ndarray:

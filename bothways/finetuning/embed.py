@@ -38,7 +38,7 @@ from bothways.finetuning.initial_model import load_initial_model
 from bothways.finetuning.objective import NO_LABEL, LabelObjective
 from bothways.finetuning.pair_examples import PairBatch, PairExamples, text_vectors
 from bothways.finetuning.recipe import BATCH_TOKENS, BatchPlan
-from bothways.finetuning.task import Baseline, Metrics, Scoring, Summary, Task, compute_outputs
+from bothways.finetuning.task import Baseline, Metrics, Scoring, Summary, Task, compute_outputs, window_policy
 from bothways.inference.pooling import pooling_name
 from bothways.linear.tfidf import MAX_TERMS, Tfidf
 from bothways.model.model import Model
@@ -273,11 +273,11 @@ class Embedding(Task):
     @staticmethod
     def build(settings: TrainEmbed, pretrained: Checkpoint, pairs: Mapping[str, TextPairs]) -> "Embedding":
         dims = check_dims(settings.matryoshka_dims, pretrained.model.config.hidden_size)
-        low, high = score_range(settings, pairs["train"].scores)
-        data = {}
+        low, high = score_range(pairs["train"].scores, settings.train)
+        data, reader = {}, (pretrained.need_tokenizer(), window_policy(settings, pretrained))
         for split, part in pairs.items():
             scores = None if part.scores is None else ((part.scores - low) / (high - low)).astype(np.float32)
-            data[split] = PairExamples.encode(part.texts, scores, pretrained, settings)
+            data[split] = PairExamples.encode(part.texts, scores, *reader)
         pooling = pooling_name(settings.pooling, pretrained.pooling)
         task = Embedding(settings, pretrained, pairs, data, pooling, dims, low, high)
         if task.num_isolated == len(data["train"].sizes):
@@ -315,8 +315,9 @@ class Embedding(Task):
                 f"{self.settings.teacher}: vectors of {size} dimensions cannot teach {own} dimensions; use a teacher "
                 "that is at least as wide"
             )
+        reader = teacher.need_tokenizer(), window_policy(self.settings, teacher)
         data = {
-            split: PairExamples.encode(part.texts, self.data[split].scores, teacher, self.settings)
+            split: PairExamples.encode(part.texts, self.data[split].scores, *reader)
             for split, part in self.pairs.items()
         }
         pooling = pooling_name("auto", teacher.pooling)
@@ -337,7 +338,8 @@ class Embedding(Task):
         scores = self.data["train"].scores
         if scores is not None:
             scores = np.append(scores, np.full(len(columns[0]) - num_pairs, np.nan, np.float32))
-        examples = PairExamples.encode(columns, scores, self.pretrained, self.settings)
+        reader = self.pretrained.need_tokenizer(), window_policy(self.settings, self.pretrained)
+        examples = PairExamples.encode(columns, scores, *reader)
         examples.ids[:, num_pairs:] = NO_LABEL
         pairs = replace(train, texts=columns, scores=scores)
         return replace(self, pairs={**self.pairs, "train": pairs}, data={**self.data, "train": examples})
@@ -398,7 +400,7 @@ def check_dims(dims: tuple[int, ...], hidden_size: int) -> tuple[int, ...]:
     return tuple(sorted({*dims, hidden_size}))
 
 
-def score_range(settings: TrainEmbed, scores: np.ndarray | None) -> tuple[float, float]:
+def score_range(scores: np.ndarray | None, source: object) -> tuple[float, float]:
     """The scores that correspond to cosine 0 and 1: 0 and 1 if all scores are in -1..1; else their minimum and maximum,
     such as 0 and 5 in STS-B."""
     if scores is None:
@@ -406,7 +408,6 @@ def score_range(settings: TrainEmbed, scores: np.ndarray | None) -> tuple[float,
     low, high = float(scores.min()), float(scores.max())
     if low == high:
         raise InputError(
-            f"{settings.train}: all scores are {low:g}; there is nothing to learn. To ignore scores, use --objective "
-            "pairs"
+            f"{source}: all scores are {low:g}; there is nothing to learn. To ignore scores, use --objective pairs"
         )
     return (0.0, 1.0) if low >= -1 and high <= 1 else (low, high)

@@ -19,7 +19,6 @@ from bothways.model.model import Model
 from bothways.model.pooler import encodes_separately, mean_pool
 from bothways.model.prepacked import prepack
 from bothways.rng import Purpose, generator
-from bothways.settings import TextVectors
 
 MAX_LABELLED_TOKENS = 60_000  # for fitting a linear model of tokens
 MAX_WINDOWS = 8  # windows of a text to pool over
@@ -34,11 +33,12 @@ class FrozenFeatures:
     At most MAX_WINDOWS windows of a text are read, and of large training sets only as many as in a training step, so
     that computing the features takes less than half an epoch, or a few seconds.
 
-    model: in eval mode, on the device and in the dtype of the computation.
+    model: in eval mode, on the device and in the dtype of the computation. train_windows: windows of a text in a
+    training step. window_pooling: "mean" or "max", over the windows of a text.
     """
 
-    def __init__(self, model: Model, data: Mapping[str, TextExamples], settings: TextVectors) -> None:
-        self.model, self.data, self.settings = model, data, settings
+    def __init__(self, model: Model, data: Mapping[str, TextExamples], train_windows: int, window_pooling: str) -> None:
+        self.model, self.data, self.train_windows, self.window_pooling = model, data, train_windows, window_pooling
         self._computed: dict[str, dict[str, Tensor]] = {}
 
     def sample(self, split: str) -> TextExamples:
@@ -46,11 +46,11 @@ class FrozenFeatures:
         sample = self.data[split].sample_windows(MAX_WINDOWS, seed=0, epoch=0)
         if split != "train" or sum(sample.sizes) <= FEW_TOKENS:
             return sample
-        return sample.sample_windows(self.settings.train_windows, seed=0, epoch=0)
+        return sample.sample_windows(self.train_windows, seed=0, epoch=0)
 
     def __getitem__(self, split: str) -> dict[str, Tensor]:
         if split not in self._computed:
-            forward = partial(pool_states, encode=prepack(self.model), window_pooling=self.settings.window_pooling)
+            forward = partial(pool_states, encode=prepack(self.model), window_pooling=self.window_pooling)
             head_NH, mean_NH = torch.stack(compute_outputs(self.model, self.sample(split), forward)).unbind(1)
             self._computed[split] = {"head": head_NH.contiguous(), "mean": mean_NH.contiguous()}
         return self._computed[split]

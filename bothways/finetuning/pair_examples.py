@@ -12,14 +12,11 @@ import torch
 from torch import Tensor
 
 from bothways.batch import Batch
-from bothways.checkpoint.contents import Checkpoint
 from bothways.finetuning.activation_checkpointing import MAX_TOKENS, checkpointed, split_batch
-from bothways.finetuning.task import window_policy
 from bothways.inference.pooling import Bounds, pool_rows, pool_windows
-from bothways.inference.windows import own_rows, whole_length
+from bothways.inference.windows import WindowPolicy, own_rows, whole_length
 from bothways.model.model import Model
-from bothways.settings import FineTune
-from bothways.tokenizer.tokenizer import Encoding
+from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -43,12 +40,11 @@ class PairExamples:
 
     @staticmethod
     def encode(
-        texts: Sequence[Sequence[str]], scores: np.ndarray | None, pretrained: Checkpoint, settings: FineTune
+        texts: Sequence[Sequence[str]], scores: np.ndarray | None, tokenizer: Tokenizer, policy: WindowPolicy
     ) -> "PairExamples":
-        """texts: [R][N]."""
+        """texts: [R][N]. policy: how long texts are split."""
         id_by_text: dict[str, int] = {}
         ids = [[id_by_text.setdefault(text, len(id_by_text)) for text in column] for column in texts]
-        policy, tokenizer = window_policy(settings, pretrained), pretrained.need_tokenizer()
         windows = [policy.split(tokenizer.encode_many(column)) for column in texts]
         return PairExamples(windows, np.array(ids), scores)
 

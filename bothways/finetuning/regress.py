@@ -168,7 +168,10 @@ class Regression(TextTask):
         return Regression(settings, pretrained, tables, {}, mean, deviation).with_targets(standardized)
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
-        return add_text_head(self.pretrained, (), self.settings, seed=seed, pair_features=self.pair_features)
+        return add_text_head(
+            self.pretrained, (), seed=seed, pooling=self.settings.pooling, dropout=self.settings.dropout,
+            near_identity=self.settings.linear_start, pair_features=self.pair_features,
+        )  # fmt: skip
 
     def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:
         fit_text_head(model, self.frozen, number_loss, splits)
@@ -179,7 +182,7 @@ class Regression(TextTask):
 
     def read_by(self, teacher: Checkpoint) -> "Regression":
         """With numbers that are not standardized, as a saved model predicts them."""
-        check_task(teacher, self.settings, self.name)
+        check_task(teacher, self.name, self.settings.teacher)
         return replace(self, pretrained=teacher, data=self.encode_for(teacher), mean=0.0, deviation=1.0)
 
     def soft_labels(self, reader: Task, outputs: np.ndarray) -> list[torch.Tensor]:

@@ -19,6 +19,7 @@ from bothways import report
 from bothways.batch import Batch
 from bothways.checkpoint import new_head
 from bothways.checkpoint.contents import Checkpoint
+from bothways.data.split_tables import read_unlabelled
 from bothways.data.splits import overlap_warning
 from bothways.data.tables import RowErrors
 from bothways.data.tagged_words import Sentence, join_words, word_starts
@@ -51,6 +52,7 @@ from bothways.finetuning.task import (
     Task,
     compute_outputs,
     describe_lengths,
+    window_policy,
 )
 from bothways.finetuning.teacher import check_task, with_labels
 from bothways.inference.tag_decoding import Tagset, decode_word_tags, word_probabilities
@@ -315,8 +317,9 @@ class Tagging(Task):
         settings: Tag, pretrained: Checkpoint, sentences: Mapping[str, list[Sentence]], notes: Sequence[str] = ()
     ) -> "Tagging":
         scheme, tagset, converted = read_tagset(sentences, settings)
+        reader = pretrained.need_tokenizer(), window_policy(settings, pretrained)
         texts = {
-            split: TaggedTexts.encode(rows, pretrained, settings, tagset, strict=split == "train")
+            split: TaggedTexts.encode(rows, *reader, tagset, context=settings.context, strict=split == "train")
             for split, rows in converted.items()
         }
         data = {split: tagged.examples for split, tagged in texts.items()}
@@ -349,10 +352,11 @@ class Tagging(Task):
         return TagObjective(self.settings.temperature)
 
     def read_by(self, teacher: Checkpoint) -> "Tagging":
-        check_task(teacher, self.settings, self.name)
-        teacher = with_labels(teacher, "tokens", self.tagset.names, self.settings)
+        check_task(teacher, self.name, self.settings.teacher)
+        teacher = with_labels(teacher, "tokens", self.tagset.names, self.settings.teacher)
+        reader = teacher.need_tokenizer(), window_policy(self.settings, teacher)
         texts = {
-            split: TaggedTexts.read(tagged.texts, teacher, self.settings, self.tagset, strict=False)
+            split: TaggedTexts.read(tagged.texts, *reader, self.tagset, strict=False)
             for split, tagged in self.texts.items()
         }
         data = {split: tagged.examples for split, tagged in texts.items()}
@@ -372,7 +376,9 @@ class Tagging(Task):
         return soft_labels
 
     def with_unlabelled(self) -> "Tagging":
-        added = TaggedTexts.unlabelled(self.pretrained, self.settings, self.tagset)
+        table = read_unlabelled(self.settings, pairs=False)
+        reader = self.pretrained.need_tokenizer(), window_policy(self.settings, self.pretrained)
+        added = TaggedTexts.unlabelled(table, *reader, self.tagset, context=self.settings.context)
         train = self.texts["train"]
         texts = {
             **self.texts,

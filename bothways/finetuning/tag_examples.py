@@ -8,16 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from bothways.batch import Batch
-from bothways.checkpoint.contents import Checkpoint
+from bothways.data.columns import Table
 from bothways.data.examples import read_tagged
 from bothways.data.near_duplicates import text_key
-from bothways.data.split_tables import divide_rows, read_unlabelled
+from bothways.data.split_tables import divide_rows
 from bothways.data.splits import parts_for
 from bothways.data.tables import RowErrors
 from bothways.data.tagged_words import Sentence, join_words, word_starts
@@ -25,13 +26,12 @@ from bothways.data.tags import OUTSIDE, Scheme, detect_scheme, find_illegal_tag
 from bothways.errors import InputError
 from bothways.evaluation.evaluators import documents_of
 from bothways.finetuning.objective import NO_LABEL
-from bothways.finetuning.task import window_policy
 from bothways.inference.offsets import BertWords, align_words, bert_words
 from bothways.inference.tag_decoding import LabelledWindow, Scores, Tagset, label_windows
 from bothways.inference.tagged_texts import all_words, group_sentences, to_iob2
-from bothways.inference.windows import whole_length
+from bothways.inference.windows import WindowPolicy, whole_length
 from bothways.settings import Tag
-from bothways.tokenizer.tokenizer import Encoding
+from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -72,19 +72,19 @@ class TaggedTexts:
 
     @staticmethod
     def encode(
-        sentences: Sequence[Sentence], pretrained: Checkpoint, settings: Tag, tagset: Tagset, *, strict: bool
-    ) -> "TaggedTexts":
-        """sentences: with IOB2 or plain tags. strict: InputError for a tag that is not in the tagset; else ignored."""
-        window = settings.window if settings.context else 0
-        texts = list(group_sentences(sentences, pretrained.need_tokenizer(), window))
-        return TaggedTexts.read(texts, pretrained, settings, tagset, strict=strict)
+        sentences: Sequence[Sentence], tokenizer: Tokenizer, policy: WindowPolicy, tagset: Tagset, *, context: bool,
+        strict: bool,
+    ) -> "TaggedTexts":  # fmt: skip
+        """sentences: with IOB2 or plain tags. context: read neighbouring sentences together, as many as fit into a
+        window. strict: InputError for a tag that is not in the tagset; else ignored."""
+        texts = list(group_sentences(sentences, tokenizer, policy.size if context else 0))
+        return TaggedTexts.read(texts, tokenizer, policy, tagset, strict=strict)
 
     @staticmethod
     def read(
-        texts: list[list[Sentence]], pretrained: Checkpoint, settings: Tag, tagset: Tagset, *, strict: bool
+        texts: list[list[Sentence]], tokenizer: Tokenizer, policy: WindowPolicy, tagset: Tagset, *, strict: bool
     ) -> "TaggedTexts":
         """Like `encode`, for sentences that are already grouped."""
-        tokenizer, policy = pretrained.need_tokenizer(), window_policy(settings, pretrained)
         windows_by_text = []
         for text in texts:
             words = all_words(text)
@@ -94,15 +94,16 @@ class TaggedTexts:
         return TaggedTexts(texts, windows_by_text)
 
     @staticmethod
-    def unlabelled(pretrained: Checkpoint, settings: Tag, tagset: Tagset) -> "TaggedTexts":
-        """The unlabelled texts of the settings, each read on its own, with no label at any word."""
-        table = read_unlabelled(settings, pairs=False)
+    def unlabelled(
+        table: Table, tokenizer: Tokenizer, policy: WindowPolicy, tagset: Tagset, *, context: bool
+    ) -> "TaggedTexts":
+        """Texts, each read on its own, with no label at any word."""
         sentences = [
             Sentence(tuple(words), (tagset.names[0],) * len(words), where, document)
             for document, (text, where) in enumerate(zip(table.texts, table.where, strict=True))
             if (words := text.split())
         ]
-        texts = TaggedTexts.encode(sentences, pretrained, settings, tagset, strict=True)
+        texts = TaggedTexts.encode(sentences, tokenizer, policy, tagset, context=context, strict=True)
         windows = [
             [replace(window, labels=np.full_like(window.labels, NO_LABEL)) for window in windows]
             for windows in texts.windows_by_text
@@ -209,7 +210,7 @@ def read_tagset(
     """The scheme and the tags of the training sentences, and all sentences with IOB2 or plain tags."""
     # In cross-validation some fold trains on each row, and all folds need the same tags.
     labelled = [*chain.from_iterable(sentences.values())] if settings.folds else sentences["train"]
-    scheme = detect_or_check_scheme(settings, labelled)
+    scheme = detect_or_check_scheme(labelled, settings.scheme)
     converted = {split: [to_iob2(sentence, scheme) for sentence in rows] for split, rows in sentences.items()}
     tags = chain.from_iterable(to_iob2(sentence, scheme).tags for sentence in labelled)
     tagset = Tagset.from_tags(tags, plain=scheme == "plain")
@@ -218,10 +219,10 @@ def read_tagset(
     return scheme, tagset, converted
 
 
-def detect_or_check_scheme(settings: Tag, sentences: Sequence[Sentence]) -> Scheme:
-    """The tag scheme of the settings, or a detected one. InputError for the first tag that it does not allow."""
+def detect_or_check_scheme(sentences: Sequence[Sentence], requested: Scheme | Literal["auto"]) -> Scheme:
+    """The requested tag scheme, or a detected one. InputError for the first tag that it does not allow."""
     tags = [sentence.tags for sentence in sentences]
-    scheme: Scheme = detect_scheme(tags) if settings.scheme == "auto" else settings.scheme
+    scheme: Scheme = detect_scheme(tags) if requested == "auto" else requested
     for sentence in sentences:
         if illegal := find_illegal_tag(sentence.tags, scheme):
             word = f"word {illegal.position + 1} of the sentence, {sentence.words[illegal.position]!r}"

@@ -19,14 +19,13 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.new_head import with_head
 from bothways.data.columns import Table
 from bothways.finetuning.activation_checkpointing import MAX_TOKENS, checkpointed, split_batch
-from bothways.finetuning.task import describe_lengths, window_policy
-from bothways.inference.windows import whole_length
+from bothways.finetuning.task import describe_lengths
+from bothways.inference.windows import WindowPolicy, whole_length
 from bothways.log import logger
 from bothways.model.model import Model
 from bothways.model.pooler import encodes_separately
 from bothways.rng import Purpose, generator
-from bothways.settings import Classify, FineTune, Regress
-from bothways.tokenizer.tokenizer import Encoding
+from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 
 KEPT_LAYERS = 2 / 3  # fraction of layers to keep for few examples (docs/LOG.md, "Few examples")
 FEW_TEXTS = 100  # with fewer texts, dev is too small to show whether training helps
@@ -46,20 +45,20 @@ class TextExamples:
 
     @staticmethod
     def encode(
-        table: Table, targets: np.ndarray, pretrained: Checkpoint, settings: FineTune, *, separate: bool = False
+        table: Table, targets: np.ndarray, tokenizer: Tokenizer, policy: WindowPolicy, *, separate: bool = False
     ) -> "TextExamples":
-        """separate: encode the texts of a pair separately.
+        """policy: how long texts are split. separate: encode the texts of a pair separately.
 
         InputError if the first text of a pair leaves too little room for the second.
         """
         if separate and table.pairs is not None:
             first, second = (
-                TextExamples.encode(replace(table, texts=texts, pairs=None), targets, pretrained, settings)
+                TextExamples.encode(replace(table, texts=texts, pairs=None), targets, tokenizer, policy)
                 for texts in (table.texts, table.pairs)
             )
             return replace(first, second=second, units=table.units)
-        encodings = pretrained.need_tokenizer().encode_many(table.texts, table.pairs)
-        return TextExamples(window_policy(settings, pretrained).split(encodings, table.where), targets, table.units)
+        encodings = tokenizer.encode_many(table.texts, table.pairs)
+        return TextExamples(policy.split(encodings, table.where), targets, table.units)
 
     def joined(self, other: "TextExamples") -> "TextExamples":
         """These texts, and those of another set."""
@@ -116,31 +115,32 @@ class TextExamples:
 
 
 def add_text_head(
-    pretrained: Checkpoint, labels: tuple[str, ...], settings: Classify | Regress, *, seed: int,
+    pretrained: Checkpoint, labels: tuple[str, ...], *, seed: int, pooling: str, dropout: float, near_identity: bool,
     multi_label: bool = False, few: bool = False, pair_features: str | None = None,
 ) -> Checkpoint:  # fmt: skip
     """The encoder with a new head for classes, or for a number if there are no labels.
 
+    pooling: "auto", "cls", "mean" or "pair". near_identity: a pooler that starts near the identity, for a linear start.
     few: keep only the first KEPT_LAYERS of an encoder that was trained for sentence vectors. Its last layers represent
     the topic of a text, and few examples do not suffice to learn anything else from them.
     pair_features: what the head reads of the vectors of a pair's two texts, "pair" or "distance" (model/pooler.py);
     all layers are kept.
     """
     means = pretrained.pooling == "mean"
-    pooling: str | None = settings.pooling
-    if settings.pooling == "auto":
-        pooling = "mean" if means else None
-    if pooling == "mean" and means and pretrained.normalized:
-        pooling = "unit"
+    kind: str | None = pooling
+    if pooling == "auto":
+        kind = "mean" if means else None
+    if kind == "mean" and means and pretrained.normalized:
+        kind = "unit"
     layers, depth = None, pretrained.model.config.num_hidden_layers
     if pair_features:
         logger.info(f"texts of a pair are encoded separately; the head reads {PAIR_FEATURES[pair_features]}")
-    elif few and means and settings.pooling != "cls":
+    elif few and means and pooling != "cls":
         layers = math.ceil(KEPT_LAYERS * depth)
         logger.info(f"few examples: the classifier reads the first {layers} of {depth} layers")
     return with_head(
         pretrained, "classes", labels, seed=seed, num_outputs=len(labels) or 1, multi_label=multi_label,
-        dropout=settings.dropout, pooling=pair_features or pooling, near_identity=settings.linear_start, layers=layers,
+        dropout=dropout, pooling=pair_features or kind, near_identity=near_identity, layers=layers,
     )  # fmt: skip
 
 

@@ -14,12 +14,14 @@ from bothways.errors import InputError
 from bothways.finetuning.activation_checkpointing import MAX_TOKENS
 from bothways.finetuning.frozen_features import FrozenFeatures, sample_rows
 from bothways.finetuning.recipe import stays_frozen
-from bothways.finetuning.task import Metrics, Summary, Task
+from bothways.finetuning.task import Metrics, Summary, Task, window_policy
 from bothways.finetuning.text_examples import FEW_TEXTS, MIN_STEP_TEXTS, TextExamples
+from bothways.inference.windows import WindowPolicy
 from bothways.log import muted
 from bothways.model.model import Model
 from bothways.model.pooler import encodes_separately
 from bothways.settings import Classify, Regress
+from bothways.tokenizer.tokenizer import Tokenizer
 
 MAX_SEPARATE = 10_000  # training pairs above which reading both texts together is better (docs/LOG.md)
 MAX_PAIRS = 10_000  # training pairs of the baseline, if the model itself reads both texts together
@@ -68,7 +70,7 @@ class TextTask(Task):
     def frozen(self) -> FrozenFeatures:
         with muted():
             model = self.inference_copy(self.initial_checkpoint(0).model)
-        return FrozenFeatures(model, self.data, self.settings)
+        return FrozenFeatures(model, self.data, self.settings.train_windows, self.settings.window_pooling)
 
     @cached_property
     def frozen_model(self) -> Model:
@@ -91,6 +93,10 @@ class TextTask(Task):
             return "distance"
         return "pair" if len(self.tables["train"]) <= MAX_SEPARATE else None
 
+    def reader(self, model: Checkpoint) -> tuple[Tokenizer, WindowPolicy]:
+        """How a model reads the texts."""
+        return model.need_tokenizer(), window_policy(self.settings, model)
+
     def with_targets(self, targets: Mapping[str, np.ndarray]) -> Self:
         """This task with encoded texts and these targets."""
         if self.settings.pooling == "pair" and self.tables["train"].pairs is None:
@@ -98,9 +104,9 @@ class TextTask(Task):
                 f"pooling (pair) is for pairs of texts, but {self.settings.train} has single ones; --pair-column names "
                 "the column of the second texts"
             )
-        separate = self.pair_features is not None
+        separate, (tokenizer, policy) = self.pair_features is not None, self.reader(self.pretrained)
         data = {
-            split: TextExamples.encode(table, targets[split], self.pretrained, self.settings, separate=separate)
+            split: TextExamples.encode(table, targets[split], tokenizer, policy, separate=separate)
             for split, table in self.tables.items()
         }
         return replace(self, data=data)  # type: ignore[type-var]
@@ -132,8 +138,9 @@ class TextTask(Task):
             raise InputError(
                 f"{self.settings.teacher}: compares the two texts of a pair, but {self.settings.train} has single texts"
             )
+        tokenizer, policy = self.reader(teacher)
         return {
-            split: TextExamples.encode(table, self.data[split].targets, teacher, self.settings, separate=separate)
+            split: TextExamples.encode(table, self.data[split].targets, tokenizer, policy, separate=separate)
             for split, table in self.tables.items()
         }
 
@@ -142,7 +149,7 @@ class TextTask(Task):
         added = read_unlabelled(self.settings, pairs=train.pairs is not None)
         targets = np.full((len(added), *examples.targets.shape[1:]), self.no_label, examples.targets.dtype)
         separate = examples.second is not None
-        more = TextExamples.encode(added, targets, self.pretrained, self.settings, separate=separate)
+        more = TextExamples.encode(added, targets, *self.reader(self.pretrained), separate=separate)
         pairs = None if train.pairs is None or added.pairs is None else train.pairs + added.pairs
         table = Table(train.texts + added.texts, pairs, None, train.where + added.where)
         tables, data = {**self.tables, "train": table}, {**self.data, "train": examples.joined(more)}

@@ -22,7 +22,7 @@ from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
 from bothways.finetuning import classify, finetune, recipe, text_examples
-from bothways.finetuning.task import metrics_with_intervals
+from bothways.finetuning.task import metrics_with_intervals, window_policy
 from bothways.finetuning.text_examples import TextExamples
 from bothways.log import messages_to
 from bothways.settings import Classify, Evaluate
@@ -285,7 +285,8 @@ def test_pairs_in_one_split_alone_are_refused():
 
 def texts_of(words, labels, predictor, settings):
     table = Table(words, None, None, ["f"] * len(words))
-    return TextExamples.encode(table, np.array(labels), predictor.checkpoint, settings)
+    policy = window_policy(settings, predictor.checkpoint)
+    return TextExamples.encode(table, np.array(labels), predictor.tokenizer, policy)
 
 
 def test_long_texts_are_read_in_windows_and_nothing_of_them_is_lost(start, settings):
@@ -317,7 +318,8 @@ def test_a_long_first_text_of_a_pair_has_a_larger_window_or_is_refused_with_its_
     def read(first, **options):
         pair = Table([" ".join(["cat"] * first), "cat"], [" ".join(["dog"] * 99), "dog"], None, ["f:1", "f:2"])
         changed = replace(settings, **{"window": 48, **options})
-        return TextExamples.encode(pair, np.array([0, 1]), predictor.checkpoint, changed)
+        policy = window_policy(changed, predictor.checkpoint)
+        return TextExamples.encode(pair, np.array([0, 1]), predictor.tokenizer, policy)
 
     found = read(61)
     assert max(len(window) for window in found.windows[0]) == 128 and len(found.windows[1][0]) == 5
@@ -422,7 +424,8 @@ def test_pairs_are_measured_in_the_windows_they_were_learned_in(settings, make_m
     )  # fmt: skip
     result = classify.run(changed)
     predictor = bothways.load(result.model, dtype="float32")
-    seen = TextExamples.encode(read_table(changed.train, need_labels=True), np.zeros(60), predictor.checkpoint, changed)
+    policy, whole = window_policy(changed, predictor.checkpoint), read_table(changed.train, need_labels=True)
+    seen = TextExamples.encode(whole, np.zeros(60), predictor.tokenizer, policy)
     pairs = [[row[name] for row in rows] for name in ("text", "pair")]
     windows = predictor.split(predictor.tokenizer.encode_many(*pairs))
     assert [[one.ids for one in parts] for parts in windows] == [[one.ids for one in parts] for parts in seen.windows]

@@ -15,6 +15,7 @@ from bothways.data.pairs import NO_NEGATIVES, read_pair_file, read_pairs
 from bothways.errors import InputError
 from bothways.finetuning import activation_checkpointing, embed, text_examples
 from bothways.finetuning.pair_examples import PairExamples, text_vectors
+from bothways.finetuning.task import window_policy
 from bothways.log import messages_to
 from bothways.settings import TrainEmbed
 from bothways.training.objective import forward_losses
@@ -193,7 +194,8 @@ LONG = [["cat " * 90, "dog", "the b c d", ""], ["a 1 2", "on the mat " * 40, "sa
 
 @pytest.fixture(scope="module")
 def long_texts(make_predictor, pairs):
-    return PairExamples.encode(LONG, None, make_predictor().checkpoint, replace(pairs, window=40))
+    read_by = make_predictor().checkpoint
+    return PairExamples.encode(LONG, None, read_by.tokenizer, window_policy(replace(pairs, window=40), read_by))
 
 
 @pytest.mark.parametrize("at_once", [10_000, 70])
@@ -305,10 +307,10 @@ def test_sizes_are_those_a_vector_has_and_end_with_all_of_it():
 @pytest.mark.parametrize(
     ("scores", "expected"), [([1, 5, 3.5], (1, 5)), ([0.2, 1, 0.7], (0, 1)), ([-1, 0.5], (0, 1)), ([-1, 2], (-1, 2))]
 )
-def test_scores_that_can_be_cosines_stay_and_others_are_put_between_0_and_1(scores, expected, pairs):
-    assert embed.score_range(pairs, np.array(scores)) == expected
+def test_scores_that_can_be_cosines_stay_and_others_are_put_between_0_and_1(scores, expected):
+    assert embed.score_range(np.array(scores), "pairs.csv") == expected
     with pytest.raises(InputError, match="scores are 3;.*--objective pairs"):
-        embed.score_range(pairs, np.array([3.0, 3.0]))
+        embed.score_range(np.array([3.0, 3.0]), "pairs.csv")
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

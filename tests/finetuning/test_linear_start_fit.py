@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from bothways.batch import Batch
 from bothways.data.columns import Table
 from bothways.finetuning import frozen_features, linear_head
+from bothways.finetuning.task import window_policy
 from bothways.finetuning.text_examples import TextExamples, text_scores
 from bothways.linear import regressions
 from bothways.model.heads import ClassificationHead
@@ -158,7 +159,8 @@ def texts(make_predictor, tmp_path_factory):
     table = Table(["the cat sat", "dog " * 80, "a dog ran and sat"], None, ["no", "yes", "no"], ["1", "2", "3"])
     folder = tmp_path_factory.mktemp("features")
     settings = Classify(model=folder, train=folder / "t.jsonl", out=folder / "run", window=32)
-    return predictor.module, TextExamples.encode(table, np.array([0, 1, 0]), predictor.checkpoint, settings)
+    policy = window_policy(settings, predictor.checkpoint)
+    return predictor.module, TextExamples.encode(table, np.array([0, 1, 0]), predictor.tokenizer, policy)
 
 
 def test_head_inputs_are_the_inputs_of_the_last_layer(texts):
@@ -173,7 +175,7 @@ def test_head_inputs_are_the_inputs_of_the_last_layer(texts):
 
 def test_frozen_texts_are_states_and_means_averaged_over_windows(texts):
     model, examples = texts
-    frozen = frozen_features.FrozenFeatures(model, {"train": examples}, Classify(model="m", train="t", out="o"))
+    frozen = frozen_features.FrozenFeatures(model, {"train": examples}, 2, "mean")
     assert len(examples.windows[1]) > 1
     for row, windows in enumerate(examples.windows):
         with torch.inference_mode():
@@ -192,7 +194,8 @@ def test_frozen_vectors_of_long_texts_are_of_some_windows_and_of_training_texts_
     assert len(long.windows[0]) > most > few
 
     def numbers(settings):
-        frozen = frozen_features.FrozenFeatures(model, {"train": long, "dev": long}, settings)
+        data = {"train": long, "dev": long}
+        frozen = frozen_features.FrozenFeatures(model, data, settings.train_windows, settings.window_pooling)
         return [{len(parts) for parts in frozen.sample(split).windows} for split in ("train", "dev")]
 
     settings = Classify(model="m", train="t", out="o")

@@ -160,7 +160,7 @@ def test_schemes_are_found_out_and_mean_the_same(settings, tmp_path):
         written = [(words, spans_to_tags(tags_to_spans(tags, "iob2"), len(words), scheme)) for words, tags in rows]
         changed = replace(settings, train=write(tmp_path / f"{scheme}.txt", written, every=1), dev=None, test=None)
         splits = tag.read_splits(changed)
-        assert tag_examples.detect_or_check_scheme(changed, splits["train"]) == scheme
+        assert tag_examples.detect_or_check_scheme(splits["train"], changed.scheme) == scheme
         task = tag.Tagging.build(changed, checkpoint.load(changed.model), splits)
         made[scheme] = [one.labels.tolist() for one in task.data["train"].windows]
     assert made["iob1"] == made["iob2"] == made["bioes"]
