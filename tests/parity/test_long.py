@@ -244,14 +244,14 @@ def test_windows_by_blocks_equal_a_mask_and_its_gradients(make_model, monkeypatc
     batch = Batch.from_arrays(ids, np.zeros_like(ids), np.array([300, 30, 100]))
     assert block_sparse.is_faster(torch.zeros(1), (4, 4), 300, 0.0)
     weights_TH = torch.randn(430, 24)
-    found = []
+    results = []
     for faster in (True, False):
-        monkeypatch.setattr(block_sparse, "is_faster", lambda q, sides, *given, faster=faster: faster and sides[0] > 0)
+        monkeypatch.setattr(block_sparse, "is_faster", lambda q, sides, *rest, faster=faster: faster and sides[0] > 0)
         model.zero_grad()
         hidden_TH = model(batch)
         (hidden_TH * weights_TH).sum().backward()
-        found.append((hidden_TH.detach(), torch.cat([value.grad.flatten() for value in model.encoder.parameters()])))
-    (ours, g_ours), (plain, g_plain) = found
+        results.append((hidden_TH.detach(), torch.cat([value.grad.flatten() for value in model.encoder.parameters()])))
+    (ours, g_ours), (plain, g_plain) = results
     assert_close(ours, plain)
     assert float((g_ours - g_plain).norm() / g_plain.norm()) < 1e-5
     assert not torch.equal(ours, plain)  # they went two ways
