@@ -160,8 +160,8 @@ def test_in_half_precision_neighbours_of_other_lengths_do_not_change_a_bit_of_a_
             start = sum(lengths[: lengths.index(size)])
             rows = torch.randn(sum(lengths), 3, N, D, generator=torch.Generator().manual_seed(5)).bfloat16()
             rows[start : start + size] = own
-            found = Bucketed(torch.tensor(lengths), CPU).attend(*rows.unbind(1), sides=(-1, -1), dropout=0.0)
-            apart = (found[start : start + size].float() - expected.float()).abs().max()
+            attended = Bucketed(torch.tensor(lengths), CPU).attend(*rows.unbind(1), sides=(-1, -1), dropout=0.0)
+            apart = (attended[start : start + size].float() - expected.float()).abs().max()
             assert apart <= BITS, lengths
 
 
@@ -286,9 +286,9 @@ def test_the_scores_of_all_places_are_never_in_memory_at_once():
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             nonlocal largest
-            found = function(*args, **(kwargs or {}))
-            largest = max(largest, found.numel() if isinstance(found, torch.Tensor) else 0)
-            return found
+            output = function(*args, **(kwargs or {}))
+            largest = max(largest, output.numel() if isinstance(output, torch.Tensor) else 0)
+            return output
 
     with Watch():
         linear_cross_entropy(x, weight, bias, labels).backward()

@@ -86,8 +86,8 @@ def test_neighbours_of_near_lengths_are_one_rectangle():
 def test_near_means_at_most_so_far_apart():
     assert window_mask(4, (1, 1), CPU).int().tolist() == [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]
     for size, sides in ((1, (1, 1)), (7, (2, 2)), (13, (5, 1)), (5, (9, 9)), (7, (-1, 0)), (5, (0, -1))):
-        found = window_mask(size, sides, CPU)
-        assert all(bool(found[a, b]) == is_seen(b - a, sides) for a in range(size) for b in range(size))
+        mask = window_mask(size, sides, CPU)
+        assert all(bool(mask[a, b]) == is_seen(b - a, sides) for a in range(size) for b in range(size))
 
 
 @pytest.mark.parametrize(
@@ -128,13 +128,13 @@ def test_the_ragged_kernel_equals_the_slow_formula(sides):
 
 @pytest.mark.gpu
 def test_the_ragged_kernel_has_the_gradients_of_rectangles():
-    device, found = torch.device("cuda"), []
+    device, results = torch.device("cuda"), []
     weights = torch.randn(int(LENGTHS.sum()), N, D, generator=torch.Generator().manual_seed(1)).cuda()
     for kind in (Varlen, Bucketed):
         parts = [part.bfloat16().cuda().requires_grad_() for part in rows()]
         attended = kind(LENGTHS, device).attend(*parts, sides=(-1, -1), dropout=0.0)
-        found.append([attended, *torch.autograd.grad((attended * weights).sum(), parts)])
-    for ragged, bucketed in zip(*found, strict=True):
+        results.append([attended, *torch.autograd.grad((attended * weights).sum(), parts)])
+    for ragged, bucketed in zip(*results, strict=True):
         apart = (ragged.float() - bucketed.float()).norm() / bucketed.float().norm()
         assert float(apart) < 0.02
 
