@@ -41,7 +41,7 @@ def peer_of(predictor, architecture, directory):
 
 
 def masked_probabilities(predictor, ids, place):
-    """Of one window by itself, the plain way."""
+    """Probabilities of one window by itself, computed directly."""
     batch = Batch.from_arrays(np.array(ids), np.zeros(len(ids), int), np.array([len(ids)]))
     with torch.no_grad():
         return predictor.module.word_scores(predictor.module(batch)[place][None])[0].softmax(-1)
@@ -114,13 +114,13 @@ def test_the_error_for_a_missing_mask_names_the_mask_token(filler):
 
 def test_a_mask_that_was_cut_off_is_named(filler):
     text = "cat " * 30 + "[MASK]"
-    with pytest.raises(InputError, match="long='windows'"):
+    with pytest.raises(InputError, match="cut off.*long='windows'"):
         filler.fill(text, long="truncate", window=20)
     with pytest.raises(InputError, match="longer than 20 tokens"):
         filler.fill(text, long="error", window=20)
 
 
-def test_rows_of_the_table_beyond_the_vocabulary_are_no_words(make_predictor):
+def test_rows_of_the_table_beyond_the_vocabulary_are_never_predicted(make_predictor):
     """Tables are often padded to a round size."""
     padded = make_predictor("bert", {"masked_words": 0}, vocab_size=131)
     (fills,) = padded.fill("the [MASK]", top=131)
@@ -240,7 +240,7 @@ def words_of(number, seed=0):
 
 
 def without_context(predictor):
-    """The same model, in which a token's vector depends on the token alone."""
+    """The same model with the context removed: a token's vector depends on the token alone."""
     with torch.no_grad():
         for name, parameter in predictor.module.named_parameters():
             if "attention.output" in name or "positions" in name or "segments" in name:
@@ -293,7 +293,7 @@ def test_ten_thousand_words_are_classified_by_all_their_windows(make_predictor):
 
 
 @pytest.mark.slow
-def test_ten_thousand_words_are_tagged_and_answered_and_far_text_moves_no_entity(tagger, reader):
+def test_ten_thousand_words_are_tagged_and_answered_and_far_text_changes_no_entity(tagger, reader):
     words = words_of(10_000)
     text = " ".join(words)
     (entities,) = tagger.tag([text])
@@ -330,7 +330,7 @@ def test_given_words_have_the_tags_of_their_entities(tagger):
     assert tagger.tag_words(sentences[0]) == tags_per_sentence[0]
 
 
-def test_many_questions_in_one_go_are_answered_as_one_by_one(reader):
+def test_many_questions_in_one_call_are_answered_as_one_by_one(reader):
     questions = ["the cat?", "", "dogs", "xyz", "the cat?"]
     passages = [" ".join(words_of(number, seed=number)) for number in (9, 200, 0, 31, 9)]
     together = reader.answer(questions, passages, top=3)
@@ -372,7 +372,7 @@ def test_a_model_trained_with_impossible_questions_may_give_no_answer(reader):
         assert (taught.answer(question, passage)[0].text == "") == (threshold < reading.margin)
 
 
-def test_the_scheme_a_model_was_trained_on_is_read_from_beside_it(tagger):
+def test_the_scheme_a_model_was_trained_on_is_read_from_its_metadata(tagger):
     plain = Predictor(replace(tagger.checkpoint, metadata={"scheme": "plain"}), dtype="float32", device="cpu")
     words = words_of(300)
     (tags,), (read_as_plain,) = tagger.tag_words([words]), plain.tag_words([words])
@@ -404,7 +404,7 @@ def test_a_long_question_leaves_its_passage_a_shorter_overlap(make_predictor):
     question, passage = " ".join(["the"] * 200), " ".join(words_of(200))
     for answer in reader.answer(question, passage, top=4, window=290, overlap=128):  # room for 87
         assert answer.text == passage[answer.start : answer.end] != ""
-    with pytest.raises(InputError, match=r"\b63\b.*\b64\b"):
+    with pytest.raises(InputError, match=r"leaves 63 .*\b64\b"):
         reader.answer(" ".join(["the"] * 234), passage)
 
 
@@ -420,7 +420,7 @@ def test_tags_and_answers_need_their_heads(tagger, reader):
 # --- inputs and options ---------------------------------------------------------------------------------------------
 
 
-def test_wrong_choices_are_refused_with_the_right_ones(make_predictor):
+def test_errors_for_invalid_choices_list_the_valid_ones(make_predictor):
     predictor = make_predictor("bert", {"classes": 5}, labels=LABELS)
     with pytest.raises(InputError, match=r"'windows'|windows, error, truncate"):
         predictor.hidden_states(["a"], long="window")
@@ -628,7 +628,7 @@ def test_half_precision_saves_what_was_loaded_or_nothing(make_predictor, tmp_pat
     first, other = (make_predictor("bert", seed=seed).checkpoint for seed in (1, 2))
     checkpoint.save(first, source)
     half = bothways.load(source, dtype="bf16", device="cpu")
-    half.save(source)  # over itself
+    half.save(source)  # over the source
     half.save(tmp_path / "copy")
     stored = [checkpoint.load(path).model.state_dict() for path in (source, tmp_path / "copy")]
     assert all(torch.equal(value, part[name]) for part in stored for name, value in first.model.state_dict().items())

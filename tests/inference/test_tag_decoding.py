@@ -99,7 +99,7 @@ def test_a_label_counts_once_however_many_windows_hold_its_word(size, overlap, t
 
 
 def test_sentences_given_as_one_text_are_read_with_their_neighbours(tokenizer):
-    """Document context needs nothing of its own: a document is a text whose words are those of its sentences."""
+    """Document context needs no special code: a document is a text whose words are those of its sentences."""
     sentences = [["the", "cat"], ["dogs", "ran", "."], ["xyz"]]
     words = list(itertools.chain(*sentences))
     (labelled,) = label_windows(windows_of(tokenizer, words), words, ["O", "B-PER", *"OOO", "B-LOC"], IOB2)
@@ -205,7 +205,7 @@ def test_an_entity_runs_from_its_first_word_to_its_last_and_scores_their_mean(to
         ("O NOUN VERB", "NOUN NOUN O VERB VERB", ["NOUN:the", "NOUN:cat", "VERB:on", "VERB:mat"]),
     ],
 )
-def test_the_labels_of_other_peoples_models_are_read_as_they_mean_them(names, tags, expected, tokenizer):
+def test_labels_of_other_models_are_read_in_their_own_scheme(names, tags, expected, tokenizer):
     tagset = Tagset.from_names(names.split())
     scores_SC = scores_of(names.split(), *tags.split())
     entities = decode_entities(tokenizer.encode_windows("the cat sat on mat"), scores_SC, tagset)
@@ -241,7 +241,7 @@ def test_only_models_trained_on_iob2_have_to_begin_with_b(tokenizer):
     assert entities_by_scheme == {None: [("LOC", "cat sat")], "iob2": [("PER", "cat sat")]}
 
 
-def test_the_viterbi_is_the_best_of_all_legal_ones():
+def test_the_viterbi_path_is_the_best_of_all_legal_paths():
     generator = np.random.default_rng(0)
     num_mended = 0
     for num_words in [0, 1, 2, 3, 4, 5] * 8:
@@ -306,7 +306,7 @@ def test_entities_are_slices_of_their_text_in_order_and_apart(text, seed, size, 
             end = entity.end
 
 
-def test_what_labels_may_follow_each_other_is_worked_out_once_a_tag_set(make_predictor, monkeypatch):
+def test_allowed_transitions_are_computed_once_per_tag_set(make_predictor, monkeypatch):
     names = ["O", *(prefix + str(number) for number in range(33) for prefix in ("B-", "I-"))]
     loaded = make_predictor("bert", {"tokens": len(names)}, labels=tuple(names)).checkpoint
     tagger = Predictor(replace(loaded, metadata={"scheme": "iob2"}), dtype="float32", device="cpu")
