@@ -167,7 +167,7 @@ def test_long_texts_are_truncated_as_in_fine_tuning(make, output_of, tmp_path):
 
 
 @pytest.mark.parametrize("paired", [True, False])
-def test_a_model_of_pairs_reads_pairs_and_one_of_texts_texts(paired, make, output_of, tmp_path):
+def test_models_of_pairs_read_pairs_and_models_of_single_texts_read_single_texts(paired, make, output_of, tmp_path):
     model = make("classes", 1, metadata={"reads_pairs": paired})
     (tmp_path / "one.csv").write_text("text,score\nthe cat,1.5\na dog ran,2\n", encoding="utf-8")
     (tmp_path / "two.csv").write_text("text,pair,score\nthe cat,a,1.5\na dog ran,b,2\n", encoding="utf-8")
@@ -226,14 +226,14 @@ def test_questions_need_their_passages(make, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"who\n")))
     with pytest.raises(SystemExit):
         main.main(["predict", str(model)])
-    assert "passages" in capsys.readouterr().err
+    assert "question and context" in capsys.readouterr().err
     (tmp_path / "questions.csv").write_text("question,text\nwho,cat\n", encoding="utf-8")
     with pytest.raises(SystemExit):
         main.main(["predict", str(model), str(tmp_path / "questions.csv")])
     assert "questions.csv:2: no 'context' (there are: question, text)" in capsys.readouterr().err
 
 
-def test_entities_are_the_same_in_any_company(make):
+def test_entities_of_a_text_do_not_depend_on_the_other_texts(make):
     import bothways
 
     model = bothways.load(make("tokens", 3, labels=TAGS, metadata={"scheme": "iob2"}), dtype="float32")

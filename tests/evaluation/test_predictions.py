@@ -125,7 +125,7 @@ def test_judgements_may_be_an_arrow_file(write, tmp_path):
     assert scores["mrr@10"] == 1
 
 
-def test_glues_own_files_are_no_judgements_of_search(write):
+def test_files_of_glue_are_not_read_as_judgements_of_search(write):
     """Tabs in a .csv without a header (STS-B), whose texts have commas."""
     rows = [f"main-captions\tMSRvid\t2012test\t000{row}\t{row}.500\ta, cat, sat\ta, dog, ran" for row in range(3)]
     gold = write("sts-dev.csv", rows)
@@ -202,7 +202,7 @@ def test_search_results_are_scored_against_judgements(write):
         score_file(write("other.txt", ["q7 Q0 b 1 9 me"]), gold)
 
 
-def test_a_positive_class_that_is_not_there_is_refused(write, labelled):
+def test_an_unknown_positive_class_is_refused(write, labelled):
     with pytest.raises(InputError, match=r"positive \('1'\) .*'no', 'yes'"):
         score_file(write("p.txt", ["yes"] * 5), labelled, positive="1")
 
