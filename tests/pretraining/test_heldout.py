@@ -41,7 +41,7 @@ def evaluate_and_record(store, tokenizer, model, pairs, **options):
 
 
 @pytest.mark.parametrize(("pairs", "name"), [("next", "next_sentence"), ("order", "sentence_order")])
-def test_accuracy_on_pairs_is_called_by_what_they_are_for(store, tokenizer, model, pairs, name):
+def test_accuracy_on_pairs_is_named_by_their_objective(store, tokenizer, model, pairs, name):
     held, figures = evaluate_and_record(store, tokenizer, model, pairs)
     assert [key for key in figures if key.endswith("_accuracy")] == [f"{name}_accuracy"]
     low, high = figures[f"{name}_interval"]
@@ -93,7 +93,7 @@ def test_one_document_has_an_order_but_no_others(store, tokenizer, model):
     assert "sentence_order_accuracy" in figures["order"] and set(figures["next"]) == {"loss", "masked_lm", "perplexity"}
 
 
-def test_of_very_much_text_random_documents_are_measured(store, tokenizer, monkeypatch):
+def test_of_large_held_out_text_random_documents_are_measured(store, tokenizer, monkeypatch):
     monkeypatch.setattr(sampler, "SECTION_TOKENS", 700)
     documents = sampler.sample_documents(store, HELD_OUT)
     tokens = np.diff(store.sentences[store.documents])[documents]

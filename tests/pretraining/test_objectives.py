@@ -167,7 +167,7 @@ def test_one_way_models_cannot_be_exported(case, trained, tmp_path):
 
 
 @pytest.mark.parametrize("case", ["electra", "spanbert", "halves", "deberta", "debertav3"])
-def test_a_run_resumed_has_the_losses_of_one_undisturbed(case, settings, tmp_path):
+def test_a_resumed_run_has_the_losses_of_an_uninterrupted_run(case, settings, tmp_path):
     whole = replace(settings, steps=9, dropout=0.1, checkpoint_every=4, keep_checkpoints=9, **CASES[case][0])
     pretrain.run(replace(whole, out=tmp_path / "whole"))
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")
@@ -196,7 +196,7 @@ def test_micro_batches_change_no_loss(case, settings, tmp_path):
 
 
 def batch_of(places, lengths=(23, 7, 13), seed=0):
-    """Texts whose first and last tokens are special, with masked places and what stood there."""
+    """Texts whose first and last tokens are special, with masked places and their original tokens."""
     generator = torch.Generator().manual_seed(seed)
     lengths = np.array(lengths)
     ids = torch.randint(5, V, (int(lengths.sum()),), generator=generator)
@@ -428,16 +428,14 @@ def test_continued_pre_training_uses_the_familys_objective(trained, settings, tm
         )
         figures = pretrain.run(short).figures
         assert loss in figures
-    for objective in ("masked", "halves"):  # what looks both ways would see the answer
+    for objective in ("masked", "halves"):  # attention in both directions would see the answer
         with pytest.raises(InputError, match="direction forward.*--objective"):
             pretrain.run(replace(short, objective=objective, out=tmp_path / "other"))
     with pytest.raises(InputError, match="--from .* own"):
         replace(short, family="albert")
 
 
-def test_a_classifier_of_a_family_whose_pooler_is_the_heads_goes_on_without_it(
-    make_model, tokenizer, settings, tmp_path
-):
+def test_a_classifier_whose_pooler_belongs_to_its_head_continues_without_it(make_model, tokenizer, settings, tmp_path):
     held = Checkpoint(
         make_model("distilbert", {"classes": 3}), tokenizer, model_type="distilbert", labels=("a", "b", "c")
     )

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 SUBJECTS = "king queen farmer sailor doctor baker".split()
 PLACES = "castle palace field harbour clinic bakery".split()
 FEELINGS = "proud gentle patient brave careful cheerful".split()
-OLD = {"model": Pretrain.model, "family": None, "vocab_size": None}  # what a model that goes on has of its own
+OLD = {"model": Pretrain.model, "family": None, "vocab_size": None}  # settings that a continued model already has
 
 
 def corpus(seed, num_documents):
@@ -107,7 +107,7 @@ def test_a_run_leaves_a_model_its_metrics_its_curves_and_how_it_was_made(result)
     }  # fmt: skip
 
 
-def test_metrics_have_a_row_a_step_with_what_others_script_against(rows):
+def test_metrics_have_a_row_per_step_with_the_documented_keys(rows):
     assert all({"step", "split", "loss", "tokens", "seconds"} <= set(row) for row in rows)
     assert [row["step"] for row in rows if row["split"] == "train"] == list(range(1, 86))
     assert [row["step"] for row in rows if row["split"] == "heldout"] == [40, 80, 85]
@@ -439,7 +439,7 @@ def test_the_baseline_guesses_by_frequency_in_the_training_text(held, settings, 
     ("accuracy", "interval", "chance", "called"),
     [(0.8, [0.7, 0.9], 0.52, True), (0.6, [0.49, 0.7], 0.5, False), (0.6, [0.52, 0.7], 0.55, False)],
 )
-def test_next_sentence_is_called_learned_only_above_chance(accuracy, interval, chance, called):
+def test_next_sentence_counts_as_learned_only_above_chance(accuracy, interval, chance, called):
     figures = {"next_sentence_accuracy": accuracy, "next_sentence_interval": interval, "chance": chance}
     assert ("not learned yet" not in heldout.next_sentence_verdict(figures)) == called
 
@@ -459,7 +459,7 @@ def test_train_is_the_function_however_the_package_was_imported(settings, result
     ("pairs", "masks", "dtype"),
     [("next", "tokens", "float32"), ("order", "words", "bfloat16"), ("none", "spans", "bfloat16")],
 )
-def test_a_run_resumed_has_the_losses_of_one_undisturbed(result, settings, tmp_path, pairs, masks, dtype):
+def test_a_resumed_run_has_the_losses_of_an_uninterrupted_run(result, settings, tmp_path, pairs, masks, dtype):
     whole = replace(
         settings,
         steps=14,
@@ -504,7 +504,7 @@ def test_resuming_without_a_checkpoint_starts_with_a_message(result, settings, t
     assert len(losses_of(tmp_path / "run")) == 2
 
 
-def test_a_finished_run_can_go_on_for_more_steps(result, settings, tmp_path):
+def test_a_finished_run_can_be_resumed_for_more_steps(result, settings, tmp_path):
     short = replace(settings, steps=2, tokenizer=result.model, out=tmp_path / "run", schedule="constant")
     pretrain.run(short)
     pretrain.run(replace(short, steps=5, resume=True))
@@ -541,7 +541,7 @@ def test_pre_training_continues_on_new_text_with_an_extended_vocabulary(result, 
     assert len(pieces) > 1 and torch.allclose(new_row, table[pieces].mean(0))
     kept = pretrain.run(replace(further, extend_vocab=0, out=tmp_path / "kept"))
     assert checkpoint.load(kept.model).tokenizer.tokens == before.tokenizer.tokens
-    assert kept.figures["loss"] < 1.5 * result.figures["loss"]  # it goes on, and does not begin anew
+    assert kept.figures["loss"] < 1.5 * result.figures["loss"]  # it continues, and does not start anew
 
 
 @pytest.mark.parametrize("option", [{"model": "base"}, {"vocab_size": 9000}])
@@ -562,7 +562,7 @@ def test_a_length_that_no_model_reads_is_refused_before_anything_is_read(setting
     assert not any(tmp_path.iterdir())
 
 
-def test_text_that_is_learned_from_is_not_held_out(settings, texts, tmp_path):
+def test_training_text_is_not_held_out(settings, texts, tmp_path):
     both = replace(settings, corpus=(texts,), out=tmp_path / "run")
     with pytest.raises(InputError, match=r"new\.txt: is also training text"):
         pretrain.run(both)
