@@ -231,7 +231,7 @@ def test_a_tagger_that_learned_from_neighbours_is_measured_with_them(make, tmp_p
         assert sum(map(len, tags)) == 300 and (len(data) < 300) == context
 
 
-def test_entities_are_the_same_though_a_number_format_is_less_sure_of_them(make, texts):
+def test_entities_are_the_same_if_only_their_scores_change_with_the_number_format(make, texts):
     model = make({"tokens": 3}, labels=("O", "B-X", "I-X"), metadata={"scheme": "iob2"})
     exact, rounded = (bothways.load(model, dtype=dtype) for dtype in ("float32", "bf16"))
     data = read_evaluation_rows(exact, texts, settings(model, texts, texts.parent / "out"))
@@ -254,7 +254,7 @@ def test_tokens_are_masked_in_texts_without_spaces(tokenizer):
     assert mask_words(text, pieces).count("[MASK]") == -(-len(text) // MASK_EVERY)  # one word, in pieces
 
 
-def test_a_table_is_read_as_the_model_learned_to(make, tmp_path):
+def test_a_table_is_read_with_the_columns_of_fine_tuning(make, tmp_path):
     """The columns it was fine-tuned on, second texts left out, single texts for a model of pairs refused."""
     table = rows(tmp_path, ({"premise": text, "hypothesis": "a cat", "far": len(text)} for text in TEXTS))
     columns = {"text_column": "premise", "label_column": "far"}
