@@ -77,7 +77,7 @@ def change_weights(directory, change):
 # --- there and back -------------------------------------------------------------------------------------------------
 
 
-def test_everything_comes_back(held, directory):
+def test_everything_is_loaded_as_it_was_saved(held, directory):
     back = quietly(directory)
     before, after = held.model.state_dict(), back.model.state_dict()
     assert list(before) == list(after)
@@ -102,7 +102,7 @@ def test_saving_again_writes_the_same_bytes(directory, tmp_path):
     assert contents(tmp_path / "again") == contents(directory)
 
 
-def test_a_run_can_be_given_for_its_model(directory, tmp_path):
+def test_a_run_can_be_loaded_in_place_of_its_model(directory, tmp_path):
     assert checkpoint.find(tmp_path) == directory
     assert quietly(tmp_path).labels == LABELS
 
@@ -115,7 +115,7 @@ def test_labels_keep_the_order_of_their_numbers(make_model, tmp_path):
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
-def test_pooling_comes_back(held, pooling, tmp_path):
+def test_pooling_is_loaded_as_it_was_saved(held, pooling, tmp_path):
     checkpoint.save(Checkpoint(model=held.model, pooling=pooling), tmp_path / "model")
     assert quietly(tmp_path / "model").pooling == pooling
 
@@ -256,7 +256,7 @@ def test_a_broken_config_is_named(directory, text, part):
 
 
 @pytest.mark.parametrize("kind", ["gpt2", None, 3])
-def test_an_unknown_kind_of_model_is_refused_with_those_known(directory, kind):
+def test_the_error_for_an_unknown_kind_of_model_lists_the_known_ones(directory, kind):
     change_config(directory, model_type=kind)
     refused(
         directory,
@@ -471,7 +471,7 @@ def test_prompts_and_lower_casing_of_sentence_transformers_give_a_warning(direct
     assert "sentence_bert_config.json: " in line and "do_lower_case" in line
 
 
-def test_that_nothing_is_tied_matters_only_where_words_are_scored(directory, make_model, tmp_path):
+def test_untied_embeddings_matter_only_if_words_are_scored(directory, make_model, tmp_path):
     change_config(directory, tie_word_embeddings=False)
     quietly(directory)
     checkpoint.save(Checkpoint(model=make_model("bert", {"masked_words": 0})), tmp_path / "model")
@@ -480,7 +480,7 @@ def test_that_nothing_is_tied_matters_only_where_words_are_scored(directory, mak
 
 
 class Opens:
-    """What a poisoned pickle does: call something while being read."""
+    """Like a malicious pickle: calls a function while it is read."""
 
     def __init__(self, path):
         self.path = path
@@ -599,7 +599,7 @@ def test_a_run_is_not_replaced_by_a_checkpoint(held, tmp_path):
     assert contents(tmp_path) == before
 
 
-def test_a_checkpoint_of_somebody_else_is_not_replaced(held, make_peer, tmp_path):
+def test_a_checkpoint_of_another_program_is_not_replaced(held, make_peer, tmp_path):
     make_peer("BertModel").save_pretrained(tmp_path / "theirs")
     before = contents(tmp_path)
     with pytest.raises(InputError, match="theirs: "):
@@ -624,7 +624,7 @@ def test_saving_over_an_old_checkpoint_replaces_all_of_it(directory, make_model,
     assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
 
 
-def test_a_model_no_class_of_theirs_fits_is_refused_and_the_old_one_stays(directory, make_model, tmp_path):
+def test_a_model_without_a_class_in_transformers_is_refused_and_the_old_one_stays(directory, make_model, tmp_path):
     before = contents(tmp_path)
     odd = Checkpoint(model=make_model("modernbert", {"next_sentence": 2}), model_type="modernbert")
     with pytest.raises(InputError, match="modernbert with heads next_sentence"):
@@ -739,7 +739,7 @@ def test_a_new_head_keeps_the_encoder_and_begins_from_its_seed(held):
 
 
 @pytest.mark.parametrize("names", [("x",), ("x", "y", "z")])
-def test_several_labels_a_text_come_back_even_where_there_is_one(names, make_model, tokenizer, tmp_path):
+def test_multi_label_models_are_loaded_as_such_even_with_a_single_label(names, make_model, tokenizer, tmp_path):
     made = Checkpoint(make_model("bert", {"classes": len(names)}), tokenizer, labels=names, multi_label=True)
     checkpoint.save(made, tmp_path / "model")
     loaded = checkpoint.load(tmp_path / "model")

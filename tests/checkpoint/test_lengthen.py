@@ -43,7 +43,7 @@ def test_a_text_that_one_window_holds_is_read_as_before(family, make_model, toke
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_positions_come_again_and_far_maps_begin_as_near_ones(family, make_model, tokenizer):
+def test_positions_repeat_and_global_maps_start_as_copies_of_local_ones(family, make_model, tokenizer):
     short = of(family, make_model, tokenizer)
     with messages_to(pytest.fail):
         long = lengthen(short, 150, 8).model
@@ -150,7 +150,7 @@ def test_pre_training_continues_with_longer_texts(make_model, tokenizer, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("start", ["none", "untrained maps", "maps of their own"])
-def test_maps_that_nothing_trains_follow_those_of_the_others(start, make_model, tokenizer, tmp_path):
+def test_untrained_global_maps_are_copies_of_the_local_ones(start, make_model, tokenizer, tmp_path):
     own = make_model("longformer", {"masked_words": 0}, max_position_embeddings=128)
     if start == "untrained maps":
         copy_to_global_projections(own)
