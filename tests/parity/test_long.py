@@ -143,7 +143,7 @@ def test_blocks_at_random_are_others_in_each_layer_and_for_each_text(make_model)
         """The blocks each layer's rows look at."""
         patterns = model.encoder.build_context(ragged(rows)).positions[part].patterns
         for pattern in patterns:
-            for row in pattern.blocks.rows:  # nobody outside the text, and at random nobody twice
+            for row in pattern.blocks.rows:  # no block outside the text, and no random block twice
                 assert max(map(max, row.keys.tolist())) < 16
                 assert not model.training or all(len(set(keys)) == len(keys) for keys in row.keys.tolist())
         return [str([row.keys.tolist() for row in pattern.blocks.rows]) for pattern in patterns]

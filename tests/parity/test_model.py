@@ -85,7 +85,7 @@ def takes_segments(model):
 
 
 def theirs_alone(peer, rows):
-    """Their output for each text by itself: no padding and no company."""
+    """Their output for each text by itself: no padding and no other texts."""
     segments, outputs, more = getattr(peer.config, "type_vocab_size", 0) > 1, [], {}
     if "BigBirdForQuestionAnswering" in type(peer).__name__:  # which excludes answers within the question
         more["question_lengths"] = torch.zeros(1, 1, dtype=torch.long)
@@ -112,7 +112,7 @@ def their_scores(output, names):
 
 
 def their_parameters(peer):
-    """Each once, by the name it has where it belongs."""
+    """Each parameter once, by the name of its owner."""
     parameters = peer.named_parameters(remove_duplicate=False)
     copies = state_dict.DERIVED
     return {name: value for name, value in parameters if not name.endswith(copies) or name == "decoder.bias"}

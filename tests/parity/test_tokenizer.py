@@ -54,7 +54,7 @@ def make_peer(vocab, *, lowercase=True, strip_accents=None, split_chinese=True):
 
 
 def differences(ours, peer, texts, **reading):
-    """What differs, in words. A text is a string, or a pair of them."""
+    """Lines that describe the differences. A text is a string, or a pair of them."""
     lines = []
     for text, theirs in zip(texts, peer.encode_batch(texts), strict=True):
         mine = ours.encode(*([text] if isinstance(text, str) else text), **reading)
