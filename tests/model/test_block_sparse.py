@@ -111,7 +111,7 @@ def test_attention_by_blocks_equals_a_mask_gradients_too(form, case, monkeypatch
         assert float((one.grad - other.grad).norm() / other.grad.norm()) < 1e-6
 
 
-def test_dropout_leaves_out_the_same_weights_on_the_way_back():
+def test_the_backward_pass_drops_the_same_weights():
     """Beside torch's slots operations with the weights that were drawn."""
     blocks = window_blocks([70, 30], (20, 20), CPU)
     ours, slow = heads(100, dtype=torch.float32), heads(100, dtype=torch.float32)

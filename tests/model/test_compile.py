@@ -18,7 +18,7 @@ from bothways.model.compile import compile_layers
 @pytest.mark.filterwarnings("default")  # torch.compile uses deprecated parts of torch
 def test_compiled_layers_give_the_losses_and_gradients_of_plain_ones(make_model, monkeypatch):
     for owner, name in ((layout.Bucketed, "attend"), (layout.Varlen, "attend"), (kernels, "apply_dropout")):
-        monkeypatch.setattr(owner, name, getattr(owner, name))  # put back afterwards
+        monkeypatch.setattr(owner, name, getattr(owner, name))  # restored afterwards
     results = []
     for compiled in (False, True):
         model = make_model("bert", {"masked_words": 0}, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
@@ -51,7 +51,7 @@ def test_layers_with_blocks_of_their_own_share_one_compilation(make_model, monke
         (global_attention.RandomBlockAttention, "attend_in_blocks"),
         (global_attention.GlobalAttention, "attend_globally"),
     ):  # fmt: skip
-        monkeypatch.setattr(owner, name, getattr(owner, name))  # put back afterwards
+        monkeypatch.setattr(owner, name, getattr(owner, name))  # restored afterwards
     compiled = []
     for layers in (2, 3):
         torch._dynamo.reset()

@@ -175,7 +175,7 @@ def test_any_layers_of_any_family_may_stay_as_they_are(family, left_out, make_mo
     assert sum(isinstance(part, Int8Linear) for part in again.modules()) == len(taken)
 
 
-def test_a_text_has_the_same_result_alone_and_in_company(quantized, tokenizer):
+def test_a_text_has_the_same_result_alone_and_in_a_batch(quantized, tokenizer):
     _, small, batch = quantized
     with torch.no_grad():
         together = small(batch).split(batch.lengths.tolist())
