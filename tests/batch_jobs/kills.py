@@ -79,7 +79,7 @@ def killed(job):
     files.embed(new)
     whole, size, digests, kills, memory = digest(out), out.stat().st_size, [], 0, 0
     remove_all(out)
-    if shares is None:  # at every call: a new file each time, gone on with to its end
+    if shares is None:  # at every call: a new file each time, resumed to its end
         for dies_at in count(1):
             status, _ = child(new, dies_at=dies_at)
             kills += status == -signal.SIGKILL

@@ -81,7 +81,7 @@ def names(directory):
 # --- the files written ------------------------------------------------------------------------------------------------
 
 
-def test_vectors_are_the_same_in_every_format_and_beside_them_is_nothing(models, texts, tmp_path, capsys):
+def test_vectors_are_the_same_in_every_format_and_no_other_file_is_written(models, texts, tmp_path, capsys):
     expected = bothways.load(models / "vectors", dtype="float32").embed(TEXTS)
     for ending in ("npy", "parquet", "jsonl"):
         run("embed", models / "vectors", texts, "-o", tmp_path / f"v.{ending}")
@@ -128,7 +128,7 @@ def test_predictions_are_the_same_in_every_format(kind, models, tmp_path, capsys
 
 
 @pytest.mark.parametrize("ending", ["npy", "parquet", "jsonl"])
-def test_no_line_at_all_is_a_file_of_none(ending, models, tmp_path, monkeypatch):
+def test_an_empty_input_gives_an_empty_output(ending, models, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO()))
     run("embed", models / "vectors", "-", "-o", tmp_path / f"v.{ending}")
     if ending == "npy":
@@ -176,7 +176,7 @@ def test_rows_that_cannot_be_read_are_set_aside_and_the_others_keep_their_number
     assert messages == [["warning", f" row {n} skipped"] for n in (3, 20, 36)]
 
 
-def test_a_bad_row_stops_and_complete_blocks_are_kept_until_it_is_fixed(models, tmp_path, capsys):
+def test_a_bad_row_stops_the_command_and_complete_blocks_are_kept(models, tmp_path, capsys):
     lines = [json.dumps({"text": text}) for text in TEXTS]
     whole, out = tmp_path / "whole.npy", tmp_path / "v.npy"
     run("embed", models / "vectors", written(tmp_path / "good.jsonl", "\n".join(lines)), "-o", whole)
@@ -506,7 +506,7 @@ def test_what_is_there_already_is_read_in_whole_blocks(monkeypatch, tmp_path):
         "-c",
         "import sys, time\nfor n in range(9): print('a', flush=True); time.sleep(0.4 * (n == 3))",
     ]
-    for live in (True, False):  # a result that can be gone on with does not depend on when lines come
+    for live in (True, False):  # a resumable result does not depend on when lines arrive
         with subprocess.Popen(writing, stdout=subprocess.PIPE) as writer:
             assert sum(block_sizes := sizes(writer.stdout, live)) == 9 and (len(block_sizes) > 1) == live
 
@@ -530,7 +530,7 @@ def test_lines_that_keep_coming_do_not_put_off_the_answer(monkeypatch):
 
 @pytest.fixture
 def stopped(models, texts, tmp_path, capsys):
-    """The place of a file whose first 22 rows are done, and the command that goes on with it."""
+    """The place of a file whose first 22 rows are done, and the command that resumes it."""
     lines = texts.read_bytes().splitlines(keepends=True)
     written(texts, b"".join([*lines[:30], b"\xff\n", *lines[30:]]))
     command = ("embed", models / "vectors", texts, "-o", tmp_path / "v.npy")
@@ -539,7 +539,7 @@ def stopped(models, texts, tmp_path, capsys):
     return tmp_path / "v.npy", (*command, "--resume")
 
 
-def test_an_unfinished_file_is_not_begun_anew_unasked(stopped, capsys):
+def test_an_unfinished_file_is_not_overwritten_without_a_flag(stopped, capsys):
     out, command = stopped
     before = out.with_name(".v.npy.partial").read_bytes()
     error = refused(capsys, *command[:-1])
@@ -547,7 +547,7 @@ def test_an_unfinished_file_is_not_begun_anew_unasked(stopped, capsys):
     assert out.with_name(".v.npy.partial").read_bytes() == before
 
 
-def test_a_finished_file_is_not_gone_on_with(stopped, capsys):
+def test_a_finished_file_is_not_resumed(stopped, capsys):
     out, command = stopped
     run(*command)
     before = out.read_bytes()
@@ -572,7 +572,7 @@ def test_changed_input_is_refused(stopped, texts, capsys):
         written(texts, changed)
         error = refused(capsys, *command)
         assert "v.npy: the first 22 rows" in error
-    written(texts, good + b"one more\n")  # beyond what was read it may change
+    written(texts, good + b"one more\n")  # the unread part may change
     run(*command)
     assert len(np.load(out)) == 38
 
@@ -631,11 +631,11 @@ def test_a_broken_journal_and_a_cut_file_are_named(stopped, capsys):
     journal.write_text("{")
     assert ".v.npy.partial.json: not a journal" in refused(capsys, *command)
     journal.unlink()
-    run(*command)  # as where nothing was begun
+    run(*command)  # as if nothing had been started
     assert len(np.load(out)) == 37
 
 
-def test_going_on_needs_a_file(models, texts, capsys):
+def test_resuming_needs_an_output_file(models, texts, capsys):
     assert "--out" in refused(capsys, "predict", models / "labels", texts, "--resume")
 
 
