@@ -85,7 +85,7 @@ def test_rates_are_medians_over_measurements_and_percentiles_go_over_all_calls()
 
 
 def test_faster_by_is_the_median_of_the_turns_own_ratios():
-    """A moment in which the machine was busy slows both."""
+    """When the machine is busy, both are slower."""
     ours = Timing("ours", WORK, (100.0, 10.0, 100.0), (1.0,) * 3, (0.1,))
     theirs = Timing("theirs", WORK, (50.0, 5.0, 25.0), (1.0,) * 3, (0.1,))
     assert theirs.slower_than(ours) == 2
@@ -387,7 +387,7 @@ def test_converted_models_pool_as_the_checkpoint_without_padding(pooling, direct
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PEERS)
 def test_peers_give_our_results_for_each_text_in_order(name, directory_of, tmp_path):
-    """So both do the same work. int8 of a random model is far off, but the nearest text is its own."""
+    """Both do the same work. int8 of a random model is far off, but the nearest text is its own."""
     peer = PEERS[name]
     if peer.missing:
         pytest.skip(f"not installed: {', '.join(peer.missing)}")
