@@ -126,7 +126,7 @@ def test_its_losses_and_the_cosine_of_its_vectors_are_recorded(result):
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_bit_for_bit(result, settings, tmp_path):
+def test_a_run_resumes_bit_for_bit(result, settings, tmp_path):
     shutil.copytree(result.directory, tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "model")
     for name in ("step-8", "step-000008", "8"):
@@ -387,7 +387,7 @@ def test_steps_have_their_lengths_and_pairs(settings, words):
     assert {label for _, label in kinds[0] + kinds[2]} == {NO_PAIR} and {label for _, label in kinds[1]} == {0, 1}
 
 
-def test_examples_that_are_no_pairs_have_no_loss_of_next_sentences(settings, words, teacher):
+def test_examples_without_pairs_have_no_next_sentence_loss(settings, words, teacher):
     held, data = load_teacher(settings), distill.read_data(distill.open_text(settings), words, new_vocabulary=False)
     taught = Teacher(
         held.model, TeacherIds(words, words), pooling="mean", basis_HS=None, relation_heads=2, layer=-1, temperature=2.0
